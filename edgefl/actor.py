@@ -1,0 +1,44 @@
+"""What actors (Coordinator, Edge) give back to their host: things to do. They do nothing themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgefl.protocol.messages import ToCoordinator, ToEdge
+
+COORDINATOR = "coordinator"
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Deliver ``message`` to an edge id or to COORDINATOR; bulk messages travel over the emulated link."""
+
+    to: str
+    message: ToEdge | ToCoordinator
+
+
+@dataclass(frozen=True, slots=True)
+class Allow:
+    """The edge's offered update may use its uplink from now on."""
+
+    edge: str
+    task: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """Do ``job`` (edgefl.jobs) and report ``job_done`` at now + ``duration_ns``; None: when it really ends."""
+
+    job: Any = field(repr=False)
+    duration_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The run is over; nothing after this is carried out."""
+
+    reason: str
+
+
+Output = Send | Allow | Run | End

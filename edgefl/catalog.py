@@ -1,0 +1,146 @@
+"""The folder is the registry: a name is a file in a package's folder; ``package.module:attribute`` or ``file.py:attribute`` is as good.
+
+A package's folder also holds files that are no entries (bases, helpers), so an entry is a file that binds the wanted attribute at its
+top level. Names and one-liners are read from the source text: listing the models does not import torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import importlib.util
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Iterator
+
+from edgefl.errors import UserError, nearest
+
+FORMS = "'package.module:attribute' or 'path/to/file.py:attribute'"
+
+
+def names(package: str, attribute: str) -> list[str]:
+    """Every entry of ``package``: the modules in its folder that bind ``attribute``, sorted."""
+    return [path.stem for path in sorted(_folder(package).glob("*.py")) if attribute in _bound(path)]
+
+
+def one_line(package: str, name: str) -> str:
+    """First line of the entry's docstring, without importing it."""
+    text = ast.get_docstring(_parsed(_folder(package) / f"{name}.py")) or ""
+    return text.partition("\n")[0]
+
+
+def find(package: str, name: str, attribute: str, base: Path | None = None, what: str = "name") -> Any:
+    """``attribute`` of the entry ``name``, or the object that a dotted name or path leads to. UserError calls it a ``what``."""
+    if ":" in name:
+        return load_dotted(name, base)
+    valid = names(package, attribute)
+    if name not in valid:
+        raise UserError(f"unknown {what} {name!r}{nearest(name, valid)}; one of your own: {FORMS}")
+    return getattr(importlib.import_module(f"{package}.{name}"), attribute)
+
+
+def options_of(found: Any) -> type | None:
+    """The ``Options`` class of a found object: its own attribute, else its module's; None if it takes no options."""
+    beside = getattr(sys.modules.get(getattr(found, "__module__", "")), "Options", None)
+    return getattr(found, "Options", beside)
+
+
+def load_dotted(name: str, base: Path | None = None) -> Any:
+    """The object that ``name`` leads to. A path is relative to ``base`` (the config's folder), then to the working directory."""
+    place, colon, attribute = name.rpartition(":")
+    if not (colon and place and attribute):
+        raise UserError(f"{name!r}: expected {FORMS}")
+    folders = [folder.resolve() for folder in (base, Path.cwd()) if folder is not None]
+    module = _from_file(name, place, folders) if place.endswith(".py") else _from_package(name, place, folders)
+    if not hasattr(module, attribute):
+        public = [key for key in vars(module) if not key.startswith("_")]
+        raise UserError(f"{name!r}: {place} has no {attribute!r}{nearest(attribute, public)}")
+    return getattr(module, attribute)
+
+
+def _from_package(name: str, dotted: str, folders: list[Path]) -> ModuleType:
+    with _importable(folders):
+        try:
+            return importlib.import_module(dotted)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{dotted}.".startswith(f"{error.name}."):
+                raise _broken(name, error) from error
+            where = " or ".join(str(folder) for folder in dict.fromkeys(folders))
+            raise UserError(f"{name!r}: no module {error.name!r}, neither installed nor in {where}; expected {FORMS}") from error
+        except Exception as error:
+            raise _broken(name, error) from error
+
+
+def _from_file(name: str, place: str, folders: list[Path]) -> ModuleType:
+    """The module in a file, registered under a name made from its path: stable, so that pickles and repeated loads agree."""
+    candidates = list(dict.fromkeys((folder / Path(place).expanduser()).resolve() for folder in folders))
+    path = next((candidate for candidate in candidates if candidate.is_file()), None)
+    if path is None:
+        beside = [file.name for file in candidates[0].parent.glob("*.py")]
+        tried = " or ".join(str(candidate) for candidate in candidates)
+        raise UserError(f"{name!r}: no file {tried}{nearest(Path(place).name, beside)}")
+    unique = f"edgefl_own_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}_{path.stem}"
+    return sys.modules.get(unique) or _executed(name, unique, path)
+
+
+def _executed(name: str, unique: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(unique, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[unique] = module  # before it runs: dataclasses and pickles look their module up
+    try:
+        with _importable([path.parent]):
+            spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[unique]
+        raise _broken(name, error) from error
+    return module
+
+
+def _broken(name: str, error: Exception) -> UserError:
+    """Someone else's code may raise anything while it is imported: name it and its line, since the traceback is not shown."""
+    line, file, trace = getattr(error, "lineno", None), getattr(error, "filename", None), error.__traceback__
+    while line is None and trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if line is None and trace is not None:
+        line, file = trace.tb_lineno, trace.tb_frame.f_code.co_filename
+    return UserError(f"{name!r} cannot be imported: {type(error).__name__}: {error} ({file}, line {line})")
+
+
+@contextmanager
+def _importable(folders: list[Path]) -> Iterator[None]:
+    """Put ``folders`` in front of sys.path for as long as an import takes: a file may import its neighbours."""
+    added = [str(folder) for folder in folders]
+    sys.path[:0] = added
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        for folder in added:
+            if folder in sys.path:  # what was imported may have changed the path too
+                sys.path.remove(folder)
+
+
+def _folder(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ValueError(f"{package} is not a package")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def _bound(path: Path) -> set[str]:
+    """Names that a file binds at its top level by def, class or assignment."""
+    bound: set[str] = set()
+    for node in _parsed(path).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            bound.add(node.name)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            bound.update(target.id for target in targets if isinstance(target, ast.Name))
+    return bound

@@ -1,0 +1,48 @@
+"""The command line: puts the commands together, and makes one line of whatever the user can correct."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from edgefl.commands import keys
+from edgefl.commands import list as listings
+from edgefl.errors import UserError
+from emulator.errors import BadValue
+
+app = typer.Typer(
+    help="Federated learning, measured on the wall clock over a real network.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(listings.strategies)
+app.command()(listings.models)
+app.command()(listings.datasets)
+app.add_typer(keys.app, name="keys")
+
+
+def main() -> None:
+    """Run the command in sys.argv. Bad input: one line on stderr, exit status 2."""
+    try:
+        status = app(args=sys.argv[1:] or ["--help"], prog_name="edgefl", standalone_mode=False)
+    except typer.Abort:
+        sys.exit(130)
+    except (UserError, BadValue) as error:
+        _refuse(str(error))
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # what a wrong word on the command line raises; typer does not export its class
+            raise
+        _refuse(error.format_message())
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _refuse(message: str) -> None:
+    if message:  # a group of commands without a command has printed its help
+        print("edgefl: " + " ".join(message.split()), file=sys.stderr)
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

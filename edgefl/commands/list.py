@@ -1,0 +1,30 @@
+"""``edgefl strategies | models | datasets``: what there is, a line each from the docstrings. Imports none of it."""
+
+from __future__ import annotations
+
+from edgefl import catalog
+from edgefl.commands import show
+
+
+def strategies() -> None:
+    """The schemes that an experiment can compare."""
+    from edgefl.strategies.catalog import strategy_names  # here: the frame brings numpy, which the other listings do not need
+
+    _list("edgefl.strategies", strategy_names())
+    show.hint('[[strategies]] strategy = "NAME" in a config (or your own, "my_algo.py:MyAlgo"), then edgefl run CONFIG')
+
+
+def models() -> None:
+    """The models that the edges can train."""
+    _list("edgefl.models", catalog.names("edgefl.models", "build"))
+    show.hint('[model] name = "NAME" in a config, or edgefl run CONFIG model.name=NAME')
+
+
+def datasets() -> None:
+    """The data sets that the edges can train on."""
+    _list("edgefl.data", catalog.names("edgefl.data", "load"))
+    show.hint('[data] name = "NAME" in a config, or edgefl run CONFIG data.name=NAME')
+
+
+def _list(package: str, names: list[str]) -> None:
+    show.rows([(name, catalog.one_line(package, name)) for name in names])

@@ -1,0 +1,171 @@
+"""The experiment file, typed and strict: frozen sections, unknown keys refused, units in the key names.
+
+``edgefl.config_file`` reads it from TOML; the README lists every key.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+EDGE_ID = r"^[a-z0-9][a-z0-9_-]{0,31}$"
+
+
+class Section(BaseModel):
+    """Base of every part of the file: immutable, no unknown keys, no silent conversions ("2" is not 2)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Named(Section):
+    """A part whose ``name`` picks a file of a folder; its other keys are that file's own ``Options``."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+    name: str
+
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class Data(Section):
+    """Which data set, and where its files lie (else $EDGEFL_DATA, else data/)."""
+
+    name: str = "digits"
+    dir: str | None = None
+
+
+class Training(Section):
+    """Local SGD on an edge; a strategy may override it for all its tasks."""
+
+    epochs: int = Field(1, ge=1)
+    batch_size: int = Field(32, ge=1)
+    learning_rate: float = Field(0.05, gt=0)
+    momentum: float = Field(0.0, ge=0, lt=1)
+    weight_decay: float = Field(0.0, ge=0)
+
+
+class Edges(Section):
+    """How many edges; their ids are e000, e001, ..., or ``names`` (then ``count`` is their number)."""
+
+    count: int = Field(10, ge=1, le=100_000)
+    names: tuple[Annotated[str, Field(pattern=EDGE_ID)], ...] = Field((), strict=False)
+
+    def ids(self) -> list[str]:
+        """Every edge's id; its place in the list is its share of the data and its device."""
+        return list(self.names) or [f"e{number:03d}" for number in range(self.count)]
+
+
+class Links(Section):
+    """Every edge's own uplink and downlink; "native" does no shaping and measures."""
+
+    kind: Literal["emulated", "native"] = "emulated"
+    up_mbit_s: float = Field(10.0, gt=0)
+    down_mbit_s: float = Field(10.0, gt=0)
+    latency_ms: float = Field(0.0, ge=0)
+
+
+class Devices(Section):
+    """How fast the edges compute; "native" takes the time that this hardware takes."""
+
+    kind: Literal["emulated", "native"] = "emulated"
+    samples_per_s: float = Field(1000.0, gt=0)  # of the fastest device
+    slowest_ratio: float = Field(1.0, ge=1)  # the slowest takes this many times as long as the fastest; uniform in between
+
+
+class Network(Section):
+    """The real sockets. Timers are wall seconds, but ``grace_s`` is emulated: it is part of the scheme."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(0, ge=0, le=65535)  # 0: any free port
+    join_timeout_s: float = Field(60.0, gt=0)
+    heartbeat_s: float = Field(0.5, gt=0)
+    liveness_s: float = Field(4.0, gt=0)
+    grace_s: float = Field(10.0, ge=0)
+    window_ms: float = Field(50.0, gt=0)  # how far bytes may run ahead of the service curve, besides the round trip
+    piece_ms: float = Field(15.0, gt=0)
+    max_edges: int = Field(10_000, ge=1)
+
+
+class Stop(Section):
+    """The run ends at the first of these that is reached; at least one must be given."""
+
+    versions: int | None = Field(None, ge=1)
+    updates: int | None = Field(None, ge=1)
+    emulated_s: float | None = Field(None, gt=0)
+
+    @model_validator(mode="after")
+    def _one_given(self) -> "Stop":
+        if self.versions is None and self.updates is None and self.emulated_s is None:
+            raise ValueError("give at least one of versions, updates, emulated_s")
+        return self
+
+
+class Evaluation(Section):
+    """When snapshots are evaluated; never on the emulated clock."""
+
+    every_versions: int | None = Field(1, ge=1)
+    every_s: float | None = Field(None, gt=0)
+    target_accuracy: float | None = Field(None, gt=0, le=1)
+    train_samples: int = Field(2000, ge=0)  # size of the fixed sample for train_loss; 0: no train_loss
+
+
+class Record(Section):
+    """What is kept besides the tables; ``payloads`` keeps every array, so that the run can be replayed."""
+
+    payloads: bool = False
+
+
+class FidelityLimits(Section):
+    """When a run is called strained (README, "What the verdict means")."""
+
+    transfer_lag_ms: float = Field(5.0, gt=0)
+    transfer_lag_share: float = Field(0.02, ge=0)
+    overrun_share: float = Field(0.01, ge=0)
+    server_cost_ms: float = Field(0.0, ge=0)  # emulated time that one handled event costs the server
+
+
+class StrategyEntry(Section):
+    """One scheme of the comparison; keys besides these two are the strategy's own options."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+    strategy: str
+    label: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The directory and table name of this entry."""
+        return self.label or self.strategy.split(":")[-1].lower()
+
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class Experiment(Section):
+    """A whole experiment file."""
+
+    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
+    seed: int = Field(1, ge=0)
+    speed: float = Field(1.0, gt=0)  # emulated seconds per real second, on the wall clock
+    task: str | None = None  # "my_task.py:build": own data and model instead of [data] and [model]
+    data: Data = Data()
+    partition: Named = Named(name="iid")
+    model: Named = Named(name="mlp")
+    training: Training = Training()
+    edges: Edges = Edges()
+    links: Links = Links()
+    devices: Devices = Devices()
+    network: Network = Network()
+    stop: Stop
+    evaluation: Evaluation = Evaluation()
+    record: Record = Record()
+    fidelity: FidelityLimits = FidelityLimits()
+    strategies: tuple[StrategyEntry, ...] = Field(min_length=1, strict=False)
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> "Experiment":
+        names = [entry.name for entry in self.strategies]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two strategies are called {twice[0]!r}: give one of them a label")
+        return self

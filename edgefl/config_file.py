@@ -1,0 +1,97 @@
+"""The experiment file between disk, command line and wire: TOML in, checked; resolved TOML out; the part that edges must share."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import tomli_w
+
+from edgefl import config_names, config_overrides
+from edgefl.config import Experiment, StrategyEntry
+from edgefl.config_errors import Source, check_numbers, validated
+from edgefl.errors import UserError, nearest
+
+FACTS = "run"  # the table that a run adds to its config
+SHARED = ("seed", "speed", "task", "data", "partition", "model", "training", "edges", "links", "devices")
+HEADER = "# The configuration of a run, with every default. [run] holds facts about it and is left out when this file is read again.\n"
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
+    """The experiment in a TOML file, changed by ``key.path=value`` overrides. UserError, in one line, for whatever is wrong."""
+    raw = _read(path)
+    raw.pop(FACTS, None)
+    source = Source(str(path), config_overrides.apply(raw, overrides))
+    return _checked(raw, source, path.parent)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file{nearest(path.name, [file.name for file in path.parent.glob('*.toml')])}") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); expected a TOML file") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: is not UTF-8 text (byte {error.start}); expected a TOML file") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path}: is not valid TOML: {error}") from error
+
+
+def _checked(raw: Mapping[str, Any], source: Source, base: Path | None) -> Experiment:
+    check_numbers(raw, source)
+    experiment = validated(Experiment, raw, source)
+    config_names.check(experiment, source, base)
+    return experiment
+
+
+def dump(experiment: Experiment, extra: Mapping[str, Any]) -> str:
+    """The whole experiment as TOML, with ``extra`` tables (``load`` leaves out [run] alone); None is left out, since TOML has no null."""
+    return HEADER + tomli_w.dumps(experiment.model_dump(exclude_none=True) | _without_none(extra))
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, (list, tuple)):
+        return [_without_none(inner) for inner in value if inner is not None]
+    return value
+
+
+def _shared(experiment: Experiment, entry: StrategyEntry) -> dict[str, Any]:
+    whole = experiment.model_dump(mode="json", exclude_none=True)
+    whole["data"].pop("dir", None)  # where files lie is each machine's own matter
+    return {key: whole[key] for key in SHARED if key in whole} | {"strategies": [entry.model_dump(mode="json", exclude_none=True)]}
+
+
+def shared_digest(experiment: Experiment, entry: StrategyEntry) -> str:
+    """16 hex digits over all that the coordinator and its edges must agree on."""
+    return hashlib.sha256(orjson.dumps(_shared(experiment, entry), option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
+
+
+def to_json(experiment: Experiment, entry: StrategyEntry) -> str:
+    """What an edge needs of the experiment to run ``entry``: the shared part and what makes it a valid experiment."""
+    whole = experiment.model_dump(mode="json", include={"name", "stop"}, exclude_none=True)
+    return orjson.dumps(whole | _shared(experiment, entry)).decode()
+
+
+def from_json(text: str, allowed: Collection[str] = ()) -> Experiment:
+    """An experiment from the wire, with one strategy. UserError if it is damaged or names code that is neither in a catalog nor ``allowed``."""
+    source = Source("the coordinator's config")
+    try:
+        raw = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise UserError(f"{source.file}: is not JSON ({error})") from error
+    if not isinstance(raw, dict):
+        raise UserError(f"{source.file}: expected a table")
+    check_numbers(raw, source)
+    experiment = validated(Experiment, raw, source)
+    refused = [name for name in config_names.own_names(experiment) if name not in allowed]
+    if refused:
+        raise UserError(f"{source.file} names {refused[0]!r}, which is code of this machine: expected --allow-task {refused[0]} here")
+    config_names.check(experiment, source, None)
+    return experiment

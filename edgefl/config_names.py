@@ -1,0 +1,79 @@
+"""The names in a config that pick a file, and the options that belong to what they pick."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from edgefl import catalog
+from edgefl.config import Data, Experiment, Named, Section, StrategyEntry
+from edgefl.config_errors import Loc, Source, validated
+from edgefl.errors import UserError, nearest
+from edgefl.strategies.catalog import load as load_strategy
+
+PARTS = {  # table -> where its name is looked up, what the file must bind, what people call it
+    "data": ("edgefl.data", "load", "data set"),
+    "model": ("edgefl.models", "build", "model"),
+    "partition": ("edgefl.data.partition", "split", "partition"),
+}
+DIRECTORY_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
+TAKEN = ("figures", "comparison.csv")  # beside the strategies' directories
+
+
+def check(experiment: Experiment, source: Source, base: Path | None) -> None:
+    """UserError for the first name that leads nowhere, or option that its file does not take. Imports no torch.
+
+    Own models, partitioners, data and tasks are not run here, since they may import anything: only their files are looked for.
+    """
+    ids = experiment.edges.ids()
+    if len(set(ids)) < len(ids):
+        raise source.error(("edges", "names"), f"expected names that differ, found {next(name for name in ids if ids.count(name) > 1)!r} twice")
+    if experiment.task is not None:
+        _check_own(experiment.task, ("task",), source, base)
+    else:
+        _check_part("data", experiment.data, source, base)
+        _check_part("model", experiment.model, source, base)
+    _check_part("partition", experiment.partition, source, base)
+    for number, entry in enumerate(experiment.strategies):
+        _check_strategy(entry, ("strategies", number), source, base)
+
+
+def own_names(experiment: Experiment) -> list[str]:
+    """Every name in ``experiment`` that leads to code outside the catalogs."""
+    picked = (experiment.task, experiment.data.name, experiment.partition.name, experiment.model.name)
+    return [name for name in (*picked, *(entry.strategy for entry in experiment.strategies)) if name is not None and ":" in name]
+
+
+def _check_part(table: str, section: Data | Named, source: Source, base: Path | None) -> None:
+    package, attribute, what = PARTS[table]
+    if ":" in section.name:
+        _check_own(section.name, (table, "name"), source, base)
+        return
+    try:
+        picked = catalog.find(package, section.name, attribute, base, what)
+    except UserError as error:
+        raise source.error((table, "name"), str(error)) from error
+    if isinstance(section, Named):
+        validated(catalog.options_of(picked) or Section, section.options(), source, (table,), ("name",))
+
+
+def _check_own(name: str, loc: Loc, source: Source, base: Path | None) -> None:
+    place, _, attribute = name.rpartition(":")
+    if not (place and attribute):
+        raise source.error(loc, f"expected {catalog.FORMS}, found {name!r}")
+    folders = [folder for folder in (base, Path.cwd()) if folder is not None]
+    paths = [folder / Path(place).expanduser() for folder in folders]
+    if place.endswith(".py") and not any(path.is_file() for path in paths):
+        near = nearest(paths[0].name, [path.name for path in paths[0].parent.glob("*.py")])
+        raise source.error(loc, f"no file {' or '.join(dict.fromkeys(map(str, paths)))}{near}")
+
+
+def _check_strategy(entry: StrategyEntry, loc: Loc, source: Source, base: Path | None) -> None:
+    if not re.fullmatch(DIRECTORY_NAME, entry.name) or entry.name in TAKEN:
+        key = "strategy" if entry.label is None else "label"
+        raise source.error((*loc, key), f"expected a name for a directory (letters, digits, _ . -), found {entry.name!r}")
+    try:
+        strategy = load_strategy(entry.strategy, base)
+    except UserError as error:
+        raise source.error((*loc, "strategy"), str(error)) from error
+    validated(strategy.Options, entry.options(), source, loc, tuple(StrategyEntry.model_fields))

@@ -1,0 +1,303 @@
+"""The coordinator as an actor: it owns the open tasks, asks the strategy about every event, and carries its decisions out."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from edgefl.actor import Allow, End, Output, Run, Send
+from edgefl.config import Experiment
+from edgefl.coordinator.record import Record
+from edgefl.coordinator.story import event_row
+from edgefl.errors import Bug
+from edgefl.jobs import Evaluate
+from edgefl.protocol.messages import (
+    Acknowledged, Cancel, Fresh, FreshRequest, Joined, Lost, NothingNewer, Ready, Started, Task, ToCoordinator, Update,
+)
+from edgefl.strategies import decisions as do
+from edgefl.strategies import events as ev
+from edgefl.strategies.strategy import Strategy
+from edgefl.vectors import is_finite
+from emulator.agenda import Agenda
+from emulator.units import FOREVER, to_ns
+
+STORY_LENGTH = 20  # events shown with a bug
+
+
+@dataclass(slots=True)
+class OpenTask:
+    """A task from Assign until its update, its closing, or its cancelling. Holding ``vectors`` keeps the base model alive."""
+
+    number: int
+    edge: str
+    version: int
+    vectors: dict[str, np.ndarray]
+    lost: bool = False
+
+
+@dataclass(slots=True)
+class Alarms:
+    """Named moments: the same name set again moves it, so entries of the agenda may be stale."""
+
+    agenda: Agenda = field(default_factory=Agenda)
+    at: dict[str, int] = field(default_factory=dict)
+
+    def set(self, name: str, at_ns: int) -> None:
+        self.at[name] = at_ns
+        self.agenda.add(at_ns, name)
+
+    def drop(self, name: str) -> None:
+        self.at.pop(name, None)
+
+    def pop(self, now: int) -> list[str]:
+        return [name for at, name in self.agenda.pop_due(now) if self.at.get(name) == at and self.at.pop(name, None) is not None]
+
+
+class Coordinator:
+    """Events in (``start``, ``receive``, ``wake``, ``job_done``), outputs out; ``now`` is emulated ns.
+
+    Own alarms: "stop", "evaluate" and "close NUMBER"; the strategy's are prefixed with "strategy ".
+    """
+
+    def __init__(self, strategy: Strategy, experiment: Experiment, record: Record) -> None:
+        self.strategy = strategy
+        self.experiment = experiment
+        self.record = record
+        self.version = 0
+        self.weights = strategy.weights
+        self.weights.flags.writeable = False  # edges, archive and evaluation share this array
+        self.open: dict[int, OpenTask] = {}
+        self.by_edge: dict[str, OpenTask] = {}
+        self.present: set[str] = set()
+        self.tasks = 0
+        self.alarms = Alarms()
+        self.evaluated = -1
+        self.finished: str | None = None
+        self.story: deque[str] = deque(maxlen=STORY_LENGTH)
+
+    # ------------------------------------------------------------------ what the host calls
+    def start(self, edges: dict[str, int], now: int) -> list[Output]:
+        """The run begins with these edges (id -> samples)."""
+        stop, evaluation = self.experiment.stop, self.experiment.evaluation
+        if stop.emulated_s is not None:
+            self.alarms.set("stop", to_ns(stop.emulated_s))
+        if evaluation.every_s is not None:
+            self.alarms.set("evaluate", now + to_ns(evaluation.every_s))
+        outputs = self._evaluate(now)
+        for edge in sorted(edges):
+            self.present.add(edge)
+            outputs += self._ask(ev.EdgeJoined(edge, edges[edge]), now)
+        return outputs + self._ask(ev.RunStarted(), now)
+
+    def receive(self, sender: str, message: ToCoordinator, now: int) -> list[Output]:
+        """A message of an edge, or what the host knows of it (Joined, Lost, Started, Ready)."""
+        if self.finished:
+            return []
+        match message:
+            case Joined():
+                return self._joined(sender, message, now)
+            case Lost():
+                return self._lost(sender, now)
+            case Started():
+                self.record.fact(now, "task_started", edge=sender, task=message.task)
+                return []
+            case Ready():
+                return self._ready(sender, message.task, now)
+            case Update():
+                return self._update(sender, message, now)
+            case FreshRequest():
+                return self._fresh_requested(sender, message, now)
+        raise TypeError(f"no such message: {message!r}")
+
+    def next_due(self) -> int:
+        return FOREVER if self.finished else self.alarms.agenda.next_due()
+
+    def wake(self, now: int) -> list[Output]:
+        """Ring what is due."""
+        outputs: list[Output] = []
+        for name in self.alarms.pop(now):
+            if not self.finished:
+                outputs += self._ring(name, now)
+        return outputs
+
+    def job_done(self, job: Evaluate, result: tuple[float | None, float, float], now: int) -> list[Output]:
+        """An evaluation ended: (train loss, test loss, accuracy)."""
+        self.record.metrics(job, *result)
+        return []
+
+    def finish(self, reason: str, now: int) -> list[Output]:
+        """End the run in order, from inside or outside."""
+        if self.finished:
+            return []
+        outputs = self._evaluate(now) if self.evaluated != self.version else []
+        self.finished = reason
+        self.record.fact(now, "finished", reason=reason)
+        return [*outputs, End(reason)]
+
+    # ------------------------------------------------------------------ events
+    def _joined(self, edge: str, message: Joined, now: int) -> list[Output]:
+        outputs: list[Output] = []
+        task = self.by_edge.get(edge)
+        if task is not None and task.number in message.tasks:
+            task.lost = False
+            self.alarms.drop(f"close {task.number}")
+        elif task is not None:
+            outputs += self._close(task, "edge restarted", now)
+        self.present.add(edge)
+        return outputs + self._ask(ev.EdgeJoined(edge, message.samples), now)
+
+    def _lost(self, edge: str, now: int) -> list[Output]:
+        if edge not in self.present:
+            return []
+        self.present.discard(edge)
+        task = self.by_edge.get(edge)
+        if task is not None:
+            task.lost = True
+            self.alarms.set(f"close {task.number}", now + to_ns(self.experiment.network.grace_s))
+        return self._ask(ev.EdgeLost(edge), now)
+
+    def _ready(self, edge: str, number: int, now: int) -> list[Output]:
+        if number not in self.open:
+            return [Send(edge, Acknowledged(number))]  # its fate is on record already
+        if self.strategy.schedules_uplink:
+            return self._ask(ev.UpdateReady(edge, number), now)
+        self.record.fact(now, "update_ready", edge=edge, task=number)
+        return [Allow(edge, number)]  # no medium to share: at once
+
+    def _update(self, edge: str, update: Update, now: int) -> list[Output]:
+        task = self.open.get(update.number)
+        acknowledged = Send(edge, Acknowledged(update.number))
+        if task is None or task.edge != edge:
+            self.record.discarded("task closed")
+            return [acknowledged]
+        fault = self._fault(task, update)
+        if fault:
+            self.record.discarded(fault)
+            return [*self._close(task, fault, now), acknowledged]
+        self._forget(task)
+        gap = self.version - task.version
+        event = ev.UpdateArrived(edge, task.number, task.version, task.vectors["weights"], update.vectors, update.numbers)
+        self.record.applied(gap)
+        outputs = [acknowledged, *self._ask(event, now)]
+        most = self.experiment.stop.updates
+        return outputs + self.finish("updates", now) if most is not None and self.record.updates_applied >= most else outputs
+
+    def _fault(self, task: OpenTask, update: Update) -> str | None:
+        """Why this update cannot be used, or None."""
+        if update.version != task.version:
+            return "wrong base version"
+        if any(vector.size != self.strategy.layout.size for vector in update.vectors.values()) or "weights" not in update.vectors:
+            return "wrong length"
+        if not all(is_finite(vector) for vector in update.vectors.values()):
+            return "not finite"
+        return None if np.isfinite(list(update.numbers.values())).all() else "not finite"
+
+    def _fresh_requested(self, edge: str, message: FreshRequest, now: int) -> list[Output]:
+        if message.task not in self.open:
+            return []
+        return self._ask(ev.FreshRequested(edge, message.task, message.version, message.step), now)
+
+    def _ring(self, name: str, now: int) -> list[Output]:
+        if name == "stop":
+            return self.finish("emulated_s", now)
+        if name == "evaluate":
+            self.alarms.set("evaluate", now + to_ns(self.experiment.evaluation.every_s))
+            return self._evaluate(now) if self.evaluated != self.version else []
+        if name.startswith("close "):
+            task = self.open.get(int(name.removeprefix("close ")))
+            return self._close(task, "edge lost", now) if task is not None and task.lost else []
+        return self._ask(ev.AlarmRang(name.removeprefix("strategy ")), now)
+
+    # ------------------------------------------------------------------ tasks
+    def _close(self, task: OpenTask, reason: str, now: int) -> list[Output]:
+        self._forget(task)
+        return self._ask(ev.TaskClosed(task.edge, task.number, reason), now)
+
+    def _forget(self, task: OpenTask) -> None:
+        del self.open[task.number]
+        if self.by_edge.get(task.edge) is task:
+            del self.by_edge[task.edge]
+        self.alarms.drop(f"close {task.number}")
+
+    def _evaluate(self, now: int) -> list[Output]:
+        self.evaluated = self.version
+        self.record.snapshot(self.version)
+        return [Run(Evaluate(self.version, now, self.weights, self.record.bytes_up, self.record.bytes_down), 0)]
+
+    # ------------------------------------------------------------------ the strategy
+    def _ask(self, event: ev.Event, now: int) -> list[Output]:
+        """Give the event to the strategy, record both, and carry the decisions out in order."""
+        before = self.version
+        self.story.append(f"{now} {event_row(event)}")
+        try:
+            decisions = self.strategy.handle(event, now)
+            outputs, numbers = self._carry_out(decisions, event, now)
+        except Exception as error:
+            raise Bug(f"{type(self.strategy).__name__} failed at {event_row(event)}", list(self.story)) from error
+        self.record.event(now, before, event, decisions, numbers)
+        for decision in decisions:
+            if isinstance(decision, do.Finish):
+                return outputs + self.finish(decision.reason, now)
+        most = self.experiment.stop.versions
+        return outputs + self.finish("versions", now) if most is not None and self.version >= most else outputs
+
+    def _carry_out(self, decisions: list[do.Decision], event: ev.Event, now: int) -> tuple[list[Output], list[list[int]]]:
+        """The outputs, and for each Assign the numbers of its tasks."""
+        outputs: list[Output] = []
+        numbers: list[list[int]] = []
+        for decision in decisions:
+            match decision:
+                case do.Assign():
+                    sends = [self._open(edge, decision) for edge in decision.edges]
+                    numbers.append([send.message.number for send in sends])
+                    outputs += sends
+                case do.Publish():
+                    outputs += self._publish(decision.weights, now)
+                case do.Discard():
+                    self._discard(decision, event)
+                case do.Finish():
+                    break
+                case _:
+                    outputs += self._small(decision)
+        return outputs, numbers
+
+    def _small(self, decision: do.Decision) -> list[Output]:
+        match decision:
+            case do.SetAlarm():
+                self.alarms.set(f"strategy {decision.name}", decision.at_ns)
+                return []
+            case do.Grant():
+                return [Allow(decision.edge, decision.task)]
+            case do.SendFresh(weights=None):
+                return [Send(decision.edge, NothingNewer(decision.task))]
+            case do.SendFresh():
+                return [Send(decision.edge, Fresh(decision.task, self.version, {"weights": decision.weights}))]
+            case do.Cancel():
+                self._forget(self.open[decision.task])
+                return [Send(decision.edge, Cancel(decision.task))]
+        raise TypeError(f"not a decision: {decision!r}")
+
+    def _open(self, edge: str, assign: do.Assign) -> Send:
+        if edge not in self.present or edge in self.by_edge:
+            raise ValueError(f"cannot assign to {edge!r}: it is {'busy' if edge in self.by_edge else 'not there'}")
+        task = OpenTask(self.tasks, edge, self.version, assign.vectors)
+        self.tasks += 1
+        self.open[task.number] = self.by_edge[edge] = task
+        return Send(edge, Task(task.number, task.version, assign.vectors, assign.numbers))
+
+    def _publish(self, weights: np.ndarray, now: int) -> list[Output]:
+        if weights.shape != self.weights.shape or weights.dtype != np.float32:
+            raise ValueError(f"published {weights.dtype} {weights.shape}, expected float32 {self.weights.shape}")
+        weights.flags.writeable = False
+        self.weights = weights
+        self.version += 1
+        every = self.experiment.evaluation.every_versions
+        return self._evaluate(now) if every is not None and self.version % every == 0 else []
+
+    def _discard(self, decision: do.Discard, event: ev.Event) -> None:
+        if not isinstance(event, ev.UpdateArrived) or event.task != decision.task:
+            raise ValueError(f"task {decision.task} cannot be discarded now: only the update in hand can")
+        self.record.take_back(self.version - event.base_version)
+        self.record.discarded(decision.reason)

@@ -1,0 +1,142 @@
+"""What a run leaves behind while it runs: events.jsonl, links.csv, metrics.csv, and the counters of summary.json."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+import orjson
+from safetensors.numpy import save_file
+
+from edgefl.coordinator.journal import Journal
+from edgefl.coordinator.story import decision_row, event_row
+from edgefl.jobs import Evaluate
+from edgefl.results.summary import outcome
+from edgefl.strategies.decisions import Assign, Decision, Publish, SetAlarm
+from edgefl.strategies.events import Event
+from emulator.network import Completion
+from emulator.units import seconds_text
+
+METRICS = ("version", "emulated_s", "wall_s", "train_loss", "test_loss", "accuracy", "bytes_up", "bytes_down")
+LINKS = ("edge", "direction", "kind", "bytes", "offered_s", "scheduled_s", "finished_s")
+
+
+class Record:
+    """One run's files in ``directory``. ``wall_s`` gives wall seconds since the run's start (it never reaches events.jsonl)."""
+
+    def __init__(self, directory: Path, wall_s: Callable[[], float], journal: Journal | None) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory, self.wall_s, self.journal = directory, wall_s, journal
+        self.bytes_up = self.bytes_down = self.updates_applied = 0
+        self.discards: Counter[str] = Counter()
+        self.staleness: Counter[int] = Counter()
+        self.rows: list[dict[str, Any]] = []
+        self._wall_at: dict[int, float] = {}
+        self._events = (directory / "events.jsonl").open("w", encoding="utf-8")
+        self._link_file = (directory / "links.csv").open("w", encoding="utf-8", newline="")
+        self._metric_file = (directory / "metrics.csv").open("w", encoding="utf-8", newline="")
+        self._link_rows, self._metric_rows = csv.writer(self._link_file), csv.writer(self._metric_file)
+        self._link_rows.writerow(LINKS)
+        self._metric_rows.writerow(METRICS)
+
+    # ------------------------------------------------------------------ the story
+    def event(self, now: int, version: int, event: Event, decisions: list[Decision], numbers: list[list[int]]) -> None:
+        """An event given to the strategy and what came of it; ``numbers``: each Assign's task numbers."""
+        if self.journal is not None:
+            self.journal.write(now, event, decisions)
+        row = event_row(event)
+        self._line(now, {"event": row.pop("event"), "version": version, **row, "decisions": _rows(decisions, version, numbers)})
+
+    def fact(self, now: int, fact: str, **values: Any) -> None:
+        """Something that the strategy is not told."""
+        self._line(now, {"fact": fact, **values})
+
+    def applied(self, gap: int) -> None:
+        self.updates_applied += 1
+        self.staleness[gap] += 1
+
+    def take_back(self, gap: int) -> None:
+        """The strategy discarded the update that was just counted."""
+        self.updates_applied -= 1
+        self.staleness[gap] -= 1
+
+    def discarded(self, reason: str) -> None:
+        self.discards[reason] += 1
+
+    # ------------------------------------------------------------------ tables
+    def link(self, completion: Completion, finished_ns: int) -> None:
+        """A transfer ended; its bytes count from now on."""
+        transfer = completion.transfer
+        if transfer.direction == "up":
+            self.bytes_up += transfer.size
+        else:
+            self.bytes_down += transfer.size
+        moments = (completion.offered_ns, completion.due_ns, finished_ns)
+        self._link_rows.writerow([transfer.edge, transfer.direction, transfer.kind, transfer.size, *map(seconds_text, moments)])
+
+    def snapshot(self, version: int) -> None:
+        """The wall moment that belongs to a version's metrics row."""
+        self._wall_at[version] = self.wall_s()
+
+    def metrics(self, job: Evaluate, train_loss: float | None, test_loss: float, accuracy: float) -> None:
+        values = (
+            job.version, seconds_text(job.at_ns), f"{self._wall_at.get(job.version, 0.0):.3f}",
+            "" if train_loss is None else f"{train_loss:.6f}", f"{test_loss:.6f}", f"{accuracy:.6f}", job.bytes_up, job.bytes_down,
+        )
+        row = dict(zip(METRICS, values))
+        self.rows.append(row)
+        self._metric_rows.writerow(row.values())
+
+    def flush(self) -> None:
+        """Let readers see what happened so far."""
+        for file in (self._events, self._link_file, self._metric_file):
+            file.flush()
+        self.flush_journal()
+
+    def flush_journal(self) -> None:
+        if self.journal is not None:
+            self.journal.flush()
+
+    # ------------------------------------------------------------------ the end
+    def close(self, head: dict[str, Any], weights: np.ndarray, target_accuracy: float | None) -> dict[str, Any]:
+        """Write model.safetensors and summary.json (``head`` first, ours behind it) and return the summary."""
+        self.flush()
+        for file in (self._events, self._link_file, self._metric_file, *([self.journal] if self.journal else [])):
+            file.close()
+        save_file({"weights": np.ascontiguousarray(weights)}, self.directory / "model.safetensors")
+        fidelity = head.pop("fidelity")
+        summary = head | {
+            "updates_applied": self.updates_applied,
+            "updates_discarded": dict(sorted(self.discards.items())),
+            **outcome(self.rows, target_accuracy),
+            "bytes_up": self.bytes_up,
+            "bytes_down": self.bytes_down,
+            "staleness": {str(gap): count for gap, count in sorted(self.staleness.items()) if count},
+            "fidelity": fidelity,
+        }
+        part = self.directory / "summary.json.part"
+        part.write_bytes(orjson.dumps(summary, option=orjson.OPT_INDENT_2))
+        part.replace(self.directory / "summary.json")
+        return summary
+
+    def _line(self, now: int, row: dict[str, Any]) -> None:
+        self._events.write(f'{{"t":{seconds_text(now)},{orjson.dumps(row).decode()[1:]}\n')
+
+
+def _rows(decisions: list[Decision], version: int, numbers: list[list[int]]) -> list[dict[str, Any]]:
+    """Decisions for readers: task numbers beside the edges, the version that a Publish made."""
+    rows, tasks = [], iter(numbers)
+    for decision in decisions:
+        row = decision_row(decision)
+        if isinstance(decision, Assign):
+            row["tasks"] = next(tasks)
+        elif isinstance(decision, Publish):
+            version += 1
+            row["version"] = version
+        elif isinstance(decision, SetAlarm):
+            row["at"] = float(seconds_text(row.pop("at_ns")))
+        rows.append(row)
+    return rows

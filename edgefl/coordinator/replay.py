@@ -1,0 +1,60 @@
+"""A recorded run, given again to a fresh strategy: the decisions must be the same and the weights bit-equal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgefl.coordinator.journal import Entry, read
+from edgefl.coordinator.story import fingerprint, snake
+from edgefl.errors import UserError
+from edgefl.strategies import decisions as do
+from edgefl.strategies import events as ev
+from edgefl.strategies.strategy import Strategy
+
+EVENTS = {snake(kind.__name__): kind for kind in ev.Event.__args__}
+
+
+@dataclass(slots=True)
+class Replay:
+    """What the replay found: events given, versions made, the last weights."""
+
+    events: int = 0
+    version: int = 0
+    weights: np.ndarray | None = None
+
+
+def replay(directory: Path, strategy: Strategy) -> Replay:
+    """Drive ``strategy`` with the journal in ``directory``; UserError names the first event whose decisions differ."""
+    result = Replay(weights=strategy.weights)
+    assigned: list[np.ndarray] = []  # task number -> base model
+    for entry in read(directory):
+        event = _event(entry, assigned)
+        decisions = strategy.handle(event, entry.now)
+        found = [fingerprint(decision) for decision in decisions]
+        if _plain(found) != entry.decisions:
+            raise UserError(f"{directory}: event {result.events} ({entry.row['event']}) decided {found}, the journal has {entry.decisions}")
+        for decision in decisions:
+            if isinstance(decision, do.Assign):
+                assigned += [decision.vectors["weights"]] * len(decision.edges)
+            elif isinstance(decision, do.Publish):
+                result.version, result.weights = result.version + 1, decision.weights
+                decision.weights.flags.writeable = False
+        result.events += 1
+    return result
+
+
+def _event(entry: Entry, assigned: list[np.ndarray]) -> ev.Event:
+    kind = EVENTS[entry.row["event"]]
+    values: dict[str, Any] = {f.name: entry.row[f.name] for f in fields(kind) if f.name in entry.row}
+    if kind is ev.UpdateArrived:
+        values |= {"base": assigned[values["task"]], "vectors": entry.arrays}
+    return kind(**values)
+
+
+def _plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """As JSON gives it back: tuples become lists."""
+    return [{key: list(value) if isinstance(value, tuple) else value for key, value in row.items()} for row in rows]

@@ -1,0 +1,214 @@
+"""Who is on the other side of each routing id: greeting, digests, heartbeats, and what happens to those who misbehave.
+
+I/O-free: frames in with ``now`` in wall ns, outcomes out. A session is (random routing id, incarnation of this run, number chosen by the
+edge). ::
+
+    edge                         coordinator
+      Hello(id, protocol)   ->     unknown id, other protocol: Refuse
+                            <-   Setup(config, strategy)
+      Join(digests, tasks)  ->     another config, layout or data: Refuse
+                            <-   Welcome            (a new session with the same key replaces the old one)
+      Pong, pieces, ...     <->  Ping, pieces, ...
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from edgefl.protocol.codec import decode
+from edgefl.protocol.errors import WireError
+from edgefl.protocol.messages import PROTOCOL, Finished, Hello, Join, Ping, Pong, Refuse, Setup, Welcome
+
+WHOLE_RUN = "run"  # key of counts that belong to no edge
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What an edge must bring to be let in, and what it is told."""
+
+    edges: frozenset[str]
+    package: str
+    config_digest: str
+    layout_digest: str
+    data_digest: str
+    setup: Setup
+    keyed: bool
+    heartbeat_ns: int
+    liveness_ns: int
+    max_sessions: int
+
+
+@dataclass(slots=True)
+class Session:
+    """One edge's connection. ``offset_ns``: its clock minus ours, from the ping with the shortest round trip."""
+
+    routing: bytes
+    edge: str
+    number: int
+    heard_ns: int
+    joined: bool = False
+    rtt_ns: int = 1 << 62
+    offset_ns: int = 0
+
+
+# ------------------------------------------------------------------ outcomes
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Send this frame; ``session`` is the number to put in its header."""
+
+    routing: bytes
+    session: int
+    message: Any
+    body: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """The edge has joined (again)."""
+
+    session: Session
+    join: Join
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A frame of a joined edge that is not about its session."""
+
+    session: Session
+    message: Any
+    body: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A joined edge has left: silent, replaced, or dropped for what it sent."""
+
+    edge: str
+    reason: str
+
+
+Outcome = Reply | Entered | Passed | Gone
+
+
+class Sessions:
+    """The table of sessions. ``counts`` holds wire errors, refusals and stale frames, by sort and edge."""
+
+    def __init__(self, expected: Expected, incarnation: int) -> None:
+        self.expected = expected
+        self.incarnation = incarnation
+        self.by_routing: dict[bytes, Session] = {}
+        self.by_edge: dict[str, Session] = {}  # joined ones only
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self._pinged_ns = 0
+
+    def receive(self, routing: bytes, user: str | None, header: Any, body: Any, now: int) -> list[Outcome]:
+        """What a frame means. Malformed ones cost the peer its session."""
+        try:
+            message, incarnation, number = decode(header)
+            if isinstance(message, Hello):
+                return self._hello(routing, user, message, number, now)
+            session = self.by_routing.get(routing)
+            if session is None or number != session.number or incarnation not in (0, self.incarnation):
+                self.counts["stale frame", WHOLE_RUN] += 1
+                return [Reply(routing, number, Refuse("this session has ended", final=False))]
+            if self.expected.keyed and user != session.edge:
+                raise WireError(f"a frame of edge {session.edge} came with the key of {user}")
+            return self._frame(session, message, body, now)
+        except WireError as error:
+            return self.wire_error(routing, error)
+
+    def tick(self, now: int) -> list[Outcome]:
+        """Heartbeats that are due, and edges that have been silent for too long."""
+        if now - self._pinged_ns < self.expected.heartbeat_ns:
+            return []
+        self._pinged_ns = now
+        outcomes: list[Outcome] = []
+        for session in list(self.by_routing.values()):
+            if now - session.heard_ns > self.expected.liveness_ns:
+                outcomes += self._drop(session, "silent")
+            elif session.joined:
+                outcomes.append(Reply(session.routing, session.number, Ping(now)))
+        return outcomes
+
+    def next_tick(self) -> int:
+        return self._pinged_ns + self.expected.heartbeat_ns
+
+    def wire_error(self, routing: bytes, error: WireError) -> list[Outcome]:
+        """Count it and end the session that it came from."""
+        session = self.by_routing.get(routing)
+        self.counts["wire error", session.edge if session else WHOLE_RUN] += 1
+        if session is None:
+            return []  # a stranger gets no answer
+        return [Reply(routing, session.number, Refuse(f"protocol error: {error}", final=False)), *self._drop(session, f"wire error: {error}")]
+
+    def finish(self, reason: str, more: bool) -> list[Outcome]:
+        """Tell everybody that the run is over."""
+        return [Reply(session.routing, session.number, Finished(reason, more)) for session in self.by_routing.values()]
+
+    # ------------------------------------------------------------------ one frame
+    def _hello(self, routing: bytes, user: str | None, hello: Hello, number: int, now: int) -> list[Outcome]:
+        fault, final = self._fault(user, hello), True
+        if fault is None and len(self.by_routing) >= self.expected.max_sessions:
+            fault, final = "too many sessions", False
+        if fault is not None:
+            self.counts["refused", hello.edge[:32]] += 1
+            return [Reply(routing, number, Refuse(fault, final))]
+        self.by_routing[routing] = Session(routing, hello.edge, number, now)
+        return [Reply(routing, number, self.expected.setup)]
+
+    def _fault(self, user: str | None, hello: Hello) -> str | None:
+        expected = self.expected
+        if hello.protocol != PROTOCOL:
+            return f"protocol version: the coordinator speaks {PROTOCOL}, this edge {hello.protocol}"
+        if hello.package != expected.package:
+            return f"edgefl version: the coordinator runs {expected.package}, this edge {hello.package}"
+        if expected.keyed and user != hello.edge:
+            return f"key: it belongs to edge {user!r}, not to {hello.edge!r}"
+        if hello.edge not in expected.edges:
+            return f"edge id: {hello.edge!r} is none of this experiment's edges (edges.count, edges.names)"
+        return None
+
+    def _frame(self, session: Session, message: Any, body: Any, now: int) -> list[Outcome]:
+        session.heard_ns = now
+        if isinstance(message, Pong):
+            self._measure(session, message, now)
+            return [Passed(session, message, body)] if body is not None else []
+        if isinstance(message, Join):
+            return self._join(session, message)
+        if not session.joined:
+            raise WireError(f"{type(message).__name__} before Join")
+        return [Passed(session, message, body)]
+
+    def _join(self, session: Session, join: Join) -> list[Outcome]:
+        expected = self.expected
+        theirs = {"config": join.config, "layout": join.layout, "data": join.data}
+        ours = {"config": expected.config_digest, "layout": expected.layout_digest, "data": expected.data_digest}
+        differ = [name for name in ours if ours[name] != theirs[name]]
+        if differ:
+            self.counts["refused", session.edge] += 1
+            del self.by_routing[session.routing]
+            return [Reply(session.routing, session.number, Refuse(f"{' and '.join(differ)} differ from the coordinator's", final=True))]
+        outcomes: list[Outcome] = []
+        old = self.by_edge.get(session.edge)
+        if old is not None and old is not session:
+            outcomes += self._drop(old, "replaced by a new session")
+        session.joined = True
+        self.by_edge[session.edge] = session
+        return [*outcomes, Reply(session.routing, session.number, Welcome()), Entered(session, join)]
+
+    def _measure(self, session: Session, pong: Pong, now: int) -> None:
+        if not 0 < pong.sent_ns <= now:
+            return  # the edge's own heartbeat
+        rtt = now - pong.sent_ns
+        if rtt < session.rtt_ns:
+            session.rtt_ns = rtt
+            session.offset_ns = pong.clock_ns - (pong.sent_ns + now) // 2
+
+    def _drop(self, session: Session, reason: str) -> list[Outcome]:
+        self.by_routing.pop(session.routing, None)
+        if self.by_edge.get(session.edge) is not session:
+            return []
+        del self.by_edge[session.edge]
+        return [Gone(session.edge, reason)]

@@ -1,0 +1,1 @@
+"""One data set per file: ``load(directory)``. The folder is the registry."""

@@ -1,0 +1,21 @@
+"""IID: a random share of the samples for each edge, all of one size (give or take one)."""
+
+from __future__ import annotations
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from edgefl.errors import UserError
+
+
+class Options(BaseModel):
+    """None."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def split(labels: np.ndarray, edges: int, options: Options, rng: np.random.Generator) -> list[np.ndarray]:
+    """Sorted sample indices of each edge; every sample is used once. UserError if there are fewer samples than edges."""
+    if len(labels) < edges:
+        raise UserError(f"partition iid: {edges} edges need at least as many samples, there are {len(labels)}")
+    return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), edges)]

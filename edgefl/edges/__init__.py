@@ -1,0 +1,1 @@
+"""What runs on a device: the edge and its trainer."""

@@ -1,0 +1,209 @@
+"""The warm parent: its own process, which loads torch, data and model once, calibrates the host, and forks edges from then on.
+
+It has no zmq socket, no other thread and no real-time priority, so that a fork is clean: 15 ms and 10 MB an edge, where a cold start
+costs a second and 110 MB. It stays to fork replacements and to hand out turns to train.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any, Callable
+
+import orjson
+from safetensors.numpy import save_file
+
+from edgefl.config import Experiment
+from edgefl.config_file import shared_digest
+from edgefl.errors import UserError
+from edgefl.hosts.channel import Channel
+from edgefl.hosts.fleets.turnstile import Turnstile
+from edgefl.hosts.learning import Learning, learning
+from edgefl.hosts.sockets.edge_host import EdgeHost, Side
+from edgefl.hosts.sockets.edge_worker import TURN, WANT, SharedTurns
+from edgefl.hosts.sockets.evaluator import serve
+from edgefl.protocol.messages import Setup, Task
+from edgefl.strategies.local_rule import LocalRule
+
+CALIBRATION_S = 0.4
+EDGE_NICE, EVALUATOR_NICE = 10, 19
+PR_SET_PDEATHSIG = 1
+
+
+class Warm:
+    """Serves one run: commands over ``control``, turns over one channel an edge."""
+
+    def __init__(self, control: Channel, evaluations: Channel, learned: Learning, data_digest: str) -> None:
+        self.control, self.evaluations, self.learned, self.data_digest = control, evaluations, learned, data_digest
+        self.turnstile = Turnstile(max(cores() - 1, 1))
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(control, selectors.EVENT_READ, None)
+        self.children: dict[int, str] = {}  # pid -> edge, or "evaluator"
+        self.turns: dict[str, socket.socket] = {}
+
+    def run(self) -> None:
+        """Until the control channel closes."""
+        self.fork("evaluator", lambda: serve(self.evaluations, self.learned.evaluate), EVALUATOR_NICE, keep=self.evaluations.fileno())
+        self.evaluations.close()
+        while True:
+            for key, _ in self.selector.select(0.2):
+                if key.data is not None:
+                    self._turn(key.data)
+                elif not self._command():
+                    return
+            for edge in self.turnstile.grants(time.monotonic()):
+                self._tell(edge)
+            self._bury()
+
+    def fork(self, name: str, work: Callable[[], Any], nice: int, keep: int) -> None:
+        """A child that does ``work`` and ends; of our descriptors it keeps only ``keep``."""
+        sys.stdout.flush(), sys.stderr.flush()
+        pid = os.fork()
+        if pid:
+            self.children[pid] = name
+            return
+        status = 1
+        try:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            close_all_but(keep)
+            os.nice(nice)
+            sys.setswitchinterval(0.001)  # arrivals are stamped beside the training thread
+            work()
+            status = 0
+        except BaseException as error:
+            print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+
+    # ------------------------------------------------------------------ commands
+    def _command(self) -> bool:
+        try:
+            message = self.control.receive()
+        except EOFError:
+            return False
+        for edge in message["fork"]:
+            self._fork_edge(edge, message["connect"], message["index"])
+        return True
+
+    def _fork_edge(self, edge: str, address: str, index: int) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        learned = self.learned
+
+        def work() -> None:
+            EdgeHost(edge, address, None, lambda setup: side(learned, edge, index, self.data_digest, setup), SharedTurns(theirs)).run()
+
+        self.fork(edge, work, EDGE_NICE, keep=theirs.fileno())
+        theirs.close()
+        if edge in self.turns:
+            self._close_turns(edge)
+        self.turns[edge] = ours
+        self.selector.register(ours, selectors.EVENT_READ, edge)
+
+    # ------------------------------------------------------------------ turns
+    def _turn(self, edge: str) -> None:
+        try:
+            data = self.turns[edge].recv(TURN.size)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            self._close_turns(edge)
+            return
+        sort, due_ns = TURN.unpack(data)
+        if sort == WANT:
+            self.turnstile.want(edge, due_ns)
+        else:
+            self.turnstile.done(edge)
+
+    def _tell(self, edge: str) -> None:
+        try:
+            self.turns[edge].send(b"g")
+        except (OSError, KeyError):
+            self.turnstile.done(edge)
+
+    def _close_turns(self, edge: str) -> None:
+        self.selector.unregister(self.turns[edge])
+        self.turns.pop(edge).close()
+        self.turnstile.gone(edge)
+
+    def _bury(self) -> None:
+        while self.children:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            name = self.children.pop(pid)
+            if status:
+                self.control.send(exited=name, status=os.waitstatus_to_exitcode(status))
+
+
+def side(learned: Learning, edge: str, index: int, data_digest: str, setup: Setup) -> Side:
+    """What an edge of this process tells the coordinator; ``setup`` is checked by the digests."""
+    experiment = learned.experiment
+    entry = experiment.strategies[index]
+    actor = learned.edges(index, [edge])[edge]
+    most_bytes = 4 * learned.layout.size * 8 + (1 << 20)
+    digests = (shared_digest(experiment, entry), learned.layout.digest(), data_digest)
+    return Side(actor, *digests, learned.samples[edge], experiment.speed, most_bytes)
+
+
+def calibrate(learned: Learning) -> float:
+    """Samples per second that one core of this host trains, from real steps of the first edge (the first steps do not count)."""
+    edge = next(iter(learned.shards))
+    trainer, rule, weights = learned.trainer(edge), LocalRule(None), learned.initial_weights()
+    done, spent, number = 0, 0.0, 0
+    while spent < CALIBRATION_S:
+        run = trainer.begin(Task(number, 0, {"weights": weights}), rule, {})
+        trainer.advance(run, rule, min(2, run.steps))
+        before, started = run.samples, time.perf_counter()
+        trainer.advance(run, rule, None, lambda began=started, spent=spent: spent + time.perf_counter() - began > CALIBRATION_S)
+        spent += time.perf_counter() - started
+        done, number = done + run.samples - before, number + 1
+        if number > 10_000:
+            break
+    return done / max(spent, 1e-9)
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def close_all_but(keep: int) -> None:
+    """Descriptors of the parent's other channels must not stay open in a child, or their ends would not be noticed."""
+    most = os.sysconf("SC_OPEN_MAX")
+    os.closerange(3, keep)
+    os.closerange(keep + 1, min(most, 65536))
+
+
+def main(control_fd: int, evaluations_fd: int) -> None:
+    """Load, calibrate, write w_0 and its layout, then serve."""
+    control, evaluations = Channel.inherited(control_fd), Channel.inherited(evaluations_fd)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    job = control.receive()
+    try:
+        learned = learning(Experiment.model_validate_json(job["experiment"]), Path(job["base"]) if job["base"] else None)
+        data_digest, weights = learned.data_digest(), learned.initial_weights()
+    except UserError as error:
+        control.send(error=str(error))
+        return
+    scratch = Path(job["scratch"])
+    save_file({"weights": weights}, scratch / "initial.safetensors")
+    (scratch / "layout.json").write_bytes(orjson.dumps(learned.layout.to_json()))
+    rate = calibrate(learned) if job["calibrate"] else None
+    gc.collect()
+    gc.freeze()  # what is loaded now stays for good: the collector must not touch its pages in every child
+    control.send(ready=True, data_digest=data_digest, samples_per_s=rate, cores=cores())
+    Warm(control, evaluations, learned, data_digest).run()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,75 @@
+"""Opening and closing a run directory: the resolved config in front, the summary at the end; both hosts use it."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from edgefl.config import Experiment
+from edgefl.config_file import dump
+from edgefl.coordinator.coordinator import Coordinator
+from edgefl.coordinator.journal import Journal
+from edgefl.coordinator.record import Record
+from edgefl.hosts.plan import strategy
+from edgefl.vectors import Layout
+from emulator.fidelity import Fidelity
+from emulator.units import NS_PER_S
+
+
+class OpenRun:
+    """One strategy's run directory with its record, and the coordinator that writes to it."""
+
+    def __init__(self, experiment: Experiment, index: int, directory: Path, base: Path | None, weights: np.ndarray, layout: Layout) -> None:
+        self.experiment, self.entry, self.directory = experiment, experiment.strategies[index], directory
+        self._started_s = time.monotonic()
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "summary.json").unlink(missing_ok=True)  # of an earlier run in the same place
+        self.record = Record(directory, lambda: time.monotonic() - self._started_s, self._journal(weights))
+        self.coordinator = Coordinator(strategy(experiment, self.entry, base, weights, layout), experiment, self.record)
+
+    def begin(self, clock: str, fidelity: Fidelity) -> None:
+        """The run's time starts now; config.toml says what is run, by what and on what."""
+        self._started_s = time.monotonic()
+        facts = {"strategy": self.entry.name, "clock": clock, "git_commit": git_commit(), "host": fidelity.host}
+        (self.directory / "config.toml").write_text(dump(self.experiment, {"run": facts}), encoding="utf-8")
+
+    def end(self, clock: str, emulated_ns: int, wall_s: float, fidelity: dict[str, Any]) -> dict[str, Any]:
+        """Write what is left and return the summary."""
+        head = {
+            "strategy": self.entry.strategy,
+            "label": self.entry.name,
+            "clock": clock,
+            "seed": self.experiment.seed,
+            "finished": self.coordinator.finished,
+            "versions": self.coordinator.version,
+            "emulated_s": emulated_ns / NS_PER_S,
+            "wall_s": round(wall_s, 3),
+            "fidelity": fidelity,
+        }
+        return self.record.close(head, self.coordinator.weights, self.experiment.evaluation.target_accuracy)
+
+    @property
+    def wall_s(self) -> float:
+        return self.record.wall_s()
+
+    def _journal(self, weights: np.ndarray) -> Journal | None:
+        if not self.experiment.record.payloads:
+            return None
+        journal = Journal(self.directory / "journal")
+        save_file({"weights": weights}, self.directory / "journal" / "initial.safetensors")
+        return journal
+
+
+def git_commit() -> str:
+    """The checkout's commit, with "+" if it has changes; "unknown" outside one."""
+    folder = Path(__file__).parent
+    try:
+        text = subprocess.run(["git", "describe", "--always", "--dirty=+", "--abbrev=12"], cwd=folder, capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    return text.stdout.strip() or "unknown"

@@ -1,0 +1,179 @@
+"""The coordinator's process: it never imports torch, takes real-time priority where it may, and runs one strategy."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import orjson
+import zmq
+from safetensors.numpy import load_file
+
+import edgefl
+from edgefl.config import Experiment
+from edgefl.config_file import shared_digest, to_json
+from edgefl.coordinator.sessions import WHOLE_RUN, Expected, Sessions
+from edgefl.errors import UserError
+from edgefl.hosts import keys as curve
+from edgefl.hosts.channel import Channel
+from edgefl.hosts.plan import fidelity, latency_ns, network
+from edgefl.hosts.rundir import OpenRun
+from edgefl.hosts.sockets.evaluator import Evaluator
+from edgefl.hosts.sockets.flow import Pace
+from edgefl.hosts.sockets.logic import Logic
+from edgefl.hosts.sockets.mailbox import Interrupt, Mailbox
+from edgefl.hosts.sockets.pacer import Pacer
+from edgefl.hosts.sockets.pacing import Pacing
+from edgefl.hosts.sockets.probe import Probes
+from edgefl.hosts.sockets.transport import Transport
+from edgefl.hosts.sockets.wire import Router, room_for_edges
+from edgefl.protocol.messages import Setup
+from edgefl.vectors import Layout, aligned_copy
+from emulator.clock import WallClock
+from emulator.units import to_ns
+
+SETTLE_S = 60.0  # for evaluations that are still under way at the end
+GOODBYE_MS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What one coordinator process is to run; everything large lies in ``scratch``."""
+
+    experiment: Experiment
+    index: int
+    directory: Path
+    base: Path | None
+    scratch: Path
+    data_digest: str
+    keys: curve.ServerKeys | None
+    more: bool
+
+
+class CoordinatorProcess:
+    """Wires sessions, pacing, logic and evaluation together."""
+
+    def __init__(self, job: Job, control: Channel, evaluations: Channel | None) -> None:
+        self.job, self.control = job, control
+        experiment, entry = job.experiment, job.experiment.strategies[job.index]
+        layout = Layout.from_json(orjson.loads((job.scratch / "layout.json").read_bytes()))
+        weights = aligned_copy(load_file(job.scratch / "initial.safetensors")["weights"])
+        self.context = zmq.Context()
+        self.doorman = curve.Doorman(self.context, job.keys) if job.keys is not None else None
+        if self.doorman is not None:
+            self.doorman.start()
+        self.router = Router(self.context, job.keys)
+        self.port = self.router.bind(experiment.network.host, experiment.network.port)
+        self.run = OpenRun(experiment, job.index, job.directory, job.base, weights, layout)
+        self.fidelity = fidelity(experiment)
+        self.clock = WallClock(experiment.speed)
+        self.sessions = Sessions(expected(job, layout), incarnation=int.from_bytes(os.urandom(4), "big") + 1)
+        self.said = Mailbox()
+        self.logic = Logic(self.run.coordinator, self.said, self.fidelity, self._evaluate)
+        self.evaluator = None if evaluations is None else Evaluator(evaluations, job.scratch, self.logic.inbox.put)
+        self.pacing = self._pacing(weights)
+
+    def main(self) -> dict[str, Any]:
+        """Until the run is over; returns the summary."""
+        self.fidelity.host["open_files_left"] = room_for_edges(len(self.job.experiment.edges.ids()))
+        self.fidelity.host["coordinator_priority"] = real_time_priority()
+        self.run.begin("wall", self.fidelity)
+        self.control.send(listening=self.port)
+        Thread(target=self._obey, name="control", daemon=True).start()
+        self.logic.start()
+        self.pacing.run()
+        self.router.close(GOODBYE_MS)
+        return self._end()
+
+    def _end(self) -> dict[str, Any]:
+        if self.logic.error is not None:
+            raise self.logic.error
+        if not self.pacing.waiting and not self.run.coordinator.finished:
+            raise UserError(f"no edge has joined within {self.job.experiment.network.join_timeout_s:g} s (network.join_timeout_s)")
+        self.logic.join()
+        wall_s = self.run.wall_s
+        self.logic.settle(SETTLE_S)
+        if self.doorman is not None:
+            self.doorman.stop()
+        counts = {f"{sort} ({who})" if who != WHOLE_RUN else sort: n for (sort, who), n in sorted(self.sessions.counts.items())}
+        summary = self.fidelity.summary() | {"wire": counts}
+        return self.run.end("wall", self.logic.now, wall_s, summary)
+
+    def _evaluate(self, job: Any) -> None:
+        if self.evaluator is not None:
+            self.evaluator.submit(job)
+
+    def _obey(self) -> None:
+        """The launching process may ask for an end; if it dies, the run ends too."""
+        try:
+            reason = self.control.receive()["stop"]
+        except (EOFError, OSError):
+            reason = "launcher gone"
+        self.logic.inbox.put(Interrupt(reason))
+
+    def _pacing(self, weights: np.ndarray) -> Pacing:
+        experiment = self.job.experiment
+        section, links = experiment.network, network(experiment)
+        pace = Pace(to_ns(section.window_ms / 1000 * experiment.speed), to_ns(section.piece_ms / 1000 * experiment.speed))
+        pacing = Pacing(self.router, self.sessions, self.clock, self.said, self.logic.inbox.put, section.join_timeout_s, self.job.more)
+        probes = Probes(links, experiment.speed, self.fidelity, pacing.send)
+        pacing.transport = Transport(
+            Pacer(links, pace, self.fidelity), self.clock, pacing.agenda, pacing.send, self.logic.inbox.put, probes, latency_ns(experiment),
+            most_bytes=8 * weights.nbytes + (1 << 20), stamped=experiment.devices.kind == "emulated", sessions=self.sessions.by_edge,
+        )
+        return pacing
+
+
+def expected(job: Job, layout: Layout) -> Expected:
+    experiment, entry = job.experiment, job.experiment.strategies[job.index]
+    section = experiment.network
+    return Expected(
+        edges=frozenset(experiment.edges.ids()),
+        package=edgefl.__version__,
+        config_digest=shared_digest(experiment, entry),
+        layout_digest=layout.digest(),
+        data_digest=job.data_digest,
+        setup=Setup(to_json(experiment, entry), entry.strategy),
+        keyed=job.keys is not None,
+        heartbeat_ns=to_ns(section.heartbeat_s),
+        liveness_ns=to_ns(section.liveness_s),
+        max_sessions=section.max_edges,
+    )
+
+
+def real_time_priority() -> str:
+    """SCHED_FIFO for this process and the threads it will start, where the system allows it; the record says what was got."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    except (AttributeError, OSError):
+        return "normal"
+    return "SCHED_FIFO"
+
+
+def main(control_fd: int, evaluations_fd: int) -> int:
+    """Exit status 0, or 2 with the error told to the launcher."""
+    sys.setswitchinterval(0.0002)  # the pacing thread shares the interpreter with the logic thread
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    control = Channel.inherited(control_fd)
+    evaluations = Channel.inherited(evaluations_fd) if evaluations_fd >= 0 else None
+    raw = control.receive()
+    try:
+        job = Job(
+            Experiment.model_validate_json(raw["experiment"]), raw["index"], Path(raw["directory"]), Path(raw["base"]) if raw["base"] else None,
+            Path(raw["scratch"]), raw["data_digest"], curve.load_server(Path(raw["keys"])) if raw["keys"] else None, raw["more"],
+        )
+        control.send(summary=CoordinatorProcess(job, control, evaluations).main())
+    except UserError as error:
+        control.send(error=str(error))
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))

@@ -1,0 +1,205 @@
+"""An edge process: one thread for the socket (it stamps arrivals), one for training. It owns no emulated clock."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+import zmq
+
+import edgefl
+from edgefl.actor import Output, Run, Send
+from edgefl.edges.edge import Edge
+from edgefl.hosts.keys import EdgeKeys
+from edgefl.hosts.sockets.edge_transfers import EdgeTransfers
+from edgefl.hosts.sockets.edge_worker import Failure, Order, Turns, Worker
+from edgefl.hosts.sockets.mailbox import Mailbox
+from edgefl.hosts.sockets.wire import Dealer
+from edgefl.protocol.codec import decode, decode_note, encode, encode_note
+from edgefl.protocol.errors import Refused, WireError
+from edgefl.protocol.messages import (
+    PROTOCOL, Acknowledged, Credit, Delivered, Finished, Hello, Join, Offer, Piece, Ping, Pong, Refuse, Setup, Stamped, Update, Welcome,
+)
+
+HEARTBEAT_S = 0.5
+SILENCE_S = 5.0  # without a word from the coordinator for so long, begin a new session
+BACK_OFF_S = (0.05, 2.0)
+NS_PER_S = 1_000_000_000
+
+
+@dataclass(slots=True)
+class Side:
+    """What an edge has built for a run: its actor and what it tells the coordinator about itself."""
+
+    edge: Edge
+    config_digest: str
+    layout_digest: str
+    data_digest: str
+    samples: int
+    speed: float
+    most_bytes: int
+
+
+@dataclass(slots=True)
+class Link:
+    """One session's socket and number."""
+
+    dealer: Dealer
+    number: int
+    heard_s: float
+    incarnation: int = 0
+    joined: bool = False
+    pinged_s: float = field(default=0.0)
+
+
+class EdgeHost:
+    """``build(setup)`` makes this edge's Side once the coordinator has said what is run. ``run`` returns when the run is over."""
+
+    def __init__(self, name: str, address: str, keys: EdgeKeys | None, build: Callable[[Setup], Side], turns: Turns) -> None:
+        self.name, self.address, self.keys, self.build, self.turns = name, address, keys, build, turns
+        self.context = zmq.Context()
+        self.results = Mailbox()
+        self.side: Side | None = None
+        self.worker: Worker | None = None
+        self.transfers: EdgeTransfers
+        self.finished: Finished | None = None
+        self.link: Link
+        self._fails = 0
+
+    def run(self, patience_s: float = 60.0) -> Finished:
+        """Until Finished. Refused if the coordinator will not have us or cannot be reached for ``patience_s``."""
+        reached_s = time.monotonic()
+        self._connect()
+        while self.finished is None:
+            now_s = time.monotonic()
+            self.link.dealer.wait(self.results.fd, HEARTBEAT_S / 2)
+            self._work_done()
+            if self._listen():
+                reached_s = time.monotonic()
+            self._heartbeat(now_s)
+            if time.monotonic() - self.link.heard_s > SILENCE_S:
+                if time.monotonic() - reached_s > patience_s:
+                    raise Refused(f"no answer from {self.address} for {patience_s:g} s")
+                self._connect()
+        self.link.dealer.close()
+        self.context.term()
+        return self.finished
+
+    # ------------------------------------------------------------------ sessions
+    def _connect(self) -> None:
+        """A fresh socket and session; what was half received or not acknowledged goes on in it."""
+        if hasattr(self, "link"):
+            self.link.dealer.close()
+        number = random.SystemRandom().getrandbits(60)
+        self.link = Link(Dealer(self.context, self.keys, self.address), number, time.monotonic())
+        self._send(Hello(self.name, PROTOCOL, edgefl.__version__))
+
+    def _heartbeat(self, now_s: float) -> None:
+        if self.link.joined and now_s - self.link.pinged_s > HEARTBEAT_S:
+            self.link.pinged_s = now_s
+            self._send(Pong(0, time.monotonic_ns()))
+
+    def _send(self, message: Any, body: Any = None) -> None:
+        self.link.dealer.send(encode(message, self.link.incarnation, self.link.number), body)
+
+    def _listen(self) -> bool:
+        """Handle everything that has come; True if anything had."""
+        heard, link = False, self.link
+        for frames in link.dealer.receive():
+            heard, link.heard_s = True, time.monotonic()
+            try:
+                message, incarnation, number = decode(frames[0].buffer)
+                if number == link.number:
+                    link.incarnation = incarnation
+                    self._frame(message, frames[1].buffer if len(frames) > 1 else None)
+            except WireError:
+                self._back_off()
+            if self.finished is not None or self.link is not link:
+                break
+        return heard
+
+    def _back_off(self) -> None:
+        low, high = BACK_OFF_S
+        time.sleep(min(low * 2**self._fails, high))
+        self._fails += 1
+        self._connect()
+
+    def _frame(self, message: Any, body: Any) -> None:
+        match message:
+            case Ping():
+                self._send(Pong(message.sent_ns, time.monotonic_ns()), body)
+            case Piece() if body is not None:
+                self._answer(self.transfers.piece(message, body, time.monotonic_ns()))
+            case Offer():
+                self._answer(self.transfers.offered(message, time.monotonic_ns()))
+            case Credit():
+                for piece, view in self.transfers.credit(message):
+                    self._send(piece, view)
+            case Delivered():
+                self._act(self.transfers.delivered(message.transfer), message.at_ns)
+            case Stamped():
+                self._act(decode_note(message.note), message.at_ns)
+            case Setup():
+                self._join(message)
+            case Welcome():
+                self._welcome()
+            case Finished():
+                self.finished = message
+            case Refuse():
+                if message.final:
+                    raise Refused(message.reason)
+                self._back_off()
+            case _:
+                raise WireError(f"{type(message).__name__} from the coordinator")
+
+    def _join(self, setup: Setup) -> None:
+        if self.side is None:
+            self.side = self.build(setup)
+            self.transfers = EdgeTransfers(self.side.most_bytes)
+            self.worker = Worker(self.side.edge, self.turns, self.side.speed, self.results)
+            self.worker.start()
+        side = self.side
+        self.transfers.new_session()
+        tasks = sorted({*side.edge.open_tasks, *self.transfers.tasks})
+        self._send(Join(side.config_digest, side.layout_digest, side.data_digest, side.samples, tasks, self.transfers.held))
+
+    def _welcome(self) -> None:
+        self.link.joined, self._fails = True, 0
+        for outgoing, due_ns in self.transfers.unacknowledged(self._side.edge.unacknowledged):
+            self._send(outgoing.offer(due_ns))
+
+    # ------------------------------------------------------------------ the actor
+    @property
+    def _side(self) -> Side:
+        assert self.side is not None, "nothing but Setup is handled before it"
+        return self.side
+
+    def _answer(self, arrived: Any) -> None:
+        if arrived is not None:
+            self._send(arrived)
+
+    def _act(self, message: Any, at_ns: int) -> None:
+        if isinstance(message, Acknowledged):
+            self.transfers.acknowledged(message.task)
+        if message is not None:
+            self._carry_out(self._side.edge.receive(message, at_ns), at_ns)
+
+    def _work_done(self) -> None:
+        for result in self.results.take():
+            if isinstance(result, Failure):
+                raise result.error
+            self._carry_out(self._side.edge.job_done(result.order.job, None, result.at_ns), result.at_ns)
+
+    def _carry_out(self, outputs: list[Output], at_ns: int) -> None:
+        for output in outputs:
+            match output:
+                case Run():
+                    due = None if output.duration_ns is None else at_ns + output.duration_ns
+                    assert self.worker is not None
+                    self.worker.orders.put(Order(output.job, at_ns, due))
+                case Send(message=Update()):
+                    self._send(self.transfers.new(output.message, at_ns).offer(at_ns))
+                case Send():
+                    self._send(Stamped(at_ns, encode_note(output.message)))

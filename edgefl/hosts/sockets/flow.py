@@ -1,0 +1,99 @@
+"""One transfer between its emulated plan and its real bytes: what may be sent by when, and whether the bytes kept to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from edgefl.protocol.messages import MAX_PIECE_BYTES
+from edgefl.protocol.transfers import Incoming, Outgoing
+from emulator.network import Completion, Network, Transfer
+from emulator.units import FOREVER, NS_PER_S
+
+SMALLEST_PIECE, LARGEST_PIECE = 1 << 10, 1 << 16  # on shaped links
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How bytes run ahead of the service curve: ``window_ns`` of link time (besides the round trip), in pieces of ``piece_ns``."""
+
+    window_ns: int
+    piece_ns: int
+
+
+@dataclass(slots=True, eq=False)
+class Flow:
+    """Downlink flows hold an Outgoing, uplink flows an Incoming. Body bytes exclude the ``meta`` bytes, which travel in the Offer.
+
+    ``released``: body bytes that were sent or credited. ``release_at``: when the next piece may go. ``permitted``: body bytes in all ->
+    moment before which the last of them may not arrive.
+    """
+
+    transfer: Transfer
+    meta: int
+    piece: int
+    window_ns: int
+    shaped: bool
+    side: Outgoing | Incoming
+    released: int = 0
+    release_at: int = FOREVER
+    permitted: dict[int, int] = field(default_factory=dict)
+    completion: Completion | None = None
+    last_byte_ns: int | None = None  # emulated moment at which the last byte arrived
+    suspended: bool = False
+
+    @property
+    def body(self) -> int:
+        return self.transfer.size - self.meta
+
+    def plan_release(self, network: Network) -> None:
+        """When the next piece may go: no earlier than service begins, at most the window and a quarter of the transfer ahead.
+
+        The first piece may go as service begins, whatever its length.
+        """
+        if self.released >= self.body:
+            self.release_at = FOREVER
+            return
+        if self.completion is not None:  # due already, and the bytes are late: the rest goes at once
+            self.release_at = self.completion.due_ns
+            return
+        start = network.started(self.transfer)
+        if start is None or self.suspended:
+            self.release_at = FOREVER
+            return
+        if self.released == 0 or not self.shaped:
+            self.release_at = start
+            return
+        end = self.meta + min(self.released + self.piece, self.body)
+        quarter = max(self.transfer.size // 4, self.piece)
+        by_window = network.due_at(self.transfer, end) - self.window_ns
+        by_quarter = network.due_at(self.transfer, end - quarter) if end > quarter else start
+        self.release_at = max(start, by_window, by_quarter)
+
+    def release(self, network: Network, now: int) -> tuple[int, int]:
+        """Let go of everything that may go by ``now``: body bytes [from, to)."""
+        first = self.released
+        while self.release_at <= now:
+            self.released = min(self.released + self.piece, self.body)
+            self.permitted[self.released] = self.release_at
+            self.plan_release(network)
+        return first, self.released
+
+    def ahead(self, body_bytes: int, at_ns: int, tolerance_ns: int) -> bool:
+        """Whether the arrival of ``body_bytes`` in all at ``at_ns`` was ahead of what was permitted."""
+        return self.shaped and at_ns + tolerance_ns < self.permitted.get(body_bytes, 0)
+
+    def finished_ns(self) -> int | None:
+        """max(last byte, due): when the actor gets it; None while either is to come."""
+        if self.completion is None or self.last_byte_ns is None:
+            return None
+        return max(self.last_byte_ns, self.completion.due_ns) if self.shaped else self.last_byte_ns
+
+
+def make_flow(network: Network, transfer: Transfer, meta: int, side: Outgoing | Incoming, pace: Pace, rtt_ns: int, now: int) -> Flow:
+    """The flow of a transfer that was just offered to the network at ``now``."""
+    capacity = network.link(transfer.edge, transfer.direction).capacity
+    if capacity is None:
+        return Flow(transfer, meta, MAX_PIECE_BYTES, 0, False, side)
+    rate, _ = capacity.segment(now)
+    piece = min(max(rate * pace.piece_ns // (8 * NS_PER_S), SMALLEST_PIECE), LARGEST_PIECE)
+    return Flow(transfer, meta, piece, pace.window_ns + rtt_ns, True, side)

@@ -1,0 +1,139 @@
+"""The logic thread: the coordinator, its strategy, the record and the journal. Maths here does not disturb the pacing (numpy lets go)."""
+
+from __future__ import annotations
+
+import queue
+import time
+from threading import Thread
+from typing import Any, Callable
+
+import numpy as np
+
+from edgefl.actor import Allow, End, Output, Run, Send
+from edgefl.coordinator.coordinator import Coordinator
+from edgefl.hosts.sockets import mailbox as box
+from edgefl.jobs import Evaluate
+from edgefl.protocol.errors import WireError
+from edgefl.protocol.messages import Acknowledged, Fresh, NothingNewer, Task
+from edgefl.protocol.transfers import Outgoing, body_digest
+from emulator.fidelity import Fidelity
+from emulator.units import FOREVER
+
+FLUSH_S = 0.3
+KEPT_DIGESTS = 4
+
+
+class Logic(Thread):
+    """Takes items from ``inbox`` one by one; what the coordinator puts out goes to the pacing thread through ``said``.
+
+    ``now`` never goes back: an event that reaches us after a later one counts as simultaneous with it.
+    """
+
+    def __init__(self, coordinator: Coordinator, said: box.Mailbox, fidelity: Fidelity, evaluate: Callable[[Evaluate], None]) -> None:
+        super().__init__(name="logic", daemon=True)
+        self.coordinator, self.said, self.fidelity, self.evaluate = coordinator, said, fidelity, evaluate
+        self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.now = 0
+        self.error: BaseException | None = None
+        self.ended = False
+        self._alarm = FOREVER
+        self._jobs: dict[int, Evaluate] = {}  # version -> evaluation under way
+        self._digests: list[tuple[np.ndarray, str]] = []
+
+    def run(self) -> None:
+        try:
+            while not self.ended:
+                self._next()
+        except BaseException as error:  # ours to stop for: the main thread raises it again
+            self.error = error
+            self.said.put(box.Over("internal error"))
+
+    def settle(self, timeout_s: float) -> None:
+        """After the end: take in the rows that are still coming; wait for evaluations under way, at most ``timeout_s`` without one ending."""
+        while True:
+            try:
+                self._item(self.inbox.get(timeout=timeout_s if self._jobs else 0.05))
+            except queue.Empty:
+                return
+
+    def _next(self) -> None:
+        try:
+            item = self.inbox.get(timeout=FLUSH_S)
+        except queue.Empty:
+            self.coordinator.record.flush()
+            return
+        self._item(item)
+
+    def _item(self, item: Any) -> None:
+        started = time.perf_counter_ns()
+        outputs = self._handle(item)
+        self._carry_out(outputs)
+        if not isinstance(item, (box.Carried, box.Evaluated)):
+            self.fidelity.handle(time.perf_counter_ns() - started)
+        due = self.coordinator.next_due()
+        if due < FOREVER and due != self._alarm:
+            self._alarm = due
+            self.said.put(box.WakeAt(due))
+
+    def _handle(self, item: Any) -> list[Output]:
+        self.now = max(self.now, getattr(item, "now", 0))
+        match item:
+            case box.Begin():
+                return self.coordinator.start(item.edges, 0)
+            case box.Heard():
+                return self.coordinator.receive(item.edge, item.message, self.now)
+            case box.Whole():
+                return self._whole(item)
+            case box.Rang():
+                self._alarm = FOREVER
+                return self.coordinator.wake(self.now)
+            case box.Carried():
+                self.coordinator.record.link(item.completion, item.finished_ns)
+            case box.Noticed():
+                self.coordinator.record.fact(self.now, item.fact, **item.values)
+            case box.Evaluated():
+                return self.coordinator.job_done(self._jobs.pop(item.version), item.result, self.now)
+            case box.Interrupt():
+                return self.coordinator.finish(item.reason, self.now)
+        return []
+
+    def _whole(self, item: box.Whole) -> list[Output]:
+        try:
+            message = item.incoming.message()
+        except WireError as error:
+            self.said.put(box.Reject(item.edge, str(error)))
+            return []
+        return self.coordinator.receive(item.edge, message, self.now)
+
+    def _carry_out(self, outputs: list[Output]) -> None:
+        wishes: list[Any] = []
+        for output in outputs:
+            match output:
+                case Send(message=Task() | Fresh()):
+                    wishes.append(box.Carry(self.now, output.to, self._outgoing(output.message)))
+                case Send():
+                    wishes.append(box.Note(self.now, output.to, output.message, isinstance(output.message, NothingNewer)))
+                case Allow():
+                    wishes.append(box.Permit(self.now, output.edge, output.task))
+                case Run(job=Evaluate()):
+                    self._jobs[output.job.version] = output.job
+                    self.evaluate(output.job)
+                case End():
+                    wishes.append(box.Over(output.reason))
+                    self.ended = True
+        if any(isinstance(output, Send) and isinstance(output.message, Acknowledged) for output in outputs):
+            self.coordinator.record.flush_journal()  # acknowledged means: its fate is in the journal
+        if wishes:
+            self.said.put(*wishes)
+
+    def _outgoing(self, message: Task | Fresh) -> Outgoing:
+        """The same model for many edges is digested once."""
+        if len(message.vectors) != 1:
+            return Outgoing(0, message)
+        vector = next(iter(message.vectors.values()))
+        for known, digest in self._digests:
+            if known is vector:
+                return Outgoing(0, message, digest)
+        digest = body_digest([vector])
+        self._digests = [(vector, digest), *self._digests[: KEPT_DIGESTS - 1]]
+        return Outgoing(0, message, digest)

@@ -1,0 +1,154 @@
+"""What the two threads of the coordinator say to each other, and how one wakes the other."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from edgefl.protocol.messages import ToCoordinator
+from edgefl.protocol.transfers import Incoming, Outgoing
+from emulator.network import Completion
+
+
+# ------------------------------------------------------------------ pacing -> logic
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """All who will come have joined: id -> samples. Emulated time 0 is now."""
+
+    edges: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A message for the coordinator, at emulated ``now``."""
+
+    now: int
+    edge: str
+    message: ToCoordinator
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """An update's bytes are all there; putting them together and checking them is the logic thread's work."""
+
+    now: int
+    edge: str
+    incoming: Incoming
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A transfer is done: a row of the link log."""
+
+    completion: Completion
+    finished_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rang:
+    """The coordinator's own next moment has come."""
+
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """A fact for the record."""
+
+    now: int
+    fact: str
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """An evaluation's result came back."""
+
+    version: int
+    result: tuple[float | None, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """End the run in order."""
+
+    reason: str
+
+
+# ------------------------------------------------------------------ logic -> pacing
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """Start a downlink transfer at emulated ``now``."""
+
+    now: int
+    edge: str
+    outgoing: Outgoing
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """The offered update of ``task`` may use its uplink from ``now`` on."""
+
+    now: int
+    edge: str
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A small message to an edge's actor; ``charged``: it takes the link's latency."""
+
+    now: int
+    edge: str
+    note: Any
+    charged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAt:
+    """Ring the coordinator at this emulated moment."""
+
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """What the edge sent is broken (a digest differs): end its session."""
+
+    edge: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """The run has ended; say so to everybody."""
+
+    reason: str
+
+
+class Mailbox:
+    """A queue with a descriptor that becomes readable when something is in it."""
+
+    def __init__(self) -> None:
+        self._items: deque[Any] = deque()
+        self.fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def put(self, *items: Any) -> None:
+        self._items.extend(items)
+        try:
+            os.write(self._write_fd, b"!")
+        except BlockingIOError:
+            pass  # full of wake-ups already
+
+    def take(self) -> list[Any]:
+        """Everything that is in it now."""
+        try:
+            os.read(self.fd, 4096)
+        except BlockingIOError:
+            pass
+        taken = []
+        while self._items:
+            taken.append(self._items.popleft())
+        return taken

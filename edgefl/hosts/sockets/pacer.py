@@ -1,0 +1,122 @@
+"""All flows of a run: which bytes may leave now, and which transfers are done. It sends nothing itself."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from typing import Iterator
+
+from edgefl.hosts.sockets.flow import Flow, Pace, make_flow
+from edgefl.protocol.transfers import Incoming, Outgoing
+from emulator.fidelity import Fidelity
+from emulator.network import Network, Transfer
+from emulator.units import FOREVER
+
+
+class Pacer:
+    """``now`` is emulated ns. Flows are known by transfer number; their release moments lie in one heap (stale entries are passed over)."""
+
+    def __init__(self, network: Network, pace: Pace, fidelity: Fidelity) -> None:
+        self.network, self.pace, self.fidelity = network, pace, fidelity
+        self.flows: dict[int, Flow] = {}
+        self.of_edge: defaultdict[str, dict[int, Flow]] = defaultdict(dict)
+        self._heap: list[tuple[int, int]] = []
+        self._transfers = 0
+
+    def next_number(self) -> int:
+        self._transfers += 1
+        return self._transfers
+
+    def start(self, transfer: Transfer, meta: int, side: Outgoing | Incoming, rtt_ns: int, now: int, host_now: int) -> Flow:
+        """Offer the transfer to its link at ``now``; the host, at ``host_now``, may be late: that shows as transfer lag, not as wake lag."""
+        self.network.offer(transfer, now)
+        flow = make_flow(self.network, transfer, meta, side, self.pace, rtt_ns, now)
+        self.flows[transfer.number] = self.of_edge[transfer.edge][transfer.number] = flow
+        if flow.body == 0:
+            flow.last_byte_ns = now
+        self._replan(flow, host_now)
+        return flow
+
+    def next_due(self) -> int:
+        """The next moment at which ``release`` or ``completed`` has something to do."""
+        while self._heap and self._stale(self._heap[0]):
+            heapq.heappop(self._heap)
+        return min(self._heap[0][0] if self._heap else FOREVER, self.network.next_due())
+
+    def release(self, now: int) -> Iterator[tuple[Flow, int, int]]:
+        """(flow, from, to): body bytes to send or to credit now. How late each is counts as wake lag."""
+        while self._heap and self._heap[0][0] <= now:
+            entry = heapq.heappop(self._heap)
+            if self._stale(entry):
+                continue
+            flow = self.flows[entry[1]]
+            if flow.shaped:
+                self.fidelity.wake(now - entry[0])
+            first, end = flow.release(self.network, now)
+            if flow.release_at < FOREVER:
+                heapq.heappush(self._heap, (flow.release_at, entry[1]))
+            yield flow, first, end
+
+    def completed(self, now: int) -> list[Flow]:
+        """Flows whose due moment has come and whose bytes are there: they are done, and forgotten here."""
+        done = []
+        for completion in self.network.pop_due(now):
+            flow = self.flows[completion.transfer.number]
+            flow.completion = completion
+            if flow.last_byte_ns is not None:
+                done.append(self._finish(flow))
+        return done
+
+    def last_byte(self, flow: Flow, at_ns: int) -> list[Flow]:
+        """The flow's last byte arrived at emulated ``at_ns``; done if it was due already."""
+        flow.last_byte_ns = at_ns
+        return [self._finish(flow)] if flow.completion is not None else []
+
+    def suspend(self, edge: str, now: int) -> None:
+        """The edge's session broke: its links stand still."""
+        for flow in self.of_edge[edge].values():
+            if flow.completion is None:
+                flow.suspended = True
+                received = flow.side.received if isinstance(flow.side, Incoming) else flow.released
+                self.network.suspend(flow.transfer, flow.meta + received, now)
+                self._replan(flow, now)
+
+    def resume(self, flow: Flow, body_bytes: int, now: int) -> None:
+        """Go on from what the receiver has: ``body_bytes``."""
+        flow.released = body_bytes
+        flow.permitted.clear()
+        if flow.completion is None:
+            flow.suspended = False
+            self.network.suspend(flow.transfer, flow.meta + body_bytes, now)
+            self.network.resume(flow.transfer, now)
+        self._replan(flow, now)
+
+    def drop(self, flow: Flow, now: int) -> None:
+        """Nobody waits for this transfer any more."""
+        if flow.completion is None:
+            self.network.cancel(flow.transfer, now)
+        self._forget(flow)
+
+    def _finish(self, flow: Flow) -> Flow:
+        self._forget(flow)
+        completion = flow.completion
+        assert completion is not None and flow.last_byte_ns is not None
+        if flow.shaped:
+            late = flow.last_byte_ns - completion.due_ns
+            self.fidelity.transfer(max(late, 0), completion.due_ns - completion.offered_ns)
+            self.fidelity.lead(max(-late, 0))
+        return flow
+
+    def _forget(self, flow: Flow) -> None:
+        self.flows.pop(flow.transfer.number, None)
+        self.of_edge[flow.transfer.edge].pop(flow.transfer.number, None)
+
+    def _replan(self, flow: Flow, host_now: int) -> None:
+        flow.plan_release(self.network)
+        flow.release_at = max(flow.release_at, host_now)
+        if flow.release_at < FOREVER:
+            heapq.heappush(self._heap, (flow.release_at, flow.transfer.number))
+
+    def _stale(self, entry: tuple[int, int]) -> bool:
+        flow = self.flows.get(entry[1])
+        return flow is None or flow.release_at != entry[0]

@@ -1,0 +1,169 @@
+"""The pacing thread: it owns the socket, the sessions, the emulated network and the clock. Nothing slow happens here."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable
+
+from edgefl.coordinator.sessions import Entered, Gone, Outcome, Passed, Reply, Sessions
+from edgefl.hosts.sockets.mailbox import Begin, Carry, Heard, Mailbox, Note, Noticed, Over, Permit, Rang, Reject, WakeAt
+from edgefl.hosts.sockets.transport import Transport
+from edgefl.hosts.sockets.wire import MOST_FRAMES, Router
+from edgefl.protocol.codec import encode, encode_note
+from edgefl.protocol.errors import WireError
+from edgefl.protocol.messages import Acknowledged, Joined, Lost, Stamped
+from emulator.agenda import Agenda
+from emulator.clock import WallClock, precise_timers
+from emulator.units import NS_PER_S
+
+MOST_MESSAGES = 500  # taken from the socket before pieces that are due get their turn again
+PROBE_PATIENCE_S = 2.0
+
+
+class Pacing:
+    """Runs in its own thread from ``run`` until Over. ``said``: what the logic thread asks for; ``tell``: what it hears.
+
+    ``more``: another strategy of the comparison follows at the same address.
+    """
+
+    def __init__(
+        self, router: Router, sessions: Sessions, clock: WallClock, said: Mailbox, tell: Callable[[Any], None],
+        join_timeout_s: float, more: bool,
+    ) -> None:
+        self.router, self.sessions, self.clock = router, sessions, clock
+        self.said, self.tell, self.more = said, tell, more
+        self.agenda: Agenda[Any] = Agenda()
+        self.transport: Transport
+        self.join_by_s = time.monotonic() + join_timeout_s
+        self.waiting: dict[str, int] = {}  # who has joined before the start -> samples
+        self.started = self.over = False
+
+    def run(self) -> None:
+        precise_timers()
+        while not self.over:
+            self.router.wait(self.said.fd, self._timeout_s())
+            self._hear()
+            self._obey()
+            if self.started:
+                now = self.clock.now()
+                self._ring(now)
+                self.transport.move(now)
+            else:
+                self._start_if_ready()
+            self._outcomes(self.sessions.tick(time.monotonic_ns()))
+
+    def send(self, edge: str, message: Any, body: Any = None) -> None:
+        """To an edge, if it is there; if not, it will hear what matters when it comes back."""
+        session = self.sessions.by_edge.get(edge)
+        if session is not None:
+            self._reply(session.routing, session.number, message, body)
+
+    # ------------------------------------------------------------------ time
+    def _timeout_s(self) -> float:
+        until_s = (self.sessions.next_tick() - time.monotonic_ns()) / NS_PER_S
+        if self.started:
+            due = min(self.agenda.next_due(), self.transport.pacer.next_due())
+            until_s = min(until_s, self.clock.real_s_until(due))
+        else:
+            until_s = min(until_s, 0.05)
+        return max(until_s, 0.0)
+
+    def _start_if_ready(self) -> None:
+        late = time.monotonic() > self.join_by_s
+        complete = len(self.waiting) == len(self.sessions.expected.edges)
+        if not (late or complete) or self.over:
+            return
+        if self.waiting and not late and not self.transport.probed(PROBE_PATIENCE_S):
+            return
+        if not self.waiting:
+            self.over = True  # nobody came: the launcher is told
+            return
+        self.started = True
+        self.clock.start()
+        self.tell(Begin(dict(self.waiting)))
+
+    def _ring(self, now: int) -> None:
+        for at_ns, item in self.agenda.pop_due(now):
+            if isinstance(item, WakeAt):
+                self.tell(Rang(at_ns))
+            elif isinstance(item, Note):
+                self.send(item.edge, Stamped(at_ns, encode_note(item.note)))
+            else:
+                edge, message = item
+                self.tell(Heard(at_ns, edge, message))
+
+    # ------------------------------------------------------------------ the logic thread's wishes
+    def _obey(self) -> None:
+        for wish in self.said.take():
+            match wish:
+                case Carry():
+                    self.transport.carry(wish.edge, wish.outgoing, wish.now)
+                case Permit():
+                    self.transport.permit(wish.edge, wish.task, wish.now)
+                case Note():
+                    self._note(wish)
+                case WakeAt():
+                    self.agenda.add(wish.at_ns, wish)
+                case Reject():
+                    session = self.sessions.by_edge.get(wish.edge)
+                    if session is not None:
+                        self._outcomes(self.sessions.wire_error(session.routing, WireError(wish.reason)))
+                case Over():
+                    self._outcomes(self.sessions.finish(wish.reason, more=self.more))
+                    self.over = True
+
+    def _note(self, wish: Note) -> None:
+        self.transport.noted(wish.edge, wish.note, wish.now)
+        if isinstance(wish.note, Acknowledged):
+            self.transport.acknowledged(wish.edge, wish.note.task)
+        if wish.charged:
+            self.agenda.add(wish.now + self.transport.latency_ns, wish)
+        else:
+            self.send(wish.edge, Stamped(wish.now, encode_note(wish.note)))
+
+    # ------------------------------------------------------------------ the wire
+    def _hear(self) -> None:
+        for routing, user, frames in self.router.receive(MOST_MESSAGES):
+            now = time.monotonic_ns()
+            if not 1 <= len(frames) <= MOST_FRAMES:
+                self._outcomes(self.sessions.wire_error(routing, WireError(f"{len(frames)} frames, expected 1 or 2")))
+                continue
+            body = frames[1].buffer if len(frames) > 1 else None
+            self._outcomes(self.sessions.receive(routing, user, frames[0].buffer, body, now))
+
+    def _outcomes(self, outcomes: list[Outcome]) -> None:
+        for outcome in outcomes:
+            match outcome:
+                case Reply():
+                    self._reply(outcome.routing, outcome.session, outcome.message, outcome.body)
+                case Passed():
+                    self._frame(outcome)
+                case Entered():
+                    self._entered(outcome)
+                case Gone():
+                    self._gone(outcome)
+
+    def _reply(self, routing: bytes, number: int, message: Any, body: Any = None) -> None:
+        self.router.send(routing, encode(message, self.sessions.incarnation, number), body)
+
+    def _frame(self, passed: Passed) -> None:
+        try:
+            self.transport.frame(passed.session, passed.message, passed.body)
+        except WireError as error:
+            self._outcomes(self.sessions.wire_error(passed.session.routing, error))
+
+    def _entered(self, entered: Entered) -> None:
+        edge, join = entered.session.edge, entered.join
+        self.transport.entered(entered.session, join)
+        if not self.started:
+            self.waiting[edge] = join.samples
+            return
+        self.tell(Heard(self.clock.now(), edge, Joined(join.samples, join.tasks)))
+
+    def _gone(self, gone: Gone) -> None:
+        now = self.clock.now()
+        self.waiting.pop(gone.edge, None)
+        self.tell(Noticed(now, "session_ended", {"edge": gone.edge, "reason": gone.reason}))
+        if self.started:
+            self.transport.gone(gone.edge, now)
+            self.tell(Heard(now, gone.edge, Lost()))

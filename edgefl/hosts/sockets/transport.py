@@ -1,0 +1,225 @@
+"""Transfers over the wire: offers, pieces, credits, arrivals; between the sessions' frames and the pacer's flows."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from dataclasses import dataclass
+from typing import Any, Callable
+
+from edgefl.coordinator.sessions import Session
+from edgefl.hosts.sockets.flow import Flow
+from edgefl.hosts.sockets.mailbox import Carried, Heard, Whole
+from edgefl.hosts.sockets.pacer import Pacer
+from edgefl.hosts.sockets.probe import Probes
+from edgefl.protocol.codec import decode_note, places
+from edgefl.protocol.errors import WireError
+from edgefl.protocol.messages import (
+    MAX_PIECE_BYTES, Arrived, Cancel, Credit, Delivered, FreshRequest, Join, Offer, Piece, Pong, Ready, Stamped, Started,
+)
+from edgefl.protocol.transfers import Incoming, Outgoing
+from emulator.agenda import Agenda
+from emulator.clock import WallClock
+from emulator.network import Transfer
+
+MOST_OFFERS = 8  # updates that one edge may have waiting
+REMEMBERED = 4  # deliveries of an edge that can be told again after a broken session
+
+
+@dataclass(slots=True)
+class Waiting:
+    """An offered update: its flow once it was permitted."""
+
+    offer: Offer
+    task: int
+    flow: Flow | None = None
+
+
+class Transport:
+    """Runs in the pacing thread. ``send(edge, message, body)``; ``tell`` reaches the logic thread; ``agenda`` holds emulated moments."""
+
+    def __init__(
+        self, pacer: Pacer, clock: WallClock, agenda: Agenda[Any], send: Callable[..., None], tell: Callable[[Any], None],
+        probes: Probes, latency_ns: int, most_bytes: int, stamped: bool, sessions: dict[str, Session],
+    ) -> None:
+        self.pacer, self.clock, self.agenda, self.send, self.tell = pacer, clock, agenda, send, tell
+        self.probes, self.latency_ns, self.most_bytes, self.stamped, self.sessions = probes, latency_ns, most_bytes, stamped, sessions
+        self.waiting: defaultdict[str, dict[int, Waiting]] = defaultdict(dict)  # edge -> its transfer number -> offered update
+        self.number_at_edge: dict[int, int] = {}  # uplink flow -> the edge's own transfer number
+        self.task_of: dict[int, int] = {}  # downlink flow -> task
+        self.began: dict[str, tuple[int, int]] = {}  # edge -> (task, emulated moment it began)
+        self.delivered: defaultdict[str, OrderedDict[int, int]] = defaultdict(OrderedDict)
+
+    # ------------------------------------------------------------------ what the logic thread asks for
+    def carry(self, edge: str, outgoing: Outgoing, now: int) -> None:
+        """A bulk message goes down."""
+        outgoing.number = self.pacer.next_number()
+        transfer = Transfer(outgoing.number, edge, "down", outgoing.size, outgoing.kind)
+        self.task_of[transfer.number] = outgoing.task
+        self.pacer.start(transfer, len(outgoing.meta), outgoing, self._rtt_ns(edge), now, self.clock.now())
+        self.send(edge, outgoing.offer(now))
+        if edge not in self.sessions:
+            self.pacer.suspend(edge, now)
+
+    def permit(self, edge: str, task: int, now: int) -> None:
+        """An offered update may come up."""
+        for number, waiting in self.waiting[edge].items():
+            if waiting.task == task and waiting.flow is None:
+                offer = waiting.offer
+                transfer = Transfer(self.pacer.next_number(), edge, "up", len(offer.meta) + offer.size, offer.kind)
+                self.number_at_edge[transfer.number] = number
+                incoming = Incoming(offer, self.most_bytes)
+                waiting.flow = self.pacer.start(transfer, len(offer.meta), incoming, self._rtt_ns(edge), now, self.clock.now())
+                if edge not in self.sessions:
+                    self.pacer.suspend(edge, now)
+
+    def noted(self, edge: str, note: Any, now: int) -> None:
+        """A note goes to the edge: one that calls a task off stops its download too."""
+        if isinstance(note, Cancel):
+            for flow in list(self.pacer.of_edge[edge].values()):
+                if self.task_of.get(flow.transfer.number) == note.task:
+                    self.pacer.drop(flow, now)
+
+    # ------------------------------------------------------------------ time
+    def move(self, now: int) -> None:
+        """Send and credit what is due, and report what has completed."""
+        for flow, first, end in self.pacer.release(now):
+            if isinstance(flow.side, Outgoing):
+                self._send_pieces(flow, flow.side, first, end)
+            else:
+                number = self.number_at_edge[flow.transfer.number]
+                self.send(flow.transfer.edge, Credit(number, flow.side.received, end))
+        for flow in self.pacer.completed(now):
+            self._done(flow)
+
+    def probed(self, patience_s: float) -> bool:
+        return self.probes.done(patience_s)
+
+    # ------------------------------------------------------------------ sessions
+    def entered(self, session: Session, join: Join) -> None:
+        """An edge joined. Flows that it does not know of are over; the others go on from what it has."""
+        now, held = self.clock.now(), {number: size for number, size in join.held}
+        edge = session.edge
+        for flow in list(self.pacer.of_edge[edge].values()):
+            number = flow.transfer.number
+            if isinstance(flow.side, Incoming):
+                if self.waiting[edge][self.number_at_edge[number]].task not in join.tasks:
+                    self.waiting[edge].pop(self.number_at_edge[number])
+                    self.pacer.drop(flow, now)
+            elif number not in held or held[number] > flow.body:
+                self.pacer.drop(flow, now)
+            else:
+                self.pacer.resume(flow, held[number], now)
+                if held[number] == flow.body and flow.last_byte_ns is None:
+                    self._finished(self.pacer.last_byte(flow, now))
+        for number in held:
+            if number in self.delivered[edge]:
+                self.send(edge, Delivered(number, self.delivered[edge][number]))
+        self.probes.begin(edge)
+
+    def gone(self, edge: str, now: int) -> None:
+        self.pacer.suspend(edge, now)
+
+    # ------------------------------------------------------------------ frames
+    def frame(self, session: Session, message: Any, body: Any) -> None:
+        """WireError if it is out of place."""
+        match message:
+            case Piece() if body is not None:
+                self._piece(session, message, body)
+            case Arrived():
+                self._arrived(session, message)
+            case Offer():
+                self._offered(session.edge, message)
+            case Stamped():
+                note = decode_note(message.note)
+                if not isinstance(note, FreshRequest):
+                    raise WireError(f"{type(note).__name__} from an edge")
+                self.agenda.add(max(message.at_ns + self.latency_ns, self.clock.now()), (session.edge, note))
+            case Pong() if body is not None:
+                self.probes.came(session, message, len(body))
+            case _:
+                raise WireError(f"{type(message).__name__} from an edge")
+
+    def _piece(self, session: Session, piece: Piece, body: Any) -> None:
+        waiting = self.waiting[session.edge].get(piece.transfer)
+        if waiting is None or waiting.flow is None:
+            return  # of a transfer that was dropped meanwhile
+        flow, incoming = waiting.flow, waiting.flow.side
+        now = self.clock.now()
+        incoming.add(piece.offset, body)
+        if incoming.received > flow.released:
+            raise WireError(f"{incoming.received} bytes of transfer {piece.transfer} came, {flow.released} were credited")
+        self.pacer.fidelity.ahead(flow.ahead(incoming.received, now, session.rtt_ns))
+        if incoming.complete:
+            self._finished(self.pacer.last_byte(flow, now))
+
+    def _arrived(self, session: Session, arrived: Arrived) -> None:
+        flow = self.pacer.flows.get(arrived.transfer)
+        if flow is None or flow.transfer.edge != session.edge or not isinstance(flow.side, Outgoing) or flow.last_byte_ns is not None:
+            return
+        if not arrived.curve or arrived.curve[-1][0] != flow.body:
+            raise WireError(f"transfer {arrived.transfer}: arrivals end at {arrived.curve[-1:]}, expected {flow.body}")
+        now = self.clock.now()
+        for size, stamp in arrived.curve:
+            at = min(self.clock.at_monotonic(stamp - session.offset_ns), now)
+            self.pacer.fidelity.ahead(flow.ahead(size, at, session.rtt_ns))
+        self._finished(self.pacer.last_byte(flow, at))
+
+    def _offered(self, edge: str, offer: Offer) -> None:
+        """An update is ready, or its edge offers it again in a new session."""
+        Incoming.check(offer, self.most_bytes)
+        task, now = places(offer.meta)[0], self.clock.now()
+        if offer.kind != "update" or (len(self.waiting[edge]) >= MOST_OFFERS and offer.transfer not in self.waiting[edge]):
+            raise WireError(f"offer of a {offer.kind!r} by an edge with {len(self.waiting[edge])} waiting")
+        known = self.waiting[edge].get(offer.transfer)
+        if known is not None and known.offer.digest == offer.digest:
+            if known.flow is not None:
+                self.pacer.resume(known.flow, known.flow.side.received, now)
+            return
+        if known is not None and known.flow is not None:
+            self.pacer.drop(known.flow, now)
+        self.waiting[edge][offer.transfer] = Waiting(offer, task)
+        began = self.began.get(edge)
+        if self.stamped and began is not None and began[0] == task:
+            self.pacer.fidelity.task(now - offer.due_ns, offer.due_ns - began[1])
+        self.agenda.add(max(offer.due_ns, now), (edge, Ready(task)))
+
+    def acknowledged(self, edge: str, task: int) -> None:
+        """The update's fate is on record: what is left of its offer is forgotten."""
+        for number in [number for number, waiting in self.waiting[edge].items() if waiting.task == task]:
+            waiting = self.waiting[edge].pop(number)
+            if waiting.flow is not None and waiting.flow.transfer.number in self.pacer.flows:
+                self.pacer.drop(waiting.flow, self.clock.now())
+
+    # ------------------------------------------------------------------ ends
+    def _send_pieces(self, flow: Flow, outgoing: Outgoing, first: int, end: int) -> None:
+        while first < end:
+            view = outgoing.piece(first, min(end - first, MAX_PIECE_BYTES))
+            self.send(flow.transfer.edge, Piece(flow.transfer.number, first), view)
+            first += len(view)
+
+    def _finished(self, flows: list[Flow]) -> None:
+        for flow in flows:
+            self._done(flow)
+
+    def _done(self, flow: Flow) -> None:
+        at, transfer = flow.finished_ns(), flow.transfer
+        assert at is not None and flow.completion is not None
+        self.tell(Carried(flow.completion, at))
+        if isinstance(flow.side, Incoming):
+            self.number_at_edge.pop(transfer.number)
+            self.tell(Whole(at, transfer.edge, flow.side))
+            return
+        task = self.task_of.pop(transfer.number)
+        told = self.delivered[transfer.edge]
+        told[transfer.number] = at
+        while len(told) > REMEMBERED:
+            told.popitem(last=False)
+        self.send(transfer.edge, Delivered(transfer.number, at))
+        if transfer.kind == "task":
+            self.began[transfer.edge] = (task, at)
+            self.tell(Heard(at, transfer.edge, Started(task)))
+
+    def _rtt_ns(self, edge: str) -> int:
+        session = self.sessions.get(edge)
+        known = session is not None and session.rtt_ns < 1 << 62
+        return int(session.rtt_ns * self.clock.speed) if known else 0

@@ -1,0 +1,117 @@
+"""The two ZeroMQ sockets, non-blocking: frames in, frames out, nothing understood."""
+
+from __future__ import annotations
+
+import errno
+import resource
+import select
+from collections.abc import Iterator
+from typing import Any
+
+import zmq
+
+from edgefl.errors import UserError
+from edgefl.hosts.keys import EdgeKeys, ServerKeys, edge_of, secure_edge, secure_server
+from edgefl.protocol.messages import MAX_HEADER_BYTES, MAX_PIECE_BYTES
+
+MOST_FRAMES = 2  # header and body; the routing id comes from libzmq
+FILES_PER_EDGE, FILES_SPARE = 1, 64
+
+
+class Wire:
+    """What both ends share: waiting for the socket or another descriptor, to the microsecond."""
+
+    def __init__(self, context: zmq.Context, kind: int) -> None:
+        self.socket: zmq.Socket = context.socket(kind)
+        self.socket.linger = 0
+        self.socket.sndhwm = self.socket.rcvhwm = 0  # bounded by credits and windows, in bytes; a count of messages bounds nothing
+        self.socket.maxmsgsize = max(MAX_HEADER_BYTES, MAX_PIECE_BYTES)
+        self.socket.copy_threshold = 1 << 15
+        self._fd = self.socket.getsockopt(zmq.FD)
+
+    @property
+    def readable(self) -> bool:
+        return bool(self.socket.getsockopt(zmq.EVENTS) & zmq.POLLIN)
+
+    def wait(self, other_fd: int, timeout_s: float | None) -> None:
+        """Until a message, the other descriptor, or the time-out. Its descriptor is edge-triggered: ask EVENTS before each wait."""
+        if not self.readable:
+            select.select([self._fd, other_fd], [], [], timeout_s)
+
+    def _parts(self) -> list[zmq.Frame] | None:
+        try:
+            return self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return None
+
+    def close(self, linger_ms: int = 0) -> None:
+        self.socket.close(linger=linger_ms)
+
+
+class Router(Wire):
+    """The coordinator's end. ROUTER_MANDATORY: sending to one who is gone is known; handover stays off, or a key could take over another's session."""
+
+    def __init__(self, context: zmq.Context, keys: ServerKeys | None) -> None:
+        super().__init__(context, zmq.ROUTER)
+        self.socket.router_mandatory = True
+        if keys is not None:
+            secure_server(self.socket, keys)
+
+    def bind(self, host: str, port: int) -> int:
+        """The port that it listens on (0: any free one). UserError if the port is in use or the host is not ours."""
+        try:
+            self.socket.bind(f"tcp://{host}:{port or '*'}")
+        except zmq.ZMQError as error:
+            raise UserError(f"cannot listen on {host}:{port} (network.host, network.port): {error.strerror}") from error
+        return int(self.socket.last_endpoint.decode().rpartition(":")[2])
+
+    def send(self, routing: bytes, header: bytes, body: Any = None) -> bool:
+        """False if nobody has that routing id any more."""
+        try:
+            parts = [routing, header] if body is None else [routing, header, body]
+            self.socket.send_multipart(parts, zmq.NOBLOCK, copy=False)
+            return True
+        except zmq.ZMQError as error:
+            if error.errno in (errno.EHOSTUNREACH, zmq.EAGAIN):
+                return False
+            raise
+
+    def receive(self, most: int) -> Iterator[tuple[bytes, str | None, list[zmq.Frame]]]:
+        """Up to ``most`` messages that are there now: (routing id, key's edge, frames)."""
+        for _ in range(most):
+            parts = self._parts()
+            if parts is None:
+                return
+            yield parts[0].bytes, edge_of(parts[-1]), parts[1:]
+
+
+class Dealer(Wire):
+    """An edge's end. A fresh one for each session: old queues must not reach a new coordinator before the Hello."""
+
+    def __init__(self, context: zmq.Context, keys: EdgeKeys | None, address: str) -> None:
+        super().__init__(context, zmq.DEALER)
+        if keys is not None:
+            secure_edge(self.socket, keys)
+        try:
+            self.socket.connect(address)
+        except zmq.ZMQError as error:
+            raise UserError(f"--connect {address}: expected tcp://HOST:PORT ({error.strerror})") from error
+
+    def send(self, header: bytes, body: Any = None) -> None:
+        self.socket.send_multipart([header] if body is None else [header, body], zmq.NOBLOCK, copy=False)
+
+    def receive(self) -> Iterator[list[zmq.Frame]]:
+        """Every message that is there now."""
+        while (parts := self._parts()) is not None:
+            yield parts
+
+
+def room_for_edges(edges: int) -> int:
+    """Raise the limit of open files as far as allowed; descriptors left beyond what ``edges`` need. At the limit libzmq would spin."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    left = hard - edges * FILES_PER_EDGE - FILES_SPARE
+    if left < 0:
+        raise UserError(f"{edges} edges need {edges * FILES_PER_EDGE + FILES_SPARE} open files, this system allows {hard} (ulimit -n)")
+    return left

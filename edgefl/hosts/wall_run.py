@@ -1,0 +1,193 @@
+"""Launching a run on the wall clock: the warm parent, then for each strategy a coordinator process and fresh edges.
+
+This process holds no socket and no model; it starts the others, watches them, and ends them in order.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgefl.config import Experiment
+from edgefl.errors import UserError
+from edgefl.hosts.channel import Channel
+from edgefl.hosts.plan import devices, options
+from emulator.compute import Rate
+
+POLL_S = 0.25
+END_PATIENCE_S = 90.0
+ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}  # before numpy loads: forks must be clean
+
+
+class Interrupted(Exception):
+    """The user ended the run; its results so far are kept."""
+
+    def __init__(self, summaries: list[dict[str, Any]]) -> None:
+        super().__init__("interrupted")
+        self.summaries = summaries
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """``fleet``: fork the edges here; else wait for edges from elsewhere. ``scratch`` must be a writable folder."""
+
+    out: Path
+    base: Path | None
+    keys: Path | None = None
+    fleet: bool = True
+    force: bool = False
+
+
+class WallRun:
+    """``watch(index, directory, port)`` is called every quarter second while strategy ``index`` runs; KeyboardInterrupt ends it in order."""
+
+    def __init__(self, experiment: Experiment, where: Where, say: Callable[[str], None]) -> None:
+        self.experiment, self.where, self.say = experiment, where, say
+        self.scratch = tempfile.TemporaryDirectory(prefix="edgefl-")
+        self.warm: subprocess.Popen[bytes] | None = None
+        self.control: Channel
+        self.exits: list[str] = []
+
+    def run(self, watch: Callable[[int, Path, int], None]) -> list[dict[str, Any]]:
+        """The summaries of all strategies, in order. UserError for what is wrong before a run begins."""
+        evaluations, theirs = Channel.pair()
+        summaries: list[dict[str, Any]] = []
+        try:
+            ready = self._warm_up(theirs)
+            self._check_speed(ready["samples_per_s"], ready["cores"])
+            port = self.experiment.network.port
+            for index in range(len(self.experiment.strategies)):
+                summary, port = self._one(index, port, ready["data_digest"], evaluations, watch)
+                summaries.append(summary)
+                if summary["finished"] == "interrupted":
+                    raise Interrupted(summaries)
+            return summaries
+        finally:
+            self._end()
+
+    def directory(self, index: int) -> Path:
+        return self.where.out / self.experiment.strategies[index].name
+
+    # ------------------------------------------------------------------ processes
+    def _warm_up(self, evaluations: Channel) -> dict[str, Any]:
+        self.control, theirs = Channel.pair()
+        self.where.out.mkdir(parents=True, exist_ok=True)
+        with (self.where.out / "edges.log").open("wb") as log:
+            self.warm = spawn("edgefl.hosts.fleets.warm", [theirs, evaluations], stderr=log)
+        self.control.send(
+            experiment=self.experiment.model_dump_json(), base=_text(self.where.base), scratch=self.scratch.name,
+            calibrate=self.where.fleet and self.experiment.devices.kind == "emulated",
+        )
+        return self._heard(self.control, self.warm, "the warm parent")
+
+    def _one(self, index: int, port: int, data_digest: str, evaluations: Channel, watch: Callable[..., None]) -> tuple[dict[str, Any], int]:
+        control, theirs = Channel.pair()
+        directory = self.directory(index)
+        process = spawn("edgefl.hosts.sockets.coordinator_process", [theirs, evaluations], keep=[evaluations])
+        more = index + 1 < len(self.experiment.strategies)
+        experiment = self.experiment.model_copy(update={"network": self.experiment.network.model_copy(update={"port": port})})
+        control.send(
+            experiment=experiment.model_dump_json(), index=index, directory=str(directory), base=_text(self.where.base),
+            scratch=self.scratch.name, data_digest=data_digest, keys=_text(self.where.keys), more=more,
+        )
+        port = self._heard(control, process, "the coordinator")["listening"]
+        if self.where.fleet:
+            address = f"tcp://{self.experiment.network.host}:{port}"
+            self.control.send(fork=self.experiment.edges.ids(), connect=address, index=index)
+        else:
+            self.say(f"waiting for {len(self.experiment.edges.ids())} edges at tcp://{self.experiment.network.host}:{port}")
+        summary = self._watch(control, process, lambda: watch(index, directory, port))
+        process.wait()
+        return summary, port
+
+    def _watch(self, control: Channel, process: subprocess.Popen[bytes], watch: Callable[[], None]) -> dict[str, Any]:
+        asked = False
+        while True:
+            try:
+                message = control.receive(timeout_s=POLL_S)
+                self._hear_exits()
+                watch()
+            except KeyboardInterrupt:
+                if asked:
+                    raise  # a second Ctrl-C does not wait
+                asked, message = True, None
+                control.send(stop="interrupted")
+            except EOFError:
+                raise RuntimeError(f"the coordinator died (exit status {process.wait()})") from None
+            if message is not None:
+                return _checked(message)["summary"]
+
+    def _hear_exits(self) -> None:
+        """Edges that died: the run goes on, and says so."""
+        while (message := self.control.receive(timeout_s=0)) is not None:
+            self.exits.append(message["exited"])
+            self.say(f"edge {message['exited']} died (exit status {message['status']}; see {self.where.out / 'edges.log'})")
+
+    def _heard(self, control: Channel, process: subprocess.Popen[bytes], who: str) -> dict[str, Any]:
+        try:
+            message = control.receive()
+        except EOFError:
+            raise RuntimeError(f"{who} died (exit status {process.wait()}; see {self.where.out / 'edges.log'})") from None
+        assert message is not None
+        return _checked(message)
+
+    def _end(self) -> None:
+        if self.warm is not None:
+            self.control.close()
+            try:
+                self.warm.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                self.warm.kill()
+        self.scratch.cleanup()
+
+    # ------------------------------------------------------------------ can this host play that?
+    def _check_speed(self, samples_per_s: float | None, cores: int) -> None:
+        """UserError naming the speed that would work, if the emulated devices train faster than this host; ``force`` goes on."""
+        if samples_per_s is None:
+            return
+        have = samples_per_s * max(cores - 1, 1)
+        for entry in self.experiment.strategies:
+            need = self._needed(entry)
+            if need > have:
+                works = float(f"{0.9 * self.experiment.speed * have / need:.2g}")
+                text = (
+                    f"strategy {entry.name}: its devices train up to {need:.0f} samples/s together, this host {have:.0f}: "
+                    f"speed={works:g} would work, or --force (the run will be strained)"
+                )
+                if not self.where.force:
+                    raise UserError(text)
+                self.say(f"going on by --force: {text}")
+
+    def _needed(self, entry: Any) -> float:
+        """Samples per real second of the fastest devices that may train at one time."""
+        found, values = options(entry, self.where.base)
+        rates = sorted((device.samples_per_s for device in devices(self.experiment).values() if isinstance(device, Rate)), reverse=True)
+        return sum(rates[: found.concurrency(values, len(rates))]) * self.experiment.speed * found.rule.work
+
+
+def spawn(module: str, channels: list[Channel], stderr: Any = None, keep: list[Channel] | None = None) -> subprocess.Popen[bytes]:
+    """A process of ours with these channel ends, which are closed here unless in ``keep``."""
+    fds = [channel.fileno() for channel in channels]
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, *map(str, fds)], pass_fds=fds, stdin=subprocess.DEVNULL, stderr=stderr, env=os.environ | ONE_THREAD
+    )
+    for channel in channels:
+        if channel not in (keep or []):
+            channel.close()
+    return process
+
+
+def _checked(message: dict[str, Any]) -> dict[str, Any]:
+    if "error" in message:
+        raise UserError(message["error"])
+    return message
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)

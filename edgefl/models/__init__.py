@@ -1,0 +1,1 @@
+"""One model per file: ``Options`` and ``build(options, shape, classes)``. The folder is the registry."""

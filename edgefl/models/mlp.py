@@ -1,0 +1,32 @@
+"""Multi-layer perceptron: flatten, fully connected layers with ReLU, one output per class."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class Options(BaseModel):
+    """``hidden``: width of each hidden layer; empty for softmax regression."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    hidden: tuple[Annotated[int, Field(gt=0)], ...] = (64,)
+
+
+def build(options: Options, shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """A fresh MLP for samples of ``shape`` (channels, height, width), with torch's default initialisation."""
+    from torch import nn  # here, so that listing the models stays light
+
+    channels, height, width = shape
+    widths = (channels * height * width, *options.hidden)
+    model = nn.Sequential()
+    model.add_module("flatten", nn.Flatten())
+    for index, (inputs, outputs) in enumerate(zip(widths, widths[1:]), start=1):
+        model.add_module(f"hidden{index}", nn.Linear(inputs, outputs))
+        model.add_module(f"relu{index}", nn.ReLU())
+    model.add_module("output", nn.Linear(widths[-1], classes))
+    return model

@@ -1,0 +1,129 @@
+"""Bytes of messages: one msgpack header, then raw buffers. Everything that comes in is checked against the message's types and limits."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Annotated, Any, Callable, get_args, get_origin, get_type_hints
+
+import msgpack
+import numpy as np
+
+from edgefl.protocol import messages
+from edgefl.protocol.errors import WireError
+from edgefl.protocol.messages import MAX_ARRAYS, MAX_HEADER_BYTES, Bulk, Limit
+
+Check = Callable[[Any], bool]
+BULK = {kind.__name__.lower(): kind for kind in (messages.Task, messages.Fresh, messages.Update)}
+NOTES = (messages.FreshRequest, messages.NothingNewer, messages.Cancel, messages.Acknowledged)
+SMALL = (*messages.Frame.__args__, *NOTES)
+CODES = {kind: code for code, kind in enumerate(SMALL)}
+
+
+def _check(hint: Any) -> Check:
+    """A predicate for one field's annotation."""
+    if get_origin(hint) is Annotated:
+        base, limit = get_args(hint)
+        return _limited(base, limit)
+    if hint is bool:
+        return lambda value: isinstance(value, bool)
+    raise TypeError(f"no check for {hint!r}")
+
+
+def _limited(base: Any, limit: Limit) -> Check:
+    most = limit.most
+    if base is int:
+        return lambda value: type(value) is int and 0 <= value <= most
+    if base is str or base is bytes:
+        return lambda value: type(value) is base and len(value) <= most
+    if base == list[int]:
+        return lambda value: type(value) is list and len(value) <= most and all(type(item) is int for item in value)
+    if base == list[list[int]]:
+        inner = _limited(list[int], Limit(2))
+        return lambda value: type(value) is list and len(value) <= most and all(inner(item) and len(item) == 2 for item in value)
+    raise TypeError(f"no check for {base!r}")
+
+
+CHECKS = [[(f.name, _check(get_type_hints(kind, include_extras=True)[f.name])) for f in fields(kind)] for kind in SMALL]
+
+
+def encode(message: Any, incarnation: int, session: int) -> bytes:
+    """The header frame of a small message: [code, incarnation, session, fields...]."""
+    kind = type(message)
+    return msgpack.packb([CODES[kind], incarnation, session, *[getattr(message, f.name) for f in fields(kind)]])
+
+
+def decode(header: bytes | memoryview) -> tuple[Any, int, int]:
+    """(message, incarnation, session); WireError says what is wrong with it."""
+    if len(header) > MAX_HEADER_BYTES:
+        raise WireError(f"header of {len(header)} bytes, at most {MAX_HEADER_BYTES}")
+    try:
+        row = msgpack.unpackb(header, strict_map_key=True, max_array_len=1 << 15, max_map_len=256)
+    except Exception as error:
+        raise WireError(f"header is not msgpack: {error}") from None
+    if not isinstance(row, list) or len(row) < 3 or any(type(v) is not int for v in row[:3]) or not 0 <= row[0] < len(SMALL):
+        raise WireError("header is not [code, incarnation, session, ...]")
+    checks, values = CHECKS[row[0]], row[3:]
+    if len(values) != len(checks):
+        raise WireError(f"{SMALL[row[0]].__name__} has {len(values)} fields, expected {len(checks)}")
+    for (name, check), value in zip(checks, values):
+        if not check(value):
+            raise WireError(f"{SMALL[row[0]].__name__}.{name} is out of its limits")
+    return SMALL[row[0]](*values), row[1], row[2]
+
+
+def encode_note(note: Any) -> bytes:
+    return encode(note, 0, 0)
+
+
+def decode_note(data: bytes) -> Any:
+    """A note between actors; WireError for any other message."""
+    message = decode(data)[0]
+    if not isinstance(message, NOTES):
+        raise WireError(f"{type(message).__name__} is not a note")
+    return message
+
+
+def pack(message: Bulk) -> tuple[bytes, list[np.ndarray]]:
+    """(meta, arrays): the arrays are sent as they lie in memory, the meta says what they are. All are float32 and flat."""
+    arrays = [np.ascontiguousarray(vector, dtype=np.float32).reshape(-1) for vector in message.vectors.values()]
+    places = [[name, array.size] for name, array in zip(message.vectors, arrays)]
+    meta = msgpack.packb([message.number, message.version, places, {k: float(v) for k, v in message.numbers.items()}])
+    return meta, arrays
+
+
+def size_of(message: Bulk) -> int:
+    """Bytes that the message takes on its link: the same on both clocks."""
+    meta, arrays = pack(message)
+    return len(meta) + sum(array.nbytes for array in arrays)
+
+
+def places(meta: bytes) -> tuple[int, int, list[tuple[str, int]], dict[str, float]]:
+    """(number, version, [(name, elements)], numbers) of a bulk message; WireError if malformed."""
+    try:
+        number, version, rows, numbers = msgpack.unpackb(meta, max_array_len=MAX_ARRAYS, max_map_len=MAX_ARRAYS)
+        named = [(name, size) for name, size in rows]
+    except Exception as error:
+        raise WireError(f"transfer header is malformed: {error}") from None
+    whole = all(type(v) is int and 0 <= v < 2**62 for v in (number, version))
+    if not whole or not all(type(n) is str and len(n) <= 64 and type(s) is int and 0 <= s < 2**38 for n, s in named):
+        raise WireError("transfer header is out of its limits")
+    if len({name for name, _ in named}) < len(named) or not isinstance(numbers, dict):
+        raise WireError("transfer header names a vector twice")
+    if not all(type(key) is str and len(key) <= 64 and type(value) is float for key, value in numbers.items()):
+        raise WireError("transfer numbers are not floats by name")
+    return number, version, named, numbers
+
+
+def unpack(kind: str, meta: bytes, body: np.ndarray) -> Bulk:
+    """The message from its meta and its body (uint8, 64-byte aligned): vectors are views, copied only where they are not aligned."""
+    from edgefl.vectors import ALIGNMENT, aligned_copy
+
+    number, version, named, numbers = places(meta)
+    vectors, at = {}, 0
+    for name, size in named:
+        view = body[at : at + 4 * size].view(np.float32)
+        vectors[name] = view if view.ctypes.data % ALIGNMENT == 0 else aligned_copy(view)
+        at += 4 * size
+    if at != body.size:
+        raise WireError(f"transfer holds {body.size} bytes, its header names {at}")
+    return BULK[kind](number, version, vectors, numbers)

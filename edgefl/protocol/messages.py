@@ -1,0 +1,261 @@
+"""Every message of the protocol, with its limits.
+
+Three sorts. *Bulk* messages carry models and cross the emulated link as a transfer. *Notes* are small messages between the actors.
+*Frames* belong to the transport: sessions, offers, pieces, credits.
+
+How one update travels (downlink and uplink alike, only the side that paces differs)::
+
+    coordinator                                   edge
+      Offer(task, sizes, digest)       ------->     allocates
+      Piece, Piece, ...   (paced here) ------->     stamps each arrival
+                                       <-------   Arrived(curve)
+      Delivered(at = max(due, last))   ------->     Edge.receive(Task, now = at); trains
+                                       <-------   Offer(update, due = at + emulated compute time)
+      at due: Coordinator may Allow; Credit ---->
+                                       <-------   Piece, Piece, ... (never beyond the credit)
+      Coordinator.receive(Update, now = max(due, last))
+      Acknowledged                     ------->     forgets it
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import numpy as np
+
+PROTOCOL = 1
+MAX_HEADER_BYTES = 1 << 20  # the Setup frame carries a whole config; every other header is far smaller
+MAX_PIECE_BYTES = 1 << 20
+MAX_ARRAYS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The largest int, or the longest str, bytes, list or dict, that a field may hold."""
+
+    most: int
+
+
+Id = Annotated[str, Limit(64)]
+Text = Annotated[str, Limit(2000)]
+Digest = Annotated[str, Limit(64)]
+Count = Annotated[int, Limit(2**62)]
+Offset = Annotated[int, Limit(2**40)]
+
+
+# ------------------------------------------------------------------ bulk
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """Work for an edge: the vectors to start from, and numbers that override its training plan."""
+
+    number: int
+    version: int
+    vectors: dict[str, np.ndarray] = field(repr=False)
+    numbers: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fresh:
+    """A newer global model for an edge in training."""
+
+    number: int
+    version: int
+    vectors: dict[str, np.ndarray] = field(repr=False)
+    numbers: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Update:
+    """An edge's result for task ``number``, trained from ``version``."""
+
+    number: int
+    version: int
+    vectors: dict[str, np.ndarray] = field(repr=False)
+    numbers: dict[str, float] = field(default_factory=dict)
+
+
+# ------------------------------------------------------------------ notes between the actors
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """An edge stands ready; ``tasks`` are those that it still works on (none after a restart)."""
+
+    samples: Count
+    tasks: Annotated[list[int], Limit(16)]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The edge has been silent for too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The task's model is on the edge and training begins."""
+
+    task: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The update of ``task`` waits for the uplink."""
+
+    task: Count
+
+
+@dataclass(frozen=True, slots=True)
+class FreshRequest:
+    """An edge in training, before ``step``, asks for a model newer than ``version``."""
+
+    task: Count
+    version: Count
+    step: Count
+
+
+@dataclass(frozen=True, slots=True)
+class NothingNewer:
+    """The answer to a FreshRequest when the edge's version is still the newest."""
+
+    task: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stop working on ``task``."""
+
+    task: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """The update's fate is on record: the edge may forget it."""
+
+    task: Count
+
+
+# ------------------------------------------------------------------ frames of the transport
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """First word of a session."""
+
+    edge: Id
+    protocol: Count
+    package: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The answer: what is run. ``config`` is the shared part of the experiment as JSON."""
+
+    config: Annotated[str, Limit(1 << 19)]
+    strategy: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """The edge has built its side and says what it built; after a broken session also what it still works on and holds.
+
+    ``held``: (transfer, bytes of its body received) for each downlink transfer that it has not been told to be delivered.
+    """
+
+    config: Digest
+    layout: Digest
+    data: Digest
+    samples: Count
+    tasks: Annotated[list[int], Limit(16)]
+    held: Annotated[list[list[int]], Limit(16)]
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The edge is in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The edge is not let in, or its session was dropped; ``final``: trying again will not help."""
+
+    reason: Text
+    final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Heartbeat; ``sent_ns`` comes back in the Pong. With a payload behind it, it probes the path."""
+
+    sent_ns: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """Echo of a Ping (payload too), with the edge's own clock; ``sent_ns`` 0: the edge's own heartbeat."""
+
+    sent_ns: Count
+    clock_ns: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A transfer is about to come: what it holds, its size and digest. ``due_ns``: emulated moment at which it is offered (uplink)."""
+
+    transfer: Count
+    kind: Id
+    meta: Annotated[bytes, Limit(1 << 16)]
+    size: Offset
+    digest: Digest
+    due_ns: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes of a transfer from ``offset``; they follow as a raw frame."""
+
+    transfer: Count
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """The edge may send the transfer's bytes up to ``limit``, from ``offset`` on if it starts anew."""
+
+    transfer: Count
+    offset: Offset
+    limit: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """The downlink transfer is complete: (bytes, edge clock) at each piece's arrival."""
+
+    transfer: Count
+    curve: Annotated[list[list[int]], Limit(1 << 14)]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """The transfer counts as delivered at this emulated moment."""
+
+    transfer: Count
+    at_ns: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Stamped:
+    """A note that the edge's actor sent at the emulated moment ``at_ns``; ``note`` is the encoded note."""
+
+    at_ns: Count
+    note: Annotated[bytes, Limit(1 << 12)]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The run is over. ``more``: another strategy of the comparison follows at the same address."""
+
+    reason: Text
+    more: bool
+
+
+Bulk = Task | Fresh | Update
+ToEdge = Task | Fresh | NothingNewer | Cancel | Acknowledged
+ToCoordinator = Update | Joined | Lost | Started | Ready | FreshRequest
+Frame = Hello | Setup | Join | Welcome | Refuse | Ping | Pong | Offer | Piece | Credit | Arrived | Delivered | Stamped | Finished

@@ -1,0 +1,95 @@
+"""One bulk message on its way: cut into pieces on one side, put together and checked on the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import xxhash
+
+from edgefl.protocol.codec import BULK, pack, places, unpack
+from edgefl.protocol.errors import WireError
+from edgefl.protocol.messages import MAX_PIECE_BYTES, Bulk, Offer
+from edgefl.vectors import aligned
+
+
+class Outgoing:
+    """A message as bytes: the meta travels in the Offer and counts, the body in pieces that share the message's memory."""
+
+    def __init__(self, number: int, message: Bulk, of_body: str | None = None) -> None:
+        """``of_body``: the body's digest, if it is known already (one model for many edges)."""
+        self.number = number
+        self.kind = type(message).__name__.lower()
+        self.task = message.number
+        self.meta, arrays = pack(message)
+        self._parts = [array.view(np.uint8).data for array in arrays]
+        self._starts = np.cumsum([0, *(len(part) for part in self._parts)]).tolist()
+        self.body = self._starts[-1]
+        self.size = len(self.meta) + self.body
+        self.digest = whole_digest(self.meta, of_body or body_digest(arrays))
+        self.sent = 0
+
+    def offer(self, due_ns: int) -> Offer:
+        return Offer(self.number, self.kind, self.meta, self.body, self.digest, due_ns)
+
+    def piece(self, offset: int, most: int) -> memoryview:
+        """Bytes from ``offset``, at most ``most``, never across two arrays."""
+        for start, part in zip(self._starts, self._parts):
+            if start <= offset < start + len(part):
+                return part[offset - start : offset - start + most]
+        raise IndexError(f"offset {offset} is outside a body of {self.body} bytes")
+
+
+@dataclass(slots=True)
+class Incoming:
+    """A transfer being put together; pieces come in order, each exactly where the last one ended."""
+
+    offer: Offer
+    most_bytes: int
+    received: int = 0
+    body: np.ndarray = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.check(self.offer, self.most_bytes)
+        self.body = aligned(self.offer.size, np.uint8)
+
+    @staticmethod
+    def check(offer: Offer, most_bytes: int) -> None:
+        """WireError if the offer cannot be what it says, before any memory is taken."""
+        if offer.kind not in BULK:
+            raise WireError(f"no transfer of kind {offer.kind!r}")
+        if offer.size > most_bytes:
+            raise WireError(f"transfer of {offer.size} bytes, at most {most_bytes}")
+        if sum(4 * size for _, size in places(offer.meta)[2]) != offer.size:
+            raise WireError("the offer's size is not that of its vectors")
+
+    @property
+    def complete(self) -> bool:
+        return self.received == self.offer.size
+
+    def add(self, offset: int, data: memoryview) -> None:
+        """Put a piece in; WireError if it is out of order or too long."""
+        end = offset + len(data)
+        if offset != self.received or end > self.offer.size or len(data) > MAX_PIECE_BYTES or not len(data):
+            raise WireError(f"piece [{offset}, {end}) of transfer {self.offer.transfer}, expected from {self.received} up to {self.offer.size}")
+        self.body[offset:end] = np.frombuffer(data, dtype=np.uint8)
+        self.received = end
+
+    def message(self) -> Bulk:
+        """The whole message; WireError if its digest is not the offered one."""
+        if whole_digest(self.offer.meta, body_digest([self.body])) != self.offer.digest:
+            raise WireError(f"transfer {self.offer.transfer} does not match its digest")
+        return unpack(self.offer.kind, self.offer.meta, self.body)
+
+
+def body_digest(arrays: list[np.ndarray]) -> str:
+    """Of the bytes of all arrays, one behind the other."""
+    state = xxhash.xxh3_128()
+    for array in arrays:
+        state.update(array.view(np.uint8).data)
+    return state.hexdigest()
+
+
+def whole_digest(meta: bytes, of_body: str) -> str:
+    """Of a transfer: another content is another transfer, and starts at byte 0."""
+    return xxhash.xxh3_64_hexdigest(meta) + of_body

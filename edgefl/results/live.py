@@ -1,0 +1,114 @@
+"""A live display of a running run directory. It only reads files, so it runs in a process of its own and never disturbs the pacing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from edgefl.results.progress import RATE_WINDOW_S, STATES, EdgeStatus, Progress
+from edgefl.results.tail import TableTail, Tail, parse_events
+
+COLOURS = {"lost": "red", "sending": "cyan", "training": "green", "receiving": "blue", "idle": "dim", "awaited": "yellow"}
+
+
+class LiveView:
+    """Call ``update`` a few times a second and show what it returns; ``edges`` are the expected ids, shown before they join."""
+
+    def __init__(self, run_dir: Path, edges: list[str] | None = None) -> None:
+        self.progress = Progress(edges={edge: EdgeStatus() for edge in edges or ()})
+        self._name = run_dir.resolve().name
+        self._events = Tail(run_dir / "events.jsonl")
+        self._links = TableTail(run_dir / "links.csv")
+        self._metrics = TableTail(run_dir / "metrics.csv")
+
+    @property
+    def finished(self) -> bool:
+        """Has the run written its last line?"""
+        return self.progress.finished is not None
+
+    def update(self) -> RenderableType:
+        """Read what is new and return the screen, which fits itself to the height it is given."""
+        self.read()
+        return _Screen(self._name, self.progress)
+
+    def read(self) -> None:
+        """Read what is new in the run directory."""
+        self.progress.take_events(parse_events(self._events.read_new()))
+        self.progress.take_links(self._links.read_new())
+        self.progress.take_metrics(self._metrics.read_new())
+
+    def plain(self) -> str:
+        """One line of text with what is new, for output that is no terminal."""
+        self.read()
+        states = ", ".join(f"{n} {state}" for state, n in self.progress.states().items())
+        return "  ".join(part for part in (self._name, *_facts(self.progress), *_traffic(self.progress), states) if part)
+
+
+class _Screen:
+    def __init__(self, name: str, progress: Progress) -> None:
+        self._name = name
+        self._progress = progress
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        title = Text.assemble((self._name, "bold"), "  ", "  ".join(_facts(self._progress)), "\n", "  ".join(_traffic(self._progress)))
+        title_lines = len(title.wrap(console, options.max_width))
+        yield title
+        yield _table(self._progress, (options.height or console.height) - title_lines)
+
+
+def _facts(progress: Progress) -> list[str]:
+    accuracy = "-" if progress.accuracy is None else f"{progress.accuracy:.4f}"
+    facts = [
+        f"{progress.emulated_s:.1f} s emulated",
+        f"version {progress.version}",
+        f"accuracy {accuracy}",
+        f"updates {progress.updates} ({progress.discarded} discarded)",
+    ]
+    return facts if progress.finished is None else [*facts, f"finished: {progress.finished}"]
+
+
+def _traffic(progress: Progress) -> list[str]:
+    rates = progress.rates_bit_s().values()
+    up, down = sum(up for up, _ in rates), sum(down for _, down in rates)
+    facts = [f"up {human_rate(up)}, down {human_rate(down)} (transfers ended in the last {RATE_WINDOW_S:g} s)"]
+    return [*facts, f"wire errors {progress.wire_errors}"] if progress.wire_errors else facts
+
+
+def _table(progress: Progress, height: int) -> RenderableType:
+    """As many edges as fit; if not all do, a line of counts and the busiest ones."""
+    spare = 2  # the table's heading, and the line where the cursor stands
+    ids = sorted(progress.edges)
+    if len(ids) + spare <= height:
+        return _rows(progress, ids)
+    counts = Text(f"{len(ids)} edges: ", no_wrap=True, overflow="ellipsis")
+    counts.append_text(Text(", ").join(Text(f"{n} {state}", style=COLOURS[state]) for state, n in progress.states().items()))
+    ids.sort(key=lambda edge: STATES.index(progress.edges[edge].state))
+    room = max(0, height - spare - 1)
+    return Group(counts, _rows(progress, sorted(ids[:room]))) if room else counts
+
+
+def _rows(progress: Progress, ids: list[str]) -> Table:
+    shown = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, header_style="dim")
+    for heading in ("edge", "doing", "task", "since, s", "up", "down"):
+        shown.add_column(heading, justify="left" if heading in ("edge", "doing") else "right", no_wrap=True)
+    rates = progress.rates_bit_s()
+    for edge in ids:
+        status = progress.edges[edge]
+        task = "" if status.task is None else str(status.task)
+        shown.add_row(edge, Text(status.state, style=COLOURS[status.state]), task, f"{status.since_s:.1f}", *map(human_rate, rates.get(edge, (0.0, 0.0))))
+    return shown
+
+
+def human_rate(rate_bit_s: float) -> str:
+    """2500000 -> "2.50 Mbit/s"."""
+    for unit in ("bit/s", "kbit/s", "Mbit/s"):
+        if rate_bit_s < 999.5:
+            break
+        rate_bit_s /= 1000
+    else:
+        unit = "Gbit/s"
+    digits = 0 if rate_bit_s >= 99.95 or rate_bit_s == 0 else 1 if rate_bit_s >= 9.995 else 2
+    return f"{rate_bit_s:.{digits}f} {unit}"

@@ -1,0 +1,137 @@
+"""Where a run stands, derived from the lines of its files; knows nothing of terminals or files."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgefl.results.summary import number
+
+STATES = ("lost", "sending", "training", "receiving", "idle", "awaited")
+RATE_WINDOW_S = 5.0
+
+
+@dataclass(slots=True)
+class EdgeStatus:
+    """What one edge is doing, on which task, since which emulated second."""
+
+    state: str = "awaited"
+    task: int | None = None
+    since_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Progress:
+    """Feed it events, links and metrics as they come; read its fields at any time."""
+
+    edges: dict[str, EdgeStatus] = field(default_factory=dict)
+    emulated_s: float = 0.0
+    version: int = 0
+    accuracy: float | None = None
+    arrived: int = 0
+    discarded: int = 0
+    wire_errors: int = 0
+    finished: str | None = None  # the reason, once the run has ended
+    _evaluated_s: float = -1.0
+    _transfers: deque[tuple[float, str, str, int]] = field(default_factory=deque)
+
+    @property
+    def updates(self) -> int:
+        """Updates that arrived and were not discarded."""
+        return max(0, self.arrived - self.discarded)
+
+    def states(self) -> dict[str, int]:
+        """State -> number of edges, in the order of STATES; states that no edge is in are left out."""
+        counts = Counter(status.state for status in self.edges.values())
+        return {state: counts[state] for state in STATES if counts[state]}
+
+    def rates_bit_s(self) -> dict[str, tuple[float, float]]:
+        """Edge -> (up, down): bits of its transfers that ended in the last RATE_WINDOW_S emulated seconds, over that time."""
+        since_s = max(0.0, self.emulated_s - RATE_WINDOW_S)
+        sent: Counter[tuple[str, str]] = Counter()
+        for ended_s, edge, direction, size_bytes in self._transfers:
+            if ended_s > since_s:
+                sent[edge, direction] += size_bytes
+        over_s = self.emulated_s - since_s
+        return {edge: (sent[edge, "up"] * 8 / over_s, sent[edge, "down"] * 8 / over_s) for edge, _ in sent}
+
+    def take_events(self, events: Iterable[Mapping[str, Any]]) -> None:
+        """Lines of events.jsonl, in order: first what happened, then what the strategy decided on it."""
+        for event in events:
+            self._advance(event.get("t"))
+            if "fact" in event:
+                self._take_fact(event)
+            elif "event" in event:
+                self._take_event(event)
+            for decision in event.get("decisions", ()):
+                self._take_decision(decision)
+
+    def take_links(self, rows: Iterable[Mapping[str, str]]) -> None:
+        """Rows of links.csv: transfers that have ended."""
+        for row in rows:
+            ended_s, size_bytes = number(row.get("finished_s")), number(row.get("bytes"))
+            if ended_s is not None and size_bytes is not None and row.get("direction") in ("up", "down"):
+                self._advance(ended_s)
+                self._transfers.append((ended_s, row.get("edge", ""), row["direction"], int(size_bytes)))
+        while self._transfers and self._transfers[0][0] < self.emulated_s - RATE_WINDOW_S:
+            self._transfers.popleft()
+
+    def take_metrics(self, rows: Iterable[Mapping[str, str]]) -> None:
+        """Rows of metrics.csv; ``accuracy`` is that of the newest model evaluated."""
+        for row in rows:
+            evaluated_s, accuracy = number(row.get("emulated_s")), number(row.get("accuracy"))
+            if evaluated_s is not None and accuracy is not None and evaluated_s >= self._evaluated_s:
+                self._evaluated_s, self.accuracy = evaluated_s, accuracy
+
+    def _advance(self, t: Any) -> None:
+        self.emulated_s = max(self.emulated_s, number(t) or 0.0)
+
+    def _set(self, edge: str, state: str, task: int | None) -> None:
+        self.edges[edge] = EdgeStatus(state, task, self.emulated_s)
+
+    def _take_fact(self, event: Mapping[str, Any]) -> None:
+        fact = event["fact"]
+        if fact == "task_started":
+            self._set(event["edge"], "training", event["task"])
+        elif fact == "update_ready":
+            self._set(event["edge"], "sending", event["task"])
+        elif fact == "wire_error":
+            self.wire_errors += 1
+        elif fact == "finished":
+            self.finished = str(event.get("reason", ""))
+
+    def _take_event(self, event: Mapping[str, Any]) -> None:
+        kind, edge = event["event"], event.get("edge")
+        self.version = max(self.version, event.get("version", 0))
+        self.arrived += kind == "update_arrived"
+        if edge is None:
+            return
+        if kind == "edge_joined":
+            self._set(edge, "idle", None)
+        elif kind == "edge_lost":
+            before = self.edges.get(edge)
+            self._set(edge, "lost", before.task if before else None)  # its task stays open for the grace time
+        elif kind == "update_ready":
+            self._set(edge, "sending", event["task"])
+        elif kind in ("update_arrived", "task_closed"):
+            self._task_over(edge, event["task"])
+
+    def _take_decision(self, decision: Mapping[str, Any]) -> None:
+        kind = decision.get("do")
+        if kind == "assign":
+            for edge, task in zip(decision["edges"], decision["tasks"]):
+                self._set(edge, "receiving", task)
+        elif kind == "publish":
+            self.version = max(self.version, decision["version"])
+        elif kind == "discard":
+            self.discarded += 1
+        elif kind == "cancel":
+            self._task_over(decision["edge"], decision["task"])
+
+    def _task_over(self, edge: str, task: int) -> None:
+        """The edge is idle, unless it is gone or already on another task."""
+        status = self.edges.get(edge)
+        if status is None or (status.state != "lost" and status.task in (task, None)):
+            self._set(edge, "idle", None)

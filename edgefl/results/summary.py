@@ -1,0 +1,80 @@
+"""What a run came to: pure functions from its evaluations and its events."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+CONVERGENCE_EVALUATIONS = 10
+
+
+def outcome(metrics_rows: Sequence[Mapping[str, Any]], target_accuracy: float | None) -> dict[str, float | None]:
+    """Accuracies (shares, not percent) and the emulated seconds to the target; None where there is nothing to tell."""
+    evaluated = evaluations(metrics_rows)
+    accuracies = [accuracy for _, accuracy in evaluated]
+    last = accuracies[-CONVERGENCE_EVALUATIONS:]
+    reached = (t for t, accuracy in evaluated if target_accuracy is not None and accuracy >= target_accuracy)
+    return {
+        "final_accuracy": accuracies[-1] if accuracies else None,
+        "convergence_accuracy": math.fsum(last) / len(last) if last else None,
+        "best_accuracy": max(accuracies, default=None),
+        "target_accuracy": target_accuracy,
+        "time_to_target_s": next(reached, None),
+    }
+
+
+def evaluations(metrics_rows: Iterable[Mapping[str, Any]]) -> list[tuple[float, float]]:
+    """(emulated_s, accuracy) in order of emulated time: evaluations run beside the run and may be written out of order."""
+    found = []
+    for row in metrics_rows:
+        emulated_s, accuracy = number(row.get("emulated_s")), number(row.get("accuracy"))
+        if emulated_s is not None and accuracy is not None:
+            found.append((emulated_s, accuracy))
+    return sorted(found, key=lambda pair: pair[0])
+
+
+def number(text: Any) -> float | None:
+    """A finite number from a CSV field or a JSON value; None for an empty or impossible one."""
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        return None
+    return value if math.isfinite(value) else None
+
+
+def staleness_stats(histogram: Mapping[str, int]) -> tuple[float | None, int | None]:
+    """Mean and largest staleness of {"0": 12, "1": 5}."""
+    updates = sum(histogram.values())
+    if not updates:
+        return None, None
+    return sum(int(gap) * n for gap, n in histogram.items()) / updates, max(int(gap) for gap, n in histogram.items() if n)
+
+
+def counters(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The counters of summary.json as far as the events of an unfinished run give them.
+
+    An update counts as applied unless it was discarded; staleness is taken on arrival.
+    """
+    versions, emulated_s = 0, 0.0
+    gaps: dict[Any, int] = {}
+    discards: dict[Any, str] = {}
+    for event in events:
+        emulated_s = event.get("t", emulated_s)
+        versions = max(versions, event.get("version", 0))
+        if event.get("event") == "update_arrived":
+            gaps[event["task"]] = event["version"] - event["base_version"]
+        for decision in event.get("decisions", ()):
+            if decision["do"] == "publish":
+                versions = max(versions, decision["version"])
+            elif decision["do"] == "discard":
+                discards[decision["task"]] = decision["reason"]
+    applied = {task: gap for task, gap in gaps.items() if task not in discards}
+    return {
+        "versions": versions,
+        "updates_applied": len(applied),
+        "updates_discarded": dict(Counter(discards.values())),
+        "staleness": {str(gap): n for gap, n in sorted(Counter(applied.values()).items())},
+        "emulated_s": emulated_s,
+    }

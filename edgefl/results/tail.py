@@ -1,0 +1,98 @@
+"""Reading the files of a run directory while they grow, and after a crash."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from edgefl.errors import UserError
+
+
+class Tail:
+    """Follows a growing text file; a missing file is an empty one, a last line without its newline is not there yet."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def read_new(self) -> list[str]:
+        """The complete lines added since the last call."""
+        try:
+            with self._path.open("rb") as file:
+                if file.seek(0, os.SEEK_END) < self._offset:
+                    self._offset = 0  # the file was begun anew
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        # Not splitlines(): JSON text may hold U+2028 and the like inside a string.
+        return [line.rstrip("\r") for line in whole.decode("utf-8", errors="replace").split("\n")[:-1]]
+
+
+class TableTail:
+    """Follows a growing CSV file: rows as dicts by the names in its first line; rows of another length are left out."""
+
+    def __init__(self, path: Path) -> None:
+        self._tail = Tail(path)
+        self._columns: list[str] = []
+
+    def read_new(self) -> list[dict[str, str]]:
+        """The complete rows added since the last call."""
+        rows = list(csv.reader(self._tail.read_new()))
+        if rows and not self._columns:
+            self._columns = rows.pop(0)
+        return [dict(zip(self._columns, row)) for row in rows if len(row) == len(self._columns)]
+
+
+def is_torn(path: Path) -> bool:
+    """Does the file end in the middle of a line, as a crash leaves it?"""
+    try:
+        with path.open("rb") as file:
+            if file.seek(0, os.SEEK_END) == 0:
+                return False
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
+    except FileNotFoundError:
+        return False
+
+
+def parse_events(lines: Iterable[str]) -> list[dict[str, Any]]:
+    """The lines that are JSON objects; others are left out, for a display that must go on."""
+    events = []
+    for line in lines:
+        try:
+            event = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            continue
+        if isinstance(event, dict):
+            events.append(event)
+    return events
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """All of an events.jsonl, without a torn last line; missing file: []. UserError names a line that is damaged."""
+    lines = Tail(path).read_new()
+    events = parse_events(lines)
+    if len(events) != len(lines):
+        number = next(number for number, line in enumerate(lines, 1) if not parse_events([line]))
+        raise UserError(f"{path}: line {number} is not a JSON object; the file is damaged")
+    return events
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """All rows of a CSV file, without a torn last line; missing file: []. UserError names a row that is damaged."""
+    rows = list(csv.reader(Tail(path).read_new()))
+    if not rows:
+        return []
+    columns = rows[0]
+    for number, row in enumerate(rows[1:], 2):
+        if len(row) != len(columns):
+            raise UserError(f"{path}: row {number} has {len(row)} fields, expected {len(columns)} ({','.join(columns)})")
+    return [dict(zip(columns, row)) for row in rows[1:]]

@@ -1,0 +1,1 @@
+"""Algorithms: one file each, server half and edge half; the folder is the registry."""

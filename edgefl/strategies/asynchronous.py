@@ -1,0 +1,89 @@
+"""The asynchronous frame: who is given work when, and one server step for every update that arrives."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from edgefl.strategies.decisions import Assign, Decision, Discard, Publish, SetAlarm
+from edgefl.strategies.events import EdgeJoined, TaskClosed, UpdateArrived
+from edgefl.strategies.strategy import Strategy, StrategyOptions
+from emulator.units import to_ns
+
+
+class AsynchronousOptions(StrategyOptions):
+    """``dispatch = "periodic"``: every ``period_s`` trigger min(clients_per_trigger, concurrency - running) idle edges.
+
+    ``dispatch = "replace"``: keep ``concurrency`` edges running; each that ends is replaced at once.
+    """
+
+    dispatch: Literal["periodic", "replace"] = "replace"
+    concurrency: int = Field(10, ge=1)  # Mc, or the cap on running edges
+    period_s: float = Field(10.0, gt=0)  # T
+    clients_per_trigger: int = Field(10, ge=1)  # m'
+    max_staleness: int | None = Field(None, ge=0)  # an update with a larger gap is discarded
+
+
+class Asynchronous(Strategy):
+    """Each arriving update is discarded as too stale or given to ``apply``, then the freed edges get work."""
+
+    Options = AsynchronousOptions
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.triggers = 0
+        self.begun = False
+
+    @classmethod
+    def concurrency(cls, options: Any, edges: int) -> int:
+        return min(options.concurrency, edges)
+
+    def apply(self, update: UpdateArrived, gap: int) -> np.ndarray | None:
+        """The next global model, or None if this update alone does not make one. ``gap`` = version now - version it started from."""
+        raise TypeError(f"{type(self).__name__} must define apply")
+
+    def started(self, now: int) -> list[Decision]:
+        self.begun = True
+        return self._trigger(now) if self.options.dispatch == "periodic" else self._refill()
+
+    def joined(self, event: EdgeJoined, now: int) -> list[Decision]:
+        return self._refill() if self.begun else []
+
+    def closed(self, event: TaskClosed, now: int) -> list[Decision]:
+        return self._refill()
+
+    def rang(self, name: str, now: int) -> list[Decision]:
+        return self._trigger(now)
+
+    def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
+        gap = self.version - update.base_version
+        bound = self.options.max_staleness
+        if bound is not None and gap > bound:
+            return [Discard(update.task, "too stale"), *self._refill()]
+        weights = self.apply(update, gap)
+        if weights is None:
+            return self._refill()
+        return [self._publish(weights), *self._refill()]
+
+    def _publish(self, weights: np.ndarray) -> Publish:
+        self.weights = weights
+        self.version += 1
+        return Publish(weights)
+
+    def _trigger(self, now: int) -> list[Decision]:
+        alarm = SetAlarm("dispatch", now + to_ns(self.options.period_s))
+        return [*self._assign(self.options.clients_per_trigger), alarm]
+
+    def _refill(self) -> list[Decision]:
+        return self._assign(self.options.concurrency) if self.options.dispatch == "replace" else []
+
+    def _assign(self, most: int) -> list[Decision]:
+        count = min(most, self.options.concurrency - len(self.running))
+        edges = self.select(count, self.triggers) if count > 0 else []
+        if not edges:
+            return []
+        self.triggers += 1
+        self.mark_running(edges)
+        return [Assign(tuple(edges), {"weights": self.weights})]

@@ -1,0 +1,74 @@
+"""All that a strategy can decide. Decisions are carried out in list order; nothing after Finish."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assign:
+    """Give each edge a task: ``vectors`` (with "weights") go down its link, ``numbers`` override the training plan."""
+
+    edges: tuple[str, ...]
+    vectors: dict[str, np.ndarray] = field(repr=False)
+    numbers: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The edge may send its update now."""
+
+    edge: str
+    task: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SendFresh:
+    """Answer a FreshRequested; ``weights`` None says that there is nothing newer."""
+
+    edge: str
+    task: int
+    weights: np.ndarray | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Publish:
+    """A new global model: the version rises by one. The array must not change afterwards."""
+
+    weights: np.ndarray = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SetAlarm:
+    """Ring AlarmRang(name) at ``at_ns``; the same name set again moves the alarm."""
+
+    name: str
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Call a task off: whatever it would deliver is not wanted."""
+
+    edge: str
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """This task's update was not used, and why."""
+
+    task: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """End the run."""
+
+    reason: str
+
+
+Decision = Assign | Grant | SendFresh | Publish | SetAlarm | Cancel | Discard | Finish

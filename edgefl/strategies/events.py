@@ -1,0 +1,80 @@
+"""All that can happen to a strategy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeJoined:
+    """An edge can be given work; ``samples`` is the size of its data. At t = 0 they come sorted by id."""
+
+    edge: str
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """Follows the EdgeJoined of t = 0: the moment to hand out the first tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeLost:
+    """The edge is silent; its task stays open for the grace time, then TaskClosed tells."""
+
+    edge: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskClosed:
+    """A task that will never deliver: its edge is gone, or what it sent was refused (already recorded with that reason)."""
+
+    edge: str
+    task: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateReady:
+    """An edge has finished and wants the uplink."""
+
+    edge: str
+    task: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UpdateArrived:
+    """An edge's result: ``vectors`` and ``numbers`` as its rule's ``payload`` made them, and the model that it started from."""
+
+    edge: str
+    task: int
+    base_version: int
+    base: np.ndarray = field(repr=False)
+    vectors: dict[str, np.ndarray] = field(repr=False)
+    numbers: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def weights(self) -> np.ndarray:
+        return self.vectors["weights"]
+
+
+@dataclass(frozen=True, slots=True)
+class FreshRequested:
+    """An edge in training, at ``step``, asks for a model newer than ``version``."""
+
+    edge: str
+    task: int
+    version: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmRang:
+    """The moment that SetAlarm(name, at) asked for."""
+
+    name: str
+
+
+Event = EdgeJoined | RunStarted | EdgeLost | TaskClosed | UpdateReady | UpdateArrived | FreshRequested | AlarmRang

@@ -1,0 +1,47 @@
+"""FedAsync: every arriving model is mixed in at once, with less weight the staler it is (Xie et al. 2019, arXiv 1903.03934)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from edgefl.strategies.asynchronous import Asynchronous, AsynchronousOptions
+from edgefl.strategies.events import UpdateArrived
+from edgefl.strategies.fedprox import Pull
+from edgefl.vectors import mix
+
+
+class FedAsyncOptions(AsynchronousOptions):
+    alpha: float = Field(0.6, gt=0, le=1)
+    staleness: Literal["constant", "polynomial", "hinge"] = "polynomial"
+    a: float = Field(0.5, gt=0)  # the paper takes 0.5 (polynomial) and 10 (hinge)
+    b: float = Field(4.0, ge=0)  # hinge: no damping up to this gap
+    halve_alpha_at: int | None = Field(None, ge=1)  # version from which alpha is halved
+    mu: float = Field(0.005, ge=0)  # rho of the paper: the local loss has + (rho/2) ||z - w_start||^2
+
+
+def damping(options: FedAsyncOptions, gap: int) -> float:
+    """s(gap) of the paper, section 5.2; a fresh update has gap 0 and s = 1 (as in the authors' code)."""
+    if options.staleness == "constant":
+        return 1.0
+    if options.staleness == "polynomial":
+        return float((gap + 1) ** -options.a)
+    return 1.0 if gap <= options.b else 1.0 / (options.a * (gap - options.b) + 1.0)
+
+
+class FedAsync(Asynchronous):
+    """alpha_t = alpha s(gap) ;  w <- (1 - alpha_t) w + alpha_t w_k."""
+
+    Options = FedAsyncOptions
+    rule = Pull
+
+    def apply(self, update: UpdateArrived, gap: int) -> np.ndarray:
+        return mix(self.weights, update.weights, self.alpha(gap))
+
+    def alpha(self, gap: int) -> float:
+        """The weight of an update of this gap at the current version."""
+        options: Any = self.options
+        late = options.halve_alpha_at is not None and self.version >= options.halve_alpha_at
+        return options.alpha * (0.5 if late else 1.0) * damping(options, gap)

@@ -1,0 +1,70 @@
+"""The synchronous frame: select, send, wait for all, aggregate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from edgefl.strategies.decisions import Assign, Decision, Publish
+from edgefl.strategies.events import EdgeJoined, TaskClosed, UpdateArrived
+from edgefl.strategies.strategy import Strategy, StrategyOptions
+
+
+class RoundsOptions(StrategyOptions):
+    clients_per_round: int = Field(10, ge=1)  # m'
+
+
+class Rounds(Strategy):
+    """A round ends when every selected edge has delivered or its task was closed; without any delivery it is drawn again."""
+
+    Options = RoundsOptions
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.draws = 0  # rounds drawn so far, failed ones too: a failed round must not select the same edges again
+        self.begun = False
+        self.delivered: dict[str, UpdateArrived] = {}
+
+    @classmethod
+    def concurrency(cls, options: Any, edges: int) -> int:
+        return min(options.clients_per_round, edges)
+
+    def aggregate(self, updates: list[UpdateArrived]) -> np.ndarray:
+        """The next global model from this round's updates, sorted by edge id."""
+        raise TypeError(f"{type(self).__name__} must define aggregate")
+
+    def started(self, now: int) -> list[Decision]:
+        self.begun = True
+        return self._begin_round()
+
+    def joined(self, event: EdgeJoined, now: int) -> list[Decision]:
+        waiting = self.begun and not self.running and not self.delivered
+        return self._begin_round() if waiting else []
+
+    def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
+        self.delivered[update.edge] = update
+        return self._end_round()
+
+    def closed(self, event: TaskClosed, now: int) -> list[Decision]:
+        return self._end_round()
+
+    def _begin_round(self) -> list[Decision]:
+        edges = self.select(self.options.clients_per_round, self.draws)
+        if not edges:
+            return []  # the next EdgeJoined begins the round
+        self.draws += 1
+        self.mark_running(edges)
+        return [Assign(tuple(edges), {"weights": self.weights})]
+
+    def _end_round(self) -> list[Decision]:
+        if self.running:
+            return []
+        decisions: list[Decision] = []
+        if self.delivered:
+            self.weights = self.aggregate([self.delivered[edge] for edge in sorted(self.delivered)])
+            self.delivered = {}
+            self.version += 1
+            decisions.append(Publish(self.weights))
+        return decisions + self._begin_round()

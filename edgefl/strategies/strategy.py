@@ -1,0 +1,118 @@
+"""The server's half of an algorithm: ``handle(event, now) -> [decisions]``. It reads no clock and does no I/O."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from edgefl.strategies.decisions import Decision
+from edgefl.strategies.events import (
+    AlarmRang, EdgeJoined, EdgeLost, Event, FreshRequested, RunStarted, TaskClosed, UpdateArrived, UpdateReady,
+)
+from edgefl.strategies.local_rule import LocalRule
+from edgefl.streams import Streams
+from edgefl.vectors import Layout
+
+
+class StrategyOptions(BaseModel):
+    """Base of every algorithm's options: immutable, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Strategy:
+    """Base of every algorithm: keeps book of who is there and who works, and calls one small method an event.
+
+    ``idle`` and ``running`` are what an algorithm selects from. A subclass overrides the methods below ``handle`` that it needs.
+    """
+
+    Options: ClassVar[type[StrategyOptions]] = StrategyOptions
+    rule: ClassVar[type[LocalRule]] = LocalRule
+    schedules_uplink: ClassVar[bool] = False  # True: UpdateReady is the algorithm's to answer with Grant
+
+    def __init__(self, weights: np.ndarray, layout: Layout, options: Any, streams: Streams) -> None:
+        self.weights = weights
+        self.layout = layout
+        self.options = options
+        self.streams = streams
+        self.version = 0
+        self.samples: dict[str, int] = {}  # edges that are there -> size of their data
+        self.running: dict[str, int] = {}  # edges with an open task -> version that they started from
+
+    @classmethod
+    def concurrency(cls, options: Any, edges: int) -> int:
+        """The most edges that may train at one time, for the check of the host's speed."""
+        return edges
+
+    @property
+    def idle(self) -> list[str]:
+        """Edges that are there and have no open task, sorted."""
+        return sorted(edge for edge in self.samples if edge not in self.running)
+
+    def handle(self, event: Event, now: int) -> list[Decision]:
+        """What to do about ``event`` at ``now`` (emulated ns)."""
+        match event:
+            case EdgeJoined():
+                self.samples[event.edge] = event.samples
+                return self.joined(event, now)
+            case RunStarted():
+                return self.started(now)
+            case EdgeLost():
+                self.samples.pop(event.edge, None)
+                return []
+            case TaskClosed():
+                self.running.pop(event.edge, None)
+                return self.closed(event, now)
+            case UpdateArrived():
+                self.running.pop(event.edge, None)
+                return self.arrived(event, now)
+            case UpdateReady():
+                return self.ready(event, now)
+            case FreshRequested():
+                return self.fresh_requested(event, now)
+            case AlarmRang():
+                return self.rang(event.name, now)
+        raise TypeError(f"no such event: {event!r}")
+
+    def started(self, now: int) -> list[Decision]:
+        """All expected edges have joined."""
+        return []
+
+    def joined(self, event: EdgeJoined, now: int) -> list[Decision]:
+        """An edge joined; before ``started`` there is nothing to do yet."""
+        return []
+
+    def closed(self, event: TaskClosed, now: int) -> list[Decision]:
+        """A task ended without an update."""
+        return []
+
+    def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
+        """A finite update of the right length."""
+        return []
+
+    def ready(self, event: UpdateReady, now: int) -> list[Decision]:
+        """Asked only if ``schedules_uplink``."""
+        return []
+
+    def fresh_requested(self, event: FreshRequested, now: int) -> list[Decision]:
+        """Asked only if the rule has a ``checkpoint``."""
+        return []
+
+    def rang(self, name: str, now: int) -> list[Decision]:
+        """An alarm of ours."""
+        return []
+
+    def select(self, count: int, trigger: int) -> list[str]:
+        """``count`` idle edges (fewer if there are fewer), drawn without replacement by a stream of this trigger."""
+        idle = self.idle
+        if count >= len(idle):
+            return idle
+        picked = self.streams.rng("selection", trigger).choice(len(idle), size=count, replace=False)
+        return [idle[index] for index in sorted(picked)]
+
+    def mark_running(self, edges: list[str]) -> None:
+        """The edges have been given the current version."""
+        for edge in edges:
+            self.running[edge] = self.version

@@ -1,0 +1,1 @@
+"""Emulated links, slots and devices under one clock. Knows nothing of federated learning; usable alone."""

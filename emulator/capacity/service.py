@@ -1,0 +1,86 @@
+"""What a capacity has served by when, and when it has served so much: exact integers, written once for every capacity.
+
+Work is counted in bit * ns / s, the unit in which rate times time needs no division: one byte is 8e9 of it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+from emulator.capacity import Capacity
+from emulator.units import FOREVER, NS_PER_S
+
+WORK_PER_BYTE = 8 * NS_PER_S
+
+
+class Curve:
+    """The service curve from ``start_ns`` on. Segments are read once and kept, so that asking costs O(log segments)."""
+
+    __slots__ = ("_capacity", "_starts_ns", "_works", "_rates_bit_s", "_until_ns")
+
+    def __init__(self, capacity: Capacity, start_ns: int) -> None:
+        self._capacity = capacity
+        self._starts_ns: list[int] = []
+        self._works: list[int] = []  # done by the start of each segment
+        self._rates_bit_s: list[int] = []
+        self._until_ns = start_ns
+        self._extend(0)
+
+    def served(self, t_ns: int) -> int:
+        """Whole bytes served from the start up to ``t_ns``; 0 before the start."""
+        if t_ns <= self._starts_ns[0]:
+            return 0
+        while self._until_ns < min(t_ns, FOREVER):
+            self._extend(self._work_known())
+        index = bisect_right(self._starts_ns, t_ns) - 1
+        return (self._works[index] + self._rates_bit_s[index] * (t_ns - self._starts_ns[index])) // WORK_PER_BYTE
+
+    def when(self, size_bytes: int) -> int:
+        """The smallest moment (ns) by which ``size_bytes`` are served: the start for 0, FOREVER if never."""
+        if size_bytes <= 0:
+            return self._starts_ns[0]
+        need = size_bytes * WORK_PER_BYTE
+        while (known := self._work_known()) < need:
+            if self._until_ns >= FOREVER:
+                return FOREVER
+            self._extend(known)
+        index = bisect_left(self._works, need) - 1  # the last segment that begins short of it, so its rate is not 0
+        return self._starts_ns[index] - (self._works[index] - need) // self._rates_bit_s[index]  # rounded up
+
+    def _work_known(self) -> int:
+        return self._works[-1] + self._rates_bit_s[-1] * (self._until_ns - self._starts_ns[-1])
+
+    def _extend(self, work: int) -> None:
+        start_ns = self._until_ns
+        rate_bit_s, until_ns = self._capacity.segment(start_ns)
+        if until_ns <= start_ns < FOREVER:
+            raise ValueError(f"{self._capacity!r}: the segment at {start_ns} ns ends at {until_ns} ns")
+        self._starts_ns.append(start_ns)
+        self._works.append(work)
+        self._rates_bit_s.append(rate_bit_s)
+        self._until_ns = max(start_ns, min(until_ns, FOREVER))
+
+
+class AtOnce:
+    """The service curve of a link that nobody shapes: everything at ``start_ns``."""
+
+    __slots__ = ("_start_ns",)
+
+    def __init__(self, start_ns: int) -> None:
+        self._start_ns = start_ns
+
+    def served(self, t_ns: int) -> int:
+        return FOREVER if t_ns >= self._start_ns else 0
+
+    def when(self, size_bytes: int) -> int:
+        return self._start_ns
+
+
+def served(capacity: Capacity, start: int, end: int) -> int:
+    """Whole bytes that ``capacity`` serves from ``start`` to ``end`` (ns), rounded down."""
+    return Curve(capacity, start).served(end)
+
+
+def when(capacity: Capacity, start: int, size_bytes: int) -> int:
+    """The smallest t (ns) with served(capacity, start, t) >= size_bytes; ``start`` for size 0, FOREVER if it never comes."""
+    return Curve(capacity, start).when(size_bytes)

@@ -1,0 +1,73 @@
+"""The two clocks of a run, both in emulated nanoseconds. The only file of the emulator that reads real time or sleeps."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+
+from emulator.errors import BadValue
+from emulator.units import NS_PER_S
+
+_PR_SET_TIMERSLACK = 29
+
+
+class WallClock:
+    """Emulated time that runs ``speed`` times as fast as CLOCK_MONOTONIC, from ``start`` on."""
+
+    def __init__(self, speed: float = 1.0) -> None:
+        if not 0 < speed < float("inf"):
+            raise BadValue(f"speed {speed}: expected a number above 0 (emulated seconds per real second)")
+        self.speed = speed
+        self._origin_ns: int | None = None
+
+    def start(self) -> None:
+        """Emulated time 0 is now."""
+        self._origin_ns = time.monotonic_ns()
+
+    def now(self) -> int:
+        """Emulated ns since ``start``; 0 before it."""
+        return self.at_monotonic(time.monotonic_ns())
+
+    def at_monotonic(self, monotonic_ns: int) -> int:
+        """The emulated moment of a CLOCK_MONOTONIC stamp taken anywhere on this machine; 0 before ``start``."""
+        if self._origin_ns is None:
+            return 0
+        return int((monotonic_ns - self._origin_ns) * self.speed)
+
+    def real_s_until(self, t_ns: int) -> float:
+        """Real seconds from now to the emulated moment ``t_ns``; negative once it has passed."""
+        now_ns = time.monotonic_ns()
+        origin_ns = now_ns if self._origin_ns is None else self._origin_ns
+        return (t_ns / self.speed + (origin_ns - now_ns)) / NS_PER_S
+
+    def wait_until(self, t_ns: int) -> None:
+        """Sleep until the emulated moment ``t_ns``, never returning early; see ``precise_timers``."""
+        if self._origin_ns is None:
+            raise RuntimeError("wait_until needs a started clock")
+        # The second comparison is in emulated ns: rounding must not let a caller find its moment not yet come.
+        while (rest_s := self.real_s_until(t_ns)) > 0 or self.now() < t_ns:
+            time.sleep(max(rest_s, 0.0))
+
+
+class VirtualClock:
+    """Emulated time that jumps where the host of the run says."""
+
+    def __init__(self) -> None:
+        self._now_ns = 0
+
+    def now(self) -> int:
+        return self._now_ns
+
+    def advance(self, to_ns: int) -> None:
+        """Jump to ``to_ns``. ValueError if that lies in the past."""
+        if to_ns < self._now_ns:
+            raise ValueError(f"time cannot go back from {self._now_ns} to {to_ns} ns")
+        self._now_ns = to_ns
+
+
+def precise_timers() -> bool:
+    """Ask the kernel for 1 ns timer slack in this thread and those it starts later (default 50 us). False where refused."""
+    if not sys.platform.startswith("linux"):
+        return False
+    return ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0) == 0

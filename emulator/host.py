@@ -1,0 +1,41 @@
+"""What kind of machine this is: facts that go beside the fidelity verdict."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+import psutil
+
+_GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+_CPUINFO = Path("/proc/cpuinfo")
+
+
+def host_facts() -> dict[str, object]:
+    """Cores this process may use, python, kernel, CPU model, frequency governor (None where it cannot be read), memory in bytes."""
+    return {
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count(),
+        "cpu_model": _cpu_model(),
+        "governor": _text(_GOVERNOR).strip() or None,
+        "kernel": f"{platform.system()} {platform.release()}",
+        "memory_bytes": psutil.virtual_memory().total,
+        "python": platform.python_version(),
+    }
+
+
+def _cpu_model() -> str:
+    # x86 says "model name" for each core, a Raspberry Pi "Model" once at the end, and platform.processor() is often empty.
+    for key in ("model name", "Model"):
+        for line in _text(_CPUINFO).splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == key and value.strip():
+                return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

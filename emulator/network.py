@@ -1,0 +1,152 @@
+"""Every link of a run, and the next thing that happens on any of them. No call looks at all links."""
+
+from __future__ import annotations
+
+import heapq
+
+from emulator.link import Booking, Link
+from emulator.transfer import Completion, Transfer
+from emulator.units import FOREVER
+
+__all__ = ["Completion", "Network", "Transfer"]
+
+
+class Network:
+    """Links by (edge, direction). All moments are emulated ns; ``now`` may lie behind the last ``pop_due`` (a late host).
+
+    Plans follow from the moments that are handed in, so the lateness of a host bends nothing and never adds up.
+    """
+
+    def __init__(self) -> None:
+        self._links: dict[tuple[str, str], Link] = {}
+        self._bookings: dict[int, Booking] = {}  # by transfer number
+        self._by_order: dict[int, Booking] = {}  # by order of offer
+        self._heap: list[tuple[int, int]] = []  # (due, order) of the first booking of each link; stale ones are passed over
+        self._busy: dict[Link, tuple[int, int]] = {}  # links with a queue -> the heap entry of its first booking
+        self._cancelled: set[int] = set()
+        self._offered = 0
+        self._seen_ns = 0
+
+    def add_link(self, edge: str, direction: str, link: Link) -> None:
+        """Give ``edge`` its link for ``direction``. ValueError if it has one."""
+        if (edge, direction) in self._links:
+            raise ValueError(f"edge {edge} has a link {direction} already")
+        link.on_change = self._announce
+        self._links[edge, direction] = link
+
+    def link(self, edge: str, direction: str) -> Link:
+        """KeyError if there is none."""
+        return self._links[edge, direction]
+
+    def offer(self, transfer: Transfer, now: int) -> None:
+        """Queue ``transfer`` on its link. ValueError if its number is in use, KeyError if there is no such link."""
+        if transfer.number in self._bookings:
+            raise ValueError(f"transfer {transfer.number} is on its way already")
+        link = self._link_of(transfer)
+        booking = Booking(transfer, self._offered, offered_ns=now)
+        self._offered += 1
+        self._bookings[transfer.number] = self._by_order[booking.order] = booking
+        self._cancelled.discard(transfer.number)
+        self._see(now)
+        link.offer(booking)
+
+    def progress(self, transfer: Transfer, now: int) -> int:
+        """Bytes due at the receiver at ``now`` (past or to come) under the present plan.
+
+        Its size once it has completed, 0 once it was cancelled.
+        """
+        booking = self._bookings.get(transfer.number)
+        if booking is None:
+            return 0 if transfer.number in self._cancelled else transfer.size
+        return self._link_of(transfer).progress(booking, now)
+
+    def due_at(self, transfer: Transfer, n_bytes: int) -> int:
+        """When byte ``n_bytes`` is due at the receiver; FOREVER while that is not planned. KeyError if it is not on its way."""
+        if not 0 <= n_bytes <= transfer.size:
+            raise ValueError(f"transfer {transfer.number} of {transfer.size} bytes has no byte {n_bytes}")
+        return self._link_of(transfer).due_at(self._booking(transfer), n_bytes)
+
+    def started(self, transfer: Transfer) -> int | None:
+        """Start of its service, which may lie ahead; None while it is not planned, or not on its way."""
+        booking = self._bookings.get(transfer.number)
+        return None if booking is None else booking.started_ns()
+
+    def next_due(self) -> int:
+        """The earliest completion; FOREVER if there is none."""
+        while self._heap:
+            due_ns, order = self._heap[0]
+            booking = self._by_order.get(order)
+            if booking is not None and booking.plan is not None and booking.plan.due_ns == due_ns:
+                return due_ns
+            heapq.heappop(self._heap)
+        return FOREVER
+
+    def pop_due(self, now: int) -> list[Completion]:
+        """The completions due at or before ``now``, by due moment, then in order of offer."""
+        self._see(now)
+        completions = []
+        while (due_ns := self.next_due()) <= now and due_ns < FOREVER:
+            _, order = heapq.heappop(self._heap)
+            transfer = self._by_order[order].transfer
+            booking = self._link_of(transfer).complete()
+            self._forget(booking)
+            completions.append(Completion(transfer, booking.offered_ns, booking.started_ns(), due_ns))
+        return completions
+
+    def suspend(self, transfer: Transfer, confirmed_bytes: int, now: int) -> None:
+        """Its session broke: what the receiver confirmed stays, and the link stands still behind it until ``resume``.
+
+        May be said again when the receiver's own count is known. KeyError if it is not on its way.
+        """
+        self._see(now)
+        self._link_of(transfer).suspend(self._booking(transfer), confirmed_bytes, now)
+
+    def resume(self, transfer: Transfer, now: int) -> None:
+        """Serve it again from the confirmed byte, starting at ``now``. ValueError if it was not suspended."""
+        booking = self._booking(transfer)
+        if not booking.suspended:
+            raise ValueError(f"transfer {transfer.number} was not suspended")
+        self._see(now)
+        self._link_of(transfer).resume(booking, now)
+
+    def cancel(self, transfer: Transfer, now: int) -> None:
+        """Drop it and let the next one on its link start. KeyError if it is not on its way."""
+        booking = self._booking(transfer)
+        self._see(now)
+        self._forget(booking)
+        self._cancelled.add(transfer.number)
+        self._link_of(transfer).cancel(booking, now)
+
+    def active(self) -> list[Transfer]:
+        """Transfers whose service had begun by the latest moment told, and that have not completed: bytes of theirs may be due."""
+        active = []
+        for link in self._busy:
+            for booking in link.queue:
+                if booking.plan is None or booking.plan.start_ns > self._seen_ns:
+                    break  # first come, first served: nothing behind it has begun
+                active.append(booking.transfer)
+        return active
+
+    def _booking(self, transfer: Transfer) -> Booking:
+        if transfer.number not in self._bookings:
+            raise KeyError(f"transfer {transfer.number} is not on its way")
+        return self._bookings[transfer.number]
+
+    def _link_of(self, transfer: Transfer) -> Link:
+        return self._links[transfer.edge, transfer.direction]
+
+    def _forget(self, booking: Booking) -> None:
+        del self._bookings[booking.transfer.number], self._by_order[booking.order]
+
+    def _see(self, now: int) -> None:
+        self._seen_ns = max(self._seen_ns, now)
+
+    def _announce(self, link: Link) -> None:
+        if not link.queue:
+            self._busy.pop(link, None)
+            return
+        first = link.queue[0]
+        due_ns = first.plan.due_ns if first.plan else FOREVER
+        if due_ns < FOREVER and self._busy.get(link) != (due_ns, first.order):
+            heapq.heappush(self._heap, (due_ns, first.order))
+        self._busy[link] = (due_ns, first.order)

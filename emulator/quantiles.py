@@ -1,0 +1,46 @@
+"""Quantiles of a long stream of numbers in bounded memory."""
+
+from __future__ import annotations
+
+from array import array
+
+_FINE_BITS = 7  # values below 2**7 are kept exactly; above, 2**6 buckets an octave
+_BUCKETS = 2**_FINE_BITS + (64 - _FINE_BITS) * 2 ** (_FINE_BITS - 1)
+
+
+class Quantiles:
+    """A histogram of integers from 0 to 2**64 - 1 with logarithmic buckets: 30 KB however many are added.
+
+    A quantile is wrong by at most 1/128 (0.8 %) of itself; the maximum is exact. Numbers below 0 count as 0.
+    """
+
+    __slots__ = ("_buckets", "count", "max")
+
+    def __init__(self) -> None:
+        self._buckets = array("Q", bytes(8 * _BUCKETS))
+        self.count = 0
+        self.max = 0
+
+    def add(self, value: int) -> None:
+        value = max(0, value)
+        shift = max(0, value.bit_length() - _FINE_BITS)
+        self._buckets[(shift << (_FINE_BITS - 1)) + (value >> shift)] += 1
+        self.count += 1
+        self.max = max(self.max, value)
+
+    def percentile(self, percent: int) -> int | None:
+        """The smallest number that at least ``percent`` % of all do not exceed (nearest rank); None if there are none."""
+        rank = max(1, -(-self.count * percent // 100))
+        seen = 0
+        for index, count in enumerate(self._buckets):
+            seen += count
+            if seen >= rank:
+                return min(_middle(index), self.max)
+        return None
+
+
+def _middle(index: int) -> int:
+    """The number in the middle of a bucket."""
+    shift = max(0, (index >> (_FINE_BITS - 1)) - 1)
+    low = (index - (shift << (_FINE_BITS - 1))) << shift
+    return low + ((1 << shift) - 1) // 2

@@ -1,0 +1,76 @@
+"""Times, rates and sizes: exact integers inside, text with a unit at the border."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from fractions import Fraction
+from typing import Callable, Mapping
+
+from emulator.errors import BadValue
+
+NS_PER_S = 1_000_000_000
+FOREVER = 2**63 - 1
+"""The moment (ns) that never comes; also the largest time, rate or size that is accepted."""
+
+RATE_UNITS: Mapping[str, int] = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
+DURATION_UNITS: Mapping[str, int] = {"ns": 1, "us": 10**3, "ms": 10**6, "s": NS_PER_S, "min": 60 * NS_PER_S, "h": 3600 * NS_PER_S}
+# Capital B only: "2Mb" means bits to some and bytes to others, so it is refused rather than guessed.
+SIZE_UNITS: Mapping[str, int] = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+# ASCII digits without an exponent, bounded in length, so that no text can ask for an enormous number.
+_QUANTITY = re.compile(r"([+-]?)(\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})\s*(\S*)", re.ASCII)
+
+
+def seconds_text(ns: int) -> str:
+    """``ns`` as seconds with exactly 9 decimals, by integer arithmetic: what every file of a run prints."""
+    whole, rest = divmod(abs(ns), NS_PER_S)
+    return f"{'-' if ns < 0 else ''}{whole}.{rest:09d}"
+
+
+def to_ns(seconds: float) -> int:
+    """Seconds to the nearest nanosecond."""
+    return round(seconds * NS_PER_S)
+
+
+def parse_rate(text: str) -> int:
+    """'2mbit' or '500kbit/s' -> bit/s (units of 1000, any case); more than 0."""
+    rate_bit_s = _parse(text, "rate", "2mbit", RATE_UNITS, lambda unit: unit.lower().removesuffix("/s"))
+    if rate_bit_s == 0:
+        raise BadValue(f"rate {text!r}: expected at least 1 bit/s; a link that carries nothing is no link")
+    return rate_bit_s
+
+
+def parse_duration(text: str) -> int:
+    """'30ms' or '1.5s' -> ns."""
+    return _parse(text, "duration", "30ms", DURATION_UNITS, str)
+
+
+def parse_size(text: str) -> int:
+    """'0.25MB' (units of 1000) or '256KiB' (units of 1024) -> bytes."""
+    return _parse(text, "size", "0.25MB", SIZE_UNITS, str)
+
+
+def _parse(text: str, what: str, example: str, units: Mapping[str, int], canonical: Callable[[str], str]) -> int:
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None:
+        raise BadValue(f"{what} {text!r}: expected a number and a unit, such as {example}")
+    sign, number, unit = match.groups()
+    if canonical(unit) not in units:
+        raise BadValue(f"{what} {text!r}: {_unit_fault(unit, units)}")
+    value = round(Fraction(number) * units[canonical(unit)])
+    if sign == "-" and value:
+        raise BadValue(f"{what} {text!r}: must not be negative")
+    if value >= FOREVER:
+        raise BadValue(f"{what} {text!r}: too large")
+    return value
+
+
+def _unit_fault(unit: str, units: Mapping[str, int]) -> str:
+    valid = ", ".join(units)
+    if not unit:
+        return f"the unit is missing (valid: {valid})"
+    by_lower_case = {name.lower(): name for name in units}
+    near = difflib.get_close_matches(unit.lower(), by_lower_case, n=1)
+    hint = f", did you mean {by_lower_case[near[0]]}?" if near else ""
+    return f"unknown unit {unit!r}{hint} (valid: {valid})"

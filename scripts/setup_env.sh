@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# Makes .venv at the project's root, or reuses it, and installs the project with the versions of constraints.txt.
+# Nothing is done, and nothing fetched, while pyproject.toml and constraints.txt stay as they were.
+#
+#   PYTHON=python3.12         the interpreter for a new .venv (3.11 or newer; default: the first one found)
+#   EDGEFL_TORCH_INDEX=URL    the package index to take torch from; empty: wherever pip is set up to look.
+#                             Unset, on Linux, and pip has no index of its own set up: PyTorch's CPU builds, since
+#                             the ordinary x86 build brings gigabytes of CUDA libraries that nothing here uses.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+constraints="$root/scripts/constraints.txt"
+venv="$root/.venv"
+venv_python="$venv/bin/python"
+stamp="$venv/.edgefl-setup"
+torch_version=$(sed -n 's/^torch==//p' "$constraints")
+torch_cpu_index="https://download.pytorch.org/whl/cpu"
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+
+find_python() {  # prints an interpreter outside any virtual environment, so that an active one does not shine through
+    local candidate
+    for candidate in ${PYTHON:+"$PYTHON"} python3 python3.13 python3.12 python3.11; do
+        if new_enough "$candidate"; then
+            "$candidate" -c 'import sys; print(getattr(sys, "_base_executable", None) or sys.executable)'
+            return
+        fi
+        [ "$candidate" != "${PYTHON:-}" ] || fail "PYTHON=$PYTHON is not a Python of version 3.11 or newer"
+    done
+    fail "no Python 3.11 or newer found; install one, or name it: PYTHON=/path/to/python3 $0"
+}
+
+has_torch() {  # does interpreter $1 see torch of the pinned version, whatever its build?
+    "$1" - "$torch_version" >/dev/null 2>&1 <<'PYTHON'
+import sys
+from importlib.metadata import version
+sys.exit(version("torch").split("+")[0] != sys.argv[1])
+PYTHON
+}
+
+make_venv() {
+    local python options=()
+    python=$(find_python)
+    if has_torch "$python"; then
+        say "$python has torch $torch_version already: .venv will share its packages"
+        options=(--system-site-packages)
+    fi
+    if [ -e "$venv" ]; then
+        say "the present .venv does not work (moved, or an older Python): making it anew"
+        options+=(--clear)
+    fi
+    say "making .venv with $python"
+    "$python" -m venv ${options[@]+"${options[@]}"} "$venv" || fail "$python cannot make a virtual environment (on Debian and Ubuntu: apt install python3-venv)"
+}
+
+fingerprint() {  # of all that an installation depends on
+    "$venv_python" - "$root/pyproject.toml" "$constraints" "$root" <<'PYTHON'
+import hashlib, pathlib, sys
+*files, root = sys.argv[1:]
+parts = [pathlib.Path(file).read_bytes() for file in files] + [root.encode(), sys.version.encode()]
+print(hashlib.sha256(b"\0".join(parts)).hexdigest())
+PYTHON
+}
+
+missing_packages() {  # pinned packages that .venv lacks, or has in another version
+    "$venv_python" - "$constraints" <<'PYTHON'
+import sys
+from importlib.metadata import PackageNotFoundError, version
+for line in open(sys.argv[1], encoding="utf-8"):
+    name, _, pinned = line.strip().partition("==")
+    try:
+        found = version(name) if pinned else ""
+    except PackageNotFoundError:
+        found = "none"
+    if pinned and found.split("+")[0] != pinned:
+        print(name)
+PYTHON
+}
+
+torch_index() {  # prints the index to take torch from; nothing: pip's own settings decide
+    local settings
+    if [ -n "${EDGEFL_TORCH_INDEX+set}" ]; then
+        printf '%s' "$EDGEFL_TORCH_INDEX"
+    elif [ "$(uname -s)" = Linux ]; then
+        settings=$("$venv_python" -m pip config list)
+        grep -qE 'index.url|find.links|no.index' <<<"$settings" || printf '%s' "$torch_cpu_index"
+    fi
+}
+
+pip_install() {  # pip's progress for people, silence for logs
+    local quiet=()
+    [ -t 1 ] || quiet=(--quiet)
+    "$venv_python" -m pip install ${quiet[@]+"${quiet[@]}"} --constraint "$constraints" "$@"
+}
+
+install_torch() {
+    local index
+    index=$(torch_index)
+    [ -n "$index" ] || return 0  # the installation of the project brings it
+    say "torch comes from $index"
+    PIP_INDEX_URL=$index pip_install --no-deps "torch==$torch_version" && return
+    [ -z "${EDGEFL_TORCH_INDEX:-}" ] || fail "no torch $torch_version from EDGEFL_TORCH_INDEX=$index"
+    say "no torch $torch_version there; taking the ordinary build, which on x86 Linux brings about 3 GB of CUDA libraries"
+}
+
+install() {
+    local missing count
+    missing=$(missing_packages)
+    count=$(grep -c . <<<"$missing" || true)
+    if [ "$count" -gt 0 ]; then
+        say "about to download $count packages: $(tr '\n' ' ' <<<"$missing")"
+        if grep -qx torch <<<"$missing"; then
+            say "roughly 0.2 GB for torch $torch_version (a CPU build; with CUDA 3 GB) and up to 0.1 GB for the others"
+            install_torch
+        else
+            say "roughly 0.1 GB at most; torch $torch_version is there already"
+        fi
+    fi
+    pip_install setuptools  # the build runs in .venv itself, so that it too is pinned
+    pip_install --no-build-isolation --editable "${root}[test]"
+}
+
+new_enough "$venv_python" || make_venv
+"$venv_python" -m pip --version >/dev/null 2>&1 || "$venv_python" -m ensurepip >/dev/null || fail "no pip in .venv, and ensurepip does not bring one"
+if [ "$(cat "$stamp" 2>/dev/null || true)" != "$(fingerprint)" ]; then
+    install
+    fingerprint >"$stamp"
+    say "done: $venv"
+fi

@@ -1,0 +1,85 @@
+"""The agenda and the two clocks."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emulator.agenda import Agenda
+from emulator.clock import VirtualClock, WallClock, precise_timers
+from emulator.errors import BadValue
+from emulator.units import FOREVER
+
+
+def test_ties_come_out_in_the_order_they_were_put_in() -> None:
+    agenda: Agenda[str] = Agenda()
+    for at, item in ((5, "b"), (3, "a"), (5, "c"), (9, "d")):
+        agenda.add(at, item)
+    assert (agenda.next_due(), len(agenda)) == (3, 4)
+    assert agenda.pop_due(2) == []
+    assert agenda.pop_due(5) == [(3, "a"), (5, "b"), (5, "c")]
+    assert (agenda.next_due(), len(agenda)) == (9, 1)
+    assert agenda.pop_due(100) == [(9, "d")]
+    assert (agenda.next_due(), agenda.pop_due(FOREVER)) == (FOREVER, [])
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 20)), st.integers(0, 20))
+def test_an_agenda_is_a_stable_sort(moments: list[int], cut: int) -> None:
+    agenda: Agenda[int] = Agenda()
+    for number, at in enumerate(moments):
+        agenda.add(at, number)
+    expected = sorted(((at, number) for number, at in enumerate(moments)), key=lambda pair: pair[0])
+    first = agenda.pop_due(cut)
+    assert first == [pair for pair in expected if pair[0] <= cut]
+    assert first + agenda.pop_due(20) == expected
+
+
+def test_items_need_no_order() -> None:
+    agenda: Agenda[object] = Agenda()
+    agenda.add(1, object())
+    agenda.add(1, object())
+    assert len(agenda.pop_due(1)) == 2
+
+
+def test_virtual_time_jumps_forward_only() -> None:
+    clock = VirtualClock()
+    assert clock.now() == 0
+    clock.advance(7)
+    clock.advance(7)
+    assert clock.now() == 7
+    with pytest.raises(ValueError, match="back from 7 to 6"):
+        clock.advance(6)
+
+
+def test_wall_time_is_monotonic_time_times_speed() -> None:
+    clock = WallClock(speed=4.0)
+    assert (clock.now(), clock.at_monotonic(time.monotonic_ns())) == (0, 0)
+    assert clock.real_s_until(8_000_000_000) == pytest.approx(2.0)
+    with pytest.raises(RuntimeError, match="started"):
+        clock.wait_until(1)
+    before = time.monotonic_ns()
+    clock.start()
+    after = time.monotonic_ns()
+    stamp = after + 1_000_000
+    assert 4_000_000 <= clock.at_monotonic(stamp) <= 4_000_000 + 4 * (after - before)
+    assert clock.at_monotonic(stamp + 250) - clock.at_monotonic(stamp) == 1000
+    assert clock.real_s_until(0) <= 0 < clock.real_s_until(10**15)
+
+
+def test_waiting_never_ends_early() -> None:
+    assert precise_timers() in (True, False)
+    clock = WallClock(speed=3.0)
+    clock.start()
+    for moment in (1_000_000, 2_500_001, 2_500_001, 0, 4_000_003):
+        clock.wait_until(moment)
+        assert clock.now() >= moment
+
+
+@pytest.mark.parametrize("speed", [0, -1.0, float("inf"), float("nan")])
+def test_a_clock_needs_a_speed(speed: float) -> None:
+    with pytest.raises(BadValue, match="speed"):
+        WallClock(speed)
