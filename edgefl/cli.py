@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from edgefl.commands import keys
+from edgefl.commands import edge, keys, results, run
 from edgefl.commands import list as listings
 from edgefl.errors import UserError
 from emulator.errors import BadValue
@@ -17,6 +17,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(run.run)
+app.command()(run.coordinator)
+app.command()(edge.edge)
+app.command()(results.compare)
+app.command()(results.plot)
+app.command()(results.replay)
 app.command()(listings.strategies)
 app.command()(listings.models)
 app.command()(listings.datasets)

@@ -46,7 +46,7 @@ class Training(Section):
 
 
 class Edges(Section):
-    """How many edges; their ids are e000, e001, ..., or ``names`` (then ``count`` is their number)."""
+    """How many edges; their ids are e000, e001, ..., unless ``names`` gives them (then ``count`` says nothing)."""
 
     count: int = Field(10, ge=1, le=100_000)
     names: tuple[Annotated[str, Field(pattern=EDGE_ID)], ...] = Field((), strict=False)
@@ -104,7 +104,7 @@ class Stop(Section):
 class Evaluation(Section):
     """When snapshots are evaluated; never on the emulated clock."""
 
-    every_versions: int | None = Field(1, ge=1)
+    every_versions: int = Field(1, ge=0)  # 0: the first and the last model only
     every_s: float | None = Field(None, gt=0)
     target_accuracy: float | None = Field(None, gt=0, le=1)
     train_samples: int = Field(2000, ge=0)  # size of the fixed sample for train_loss; 0: no train_loss
@@ -122,7 +122,6 @@ class FidelityLimits(Section):
     transfer_lag_ms: float = Field(5.0, gt=0)
     transfer_lag_share: float = Field(0.02, ge=0)
     overrun_share: float = Field(0.01, ge=0)
-    server_cost_ms: float = Field(0.0, ge=0)  # emulated time that one handled event costs the server
 
 
 class StrategyEntry(Section):

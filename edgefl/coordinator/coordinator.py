@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from edgefl.actor import Allow, End, Output, Run, Send
 from edgefl.config import Experiment
 from edgefl.coordinator.record import Record
 from edgefl.coordinator.story import event_row
+from edgefl.coordinator.tasks import Alarms, OpenTask, Tasks
 from edgefl.errors import Bug
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import (
@@ -20,39 +20,9 @@ from edgefl.strategies import decisions as do
 from edgefl.strategies import events as ev
 from edgefl.strategies.strategy import Strategy
 from edgefl.vectors import is_finite
-from emulator.agenda import Agenda
 from emulator.units import FOREVER, to_ns
 
 STORY_LENGTH = 20  # events shown with a bug
-
-
-@dataclass(slots=True)
-class OpenTask:
-    """A task from Assign until its update, its closing, or its cancelling. Holding ``vectors`` keeps the base model alive."""
-
-    number: int
-    edge: str
-    version: int
-    vectors: dict[str, np.ndarray]
-    lost: bool = False
-
-
-@dataclass(slots=True)
-class Alarms:
-    """Named moments: the same name set again moves it, so entries of the agenda may be stale."""
-
-    agenda: Agenda = field(default_factory=Agenda)
-    at: dict[str, int] = field(default_factory=dict)
-
-    def set(self, name: str, at_ns: int) -> None:
-        self.at[name] = at_ns
-        self.agenda.add(at_ns, name)
-
-    def drop(self, name: str) -> None:
-        self.at.pop(name, None)
-
-    def pop(self, now: int) -> list[str]:
-        return [name for at, name in self.agenda.pop_due(now) if self.at.get(name) == at and self.at.pop(name, None) is not None]
 
 
 class Coordinator:
@@ -68,10 +38,8 @@ class Coordinator:
         self.version = 0
         self.weights = strategy.weights
         self.weights.flags.writeable = False  # edges, archive and evaluation share this array
-        self.open: dict[int, OpenTask] = {}
-        self.by_edge: dict[str, OpenTask] = {}
+        self.tasks = Tasks()
         self.present: set[str] = set()
-        self.tasks = 0
         self.alarms = Alarms()
         self.evaluated = -1
         self.finished: str | None = None
@@ -117,7 +85,7 @@ class Coordinator:
     def wake(self, now: int) -> list[Output]:
         """Ring what is due."""
         outputs: list[Output] = []
-        for name in self.alarms.pop(now):
+        for name in self.alarms.due(now):
             if not self.finished:
                 outputs += self._ring(name, now)
         return outputs
@@ -139,7 +107,7 @@ class Coordinator:
     # ------------------------------------------------------------------ events
     def _joined(self, edge: str, message: Joined, now: int) -> list[Output]:
         outputs: list[Output] = []
-        task = self.by_edge.get(edge)
+        task = self.tasks.by_edge.get(edge)
         if task is not None and task.number in message.tasks:
             task.lost = False
             self.alarms.drop(f"close {task.number}")
@@ -152,34 +120,39 @@ class Coordinator:
         if edge not in self.present:
             return []
         self.present.discard(edge)
-        task = self.by_edge.get(edge)
+        task = self.tasks.by_edge.get(edge)
         if task is not None:
             task.lost = True
             self.alarms.set(f"close {task.number}", now + to_ns(self.experiment.network.grace_s))
         return self._ask(ev.EdgeLost(edge), now)
 
     def _ready(self, edge: str, number: int, now: int) -> list[Output]:
-        if number not in self.open:
-            return [Send(edge, Acknowledged(number))]  # its fate is on record already
+        if self.tasks.of(edge, number) is None:
+            return self._settled(edge, number, now)
         if self.strategy.schedules_uplink:
             return self._ask(ev.UpdateReady(edge, number), now)
         self.record.fact(now, "update_ready", edge=edge, task=number)
         return [Allow(edge, number)]  # no medium to share: at once
 
+    def _settled(self, edge: str, number: int, now: int) -> list[Output]:
+        """An update whose fate is on record already, or of a task that was closed without it: the edge may forget it."""
+        if self.tasks.late(edge, number):
+            self.record.discarded(now, edge, number, "task closed")
+        else:
+            self.record.fact(now, "duplicate", edge=edge, task=number)
+        return [Send(edge, Acknowledged(number))]
+
     def _update(self, edge: str, update: Update, now: int) -> list[Output]:
-        task = self.open.get(update.number)
+        task = self.tasks.of(edge, update.number)
+        if task is None:
+            return self._settled(edge, update.number, now)
         acknowledged = Send(edge, Acknowledged(update.number))
-        if task is None or task.edge != edge:
-            self.record.discarded("task closed")
-            return [acknowledged]
         fault = self._fault(task, update)
         if fault:
-            self.record.discarded(fault)
-            return [*self._close(task, fault, now), acknowledged]
-        self._forget(task)
-        gap = self.version - task.version
-        event = ev.UpdateArrived(edge, task.number, task.version, task.vectors["weights"], update.vectors, update.numbers)
-        self.record.applied(gap)
+            self.record.discarded(now, edge, task.number, fault)
+            return [acknowledged, *self._close(task, fault, now, delivered=True)]
+        self._forget(task, delivered=True)
+        event = ev.UpdateArrived(edge, task.number, task.version, task.base, update.vectors, update.numbers)
         outputs = [acknowledged, *self._ask(event, now)]
         most = self.experiment.stop.updates
         return outputs + self.finish("updates", now) if most is not None and self.record.updates_applied >= most else outputs
@@ -192,12 +165,15 @@ class Coordinator:
             return "wrong length"
         if not all(is_finite(vector) for vector in update.vectors.values()):
             return "not finite"
-        return None if np.isfinite(list(update.numbers.values())).all() else "not finite"
+        if not np.isfinite(list(update.numbers.values())).all():
+            return "not finite"
+        return None if update.numbers.get("samples", 0) > 0 else "no samples"  # a mean by samples would fail
 
     def _fresh_requested(self, edge: str, message: FreshRequest, now: int) -> list[Output]:
-        if message.task not in self.open:
-            return []
-        return self._ask(ev.FreshRequested(edge, message.task, message.version, message.step), now)
+        task = self.tasks.of(edge, message.task)
+        if task is None:
+            return [Send(edge, Cancel(message.task))]  # it waits for an answer, and its work is not wanted any more
+        return self._ask(ev.FreshRequested(edge, task.number, task.version, message.step), now)
 
     def _ring(self, name: str, now: int) -> list[Output]:
         if name == "stop":
@@ -206,19 +182,17 @@ class Coordinator:
             self.alarms.set("evaluate", now + to_ns(self.experiment.evaluation.every_s))
             return self._evaluate(now) if self.evaluated != self.version else []
         if name.startswith("close "):
-            task = self.open.get(int(name.removeprefix("close ")))
+            task = self.tasks.open.get(int(name.removeprefix("close ")))
             return self._close(task, "edge lost", now) if task is not None and task.lost else []
         return self._ask(ev.AlarmRang(name.removeprefix("strategy ")), now)
 
     # ------------------------------------------------------------------ tasks
-    def _close(self, task: OpenTask, reason: str, now: int) -> list[Output]:
-        self._forget(task)
+    def _close(self, task: OpenTask, reason: str, now: int, delivered: bool = False) -> list[Output]:
+        self._forget(task, delivered)
         return self._ask(ev.TaskClosed(task.edge, task.number, reason), now)
 
-    def _forget(self, task: OpenTask) -> None:
-        del self.open[task.number]
-        if self.by_edge.get(task.edge) is task:
-            del self.by_edge[task.edge]
+    def _forget(self, task: OpenTask, delivered: bool) -> None:
+        self.tasks.remove(task, delivered)
         self.alarms.drop(f"close {task.number}")
 
     def _evaluate(self, now: int) -> list[Output]:
@@ -229,17 +203,18 @@ class Coordinator:
     # ------------------------------------------------------------------ the strategy
     def _ask(self, event: ev.Event, now: int) -> list[Output]:
         """Give the event to the strategy, record both, and carry the decisions out in order."""
+        if self.finished:
+            return []
         before = self.version
         self.story.append(f"{now} {event_row(event)}")
         try:
-            decisions = self.strategy.handle(event, now)
+            decisions = do.up_to_finish(self.strategy.handle(event, now))
             outputs, numbers = self._carry_out(decisions, event, now)
         except Exception as error:
             raise Bug(f"{type(self.strategy).__name__} failed at {event_row(event)}", list(self.story)) from error
         self.record.event(now, before, event, decisions, numbers)
-        for decision in decisions:
-            if isinstance(decision, do.Finish):
-                return outputs + self.finish(decision.reason, now)
+        if decisions and isinstance(decisions[-1], do.Finish):
+            return outputs + self.finish(decisions[-1].reason, now)
         most = self.experiment.stop.versions
         return outputs + self.finish("versions", now) if most is not None and self.version >= most else outputs
 
@@ -256,7 +231,8 @@ class Coordinator:
                 case do.Publish():
                     outputs += self._publish(decision.weights, now)
                 case do.Discard():
-                    self._discard(decision, event)
+                    if not isinstance(event, ev.UpdateArrived) or event.task != decision.task:
+                        raise ValueError(f"task {decision.task} cannot be discarded now: only the update in hand can")
                 case do.Finish():
                     break
                 case _:
@@ -275,16 +251,15 @@ class Coordinator:
             case do.SendFresh():
                 return [Send(decision.edge, Fresh(decision.task, self.version, {"weights": decision.weights}))]
             case do.Cancel():
-                self._forget(self.open[decision.task])
+                self._forget(self.tasks.open[decision.task], delivered=False)
                 return [Send(decision.edge, Cancel(decision.task))]
         raise TypeError(f"not a decision: {decision!r}")
 
     def _open(self, edge: str, assign: do.Assign) -> Send:
-        if edge not in self.present or edge in self.by_edge:
-            raise ValueError(f"cannot assign to {edge!r}: it is {'busy' if edge in self.by_edge else 'not there'}")
-        task = OpenTask(self.tasks, edge, self.version, assign.vectors)
-        self.tasks += 1
-        self.open[task.number] = self.by_edge[edge] = task
+        busy = edge in self.tasks.by_edge
+        if busy or edge not in self.present:
+            raise ValueError(f"cannot assign to {edge!r}: it is {'busy' if busy else 'not there'}")
+        task = self.tasks.add(edge, self.version, assign.vectors["weights"])
         return Send(edge, Task(task.number, task.version, assign.vectors, assign.numbers))
 
     def _publish(self, weights: np.ndarray, now: int) -> list[Output]:
@@ -294,10 +269,4 @@ class Coordinator:
         self.weights = weights
         self.version += 1
         every = self.experiment.evaluation.every_versions
-        return self._evaluate(now) if every is not None and self.version % every == 0 else []
-
-    def _discard(self, decision: do.Discard, event: ev.Event) -> None:
-        if not isinstance(event, ev.UpdateArrived) or event.task != decision.task:
-            raise ValueError(f"task {decision.task} cannot be discarded now: only the update in hand can")
-        self.record.take_back(self.version - event.base_version)
-        self.record.discarded(decision.reason)
+        return self._evaluate(now) if every and self.version % every == 0 else []

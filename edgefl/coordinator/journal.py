@@ -1,6 +1,7 @@
 """The journal: every event given to the strategy, in order, with its arrays and a fingerprint of what was decided.
 
-``journal.jsonl`` holds a line an event, ``CRC JSON``; ``journal.bin`` the arrays, one behind the other. A torn last line is ignored.
+``journal.jsonl`` holds a line an event, ``CRC JSON``; ``journal.bin`` the arrays, one behind the other, with digests in the lines.
+A torn last line is ignored.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from zlib import crc32
 import numpy as np
 import orjson
 
-from edgefl.coordinator.story import event_row, fingerprint
+from edgefl.coordinator.story import digest, event_row, fingerprint
 from edgefl.errors import UserError
 from edgefl.strategies.decisions import Decision
 from edgefl.strategies.events import Event, UpdateArrived
@@ -45,7 +46,9 @@ class Journal:
         arrays = event.vectors if isinstance(event, UpdateArrived) else {}
         places = {name: self._put(array) for name, array in arrays.items()}
         line = {"now": now, "event": event_row(event), "arrays": places, "decisions": [fingerprint(d) for d in decisions]}
-        text = orjson.dumps(line)
+        if places:
+            self._blobs.flush()  # arrays reach the system before the line that names them
+        text = orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY)
         self._lines.write(b"%08x %b\n" % (crc32(text), text))
 
     def flush(self) -> None:
@@ -57,19 +60,19 @@ class Journal:
         self._blobs.close()
         self._lines.close()
 
-    def _put(self, array: np.ndarray) -> tuple[int, int]:
-        """Append float32 elements; (byte offset, element count)."""
+    def _put(self, array: np.ndarray) -> tuple[int, int, str]:
+        """Append float32 elements; (byte offset, element count, digest)."""
         data = np.ascontiguousarray(array, dtype=np.float32)
         self._blobs.write(data.data)
-        place = (self._offset, data.size)
+        place = (self._offset, data.size, digest(data))
         self._offset += data.nbytes
         return place
 
 
 def read(directory: Path) -> Iterator[Entry]:
-    """The journal's entries up to the last whole line; UserError if there is none or a line in the middle is damaged."""
-    if not (directory / LINES).exists():
-        raise UserError(f"{directory}: no journal here; a run keeps one with record.payloads = true")
+    """The journal's entries up to the last whole line; UserError if there is none, or if a line or an array is damaged."""
+    if not all((directory / name).exists() for name in (LINES, BLOBS)):
+        raise UserError(f"{directory}: no journal here ({LINES} and {BLOBS}); a run keeps one with record.payloads = true")
     blobs = np.memmap(directory / BLOBS, dtype=np.uint8, mode="r") if (directory / BLOBS).stat().st_size else np.empty(0, np.uint8)
     lines = (directory / LINES).read_bytes().split(b"\n")
     for number, line in enumerate(lines, 1):
@@ -81,5 +84,10 @@ def read(directory: Path) -> Iterator[Entry]:
                 return  # torn by a crash
             raise UserError(f"{directory / LINES}: line {number} is damaged (checksum differs)")
         row = orjson.loads(text)
-        arrays = {name: aligned_copy(blobs[at : at + 4 * size].view(np.float32)) for name, (at, size) in row["arrays"].items()}
+        arrays = {}
+        for name, (at, size, expected) in row["arrays"].items():
+            found = blobs[at : at + 4 * size]
+            if found.size != 4 * size or digest(found) != expected:
+                raise UserError(f"{directory / BLOBS}: the array {name!r} of line {number} is damaged (digest differs)")
+            arrays[name] = aligned_copy(found.view(np.float32))
         yield Entry(row["now"], row["event"], arrays, row["decisions"])

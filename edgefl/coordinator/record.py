@@ -15,8 +15,8 @@ from edgefl.coordinator.journal import Journal
 from edgefl.coordinator.story import decision_row, event_row
 from edgefl.jobs import Evaluate
 from edgefl.results.summary import outcome
-from edgefl.strategies.decisions import Assign, Decision, Publish, SetAlarm
-from edgefl.strategies.events import Event
+from edgefl.strategies.decisions import Assign, Decision, Discard, Publish, SendFresh, SetAlarm
+from edgefl.strategies.events import Event, UpdateArrived
 from emulator.network import Completion
 from emulator.units import seconds_text
 
@@ -47,6 +47,8 @@ class Record:
         """An event given to the strategy and what came of it; ``numbers``: each Assign's task numbers."""
         if self.journal is not None:
             self.journal.write(now, event, decisions)
+        if isinstance(event, UpdateArrived):
+            self._count(version - event.base_version, decisions)
         row = event_row(event)
         self._line(now, {"event": row.pop("event"), "version": version, **row, "decisions": _rows(decisions, version, numbers)})
 
@@ -54,17 +56,18 @@ class Record:
         """Something that the strategy is not told."""
         self._line(now, {"fact": fact, **values})
 
-    def applied(self, gap: int) -> None:
-        self.updates_applied += 1
-        self.staleness[gap] += 1
-
-    def take_back(self, gap: int) -> None:
-        """The strategy discarded the update that was just counted."""
-        self.updates_applied -= 1
-        self.staleness[gap] -= 1
-
-    def discarded(self, reason: str) -> None:
+    def discarded(self, now: int, edge: str, task: int, reason: str) -> None:
+        """An update that the strategy never saw."""
         self.discards[reason] += 1
+        self.fact(now, "discarded", edge=edge, task=task, reason=reason)
+
+    def _count(self, gap: int, decisions: list[Decision]) -> None:
+        """An update given to the strategy counts as applied unless the strategy discarded it."""
+        reasons = [decision.reason for decision in decisions if isinstance(decision, Discard)]
+        self.discards.update(reasons[:1])
+        if not reasons:
+            self.updates_applied += 1
+            self.staleness[gap] += 1
 
     # ------------------------------------------------------------------ tables
     def link(self, completion: Completion, finished_ns: int) -> None:
@@ -114,7 +117,7 @@ class Record:
             **outcome(self.rows, target_accuracy),
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
-            "staleness": {str(gap): count for gap, count in sorted(self.staleness.items()) if count},
+            "staleness": {str(gap): count for gap, count in sorted(self.staleness.items())},
             "fidelity": fidelity,
         }
         part = self.directory / "summary.json.part"
@@ -123,7 +126,7 @@ class Record:
         return summary
 
     def _line(self, now: int, row: dict[str, Any]) -> None:
-        self._events.write(f'{{"t":{seconds_text(now)},{orjson.dumps(row).decode()[1:]}\n')
+        self._events.write(f'{{"t":{seconds_text(now)},{orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY).decode()[1:]}\n')
 
 
 def _rows(decisions: list[Decision], version: int, numbers: list[list[int]]) -> list[dict[str, Any]]:
@@ -136,6 +139,8 @@ def _rows(decisions: list[Decision], version: int, numbers: list[list[int]]) -> 
         elif isinstance(decision, Publish):
             version += 1
             row["version"] = version
+        elif isinstance(decision, SendFresh):
+            row["version"] = None if decision.weights is None else version  # None: nothing newer
         elif isinstance(decision, SetAlarm):
             row["at"] = float(seconds_text(row.pop("at_ns")))
         rows.append(row)

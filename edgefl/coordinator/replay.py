@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -30,28 +31,35 @@ class Replay:
 def replay(directory: Path, strategy: Strategy) -> Replay:
     """Drive ``strategy`` with the journal in ``directory``; UserError names the first event whose decisions differ."""
     result = Replay(weights=strategy.weights)
-    assigned: list[np.ndarray] = []  # task number -> base model
+    strategy.weights.flags.writeable = False  # as in the run
+    bases: dict[int, np.ndarray] = {}  # of the open tasks
+    numbers = count()
     for entry in read(directory):
-        event = _event(entry, assigned)
-        decisions = strategy.handle(event, entry.now)
+        result.events += 1
+        decisions = do.up_to_finish(strategy.handle(_event(entry, bases), entry.now))
         found = [fingerprint(decision) for decision in decisions]
         if _plain(found) != entry.decisions:
             raise UserError(f"{directory}: event {result.events} ({entry.row['event']}) decided {found}, the journal has {entry.decisions}")
         for decision in decisions:
-            if isinstance(decision, do.Assign):
-                assigned += [decision.vectors["weights"]] * len(decision.edges)
-            elif isinstance(decision, do.Publish):
-                result.version, result.weights = result.version + 1, decision.weights
-                decision.weights.flags.writeable = False
-        result.events += 1
+            match decision:
+                case do.Assign():
+                    bases |= {next(numbers): decision.vectors["weights"] for _ in decision.edges}
+                case do.Cancel():
+                    del bases[decision.task]
+                case do.Publish():
+                    result.version, result.weights = result.version + 1, decision.weights
+                    decision.weights.flags.writeable = False
     return result
 
 
-def _event(entry: Entry, assigned: list[np.ndarray]) -> ev.Event:
+def _event(entry: Entry, bases: dict[int, np.ndarray]) -> ev.Event:
+    """The event with its arrays; with it the task of an update or a closing is over."""
     kind = EVENTS[entry.row["event"]]
     values: dict[str, Any] = {f.name: entry.row[f.name] for f in fields(kind) if f.name in entry.row}
+    if kind in (ev.UpdateArrived, ev.TaskClosed):
+        base = bases.pop(values["task"])
     if kind is ev.UpdateArrived:
-        values |= {"base": assigned[values["task"]], "vectors": entry.arrays}
+        values |= {"base": base, "vectors": entry.arrays}
     return kind(**values)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 from safetensors.numpy import save_file
 
 from edgefl.config import Experiment
@@ -29,12 +30,16 @@ class OpenRun:
         self._started_s = time.monotonic()
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "summary.json").unlink(missing_ok=True)  # of an earlier run in the same place
-        self.record = Record(directory, lambda: time.monotonic() - self._started_s, self._journal(weights))
+        self.record = Record(directory, lambda: time.monotonic() - self._started_s, self._journal(weights, layout))
         self.coordinator = Coordinator(strategy(experiment, self.entry, base, weights, layout), experiment, self.record)
 
-    def begin(self, clock: str, fidelity: Fidelity) -> None:
-        """The run's time starts now; config.toml says what is run, by what and on what."""
+    def start_wall(self) -> None:
+        """Emulated time 0 is now: wall seconds count from here, without the joining before."""
         self._started_s = time.monotonic()
+
+    def begin(self, clock: str, fidelity: Fidelity) -> None:
+        """config.toml says what is run, by what and on what."""
+        self.start_wall()
         facts = {"strategy": self.entry.name, "clock": clock, "git_commit": git_commit(), "host": fidelity.host}
         (self.directory / "config.toml").write_text(dump(self.experiment, {"run": facts}), encoding="utf-8")
 
@@ -57,11 +62,12 @@ class OpenRun:
     def wall_s(self) -> float:
         return self.record.wall_s()
 
-    def _journal(self, weights: np.ndarray) -> Journal | None:
+    def _journal(self, weights: np.ndarray, layout: Layout) -> Journal | None:
         if not self.experiment.record.payloads:
             return None
         journal = Journal(self.directory / "journal")
         save_file({"weights": weights}, self.directory / "journal" / "initial.safetensors")
+        (self.directory / "journal" / "layout.json").write_bytes(orjson.dumps(layout.to_json()))
         return journal
 
 

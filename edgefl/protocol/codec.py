@@ -10,13 +10,16 @@ import numpy as np
 
 from edgefl.protocol import messages
 from edgefl.protocol.errors import WireError
-from edgefl.protocol.messages import MAX_ARRAYS, MAX_HEADER_BYTES, Bulk, Limit
+from edgefl.protocol.messages import MAX_ARRAYS, MAX_HEADER_BYTES, MAX_ITEMS, Bulk, Limit
+from edgefl.vectors import ALIGNMENT, aligned_copy
 
 Check = Callable[[Any], bool]
 BULK = {kind.__name__.lower(): kind for kind in (messages.Task, messages.Fresh, messages.Update)}
 NOTES = (messages.FreshRequest, messages.NothingNewer, messages.Cancel, messages.Acknowledged)
 SMALL = (*messages.Frame.__args__, *NOTES)
 CODES = {kind: code for code, kind in enumerate(SMALL)}
+NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in SMALL}
+MOST = 2**62  # of an int inside a list
 
 
 def _check(hint: Any) -> Check:
@@ -36,20 +39,20 @@ def _limited(base: Any, limit: Limit) -> Check:
     if base is str or base is bytes:
         return lambda value: type(value) is base and len(value) <= most
     if base == list[int]:
-        return lambda value: type(value) is list and len(value) <= most and all(type(item) is int for item in value)
+        return lambda value: type(value) is list and len(value) <= most and all(type(item) is int and 0 <= item <= MOST for item in value)
     if base == list[list[int]]:
-        inner = _limited(list[int], Limit(2))
-        return lambda value: type(value) is list and len(value) <= most and all(inner(item) and len(item) == 2 for item in value)
+        pair = _limited(list[int], Limit(2))
+        return lambda value: type(value) is list and len(value) <= most and all(pair(item) and len(item) == 2 for item in value)
     raise TypeError(f"no check for {base!r}")
 
 
-CHECKS = [[(f.name, _check(get_type_hints(kind, include_extras=True)[f.name])) for f in fields(kind)] for kind in SMALL]
+CHECKS = [[(name, _check(get_type_hints(kind, include_extras=True)[name])) for name in NAMES[kind]] for kind in SMALL]
 
 
 def encode(message: Any, incarnation: int, session: int) -> bytes:
     """The header frame of a small message: [code, incarnation, session, fields...]."""
     kind = type(message)
-    return msgpack.packb([CODES[kind], incarnation, session, *[getattr(message, f.name) for f in fields(kind)]])
+    return msgpack.packb([CODES[kind], incarnation, session, *[getattr(message, name) for name in NAMES[kind]]])
 
 
 def decode(header: bytes | memoryview) -> tuple[Any, int, int]:
@@ -57,7 +60,7 @@ def decode(header: bytes | memoryview) -> tuple[Any, int, int]:
     if len(header) > MAX_HEADER_BYTES:
         raise WireError(f"header of {len(header)} bytes, at most {MAX_HEADER_BYTES}")
     try:
-        row = msgpack.unpackb(header, strict_map_key=True, max_array_len=1 << 15, max_map_len=256)
+        row = msgpack.unpackb(header, max_array_len=min(MAX_ITEMS, len(header)), max_map_len=0)  # memory is taken for the length it claims
     except Exception as error:
         raise WireError(f"header is not msgpack: {error}") from None
     if not isinstance(row, list) or len(row) < 3 or any(type(v) is not int for v in row[:3]) or not 0 <= row[0] < len(SMALL):
@@ -104,26 +107,24 @@ def places(meta: bytes) -> tuple[int, int, list[tuple[str, int]], dict[str, floa
         named = [(name, size) for name, size in rows]
     except Exception as error:
         raise WireError(f"transfer header is malformed: {error}") from None
-    whole = all(type(v) is int and 0 <= v < 2**62 for v in (number, version))
-    if not whole or not all(type(n) is str and len(n) <= 64 and type(s) is int and 0 <= s < 2**38 for n, s in named):
+    counts = type(rows) is list and all(type(v) is int and 0 <= v <= MOST for v in (number, version))
+    if not counts or not all(type(n) is str and len(n) <= 64 and type(s) is int and 0 <= s < 2**38 for n, s in named):
         raise WireError("transfer header is out of its limits")
-    if len({name for name, _ in named}) < len(named) or not isinstance(numbers, dict):
+    if len({name for name, _ in named}) < len(named):
         raise WireError("transfer header names a vector twice")
-    if not all(type(key) is str and len(key) <= 64 and type(value) is float for key, value in numbers.items()):
+    if type(numbers) is not dict or not all(type(key) is str and len(key) <= 64 and type(value) is float for key, value in numbers.items()):
         raise WireError("transfer numbers are not floats by name")
     return number, version, named, numbers
 
 
 def unpack(kind: str, meta: bytes, body: np.ndarray) -> Bulk:
     """The message from its meta and its body (uint8, 64-byte aligned): vectors are views, copied only where they are not aligned."""
-    from edgefl.vectors import ALIGNMENT, aligned_copy
-
     number, version, named, numbers = places(meta)
+    if body.size != 4 * sum(size for _, size in named):
+        raise WireError(f"transfer holds {body.size} bytes, its header names {4 * sum(size for _, size in named)}")
     vectors, at = {}, 0
     for name, size in named:
         view = body[at : at + 4 * size].view(np.float32)
         vectors[name] = view if view.ctypes.data % ALIGNMENT == 0 else aligned_copy(view)
         at += 4 * size
-    if at != body.size:
-        raise WireError(f"transfer holds {body.size} bytes, its header names {at}")
     return BULK[kind](number, version, vectors, numbers)

@@ -28,6 +28,7 @@ PROTOCOL = 1
 MAX_HEADER_BYTES = 1 << 20  # the Setup frame carries a whole config; every other header is far smaller
 MAX_PIECE_BYTES = 1 << 20
 MAX_ARRAYS = 64
+MAX_ITEMS = 1 << 14  # of any list in a header
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +229,7 @@ class Arrived:
     """The downlink transfer is complete: (bytes, edge clock) at each piece's arrival."""
 
     transfer: Count
-    curve: Annotated[list[list[int]], Limit(1 << 14)]
+    curve: Annotated[list[list[int]], Limit(MAX_ITEMS)]
 
 
 @dataclass(frozen=True, slots=True)

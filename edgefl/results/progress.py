@@ -97,6 +97,9 @@ class Progress:
             self._set(event["edge"], "training", event["task"])
         elif fact == "update_ready":
             self._set(event["edge"], "sending", event["task"])
+        elif fact == "discarded":  # an update that the strategy never saw, so that no event tells of its arrival
+            self.arrived += 1
+            self.discarded += 1
         elif fact == "wire_error":
             self.wire_errors += 1
         elif fact == "finished":

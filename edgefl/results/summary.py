@@ -65,6 +65,8 @@ def counters(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         versions = max(versions, event.get("version", 0))
         if event.get("event") == "update_arrived":
             gaps[event["task"]] = event["version"] - event["base_version"]
+        if event.get("fact") == "discarded":  # the strategy never saw it
+            discards[event["task"]] = event["reason"]
         for decision in event.get("decisions", ()):
             if decision["do"] == "publish":
                 versions = max(versions, decision["version"])

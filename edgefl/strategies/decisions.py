@@ -72,3 +72,11 @@ class Finish:
 
 
 Decision = Assign | Grant | SendFresh | Publish | SetAlarm | Cancel | Discard | Finish
+
+
+def up_to_finish(decisions: list[Decision]) -> list[Decision]:
+    """What of ``decisions`` is carried out: nothing after Finish."""
+    for number, decision in enumerate(decisions, 1):
+        if isinstance(decision, Finish):
+            return decisions[:number]
+    return decisions

@@ -62,11 +62,11 @@ class UpdateArrived:
 
 @dataclass(frozen=True, slots=True)
 class FreshRequested:
-    """An edge in training, at ``step``, asks for a model newer than ``version``."""
+    """An edge in training, at ``step``, asks for a model newer than ``base_version``."""
 
     edge: str
     task: int
-    version: int
+    base_version: int
     step: int
 
 

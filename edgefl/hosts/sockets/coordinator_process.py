@@ -75,7 +75,7 @@ class CoordinatorProcess:
         self.clock = WallClock(experiment.speed)
         self.sessions = Sessions(expected(job, layout), incarnation=int.from_bytes(os.urandom(4), "big") + 1)
         self.said = Mailbox()
-        self.logic = Logic(self.run.coordinator, self.said, self.fidelity, self._evaluate)
+        self.logic = Logic(self.run.coordinator, self.said, self.fidelity, self._evaluate, self.run.start_wall)
         self.evaluator = None if evaluations is None else Evaluator(evaluations, job.scratch, self.logic.inbox.put)
         self.pacing = self._pacing(weights)
 

@@ -29,13 +29,17 @@ class Logic(Thread):
     ``now`` never goes back: an event that reaches us after a later one counts as simultaneous with it.
     """
 
-    def __init__(self, coordinator: Coordinator, said: box.Mailbox, fidelity: Fidelity, evaluate: Callable[[Evaluate], None]) -> None:
+    def __init__(
+        self, coordinator: Coordinator, said: box.Mailbox, fidelity: Fidelity,
+        evaluate: Callable[[Evaluate], None], begun: Callable[[], None],
+    ) -> None:
         super().__init__(name="logic", daemon=True)
-        self.coordinator, self.said, self.fidelity, self.evaluate = coordinator, said, fidelity, evaluate
+        self.coordinator, self.said, self.fidelity, self.evaluate, self.begun = coordinator, said, fidelity, evaluate, begun
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.now = 0
         self.error: BaseException | None = None
         self.ended = False
+        self._flushed_s = 0.0
         self._alarm = FOREVER
         self._jobs: dict[int, Evaluate] = {}  # version -> evaluation under way
         self._digests: list[tuple[np.ndarray, str]] = []
@@ -57,10 +61,12 @@ class Logic(Thread):
                 return
 
     def _next(self) -> None:
+        if time.monotonic() - self._flushed_s > FLUSH_S:
+            self.coordinator.record.flush()
+            self._flushed_s = time.monotonic()
         try:
             item = self.inbox.get(timeout=FLUSH_S)
         except queue.Empty:
-            self.coordinator.record.flush()
             return
         self._item(item)
 
@@ -79,6 +85,7 @@ class Logic(Thread):
         self.now = max(self.now, getattr(item, "now", 0))
         match item:
             case box.Begin():
+                self.begun()
                 return self.coordinator.start(item.edges, 0)
             case box.Heard():
                 return self.coordinator.receive(item.edge, item.message, self.now)

@@ -1,0 +1,90 @@
+"""``edgefl edge``: one edge, on this machine or another, for a coordinator that is already there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from edgefl.commands import show
+from edgefl.errors import UserError
+
+if TYPE_CHECKING:
+    from edgefl.config import Experiment
+    from edgefl.protocol.messages import Setup
+
+
+def edge(
+    connect: Annotated[str, typer.Option("--connect", metavar="tcp://HOST:PORT", help="Where the coordinator listens.")],
+    name: Annotated[str, typer.Option("--id", metavar="NAME", help="Which of the experiment's edges this is: e000, or one of edges.names.")],
+    keys: Annotated[Optional[Path], typer.Option("--keys", metavar="DIR", help="This edge's CURVE keys.")] = None,
+    config: Annotated[Optional[Path], typer.Option("--config", metavar="FILE", help="Join only if the coordinator runs this experiment.")] = None,
+    data: Annotated[Optional[Path], typer.Option("--data", metavar="DIR", help="Where data sets lie here (else $EDGEFL_DATA, else data/).")] = None,
+    allow_task: Annotated[Optional[list[str]], typer.Option("--allow-task", metavar="NAME", help="Own code that the coordinator may name.")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Allow a network without keys.")] = False,
+) -> None:
+    """Be one edge of a run: join, train what comes, send updates, until the coordinator says that it is over."""
+    from edgefl.hosts.keys import load_edge, must_have_keys
+    from edgefl.hosts.sockets.edge_host import EdgeHost
+    from edgefl.hosts.sockets.edge_worker import OwnMachine
+    from edgefl.protocol.errors import Refused
+
+    own = load_edge(keys, name) if keys else None
+    must_have_keys(_host(connect), own, insecure)
+    if data is not None:
+        os.environ["EDGEFL_DATA"] = str(data)
+    builder = _Builder(name, config, allow_task or [])
+    show.line(f"{name}: joining {connect}")
+    try:
+        while True:
+            finished = EdgeHost(name, connect, own, builder.side, OwnMachine()).run()
+            show.line(f"{name}: the run is over ({finished.reason})")
+            if not finished.more:
+                break
+    except Refused as refusal:
+        raise UserError(f"{name}: not let in by {connect}: {refusal}") from None
+    except KeyboardInterrupt:
+        show.line(f"{name}: leaving")
+    show.hint("results lie with the coordinator: edgefl compare DIR")
+
+
+def _host(address: str) -> str:
+    scheme, _, rest = address.partition("://")
+    host, colon, port = rest.rpartition(":")
+    if scheme != "tcp" or not host or not colon or not port.isdigit():
+        raise UserError(f"--connect {address!r}: expected tcp://HOST:PORT")
+    return host
+
+
+class _Builder:
+    """Builds this edge's side from what the coordinator says; data and model are loaded once for all its strategies."""
+
+    def __init__(self, name: str, config: Path | None, allowed: list[str]) -> None:
+        self.name, self.config, self.allowed = name, config, allowed
+        self.learned: Any = None
+
+    def side(self, setup: "Setup") -> Any:
+        from edgefl.hosts.fleets.warm import side
+        from edgefl.hosts.learning import learning
+
+        experiment, base = self._experiment(setup)
+        if self.learned is None or self._data_differs(experiment):
+            self.learned = learning(experiment, base)
+        self.learned.experiment = experiment
+        return side(self.learned, self.name, 0, self.learned.data_digest(), setup)
+
+    def _data_differs(self, experiment: "Experiment") -> bool:
+        old = self.learned.experiment
+        return any(getattr(old, key) != getattr(experiment, key) for key in ("seed", "task", "data", "partition", "model", "edges"))
+
+    def _experiment(self, setup: "Setup") -> tuple["Experiment", Path | None]:
+        """The coordinator's experiment, or our own with the strategy that it names; one strategy, at index 0."""
+        from edgefl.config_file import from_json, load
+
+        if self.config is None:
+            return from_json(setup.config, self.allowed), Path.cwd()
+        own = load(self.config)
+        entries = [entry for entry in own.strategies if entry.strategy == setup.strategy] or [own.strategies[0]]
+        return own.model_copy(update={"strategies": (entries[0],)}), self.config.parent

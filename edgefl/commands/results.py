@@ -1,0 +1,46 @@
+"""``edgefl compare``, ``edgefl plot``, ``edgefl replay``: what run directories have to tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from edgefl.commands import show
+from edgefl.errors import UserError
+
+Runs = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories, or the experiment's directory above them.")]
+
+
+def compare(runs: Runs) -> None:
+    """Compare runs, finished or not, in a table."""
+    from edgefl.results import compare as results
+
+    rows = results.load(*runs)
+    if not rows:
+        raise UserError(f"{runs[0]}: no run directory here (expected one with events.jsonl, or a directory of such)")
+    Console().print(results.table(rows))
+    show.hint(f"edgefl plot {' '.join(map(str, runs))}")
+
+
+def plot(runs: Runs, out: Annotated[Path, typer.Option("--out", metavar="FILE.png", help="The figure; a PDF goes beside it.")] = Path("accuracy.png")) -> None:
+    """Draw accuracy over emulated time and over bytes sent."""
+    from edgefl.results import plots, rundirs
+
+    directories = list(rundirs.find(runs).values())
+    if not directories:
+        raise UserError(f"{runs[0]}: no run directory here (expected one with events.jsonl, or a directory of such)")
+    for path in plots.accuracy(directories, out):
+        show.line(str(path))
+    show.hint(f"edgefl compare {' '.join(map(str, runs))}")
+
+
+def replay(run: Annotated[Path, typer.Argument(metavar="DIR", help="A strategy's run directory, recorded with record.payloads=true.")]) -> None:
+    """Give a recorded run to a fresh strategy: same decisions, bit-equal weights, or say where they part."""
+    from edgefl.hosts.replay_run import replay_run
+
+    result = replay_run(run)
+    show.line(f"{run}: {result.events} events, the same decisions, {result.version} versions, bit-equal weights")
+    show.hint(f"edgefl compare {run}")

@@ -1,0 +1,75 @@
+"""What the coordinator keeps book of: the tasks that it gave out, and its alarms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Iterator
+
+import numpy as np
+
+from emulator.agenda import Agenda
+
+
+@dataclass(slots=True)
+class OpenTask:
+    """A task from Assign until its update, its closing, or its cancelling; ``base`` is the model that the edge started from."""
+
+    number: int
+    edge: str
+    version: int
+    base: np.ndarray
+    lost: bool = False
+
+
+@dataclass(slots=True)
+class Tasks:
+    """Open tasks by number and by edge (one each), and those that were closed without an update, which may still come."""
+
+    open: dict[int, OpenTask] = field(default_factory=dict)
+    by_edge: dict[str, OpenTask] = field(default_factory=dict)
+    closed: dict[int, str] = field(default_factory=dict)  # number -> edge
+    count: int = 0
+
+    def add(self, edge: str, version: int, base: np.ndarray) -> OpenTask:
+        task = OpenTask(self.count, edge, version, base)
+        self.count += 1
+        self.open[task.number] = self.by_edge[edge] = task
+        return task
+
+    def of(self, edge: str, number: int) -> OpenTask | None:
+        """The open task ``number`` if it is this edge's."""
+        task = self.open.get(number)
+        return task if task is not None and task.edge == edge else None
+
+    def remove(self, task: OpenTask, delivered: bool) -> None:
+        """The task is over; without a delivery, its update is late from now on."""
+        del self.open[task.number]
+        del self.by_edge[task.edge]
+        if not delivered:
+            self.closed[task.number] = task.edge
+
+    def late(self, edge: str, number: int) -> bool:
+        """True for the update of a task that was closed without one, the first time it comes; later it is a duplicate."""
+        return self.closed.get(number) == edge and self.closed.pop(number, None) is not None
+
+
+@dataclass(slots=True)
+class Alarms:
+    """Named moments: the same name set again moves it, so entries of the agenda may be stale."""
+
+    agenda: Agenda[str] = field(default_factory=Agenda)
+    at: dict[str, int] = field(default_factory=dict)
+
+    def set(self, name: str, at_ns: int) -> None:
+        self.at[name] = at_ns
+        self.agenda.add(at_ns, name)
+
+    def drop(self, name: str) -> None:
+        self.at.pop(name, None)
+
+    def due(self, now: int) -> Iterator[str]:
+        """The names that ring at ``now``, one after the other: each may still move or drop those behind it."""
+        for at_ns, name in self.agenda.pop_due(now):
+            if self.at.get(name) == at_ns:
+                del self.at[name]
+                yield name
