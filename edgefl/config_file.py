@@ -24,9 +24,19 @@ HEADER = "# The configuration of a run, with every default. [run] holds facts ab
 def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     """The experiment in a TOML file, changed by ``key.path=value`` overrides. UserError, in one line, for whatever is wrong."""
     raw = _read(path)
-    raw.pop(FACTS, None)
+    base = _base(raw.pop(FACTS, None), path)
     source = Source(str(path), config_overrides.apply(raw, overrides))
-    return _checked(raw, source, path.parent)
+    return _checked(raw, source, base)
+
+
+def base_of(path: Path) -> Path:
+    """The folder that own code named in the file starts from: the file's own, or for a run's config.toml the one that the run had."""
+    return _base(_read(path).get(FACTS), path)
+
+
+def _base(facts: Any, path: Path) -> Path:
+    base = facts.get("base") if isinstance(facts, dict) else None
+    return Path(base) if isinstance(base, str) else path.parent
 
 
 def _read(path: Path) -> dict[str, Any]:

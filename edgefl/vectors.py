@@ -83,12 +83,14 @@ def aligned_copy(vector: np.ndarray) -> np.ndarray:
 
 
 def weighted_sum(vectors: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
-    """sum_i weights[i] * vectors[i] in the order given, as a new aligned vector. ValueError if there are none.
+    """sum_i weights[i] * vectors[i] in the order given, as a new aligned vector. ValueError if there are none or they differ in length.
 
     Works in blocks that stay in the cache: each input is read once from memory, whatever their number.
     """
     if not len(vectors) or len(vectors) != len(weights):
         raise ValueError(f"a weighted sum needs as many weights as vectors and at least one, got {len(weights)} and {len(vectors)}")
+    if len({vector.size for vector in vectors}) > 1:
+        raise ValueError(f"a weighted sum of vectors of {' and '.join(str(vector.size) for vector in vectors)} elements")
     factors = [np.float32(weight) for weight in weights]
     out, scratch = aligned(vectors[0].size), aligned(min(BLOCK, vectors[0].size))
     for start in range(0, out.size, BLOCK):
@@ -106,4 +108,5 @@ def mix(old: np.ndarray, new: np.ndarray, alpha: float) -> np.ndarray:
 
 def is_finite(vector: np.ndarray) -> bool:
     """True if no element is NaN or infinite (one pass: a float64 sum is finite exactly when every float32 summand is)."""
-    return bool(np.isfinite(np.sum(vector, dtype=np.float64)))
+    with np.errstate(invalid="ignore"):  # inf - inf
+        return bool(np.isfinite(np.sum(vector, dtype=np.float64)))

@@ -15,7 +15,9 @@ from rich.live import Live
 from edgefl.commands import show
 from edgefl.config import Experiment
 from edgefl.config_file import load
+from edgefl.errors import UserError
 from edgefl.results.live import LiveView
+from edgefl.results.summary import one_line
 from emulator.units import seconds_text
 
 PLAIN_EVERY_S = 5.0
@@ -38,7 +40,11 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Go on although this host cannot keep up; the run will be strained.")] = False,
 ) -> None:
     """Run every strategy of an experiment on this machine and compare them."""
+    from edgefl.hosts.keys import is_loopback
+
     experiment = load(config, overrides or ())
+    if clock is Clock.wall and not is_loopback(experiment.network.host):
+        raise UserError(f"network.host: edgefl run stays on this machine: expected 127.0.0.1, found {experiment.network.host!r} (for edges elsewhere: edgefl coordinator)")
     folder = out / experiment.name
     directories = [folder / entry.name for entry in experiment.strategies]
     if clock is Clock.virtual:
@@ -90,7 +96,7 @@ def _virtual(experiment: Experiment, base: Path, directories: list[Path]) -> int
     learned = learning(experiment, base)
     for index, directory in enumerate(directories):
         summary = run_virtual(learned, index, directory, _ticker(experiment.strategies[index].name))
-        show.line(f"{summary['label']}: {summary['versions']} versions, {summary['emulated_s']:.1f} emulated s in {summary['wall_s']:.1f} s")
+        show.line(one_line(summary))
         if summary["finished"] == "interrupted":
             return index + 1
     return len(directories)

@@ -37,8 +37,8 @@ def replay(directory: Path, strategy: Strategy) -> Replay:
     for entry in read(directory):
         result.events += 1
         decisions = do.up_to_finish(strategy.handle(_event(entry, bases), entry.now))
-        found = [fingerprint(decision) for decision in decisions]
-        if _plain(found) != entry.decisions:
+        found = _plain([fingerprint(decision) for decision in decisions])
+        if found != entry.decisions:
             raise UserError(f"{directory}: event {result.events} ({entry.row['event']}) decided {found}, the journal has {entry.decisions}")
         for decision in decisions:
             match decision:

@@ -71,7 +71,7 @@ class Edge:
         self.task = task
         self.run = self.trainer.begin(task, self.rule, self.memory)
         self.ask_at = self.run.checkpoint
-        return [self._train(self.run.steps if self.ask_at is None else self.ask_at)]
+        return [self._train(self.run.steps if self.ask_at is None else min(self.ask_at, self.run.steps))]
 
     def _train(self, until_step: int) -> Run:
         if until_step == self.run.steps:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 import torch
 import xxhash
+from pydantic import BaseModel
 
 from edgefl.catalog import find, load_dotted, options_of
-from edgefl.config import Experiment, Named
+from edgefl.config import Experiment, Named, Section
+from edgefl.config_errors import Source, validated
 from edgefl.data.place import data_dir
 from edgefl.data.task import Task
 from edgefl.edges.edge import Edge
@@ -100,23 +102,24 @@ def _task(experiment: Experiment, base: Path | None) -> Task:
         return task
     load_data = find("edgefl.data", experiment.data.name, "load", base, "data set")
     dataset = load_data(data_dir(experiment.data.dir, os.environ))
-    build = _with_options("edgefl.models", experiment.model, "build", base, "model")
-    return Task(dataset, lambda: build(dataset.shape, dataset.classes))
+    build = find("edgefl.models", experiment.model.name, "build", base, "model")
+    values = _options(build, experiment.model, "model")
+    return Task(dataset, lambda: build(values, dataset.shape, dataset.classes))
 
 
 def _shares(experiment: Experiment, base: Path | None, task: Task) -> dict[str, np.ndarray]:
     ids = experiment.edges.ids()
     split = find("edgefl.data.partition", experiment.partition.name, "split", base, "partition")
-    parts = split(task.dataset.train_y, len(ids), _options(split, experiment.partition), Streams(experiment.seed).rng("partition"))
+    values = _options(split, experiment.partition, "partition")
+    parts = split(task.dataset.train_y, len(ids), values, Streams(experiment.seed).rng("partition"))
+    if len(parts) != len(ids) or not all(len(part) for part in parts):
+        raise UserError(f"partition {experiment.partition.name!r} gave {sum(len(part) > 0 for part in parts)} shares with samples for {len(ids)} edges")
     return dict(zip(ids, parts))
 
 
-def _with_options(package: str, section: Named, attribute: str, base: Path | None, what: str) -> Callable[..., Any]:
-    found = find(package, section.name, attribute, base, what)
-    values = _options(found, section)
-    return lambda *args: found(values, *args)
-
-
-def _options(found: Any, section: Named) -> Any:
-    kind = options_of(found)
-    return None if kind is None else kind.model_validate(section.options())
+def _options(found: Any, section: Named, table: str) -> BaseModel:
+    """Checked here for own code too, which nobody has run before. Code without ``Options`` takes none."""
+    kind = options_of(found) or Section
+    if not issubclass(kind, BaseModel):
+        raise UserError(f"{table} {section.name!r}: its Options are no subclass of pydantic.BaseModel")
+    return validated(kind, section.options(), Source(f"options of {section.name!r}"), (table,), ("name",))

@@ -13,23 +13,32 @@ from safetensors.numpy import save_file
 
 from edgefl.config import Experiment
 from edgefl.config_file import dump
+from edgefl.config_names import own_names
 from edgefl.coordinator.coordinator import Coordinator
-from edgefl.coordinator.journal import Journal
+from edgefl.coordinator.journal import BLOBS, LINES, Journal
 from edgefl.coordinator.record import Record
+from edgefl.errors import UserError
 from edgefl.hosts.plan import strategy
 from edgefl.vectors import Layout
 from emulator.fidelity import Fidelity
 from emulator.units import NS_PER_S
+
+FLUSH_S = 0.5
+WRITTEN_LATE = ("summary.json", "model.safetensors", f"journal/{LINES}", f"journal/{BLOBS}")  # or not at all: none may be left from an earlier run
 
 
 class OpenRun:
     """One strategy's run directory with its record, and the coordinator that writes to it."""
 
     def __init__(self, experiment: Experiment, index: int, directory: Path, base: Path | None, weights: np.ndarray, layout: Layout) -> None:
-        self.experiment, self.entry, self.directory = experiment, experiment.strategies[index], directory
-        self._started_s = time.monotonic()
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / "summary.json").unlink(missing_ok=True)  # of an earlier run in the same place
+        self.experiment, self.entry, self.directory, self.base = experiment, experiment.strategies[index], directory, base
+        self._started_s = self._flushed_s = time.monotonic()
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{directory}: cannot be made ({error.strerror}); expected --out DIR that can be written") from error
+        for name in WRITTEN_LATE:
+            (directory / name).unlink(missing_ok=True)
         self.record = Record(directory, lambda: time.monotonic() - self._started_s, self._journal(weights, layout))
         self.coordinator = Coordinator(strategy(experiment, self.entry, base, weights, layout), experiment, self.record)
 
@@ -41,6 +50,8 @@ class OpenRun:
         """config.toml says what is run, by what and on what."""
         self.start_wall()
         facts = {"strategy": self.entry.name, "clock": clock, "git_commit": git_commit(), "host": fidelity.host}
+        if self.base is not None and own_names(self.experiment):
+            facts["base"] = str(self.base.resolve())  # where that code lies
         (self.directory / "config.toml").write_text(dump(self.experiment, {"run": facts}), encoding="utf-8")
 
     def end(self, clock: str, emulated_ns: int, wall_s: float, fidelity: dict[str, Any]) -> dict[str, Any]:
@@ -61,6 +72,12 @@ class OpenRun:
     @property
     def wall_s(self) -> float:
         return self.record.wall_s()
+
+    def flush_now_and_then(self) -> None:
+        """Readers see the files at most FLUSH_S late, if this is called often."""
+        if time.monotonic() - self._flushed_s >= FLUSH_S:
+            self._flushed_s = time.monotonic()
+            self.record.flush()
 
     def _journal(self, weights: np.ndarray, layout: Layout) -> Journal | None:
         if not self.experiment.record.payloads:

@@ -9,7 +9,7 @@ from edgefl.coordinator.coordinator import Coordinator
 from edgefl.edges.edge import Edge
 from edgefl.jobs import Evaluate, Train
 from edgefl.protocol.codec import size_of
-from edgefl.protocol.messages import Fresh, FreshRequest, NothingNewer, Ready, Started, Task, Update
+from edgefl.protocol.messages import Acknowledged, Fresh, FreshRequest, NothingNewer, Ready, Started, Task, Update
 from emulator.agenda import Agenda
 from emulator.clock import VirtualClock
 from emulator.network import Completion, Network, Transfer
@@ -79,6 +79,8 @@ class VirtualHost:
         if isinstance(message, (Task, Fresh)):
             self._carry(edge, "down", message, now)
             return
+        if isinstance(message, Acknowledged):
+            self._offered.pop((edge, message.task), None)  # not wanted any more
         delay = self.latency_ns if isinstance(message, NothingNewer) else 0
         self._agenda.add(now + delay, lambda at: self._do(edge, self.edges[edge].receive(message, at), at))
 

@@ -21,5 +21,14 @@ def run_virtual(learned: Learning, index: int, directory: Path, progress: Progre
     book = fidelity(experiment)
     host = VirtualHost(run.coordinator, learned.edges(index), network(experiment), latency_ns(experiment), learned.evaluate)
     run.begin("virtual", book)
-    host.run(learned.samples, None if progress is None else lambda now: progress(now, run))
+
+    def after_step(now: int) -> None:
+        run.flush_now_and_then()
+        if progress is not None:
+            progress(now, run)
+
+    try:
+        host.run(learned.samples, after_step)
+    finally:
+        run.record.flush()  # if a bug ends the run here, what led to it can be read
     return run.end("virtual", host.clock.now(), run.wall_s, book.summary())

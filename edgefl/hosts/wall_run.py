@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,10 @@ from edgefl.config import Experiment
 from edgefl.errors import UserError
 from edgefl.hosts.channel import Channel
 from edgefl.hosts.plan import devices, options
+from edgefl.results.summary import one_line
 from emulator.compute import Rate
 
 POLL_S = 0.25
-END_PATIENCE_S = 90.0
 ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}  # before numpy loads: forks must be clean
 
 
@@ -65,21 +66,29 @@ class WallRun:
             for index in range(len(self.experiment.strategies)):
                 summary, port = self._one(index, port, ready["data_digest"], evaluations, watch)
                 summaries.append(summary)
+                self.say(one_line(summary))
                 if summary["finished"] == "interrupted":
                     raise Interrupted(summaries)
             return summaries
+        except KeyboardInterrupt:
+            if not summaries:
+                raise
+            raise Interrupted(summaries) from None  # between two strategies, or the second Ctrl-C
         finally:
             self._end()
 
     def directory(self, index: int) -> Path:
         return self.where.out / self.experiment.strategies[index].name
 
+    @property
+    def log(self) -> Path:
+        """What the edges and the evaluator say on stderr."""
+        return self.where.out / "edges.log"
+
     # ------------------------------------------------------------------ processes
     def _warm_up(self, evaluations: Channel) -> dict[str, Any]:
         self.control, theirs = Channel.pair()
-        self.where.out.mkdir(parents=True, exist_ok=True)
-        with (self.where.out / "edges.log").open("wb") as log:
-            self.warm = spawn("edgefl.hosts.fleets.warm", [theirs, evaluations], stderr=log)
+        self.warm = spawn("edgefl.hosts.fleets.warm", [theirs, evaluations])
         self.control.send(
             experiment=self.experiment.model_dump_json(), base=_text(self.where.base), scratch=self.scratch.name,
             calibrate=self.where.fleet and self.experiment.devices.kind == "emulated",
@@ -97,6 +106,8 @@ class WallRun:
             scratch=self.scratch.name, data_digest=data_digest, keys=_text(self.where.keys), more=more,
         )
         port = self._heard(control, process, "the coordinator")["listening"]
+        if index == 0:  # not before: a run that is refused leaves nothing behind
+            self.control.send(log=str(self.log))
         if self.where.fleet:
             address = f"tcp://{self.experiment.network.host}:{port}"
             self.control.send(fork=self.experiment.edges.ids(), connect=address, index=index)
@@ -111,29 +122,34 @@ class WallRun:
         while True:
             try:
                 message = control.receive(timeout_s=POLL_S)
+                if message is not None:
+                    return _checked(message)["summary"]
                 self._hear_exits()
                 watch()
             except KeyboardInterrupt:
                 if asked:
                     raise  # a second Ctrl-C does not wait
-                asked, message = True, None
-                control.send(stop="interrupted")
+                asked = True
+                with suppress(BrokenPipeError):  # it has just ended
+                    control.send(stop="interrupted")
             except EOFError:
                 raise RuntimeError(f"the coordinator died (exit status {process.wait()})") from None
-            if message is not None:
-                return _checked(message)["summary"]
 
     def _hear_exits(self) -> None:
         """Edges that died: the run goes on, and says so."""
-        while (message := self.control.receive(timeout_s=0)) is not None:
-            self.exits.append(message["exited"])
-            self.say(f"edge {message['exited']} died (exit status {message['status']}; see {self.where.out / 'edges.log'})")
+        assert self.warm is not None
+        try:
+            while (message := self.control.receive(timeout_s=0)) is not None:
+                self.exits.append(message["exited"])
+                self.say(f"{message['exited']} died (exit status {message['status']}; see {self.log})")
+        except EOFError:  # its edges and the evaluator died with it
+            raise RuntimeError(f"the warm parent died (exit status {self.warm.wait()}; see {self.log})") from None
 
     def _heard(self, control: Channel, process: subprocess.Popen[bytes], who: str) -> dict[str, Any]:
         try:
             message = control.receive()
         except EOFError:
-            raise RuntimeError(f"{who} died (exit status {process.wait()}; see {self.where.out / 'edges.log'})") from None
+            raise RuntimeError(f"{who} died (exit status {process.wait()})") from None
         assert message is not None
         return _checked(message)
 
@@ -171,11 +187,14 @@ class WallRun:
         return sum(rates[: found.concurrency(values, len(rates))]) * self.experiment.speed * found.rule.work
 
 
-def spawn(module: str, channels: list[Channel], stderr: Any = None, keep: list[Channel] | None = None) -> subprocess.Popen[bytes]:
-    """A process of ours with these channel ends, which are closed here unless in ``keep``."""
+def spawn(module: str, channels: list[Channel], keep: list[Channel] | None = None) -> subprocess.Popen[bytes]:
+    """A process of ours with these channel ends, which are closed here unless in ``keep``.
+
+    It is in a process group of its own: a terminal's Ctrl-C reaches this process alone, which ends the others in order.
+    """
     fds = [channel.fileno() for channel in channels]
     process = subprocess.Popen(
-        [sys.executable, "-m", module, *map(str, fds)], pass_fds=fds, stdin=subprocess.DEVNULL, stderr=stderr, env=os.environ | ONE_THREAD
+        [sys.executable, "-m", module, *map(str, fds)], pass_fds=fds, stdin=subprocess.DEVNULL, env=os.environ | ONE_THREAD, process_group=0
     )
     for channel in channels:
         if channel not in (keep or []):

@@ -22,7 +22,7 @@ SMALLEST = 12  # with that border, the second pooling still leaves one pixel
 class Options(BaseModel):
     """``activation`` after each layer and ``pool`` after each convolution."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     activation: Literal["relu", "tanh"] = "relu"
     pool: Literal["max", "average"] = "max"
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class Options(BaseModel):
     """``hidden``: width of each hidden layer; empty for softmax regression."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    hidden: tuple[Annotated[int, Field(gt=0)], ...] = (64,)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    hidden: tuple[Annotated[int, Field(gt=0)], ...] = Field((64,), strict=False)  # TOML's arrays are lists
 
 
 def build(options: Options, shape: tuple[int, int, int], classes: int) -> nn.Module:

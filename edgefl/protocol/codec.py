@@ -19,7 +19,7 @@ NOTES = (messages.FreshRequest, messages.NothingNewer, messages.Cancel, messages
 SMALL = (*messages.Frame.__args__, *NOTES)
 CODES = {kind: code for code, kind in enumerate(SMALL)}
 NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in SMALL}
-MOST = 2**62  # of an int inside a list
+MOST = 2**62  # of an int without a Limit of its own
 
 
 def _check(hint: Any) -> Check:

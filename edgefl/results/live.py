@@ -61,6 +61,8 @@ class _Screen:
 
 def _facts(progress: Progress) -> list[str]:
     accuracy = "-" if progress.accuracy is None else f"{progress.accuracy:.4f}"
+    if progress.evaluated not in (None, progress.version):
+        accuracy += f" (of version {progress.evaluated})"
     facts = [
         f"{progress.emulated_s:.1f} s emulated",
         f"version {progress.version}",

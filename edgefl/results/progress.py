@@ -30,6 +30,7 @@ class Progress:
     emulated_s: float = 0.0
     version: int = 0
     accuracy: float | None = None
+    evaluated: int | None = None  # the version that ``accuracy`` belongs to: evaluation may lag behind
     arrived: int = 0
     discarded: int = 0
     wire_errors: int = 0
@@ -83,7 +84,7 @@ class Progress:
         for row in rows:
             evaluated_s, accuracy = number(row.get("emulated_s")), number(row.get("accuracy"))
             if evaluated_s is not None and accuracy is not None and evaluated_s >= self._evaluated_s:
-                self._evaluated_s, self.accuracy = evaluated_s, accuracy
+                self._evaluated_s, self.accuracy, self.evaluated = evaluated_s, accuracy, int(number(row.get("version")) or 0)
 
     def _advance(self, t: Any) -> None:
         self.emulated_s = max(self.emulated_s, number(t) or 0.0)

@@ -23,7 +23,7 @@ class FedAsyncOptions(AsynchronousOptions):
 
 
 def damping(options: FedAsyncOptions, gap: int) -> float:
-    """s(gap) of the paper, section 5.2; a fresh update has gap 0 and s = 1 (as in the authors' code)."""
+    """s(t - tau) of the paper; a fresh update has gap 0 and s = 1 (as in the authors' code)."""
     if options.staleness == "constant":
         return 1.0
     if options.staleness == "polynomial":

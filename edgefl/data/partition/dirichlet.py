@@ -14,7 +14,7 @@ from edgefl.errors import UserError
 class Options(BaseModel):
     """``alpha``: concentration; ``min_samples``: what the largest edges give to an edge that was left with less."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     alpha: float = Field(gt=0, le=1e6)
     min_samples: int = Field(default=1, ge=1)
 

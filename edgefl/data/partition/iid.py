@@ -11,7 +11,7 @@ from edgefl.errors import UserError
 class Options(BaseModel):
     """None."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 def split(labels: np.ndarray, edges: int, options: Options, rng: np.random.Generator) -> list[np.ndarray]:

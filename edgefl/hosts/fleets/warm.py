@@ -27,6 +27,7 @@ from edgefl.errors import UserError
 from edgefl.hosts.channel import Channel
 from edgefl.hosts.fleets.turnstile import Turnstile
 from edgefl.hosts.learning import Learning, learning
+from edgefl.hosts.memory import keep_freed_memory
 from edgefl.hosts.sockets.edge_host import EdgeHost, Side
 from edgefl.hosts.sockets.edge_worker import TURN, WANT, SharedTurns
 from edgefl.hosts.sockets.evaluator import serve
@@ -35,7 +36,7 @@ from edgefl.strategies.local_rule import LocalRule
 
 CALIBRATION_S = 0.4
 EDGE_NICE, EVALUATOR_NICE = 10, 19
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 
 
 class Warm:
@@ -46,13 +47,11 @@ class Warm:
         self.turnstile = Turnstile(max(cores() - 1, 1))
         self.selector = selectors.DefaultSelector()
         self.selector.register(control, selectors.EVENT_READ, None)
-        self.children: dict[int, str] = {}  # pid -> edge, or "evaluator"
+        self.children: dict[int, str] = {}  # pid -> "edge NAME" or "evaluator"
         self.turns: dict[str, socket.socket] = {}
 
     def run(self) -> None:
         """Until the control channel closes."""
-        self.fork("evaluator", lambda: serve(self.evaluations, self.learned.evaluate), EVALUATOR_NICE, keep=self.evaluations.fileno())
-        self.evaluations.close()
         while True:
             for key, _ in self.selector.select(0.2):
                 if key.data is not None:
@@ -73,7 +72,9 @@ class Warm:
         status = 1
         try:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            process = ctypes.CDLL(None)
+            process.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            process.prctl(PR_SET_NAME, name.encode(), 0, 0, 0)  # for ps and top; the system cuts it to 15 bytes
             close_all_but(keep)
             os.nice(nice)
             sys.setswitchinterval(0.001)  # arrivals are stamped beside the training thread
@@ -92,23 +93,41 @@ class Warm:
             message = self.control.receive()
         except EOFError:
             return False
-        for edge in message["fork"]:
+        if "log" in message:
+            self._begin(message["log"])
+        for edge in message.get("fork", ()):
             self._fork_edge(edge, message["connect"], message["index"])
         return True
 
+    def _begin(self, log: str) -> None:
+        """The first strategy runs: from now on stderr is that file; evaluation begins."""
+        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        os.dup2(file, 2)
+        os.close(file)
+        self.fork("evaluator", lambda: serve(self.evaluations, self.learned.evaluate), EVALUATOR_NICE, keep=self.evaluations.fileno())
+        self.evaluations.close()
+
     def _fork_edge(self, edge: str, address: str, index: int) -> None:
+        self._end_former(f"edge {edge}")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         learned = self.learned
 
         def work() -> None:
             EdgeHost(edge, address, None, lambda setup: side(learned, edge, index, self.data_digest, setup), SharedTurns(theirs)).run()
 
-        self.fork(edge, work, EDGE_NICE, keep=theirs.fileno())
+        self.fork(f"edge {edge}", work, EDGE_NICE, keep=theirs.fileno())
         theirs.close()
         if edge in self.turns:
             self._close_turns(edge)
         self.turns[edge] = ours
         self.selector.register(ours, selectors.EVENT_READ, edge)
+
+    def _end_former(self, name: str) -> None:
+        """A process of that name that missed the end of its run must not take the place of the new one."""
+        for pid in [pid for pid, other in self.children.items() if other == name]:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            del self.children[pid]
 
     # ------------------------------------------------------------------ turns
     def _turn(self, edge: str) -> None:
@@ -188,6 +207,7 @@ def main(control_fd: int, evaluations_fd: int) -> None:
     """Load, calibrate, write w_0 and its layout, then serve."""
     control, evaluations = Channel.inherited(control_fd), Channel.inherited(evaluations_fd)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keep_freed_memory()
     job = control.receive()
     try:
         learned = learning(Experiment.model_validate_json(job["experiment"]), Path(job["base"]) if job["base"] else None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -22,6 +23,7 @@ from edgefl.coordinator.sessions import WHOLE_RUN, Expected, Sessions
 from edgefl.errors import UserError
 from edgefl.hosts import keys as curve
 from edgefl.hosts.channel import Channel
+from edgefl.hosts.memory import keep_freed_memory
 from edgefl.hosts.plan import fidelity, latency_ns, network
 from edgefl.hosts.rundir import OpenRun
 from edgefl.hosts.sockets.evaluator import Evaluator
@@ -75,8 +77,10 @@ class CoordinatorProcess:
         self.clock = WallClock(experiment.speed)
         self.sessions = Sessions(expected(job, layout), incarnation=int.from_bytes(os.urandom(4), "big") + 1)
         self.said = Mailbox()
-        self.logic = Logic(self.run.coordinator, self.said, self.fidelity, self._evaluate, self.run.start_wall)
-        self.evaluator = None if evaluations is None else Evaluator(evaluations, job.scratch, self.logic.inbox.put)
+        evaluator = None if evaluations is None else Evaluator(evaluations, job.scratch)
+        self.logic = Logic(self.run.coordinator, self.said, self.fidelity, evaluator and evaluator.submit, self.run.start_wall)
+        if evaluator is not None:
+            evaluator.listen(self.logic.inbox.put)
         self.pacing = self._pacing(weights)
 
     def main(self) -> dict[str, Any]:
@@ -104,10 +108,6 @@ class CoordinatorProcess:
         counts = {f"{sort} ({who})" if who != WHOLE_RUN else sort: n for (sort, who), n in sorted(self.sessions.counts.items())}
         summary = self.fidelity.summary() | {"wire": counts}
         return self.run.end("wall", self.logic.now, wall_s, summary)
-
-    def _evaluate(self, job: Any) -> None:
-        if self.evaluator is not None:
-            self.evaluator.submit(job)
 
     def _obey(self) -> None:
         """The launching process may ask for an end; if it dies, the run ends too."""
@@ -158,6 +158,7 @@ def real_time_priority() -> str:
 
 def main(control_fd: int, evaluations_fd: int) -> int:
     """Exit status 0, or 2 with the error told to the launcher."""
+    keep_freed_memory()
     sys.setswitchinterval(0.0002)  # the pacing thread shares the interpreter with the logic thread
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = Channel.inherited(control_fd)
@@ -168,11 +169,12 @@ def main(control_fd: int, evaluations_fd: int) -> int:
             Experiment.model_validate_json(raw["experiment"]), raw["index"], Path(raw["directory"]), Path(raw["base"]) if raw["base"] else None,
             Path(raw["scratch"]), raw["data_digest"], curve.load_server(Path(raw["keys"])) if raw["keys"] else None, raw["more"],
         )
-        control.send(summary=CoordinatorProcess(job, control, evaluations).main())
+        answer, status = {"summary": CoordinatorProcess(job, control, evaluations).main()}, 0
     except UserError as error:
-        control.send(error=str(error))
-        return 2
-    return 0
+        answer, status = {"error": str(error)}, 2
+    with suppress(ConnectionError):  # the launcher is gone; the results lie in the run directory
+        control.send(**answer)
+    return status
 
 
 if __name__ == "__main__":

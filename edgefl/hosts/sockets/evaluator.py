@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from edgefl.hosts.channel import Channel
-from edgefl.hosts.sockets.mailbox import Evaluated
+from edgefl.hosts.sockets.mailbox import Evaluated, EvaluatorGone
 from edgefl.jobs import Evaluate
 from edgefl.vectors import aligned_copy
 
@@ -18,24 +18,30 @@ Scores = tuple[float | None, float, float]
 
 
 class Evaluator:
-    """The coordinator's end: ``submit`` writes a snapshot; results reach ``tell`` from a thread that waits for them."""
+    """The coordinator's end: ``submit`` writes a snapshot; results come back in a thread of their own."""
 
-    def __init__(self, channel: Channel, scratch: Path, tell: Callable[[Any], None]) -> None:
-        self.channel, self.scratch, self.tell = channel, scratch, tell
-        Thread(target=self._listen, name="evaluations", daemon=True).start()
+    def __init__(self, channel: Channel, scratch: Path) -> None:
+        self.channel, self.scratch = channel, scratch
+
+    def listen(self, tell: Callable[[Any], None]) -> None:
+        """Pass every result to ``tell`` from now on."""
+        Thread(target=self._listen, args=(tell,), name="evaluations", daemon=True).start()
 
     def submit(self, job: Evaluate) -> None:
         path = self.scratch / f"snapshot-{job.version}.f32"
         job.weights.tofile(path)
-        self.channel.send(version=job.version, at_ns=job.at_ns, file=str(path))
+        try:
+            self.channel.send(version=job.version, at_ns=job.at_ns, file=str(path))
+        except ConnectionError:
+            path.unlink()  # it is gone, as ``tell`` has heard or will hear
 
-    def _listen(self) -> None:
+    def _listen(self, tell: Callable[[Any], None]) -> None:
         try:
             while True:
                 result = self.channel.receive()
-                self.tell(Evaluated(result["version"], tuple(result["scores"])))
+                tell(Evaluated(result["version"], tuple(result["scores"])))
         except (EOFError, OSError):
-            return
+            tell(EvaluatorGone())
 
 
 def serve(channel: Channel, evaluate: Callable[[Evaluate], Scores]) -> None:

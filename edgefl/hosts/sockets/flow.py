@@ -50,14 +50,14 @@ class Flow:
 
         The first piece may go as service begins, whatever its length.
         """
-        if self.released >= self.body:
+        if self.released >= self.body or self.suspended:
             self.release_at = FOREVER
             return
         if self.completion is not None:  # due already, and the bytes are late: the rest goes at once
             self.release_at = self.completion.due_ns
             return
         start = network.started(self.transfer)
-        if start is None or self.suspended:
+        if start is None:
             self.release_at = FOREVER
             return
         if self.released == 0 or not self.shaped:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
+import weakref
 from threading import Thread
 from typing import Any, Callable
 
@@ -20,7 +21,6 @@ from emulator.fidelity import Fidelity
 from emulator.units import FOREVER
 
 FLUSH_S = 0.3
-KEPT_DIGESTS = 4
 
 
 class Logic(Thread):
@@ -31,7 +31,7 @@ class Logic(Thread):
 
     def __init__(
         self, coordinator: Coordinator, said: box.Mailbox, fidelity: Fidelity,
-        evaluate: Callable[[Evaluate], None], begun: Callable[[], None],
+        evaluate: Callable[[Evaluate], None] | None, begun: Callable[[], None],
     ) -> None:
         super().__init__(name="logic", daemon=True)
         self.coordinator, self.said, self.fidelity, self.evaluate, self.begun = coordinator, said, fidelity, evaluate, begun
@@ -42,7 +42,7 @@ class Logic(Thread):
         self._flushed_s = 0.0
         self._alarm = FOREVER
         self._jobs: dict[int, Evaluate] = {}  # version -> evaluation under way
-        self._digests: list[tuple[np.ndarray, str]] = []
+        self._digested: tuple[Callable[[], np.ndarray | None], str] = (lambda: None, "")  # the model last sent, held weakly
 
     def run(self) -> None:
         try:
@@ -97,12 +97,19 @@ class Logic(Thread):
             case box.Carried():
                 self.coordinator.record.link(item.completion, item.finished_ns)
             case box.Noticed():
-                self.coordinator.record.fact(self.now, item.fact, **item.values)
+                self._fact(item.fact, **item.values)
             case box.Evaluated():
                 return self.coordinator.job_done(self._jobs.pop(item.version), item.result, self.now)
+            case box.EvaluatorGone():
+                self._fact("evaluator_gone", unevaluated=sorted(self._jobs))
+                self._jobs, self.evaluate = {}, None
             case box.Interrupt():
                 return self.coordinator.finish(item.reason, self.now)
         return []
+
+    def _fact(self, fact: str, **values: Any) -> None:
+        if not self.ended:  # "finished" is the last line
+            self.coordinator.record.fact(self.now, fact, **values)
 
     def _whole(self, item: box.Whole) -> list[Output]:
         try:
@@ -122,7 +129,7 @@ class Logic(Thread):
                     wishes.append(box.Note(self.now, output.to, output.message, isinstance(output.message, NothingNewer)))
                 case Allow():
                     wishes.append(box.Permit(self.now, output.edge, output.task))
-                case Run(job=Evaluate()):
+                case Run(job=Evaluate()) if self.evaluate is not None:
                     self._jobs[output.job.version] = output.job
                     self.evaluate(output.job)
                 case End():
@@ -138,9 +145,6 @@ class Logic(Thread):
         if len(message.vectors) != 1:
             return Outgoing(0, message)
         vector = next(iter(message.vectors.values()))
-        for known, digest in self._digests:
-            if known is vector:
-                return Outgoing(0, message, digest)
-        digest = body_digest([vector])
-        self._digests = [(vector, digest), *self._digests[: KEPT_DIGESTS - 1]]
-        return Outgoing(0, message, digest)
+        if self._digested[0]() is not vector:
+            self._digested = (weakref.ref(vector), body_digest([vector]))
+        return Outgoing(0, message, self._digested[1])

@@ -71,6 +71,11 @@ class Evaluated:
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluatorGone:
+    """Its process has ended: no result will come any more."""
+
+
+@dataclass(frozen=True, slots=True)
 class Interrupt:
     """End the run in order."""
 

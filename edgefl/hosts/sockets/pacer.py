@@ -75,27 +75,28 @@ class Pacer:
     def suspend(self, edge: str, now: int) -> None:
         """The edge's session broke: its links stand still."""
         for flow in self.of_edge[edge].values():
+            flow.suspended = True
             if flow.completion is None:
-                flow.suspended = True
                 received = flow.side.received if isinstance(flow.side, Incoming) else flow.released
                 self.network.suspend(flow.transfer, flow.meta + received, now)
-                self._replan(flow, now)
+            self._replan(flow, now)
 
     def resume(self, flow: Flow, body_bytes: int, now: int) -> None:
         """Go on from what the receiver has: ``body_bytes``."""
-        flow.released = body_bytes
+        flow.released, flow.suspended = body_bytes, False
         flow.permitted.clear()
         if flow.completion is None:
-            flow.suspended = False
             self.network.suspend(flow.transfer, flow.meta + body_bytes, now)
             self.network.resume(flow.transfer, now)
         self._replan(flow, now)
+        self._replan_behind(flow, now)
 
-    def drop(self, flow: Flow, now: int) -> None:
-        """Nobody waits for this transfer any more."""
+    def drop(self, flow: Flow, now: int, host_now: int) -> None:
+        """Nobody waits for this transfer any more; its link goes on at ``now`` (the host may be late, as in ``start``)."""
         if flow.completion is None:
             self.network.cancel(flow.transfer, now)
         self._forget(flow)
+        self._replan_behind(flow, host_now)
 
     def _finish(self, flow: Flow) -> Flow:
         self._forget(flow)
@@ -116,6 +117,12 @@ class Pacer:
         flow.release_at = max(flow.release_at, host_now)
         if flow.release_at < FOREVER:
             heapq.heappush(self._heap, (flow.release_at, flow.transfer.number))
+
+    def _replan_behind(self, flow: Flow, host_now: int) -> None:
+        """The link's other transfers may start at other moments now."""
+        for other in self.of_edge[flow.transfer.edge].values():
+            if other is not flow and other.transfer.direction == flow.transfer.direction and other.completion is None:
+                self._replan(other, host_now)
 
     def _stale(self, entry: tuple[int, int]) -> bool:
         flow = self.flows.get(entry[1])

@@ -132,6 +132,9 @@ class Pacing:
             self._outcomes(self.sessions.receive(routing, user, frames[0].buffer, body, now))
 
     def _outcomes(self, outcomes: list[Outcome]) -> None:
+        while self.sessions.faults:
+            sort, who, reason = self.sessions.faults.pop(0)
+            self.tell(Noticed(self.clock.now(), sort.replace(" ", "_"), {"edge": who, "reason": reason}))
         for outcome in outcomes:
             match outcome:
                 case Reply():

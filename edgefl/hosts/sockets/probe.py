@@ -31,16 +31,17 @@ class Probes:
     def __init__(self, network: Network, speed: float, fidelity: Fidelity, send: Callable[..., None]) -> None:
         self.network, self.speed, self.fidelity, self.send = network, speed, fidelity, send
         self.of_edge: dict[str, Probe] = {}
-        self._began_s = time.monotonic()
+        self._began_s = 0.0
 
     def begin(self, edge: str) -> None:
         """A short ping for the round trip, then the payload."""
+        self._began_s = time.monotonic()
         self.of_edge[edge] = Probe()
         self.send(edge, Ping(time.monotonic_ns()))
         self._again(edge)
 
     def done(self, patience_s: float) -> bool:
-        """Whether every edge that joined is measured, or has had its time."""
+        """Whether every edge that joined is measured, or the last one has had its time."""
         return all(probe.done for probe in self.of_edge.values()) or time.monotonic() - self._began_s > patience_s
 
     def came(self, session: Session, pong: Pong, size: int) -> None:

@@ -6,7 +6,7 @@ from collections import OrderedDict, defaultdict
 from dataclasses import dataclass
 from typing import Any, Callable
 
-from edgefl.coordinator.sessions import Session
+from edgefl.coordinator.sessions import UNKNOWN_RTT, Session
 from edgefl.hosts.sockets.flow import Flow
 from edgefl.hosts.sockets.mailbox import Carried, Heard, Whole
 from edgefl.hosts.sockets.pacer import Pacer
@@ -77,7 +77,7 @@ class Transport:
         if isinstance(note, Cancel):
             for flow in list(self.pacer.of_edge[edge].values()):
                 if self.task_of.get(flow.transfer.number) == note.task:
-                    self.pacer.drop(flow, now)
+                    self._drop(flow, now)
 
     # ------------------------------------------------------------------ time
     def move(self, now: int) -> None:
@@ -97,20 +97,18 @@ class Transport:
     # ------------------------------------------------------------------ sessions
     def entered(self, session: Session, join: Join) -> None:
         """An edge joined. Flows that it does not know of are over; the others go on from what it has."""
-        now, held = self.clock.now(), {number: size for number, size in join.held}
-        edge = session.edge
+        now, edge, held = self.clock.now(), session.edge, dict(join.held)
+        self._forget_offers(edge, [waiting.task for waiting in self.waiting[edge].values() if waiting.task not in join.tasks])
         for flow in list(self.pacer.of_edge[edge].values()):
             number = flow.transfer.number
             if isinstance(flow.side, Incoming):
-                if self.waiting[edge][self.number_at_edge[number]].task not in join.tasks:
-                    self.waiting[edge].pop(self.number_at_edge[number])
-                    self.pacer.drop(flow, now)
-            elif number not in held or held[number] > flow.body:
-                self.pacer.drop(flow, now)
-            else:
-                self.pacer.resume(flow, held[number], now)
-                if held[number] == flow.body and flow.last_byte_ns is None:
-                    self._finished(self.pacer.last_byte(flow, now))
+                continue  # until the edge offers it again
+            if number not in held or held[number] > flow.body:
+                self._drop(flow, now)
+                continue
+            self.pacer.resume(flow, held[number], now)
+            if held[number] == flow.body and flow.last_byte_ns is None:
+                self._finished(self.pacer.last_byte(flow, now))
         for number in held:
             if number in self.delivered[edge]:
                 self.send(edge, Delivered(number, self.delivered[edge][number]))
@@ -141,14 +139,14 @@ class Transport:
 
     def _piece(self, session: Session, piece: Piece, body: Any) -> None:
         waiting = self.waiting[session.edge].get(piece.transfer)
-        if waiting is None or waiting.flow is None:
+        if waiting is None:
             return  # of a transfer that was dropped meanwhile
-        flow, incoming = waiting.flow, waiting.flow.side
-        now = self.clock.now()
+        flow, end = waiting.flow, piece.offset + len(body)
+        if flow is None or end > flow.released:
+            raise WireError(f"bytes up to {end} of transfer {piece.transfer} came, up to {flow.released if flow else 0} were credited")
+        now, incoming = self.clock.now(), flow.side
         incoming.add(piece.offset, body)
-        if incoming.received > flow.released:
-            raise WireError(f"{incoming.received} bytes of transfer {piece.transfer} came, {flow.released} were credited")
-        self.pacer.fidelity.ahead(flow.ahead(incoming.received, now, session.rtt_ns))
+        self.pacer.fidelity.ahead(flow.ahead(incoming.received, now, self._tolerance_ns(session)))
         if incoming.complete:
             self._finished(self.pacer.last_byte(flow, now))
 
@@ -156,12 +154,12 @@ class Transport:
         flow = self.pacer.flows.get(arrived.transfer)
         if flow is None or flow.transfer.edge != session.edge or not isinstance(flow.side, Outgoing) or flow.last_byte_ns is not None:
             return
-        if not arrived.curve or arrived.curve[-1][0] != flow.body:
-            raise WireError(f"transfer {arrived.transfer}: arrivals end at {arrived.curve[-1:]}, expected {flow.body}")
-        now = self.clock.now()
+        if not arrived.curve or arrived.curve[-1][0] != flow.body or flow.released < flow.body:
+            raise WireError(f"transfer {arrived.transfer}: arrivals end at {arrived.curve[-1:]}, {flow.released} of {flow.body} bytes were sent")
+        now, at = self.clock.now(), 0
         for size, stamp in arrived.curve:
-            at = min(self.clock.at_monotonic(stamp - session.offset_ns), now)
-            self.pacer.fidelity.ahead(flow.ahead(size, at, session.rtt_ns))
+            at = now if session.rtt_ns == UNKNOWN_RTT else min(self.clock.at_monotonic(stamp - session.offset_ns), now)
+            self.pacer.fidelity.ahead(flow.ahead(size, at, self._tolerance_ns(session)))
         self._finished(self.pacer.last_byte(flow, at))
 
     def _offered(self, edge: str, offer: Offer) -> None:
@@ -172,25 +170,34 @@ class Transport:
             raise WireError(f"offer of a {offer.kind!r} by an edge with {len(self.waiting[edge])} waiting")
         known = self.waiting[edge].get(offer.transfer)
         if known is not None and known.offer.digest == offer.digest:
-            if known.flow is not None:
+            if known.flow is not None and known.flow.suspended:
                 self.pacer.resume(known.flow, known.flow.side.received, now)
             return
         if known is not None and known.flow is not None:
-            self.pacer.drop(known.flow, now)
+            self._drop(known.flow, now)
         self.waiting[edge][offer.transfer] = Waiting(offer, task)
         began = self.began.get(edge)
         if self.stamped and began is not None and began[0] == task:
+            del self.began[edge]  # offered again, it is not late again
             self.pacer.fidelity.task(now - offer.due_ns, offer.due_ns - began[1])
         self.agenda.add(max(offer.due_ns, now), (edge, Ready(task)))
 
     def acknowledged(self, edge: str, task: int) -> None:
         """The update's fate is on record: what is left of its offer is forgotten."""
-        for number in [number for number, waiting in self.waiting[edge].items() if waiting.task == task]:
-            waiting = self.waiting[edge].pop(number)
-            if waiting.flow is not None and waiting.flow.transfer.number in self.pacer.flows:
-                self.pacer.drop(waiting.flow, self.clock.now())
+        self._forget_offers(edge, [task])
 
     # ------------------------------------------------------------------ ends
+    def _forget_offers(self, edge: str, tasks: list[int]) -> None:
+        for number in [number for number, waiting in self.waiting[edge].items() if waiting.task in tasks]:
+            waiting = self.waiting[edge].pop(number)
+            if waiting.flow is not None:
+                self._drop(waiting.flow, self.clock.now())
+
+    def _drop(self, flow: Flow, now: int) -> None:
+        self.number_at_edge.pop(flow.transfer.number, None)
+        self.task_of.pop(flow.transfer.number, None)
+        self.pacer.drop(flow, now, self.clock.now())
+
     def _send_pieces(self, flow: Flow, outgoing: Outgoing, first: int, end: int) -> None:
         while first < end:
             view = outgoing.piece(first, min(end - first, MAX_PIECE_BYTES))
@@ -206,7 +213,7 @@ class Transport:
         assert at is not None and flow.completion is not None
         self.tell(Carried(flow.completion, at))
         if isinstance(flow.side, Incoming):
-            self.number_at_edge.pop(transfer.number)
+            del self.waiting[transfer.edge][self.number_at_edge.pop(transfer.number)]  # offered again, it begins anew
             self.tell(Whole(at, transfer.edge, flow.side))
             return
         task = self.task_of.pop(transfer.number)
@@ -220,6 +227,10 @@ class Transport:
             self.tell(Heard(at, transfer.edge, Started(task)))
 
     def _rtt_ns(self, edge: str) -> int:
+        """Of the path, in emulated ns; 0 while it is not known."""
         session = self.sessions.get(edge)
-        known = session is not None and session.rtt_ns < 1 << 62
-        return int(session.rtt_ns * self.clock.speed) if known else 0
+        return 0 if session is None or session.rtt_ns == UNKNOWN_RTT else self._tolerance_ns(session)
+
+    def _tolerance_ns(self, session: Session) -> int:
+        """How wrong an arrival's stamp may be: less than the round trip by which the two clocks were compared."""
+        return int(session.rtt_ns * self.clock.speed)

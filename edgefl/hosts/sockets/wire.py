@@ -15,6 +15,9 @@ from edgefl.hosts.keys import EdgeKeys, ServerKeys, edge_of, secure_edge, secure
 from edgefl.protocol.messages import MAX_HEADER_BYTES, MAX_PIECE_BYTES
 
 MOST_FRAMES = 2  # header and body; the routing id comes from libzmq
+ZERO_COPY_BYTES = 1 << 18  # below, handing the memory over costs more than copying it
+NOW, NOW_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)  # plain ints: pyzmq's flags are slow to combine
+EVENTS, POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
 FILES_PER_EDGE, FILES_SPARE = 1, 64
 
 
@@ -26,12 +29,12 @@ class Wire:
         self.socket.linger = 0
         self.socket.sndhwm = self.socket.rcvhwm = 0  # bounded by credits and windows, in bytes; a count of messages bounds nothing
         self.socket.maxmsgsize = max(MAX_HEADER_BYTES, MAX_PIECE_BYTES)
-        self.socket.copy_threshold = 1 << 15
+        self.socket.copy_threshold = 0  # we choose ourselves
         self._fd = self.socket.getsockopt(zmq.FD)
 
     @property
     def readable(self) -> bool:
-        return bool(self.socket.getsockopt(zmq.EVENTS) & zmq.POLLIN)
+        return bool(self.socket.getsockopt(EVENTS) & POLLIN)
 
     def wait(self, other_fd: int, timeout_s: float | None) -> None:
         """Until a message, the other descriptor, or the time-out. Its descriptor is edge-triggered: ask EVENTS before each wait."""
@@ -40,9 +43,16 @@ class Wire:
 
     def _parts(self) -> list[zmq.Frame] | None:
         try:
-            return self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            return self.socket.recv_multipart(NOW, copy=False)
         except zmq.Again:
             return None
+
+    def _send(self, header: bytes, body: Any) -> None:
+        if body is None:
+            self.socket.send(header, NOW)
+        else:
+            self.socket.send(header, NOW_MORE)
+            self.socket.send(body, NOW, copy=len(body) < ZERO_COPY_BYTES)
 
     def close(self, linger_ms: int = 0) -> None:
         self.socket.close(linger=linger_ms)
@@ -54,6 +64,7 @@ class Router(Wire):
     def __init__(self, context: zmq.Context, keys: ServerKeys | None) -> None:
         super().__init__(context, zmq.ROUTER)
         self.socket.router_mandatory = True
+        self.keyed = keys is not None
         if keys is not None:
             secure_server(self.socket, keys)
 
@@ -68,8 +79,8 @@ class Router(Wire):
     def send(self, routing: bytes, header: bytes, body: Any = None) -> bool:
         """False if nobody has that routing id any more."""
         try:
-            parts = [routing, header] if body is None else [routing, header, body]
-            self.socket.send_multipart(parts, zmq.NOBLOCK, copy=False)
+            self.socket.send(routing, NOW_MORE)
+            self._send(header, body)
             return True
         except zmq.ZMQError as error:
             if error.errno in (errno.EHOSTUNREACH, zmq.EAGAIN):
@@ -82,7 +93,7 @@ class Router(Wire):
             parts = self._parts()
             if parts is None:
                 return
-            yield parts[0].bytes, edge_of(parts[-1]), parts[1:]
+            yield parts[0].bytes, edge_of(parts[-1]) if self.keyed else None, parts[1:]
 
 
 class Dealer(Wire):
@@ -98,7 +109,7 @@ class Dealer(Wire):
             raise UserError(f"--connect {address}: expected tcp://HOST:PORT ({error.strerror})") from error
 
     def send(self, header: bytes, body: Any = None) -> None:
-        self.socket.send_multipart([header] if body is None else [header, body], zmq.NOBLOCK, copy=False)
+        self._send(header, body)
 
     def receive(self) -> Iterator[list[zmq.Frame]]:
         """Every message that is there now."""

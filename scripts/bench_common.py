@@ -1,0 +1,108 @@
+"""What all benches share: rows of figures with goals, the table, ``--json FILE``, and a line on the machine.
+
+A bench says what it saw: a missed goal is FAIL in the table and in the file, but the exit status stays 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import operator
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import orjson
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from edgefl.errors import UserError
+from emulator.errors import BadValue
+from emulator.host import host_facts
+
+COMPARE = {"<=": operator.le, ">=": operator.ge}
+MARKS = {True: "[green]pass[/green]", False: "[bold red]FAIL[/bold red]", None: ""}
+GIB = 1 << 30
+PLAIN_WIDTH = 140  # in a file or a pipe
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure. ``goal``: "<= 6" or ">= 0.9" in the row's unit, or None for a figure that is only reported; a ``value`` of None misses any goal."""
+
+    name: str
+    value: float | int | str | None
+    unit: str = ""
+    goal: str | None = None
+
+    @property
+    def passed(self) -> bool | None:
+        """None without a goal."""
+        if self.goal is None:
+            return None
+        sign, bound = self.goal.split()
+        return isinstance(self.value, Real) and bool(COMPARE[sign](self.value, float(bound)))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "value": self.value, "unit": self.unit, "goal": self.goal, "pass": self.passed}
+
+
+def arguments(description: str | None) -> argparse.ArgumentParser:
+    """A parser with the options that every bench has; the bench adds its own."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows to FILE: a list of {name, value, unit, goal, pass}")
+    return parser
+
+
+def run(main: Callable[[], None]) -> None:
+    """Call the bench; bad input is one line and exit status 2."""
+    try:
+        main()
+    except (UserError, BadValue) as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+
+
+def say(text: str) -> None:
+    """What the bench does meanwhile, beside its output."""
+    Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def host_line() -> str:
+    """This machine, and how busy it was for the last minute: beside other work the figures are worse than they need be."""
+    facts, memory = host_facts(), ""
+    if isinstance(facts["memory_bytes"], int):
+        memory = f", {facts['memory_bytes'] / GIB:.0f} GiB"
+    return f"{facts['cores']} cores of {facts['cpu_model']}{memory}, {facts['kernel']}, Python {facts['python']}; load before {load()}"
+
+
+def load() -> str:
+    return f"{os.getloadavg()[0]:.2f}"
+
+
+def report(title: str, host: str, rows: Sequence[Row], json_file: Path | None) -> None:
+    """The table under the ``host`` line (made before the bench made load of its own), and the file if one is asked for."""
+    table = Table(title=title, title_justify="left")
+    for heading in ("what", "value", "unit", "goal", ""):
+        table.add_column(heading, justify="right" if heading == "value" else "left")
+    for row in rows:
+        table.add_row(escape(row.name), escape(_text(row.value)), row.unit, row.goal or "", MARKS[row.passed])
+    console = Console()
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
+    console.print(host, markup=False, highlight=False, soft_wrap=True)
+    console.print(table)
+    if json_file is not None:
+        json_file.write_bytes(orjson.dumps([row.to_json() for row in rows], option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY) + b"\n")
+
+
+def _text(value: float | int | str | None) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 10_000 else f"{value:.0f}"
+    return str(value)

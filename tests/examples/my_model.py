@@ -1,0 +1,14 @@
+"""A model of one's own: one convolution and a linear layer; ``Options`` are the keys beside [model] name."""
+
+from pydantic import BaseModel
+from torch import nn
+
+
+class Options(BaseModel, extra="forbid"):
+    filters: int = 4
+
+
+def build(options, shape, classes):
+    channels, height, width = shape
+    conv = nn.Conv2d(channels, options.filters, 3, padding=1)
+    return nn.Sequential(conv, nn.ReLU(), nn.Flatten(), nn.Linear(options.filters * height * width, classes))

@@ -1,0 +1,53 @@
+"""Strategies that only tests need; experiments name them as anybody's own code: ``../own_strategies.py:Fresher`` from tests/examples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from edgefl.strategies.decisions import Decision, SendFresh
+from edgefl.strategies.events import FreshRequested, UpdateArrived
+from edgefl.strategies.fedasync import FedAsync
+from edgefl.strategies.fedavg import FedAvg
+from edgefl.strategies.local_rule import LocalRule
+
+
+class Halfway(LocalRule):
+    """Asks for a fresher model in the middle of the run, and takes it over whole."""
+
+    def checkpoint(self, run: Any) -> int:
+        return run.steps // 2
+
+    def merge(self, run: Any, fresh: np.ndarray, version: int) -> None:
+        run.weights.numpy()[:] = fresh
+
+    def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+        return {"weights": run.weights.numpy()}, {"checkpoint": float(self.checkpoint(run))}
+
+
+class Fresher(FedAsync):
+    """FedAsync that answers such requests."""
+
+    rule = Halfway
+
+    def fresh_requested(self, event: FreshRequested, now: int) -> list[Decision]:
+        newer = self.weights if self.version > event.base_version else None
+        return [SendFresh(event.edge, event.task, newer)]
+
+
+class Broken(FedAvg):
+    """Fails when the second model is to be made."""
+
+    def aggregate(self, updates: list[UpdateArrived]) -> np.ndarray:
+        if self.version == 1:
+            raise ArithmeticError("out of weights")
+        return super().aggregate(updates)
+
+
+class Changed(FedAvg):
+    """FedAvg until version 2, then something else: what an edited file does to a replay."""
+
+    def aggregate(self, updates: list[UpdateArrived]) -> np.ndarray:
+        weights = super().aggregate(updates)
+        return weights if self.version < 2 else weights * np.float32(1.0000001)
