@@ -295,6 +295,7 @@ def test_what_waits_behind_a_broken_transfer_moves_with_it() -> None:
     moments = [flow.completion.due_ns for flow in (first, second, third)]
     sizes = [first.transfer.size - confirmed, second.transfer.size, third.transfer.size]
     assert moments == [500 * MS + take(2 * MBIT, sum(sizes[: n + 1])) for n in range(3)]
+    assert third.released == third.body and rig.sent[-1] == (moments[1], 3, 0, 40)
     assert [number for _, number, _, _ in rig.sent] == sorted(number for _, number, _, _ in rig.sent)
 
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from edgefl.coordinator.sessions import MOST_TEXT, RECENT_PINGS, UNKNOWN_RTT, WHOLE_RUN, Entered, Expected, Gone, Outcome, Passed, Reply, Sessions
+from edgefl.coordinator.sessions import (
+    MOST_FAULTS, MOST_TEXT, RECENT_PINGS, UNKNOWN_RTT, WHOLE_RUN, Entered, Expected, Gone, Outcome, Passed, Reply, Sessions,
+)
 from edgefl.protocol.codec import decode, encode
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import PROTOCOL, Finished, Hello, Join, Piece, Ping, Pong, Refuse, Setup, Welcome
@@ -319,6 +321,17 @@ def test_a_fuzzed_conversation_never_breaks_the_table() -> None:
         joined = {id(session) for session in story.sessions.by_routing.values() if session.joined}
         assert joined == {id(session) for session in story.sessions.by_edge.values()}
         assert all(routing == session.routing for routing, session in story.sessions.by_routing.items()) and len(story.sessions.by_routing) <= 4
+
+
+def test_the_first_faults_are_kept_for_the_record() -> None:
+    story = Story()
+    story.says("a", replace(HELLO, edge="pi-9"), incarnation=0)
+    story.joins("bb")
+    story.raw("bb", b"\xc1")
+    assert [(sort, who) for sort, who, _ in story.sessions.faults] == [("refused", WHOLE_RUN), ("wire error", "pi-1")]
+    for _ in range(2 * MOST_FAULTS):
+        story.raw("stranger", b"\xc1")
+    assert len(story.sessions.faults) == MOST_FAULTS and story.count("wire error") == 2 * MOST_FAULTS
 
 
 # ------------------------------------------------------------------ clocks

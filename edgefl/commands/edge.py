@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from edgefl.commands import show
+from edgefl.config import EDGE_ID
 from edgefl.errors import UserError
 
 if TYPE_CHECKING:
@@ -31,8 +33,11 @@ def edge(
     from edgefl.hosts.sockets.edge_worker import OwnMachine
     from edgefl.protocol.errors import Refused
 
+    host = _host(connect)
+    if not re.fullmatch(EDGE_ID, name):
+        raise UserError(f"--id {name!r}: expected at most 32 of a-z, 0-9, _ and -, beginning with a letter or digit")
     own = load_edge(keys, name) if keys else None
-    must_have_keys(_host(connect), own, insecure)
+    must_have_keys(host, own, insecure, said="--connect")
     if data is not None:
         os.environ["EDGEFL_DATA"] = str(data)
     builder = _Builder(name, config, allow_task or [])

@@ -77,7 +77,8 @@ def _wall(experiment: Experiment, config: Path, folder: Path, **where: Any) -> i
 
     screen = Screen(experiment)
     launcher = WallRun(experiment, Where(folder, config.parent, **where), screen.say)
-    show.line(f"{experiment.name}: {len(experiment.edges.ids())} edges, {len(experiment.strategies)} strategies, results in {folder}")
+    names = ", ".join(entry.name for entry in experiment.strategies)
+    show.line(f"{experiment.name}: {names} with {len(experiment.edges.ids())} edges, results in {folder}")
     try:
         return len(launcher.run(screen.watch))
     except Interrupted as stopped:

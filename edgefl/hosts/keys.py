@@ -204,9 +204,9 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def must_have_keys(host: str, keys: ServerKeys | EdgeKeys | None, insecure: bool) -> None:
-    """Refuse a network without keys: UserError off loopback, unless ``insecure``."""
+def must_have_keys(host: str, keys: ServerKeys | EdgeKeys | None, insecure: bool, said: str = "network.host") -> None:
+    """Refuse a network without keys: UserError off loopback, unless ``insecure``. ``said``: the key or option that named the host."""
     if keys is None and not insecure and not is_loopback(host):
         raise UserError(
-            f"network.host: {host!r} is not loopback and there are no keys: expected --keys DIR (made by `edgefl keys new DIR`), or --insecure"
+            f"{said}: {host!r} is not loopback and there are no keys: expected --keys DIR (made by `edgefl keys new DIR`), or --insecure"
         )

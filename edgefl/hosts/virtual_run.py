@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from pathlib import Path
 from typing import Any, Callable
 
@@ -11,6 +13,28 @@ from edgefl.hosts.rundir import OpenRun
 from edgefl.hosts.virtual import VirtualHost
 
 Progress = Callable[[int, OpenRun], None]
+
+
+class Interrupt:
+    """Holds a Ctrl-C back until the step at hand is done, so that no event is left half decided or half recorded; a second one does not wait."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __enter__(self) -> "Interrupt":
+        self._main = threading.current_thread() is threading.main_thread()  # no other thread may set a handler, or is interrupted
+        if self._main:
+            self._former = signal.signal(signal.SIGINT, self._ask)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._main:
+            signal.signal(signal.SIGINT, self._former)
+
+    def _ask(self, number: int, frame: Any) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
 
 
 def run_virtual(learned: Learning, index: int, directory: Path, progress: Progress | None = None) -> dict[str, Any]:
@@ -26,9 +50,12 @@ def run_virtual(learned: Learning, index: int, directory: Path, progress: Progre
         run.flush_now_and_then()
         if progress is not None:
             progress(now, run)
+        if interrupt.asked:
+            raise KeyboardInterrupt
 
     try:
-        host.run(learned.samples, after_step)
+        with Interrupt() as interrupt:
+            host.run(learned.samples, after_step)
     finally:
         run.record.flush()  # if a bug ends the run here, what led to it can be read
     return run.end("virtual", host.clock.now(), run.wall_s, book.summary())

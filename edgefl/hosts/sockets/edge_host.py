@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
 from dataclasses import dataclass, field
 from typing import Any, Callable
@@ -80,8 +81,11 @@ class EdgeHost:
                 reached_s = time.monotonic()
             self._heartbeat(now_s)
             if time.monotonic() - self.link.heard_s > SILENCE_S:
-                if time.monotonic() - reached_s > patience_s:
-                    raise Refused(f"no answer from {self.address} for {patience_s:g} s")
+                reason = self.link.dealer.turned_away()
+                if reason is None and time.monotonic() - reached_s > patience_s:
+                    reason = f"no answer for {patience_s:g} s; is it there, and are these its keys?"
+                if reason is not None:
+                    raise Refused(reason)
                 self._connect()
         self.link.dealer.close()
         self.context.term()
@@ -114,7 +118,8 @@ class EdgeHost:
                 if number == link.number:
                     link.incarnation = incarnation
                     self._frame(message, frames[1].buffer if len(frames) > 1 else None)
-            except WireError:
+            except WireError as error:
+                print(f"{self.name}: protocol error: {error}; a new session begins", file=sys.stderr, flush=True)
                 self._back_off()
             if self.finished is not None or self.link is not link:
                 break
@@ -150,6 +155,7 @@ class EdgeHost:
             case Refuse():
                 if message.final:
                     raise Refused(message.reason)
+                print(f"{self.name}: {message.reason}; a new session begins", file=sys.stderr, flush=True)
                 self._back_off()
             case _:
                 raise WireError(f"{type(message).__name__} from the coordinator")

@@ -66,8 +66,8 @@ class Flow:
         end = self.meta + min(self.released + self.piece, self.body)
         quarter = max(self.transfer.size // 4, self.piece)
         by_window = network.due_at(self.transfer, end) - self.window_ns
-        by_quarter = network.due_at(self.transfer, end - quarter) if end > quarter else start
-        self.release_at = max(start, by_window, by_quarter)
+        by_quarter = network.due_at(self.transfer, end - quarter) if end > quarter else start  # never before service begins
+        self.release_at = max(by_window, by_quarter)
 
     def release(self, network: Network, now: int) -> tuple[int, int]:
         """Let go of everything that may go by ``now``: body bytes [from, to)."""
@@ -86,7 +86,7 @@ class Flow:
         """max(last byte, due): when the actor gets it; None while either is to come."""
         if self.completion is None or self.last_byte_ns is None:
             return None
-        return max(self.last_byte_ns, self.completion.due_ns) if self.shaped else self.last_byte_ns
+        return max(self.last_byte_ns, self.completion.due_ns)  # a native link's is due when offered: compared clocks may be a little off
 
 
 def make_flow(network: Network, transfer: Transfer, meta: int, side: Outgoing | Incoming, pace: Pace, rtt_ns: int, now: int) -> Flow:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from edgefl.errors import UserError
 from edgefl.hosts.keys import EdgeKeys, ServerKeys, edge_of, secure_edge, secure_server
@@ -18,6 +19,10 @@ MOST_FRAMES = 2  # header and body; the routing id comes from libzmq
 ZERO_COPY_BYTES = 1 << 18  # below, handing the memory over costs more than copying it
 NOW, NOW_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)  # plain ints: pyzmq's flags are slow to combine
 EVENTS, POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
+TURNED_AWAY = {
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "it wants keys (--keys DIR)",
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH: "it does not know this key (allowed.json of its --keys DIR)",
+}
 FILES_PER_EDGE, FILES_SPARE = 1, 64
 
 
@@ -101,12 +106,25 @@ class Dealer(Wire):
 
     def __init__(self, context: zmq.Context, keys: EdgeKeys | None, address: str) -> None:
         super().__init__(context, zmq.DEALER)
+        self._monitor = self.socket.get_monitor_socket(sum(TURNED_AWAY))
         if keys is not None:
             secure_edge(self.socket, keys)
         try:
             self.socket.connect(address)
         except zmq.ZMQError as error:
             raise UserError(f"--connect {address}: expected tcp://HOST:PORT ({error.strerror})") from error
+
+    def turned_away(self) -> str | None:
+        """Why there is no connection, if the reason is the keys. libzmq does not try again after these."""
+        while self._monitor.poll(0):
+            event = recv_monitor_message(self._monitor)["event"]
+            if event in TURNED_AWAY:
+                return TURNED_AWAY[event]
+        return None
+
+    def close(self, linger_ms: int = 0) -> None:
+        self.socket.disable_monitor()
+        super().close(linger_ms)
 
     def send(self, header: bytes, body: Any = None) -> None:
         self._send(header, body)

@@ -1,0 +1,176 @@
+"""`edgefl run`, `coordinator` and `edge` as a user calls them: separate processes, keys, bad input, Ctrl-C, kill -9."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+import pytest
+
+from edgefl import cli
+from edgefl.hosts.replay_run import replay_run
+from processes import PATIENCE_S, SMALL, happened, wait_for
+
+TWO = SMALL.replace("count = 3", "count = 2").replace("versions = 8", "versions = 3")
+LONG = ("stop.versions=1000000", "stop.emulated_s=100000")
+BUSY = "while True: pass"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with a small experiment."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "small.toml").write_text(SMALL)
+    return tmp_path
+
+
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes of a test: none outlives it."""
+    processes: list[subprocess.Popen[str]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def start(started: list[subprocess.Popen[str]], *words: str) -> subprocess.Popen[str]:
+    """`edgefl WORDS` in a session of its own, as a terminal would have it."""
+    command = [sys.executable, "-m", "edgefl.cli", *words]
+    started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True))
+    return started[-1]
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=PATIENCE_S)
+    return process.returncode, out, err
+
+
+def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    return not psutil.wait_procs(processes, timeout=PATIENCE_S)[1]
+
+
+def summary(directory: Path) -> dict[str, Any]:
+    return orjson.loads((directory / "summary.json").read_bytes())
+
+
+# ------------------------------------------------------------------ bad input
+@pytest.mark.parametrize(("words", "line"), [
+    ("rnu small.toml", "No such command 'rnu'. Did you mean 'run'?"),
+    ("run", "Missing argument 'CONFIG'."),
+    ("run smal.toml", "smal.toml: no such file (nearest: 'small.toml')"),
+    ("run small.toml --clock wal", "'wal' is not one of 'wall', 'virtual'"),
+    ("run small.toml --clok wall", "No such option: --clok"),
+    ("run small.toml speeed=3", "speeed: unknown key (nearest: 'speed')"),
+    ("run small.toml speed=fast", "speed: expected a number, found 'fast'"),
+    ("run small.toml strategies.0.strategy=fedavgg", "unknown strategy 'fedavgg' (nearest: 'fedavg')"),
+    ("run small.toml model.name=mpl", "unknown model 'mpl' (nearest: 'mlp')"),
+    ("run small.toml --clock virtual --out small.toml", "small.toml/small/fedasync: cannot be made (Not a directory)"),
+    ("run small.toml --clock virtual links.kind=native", 'links.kind = "native" needs the wall clock'),
+    ("run small.toml network.host=0.0.0.0", "network.host: edgefl run stays on this machine"),
+    ("coordinator small.toml network.host=0.0.0.0", "network.host: '0.0.0.0' is not loopback and there are no keys: expected --keys DIR"),
+    ("coordinator small.toml --keys keys", "keys/coordinator.key_secret: no such key file"),
+    ("edge --connect localhost:5555 --id e000", "--connect 'localhost:5555': expected tcp://HOST:PORT"),
+    ("edge --connect tcp://192.0.2.1:5555 --id e000", "--connect: '192.0.2.1' is not loopback and there are no keys"),
+    ("edge --connect tcp://127.0.0.1:5555 --id E0", "--id 'E0': expected at most 32 of a-z, 0-9, _ and -"),
+    ("replay small", "small/config.toml: no such file"),
+])
+def test_bad_input_is_one_line_and_status_2(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str, line: str,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["edgefl", *words.split()])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    out, err = capsys.readouterr()
+    assert (ended.value.code, out) == (2, "")
+    assert line in err and err.startswith("edgefl: ") and err.count("\n") == 1
+    assert [path.name for path in folder.iterdir()] == ["small.toml"]
+
+
+@pytest.mark.parametrize("words", ["run small.toml", "coordinator small.toml --keys keys"])
+def test_a_port_in_use_is_refused(folder: Path, started: list[subprocess.Popen[str]], words: str) -> None:
+    end(start(started, "keys", "new", "keys"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, _, err = end(start(started, *words.split(), f"network.port={port}"))
+    assert status == 2 and err.startswith(f"edgefl: cannot listen on 127.0.0.1:{port}") and err.count("\n") == 1
+    assert {path.name for path in folder.iterdir()} == {"small.toml", "keys"}
+
+
+# ------------------------------------------------------------------ more than the host can do
+def test_a_run_that_cannot_keep_up_is_refused_or_strained(folder: Path, started: list[subprocess.Popen[str]]) -> None:
+    large = ("run", "small.toml", "model.hidden=[256]", "stop.emulated_s=3", "stop.versions=1000000", "evaluation.every_versions=0")
+    status, _, err = end(start(started, *large, "devices.samples_per_s=100000000"))
+    asked = re.search(r"this host (\d+): speed=(\S+) would work, or --force", err)
+    assert status == 2 and asked and err.count("\n") == 1 and not (folder / "runs").exists()
+    fitting = start(started, *large, f"devices.samples_per_s={0.7 * int(asked[1]) / 3 * 1.5:.1f}", "--out", "hogs")
+    wait_for(lambda: happened(folder / "hogs" / "small" / "fedasync", event="run_started"))
+    hogs = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        assert end(fitting)[0] == 0
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+    found = summary(folder / "hogs" / "small" / "fedasync")
+    assert found["fidelity"]["verdict"] == "strained", found["fidelity"]
+    status, out, _ = end(start(started, *large, "devices.samples_per_s=100000000", "--force"))
+    found = summary(folder / "runs" / "small" / "fedasync")
+    assert status == 0 and "going on by --force" in out and "strained" in out
+    assert found["fidelity"]["verdict"] == "strained" and found["fidelity"]["compute_overruns"] > 0
+
+
+# ------------------------------------------------------------------ the end, asked for or not
+def test_ctrl_c_ends_a_wall_run_in_order(folder: Path, started: list[subprocess.Popen[str]]) -> None:
+    process = start(started, "run", "small.toml", *LONG)
+    directory = folder / "runs" / "small" / "fedasync"
+    wait_for(lambda: happened(directory, event="update_arrived"))
+    others = family(process)
+    assert len(others) == 1 + 2 + 1 + 3  # launcher; warm parent and coordinator; evaluator; edges
+    os.killpg(process.pid, signal.SIGINT)
+    status, out, err = end(process)
+    assert (status, err) == (0, "") and "next: edgefl compare" in out
+    assert summary(directory)["finished"] == "interrupted" and summary(directory)["updates_applied"] > 0
+    assert (folder / "runs" / "small" / "figures" / "accuracy.png").exists() and gone(others)
+
+
+def test_ctrl_c_ends_a_virtual_run_in_order(folder: Path, started: list[subprocess.Popen[str]]) -> None:
+    process = start(started, "run", "small.toml", *LONG, "--clock", "virtual", "record.payloads=true")
+    directory = folder / "runs" / "small" / "fedasync"
+    wait_for(lambda: happened(directory, event="update_arrived"))
+    os.killpg(process.pid, signal.SIGINT)
+    status, out, err = end(process)
+    assert status == 0 and "Traceback" not in err and "next: edgefl compare" in out
+    assert summary(directory)["finished"] == "interrupted"
+    assert replay_run(directory).version == summary(directory)["versions"] > 0  # no event was left half done
+
+
+def test_kill_9_of_the_launcher_leaves_no_process(folder: Path, started: list[subprocess.Popen[str]]) -> None:
+    process = start(started, "run", "small.toml", *LONG)
+    directory = folder / "runs" / "small" / "fedasync"
+    wait_for(lambda: happened(directory, event="update_arrived"))
+    others = family(process)
+    process.kill()
+    process.wait()
+    assert gone(others)
+    assert summary(directory)["finished"] == "launcher gone" and summary(directory)["versions"] > 0
+
+
+# ------------------------------------------------------------------ separate terminals
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return found.getsockname()[1]
