@@ -23,7 +23,7 @@ import orjson
 import psutil
 from safetensors.numpy import save_file
 
-from bench_common import Row, arguments, host_line, report
+from bench_common import Row, arguments, host_line, report, say
 from edgefl.actor import COORDINATOR, Send
 from edgefl.config import Experiment
 from edgefl.config_file import shared_digest
@@ -139,6 +139,7 @@ def round_times(events: Path) -> list[float]:
 
 def measure(case: str, journal: bool) -> list[Row]:
     edges, size_mb, rounds = CASES[case]
+    say(f"{edges} edges, {size_mb} MB, {rounds} rounds, journal {'on' if journal else 'off'}")
     outcome = measured(edges, int(size_mb * MB) // 4, rounds, journal)
     name, seconds = f"round {case} MB", median(outcome.rounds_s)
     if journal:
@@ -160,6 +161,7 @@ def measured(edges: int, elements: int, rounds: int, journal: bool) -> Outcome:
 
 def pacing_beside_maths() -> Row:
     """How late pieces leave while the logic thread works: 10 links at 10 Mbit/s, 0.25 MB, six passes over 11 M floats an arrival."""
+    say("pacing beside maths")
     links = {"kind": "emulated", "up_mbit_s": 10.0, "down_mbit_s": 10.0}
     with tempfile.TemporaryDirectory(prefix="edgefl-bench-") as folder:
         (Path(folder) / "maths.py").write_text(MATHS_STRATEGY)

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgefl.hosts.sockets.flow import NATIVE_WINDOW
 from edgefl.hosts.sockets.mailbox import Heard, Whole
 from edgefl.hosts.sockets.transport import MOST_OFFERS
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import Credit, Piece, Ready, Update
 from edgefl.protocol.transfers import Outgoing
-from emulator.units import NS_PER_S
+from emulator.units import FOREVER, NS_PER_S
 from transport_rig import MOST, MS, RATE, Rig, take
 
 
@@ -55,6 +56,23 @@ def test_an_update_whose_last_byte_is_late_counts_from_that_byte(rig: Rig) -> No
     rig.until(NS_PER_S)
     rig.upload(outgoing, 0, 40_000)
     assert rig.heard(Whole)[0].now == NS_PER_S and rig.fidelity.transfers_late == 1
+
+
+def test_a_native_uplink_has_only_so_much_under_way() -> None:
+    rig = Rig(rate=None)
+    outgoing = rig.offer(elements=3_000_000)
+    rig.transport.permit("a", 1, 0)
+    rig.until(5)
+    assert rig.pays() == [(0, 0, NATIVE_WINDOW)]
+    rig.until(9)
+    rig.upload(outgoing, 0, 1 << 20)
+    rig.upload(outgoing, 1 << 20, 2 << 20)
+    rig.until(9)
+    assert rig.pays()[1:] == [(9, 2 << 20, NATIVE_WINDOW + (2 << 20))]
+    for megabyte in range(2, 12):
+        rig.upload(outgoing, megabyte << 20, min((megabyte + 1) << 20, 12_000_000))
+        rig.until(10 * megabyte)
+    assert rig.pays()[-1][2] == 12_000_000 and rig.heard(Whole)[0].now == 100 and rig.pacer.next_due() == FOREVER
 
 
 def test_an_offer_that_comes_late_is_ready_at_once_and_an_overrun(rig: Rig) -> None:

@@ -26,7 +26,7 @@ from emulator.units import NS_PER_S
 MS = 1_000_000
 RATE = 2_000_000
 AHEAD_NS = 1_000 * NS_PER_S  # the edges' clocks are that much ahead of the coordinator's
-MOST = 1 << 20
+MOST = 1 << 24
 
 
 class Clock:

@@ -44,7 +44,8 @@ def run(
 
     experiment = load(config, overrides or ())
     if clock is Clock.wall and not is_loopback(experiment.network.host):
-        raise UserError(f"network.host: edgefl run stays on this machine: expected 127.0.0.1, found {experiment.network.host!r} (for edges elsewhere: edgefl coordinator)")
+        expected = "edgefl run stays on this machine (for edges elsewhere: edgefl coordinator): expected 127.0.0.1"
+        raise UserError(f"network.host: {expected}, found {experiment.network.host!r}")
     folder = out / experiment.name
     directories = [folder / entry.name for entry in experiment.strategies]
     if clock is Clock.virtual:

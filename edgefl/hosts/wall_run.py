@@ -112,7 +112,7 @@ class WallRun:
             address = f"tcp://{self.experiment.network.host}:{port}"
             self.control.send(fork=self.experiment.edges.ids(), connect=address, index=index)
         else:
-            self.say(f"waiting for {len(self.experiment.edges.ids())} edges at tcp://{self.experiment.network.host}:{port}")
+            self.say(f"waiting for {len(self.experiment.edges.ids())} edges on {self.experiment.network.host}, port {port}")
         summary = self._watch(control, process, lambda: watch(index, directory, port))
         process.wait()
         return summary, port

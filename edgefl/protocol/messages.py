@@ -249,6 +249,14 @@ class Stamped:
 
 
 @dataclass(frozen=True, slots=True)
+class Working:
+    """The edge computes for ``task``, which must be done at the emulated moment ``due_ns``: if it never is, the host could not keep up."""
+
+    task: Count
+    due_ns: Count
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The run is over. ``more``: another strategy of the comparison follows at the same address."""
 
@@ -259,4 +267,4 @@ class Finished:
 Bulk = Task | Fresh | Update
 ToEdge = Task | Fresh | NothingNewer | Cancel | Acknowledged
 ToCoordinator = Update | Joined | Lost | Started | Ready | FreshRequest
-Frame = Hello | Setup | Join | Welcome | Refuse | Ping | Pong | Offer | Piece | Credit | Arrived | Delivered | Stamped | Finished
+Frame = Hello | Setup | Join | Welcome | Refuse | Ping | Pong | Offer | Piece | Credit | Arrived | Delivered | Stamped | Working | Finished

@@ -57,6 +57,7 @@ class Warm:
                 if key.data is not None:
                     self._turn(key.data)
                 elif not self._command():
+                    self._end_children(set(self.children.values()))
                     return
             for edge in self.turnstile.grants(time.monotonic()):
                 self._tell(edge)
@@ -108,7 +109,7 @@ class Warm:
         self.evaluations.close()
 
     def _fork_edge(self, edge: str, address: str, index: int) -> None:
-        self._end_former(f"edge {edge}")
+        self._end_children({f"edge {edge}"})  # one that missed the end of its run must not take the place of the new one
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         learned = self.learned
 
@@ -122,9 +123,8 @@ class Warm:
         self.turns[edge] = ours
         self.selector.register(ours, selectors.EVENT_READ, edge)
 
-    def _end_former(self, name: str) -> None:
-        """A process of that name that missed the end of its run must not take the place of the new one."""
-        for pid in [pid for pid, other in self.children.items() if other == name]:
+    def _end_children(self, names: set[str]) -> None:
+        for pid in [pid for pid, name in self.children.items() if name in names]:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             del self.children[pid]

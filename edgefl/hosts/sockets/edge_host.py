@@ -21,7 +21,7 @@ from edgefl.hosts.sockets.wire import Dealer
 from edgefl.protocol.codec import decode, decode_note, encode, encode_note
 from edgefl.protocol.errors import Refused, WireError
 from edgefl.protocol.messages import (
-    PROTOCOL, Acknowledged, Credit, Delivered, Finished, Hello, Join, Offer, Piece, Ping, Pong, Refuse, Setup, Stamped, Update, Welcome,
+    PROTOCOL, Acknowledged, Credit, Delivered, Finished, Hello, Join, Offer, Piece, Ping, Pong, Refuse, Setup, Stamped, Update, Welcome, Working,
 )
 
 HEARTBEAT_S = 0.5
@@ -166,13 +166,14 @@ class EdgeHost:
             self.transfers = EdgeTransfers(self.side.most_bytes)
             self.worker = Worker(self.side.edge, self.turns, self.side.speed, self.results)
             self.worker.start()
+            self.link.heard_s = time.monotonic()  # building took its time, and nobody listened meanwhile
         side = self.side
         self.transfers.new_session()
         tasks = sorted({*side.edge.open_tasks, *self.transfers.tasks})
         self._send(Join(side.config_digest, side.layout_digest, side.data_digest, side.samples, tasks, self.transfers.held))
 
     def _welcome(self) -> None:
-        self.link.joined, self._fails = True, 0
+        self.link.joined = True
         for outgoing, due_ns in self.transfers.unacknowledged(self._side.edge.unacknowledged):
             self._send(outgoing.offer(due_ns))
 
@@ -190,6 +191,7 @@ class EdgeHost:
         if isinstance(message, Acknowledged):
             self.transfers.acknowledged(message.task)
         if message is not None:
+            self._fails = 0
             self._carry_out(self._side.edge.receive(message, at_ns), at_ns)
 
     def _work_done(self) -> None:
@@ -203,7 +205,9 @@ class EdgeHost:
             match output:
                 case Run():
                     due = None if output.duration_ns is None else at_ns + output.duration_ns
-                    assert self.worker is not None
+                    assert self.worker is not None and self._side.edge.task is not None
+                    if due is not None:
+                        self._send(Working(self._side.edge.task.number, due))
                     self.worker.orders.put(Order(output.job, at_ns, due))
                 case Send(message=Update()):
                     self._send(self.transfers.new(output.message, at_ns).offer(at_ns))

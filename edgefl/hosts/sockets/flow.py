@@ -10,6 +10,7 @@ from emulator.network import Completion, Network, Transfer
 from emulator.units import FOREVER, NS_PER_S
 
 SMALLEST_PIECE, LARGEST_PIECE = 1 << 10, 1 << 16  # on shaped links
+NATIVE_WINDOW = 1 << 22  # bytes that a native uplink may have under way: the socket's queue is memory too
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +46,16 @@ class Flow:
     def body(self) -> int:
         return self.transfer.size - self.meta
 
+    @property
+    def _window_full(self) -> bool:
+        return not self.shaped and isinstance(self.side, Incoming) and self.released - self.side.received >= NATIVE_WINDOW
+
     def plan_release(self, network: Network) -> None:
         """When the next piece may go: no earlier than service begins, at most the window and a quarter of the transfer ahead.
 
         The first piece may go as service begins, whatever its length.
         """
-        if self.released >= self.body or self.suspended:
+        if self.released >= self.body or self.suspended or self._window_full:
             self.release_at = FOREVER
             return
         if self.completion is not None:  # due already, and the bytes are late: the rest goes at once

@@ -67,6 +67,11 @@ class Pacer:
                 done.append(self._finish(flow))
         return done
 
+    def took(self, flow: Flow, now: int) -> None:
+        """Bytes of an uplink flow arrived: a native link's window moves on."""
+        if not flow.shaped and flow.release_at == FOREVER:
+            self._replan(flow, now)
+
     def last_byte(self, flow: Flow, at_ns: int) -> list[Flow]:
         """The flow's last byte arrived at emulated ``at_ns``; done if it was due already."""
         flow.last_byte_ns = at_ns

@@ -11,7 +11,7 @@ from edgefl.hosts.sockets.transport import Transport
 from edgefl.hosts.sockets.wire import MOST_FRAMES, Router
 from edgefl.protocol.codec import encode, encode_note
 from edgefl.protocol.errors import WireError
-from edgefl.protocol.messages import Acknowledged, Joined, Lost, Stamped
+from edgefl.protocol.messages import Acknowledged, Cancel, Joined, Lost, Stamped, Working
 from emulator.agenda import Agenda
 from emulator.clock import WallClock, precise_timers
 from emulator.units import NS_PER_S
@@ -36,6 +36,7 @@ class Pacing:
         self.transport: Transport
         self.join_by_s = time.monotonic() + join_timeout_s
         self.waiting: dict[str, int] = {}  # who has joined before the start -> samples
+        self.working: dict[str, Working] = {}  # what each edge computes, and by when it must be done
         self.started = self.over = False
 
     def run(self) -> None:
@@ -109,17 +110,27 @@ class Pacing:
                     if session is not None:
                         self._outcomes(self.sessions.wire_error(session.routing, WireError(wish.reason)))
                 case Over():
+                    self._overdue(self.clock.now())
                     self._outcomes(self.sessions.finish(wish.reason, more=self.more))
                     self.over = True
 
     def _note(self, wish: Note) -> None:
         self.transport.noted(wish.edge, wish.note, wish.now)
+        if isinstance(wish.note, Cancel):
+            self.working.pop(wish.edge, None)
         if isinstance(wish.note, Acknowledged):
             self.transport.acknowledged(wish.edge, wish.note.task)
         if wish.charged:
             self.agenda.add(wish.now + self.transport.latency_ns, wish)
         else:
             self.send(wish.edge, Stamped(wish.now, encode_note(wish.note)))
+
+    def _overdue(self, now: int) -> None:
+        """Work that should be done by now and is not: its lateness would else never be counted."""
+        for edge, working in self.working.items():
+            task, began_ns = self.transport.began.get(edge, (None, 0))  # until its update is offered
+            if task == working.task and now > working.due_ns:
+                self.transport.pacer.fidelity.task(now - working.due_ns, working.due_ns - began_ns)
 
     # ------------------------------------------------------------------ the wire
     def _hear(self) -> None:
@@ -150,6 +161,12 @@ class Pacing:
         self.router.send(routing, encode(message, self.sessions.incarnation, number), body)
 
     def _frame(self, passed: Passed) -> None:
+        edge, message = passed.session.edge, passed.message
+        if isinstance(message, Working):
+            self.working[edge] = message
+            return
+        if isinstance(message, Stamped):
+            self.working.pop(edge, None)  # it waits for an answer
         try:
             self.transport.frame(passed.session, passed.message, passed.body)
         except WireError as error:
@@ -166,6 +183,7 @@ class Pacing:
     def _gone(self, gone: Gone) -> None:
         now = self.clock.now()
         self.waiting.pop(gone.edge, None)
+        self.working.pop(gone.edge, None)
         self.tell(Noticed(now, "session_ended", {"edge": gone.edge, "reason": gone.reason}))
         if self.started:
             self.transport.gone(gone.edge, now)

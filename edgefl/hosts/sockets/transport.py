@@ -147,6 +147,7 @@ class Transport:
         now, incoming = self.clock.now(), flow.side
         incoming.add(piece.offset, body)
         self.pacer.fidelity.ahead(flow.ahead(incoming.received, now, self._tolerance_ns(session)))
+        self.pacer.took(flow, now)
         if incoming.complete:
             self._finished(self.pacer.last_byte(flow, now))
 

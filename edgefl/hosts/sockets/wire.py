@@ -124,6 +124,7 @@ class Dealer(Wire):
 
     def close(self, linger_ms: int = 0) -> None:
         self.socket.disable_monitor()
+        self._monitor.close(linger=0)  # or the context would wait for it
         super().close(linger_ms)
 
     def send(self, header: bytes, body: Any = None) -> None:
