@@ -15,7 +15,7 @@ from edgefl.protocol.codec import size_of
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import MAX_PIECE_BYTES, Fresh, Offer, Task, Update
 from edgefl.protocol.transfers import Incoming, Outgoing, body_digest
-from edgefl.vectors import ALIGNMENT, aligned_copy
+from edgefl.vectors import ALIGNMENT, aligned, aligned_copy
 
 MOST = 1 << 20
 
@@ -79,6 +79,17 @@ def test_the_vectors_are_aligned_and_views_where_they_can_be() -> None:
     assert [np.shares_memory(vectors[name], incoming.body) for name in "abc"] == [True, True, False]
 
 
+def test_a_single_piece_is_kept_where_it_lies_and_aligned_for_maths() -> None:
+    outgoing = Outgoing(1, update(16))
+    store = aligned(65, np.uint8)[1:]  # off every border
+    store[:] = outgoing.piece(0, 64)
+    incoming = Incoming(outgoing.offer(0), MOST)
+    incoming.add(0, store.data)
+    assert np.shares_memory(incoming.body, store)
+    (vector,) = incoming.message().vectors.values()
+    assert vector.ctypes.data % ALIGNMENT == 0 and vector.tobytes() == store.tobytes()
+
+
 # ------------------------------------------------------------------ digests
 def test_a_known_digest_of_the_body_is_the_same_digest() -> None:
     vector = np.arange(100, dtype=np.float32)
@@ -104,7 +115,6 @@ def test_what_does_not_match_its_digest_is_refused(damage: str) -> None:
     if damage == "meta":
         offer = replace(offer, meta=Outgoing(1, replace(update(10), version=5)).meta)
     incoming = Incoming(offer, MOST)
-    incoming.body[:] = 0
     if damage != "missing":
         carry(outgoing, incoming, 16)
     if damage == "body":
@@ -151,13 +161,15 @@ def test_nothing_more_fits_behind_the_end() -> None:
 )
 def test_no_memory_is_taken_for_an_offer_that_cannot_be_true(change: dict[str, Any], match: str, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
-    monkeypatch.setattr(transfers, "aligned", lambda size, dtype: taken.append(size))
+    monkeypatch.setattr(transfers, "aligned", lambda size, dtype: taken.append(size) or aligned(size, dtype))
     offer = replace(Outgoing(1, update(10)).offer(0), **change)
     for attempt in (Incoming, Incoming.check):
         with pytest.raises(WireError, match=match):
             attempt(offer, MOST)
     assert taken == []
-    Incoming(Outgoing(1, update(10)).offer(0), MOST)
+    incoming = Incoming(Outgoing(1, update(10)).offer(0), MOST)
+    assert taken == []
+    incoming.add(0, memoryview(bytes(8)))
     assert taken == [40]
 
 

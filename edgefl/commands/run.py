@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from enum import Enum
@@ -74,7 +75,7 @@ def coordinator(
 
 def _wall(experiment: Experiment, config: Path, folder: Path, **where: Any) -> int:
     """Run on the wall clock; the number of strategies that have results."""
-    from edgefl.hosts.wall_run import Interrupted, WallRun, Where
+    from edgefl.hosts.wall_run import Died, Interrupted, WallRun, Where
 
     screen = Screen(experiment)
     launcher = WallRun(experiment, Where(folder, config.parent, **where), screen.say)
@@ -84,6 +85,9 @@ def _wall(experiment: Experiment, config: Path, folder: Path, **where: Any) -> i
         return len(launcher.run(screen.watch))
     except Interrupted as stopped:
         return len(stopped.summaries)
+    except Died as death:
+        print(f"edgefl: {death}; what was written so far lies in {folder}", file=sys.stderr)
+        raise typer.Exit(1) from None
     finally:
         screen.close()
 

@@ -106,7 +106,7 @@ class Coordinator:
 
     # ------------------------------------------------------------------ events
     def _joined(self, edge: str, message: Joined, now: int) -> list[Output]:
-        outputs: list[Output] = []
+        outputs: list[Output] = [Send(edge, Cancel(number)) for number in message.tasks if number not in self.tasks.open]
         task = self.tasks.by_edge.get(edge)
         if task is not None and task.number in message.tasks:
             task.lost = False

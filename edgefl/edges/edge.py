@@ -10,6 +10,8 @@ from edgefl.protocol.messages import Acknowledged, Cancel, Fresh, FreshRequest, 
 from edgefl.strategies.local_rule import LocalRule
 from emulator.compute import Device
 
+MOST_UNACKNOWLEDGED = 8  # updates kept for offering again; beyond that the oldest is given up
+
 
 class Edge:
     """One device. ``now`` is emulated ns and comes from the coordinator; the edge owns no clock.
@@ -28,6 +30,7 @@ class Edge:
         self.run: Any = None
         self.ask_at: int | None = None
         self.unacknowledged: dict[int, Update] = {}
+        self.given_up = 0  # updates dropped unacknowledged
 
     @property
     def open_tasks(self) -> list[int]:
@@ -61,8 +64,15 @@ class Edge:
         update = Update(self.task.number, self.task.version, vectors, {name: float(value) for name, value in numbers.items()})
         self.unacknowledged[update.number] = update
         self._learned[update.number] = self.trainer.remembered(self.run, self.rule)
+        self._give_up_oldest()
         self.task = self.run = None
         return [Send(COORDINATOR, update)]
+
+    def _give_up_oldest(self) -> None:
+        while len(self.unacknowledged) > MOST_UNACKNOWLEDGED:
+            oldest = next(iter(self.unacknowledged))
+            del self.unacknowledged[oldest], self._learned[oldest]
+            self.given_up += 1
 
     def _waits_for(self, task: int) -> bool:
         return self.task is not None and self.task.number == task and self.ask_at is not None

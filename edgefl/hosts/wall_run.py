@@ -34,6 +34,10 @@ class Interrupted(Exception):
         self.summaries = summaries
 
 
+class Died(Exception):
+    """A process that the run cannot do without has ended: killed from outside, or by a bug that it has told on stderr."""
+
+
 @dataclass(frozen=True, slots=True)
 class Where:
     """``fleet``: fork the edges here; else wait for edges from elsewhere. ``scratch`` must be a writable folder."""
@@ -133,7 +137,7 @@ class WallRun:
                 with suppress(BrokenPipeError):  # it has just ended
                     control.send(stop="interrupted")
             except EOFError:
-                raise RuntimeError(f"the coordinator died (exit status {process.wait()})") from None
+                raise Died(f"the coordinator died (exit status {process.wait()})") from None
 
     def _hear_exits(self) -> None:
         """Edges that died: the run goes on, and says so."""
@@ -143,13 +147,13 @@ class WallRun:
                 self.exits.append(message["exited"])
                 self.say(f"{message['exited']} died (exit status {message['status']}; see {self.log})")
         except EOFError:  # its edges and the evaluator died with it
-            raise RuntimeError(f"the warm parent died (exit status {self.warm.wait()}; see {self.log})") from None
+            raise Died(f"the warm parent died (exit status {self.warm.wait()}; see {self.log})") from None
 
     def _heard(self, control: Channel, process: subprocess.Popen[bytes], who: str) -> dict[str, Any]:
         try:
             message = control.receive()
         except EOFError:
-            raise RuntimeError(f"{who} died (exit status {process.wait()})") from None
+            raise Died(f"{who} died (exit status {process.wait()})") from None
         assert message is not None
         return _checked(message)
 

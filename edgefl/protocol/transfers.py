@@ -42,16 +42,18 @@ class Outgoing:
 
 @dataclass(slots=True)
 class Incoming:
-    """A transfer being put together; pieces come in order, each exactly where the last one ended."""
+    """A transfer being put together; pieces come in order, each exactly where the last one ended.
+
+    One that comes in a single piece is kept where it lies: ``message`` aligns it, off the thread that receives.
+    """
 
     offer: Offer
     most_bytes: int
     received: int = 0
-    body: np.ndarray = field(init=False, repr=False)
+    body: np.ndarray | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.check(self.offer, self.most_bytes)
-        self.body = aligned(self.offer.size, np.uint8)
 
     @staticmethod
     def check(offer: Offer, most_bytes: int) -> None:
@@ -72,14 +74,20 @@ class Incoming:
         end = offset + len(data)
         if offset != self.received or end > self.offer.size or len(data) > MAX_PIECE_BYTES or not len(data):
             raise WireError(f"piece [{offset}, {end}) of transfer {self.offer.transfer}, expected from {self.received} up to {self.offer.size}")
-        self.body[offset:end] = np.frombuffer(data, dtype=np.uint8)
+        piece = np.frombuffer(data, dtype=np.uint8)
+        if piece.size == self.offer.size:
+            self.body = piece
+        else:
+            self.body = aligned(self.offer.size, np.uint8) if self.body is None else self.body
+            self.body[offset:end] = piece
         self.received = end
 
     def message(self) -> Bulk:
         """The whole message; WireError if its digest is not the offered one."""
-        if whole_digest(self.offer.meta, body_digest([self.body])) != self.offer.digest:
+        body = np.empty(0, np.uint8) if self.body is None else self.body
+        if whole_digest(self.offer.meta, body_digest([body])) != self.offer.digest:
             raise WireError(f"transfer {self.offer.transfer} does not match its digest")
-        return unpack(self.offer.kind, self.offer.meta, self.body)
+        return unpack(self.offer.kind, self.offer.meta, body)
 
 
 def body_digest(arrays: list[np.ndarray]) -> str:

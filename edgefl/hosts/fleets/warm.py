@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable
 
@@ -221,8 +222,9 @@ def main(control_fd: int, evaluations_fd: int) -> None:
     rate = calibrate(learned) if job["calibrate"] else None
     gc.collect()
     gc.freeze()  # what is loaded now stays for good: the collector must not touch its pages in every child
-    control.send(ready=True, data_digest=data_digest, samples_per_s=rate, cores=cores())
-    Warm(control, evaluations, learned, data_digest).run()
+    with suppress(ConnectionError):  # the launcher is gone: so are we, and with us our children
+        control.send(ready=True, data_digest=data_digest, samples_per_s=rate, cores=cores())
+        Warm(control, evaluations, learned, data_digest).run()
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from edgefl.hosts.sockets.wire import Dealer
 from edgefl.protocol.codec import decode, decode_note, encode, encode_note
 from edgefl.protocol.errors import Refused, WireError
 from edgefl.protocol.messages import (
-    PROTOCOL, Acknowledged, Credit, Delivered, Finished, Hello, Join, Offer, Piece, Ping, Pong, Refuse, Setup, Stamped, Update, Welcome, Working,
+    PROTOCOL, Acknowledged, Cancel, Credit, Delivered, Finished, Hello, Join, Offer, Piece, Ping, Pong, Refuse, Setup, Stamped, Update, Welcome, Working,
 )
 
 HEARTBEAT_S = 0.5
@@ -67,7 +67,8 @@ class EdgeHost:
         self.transfers: EdgeTransfers
         self.finished: Finished | None = None
         self.link: Link
-        self._fails = 0
+        self._fails = self._given_up = 0
+        self._asked: Stamped | None = None  # a request that the actor waits for: it is repeated in a new session
 
     def run(self, patience_s: float = 60.0) -> Finished:
         """Until Finished. Refused if the coordinator will not have us or cannot be reached for ``patience_s``."""
@@ -176,6 +177,8 @@ class EdgeHost:
         self.link.joined = True
         for outgoing, due_ns in self.transfers.unacknowledged(self._side.edge.unacknowledged):
             self._send(outgoing.offer(due_ns))
+        if self._asked is not None:
+            self._send(self._asked)
 
     # ------------------------------------------------------------------ the actor
     @property
@@ -190,6 +193,8 @@ class EdgeHost:
     def _act(self, message: Any, at_ns: int) -> None:
         if isinstance(message, Acknowledged):
             self.transfers.acknowledged(message.task)
+        elif isinstance(message, Cancel):
+            self.transfers.cancelled(message.task)
         if message is not None:
             self._fails = 0
             self._carry_out(self._side.edge.receive(message, at_ns), at_ns)
@@ -204,12 +209,21 @@ class EdgeHost:
         for output in outputs:
             match output:
                 case Run():
+                    self._asked = None
                     due = None if output.duration_ns is None else at_ns + output.duration_ns
                     assert self.worker is not None and self._side.edge.task is not None
                     if due is not None:
                         self._send(Working(self._side.edge.task.number, due))
                     self.worker.orders.put(Order(output.job, at_ns, due))
                 case Send(message=Update()):
-                    self._send(self.transfers.new(output.message, at_ns).offer(at_ns))
+                    self._offer(output.message, at_ns)
                 case Send():
-                    self._send(Stamped(at_ns, encode_note(output.message)))
+                    self._asked = Stamped(at_ns, encode_note(output.message))
+                    self._send(self._asked)
+
+    def _offer(self, update: Update, at_ns: int) -> None:
+        given_up = self._side.edge.given_up
+        if given_up > self._given_up:
+            self._given_up = given_up
+            print(f"{self.name}: {given_up} updates given up: the coordinator acknowledged none of the latest", file=sys.stderr, flush=True)
+        self._send(self.transfers.new(update, at_ns).offer(at_ns))

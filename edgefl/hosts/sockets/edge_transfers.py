@@ -50,7 +50,7 @@ class EdgeTransfers:
     @property
     def tasks(self) -> list[int]:
         """Tasks whose model is on its way or waits for its moment."""
-        return [places(download.incoming.offer.meta)[0] for download in self.downloads.values()]
+        return [_task_of(download) for download in self.downloads.values()]
 
     def new_session(self) -> None:
         """Credits of the old session are void."""
@@ -104,6 +104,10 @@ class EdgeTransfers:
         """The update's fate is on record: its bytes may go."""
         self.uploads = {number: upload for number, upload in self.uploads.items() if upload.outgoing.task != task}
 
+    def cancelled(self, task: int) -> None:
+        """The task is called off: its model need not come."""
+        self.downloads = {number: download for number, download in self.downloads.items() if _task_of(download) != task}
+
     def unacknowledged(self, updates: Mapping[int, Update]) -> Iterable[tuple[Outgoing, int]]:
         """What is to be offered again, with its stamp; the rest is forgotten."""
         self.uploads = {number: upload for number, upload in self.uploads.items() if upload.outgoing.task in updates}
@@ -119,3 +123,7 @@ class EdgeTransfers:
             del self.downloads[incoming.offer.transfer]  # begin again at byte 0
             raise
         return Arrived(incoming.offer.transfer, download.curve or [[0, now_ns]])
+
+
+def _task_of(download: Download) -> int:
+    return places(download.incoming.offer.meta)[0]

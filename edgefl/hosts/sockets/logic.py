@@ -114,6 +114,7 @@ class Logic(Thread):
     def _whole(self, item: box.Whole) -> list[Output]:
         try:
             message = item.incoming.message()
+            item.incoming.body = None  # aligned copies are what goes on
         except WireError as error:
             self.said.put(box.Reject(item.edge, str(error)))
             return []

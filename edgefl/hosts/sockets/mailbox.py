@@ -134,25 +134,25 @@ class Over:
 
 
 class Mailbox:
-    """A queue with a descriptor that becomes readable when something is in it."""
+    """A queue with a descriptor that becomes readable when something is in it; one thread puts, another takes."""
 
     def __init__(self) -> None:
         self._items: deque[Any] = deque()
+        self._signalled = False  # a byte lies in the pipe: spares a system call for most puts and takes
         self.fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def put(self, *items: Any) -> None:
         self._items.extend(items)
-        try:
+        if not self._signalled:
             os.write(self._write_fd, b"!")
-        except BlockingIOError:
-            pass  # full of wake-ups already
+            self._signalled = True  # after the byte: then the taker always finds it
 
     def take(self) -> list[Any]:
         """Everything that is in it now."""
-        try:
-            os.read(self.fd, 4096)
-        except BlockingIOError:
-            pass
+        if not self._signalled:
+            return []
+        os.read(self.fd, 1)
+        self._signalled = False  # before the items are taken: what is put from now on is signalled anew
         taken = []
         while self._items:
             taken.append(self._items.popleft())
