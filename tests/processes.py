@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from random import getrandbits
 from threading import Thread
@@ -19,17 +20,17 @@ from safetensors.numpy import save_file
 
 from builders import experiment, layout
 from edgefl import __version__
-from edgefl.actor import COORDINATOR, Output, Send
 from edgefl.config_file import shared_digest
+from edgefl.edges.edge import Edge
 from edgefl.hosts.channel import Channel
 from edgefl.hosts.sockets.edge_host import EdgeHost, Side
 from edgefl.hosts.sockets.edge_worker import OwnMachine
 from edgefl.protocol.codec import decode, encode
-from edgefl.protocol.messages import (
-    PROTOCOL, Acknowledged, Arrived, Credit, Delivered, Hello, Join, Offer, Piece, Ping, Pong, Setup, Task, ToEdge, Update, Welcome,
-)
+from edgefl.protocol.messages import PROTOCOL, Arrived, Credit, Delivered, Hello, Join, Offer, Piece, Ping, Pong, Setup, Task, Update, Welcome
 from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.results.tail import read_events
+from edgefl.strategies.local_rule import LocalRule
+from emulator.compute import Rate
 
 PATIENCE_S = 60.0  # nothing here takes that long; a busy machine may be slow
 NS_PER_S = 1_000_000_000
@@ -86,9 +87,9 @@ class Coordinator:
         return message
 
     def echo(self, name: str) -> None:
-        """A real edge host, in a thread, whose actor sends every model straight back."""
+        """A real edge host, in a thread, that sends every model back as it came, after 10 ms."""
         def build(setup: Setup) -> Side:
-            return Side(Echo(), *self.digests, samples=10, speed=1.0, most_bytes=1 << 24)
+            return Side(Edge(name, EchoTrainer(), LocalRule(None), Rate(1000.0)), *self.digests, samples=10, speed=1.0, most_bytes=1 << 24)
 
         Thread(target=EdgeHost(name, f"tcp://127.0.0.1:{self.port}", None, build, OwnMachine()).run, daemon=True).start()
 
@@ -100,26 +101,32 @@ class Coordinator:
         return summary
 
 
-class Echo:
-    """An edge's actor that trains nothing."""
+@dataclass(eq=False)
+class EchoRun:
+    """A local run that changes nothing, in one step."""
 
-    run = None
+    weights: np.ndarray
+    steps: int = 1
+    checkpoint: None = None
 
-    def __init__(self) -> None:
-        self.unacknowledged: dict[int, Update] = {}
+    def samples_until(self, step: int) -> int:
+        return 10
 
-    @property
-    def open_tasks(self) -> list[int]:
-        return sorted(self.unacknowledged)
 
-    def receive(self, message: ToEdge, now: int) -> list[Output]:
-        match message:
-            case Task():
-                self.unacknowledged[message.number] = update = Update(message.number, message.version, message.vectors, {"samples": 1.0})
-                return [Send(COORDINATOR, update)]
-            case Acknowledged():
-                self.unacknowledged.pop(message.task, None)
-        return []
+class EchoTrainer:
+    """Trains nothing."""
+
+    def begin(self, task: Task, rule: LocalRule, memory: dict[str, Any]) -> EchoRun:
+        return EchoRun(task.vectors["weights"])
+
+    def advance(self, run: EchoRun, rule: LocalRule, until_step: int, stop: Callable[[], bool]) -> bool:
+        return True
+
+    def payload(self, run: EchoRun, rule: LocalRule) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+        return {"weights": run.weights}, {"samples": 10.0}
+
+    def remembered(self, run: EchoRun, rule: LocalRule) -> dict[str, Any]:
+        return {}
 
 
 class Peer:

@@ -37,7 +37,7 @@ def test_the_walk_finds_keys_of_every_depth() -> None:
     assert {"name", "training.learning_rate", "partition.name", "edges.names", "strategies[].label"} <= set(file_keys())
 
 
-@pytest.mark.parametrize("key", file_keys())
+@pytest.mark.parametrize("key", list(file_keys()))
 def test_every_key_is_in_the_readme(key: str) -> None:
     assert f"`{key}`" in README.read_text(encoding="utf-8")
 

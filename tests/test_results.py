@@ -203,9 +203,9 @@ def test_live_view_follows_the_run(tmp_path: Path) -> None:
     write_events(tmp_path, [*EVENTS, {"t": 6.0, "fact": "finished", "reason": "versions"}])
     write_metrics(tmp_path, [(0.0, 0.1), (3.0, 0.8)])
     assert not view.finished
-    text = shown(view.update(), width=120)
+    text = shown(view.update(), width=160)
     assert view.finished and view.progress.states() == {"idle": 2, "awaited": 1}
-    assert "6.0 s emulated  version 2  accuracy 0.8000  updates 2 (1 discarded)  finished: versions" in text
+    assert "6.0 s emulated  version 2  accuracy 0.8000 (of version 1)  updates 2 (1 discarded)  finished: versions" in text
 
 
 def test_live_view_of_lost_edges(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from edgefl.hosts.learning import learning
 from edgefl.hosts.replay_run import replay_run
 from edgefl.hosts.virtual_run import run_virtual
 from edgefl.hosts.wall_run import Interrupted, WallRun, Where
-from edgefl.protocol.messages import MAX_HEADER_BYTES, PROTOCOL, Acknowledged, Credit, Join, Offer, Piece, Refuse, Setup
+from edgefl.protocol.messages import MAX_HEADER_BYTES, PROTOCOL, Credit, Join, Offer, Piece, Refuse, Setup
 from edgefl.results.tail import read_csv, read_events
 from processes import NS_PER_S, SMALL, Coordinator, Peer, happened, wait_for
 

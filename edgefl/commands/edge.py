@@ -7,14 +7,15 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
+import orjson
 import typer
 
 from edgefl.commands import show
 from edgefl.config import EDGE_ID
-from edgefl.errors import UserError
+from edgefl.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from edgefl.config import Experiment
+    from edgefl.config import Experiment, StrategyEntry
     from edgefl.protocol.messages import Setup
 
 
@@ -91,5 +92,16 @@ class _Builder:
         if self.config is None:
             return from_json(setup.config, self.allowed), Path.cwd()
         own = load(self.config)
-        entries = [entry for entry in own.strategies if entry.strategy == setup.strategy] or [own.strategies[0]]
-        return own.model_copy(update={"strategies": (entries[0],)}), self.config.parent
+        if self.name not in own.edges.ids():
+            raise UserError(f"{self.config}: edges: none of them is {self.name!r}{nearest(self.name, own.edges.ids())}")
+        return own.model_copy(update={"strategies": (_same_entry(own, setup.config),)}), self.config.parent
+
+
+def _same_entry(own: "Experiment", config: str) -> "StrategyEntry":
+    """Our entry that the coordinator runs now; any other of ours if there is none, which the digests will tell."""
+    try:
+        theirs = orjson.loads(config)["strategies"]
+    except (ValueError, KeyError, TypeError):
+        theirs = None
+    same = [entry for entry in own.strategies if [entry.model_dump(mode="json", exclude_none=True)] == theirs]
+    return (same or own.strategies)[0]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -156,6 +156,18 @@ def real_time_priority() -> str:
     return "SCHED_FIFO"
 
 
+def answer(raw: dict[str, Any], control: Channel, evaluations: Channel | None) -> dict[str, Any]:
+    """What the launcher hears at the end: the summary, or what it asked for wrongly."""
+    try:
+        job = Job(
+            Experiment.model_validate_json(raw["experiment"]), raw["index"], Path(raw["directory"]), Path(raw["base"]) if raw["base"] else None,
+            Path(raw["scratch"]), raw["data_digest"], curve.load_server(Path(raw["keys"])) if raw["keys"] else None, raw["more"],
+        )
+        return {"summary": CoordinatorProcess(job, control, evaluations).main()}
+    except UserError as error:
+        return {"error": str(error)}
+
+
 def main(control_fd: int, evaluations_fd: int) -> int:
     """Exit status 0, or 2 with the error told to the launcher."""
     keep_freed_memory()
@@ -165,16 +177,12 @@ def main(control_fd: int, evaluations_fd: int) -> int:
     evaluations = Channel.inherited(evaluations_fd) if evaluations_fd >= 0 else None
     raw = control.receive()
     try:
-        job = Job(
-            Experiment.model_validate_json(raw["experiment"]), raw["index"], Path(raw["directory"]), Path(raw["base"]) if raw["base"] else None,
-            Path(raw["scratch"]), raw["data_digest"], curve.load_server(Path(raw["keys"])) if raw["keys"] else None, raw["more"],
-        )
-        answer, status = {"summary": CoordinatorProcess(job, control, evaluations).main()}, 0
-    except UserError as error:
-        answer, status = {"error": str(error)}, 2
-    with suppress(ConnectionError):  # the launcher is gone; the results lie in the run directory
-        control.send(**answer)
-    return status
+        said = answer(raw, control, evaluations)
+        control.send(**said)
+    except ConnectionError:  # the launcher is gone; the results lie in the run directory
+        shutil.rmtree(raw["scratch"], ignore_errors=True)
+        return 1
+    return 2 if "error" in said else 0
 
 
 if __name__ == "__main__":

@@ -72,6 +72,14 @@ class EdgeHost:
 
     def run(self, patience_s: float = 60.0) -> Finished:
         """Until Finished. Refused if the coordinator will not have us or cannot be reached for ``patience_s``."""
+        try:
+            return self._until_finished(patience_s)
+        finally:
+            if self.worker is not None:
+                self.worker.end()
+            self.context.destroy(linger=0)
+
+    def _until_finished(self, patience_s: float) -> Finished:
         reached_s = time.monotonic()
         self._connect()
         while self.finished is None:
@@ -88,8 +96,6 @@ class EdgeHost:
                 if reason is not None:
                     raise Refused(reason)
                 self._connect()
-        self.link.dealer.close()
-        self.context.term()
         return self.finished
 
     # ------------------------------------------------------------------ sessions

@@ -16,6 +16,7 @@ from edgefl.jobs import Train
 from emulator.units import FOREVER
 
 SLICE_S = 0.05
+END_PATIENCE_S = 5.0
 WANT, DONE = 1, 2
 TURN = struct.Struct("<Bq")  # WANT or DONE, and the emulated moment at which the job is due
 
@@ -83,22 +84,30 @@ class Worker(Thread):
     def __init__(self, edge: Edge, turns: Turns, speed: float, results: Mailbox) -> None:
         super().__init__(name="training", daemon=True)
         self.edge, self.turns, self.speed, self.results = edge, turns, speed, results
-        self.orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
+        self.orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
+        self.ended = False
+
+    def end(self) -> None:
+        """Stop at the next step: a thread inside torch must not meet the end of its interpreter, which would abort the process."""
+        self.ended = True
+        self.orders.put(None)
+        self.join(END_PATIENCE_S)
 
     def run(self) -> None:
         try:
-            while True:
-                self._work(self.orders.get())
+            while (order := self.orders.get()) is not None:
+                self._work(order)
         except BaseException as error:
             self.results.put(Failure(error))
 
     def _work(self, order: Order) -> None:
         began = time.monotonic_ns()
         finished = False
-        while not finished and order.job.run is self.edge.run:
+        while not finished and not self.ended and order.job.run is self.edge.run:
             self.turns.take(FOREVER if order.due_ns is None else order.due_ns)
             end = time.monotonic() + SLICE_S
-            finished = self.edge.trainer.advance(order.job.run, self.edge.rule, order.job.until_step, lambda: time.monotonic() >= end)
+            stop = lambda until_s=end: self.ended or time.monotonic() >= until_s
+            finished = self.edge.trainer.advance(order.job.run, self.edge.rule, order.job.until_step, stop)
             self.turns.give()
         native = order.start_ns + int((time.monotonic_ns() - began) * self.speed)
         self.results.put(Result(order, native if order.due_ns is None else order.due_ns))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -18,22 +20,29 @@ Scores = tuple[float | None, float, float]
 
 
 class Evaluator:
-    """The coordinator's end: ``submit`` writes a snapshot; results come back in a thread of their own."""
+    """The coordinator's end: ``submit`` writes a snapshot; orders go out and results come back in threads of their own.
+
+    Evaluation may lag behind as far as it likes: the channel holds some hundred orders, and nobody may wait for it.
+    """
 
     def __init__(self, channel: Channel, scratch: Path) -> None:
         self.channel, self.scratch = channel, scratch
+        self._orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
 
     def listen(self, tell: Callable[[Any], None]) -> None:
         """Pass every result to ``tell`` from now on."""
         Thread(target=self._listen, args=(tell,), name="evaluations", daemon=True).start()
+        Thread(target=self._send, name="snapshots", daemon=True).start()
 
     def submit(self, job: Evaluate) -> None:
         path = self.scratch / f"snapshot-{job.version}.f32"
         job.weights.tofile(path)
-        try:
-            self.channel.send(version=job.version, at_ns=job.at_ns, file=str(path))
-        except ConnectionError:
-            path.unlink()  # it is gone, as ``tell`` has heard or will hear
+        self._orders.put({"version": job.version, "at_ns": job.at_ns, "file": str(path)})
+
+    def _send(self) -> None:
+        with suppress(ConnectionError):  # it is gone, as ``tell`` hears too
+            while True:
+                self.channel.send(**self._orders.get())
 
     def _listen(self, tell: Callable[[Any], None]) -> None:
         try:
