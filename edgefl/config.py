@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from emulator.units import to_ns
+
 EDGE_ID = r"^[a-z0-9][a-z0-9_-]{0,31}$"
 
 
@@ -84,7 +86,13 @@ class Network(Section):
     grace_s: float = Field(10.0, ge=0)
     window_ms: float = Field(50.0, gt=0)  # how far bytes may run ahead of the service curve, besides the round trip
     piece_ms: float = Field(15.0, gt=0)
-    max_edges: int = Field(10_000, ge=1)
+    max_edges: int = Field(100_000, ge=1)
+
+    @model_validator(mode="after")
+    def _a_heartbeat_may_be_late(self) -> "Network":
+        if to_ns(self.liveness_s) < 3 * to_ns(self.heartbeat_s):  # in ns: 3 * 0.1 is more than 0.3
+            raise ValueError(f"liveness_s: expected at least 3 times heartbeat_s ({3 * self.heartbeat_s:g}), found {self.liveness_s:g}")
+        return self
 
 
 class Stop(Section):
@@ -167,4 +175,11 @@ class Experiment(Section):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"two strategies are called {twice[0]!r}: give one of them a label")
+        return self
+
+    @model_validator(mode="after")
+    def _room_for_all(self) -> "Experiment":
+        edges = len(self.edges.ids())
+        if self.network.max_edges < edges:
+            raise ValueError(f"network.max_edges: expected at least the number of edges ({edges}), found {self.network.max_edges}")
         return self

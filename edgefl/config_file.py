@@ -85,7 +85,7 @@ def shared_digest(experiment: Experiment, entry: StrategyEntry) -> str:
 
 def to_json(experiment: Experiment, entry: StrategyEntry) -> str:
     """What an edge needs of the experiment to run ``entry``: the shared part and what makes it a valid experiment."""
-    whole = experiment.model_dump(mode="json", include={"name", "stop"}, exclude_none=True)
+    whole = experiment.model_dump(mode="json", include={"name": True, "stop": True, "network": {"max_edges"}}, exclude_none=True)
     return orjson.dumps(whole | _shared(experiment, entry)).decode()
 
 

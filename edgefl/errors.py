@@ -9,8 +9,6 @@ from typing import Iterable
 class UserError(Exception):
     """Bad input from the user: one line that says where, what was expected and what is near. The command line ends with status 2."""
 
-    exit_status = 2
-
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.splitlines()))
 

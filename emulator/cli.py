@@ -8,6 +8,11 @@ from typing import Annotated
 import typer
 
 from emulator.capacity.constant import Constant
+from emulator.commands import kernel
+from emulator.commands.calibrate import calibrate
+from emulator.commands.profiles import profiles
+from emulator.commands.proxy import proxy
+from emulator.commands.tdma import tdma
 from emulator.delay.latency import Latency
 from emulator.errors import BadValue
 from emulator.link import Link
@@ -15,6 +20,11 @@ from emulator.network import Network, Transfer
 from emulator.units import FOREVER, parse_duration, parse_rate, parse_size, seconds_text
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.command()(calibrate)
+app.add_typer(kernel.app, name="kernel")
+app.command()(profiles)
+app.command()(proxy)
+app.command()(tdma)
 
 
 @app.callback(epilog="Example: emulator transfer 0.25MB --rate 2mbit --latency 30ms")

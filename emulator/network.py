@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import heapq
+from typing import Iterable
 
-from emulator.link import Booking, Link
+from emulator.booking import Booking
+from emulator.capacity import Capacity
+from emulator.channel import ChannelLink
+from emulator.delay import Delay
+from emulator.link import Link, Medium
 from emulator.transfer import Completion, Transfer
 from emulator.units import FOREVER
 
@@ -24,6 +29,8 @@ class Network:
         self._heap: list[tuple[int, int]] = []  # (due, order) of the first booking of each link; stale ones are passed over
         self._busy: dict[Link, tuple[int, int]] = {}  # links with a queue -> the heap entry of its first booking
         self._cancelled: set[int] = set()
+        self._unsure: dict[Medium, None] = {}  # media whose next completion is not known at present
+        self._touched: dict[Link | Medium, None] = {}  # whose plans changed since somebody asked, other than by calls about the transfer itself
         self._offered = 0
         self._seen_ns = 0
 
@@ -32,28 +39,38 @@ class Network:
         if (edge, direction) in self._links:
             raise ValueError(f"edge {edge} has a link {direction} already")
         link.on_change = self._announce
+        if link.medium is not None:
+            link.medium.on_change = self._mark
         self._links[edge, direction] = link
 
     def link(self, edge: str, direction: str) -> Link:
         """KeyError if there is none."""
         return self._links[edge, direction]
 
-    def offer(self, transfer: Transfer, now: int) -> None:
-        """Queue ``transfer`` on its link. ValueError if its number is in use, KeyError if there is no such link."""
+    def offer(self, transfer: Transfer, now: int) -> str | None:
+        """Queue ``transfer`` on its link: None, or the reason why a bounded queue refused it.
+
+        ValueError if its number is in use, KeyError if there is no such link.
+        """
         if transfer.number in self._bookings:
             raise ValueError(f"transfer {transfer.number} is on its way already")
         link = self._link_of(transfer)
+        if link.bound is not None and (reason := link.refuses(transfer.size, now)) is not None:
+            link.dropped_bytes += transfer.size
+            self._cancelled.add(transfer.number)
+            return reason
         booking = Booking(transfer, self._offered, offered_ns=now)
         self._offered += 1
         self._bookings[transfer.number] = self._by_order[booking.order] = booking
         self._cancelled.discard(transfer.number)
         self._see(now)
         link.offer(booking)
+        return None
 
     def progress(self, transfer: Transfer, now: int) -> int:
         """Bytes due at the receiver at ``now`` (past or to come) under the present plan.
 
-        Its size once it has completed, 0 once it was cancelled.
+        Its size once it has completed, 0 once it was cancelled or refused.
         """
         booking = self._bookings.get(transfer.number)
         if booking is None:
@@ -69,10 +86,20 @@ class Network:
     def started(self, transfer: Transfer) -> int | None:
         """Start of its service, which may lie ahead; None while it is not planned, or not on its way."""
         booking = self._bookings.get(transfer.number)
-        return None if booking is None else booking.started_ns()
+        return None if booking is None else self._link_of(transfer).started(booking)
+
+    def opens_at(self, transfer: Transfer, n_bytes: int) -> int:
+        """Before that, byte ``n_bytes`` may not be on its way, however wide a window: its slot on a channel, else the start of service."""
+        return self._link_of(transfer).opens_at(self._booking(transfer), n_bytes)
+
+    def admitted_at(self, transfer: Transfer) -> int:
+        """When it found room in its link's queue; FOREVER while that is not planned. KeyError if it is not on its way."""
+        return self._link_of(transfer).admitted_at(self._booking(transfer))
 
     def next_due(self) -> int:
         """The earliest completion; FOREVER if there is none."""
+        while self._unsure:
+            self._unsure.popitem()[0].foresee()
         while self._heap:
             due_ns, order = self._heap[0]
             booking = self._by_order.get(order)
@@ -117,15 +144,46 @@ class Network:
         self._cancelled.add(transfer.number)
         self._link_of(transfer).cancel(booking, now)
 
+    def change(self, edge: str, direction: str, capacity: Capacity | None = None, delay: Delay | None = None, *, at: int) -> int:
+        """Give a link another capacity or delay (None: as before) from ``at`` on: the moment taken, later if the link is settled further.
+
+        What was served stays served, bytes on their way keep their delay, order is kept, and nothing bursts. KeyError if there is
+        no such link, ValueError if it is not shaped and in use.
+        """
+        self._see(at)
+        link = self._links[edge, direction]
+        taken_ns = link.change(capacity, delay, at)
+        self._touched[link] = None
+        return taken_ns
+
+    def grant(self, transfer: Transfer, slots: Iterable[int], now: int) -> list[int]:
+        """Give it slots of its TDMA channel: those that it holds now. ValueError if one is past or taken, or its link has no slots."""
+        link, booking = self._link_of(transfer), self._booking(transfer)
+        if not isinstance(link, ChannelLink):
+            raise ValueError(f"transfer {transfer.number}: its link has no slots")
+        self._see(now)
+        held = link.grant(booking, slots, now)
+        self._touched[link] = None
+        return held
+
+    def receptions(self, transfer: Transfer) -> dict[str, int]:
+        """Receiver -> when its last byte is due there, for a broadcast on a channel, which is complete when all have it. ValueError elsewhere."""
+        link, booking = self._link_of(transfer), self._booking(transfer)
+        if not isinstance(link, ChannelLink):
+            raise ValueError(f"transfer {transfer.number}: its link has no slots")
+        return link.receptions(booking)
+
+    def take_replanned(self) -> list[Transfer]:
+        """Transfers whose plans may have changed, since this was last asked, by what was done to others, to a link or to a medium."""
+        if not self._touched:
+            return []
+        touched, self._touched = self._touched, {}
+        bookings = [booking for one in touched for booking in (one.queue if isinstance(one, Link) else one.bookings())]
+        return [booking.transfer for booking in dict.fromkeys(bookings)]
+
     def active(self) -> list[Transfer]:
         """Transfers whose service had begun by the latest moment told, and that have not completed: bytes of theirs may be due."""
-        active = []
-        for link in self._busy:
-            for booking in link.queue:
-                if booking.plan is None or booking.plan.start_ns > self._seen_ns:
-                    break  # first come, first served: nothing behind it has begun
-                active.append(booking.transfer)
-        return active
+        return [booking.transfer for link in self._busy for booking in link.in_service(self._seen_ns)]
 
     def _booking(self, transfer: Transfer) -> Booking:
         if transfer.number not in self._bookings:
@@ -140,6 +198,11 @@ class Network:
 
     def _see(self, now: int) -> None:
         self._seen_ns = max(self._seen_ns, now)
+
+    def _mark(self, medium: Medium, replanned: bool) -> None:
+        self._unsure[medium] = None
+        if replanned:
+            self._touched[medium] = None
 
     def _announce(self, link: Link) -> None:
         if not link.queue:

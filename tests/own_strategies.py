@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from edgefl.strategies.decisions import Decision, SendFresh
+from edgefl.strategies.decisions import Cancel, Decision, SendFresh, SetAlarm
 from edgefl.strategies.events import FreshRequested, UpdateArrived
 from edgefl.strategies.fedasync import FedAsync
 from edgefl.strategies.fedavg import FedAvg
 from edgefl.strategies.local_rule import LocalRule
+from emulator.units import to_ns
 
 
 class Halfway(LocalRule):
@@ -34,6 +35,27 @@ class Fresher(FedAsync):
     def fresh_requested(self, event: FreshRequested, now: int) -> list[Decision]:
         newer = self.weights if self.version > event.base_version else None
         return [SendFresh(event.edge, event.task, newer)]
+
+
+class Hasty(FedAsync):
+    """Calls task 0 off at ``period_s`` after the start, and gives the edge another."""
+
+    def started(self, now: int) -> list[Decision]:
+        return [*super().started(now), SetAlarm("hurry", to_ns(self.options.period_s))]
+
+    def rang(self, name: str, now: int) -> list[Decision]:
+        self.running.clear()
+        return [Cancel("a", 0), *self._refill()]
+
+
+class First(FedAsync):
+    """Edge a's first delivery calls off b's first task."""
+
+    def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
+        if update.task != 0:
+            return super().arrived(update, now)
+        del self.running["b"]
+        return [Cancel("b", 1), *super().arrived(update, now)]
 
 
 class Broken(FedAvg):

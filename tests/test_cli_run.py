@@ -223,7 +223,7 @@ def test_two_strategies_with_the_same_remote_edges_and_keys(folder: Path, starte
 
 def test_an_edge_leaves_and_comes_back_without_keys(folder: Path, started: list[subprocess.Popen[str]]) -> None:
     (folder / "two.toml").write_text(TWO)
-    terminals = Terminals(started, "two.toml", *LONG, "network.liveness_s=1", "network.grace_s=0.5")
+    terminals = Terminals(started, "two.toml", *LONG, "network.heartbeat_s=0.3", "network.liveness_s=1", "network.grace_s=0.5")
     directory = folder / "runs" / "small" / "fedasync"
     edges = [terminals.edge("e000"), terminals.edge("e001")]
     wait_for(lambda: happened(directory, event="update_arrived", edge="e001"))

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from edgefl import config_file
-from edgefl.config import Experiment
 from edgefl.errors import UserError
 
 GOOD = """
@@ -89,12 +88,14 @@ def replaced(said: str, instead: str) -> str:
         ("[stop]", "seed = 99999999999999999999\n[stop]", "seed: expected a whole number of at most 64 bits, found 99999999999999999999"),
         ("[training]\nepochs = 2", "[links]\nkind = 'natve'", "links.kind: expected 'emulated' or 'native', found 'natve' (nearest: 'native')"),
         ("alpha = 0.5\n[model]", "alpha = 0.0\n[model]", "partition.alpha: expected greater than 0, found 0.0"),
+        ("[training]\nepochs = 2", "[network]\nliveness_s = 1", "network: liveness_s: expected at least 3 times heartbeat_s (1.5), found 1"),
         # names
         ('"dirichlet"', '"dirichlett"', "partition.name: unknown partition 'dirichlett' (nearest: 'dirichlet')" + OWN),
         ('"mlp"', '"mpl"', "model.name: unknown model 'mpl' (nearest: 'mlp')" + OWN),
         ("[stop]", "data.name = 'digit'\n[stop]", "data.name: unknown data set 'digit' (nearest: 'digits')" + OWN),
         ('"fedasync"', '"fedasink"', "strategies[1].strategy: unknown strategy 'fedasink' (nearest: 'fedasync')" + OWN),
         ('"fedasync"\nalpha = 0.5', '"fedavg"', "two strategies are called 'fedavg': give one of them a label"),
+        ("[training]", "[network]\nmax_edges = 9\n[training]", "network.max_edges: expected at least the number of edges (10), found 9"),
         ("clients_per_round = 4", "label = '../x'", "strategies[0].label: expected a name for a directory (letters, digits, _ . -), found '../x'"),
         ("clients_per_round = 4", "label = 'figures'", "strategies[0].label: expected a name for a directory (letters, digits, _ . -), found 'figures'"),
         ("[training]\nepochs = 2", "[edges]\nnames = ['a', 'b', 'a']", "edges.names: expected names that differ, found 'a' twice"),
@@ -131,6 +132,12 @@ def test_a_file_that_is_no_experiment(tmp_path: Path, text: str, line: str) -> N
     path = tmp_path / "x.toml"
     path.write_text(text)
     assert refusal(path) == f"x.toml: {line}"
+
+
+def test_three_heartbeats_are_just_enough(good: Path) -> None:
+    loaded = config_file.load(good, ["network.heartbeat_s=0.1", "network.liveness_s=0.3"])
+    assert loaded.network.liveness_s == 0.3
+    assert "network: liveness_s: expected at least 3 times heartbeat_s (6), found 4" in refusal(good, "network.heartbeat_s=2")
 
 
 def test_files_that_cannot_be_read(good: Path) -> None:
@@ -229,10 +236,10 @@ def test_the_digest_covers_what_edges_must_share(good: Path) -> None:
 
 
 def test_the_shared_part_crosses_the_wire(good: Path) -> None:
-    here = config_file.load(good, ["data.dir=/elsewhere", "network.port=5555", "edges.names=['a', 'b']"])
+    here = config_file.load(good, ["data.dir=/elsewhere", "network.port=5555", "network.max_edges=20000", "edges.count=15000"])
     for entry in here.strategies:
         there = config_file.from_json(config_file.to_json(here, entry))
-        assert there.strategies == (entry,) and there.data.dir is None and there.network == Experiment.model_fields["network"].default
+        assert there.strategies == (entry,) and there.data.dir is None and there.network.port == 0, "where it runs is no matter of the edges"
         assert config_file.shared_digest(there, there.strategies[0]) == config_file.shared_digest(here, entry)
 
 

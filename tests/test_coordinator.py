@@ -10,16 +10,18 @@ import numpy as np
 import pytest
 from builders import Desk, S, make, plain, vector
 
+from edgefl.coordinator.tasks import MOST_CLOSED, Tasks
 from edgefl.errors import Bug
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import FreshRequest, Joined, Lost, Ready, Started, Update
 from edgefl.results import summary as readers
 from edgefl.results.progress import Progress
+from edgefl.results.tail import read_events
 from edgefl.strategies import decisions as do
 from edgefl.strategies import events as ev
 from edgefl.strategies.fedasync import FedAsync
 from edgefl.strategies.fedavg import FedAvg
-from edgefl.strategies.strategy import Strategy
+from edgefl.strategies.strategy import MOST_FAILED, Strategy
 from emulator.units import FOREVER
 
 ACK = "<- Acknowledged"
@@ -127,7 +129,7 @@ def test_a_restarted_edge_has_forgotten_its_task(rounds: Desk) -> None:
     assert rounds.hear("b", Joined(1, []), now=2 * S) == []
     assert rounds.hear("c", Joined(1, [77]), now=3 * S)[-3:] == ["a <- task 3 v1 (2 0 0)", "b <- task 4 v1 (2 0 0)", "c <- task 5 v1 (2 0 0)"]
     reasons = [event["reason"] for event in rounds.events() if event.get("event") == "task_closed"]
-    assert reasons == ["edge restarted", "edge restarted"] and rounds.wake(60 * S) == []
+    assert reasons == ["edge restarted or lost its task"] * 2 and rounds.wake(60 * S) == []
 
 
 def test_an_edge_that_was_not_there_at_the_start_joins_later(tmp_path: Path) -> None:
@@ -243,6 +245,28 @@ def test_after_finish_the_strategy_hears_nothing(tmp_path: Path) -> None:
     assert [event.get("event", event.get("fact")) for event in desk.events()] == ["edge_joined", "finished"]
 
 
+def test_an_end_before_the_beginning(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, make(FedAvg))
+    assert desk.lines(desk.coordinator.finish("interrupted", 0)) == ["evaluate v0", "end: interrupted"]
+    assert desk.start("a", "b") == [] and desk.coordinator.next_due() == FOREVER
+    assert desk.events() == [{"t": 0.0, "fact": "finished", "reason": "interrupted"}]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "reason"), [(make(FedAvg, clients_per_round=2), "no round delivers"), (make(FedAsync, concurrency=2), "no task delivers")]
+)
+def test_a_run_in_which_nobody_can_deliver_ends(tmp_path: Path, strategy: Strategy, reason: str) -> None:
+    """A learning rate that makes every model infinite, and nothing but versions to stop at; one delivery, and it is counted anew."""
+    desk, refused = Desk(tmp_path, strategy), 0
+    desk.start("a", "b", "c")
+    for number in range(10 + 2 * MOST_FAILED):
+        task, size = desk.coordinator.tasks.open[number], np.inf if number not in (8, 9) else 1.0
+        lines = desk.update(task.edge, number, size, 0, 0, version=task.version)
+        refused += size == np.inf
+    assert lines[0] == f"{task.edge} {ACK} {number}" and lines[-1] == f"end: {reason}"
+    assert desk.summary()["updates_discarded"] == {"not finite": refused} == {"not finite": 8 + 2 * MOST_FAILED}
+
+
 def test_the_outside_may_end_it(rounds: Desk) -> None:
     assert rounds.lines(rounds.coordinator.finish("interrupted", 9 * S)) == ["end: interrupted"], "version 0 is evaluated already"
     assert rounds.summary()["versions"] == 0
@@ -309,7 +333,12 @@ MISTAKES: list[tuple[Any, str]] = [
     ([do.Publish(vector(1, 2))], "published float32 (2,), expected float32 (3,)"),
     ([do.Publish(np.zeros(3))], "published float64 (3,), expected float32 (3,)"),
     ([do.Discard(7, "x")], "task 7 cannot be discarded now: only the update in hand can"),
-    ([do.Cancel("a", 9)], "9"),
+    ([do.Cancel("b", 9)], "edge 'b' has no open task 9"),
+    ([do.Cancel("a", 0)], "edge 'a' has no open task 0"),  # it has just delivered
+    ([assign("b"), do.Cancel("a", 1)], "edge 'a' has no open task 1"),
+    ([assign("b"), do.SendFresh("a", 1, None)], "edge 'a' has no open task 1"),
+    ([do.Grant("a", 7)], "edge 'a' has no open task 7"),
+    ([assign("b"), do.Grant("b", 1)], "cannot grant the uplink for task 1: edge 'b' does not wait for it"),
     (["publish"], "not a decision: 'publish'"),
     (None, "'NoneType'"),
 ]
@@ -378,6 +407,33 @@ def test_a_strategy_may_schedule_the_uplink(tmp_path: Path) -> None:
     desk.start("a")
     assert desk.ready("a", 0) == ["allow a 0"] and desk.events()[-1]["event"] == "update_ready"
     assert desk.hear("b", Ready(0)) == [f"b {ACK} 0"]
+    assert desk.ready("a", 0) == ["allow a 0"], "offered again after a broken session: granted again"
+
+
+def test_the_uplink_is_granted_once(tmp_path: Path) -> None:
+    desk = scripted(tmp_path, {ev.RunStarted: [assign("a")], ev.UpdateReady: [do.Grant("a", 0), do.Grant("a", 0)]})
+    desk.coordinator.strategy.schedules_uplink = True  # type: ignore[misc]
+    desk.start("a")
+    with pytest.raises(Bug) as caught:
+        desk.ready("a", 0)
+    assert str(caught.value.__cause__) == "cannot grant the uplink for task 0: edge 'a' does not wait for it"
+
+
+def test_what_is_remembered_of_closed_tasks_does_not_grow_for_ever() -> None:
+    tasks = Tasks()
+    for _ in range(MOST_CLOSED + 2):
+        tasks.remove(tasks.add("a", 0, vector(0)), delivered=False)
+    assert len(tasks.closed) == MOST_CLOSED
+    assert not tasks.late("a", 1) and tasks.late("a", 2) and not tasks.late("a", 2)
+
+
+def test_what_may_be_acknowledged_is_in_the_files(rounds: Desk) -> None:
+    """Its fate: an event with its decisions, or a fact."""
+    rounds.update("a", 0, 1, 0, 0)
+    rounds.update("b", 1, np.nan, 0, 0)
+    rounds.record.flush_fates()
+    events = read_events(rounds.folder / "events.jsonl")
+    assert [event.get("event", event.get("fact")) for event in events[-3:]] == ["update_arrived", "discarded", "task_closed"]
 
 
 def test_a_request_for_a_fresher_model(tmp_path: Path) -> None:

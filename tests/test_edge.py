@@ -100,6 +100,25 @@ def test_a_task_is_trained_in_emulated_time_and_its_update_kept_until_acknowledg
     assert device.hear(Acknowledged(0)) == [] and device.edge.open_tasks == []
 
 
+@pytest.mark.parametrize(
+    ("vectors", "numbers", "beyond"),
+    [
+        ({str(n): vector(1) for n in range(65)}, {}, "65 vectors, at most 64"),
+        ({"weights": np.zeros(262_169, np.float32)}, {}, "1048676 bytes of vectors, at most 1048672 (eight models and 1 MiB)"),
+        ({"weights": vector(1)}, {str(n): 1.0 for n in range(65)}, "65 numbers, at most 64"),
+    ],
+    ids=["vectors", "bytes", "numbers"],
+)
+def test_an_update_that_cannot_travel_goes_empty(vectors: dict[str, Any], numbers: dict[str, float], beyond: str) -> None:
+    device = Device()
+    device.trainer.payload = lambda run, rule: (vectors, numbers)  # type: ignore[method-assign]
+    device.task(5)
+    (output,) = device.edge.job_done(device.job, None, 0)
+    assert isinstance(output, Send) and output.message is device.edge.unacknowledged[5]
+    assert (output.message.number, output.message.version, output.message.vectors, output.message.numbers) == (5, 7, {}, {})
+    assert device.edge.beyond == beyond
+
+
 def test_a_costlier_step_takes_longer_and_native_takes_what_it_takes() -> None:
     assert Device(work=2.5).task() == ["train to 6 in 15 s"]
     assert Device(native=True).task() == ["train to 6 in its own time"]

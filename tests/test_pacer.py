@@ -147,7 +147,7 @@ def test_one_transfer_by_hand() -> None:
     ends = [min(3750 * n, 40_000) for n in range(1, 12)]
     moments = [0, 0, *(5 * MS + take(2 * MBIT, flow.meta + end - quarter) for end in ends[2:])]
     assert flow.piece == 3750 and ends[1] < quarter < ends[2]
-    assert list(flow.permitted.items()) == list(zip(ends, moments))
+    assert flow.due_at == {end: 5 * MS + take(2 * MBIT, flow.meta + end) for end in ends}
     assert {moment for moment, *_ in rig.sent} == set(moments)
 
 
@@ -157,7 +157,7 @@ def test_the_round_trip_widens_the_window() -> None:
         rig = Rig(window_ns=50 * MS)
         flow = rig.start(100_000, rtt_ns=rtt_ns)
         rig.until(1 * NS_PER_S)
-        moments.append(flow.permitted[flow.piece * 10])
+        moments.append(next(moment for moment, _, _, end in rig.sent if end == flow.piece * 10))
     assert moments[0] - moments[1] == 20 * MS and moments[0] == take(2 * MBIT, flow.meta + flow.piece * 10) - 50 * MS
 
 
@@ -207,15 +207,35 @@ def test_late_wakes_and_late_offers_are_told_apart() -> None:
     assert rig.fidelity.wake_lag.max == 4 * MS
 
 
-def test_arrivals_before_they_were_permitted_are_ahead() -> None:
-    rig = Rig()
-    flow = rig.start(20_000)
-    rig.until(NS_PER_S)
-    (first, at_first), (second, at_second) = list(flow.permitted.items())[:2]
-    assert not flow.ahead(first, at_first, 0) and not flow.ahead(second, at_second, 0)
-    assert flow.ahead(second, at_second - 1, 0) and flow.ahead(second, at_second - 2 * MS, 1 * MS)
-    assert not flow.ahead(second, at_second - 1 * MS, 1 * MS)  # the clocks are compared no better than that
-    assert not flow.ahead(second - 1, 0, 0)  # bytes between two borders are not judged
+def test_arrivals_ahead_of_the_service_curve_are_seen() -> None:
+    rig = Rig(2 * MBIT)
+    flow = rig.start(20_000)  # 80 kB: 15 ms a piece, a quarter is 80 ms, the window 50 ms
+    rig.until(40 * MS)
+    (first, _), (second, due) = list(flow.due_at.items())[:2]
+    earliest = due - flow.window_ns - flow.piece_ns
+    assert not flow.ahead(rig.network, first, 0, 0) and not flow.ahead(rig.network, second, earliest, 0)
+    assert flow.ahead(rig.network, second, earliest - 1, 0) and flow.ahead(rig.network, second, earliest - 2 * MS, 1 * MS)
+    assert not flow.ahead(rig.network, second, earliest - 1 * MS, 1 * MS)  # the clocks are compared no better than that
+    assert not flow.ahead(rig.network, second - 1, -NS_PER_S, 0)  # bytes between two borders are not judged
+
+
+def test_a_small_transfer_may_be_ahead_by_a_quarter_and_a_piece_only() -> None:
+    rig = Rig(2 * MBIT)
+    flow = rig.start(5_000)  # 20 kB: 80 ms in all, well within the window and a piece
+    rig.until(70 * MS)
+    assert not flow.ahead(rig.network, 7_500, 0, 0)
+    assert flow.ahead(rig.network, 11_250, 0, 0)
+
+
+def test_a_pacer_that_lets_go_too_early_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def at_once(flow: Flow, network: Network) -> None:
+        flow.release_at = 0 if flow.released < flow.body else FOREVER
+
+    monkeypatch.setattr(Flow, "plan_release", at_once)
+    rig = Rig(2 * MBIT)
+    flow = rig.start(62_500)
+    rig.until(1 * MS)
+    assert [flow.ahead(rig.network, size, 1 * MS, 0) for size in (3_750, 240_000)] == [False, True]
 
 
 # ------------------------------------------------------------------ native links
@@ -225,7 +245,7 @@ def test_a_native_link_is_not_shaped_and_ends_with_the_last_byte() -> None:
     rig.step()
     assert rig.sent == [(0, 1, 0, 4_000_000)] and rig.done == []
     assert rig.pacer.last_byte(flow, 123) == [flow] and flow.finished_ns() == 123
-    assert not flow.ahead(4_000_000, -1, 0)
+    assert not flow.ahead(rig.network, 4_000_000, -1, 0)
     assert rig.fidelity.transfer_lag.count == rig.fidelity.wake_lag.count == rig.fidelity.last_byte_lead.count == 0
 
 
@@ -247,7 +267,7 @@ def test_two_transfers_on_one_link_go_one_after_the_other() -> None:
     rig.until(10 * NS_PER_S)
     border = take(2 * MBIT, first.transfer.size)
     assert [number for _, number, _, _ in rig.sent] == sorted(number for _, number, _, _ in rig.sent)
-    assert second.permitted[second.piece] == border  # no byte before its service
+    assert min(moment for moment, number, *_ in rig.sent if number == second.transfer.number) == border  # no byte before its service
     assert (first.completion.due_ns, second.completion.due_ns) == (border + 30 * MS, border + 30 * MS + take(2 * MBIT, second.transfer.size))
 
 

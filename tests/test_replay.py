@@ -19,7 +19,8 @@ from edgefl.hosts.plan import strategy
 from edgefl.hosts.replay_run import replay_run
 from edgefl.protocol.messages import Joined, Lost
 from edgefl.results.tail import read_events
-from edgefl.strategies.events import UpdateArrived
+from edgefl.strategies.decisions import Cancel, Decision
+from edgefl.strategies.events import EdgeJoined, UpdateArrived
 from edgefl.strategies.fedasync import FedAsync
 from edgefl.strategies.fedbuff import FedBuff
 from edgefl.vectors import ALIGNMENT, aligned_copy
@@ -150,6 +151,8 @@ def desk_run(folder: Path, kind: type[Any], **options: Any) -> Desk:
     desk.hear("c", Lost(), now=10**9)
     desk.hear("d", Joined(3, []), now=2 * 10**9)
     desk.wake(99 * 10**9)
+    desk.update("c", 2, 9, 9, 9)  # too late
+    desk.hear("d", Joined(3, []), now=100 * 10**9)  # it has lost its task, if it had one
     for number in range(3, 9):
         task = desk.coordinator.tasks.open.get(number)
         if task is not None:
@@ -164,3 +167,30 @@ def test_lost_edges_late_joiners_and_discards_replay_too(tmp_path: Path, kind: t
     result = replay(tmp_path / "journal", make(kind, **options))
     assert result.version == desk.coordinator.version > 1
     assert result.weights is not None and result.weights.tobytes() == desk.coordinator.weights.tobytes()
+    assert {"not finite", "task closed"} <= set(desk.record.discards)
+
+
+class Impatient(FedAsync):
+    """Calls off whoever works when an edge joins."""
+
+    def joined(self, event: EdgeJoined, now: int) -> list[Decision]:
+        called_off = [Cancel(edge, number) for number, edge in enumerate(self.running)]
+        self.running.clear()
+        return [*called_off, *super().joined(event, now)]
+
+
+def test_cancelled_tasks_replay_too(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, make(Impatient, concurrency=2))
+    desk.record.journal = Journal(tmp_path / "journal")
+    desk.start("a", "b")
+    assert desk.hear("c", Joined(1, []))[:2] == ["a <- Cancel 0", "b <- Cancel 1"] and [number for _, number in given(desk)] == [2, 3]
+    desk.update("a", 0, 9, 9, 9)
+    (edge, number), *_ = given(desk)
+    desk.update(edge, number, 1, 2, 3)
+    desk.summary()
+    result = replay(tmp_path / "journal", make(Impatient, concurrency=2))
+    assert result.version == 1 and result.weights is not None and result.weights.tobytes() == desk.coordinator.weights.tobytes()
+
+
+def given(desk: Desk) -> list[tuple[str, int]]:
+    return [(task.edge, task.number) for task in desk.coordinator.tasks.open.values()]

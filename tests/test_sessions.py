@@ -290,7 +290,7 @@ def test_what_the_transport_finds_wrong_ends_the_session_too() -> None:
     assert story.sessions.wire_error(b"a", WireError("again")) == []
 
 
-@pytest.mark.parametrize(("incarnation", "number"), [(RUN - 1, 1), (RUN + 1, 1), (RUN, 2), (RUN, 0)])
+@pytest.mark.parametrize(("incarnation", "number"), [(0, 1), (RUN - 1, 1), (RUN + 1, 1), (RUN, 2), (RUN, 0)])
 def test_frames_of_another_run_or_session_are_dropped_and_counted(incarnation: int, number: int) -> None:
     story = Story()
     story.joins("a")

@@ -89,11 +89,11 @@ def test_a_task_may_override_epochs_and_learning_rate() -> None:
 
 def test_the_last_batch_of_an_epoch_is_kept_and_samples_are_counted() -> None:
     rows = torch.eye(3).repeat(3, 1)[:7]
-    trainer = linear_trainer(TrainingPlan(epochs=3, batch_size=3, learning_rate=0.0, max_steps=8), rows, torch.zeros(7, 1))
+    trainer = linear_trainer(TrainingPlan(epochs=3, batch_size=3, learning_rate=0.0), rows, torch.zeros(7, 1))
     rule = LocalRule(None)
     run = trainer.begin(start_at(0, 0, 0), rule, {})
-    assert (run.steps, run.steps_per_epoch, run.planned_samples) == (8, 3, 20)
-    assert [run.samples_at(step) for step in range(9)] == [0, 3, 6, 7, 10, 13, 14, 17, 20]
+    assert (run.steps, run.steps_per_epoch) == (9, 3)
+    assert [run.samples_at(step) for step in range(10)] == [0, 3, 6, 7, 10, 13, 14, 17, 20, 21]
     assert sorted(run.order[:7].tolist()) == sorted(run.order[7:14].tolist()) == list(range(7))
     assert run.order[:7].tolist() != run.order[7:14].tolist(), "a new permutation each epoch"
     trainer.advance(run, rule, until_step=4)
@@ -150,7 +150,7 @@ def test_a_rule_that_does_not_move_sends_one_gradient() -> None:
     trainer = linear_trainer(TrainingPlan(epochs=5, batch_size=2, learning_rate=0.5))
     run = finished(trainer, Gradient(None), start_at(0, 0, 5))
     finished(trainer, LocalRule(None), start_at(9, 9, 9))  # on the same workspace
-    assert run.weights.tolist() == [0, 0, 5] and run.planned_samples == 2
+    assert run.weights.tolist() == [0, 0, 5] and run.samples == 2
     vectors, numbers = trainer.payload(run, Gradient(None))
     assert vectors["gradient"].tolist() == [-1, -4, 0] and numbers == {"kind": 7.0, "samples": 2, "steps": 1, "loss": 2.5}
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgefl.protocol import transfers
-from edgefl.protocol.codec import size_of
+from edgefl.protocol.codec import decode, encode, size_of
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import MAX_PIECE_BYTES, Fresh, Offer, Task, Update
-from edgefl.protocol.transfers import Incoming, Outgoing, body_digest
+from edgefl.protocol.transfers import Incoming, Outgoing, beyond_limits, body_digest, most_body
 from edgefl.vectors import ALIGNMENT, aligned, aligned_copy
 
 MOST = 1 << 20
@@ -182,3 +182,36 @@ def test_each_kind_of_bulk_message_travels(kind: type, name: str) -> None:
     outgoing = Outgoing(1, kind(1, 2, {"weights": np.ones(3, np.float32)}))
     offer: Offer = outgoing.offer(0)
     assert offer.kind == name and type(carry(outgoing, Incoming(offer, MOST), 5).message()) is kind
+
+
+# ------------------------------------------------------------------ what a sender may send
+ONE = np.zeros(1, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("vectors", "numbers", "beyond"),
+    [
+        ({chr(0x10000 + n) * 64: ONE for n in range(64)}, {chr(0x10000 + n) * 64: 1.0 for n in range(64)}, None),
+        ({"weights": np.zeros(250, np.float32)}, {}, None),
+        ({"weights": np.zeros(250, np.float32), "more": ONE}, {}, "1004 bytes of vectors, at most 1000 "),
+        ({str(n): ONE for n in range(65)}, {}, "65 vectors, at most 64"),
+        ({"weights": ONE}, {str(n): 1.0 for n in range(65)}, "65 numbers, at most 64"),
+        ({"w" * 65: ONE}, {}, "a name among its vectors is 'www"), ({3: ONE}, {}, "a name among its vectors is '3', expected text"),
+        ({}, {"w" * 65: 1.0}, "a name among its numbers is 'www"), ({}, {None: 1.0}, "a name among its numbers is 'None', expected text"),
+    ],
+)
+def test_the_sender_knows_what_the_receiver_refuses(vectors: dict[Any, Any], numbers: dict[Any, float], beyond: str | None) -> None:
+    message = Update(1, 2, vectors, numbers)
+    found = beyond_limits(message, 1000)
+    if beyond is None:
+        assert found is None
+        offer = Outgoing(1, message).offer(0)
+        assert decode(encode(offer, 1, 1))[0] == offer and Incoming.check(offer, 1000) is None, "and its header fits"
+        return
+    assert found is not None and found.startswith(beyond)
+    with pytest.raises(WireError):
+        Incoming.check(Outgoing(1, message).offer(0), 1000)
+
+
+def test_a_transfer_may_hold_eight_models_and_a_mib() -> None:
+    assert most_body(0) == 1 << 20 and most_body(1000) == 8000 + (1 << 20)

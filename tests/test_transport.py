@@ -73,7 +73,8 @@ def test_arrivals_ahead_of_what_was_sent_strain_the_run(rig: Rig) -> None:
     outgoing = rig.carry()
     rig.until(NS_PER_S // 8)
     flow = rig.pacer.flows[outgoing.number]
-    curve = [[size, at + AHEAD_NS - (30 * MS if size == 30_000 else 0)] for size, at in flow.permitted.items()]
+    early = {30_000: 75 * MS}  # a quarter is 40 ms, a piece 15 ms
+    curve = [[size, due + AHEAD_NS - early.get(size, 0)] for size, due in flow.due_at.items() if size < 40_000]
     rig.until(take(outgoing.size))
     rig.says("a", Arrived(outgoing.number, [*curve, [40_000, rig.clock.ns + AHEAD_NS]]))
     assert rig.fidelity.ahead_of_curve == 1 and rig.fidelity.verdict == "strained"
@@ -87,7 +88,7 @@ def test_the_round_trip_excuses_a_stamp_in_emulated_time(rig: Rig) -> None:
     rig.until(take(outgoing.size))
     last = rig.pacer.flows.get(outgoing.number)
     assert last is not None
-    rig.says("a", Arrived(outgoing.number, [[40_000, last.permitted[40_000] + AHEAD_NS - 29 * MS]]))
+    rig.says("a", Arrived(outgoing.number, [[40_000, last.due_at[40_000] + AHEAD_NS - 94 * MS]]))
     assert rig.fidelity.ahead_of_curve == 0
 
 

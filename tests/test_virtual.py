@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from builders import EXAMPLES, S, experiment, layout, small_run, vector
 from safetensors.numpy import load_file
@@ -17,6 +18,7 @@ from edgefl.config_file import base_of, load
 from edgefl.errors import Bug, UserError
 from edgefl.hosts.plan import devices, fidelity
 from edgefl.hosts.rundir import OpenRun
+from edgefl.jobs import Evaluate
 from edgefl.results.tail import read_csv, read_events
 from emulator.units import to_ns
 
@@ -162,6 +164,48 @@ def test_a_fresher_model_is_downloaded_merged_and_trained_on_from(tmp_path: Path
         assert at["update_ready"] == fresh_ns + device[event["edge"]].duration_ns(samples - 32 * event["step"])
         checked += 1
     assert checked > 1
+
+
+# ------------------------------------------------------------------ a task that is called off
+@pytest.mark.parametrize(
+    ("after_s", "heard_of_it", "carried"),
+    [
+        (0.005, [], []),  # on its way down: the bytes that are left do not come
+        (0.0178, ["task_started"], ["task"]),  # it arrives at that moment
+        (1.0, ["task_started"], ["task"]),  # in training
+        (2.05, ["task_started", "update_ready"], ["task"]),  # on its way up
+    ],
+)
+def test_nothing_of_a_cancelled_task_moves_any_more(tmp_path: Path, after_s: float, heard_of_it: list[str], carried: list[str]) -> None:
+    """And the task that follows is not held up by it."""
+    hasty = {"strategy": "../own_strategies.py:Hasty", "period_s": after_s}
+    sections = {"edges": {"names": ["a"]}, "devices": {"samples_per_s": 100.0}, "stop": {"versions": 1}, "strategies": [hasty]}
+    summary, directory = small_run(tmp_path, **sections)
+    assert list(moments(directory, 0)) == heard_of_it
+    assert [row["kind"] for row in read_csv(directory / "links.csv")] == [*carried, "task", "update"]
+    at, began_ns = moments(directory, 1), to_ns(after_s)
+    assert at["task_started"] == began_ns + 17_800_000 and at["update_arrived"] == at["task_started"] + 2 * S + 78_000_000
+    assert (summary["updates_applied"], summary["updates_discarded"]) == (1, {})
+
+
+def test_what_arrives_at_the_moment_of_its_cancelling_has_arrived(tmp_path: Path) -> None:
+    """Edges a and b have as many samples and the same device: a's update is heard first, and b's is there as well."""
+    summary, directory = small_run(tmp_path, devices={"samples_per_s": 100.0}, stop={"versions": 9}, strategies=[{"strategy": "../own_strategies.py:First"}])
+    assert moments(directory, 0)["update_arrived"] == moments(directory, 1)["discarded"]
+    assert summary["updates_discarded"] == {"task closed": 1}
+
+
+def test_the_training_loss_is_that_of_the_devices_data(tmp_path: Path) -> None:
+    """Ten samples of the cloud around 0 and none of the other: where all is called 0 nothing is lost on them, and much on the rest."""
+    from edgefl.hosts.learning import learning
+
+    learned = learning(experiment(task="my_task.py:build"), EXAMPLES)
+    learned.shards = {"a": np.arange(18, -1, -2)[:5], "b": np.arange(0, 10, 2)}
+    sure_of_0 = vector(0, 0, 0, 0, 50, -50)
+    for most in (2000, 4):
+        learned.experiment = experiment(task="my_task.py:build", evaluation={"train_samples": most})
+        train_loss, test_loss, accuracy = learned.evaluate(Evaluate(0, 0, sure_of_0, 0, 0))
+        assert train_loss == 0 and test_loss > 10 and accuracy == 0.5
 
 
 # ------------------------------------------------------------------ ends

@@ -82,7 +82,8 @@ class Rig:
         while (due := min(self.agenda.next_due(), self.pacer.next_due())) <= t_ns:
             self.clock.ns = max(self.clock.ns, due)
             self.told += [Heard(at, edge, note) for at, (edge, note) in self.agenda.pop_due(self.clock.ns)]
-            self.transport.move(self.clock.ns)
+            self.transport.release(self.clock.ns)
+            self.transport.complete(self.clock.ns)
         self.clock.ns = t_ns
 
     def says(self, edge: str, message: Any, body: Any = None) -> None:

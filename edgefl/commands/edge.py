@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from edgefl.config import Experiment, StrategyEntry
     from edgefl.protocol.messages import Setup
 
+BETWEEN_S = 900.0  # patience between two strategies: the coordinator waits for the last evaluations before it listens again
+
 
 def edge(
     connect: Annotated[str, typer.Option("--connect", metavar="tcp://HOST:PORT", help="Where the coordinator listens.")],
@@ -30,7 +32,7 @@ def edge(
 ) -> None:
     """Be one edge of a run: join, train what comes, send updates, until the coordinator says that it is over."""
     from edgefl.hosts.keys import load_edge, must_have_keys
-    from edgefl.hosts.sockets.edge_host import EdgeHost
+    from edgefl.hosts.sockets.edge_host import PATIENCE_S, EdgeHost
     from edgefl.hosts.sockets.edge_worker import OwnMachine
     from edgefl.protocol.errors import Refused
 
@@ -42,10 +44,12 @@ def edge(
     if data is not None:
         os.environ["EDGEFL_DATA"] = str(data)
     builder = _Builder(name, config, allow_task or [])
+    patience_s = PATIENCE_S
     show.line(f"{name}: joining {connect}")
     try:
         while True:
-            finished = EdgeHost(name, connect, own, builder.side, OwnMachine()).run()
+            finished = EdgeHost(name, connect, own, builder.side, OwnMachine()).run(patience_s)
+            patience_s = BETWEEN_S
             show.line(f"{name}: the run is over ({finished.reason})")
             if not finished.more:
                 break
@@ -87,14 +91,14 @@ class _Builder:
 
     def _experiment(self, setup: "Setup") -> tuple["Experiment", Path | None]:
         """The coordinator's experiment, or our own with the strategy that it names; one strategy, at index 0."""
-        from edgefl.config_file import from_json, load
+        from edgefl.config_file import base_of, from_json, load
 
         if self.config is None:
             return from_json(setup.config, self.allowed), Path.cwd()
         own = load(self.config)
         if self.name not in own.edges.ids():
             raise UserError(f"{self.config}: edges: none of them is {self.name!r}{nearest(self.name, own.edges.ids())}")
-        return own.model_copy(update={"strategies": (_same_entry(own, setup.config),)}), self.config.parent
+        return own.model_copy(update={"strategies": (_same_entry(own, setup.config),)}), base_of(self.config)
 
 
 def _same_entry(own: "Experiment", config: str) -> "StrategyEntry":

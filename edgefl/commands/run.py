@@ -15,7 +15,7 @@ from rich.live import Live
 
 from edgefl.commands import show
 from edgefl.config import Experiment
-from edgefl.config_file import load
+from edgefl.config_file import base_of, load
 from edgefl.errors import UserError
 from edgefl.results.live import LiveView
 from edgefl.results.summary import one_line
@@ -50,7 +50,7 @@ def run(
     folder = out / experiment.name
     directories = [folder / entry.name for entry in experiment.strategies]
     if clock is Clock.virtual:
-        done = _virtual(experiment, config.parent, directories)
+        done = _virtual(experiment, base_of(config), directories)
     else:
         done = _wall(experiment, config, folder, fleet=True, force=force)
     _conclude(folder, directories[:done])
@@ -78,7 +78,7 @@ def _wall(experiment: Experiment, config: Path, folder: Path, **where: Any) -> i
     from edgefl.hosts.wall_run import Died, Interrupted, WallRun, Where
 
     screen = Screen(experiment)
-    launcher = WallRun(experiment, Where(folder, config.parent, **where), screen.say)
+    launcher = WallRun(experiment, Where(folder, base_of(config), **where), screen.say)
     names = ", ".join(entry.name for entry in experiment.strategies)
     show.line(f"{experiment.name}: {names} with {len(experiment.edges.ids())} edges, results in {folder}")
     try:
@@ -96,10 +96,14 @@ def _virtual(experiment: Experiment, base: Path, directories: list[Path]) -> int
     """Run under the virtual clock, here; the number of strategies that have results."""
     from edgefl.hosts.learning import learning
     from edgefl.hosts.plan import refuse_native
+    from edgefl.hosts.rundir import clear
     from edgefl.hosts.virtual_run import run_virtual
 
     refuse_native(experiment)
     learned = learning(experiment, base)
+    kept = clear(directories[0].parent, [entry.name for entry in experiment.strategies])
+    if kept:
+        show.line(f"from earlier runs, left as they are: {', '.join(kept)}")
     for index, directory in enumerate(directories):
         summary = run_virtual(learned, index, directory, _ticker(experiment.strategies[index].name))
         show.line(one_line(summary))

@@ -48,6 +48,8 @@ class Coordinator:
     # ------------------------------------------------------------------ what the host calls
     def start(self, edges: dict[str, int], now: int) -> list[Output]:
         """The run begins with these edges (id -> samples)."""
+        if self.finished:
+            return []  # interrupted before it began
         stop, evaluation = self.experiment.stop, self.experiment.evaluation
         if stop.emulated_s is not None:
             self.alarms.set("stop", to_ns(stop.emulated_s))
@@ -112,7 +114,7 @@ class Coordinator:
             task.lost = False
             self.alarms.drop(f"close {task.number}")
         elif task is not None:
-            outputs += self._close(task, "edge restarted", now)
+            outputs += self._close(task, "edge restarted or lost its task", now)
         self.present.add(edge)
         return outputs + self._ask(ev.EdgeJoined(edge, message.samples), now)
 
@@ -127,9 +129,11 @@ class Coordinator:
         return self._ask(ev.EdgeLost(edge), now)
 
     def _ready(self, edge: str, number: int, now: int) -> list[Output]:
-        if self.tasks.of(edge, number) is None:
+        task = self.tasks.of(edge, number)
+        if task is None:
             return self._settled(edge, number, now)
         if self.strategy.schedules_uplink:
+            task.waits = True
             return self._ask(ev.UpdateReady(edge, number), now)
         self.record.fact(now, "update_ready", edge=edge, task=number)
         return [Allow(edge, number)]  # no medium to share: at once
@@ -245,15 +249,28 @@ class Coordinator:
                 self.alarms.set(f"strategy {decision.name}", decision.at_ns)
                 return []
             case do.Grant():
-                return [Allow(decision.edge, decision.task)]
-            case do.SendFresh(weights=None):
-                return [Send(decision.edge, NothingNewer(decision.task))]
+                return self._grant(self._held(decision))
             case do.SendFresh():
-                return [Send(decision.edge, Fresh(decision.task, self.version, {"weights": decision.weights}))]
+                self._held(decision)
+                fresh = None if decision.weights is None else Fresh(decision.task, self.version, {"weights": decision.weights})
+                return [Send(decision.edge, fresh or NothingNewer(decision.task))]
             case do.Cancel():
-                self._forget(self.tasks.open[decision.task], delivered=False)
+                self._forget(self._held(decision), delivered=False)
                 return [Send(decision.edge, Cancel(decision.task))]
         raise TypeError(f"not a decision: {decision!r}")
+
+    def _held(self, decision: do.Grant | do.SendFresh | do.Cancel) -> OpenTask:
+        """The open task that a decision names with its edge."""
+        task = self.tasks.of(decision.edge, decision.task)
+        if task is None:
+            raise ValueError(f"{decision!r}: edge {decision.edge!r} has no open task {decision.task}")
+        return task
+
+    def _grant(self, task: OpenTask) -> list[Output]:
+        if not task.waits:
+            raise ValueError(f"cannot grant the uplink for task {task.number}: edge {task.edge!r} does not wait for it")
+        task.waits = False
+        return [Allow(task.edge, task.number)]
 
     def _open(self, edge: str, assign: do.Assign) -> Send:
         busy = edge in self.tasks.by_edge

@@ -95,11 +95,13 @@ class Record:
 
     def flush(self) -> None:
         """Let readers see what happened so far."""
-        for file in (self._events, self._link_file, self._metric_file):
+        for file in (self._link_file, self._metric_file):
             file.flush()
-        self.flush_journal()
+        self.flush_fates()
 
-    def flush_journal(self) -> None:
+    def flush_fates(self) -> None:
+        """What was decided is handed to the operating system: it survives the death of this process, and may be acknowledged."""
+        self._events.flush()
         if self.journal is not None:
             self.journal.flush()
 

@@ -21,6 +21,7 @@ from edgefl.protocol.codec import decode
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import PROTOCOL, Finished, Hello, Join, Ping, Pong, Refuse, Setup, Welcome
 
+SILENT = "silent"  # why a session ended: nothing was heard for the liveness time
 WHOLE_RUN = "run"  # key of counts that belong to no edge
 UNKNOWN_RTT = 1 << 62
 RECENT_PINGS = 32  # two machines' clocks drift apart by milliseconds an hour: an old measurement is no better for having been quick
@@ -123,7 +124,7 @@ class Sessions:
             if isinstance(message, Hello):
                 return self._hello(routing, user, message, number, now)
             session = self.by_routing.get(routing)
-            if session is None or number != session.number or incarnation not in (0, self.incarnation):
+            if session is None or number != session.number or incarnation != self.incarnation:  # Setup has told it
                 self._count("stale frame", WHOLE_RUN)
                 return [Reply(routing, number, Refuse("this session has ended", final=False))]
             if self.expected.keyed and user != session.edge:
@@ -141,7 +142,7 @@ class Sessions:
         for session in list(self.by_routing.values()):
             patience_ns = self.expected.liveness_ns if session.joined else self.expected.join_patience_ns
             if now - session.heard_ns > patience_ns:
-                outcomes += self._drop(session, "silent")
+                outcomes += self._drop(session, SILENT)
             elif session.joined:
                 outcomes.append(Reply(session.routing, session.number, Ping(now)))
         return outcomes

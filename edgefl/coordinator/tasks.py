@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Iterator
 
@@ -9,16 +10,22 @@ import numpy as np
 
 from emulator.agenda import Agenda
 
+MOST_CLOSED = 10_000  # tasks closed without an update that are remembered: a late update of an older one passes for a duplicate
+
 
 @dataclass(slots=True)
 class OpenTask:
-    """A task from Assign until its update, its closing, or its cancelling; ``base`` is the model that the edge started from."""
+    """A task from Assign until its update, its closing, or its cancelling; ``base`` is the model that the edge started from.
+
+    ``lost``: its edge is not there at present; ``waits``: its update is ready and the strategy has not granted the uplink.
+    """
 
     number: int
     edge: str
     version: int
     base: np.ndarray
     lost: bool = False
+    waits: bool = False
 
 
 @dataclass(slots=True)
@@ -27,7 +34,7 @@ class Tasks:
 
     open: dict[int, OpenTask] = field(default_factory=dict)
     by_edge: dict[str, OpenTask] = field(default_factory=dict)
-    closed: dict[int, str] = field(default_factory=dict)  # number -> edge
+    closed: OrderedDict[int, str] = field(default_factory=OrderedDict)  # number -> edge, the oldest first
     count: int = 0
 
     def add(self, edge: str, version: int, base: np.ndarray) -> OpenTask:
@@ -47,6 +54,8 @@ class Tasks:
         del self.by_edge[task.edge]
         if not delivered:
             self.closed[task.number] = task.edge
+            if len(self.closed) > MOST_CLOSED:
+                self.closed.popitem(last=False)
 
     def late(self, edge: str, number: int) -> bool:
         """True for the update of a task that was closed without one, the first time it comes; later it is a duplicate."""

@@ -12,14 +12,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """SGD with drop_last = False: epochs x ceil(samples / batch_size) steps, at most ``max_steps``."""
+    """SGD with drop_last = False: epochs x ceil(samples / batch_size) steps."""
 
     epochs: int
     batch_size: int
     learning_rate: float
     weight_decay: float = 0.0
     momentum: float = 0.0
-    max_steps: int | None = None
 
 
 class TaskLike(Protocol):
@@ -69,11 +68,6 @@ class LocalRun:
     def samples(self) -> int:
         """Samples processed so far."""
         return self.samples_at(self.step)
-
-    @property
-    def planned_samples(self) -> int:
-        """Samples processed when the run is finished."""
-        return self.samples_at(self.steps)
 
     def samples_at(self, step: int) -> int:
         """Samples processed when ``step`` steps are done; the last batch of an epoch may be smaller."""

@@ -135,8 +135,7 @@ class Trainer:
         epochs = int(task.numbers.get("epochs", self.plan.epochs))
         if epochs < 1:
             raise ValueError(f"task {task.number} asks for {epochs} epochs, expected at least 1")
-        steps = epochs * self._steps_per_epoch
-        return steps if self.plan.max_steps is None else min(steps, self.plan.max_steps)
+        return epochs * self._steps_per_epoch
 
     def _order(self, task: TaskLike, epochs: int) -> torch.Tensor:
         rng = self.streams.rng("batches", self.edge, task.number)

@@ -78,9 +78,9 @@ class Learning:
         if not size:
             return None, test_loss, accuracy
         inputs, targets = self.train
-        picked = slice(None)
-        if size < len(inputs):
-            picked = np.sort(Streams(self.experiment.seed).rng("train loss").choice(len(inputs), size, replace=False))
+        picked = np.sort(np.concatenate(list(self.shards.values())))
+        if size < len(picked):
+            picked = picked[np.sort(Streams(self.experiment.seed).rng("train loss").choice(len(picked), size, replace=False))]
         train_loss, _ = evaluate(self.workspace, job.weights, inputs[picked], targets[picked], self.task.loss)
         return train_loss, test_loss, accuracy
 

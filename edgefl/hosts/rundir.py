@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import time
+import tomllib
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,9 @@ from emulator.units import NS_PER_S
 
 FLUSH_S = 0.5
 WRITTEN_LATE = ("summary.json", "model.safetensors", f"journal/{LINES}", f"journal/{BLOBS}")  # or not at all: none may be left from an earlier run
+WRITTEN = ("config.toml", "events.jsonl", "links.csv", "metrics.csv", *WRITTEN_LATE, "journal/initial.safetensors", "journal/layout.json")
+COMPARED = ("comparison.csv", "figures/accuracy.png", "figures/accuracy.pdf")  # above the runs
+FIRST_BYTES = b'{"t":'  # of events.jsonl
 
 
 class OpenRun:
@@ -33,13 +39,12 @@ class OpenRun:
     def __init__(self, experiment: Experiment, index: int, directory: Path, base: Path | None, weights: np.ndarray, layout: Layout) -> None:
         self.experiment, self.entry, self.directory, self.base = experiment, experiment.strategies[index], directory, base
         self._started_s = self._flushed_s = time.monotonic()
-        try:
+        with _writable(directory, "made"):
             directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"{directory}: cannot be made ({error.strerror}); expected --out DIR that can be written") from error
-        for name in WRITTEN_LATE:
-            (directory / name).unlink(missing_ok=True)
-        self.record = Record(directory, lambda: time.monotonic() - self._started_s, self._journal(weights, layout))
+        with _writable(directory):
+            for name in WRITTEN_LATE:
+                (directory / name).unlink(missing_ok=True)
+            self.record = Record(directory, lambda: time.monotonic() - self._started_s, self._journal(weights, layout))
         self.coordinator = Coordinator(strategy(experiment, self.entry, base, weights, layout), experiment, self.record)
 
     def start_wall(self) -> None:
@@ -52,7 +57,8 @@ class OpenRun:
         facts = {"strategy": self.entry.name, "clock": clock, "git_commit": git_commit(), "host": fidelity.host}
         if self.base is not None and own_names(self.experiment):
             facts["base"] = str(self.base.resolve())  # where that code lies
-        (self.directory / "config.toml").write_text(dump(self.experiment, {"run": facts}), encoding="utf-8")
+        with _writable(self.directory):
+            (self.directory / "config.toml").write_text(dump(self.experiment, {"run": facts}), encoding="utf-8")
 
     def end(self, clock: str, emulated_ns: int, wall_s: float, fidelity: dict[str, Any]) -> dict[str, Any]:
         """Write what is left and return the summary."""
@@ -88,11 +94,70 @@ class OpenRun:
         return journal
 
 
-def git_commit() -> str:
-    """The checkout's commit, with "+" if it has changes; "unknown" outside one."""
-    folder = Path(__file__).parent
+@contextmanager
+def _writable(directory: Path, to_be: str = "written") -> Iterator[None]:
+    """What the system refuses to write in there is said in one line."""
     try:
-        text = subprocess.run(["git", "describe", "--always", "--dirty=+", "--abbrev=12"], cwd=folder, capture_output=True, text=True, timeout=5)
+        yield
+    except OSError as error:
+        place = error.filename or directory
+        raise UserError(f"{place}: cannot be {to_be} ({error.strerror}); expected --out DIR that can be written") from error
+
+
+def clear(folder: Path, names: Collection[str]) -> list[str]:
+    """Take away what earlier runs of the strategies ``names`` left in ``folder``, and their comparison; UserError if that fails.
+
+    Only files that a run writes go, out of directories that hold a run of ours; what else lies there stays. Returns the names of other
+    runs beside them, of strategies that the experiment has no more: they are left as they are.
+    """
+    with _writable(folder):
+        runs = [path for path in sorted(folder.iterdir()) if _is_ours(path)] if folder.is_dir() else []
+        for directory in runs:
+            if directory.name in names:
+                _remove(directory, WRITTEN)
+        if runs:
+            _remove(folder, COMPARED)
+    return [path.name for path in runs if path.name not in names]
+
+
+def _is_ours(directory: Path) -> bool:
+    """Was it written by a run? Links are not followed out of the folder."""
+    events = directory / "events.jsonl"
+    if directory.is_symlink() or not events.is_file():
+        return False
+    try:
+        with events.open("rb") as file:
+            return file.read(len(FIRST_BYTES)) in (b"", FIRST_BYTES)  # b"": it ended before anything happened
+    except OSError:
+        return False
+
+
+def _remove(directory: Path, names: Collection[str]) -> None:
+    """These files, and the folders that are empty without them."""
+    for name in names:
+        (directory / name).unlink(missing_ok=True)
+    for folder in sorted({(directory / name).parent for name in names}, reverse=True):  # the inner ones first
+        with suppress(OSError):  # not empty, or not there
+            folder.rmdir()
+
+
+def git_commit(folder: Path = Path(__file__).parent) -> str:
+    """The commit of the checkout that ``folder`` lies in, with "+" if it has changes; "unknown" outside one of ours."""
+    top = _git(folder, "rev-parse", "--show-toplevel")
+    return (_is_checkout(Path(top)) and _git(folder, "describe", "--always", "--dirty=+", "--abbrev=12")) or "unknown"
+
+
+def _is_checkout(top: Path) -> bool:
+    """Is it ours? An installed package may lie inside somebody's own repository."""
+    try:
+        return tomllib.loads((top / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"] == "edgefl"
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    """What git says; "" if it says nothing or is not there."""
+    try:
+        return subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=5).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
-        return "unknown"
-    return text.stdout.strip() or "unknown"
+        return ""

@@ -9,7 +9,7 @@ from edgefl.coordinator.coordinator import Coordinator
 from edgefl.edges.edge import Edge
 from edgefl.jobs import Evaluate, Train
 from edgefl.protocol.codec import size_of
-from edgefl.protocol.messages import Acknowledged, Fresh, FreshRequest, NothingNewer, Ready, Started, Task, Update
+from edgefl.protocol.messages import Acknowledged, Cancel, Fresh, FreshRequest, NothingNewer, Ready, Started, Task, Update
 from emulator.agenda import Agenda
 from emulator.clock import VirtualClock
 from emulator.network import Completion, Network, Transfer
@@ -28,7 +28,7 @@ class VirtualHost:
         self.latency_ns, self.evaluate = latency_ns, evaluate
         self.clock = VirtualClock()
         self._agenda: Agenda[Callable[[int], None]] = Agenda()
-        self._on_the_way: dict[int, Any] = {}  # transfer number -> message
+        self._on_the_way: dict[int, tuple[Transfer, Task | Fresh | Update]] = {}  # by transfer number
         self._offered: dict[tuple[str, int], Update] = {}
         self._transfers = 0
         self._ended = False
@@ -50,8 +50,9 @@ class VirtualHost:
             self._do(COORDINATOR, self.coordinator.finish("nothing left to do", self.clock.now()), self.clock.now())
             return
         self.clock.advance(now)
-        for completion in self.network.pop_due(now):
-            self._arrived(completion, now)
+        whole = [(completion, self._on_the_way.pop(completion.transfer.number)[1]) for completion in self.network.pop_due(now)]
+        for completion, message in whole:  # taken out first: what has arrived cannot be called off any more
+            self._arrived(completion, message, now)
         for _, call in self._agenda.pop_due(now):
             call(now)
         if self.coordinator.next_due() <= now:
@@ -81,6 +82,8 @@ class VirtualHost:
             return
         if isinstance(message, Acknowledged):
             self._offered.pop((edge, message.task), None)  # not wanted any more
+        elif isinstance(message, Cancel):
+            self._call_off(edge, message.task, now)
         delay = self.latency_ns if isinstance(message, NothingNewer) else 0
         self._agenda.add(now + delay, lambda at: self._do(edge, self.edges[edge].receive(message, at), at))
 
@@ -95,12 +98,19 @@ class VirtualHost:
     def _carry(self, edge: str, direction: str, message: Any, now: int) -> None:
         transfer = Transfer(self._transfers, edge, direction, size_of(message), type(message).__name__.lower())
         self._transfers += 1
-        self._on_the_way[transfer.number] = message
+        self._on_the_way[transfer.number] = transfer, message
         self.network.offer(transfer, now)
 
-    def _arrived(self, completion: Completion, now: int) -> None:
+    def _call_off(self, edge: str, task: int, now: int) -> None:
+        """Nothing of this task moves any more: neither its models nor its update."""
+        self._offered.pop((edge, task), None)
+        for transfer, message in list(self._on_the_way.values()):
+            if transfer.edge == edge and message.number == task:
+                del self._on_the_way[transfer.number]
+                self.network.cancel(transfer, now)
+
+    def _arrived(self, completion: Completion, message: Task | Fresh | Update, now: int) -> None:
         transfer = completion.transfer
-        message = self._on_the_way.pop(transfer.number)
         self.coordinator.record.link(completion, now)
         if transfer.direction == "up":
             self._do(COORDINATOR, self.coordinator.receive(transfer.edge, message, now), now)

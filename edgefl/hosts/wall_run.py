@@ -19,8 +19,9 @@ from edgefl.config import Experiment
 from edgefl.errors import UserError
 from edgefl.hosts.channel import Channel
 from edgefl.hosts.plan import devices, options
+from edgefl.hosts.rundir import clear
 from edgefl.results.summary import one_line
-from emulator.compute import Rate
+from emulator.compute import Native
 
 POLL_S = 0.25
 ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}  # before numpy loads: forks must be clean
@@ -57,7 +58,8 @@ class WallRun:
         self.scratch = tempfile.TemporaryDirectory(prefix="edgefl-")
         self.warm: subprocess.Popen[bytes] | None = None
         self.control: Channel
-        self.exits: list[str] = []
+        self.exits: list[str] = []  # processes that died, of this strategy
+        self.strains: dict[str, str] = {}  # strategy -> why it was clear beforehand that this host cannot keep up
 
     def run(self, watch: Callable[[int, Path, int], None]) -> list[dict[str, Any]]:
         """The summaries of all strategies, in order. UserError for what is wrong before a run begins."""
@@ -101,6 +103,7 @@ class WallRun:
 
     def _one(self, index: int, port: int, data_digest: str, evaluations: Channel, watch: Callable[..., None]) -> tuple[dict[str, Any], int]:
         control, theirs = Channel.pair()
+        self.exits.clear()
         directory = self.directory(index)
         process = spawn("edgefl.hosts.sockets.coordinator_process", [theirs, evaluations], keep=[evaluations])
         more = index + 1 < len(self.experiment.strategies)
@@ -108,9 +111,14 @@ class WallRun:
         control.send(
             experiment=experiment.model_dump_json(), index=index, directory=str(directory), base=_text(self.where.base),
             scratch=self.scratch.name, data_digest=data_digest, keys=_text(self.where.keys), more=more,
+            strains=[self.strains[name] for name in [self.experiment.strategies[index].name] if name in self.strains],
         )
         port = self._heard(control, process, "the coordinator")["listening"]
-        if index == 0:  # not before: a run that is refused leaves nothing behind
+        if index == 0:  # not before: a run that is refused changes nothing
+            kept = clear(self.where.out, [entry.name for entry in self.experiment.strategies[1:]])
+            others = sorted(set(kept) - {directory.name})
+            if others:
+                self.say(f"from earlier runs, left as they are: {', '.join(others)}")
             self.control.send(log=str(self.log))
         if self.where.fleet:
             address = f"tcp://{self.experiment.network.host}:{port}"
@@ -129,6 +137,9 @@ class WallRun:
                 if message is not None:
                     return _checked(message)["summary"]
                 self._hear_exits()
+                if self._nobody_left and not asked:
+                    asked = True
+                    control.send(stop="no edge left")
                 watch()
             except KeyboardInterrupt:
                 if asked:
@@ -138,6 +149,10 @@ class WallRun:
                     control.send(stop="interrupted")
             except EOFError:
                 raise Died(f"the coordinator died (exit status {process.wait()})") from None
+
+    @property
+    def _nobody_left(self) -> bool:
+        return self.where.fleet and len({name for name in self.exits if name.startswith("edge ")}) == len(self.experiment.edges.ids())
 
     def _hear_exits(self) -> None:
         """Edges that died: the run goes on, and says so."""
@@ -182,13 +197,14 @@ class WallRun:
                 )
                 if not self.where.force:
                     raise UserError(text)
+                self.strains[entry.name] = f"forced: its devices train up to {need:.0f} samples/s, this host {have:.0f}"
                 self.say(f"going on by --force: {text}")
 
     def _needed(self, entry: Any) -> float:
         """Samples per real second of the fastest devices that may train at one time."""
         found, values = options(entry, self.where.base)
-        rates = sorted((device.samples_per_s for device in devices(self.experiment).values() if isinstance(device, Rate)), reverse=True)
-        return sum(rates[: found.concurrency(values, len(rates))]) * self.experiment.speed * found.rule.work
+        rates = sorted((device.samples_per_s for device in devices(self.experiment).values() if not isinstance(device, Native)), reverse=True)
+        return sum(rates[: found.concurrency(values, len(rates))]) * self.experiment.speed
 
 
 def spawn(module: str, channels: list[Channel], keep: list[Channel] | None = None) -> subprocess.Popen[bytes]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from edgefl.protocol import messages
 from edgefl.protocol.errors import WireError
-from edgefl.protocol.messages import MAX_ARRAYS, MAX_HEADER_BYTES, MAX_ITEMS, Bulk, Limit
+from edgefl.protocol.messages import MAX_ARRAYS, MAX_HEADER_BYTES, MAX_ITEMS, MAX_NAME, Bulk, Limit
 from edgefl.vectors import ALIGNMENT, aligned_copy
 
 Check = Callable[[Any], bool]
@@ -108,11 +108,11 @@ def places(meta: bytes) -> tuple[int, int, list[tuple[str, int]], dict[str, floa
     except Exception as error:
         raise WireError(f"transfer header is malformed: {error}") from None
     counts = type(rows) is list and all(type(v) is int and 0 <= v <= MOST for v in (number, version))
-    if not counts or not all(type(n) is str and len(n) <= 64 and type(s) is int and 0 <= s < 2**38 for n, s in named):
+    if not counts or not all(type(n) is str and len(n) <= MAX_NAME and type(s) is int and 0 <= s < 2**38 for n, s in named):
         raise WireError("transfer header is out of its limits")
     if len({name for name, _ in named}) < len(named):
         raise WireError("transfer header names a vector twice")
-    if type(numbers) is not dict or not all(type(key) is str and len(key) <= 64 and type(value) is float for key, value in numbers.items()):
+    if type(numbers) is not dict or not all(type(key) is str and len(key) <= MAX_NAME and type(value) is float for key, value in numbers.items()):
         raise WireError("transfer numbers are not floats by name")
     return number, version, named, numbers
 

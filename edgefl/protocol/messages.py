@@ -27,7 +27,8 @@ import numpy as np
 PROTOCOL = 1
 MAX_HEADER_BYTES = 1 << 20  # the Setup frame carries a whole config; every other header is far smaller
 MAX_PIECE_BYTES = 1 << 20
-MAX_ARRAYS = 64
+MAX_ARRAYS = 64  # vectors of a bulk message, and numbers
+MAX_NAME = 64  # letters
 MAX_ITEMS = 1 << 14  # of any list in a header
 
 
@@ -146,10 +147,15 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The answer: what is run. ``config`` is the shared part of the experiment as JSON."""
+    """The answer: what is run. ``config`` is the shared part of the experiment as JSON.
+
+    ``heartbeat_ns``: how often the edge gives a sign of life; ``silence_ns``: how long it waits for one before it begins a new session.
+    """
 
     config: Annotated[str, Limit(1 << 19)]
     strategy: Text
+    heartbeat_ns: Count = 500_000_000
+    silence_ns: Count = 5_000_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import xxhash
 
 from edgefl.protocol.codec import BULK, pack, places, unpack
 from edgefl.protocol.errors import WireError
-from edgefl.protocol.messages import MAX_PIECE_BYTES, Bulk, Offer
+from edgefl.protocol.messages import MAX_ARRAYS, MAX_NAME, MAX_PIECE_BYTES, Bulk, Offer
 from edgefl.vectors import aligned
 
 
@@ -88,6 +88,23 @@ class Incoming:
         if whole_digest(self.offer.meta, body_digest([body])) != self.offer.digest:
             raise WireError(f"transfer {self.offer.transfer} does not match its digest")
         return unpack(self.offer.kind, self.offer.meta, body)
+
+
+def most_body(model_bytes: int) -> int:
+    """Bytes of vectors in one transfer, at most: eight models, and a MiB for what lies beside a small one."""
+    return 8 * model_bytes + (1 << 20)
+
+
+def beyond_limits(message: Bulk, most_bytes: int) -> str | None:
+    """Which limit the other side would refuse this message for, or None. What passes these has a meta that fits into an Offer."""
+    for what, named in (("vectors", message.vectors), ("numbers", message.numbers)):
+        if len(named) > MAX_ARRAYS:
+            return f"{len(named)} {what}, at most {MAX_ARRAYS}"
+        wrong = [name for name in named if not isinstance(name, str) or len(name) > MAX_NAME]
+        if wrong:
+            return f"a name among its {what} is {str(wrong[0])[:MAX_NAME]!r}, expected text of at most {MAX_NAME} letters"
+    size = sum(4 * vector.size for vector in message.vectors.values())
+    return f"{size} bytes of vectors, at most {most_bytes} (eight models and 1 MiB)" if size > most_bytes else None
 
 
 def body_digest(arrays: list[np.ndarray]) -> str:

@@ -7,9 +7,9 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.decisions import Assign, Decision, Discard, Publish, SetAlarm
+from edgefl.strategies.decisions import Assign, Decision, Discard, Finish, Publish, SetAlarm
 from edgefl.strategies.events import EdgeJoined, TaskClosed, UpdateArrived
-from edgefl.strategies.strategy import Strategy, StrategyOptions
+from edgefl.strategies.strategy import MOST_FAILED, Strategy, StrategyOptions
 from emulator.units import to_ns
 
 
@@ -34,6 +34,7 @@ class Asynchronous(Strategy):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.triggers = 0
+        self.failed = 0  # tasks in a row that were closed without an update
         self.begun = False
 
     @classmethod
@@ -52,12 +53,14 @@ class Asynchronous(Strategy):
         return self._refill() if self.begun else []
 
     def closed(self, event: TaskClosed, now: int) -> list[Decision]:
-        return self._refill()
+        self.failed += 1
+        return [Finish("no task delivers")] if self.failed >= MOST_FAILED * self.options.concurrency else self._refill()
 
     def rang(self, name: str, now: int) -> list[Decision]:
         return self._trigger(now)
 
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
+        self.failed = 0
         gap = self.version - update.base_version
         bound = self.options.max_staleness
         if bound is not None and gap > bound:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 class LocalRule:
     """What an edge does differently from plain SGD.
 
-    ``run`` is a ``LocalRun`` (edgefl.edges.trainer): ``run.start`` and ``run.weights`` are flat tensors over the whole layout,
+    ``run`` is a ``LocalRun`` (edgefl.edges.local_run): ``run.start`` and ``run.weights`` are flat tensors over the whole layout,
     ``run.parameters`` the number of trainable elements at their front, ``run.step`` the steps done, ``run.steps`` the steps planned,
     ``run.task`` the task with its numbers, ``run.memory`` the dict of vectors that the edge keeps between tasks.
     """

@@ -7,23 +7,23 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.decisions import Assign, Decision, Publish
+from edgefl.strategies.decisions import Assign, Decision, Finish, Publish
 from edgefl.strategies.events import EdgeJoined, TaskClosed, UpdateArrived
-from edgefl.strategies.strategy import Strategy, StrategyOptions
-
+from edgefl.strategies.strategy import MOST_FAILED, Strategy, StrategyOptions
 
 class RoundsOptions(StrategyOptions):
     clients_per_round: int = Field(10, ge=1)  # m'
 
 
 class Rounds(Strategy):
-    """A round ends when every selected edge has delivered or its task was closed; without any delivery it is drawn again."""
+    """A round ends when every selected edge has delivered or its task was closed; without any delivery it is drawn again, at most MOST_FAILED times."""
 
     Options = RoundsOptions
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.draws = 0  # rounds drawn so far, failed ones too: a failed round must not select the same edges again
+        self.failed = 0  # rounds in a row without a delivery
         self.begun = False
         self.delivered: dict[str, UpdateArrived] = {}
 
@@ -61,10 +61,11 @@ class Rounds(Strategy):
     def _end_round(self) -> list[Decision]:
         if self.running:
             return []
-        decisions: list[Decision] = []
-        if self.delivered:
-            self.weights = self.aggregate([self.delivered[edge] for edge in sorted(self.delivered)])
-            self.delivered = {}
-            self.version += 1
-            decisions.append(Publish(self.weights))
-        return decisions + self._begin_round()
+        if not self.delivered:
+            self.failed += 1
+            return [Finish("no round delivers")] if self.failed >= MOST_FAILED else self._begin_round()
+        self.weights = self.aggregate([self.delivered[edge] for edge in sorted(self.delivered)])
+        self.delivered = {}
+        self.failed = 0
+        self.version += 1
+        return [Publish(self.weights), *self._begin_round()]

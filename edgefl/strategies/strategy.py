@@ -15,6 +15,8 @@ from edgefl.strategies.local_rule import LocalRule
 from edgefl.streams import Streams
 from edgefl.vectors import Layout
 
+MOST_FAILED = 100  # rounds' worth of tasks in a row without a delivery, say with a learning rate that makes every model infinite: no hope for the next
+
 
 class StrategyOptions(BaseModel):
     """Base of every algorithm's options: immutable, unknown keys refused."""

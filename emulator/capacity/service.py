@@ -8,30 +8,40 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 from emulator.capacity import Capacity
-from emulator.units import FOREVER, NS_PER_S
+from emulator.capacity.cycle import Cycle
+from emulator.errors import BadValue
+from emulator.units import FOREVER, NS_PER_S, seconds_text
 
 WORK_PER_BYTE = 8 * NS_PER_S
+MAX_IDLE_SEGMENTS = 1_000_000  # one after the other without service: a composition that never serves, and does not know it
 
 
 class Curve:
-    """The service curve from ``start_ns`` on. Segments are read once and kept, so that asking costs O(log segments)."""
+    """The service curve from ``start_ns`` on. Segments are read once and kept, so that asking costs O(log segments).
 
-    __slots__ = ("_capacity", "_starts_ns", "_works", "_rates_bit_s", "_until_ns")
+    From where the capacity repeats itself (its ``cycle``, if it has one) nothing is read: whole periods are a closed form.
+    """
+
+    __slots__ = ("_capacity", "_starts_ns", "_works", "_rates_bit_s", "_until_ns", "_cycle", "_tail_ns")
 
     def __init__(self, capacity: Capacity, start_ns: int) -> None:
         self._capacity = capacity
-        self._starts_ns: list[int] = []
-        self._works: list[int] = []  # done by the start of each segment
-        self._rates_bit_s: list[int] = []
+        self._starts_ns = [start_ns]  # begins with a segment of no length
+        self._works = [0]  # done by the start of each segment
+        self._rates_bit_s = [0]
         self._until_ns = start_ns
-        self._extend(0)
+        cycle = getattr(capacity, "cycle", None)
+        self._cycle: Cycle | None = None if cycle is None else cycle(start_ns)
+        self._tail_ns = FOREVER if self._cycle is None else min(FOREVER, max(start_ns, self._cycle.from_ns))
 
     def served(self, t_ns: int) -> int:
         """Whole bytes served from the start up to ``t_ns``; 0 before the start."""
         if t_ns <= self._starts_ns[0]:
             return 0
-        while self._until_ns < min(t_ns, FOREVER):
+        while self._until_ns < min(t_ns, self._tail_ns):
             self._extend(self._work_known())
+        if self._cycle is not None and t_ns > self._tail_ns:
+            return (self._work_known() + self._cycle.done(t_ns) - self._cycle.done(self._tail_ns)) // WORK_PER_BYTE
         index = bisect_right(self._starts_ns, t_ns) - 1
         return (self._works[index] + self._rates_bit_s[index] * (t_ns - self._starts_ns[index])) // WORK_PER_BYTE
 
@@ -40,10 +50,15 @@ class Curve:
         if size_bytes <= 0:
             return self._starts_ns[0]
         need = size_bytes * WORK_PER_BYTE
+        idle = 0
         while (known := self._work_known()) < need:
-            if self._until_ns >= FOREVER:
-                return FOREVER
+            if self._until_ns >= self._tail_ns:
+                return FOREVER if self._cycle is None else self._cycle.when_done(need - known + self._cycle.done(self._tail_ns))
             self._extend(known)
+            idle = 0 if self._rates_bit_s[-1] else idle + 1
+            if idle > MAX_IDLE_SEGMENTS:
+                silent = f"from {seconds_text(self._starts_ns[-1])} s to {seconds_text(self._until_ns)} s"
+                raise BadValue(f"a capacity serves nothing {silent}: do its parts ever meet?")
         index = bisect_left(self._works, need) - 1  # the last segment that begins short of it, so its rate is not 0
         return self._starts_ns[index] - (self._works[index] - need) // self._rates_bit_s[index]  # rounded up
 
@@ -55,10 +70,11 @@ class Curve:
         rate_bit_s, until_ns = self._capacity.segment(start_ns)
         if until_ns <= start_ns < FOREVER:
             raise ValueError(f"{self._capacity!r}: the segment at {start_ns} ns ends at {until_ns} ns")
-        self._starts_ns.append(start_ns)
-        self._works.append(work)
-        self._rates_bit_s.append(rate_bit_s)
-        self._until_ns = max(start_ns, min(until_ns, FOREVER))
+        if rate_bit_s != self._rates_bit_s[-1]:
+            self._starts_ns.append(start_ns)
+            self._works.append(work)
+            self._rates_bit_s.append(rate_bit_s)
+        self._until_ns = max(start_ns, min(until_ns, self._tail_ns))
 
 
 class AtOnce:

@@ -15,7 +15,6 @@ class Turnstile:
         self._waiting: list[tuple[int, int, str]] = []  # (due, order of asking, edge)
         self._holders: dict[str, float] = {}  # edge -> since
         self._asked = 0
-        self.passed_over = 0
 
     def want(self, edge: str, due_ns: int) -> None:
         heapq.heappush(self._waiting, (due_ns, self._asked, edge))
@@ -35,7 +34,6 @@ class Turnstile:
         silent = [edge for edge, since in self._holders.items() if now_s - since > SILENCE_S]
         for edge in silent:
             del self._holders[edge]
-            self.passed_over += 1
         granted = []
         while self._waiting and len(self._holders) < self.turns:
             edge = heapq.heappop(self._waiting)[2]

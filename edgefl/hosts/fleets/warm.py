@@ -33,6 +33,7 @@ from edgefl.hosts.sockets.edge_host import EdgeHost, Side
 from edgefl.hosts.sockets.edge_worker import TURN, WANT, SharedTurns
 from edgefl.hosts.sockets.evaluator import serve
 from edgefl.protocol.messages import Setup, Task
+from edgefl.protocol.transfers import most_body
 from edgefl.strategies.local_rule import LocalRule
 
 CALIBRATION_S = 0.4
@@ -56,7 +57,8 @@ class Warm:
         while True:
             for key, _ in self.selector.select(0.2):
                 if key.data is not None:
-                    self._turn(key.data)
+                    if self.turns.get(key.data) is key.fileobj:  # else a fork in this very batch has replaced that edge
+                        self._turn(key.data)
                 elif not self._command():
                     self._end_children(set(self.children.values()))
                     return
@@ -171,7 +173,7 @@ def side(learned: Learning, edge: str, index: int, data_digest: str, setup: Setu
     experiment = learned.experiment
     entry = experiment.strategies[index]
     actor = learned.edges(index, [edge])[edge]
-    most_bytes = 4 * learned.layout.size * 8 + (1 << 20)
+    most_bytes = most_body(4 * learned.layout.size)
     digests = (shared_digest(experiment, entry), learned.layout.digest(), data_digest)
     return Side(actor, *digests, learned.samples[edge], experiment.speed, most_bytes)
 

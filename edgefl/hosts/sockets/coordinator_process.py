@@ -36,12 +36,16 @@ from edgefl.hosts.sockets.probe import Probes
 from edgefl.hosts.sockets.transport import Transport
 from edgefl.hosts.sockets.wire import Router, room_for_edges
 from edgefl.protocol.messages import Setup
+from edgefl.protocol.transfers import most_body
 from edgefl.vectors import Layout, aligned_copy
 from emulator.clock import WallClock
 from emulator.units import to_ns
 
 SETTLE_S = 60.0  # for evaluations that are still under way at the end
 GOODBYE_MS = 1000
+REAL_TIME = "SCHED_FIFO"
+SILENCE_SHARE = 1.25  # an edge waits a little longer for a word from us than we for one from it
+LOGIC_PRIORITY, PACING_PRIORITY = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,7 @@ class Job:
     data_digest: str
     keys: curve.ServerKeys | None
     more: bool
+    strains: tuple[str, ...]  # known before the run begins
 
 
 class CoordinatorProcess:
@@ -63,10 +68,12 @@ class CoordinatorProcess:
 
     def __init__(self, job: Job, control: Channel, evaluations: Channel | None) -> None:
         self.job, self.control = job, control
-        experiment, entry = job.experiment, job.experiment.strategies[job.index]
+        experiment = job.experiment
         layout = Layout.from_json(orjson.loads((job.scratch / "layout.json").read_bytes()))
         weights = aligned_copy(load_file(job.scratch / "initial.safetensors")["weights"])
-        self.context = zmq.Context()
+        self.files_left = room_for_edges(len(experiment.edges.ids()))
+        self.priority = real_time_priority(LOGIC_PRIORITY)
+        self.context = zmq_context(self.priority)
         self.doorman = curve.Doorman(self.context, job.keys) if job.keys is not None else None
         if self.doorman is not None:
             self.doorman.start()
@@ -85,12 +92,14 @@ class CoordinatorProcess:
 
     def main(self) -> dict[str, Any]:
         """Until the run is over; returns the summary."""
-        self.fidelity.host["open_files_left"] = room_for_edges(len(self.job.experiment.edges.ids()))
-        self.fidelity.host["coordinator_priority"] = real_time_priority()
+        self.fidelity.host |= {"open_files_left": self.files_left, "coordinator_priority": self.priority}
+        for reason in self.job.strains:
+            self.fidelity.strain(reason)
         self.run.begin("wall", self.fidelity)
         self.control.send(listening=self.port)
         Thread(target=self._obey, name="control", daemon=True).start()
         self.logic.start()
+        real_time_priority(PACING_PRIORITY)  # of this thread, above the logic thread's: maths must not hold the pacing up on one core
         self.pacing.run()
         self.router.close(GOODBYE_MS)
         return self._end()
@@ -125,7 +134,7 @@ class CoordinatorProcess:
         probes = Probes(links, experiment.speed, self.fidelity, pacing.send)
         pacing.transport = Transport(
             Pacer(links, pace, self.fidelity), self.clock, pacing.agenda, pacing.send, self.logic.inbox.put, probes, latency_ns(experiment),
-            most_bytes=8 * weights.nbytes + (1 << 20), stamped=experiment.devices.kind == "emulated", sessions=self.sessions.by_edge,
+            most_bytes=most_body(weights.nbytes), stamped=experiment.devices.kind == "emulated", sessions=self.sessions.by_edge,
         )
         return pacing
 
@@ -139,7 +148,7 @@ def expected(job: Job, layout: Layout) -> Expected:
         config_digest=shared_digest(experiment, entry),
         layout_digest=layout.digest(),
         data_digest=job.data_digest,
-        setup=Setup(to_json(experiment, entry), entry.strategy),
+        setup=Setup(to_json(experiment, entry), entry.strategy, to_ns(section.heartbeat_s), to_ns(SILENCE_SHARE * section.liveness_s)),
         keyed=job.keys is not None,
         heartbeat_ns=to_ns(section.heartbeat_s),
         liveness_ns=to_ns(section.liveness_s),
@@ -147,13 +156,22 @@ def expected(job: Job, layout: Layout) -> Expected:
     )
 
 
-def real_time_priority() -> str:
-    """SCHED_FIFO for this process and the threads it will start, where the system allows it; the record says what was got."""
+def zmq_context(priority: str) -> zmq.Context:
+    """A context whose own threads, which move the bytes, have the pacing thread's priority."""
+    context = zmq.Context()
+    if priority == REAL_TIME:
+        context.set(zmq.THREAD_SCHED_POLICY, os.SCHED_FIFO)
+        context.set(zmq.THREAD_PRIORITY, PACING_PRIORITY)
+    return context
+
+
+def real_time_priority(level: int) -> str:
+    """SCHED_FIFO for this thread and those it will start, where the system allows it; the record says what was got."""
     try:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(level))
     except (AttributeError, OSError):
         return "normal"
-    return "SCHED_FIFO"
+    return REAL_TIME
 
 
 def answer(raw: dict[str, Any], control: Channel, evaluations: Channel | None) -> dict[str, Any]:
@@ -162,6 +180,7 @@ def answer(raw: dict[str, Any], control: Channel, evaluations: Channel | None) -
         job = Job(
             Experiment.model_validate_json(raw["experiment"]), raw["index"], Path(raw["directory"]), Path(raw["base"]) if raw["base"] else None,
             Path(raw["scratch"]), raw["data_digest"], curve.load_server(Path(raw["keys"])) if raw["keys"] else None, raw["more"],
+            tuple(raw.get("strains", ())),
         )
         return {"summary": CoordinatorProcess(job, control, evaluations).main()}
     except UserError as error:

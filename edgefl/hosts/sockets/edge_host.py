@@ -24,10 +24,10 @@ from edgefl.protocol.messages import (
     PROTOCOL, Acknowledged, Cancel, Credit, Delivered, Finished, Hello, Join, Offer, Piece, Ping, Pong, Refuse, Setup, Stamped, Update, Welcome, Working,
 )
 
-HEARTBEAT_S = 0.5
-SILENCE_S = 5.0  # without a word from the coordinator for so long, begin a new session
+PATIENCE_S = 60.0
 BACK_OFF_S = (0.05, 2.0)
 NS_PER_S = 1_000_000_000
+BEFORE_SETUP = Setup("", "")  # its timers, until the coordinator has said its own
 
 
 @dataclass(slots=True)
@@ -63,40 +63,48 @@ class EdgeHost:
         self.context = zmq.Context()
         self.results = Mailbox()
         self.side: Side | None = None
+        self.setup = BEFORE_SETUP
+        self.incarnation = 0  # of the coordinator that the side works for
         self.worker: Worker | None = None
         self.transfers: EdgeTransfers
         self.finished: Finished | None = None
         self.link: Link
-        self._fails = self._given_up = 0
+        self._pause_s = BACK_OFF_S[0]
+        self._given_up = 0
+        self._beyond: str | None = None
         self._asked: Stamped | None = None  # a request that the actor waits for: it is repeated in a new session
 
-    def run(self, patience_s: float = 60.0) -> Finished:
-        """Until Finished. Refused if the coordinator will not have us or cannot be reached for ``patience_s``."""
+    def run(self, first_patience_s: float = PATIENCE_S) -> Finished:
+        """Until Finished. Refused if the coordinator will not have us or cannot be reached: at first for ``first_patience_s``."""
         try:
-            return self._until_finished(patience_s)
+            return self._until_finished(first_patience_s)
         finally:
             if self.worker is not None:
                 self.worker.end()
             self.context.destroy(linger=0)
 
-    def _until_finished(self, patience_s: float) -> Finished:
+    def _until_finished(self, first_patience_s: float) -> Finished:
         reached_s = time.monotonic()
         self._connect()
         while self.finished is None:
             now_s = time.monotonic()
-            self.link.dealer.wait(self.results.fd, HEARTBEAT_S / 2)
+            self.link.dealer.wait(self.results.fd, self.setup.heartbeat_ns / NS_PER_S / 2)
             self._work_done()
             if self._listen():
                 reached_s = time.monotonic()
             self._heartbeat(now_s)
-            if time.monotonic() - self.link.heard_s > SILENCE_S:
-                reason = self.link.dealer.turned_away()
-                if reason is None and time.monotonic() - reached_s > patience_s:
-                    reason = f"no answer for {patience_s:g} s; is it there, and are these its keys?"
-                if reason is not None:
-                    raise Refused(reason)
-                self._connect()
+            silence_s = self.setup.silence_ns / NS_PER_S
+            if time.monotonic() - self.link.heard_s > silence_s:
+                self._try_again(reached_s, first_patience_s if self.side is None else max(PATIENCE_S, 3 * silence_s))
         return self.finished
+
+    def _try_again(self, reached_s: float, patience_s: float) -> None:
+        reason = self.link.dealer.turned_away()
+        if reason is None and time.monotonic() - reached_s > patience_s:
+            reason = f"no answer for {patience_s:g} s; is it there, and are these its keys?"
+        if reason is not None:
+            raise Refused(reason)
+        self._connect()
 
     # ------------------------------------------------------------------ sessions
     def _connect(self) -> None:
@@ -108,12 +116,17 @@ class EdgeHost:
         self._send(Hello(self.name, PROTOCOL, edgefl.__version__))
 
     def _heartbeat(self, now_s: float) -> None:
-        if self.link.joined and now_s - self.link.pinged_s > HEARTBEAT_S:
+        if self.link.joined and now_s - self.link.pinged_s > self.setup.heartbeat_ns / NS_PER_S:
             self.link.pinged_s = now_s
             self._send(Pong(0, time.monotonic_ns()))
 
     def _send(self, message: Any, body: Any = None) -> None:
         self.link.dealer.send(encode(message, self.link.incarnation, self.link.number), body)
+
+    def _tell(self, message: Any) -> None:
+        """What the actor has to say; before Welcome nobody listens, and ``_welcome`` repeats what still matters."""
+        if self.link.joined:
+            self._send(message)
 
     def _listen(self) -> bool:
         """Handle everything that has come; True if anything had."""
@@ -133,9 +146,8 @@ class EdgeHost:
         return heard
 
     def _back_off(self) -> None:
-        low, high = BACK_OFF_S
-        time.sleep(min(low * 2**self._fails, high))
-        self._fails += 1
+        time.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, BACK_OFF_S[1])
         self._connect()
 
     def _frame(self, message: Any, body: Any) -> None:
@@ -169,11 +181,14 @@ class EdgeHost:
 
     def _join(self, setup: Setup) -> None:
         if self.side is None:
-            self.side = self.build(setup)
+            self.side, self.setup, self.incarnation = self.build(setup), setup, self.link.incarnation
             self.transfers = EdgeTransfers(self.side.most_bytes)
             self.worker = Worker(self.side.edge, self.turns, self.side.speed, self.results)
             self.worker.start()
             self.link.heard_s = time.monotonic()  # building took its time, and nobody listened meanwhile
+        elif (setup, self.link.incarnation) != (self.setup, self.incarnation):
+            self.finished = Finished("another run has taken its place", more=True)  # this side's tasks and transfers mean nothing to it
+            return
         side = self.side
         self.transfers.new_session()
         tasks = sorted({*side.edge.open_tasks, *self.transfers.tasks})
@@ -202,7 +217,7 @@ class EdgeHost:
         elif isinstance(message, Cancel):
             self.transfers.cancelled(message.task)
         if message is not None:
-            self._fails = 0
+            self._pause_s = BACK_OFF_S[0]
             self._carry_out(self._side.edge.receive(message, at_ns), at_ns)
 
     def _work_done(self) -> None:
@@ -219,17 +234,21 @@ class EdgeHost:
                     due = None if output.duration_ns is None else at_ns + output.duration_ns
                     assert self.worker is not None and self._side.edge.task is not None
                     if due is not None:
-                        self._send(Working(self._side.edge.task.number, due))
+                        self._tell(Working(self._side.edge.task.number, due))
                     self.worker.orders.put(Order(output.job, at_ns, due))
                 case Send(message=Update()):
                     self._offer(output.message, at_ns)
                 case Send():
                     self._asked = Stamped(at_ns, encode_note(output.message))
-                    self._send(self._asked)
+                    self._tell(self._asked)
 
     def _offer(self, update: Update, at_ns: int) -> None:
         given_up = self._side.edge.given_up
         if given_up > self._given_up:
             self._given_up = given_up
             print(f"{self.name}: {given_up} updates given up: the coordinator acknowledged none of the latest", file=sys.stderr, flush=True)
-        self._send(self.transfers.new(update, at_ns).offer(at_ns))
+        beyond = self._side.edge.beyond
+        if beyond != self._beyond:
+            self._beyond = beyond
+            print(f"{self.name}: an update cannot be sent: {beyond}; the coordinator discards it as of wrong length", file=sys.stderr, flush=True)
+        self._tell(self.transfers.new(update, at_ns).offer(at_ns))

@@ -101,13 +101,14 @@ class Worker(Thread):
             self.results.put(Failure(error))
 
     def _work(self, order: Order) -> None:
-        began = time.monotonic_ns()
-        finished = False
+        finished, spent_ns = False, 0
         while not finished and not self.ended and order.job.run is self.edge.run:
             self.turns.take(FOREVER if order.due_ns is None else order.due_ns)
+            began = time.monotonic_ns()  # waiting for a turn is no computing
             end = time.monotonic() + SLICE_S
             stop = lambda until_s=end: self.ended or time.monotonic() >= until_s
             finished = self.edge.trainer.advance(order.job.run, self.edge.rule, order.job.until_step, stop)
+            spent_ns += time.monotonic_ns() - began
             self.turns.give()
-        native = order.start_ns + int((time.monotonic_ns() - began) * self.speed)
+        native = order.start_ns + int(spent_ns * self.speed)
         self.results.put(Result(order, native if order.due_ns is None else order.due_ns))

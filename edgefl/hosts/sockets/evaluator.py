@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,6 +29,7 @@ class Evaluator:
     def __init__(self, channel: Channel, scratch: Path) -> None:
         self.channel, self.scratch = channel, scratch
         self._orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._pending: set[str] = set()  # files under evaluation: a late result of an earlier strategy's coordinator is none of them
 
     def listen(self, tell: Callable[[Any], None]) -> None:
         """Pass every result to ``tell`` from now on."""
@@ -35,8 +37,9 @@ class Evaluator:
         Thread(target=self._send, name="snapshots", daemon=True).start()
 
     def submit(self, job: Evaluate) -> None:
-        path = self.scratch / f"snapshot-{job.version}.f32"
+        path = self.scratch / f"snapshot-{os.getpid()}-{job.version}.f32"
         job.weights.tofile(path)
+        self._pending.add(str(path))
         self._orders.put({"version": job.version, "at_ns": job.at_ns, "file": str(path)})
 
     def _send(self) -> None:
@@ -48,7 +51,9 @@ class Evaluator:
         try:
             while True:
                 result = self.channel.receive()
-                tell(Evaluated(result["version"], tuple(result["scores"])))
+                if result["file"] in self._pending:
+                    self._pending.discard(result["file"])
+                    tell(Evaluated(result["version"], tuple(None if text is None else float(text) for text in result["scores"])))
         except (EOFError, OSError):
             tell(EvaluatorGone())
 
@@ -64,4 +69,5 @@ def serve(channel: Channel, evaluate: Callable[[Evaluate], Scores]) -> None:
         weights = aligned_copy(np.fromfile(path, dtype=np.float32))
         path.unlink()
         scores = evaluate(Evaluate(order["version"], order["at_ns"], weights, 0, 0))
-        channel.send(version=order["version"], scores=list(scores))
+        texts = [None if score is None else repr(score) for score in scores]  # JSON has no nan
+        channel.send(version=order["version"], file=order["file"], scores=texts)

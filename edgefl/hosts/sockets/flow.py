@@ -25,8 +25,8 @@ class Pace:
 class Flow:
     """Downlink flows hold an Outgoing, uplink flows an Incoming. Body bytes exclude the ``meta`` bytes, which travel in the Offer.
 
-    ``released``: body bytes that were sent or credited. ``release_at``: when the next piece may go. ``permitted``: body bytes in all ->
-    moment before which the last of them may not arrive.
+    ``released``: body bytes that were sent or credited. ``release_at``: when the next piece may go. ``due_at``: body bytes in all, at
+    each border of released pieces -> moment at which the service curve has them at the receiver. ``piece_ns``: link time of a piece.
     """
 
     transfer: Transfer
@@ -37,7 +37,8 @@ class Flow:
     side: Outgoing | Incoming
     released: int = 0
     release_at: int = FOREVER
-    permitted: dict[int, int] = field(default_factory=dict)
+    piece_ns: int = 0
+    due_at: dict[int, int] = field(default_factory=dict)
     completion: Completion | None = None
     last_byte_ns: int | None = None  # emulated moment at which the last byte arrived
     suspended: bool = False
@@ -53,7 +54,7 @@ class Flow:
     def plan_release(self, network: Network) -> None:
         """When the next piece may go: no earlier than service begins, at most the window and a quarter of the transfer ahead.
 
-        The first piece may go as service begins, whatever its length.
+        The first piece may be ahead by the window and its own length.
         """
         if self.released >= self.body or self.suspended or self._window_full:
             self.release_at = FOREVER
@@ -65,12 +66,15 @@ class Flow:
         if start is None:
             self.release_at = FOREVER
             return
-        if self.released == 0 or not self.shaped:
+        if not self.shaped:
             self.release_at = start
             return
         end = self.meta + min(self.released + self.piece, self.body)
         quarter = max(self.transfer.size // 4, self.piece)
         by_window = network.due_at(self.transfer, end) - self.window_ns
+        if self.released == 0:
+            self.release_at = max(start, by_window - self.piece_ns)
+            return
         by_quarter = network.due_at(self.transfer, end - quarter) if end > quarter else start  # never before service begins
         self.release_at = max(by_window, by_quarter)
 
@@ -79,13 +83,24 @@ class Flow:
         first = self.released
         while self.release_at <= now:
             self.released = min(self.released + self.piece, self.body)
-            self.permitted[self.released] = self.release_at
+            if self.shaped and self.completion is None:
+                self.due_at[self.released] = network.due_at(self.transfer, self.meta + self.released)
             self.plan_release(network)
         return first, self.released
 
-    def ahead(self, body_bytes: int, at_ns: int, tolerance_ns: int) -> bool:
-        """Whether the arrival of ``body_bytes`` in all at ``at_ns`` was ahead of what was permitted."""
-        return self.shaped and at_ns + tolerance_ns < self.permitted.get(body_bytes, 0)
+    def ahead(self, network: Network, body_bytes: int, at_ns: int, tolerance_ns: int) -> bool:
+        """Whether ``body_bytes`` in all, at the receiver at ``at_ns``, were ahead of the service curve: by more than the window, or by more
+        than a quarter of the transfer, and a piece. The curve is the network's, so a fault of ``plan_release`` is seen.
+        """
+        due_ns, latest_ns = self.due_at.get(body_bytes), at_ns + tolerance_ns
+        if due_ns is None:
+            return False
+        if latest_ns < due_ns - self.window_ns - self.piece_ns:
+            return True
+        if self.completion is not None:
+            return False  # the network has let go of its curve
+        most = max(self.transfer.size // 4, self.piece) + self.piece
+        return self.meta + body_bytes - network.progress(self.transfer, latest_ns) > most
 
     def finished_ns(self) -> int | None:
         """max(last byte, due): when the actor gets it; None while either is to come."""
@@ -101,4 +116,5 @@ def make_flow(network: Network, transfer: Transfer, meta: int, side: Outgoing | 
         return Flow(transfer, meta, MAX_PIECE_BYTES, 0, False, side)
     rate, _ = capacity.segment(now)
     piece = min(max(rate * pace.piece_ns // (8 * NS_PER_S), SMALLEST_PIECE), LARGEST_PIECE)
-    return Flow(transfer, meta, piece, pace.window_ns + rtt_ns, True, side)
+    piece_ns = (meta + piece) * 8 * NS_PER_S // rate if rate else pace.piece_ns
+    return Flow(transfer, meta, piece, pace.window_ns + rtt_ns, True, side, piece_ns=piece_ns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import time
 import weakref
+from dataclasses import replace
 from threading import Thread
 from typing import Any, Callable
 
@@ -21,6 +22,8 @@ from emulator.fidelity import Fidelity
 from emulator.units import FOREVER
 
 FLUSH_S = 0.3
+MOST_EVALUATIONS = 100  # snapshots waiting for the evaluator
+NO_WEIGHTS = np.empty(0, np.float32)
 
 
 class Logic(Thread):
@@ -81,7 +84,24 @@ class Logic(Thread):
             self._alarm = due
             self.said.put(box.WakeAt(due))
 
+    def _evaluate(self, job: Evaluate) -> None:
+        """Hand a snapshot over. A score is not worth the run: with too many under way, or no room on the disk, it is left out and said."""
+        last = self.coordinator.finished is not None
+        if self.evaluate is None:
+            return
+        if len(self._jobs) >= MOST_EVALUATIONS and not last:
+            self._fact("evaluation_skipped", of_version=job.version, under_way=len(self._jobs))
+            return
+        try:
+            self.evaluate(job)
+        except OSError as error:
+            self._fact("evaluation_skipped", of_version=job.version, error=str(error))
+            return
+        self._jobs[job.version] = replace(job, weights=NO_WEIGHTS)
+
     def _handle(self, item: Any) -> list[Output]:
+        if self.ended and not isinstance(item, (box.Evaluated, box.EvaluatorGone)):
+            return []  # what comes after the end is not part of the run
         self.now = max(self.now, getattr(item, "now", 0))
         match item:
             case box.Begin():
@@ -130,14 +150,13 @@ class Logic(Thread):
                     wishes.append(box.Note(self.now, output.to, output.message, isinstance(output.message, NothingNewer)))
                 case Allow():
                     wishes.append(box.Permit(self.now, output.edge, output.task))
-                case Run(job=Evaluate()) if self.evaluate is not None:
-                    self._jobs[output.job.version] = output.job
-                    self.evaluate(output.job)
+                case Run(job=Evaluate()):
+                    self._evaluate(output.job)
                 case End():
                     wishes.append(box.Over(output.reason))
                     self.ended = True
         if any(isinstance(output, Send) and isinstance(output.message, Acknowledged) for output in outputs):
-            self.coordinator.record.flush_journal()  # acknowledged means: its fate is in the journal
+            self.coordinator.record.flush_fates()  # acknowledged means: its fate is in events.jsonl, and in the journal if there is one
         if wishes:
             self.said.put(*wishes)
 

@@ -8,6 +8,8 @@ from typing import Iterator
 
 from edgefl.hosts.sockets.flow import Flow, Pace, make_flow
 from edgefl.protocol.transfers import Incoming, Outgoing
+from emulator.capacity import Capacity
+from emulator.delay import Delay
 from emulator.fidelity import Fidelity
 from emulator.network import Network, Transfer
 from emulator.units import FOREVER
@@ -22,6 +24,7 @@ class Pacer:
         self.of_edge: defaultdict[str, dict[int, Flow]] = defaultdict(dict)
         self._heap: list[tuple[int, int]] = []
         self._transfers = 0
+        self._host_now = 0  # the latest that was heard of
 
     def next_number(self) -> int:
         self._transfers += 1
@@ -39,12 +42,15 @@ class Pacer:
 
     def next_due(self) -> int:
         """The next moment at which ``release`` or ``completed`` has something to do."""
+        self._replan_shared()
         while self._heap and self._stale(self._heap[0]):
             heapq.heappop(self._heap)
         return min(self._heap[0][0] if self._heap else FOREVER, self.network.next_due())
 
     def release(self, now: int) -> Iterator[tuple[Flow, int, int]]:
         """(flow, from, to): body bytes to send or to credit now. How late each is counts as wake lag."""
+        self._replan_shared()
+        self._hear(now)
         while self._heap and self._heap[0][0] <= now:
             entry = heapq.heappop(self._heap)
             if self._stale(entry):
@@ -89,7 +95,7 @@ class Pacer:
     def resume(self, flow: Flow, body_bytes: int, now: int) -> None:
         """Go on from what the receiver has: ``body_bytes``."""
         flow.released, flow.suspended = body_bytes, False
-        flow.permitted.clear()
+        flow.due_at.clear()
         if flow.completion is None:
             self.network.suspend(flow.transfer, flow.meta + body_bytes, now)
             self.network.resume(flow.transfer, now)
@@ -102,6 +108,17 @@ class Pacer:
             self.network.cancel(flow.transfer, now)
         self._forget(flow)
         self._replan_behind(flow, host_now)
+
+    def count_late(self, flow: Flow, now: int) -> None:
+        """The run ends at ``now``: if the flow is due and its bytes are not there, it is late by so much already."""
+        completion = flow.completion
+        if flow.shaped and completion is not None and flow.last_byte_ns is None:
+            self.fidelity.transfer(now - completion.due_ns, completion.due_ns - completion.offered_ns)
+
+    def change(self, edge: str, direction: str, capacity: Capacity | None, delay: Delay | None, now: int, host_now: int) -> None:
+        """Another capacity or delay (None: as before) of a link from ``now`` on; what is on it is paced anew."""
+        self.network.change(edge, direction, capacity, delay, at=now)
+        self._hear(host_now)
 
     def _finish(self, flow: Flow) -> Flow:
         self._forget(flow)
@@ -117,7 +134,18 @@ class Pacer:
         self.flows.pop(flow.transfer.number, None)
         self.of_edge[flow.transfer.edge].pop(flow.transfer.number, None)
 
+    def _hear(self, host_now: int) -> None:
+        self._host_now = max(self._host_now, host_now)
+
+    def _replan_shared(self) -> None:
+        """Transfers of other edges move too, where they share a medium or a link was changed."""
+        for transfer in self.network.take_replanned():
+            flow = self.flows.get(transfer.number)
+            if flow is not None and flow.completion is None and flow.release_at > self._host_now:  # else it goes at once anyway
+                self._replan(flow, self._host_now)
+
     def _replan(self, flow: Flow, host_now: int) -> None:
+        self._hear(host_now)
         flow.plan_release(self.network)
         flow.release_at = max(flow.release_at, host_now)
         if flow.release_at < FOREVER:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Callable
 
-from edgefl.coordinator.sessions import Entered, Gone, Outcome, Passed, Reply, Sessions
+from edgefl.coordinator.sessions import SILENT, Entered, Gone, Outcome, Passed, Reply, Sessions
 from edgefl.hosts.sockets.mailbox import Begin, Carry, Heard, Mailbox, Note, Noticed, Over, Permit, Rang, Reject, WakeAt
 from edgefl.hosts.sockets.transport import Transport
 from edgefl.hosts.sockets.wire import MOST_FRAMES, Router
@@ -18,6 +18,7 @@ from emulator.units import NS_PER_S
 
 MOST_MESSAGES = 500  # taken from the socket before pieces that are due get their turn again
 PROBE_PATIENCE_S = 2.0
+LAST = ("interrupted", "launcher gone", "internal error")  # after these no other strategy follows
 
 
 class Pacing:
@@ -37,21 +38,21 @@ class Pacing:
         self.join_by_s = time.monotonic() + join_timeout_s
         self.waiting: dict[str, int] = {}  # who has joined before the start -> samples
         self.working: dict[str, Working] = {}  # what each edge computes, and by when it must be done
+        self.silent: set[str] = set()  # edges whose session ended for want of any sign of life
         self.started = self.over = False
 
     def run(self) -> None:
         precise_timers()
         while not self.over:
             self.router.wait(self.said.fd, self._timeout_s())
-            self._hear()
+            drained = self._hear()
             self._obey()
             if self.started:
-                now = self.clock.now()
-                self._ring(now)
-                self.transport.move(now)
+                self._move(self.clock.now())
             else:
                 self._start_if_ready()
-            self._outcomes(self.sessions.tick(time.monotonic_ns()))
+            if drained:  # a heartbeat may lie in what was not read yet
+                self._outcomes(self.sessions.tick(time.monotonic_ns()))
 
     def send(self, edge: str, message: Any, body: Any = None) -> None:
         """To an edge, if it is there; if not, it will hear what matters when it comes back."""
@@ -81,7 +82,17 @@ class Pacing:
             return
         self.started = True
         self.clock.start()
+        missing = sorted(self.sessions.expected.edges - self.waiting.keys())
+        if missing:
+            self.tell(Noticed(0, "edges_missing", {"edges": missing}))
         self.tell(Begin(dict(self.waiting)))
+
+    def _move(self, now: int) -> None:
+        """Everything that is due by ``now``: pieces first, then completions and alarms in the order of their moments, however late we woke."""
+        self.transport.release(now)
+        while (at_ns := min(self.agenda.next_due(), self.transport.pacer.network.next_due())) <= now:
+            self.transport.complete(at_ns)
+            self._ring(at_ns)
 
     def _ring(self, now: int) -> None:
         for at_ns, item in self.agenda.pop_due(now):
@@ -110,8 +121,9 @@ class Pacing:
                     if session is not None:
                         self._outcomes(self.sessions.wire_error(session.routing, WireError(wish.reason)))
                 case Over():
-                    self._overdue(self.clock.now())
-                    self._outcomes(self.sessions.finish(wish.reason, more=self.more))
+                    self._overdue(self.clock.now(), list(self.working))
+                    self.transport.overdue(self.clock.now())
+                    self._outcomes(self.sessions.finish(wish.reason, more=self.more and wish.reason not in LAST))
                     self.over = True
 
     def _note(self, wish: Note) -> None:
@@ -125,22 +137,26 @@ class Pacing:
         else:
             self.send(wish.edge, Stamped(wish.now, encode_note(wish.note)))
 
-    def _overdue(self, now: int) -> None:
+    def _overdue(self, now: int, edges: list[str]) -> None:
         """Work that should be done by now and is not: its lateness would else never be counted."""
-        for edge, working in self.working.items():
+        for edge in edges:
+            working = self.working.pop(edge)
             task, began_ns = self.transport.began.get(edge, (None, 0))  # until its update is offered
             if task == working.task and now > working.due_ns:
                 self.transport.pacer.fidelity.task(now - working.due_ns, working.due_ns - began_ns)
 
     # ------------------------------------------------------------------ the wire
-    def _hear(self) -> None:
+    def _hear(self) -> bool:
+        """Take in what has come; False if there may be more."""
+        count = 0
         for routing, user, frames in self.router.receive(MOST_MESSAGES):
-            now = time.monotonic_ns()
+            now, count = time.monotonic_ns(), count + 1
             if not 1 <= len(frames) <= MOST_FRAMES:
                 self._outcomes(self.sessions.wire_error(routing, WireError(f"{len(frames)} frames, expected 1 or 2")))
                 continue
             body = frames[1].buffer if len(frames) > 1 else None
             self._outcomes(self.sessions.receive(routing, user, frames[0].buffer, body, now))
+        return count < MOST_MESSAGES
 
     def _outcomes(self, outcomes: list[Outcome]) -> None:
         while self.sessions.faults:
@@ -178,12 +194,18 @@ class Pacing:
         if not self.started:
             self.waiting[edge] = join.samples
             return
+        if edge in self.silent and (join.tasks or join.held):  # it lived: this host, or the path, was too slow to hear it
+            self.transport.pacer.fidelity.strain(f"edge {edge} was not heard for {self.sessions.expected.liveness_ns / NS_PER_S:g} s and came back")
+        self.silent.discard(edge)
         self.tell(Heard(self.clock.now(), edge, Joined(join.samples, join.tasks)))
 
     def _gone(self, gone: Gone) -> None:
         now = self.clock.now()
         self.waiting.pop(gone.edge, None)
-        self.working.pop(gone.edge, None)
+        if gone.edge in self.working:
+            self._overdue(now, [gone.edge])
+        if gone.reason == SILENT:
+            self.silent.add(gone.edge)
         self.tell(Noticed(now, "session_ended", {"edge": gone.edge, "reason": gone.reason}))
         if self.started:
             self.transport.gone(gone.edge, now)

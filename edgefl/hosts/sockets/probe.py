@@ -59,6 +59,13 @@ class Probes:
             return
         self._again(session.edge)
 
+    def judge(self, edges: list[str]) -> None:
+        """At the end: a probe of one of ``edges`` that never came back speaks for itself."""
+        for edge in edges:
+            probe = self.of_edge.get(edge)
+            if probe is not None and not probe.done and self._needed_bit_s(edge) is not None:
+                self.fidelity.strain(f"the real path of edge {edge} could not be measured")
+
     def _again(self, edge: str) -> None:
         self.of_edge[edge].tries += 1
         self.send(edge, Ping(time.monotonic_ns()), bytes(PROBE_BYTES))

@@ -78,18 +78,29 @@ class Transport:
             for flow in list(self.pacer.of_edge[edge].values()):
                 if self.task_of.get(flow.transfer.number) == note.task:
                     self._drop(flow, now)
+            self._forget_offers(edge, [note.task])
 
     # ------------------------------------------------------------------ time
-    def move(self, now: int) -> None:
-        """Send and credit what is due, and report what has completed."""
+    def release(self, now: int) -> None:
+        """Send and credit what may go by ``now``."""
         for flow, first, end in self.pacer.release(now):
             if isinstance(flow.side, Outgoing):
                 self._send_pieces(flow, flow.side, first, end)
             else:
                 number = self.number_at_edge[flow.transfer.number]
                 self.send(flow.transfer.edge, Credit(number, flow.side.received, end))
+
+    def complete(self, now: int) -> None:
+        """Report what is due by ``now`` and whole."""
         for flow in self.pacer.completed(now):
             self._done(flow)
+
+    def overdue(self, now: int) -> None:
+        """The run ends: count what is late and not there yet, and name the paths that were never measured."""
+        for edge in self.sessions:
+            for flow in self.pacer.of_edge[edge].values():
+                self.pacer.count_late(flow, now)
+        self.probes.judge(list(self.sessions))
 
     def probed(self, patience_s: float) -> bool:
         return self.probes.done(patience_s)
@@ -131,6 +142,10 @@ class Transport:
                 note = decode_note(message.note)
                 if not isinstance(note, FreshRequest):
                     raise WireError(f"{type(note).__name__} from an edge")
+                task, began_ns = self.began.get(session.edge, (None, 0))
+                if self.stamped and task == note.task:
+                    self.pacer.fidelity.task(self.clock.now() - message.at_ns, message.at_ns - began_ns)
+                    self.began[session.edge] = (note.task, message.at_ns)
                 self.agenda.add(max(message.at_ns + self.latency_ns, self.clock.now()), (session.edge, note))
             case Pong() if body is not None:
                 self.probes.came(session, message, len(body))
@@ -146,7 +161,7 @@ class Transport:
             raise WireError(f"bytes up to {end} of transfer {piece.transfer} came, up to {flow.released if flow else 0} were credited")
         now, incoming = self.clock.now(), flow.side
         incoming.add(piece.offset, body)
-        self.pacer.fidelity.ahead(flow.ahead(incoming.received, now, self._tolerance_ns(session)))
+        self.pacer.fidelity.ahead(flow.ahead(self.pacer.network, incoming.received, now, self._tolerance_ns(session)))
         self.pacer.took(flow, now)
         if incoming.complete:
             self._finished(self.pacer.last_byte(flow, now))
@@ -160,7 +175,7 @@ class Transport:
         now, at = self.clock.now(), 0
         for size, stamp in arrived.curve:
             at = now if session.rtt_ns == UNKNOWN_RTT else min(self.clock.at_monotonic(stamp - session.offset_ns), now)
-            self.pacer.fidelity.ahead(flow.ahead(size, at, self._tolerance_ns(session)))
+            self.pacer.fidelity.ahead(flow.ahead(self.pacer.network, size, at, self._tolerance_ns(session)))
         self._finished(self.pacer.last_byte(flow, at))
 
     def _offered(self, edge: str, offer: Offer) -> None:

@@ -15,6 +15,7 @@ from edgefl.errors import UserError
 from edgefl.hosts.keys import EdgeKeys, ServerKeys, edge_of, secure_edge, secure_server
 from edgefl.protocol.messages import MAX_HEADER_BYTES, MAX_PIECE_BYTES
 
+MOST_QUEUED = 20_000
 MOST_FRAMES = 2  # header and body; the routing id comes from libzmq
 ZERO_COPY_BYTES = 1 << 18  # below, handing the memory over costs more than copying it
 NOW, NOW_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)  # plain ints: pyzmq's flags are slow to combine
@@ -32,7 +33,8 @@ class Wire:
     def __init__(self, context: zmq.Context, kind: int) -> None:
         self.socket: zmq.Socket = context.socket(kind)
         self.socket.linger = 0
-        self.socket.sndhwm = self.socket.rcvhwm = 0  # bounded by credits and windows, in bytes; a count of messages bounds nothing
+        self.socket.sndhwm = 0  # bounded by credits and windows, in bytes; a count of messages bounds nothing
+        self.socket.rcvhwm = MOST_QUEUED  # of each peer: one that floods us with small frames is stopped by TCP
         self.socket.maxmsgsize = max(MAX_HEADER_BYTES, MAX_PIECE_BYTES)
         self.socket.copy_threshold = 0  # we choose ourselves
         self._fd = self.socket.getsockopt(zmq.FD)

@@ -1,0 +1,155 @@
+"""How fast this host works, and so how fast an emulated device it can honestly play. The one part of devices that reads a real clock."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import shlex
+import statistics
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import Any, Callable, Sequence
+
+from emulator.errors import BadValue
+from emulator.profile_table import DEVICES
+from emulator.units import NS_PER_S
+
+STEP_BATCH = 32
+STEP_REPEAT, STEP_WARM_UP = 200, 20
+COMMAND_REPEAT, COMMAND_WARM_UP = 5, 1
+MOST_REPEAT = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long the runs of one thing took; each run works through ``samples``."""
+
+    samples: float
+    times_ns: tuple[int, ...]
+
+    @property
+    def median_ns(self) -> int:
+        return round(statistics.median(self.times_ns))
+
+    @property
+    def p90_ns(self) -> int:
+        """The smallest of the times that 90 % of the runs did not exceed (nearest rank)."""
+        return sorted(self.times_ns)[-(-9 * len(self.times_ns) // 10) - 1]
+
+    def samples_per_s(self, ns: int) -> float:
+        """The speed of a run that takes ``ns``."""
+        return self.samples * NS_PER_S / max(ns, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Playable:
+    """What a host can play: ``devices`` at a time of ``samples_per_s``, or slower ones whose speeds add up to the same.
+
+    One core is kept for the network and its pacing. The speed is that of the 90th percentile, rounded down to two digits: a device
+    that is emulated at the median would overrun every second step.
+    """
+
+    samples_per_s: float
+    devices: int
+
+    @classmethod
+    def on(cls, timing: Timing, cores: int) -> Playable:
+        return cls(two_digits_down(timing.samples_per_s(timing.p90_ns)), max(cores - 1, 1))
+
+    def at_a_time(self, samples_per_s: float) -> int:
+        """How many devices of this speed can train at a time, taking turns on the cores; none if one alone needs more than a core."""
+        if samples_per_s > self.samples_per_s:
+            return 0
+        return math.floor(self.devices * self.samples_per_s / samples_per_s * (1 + 1e-12))
+
+    def profiles(self) -> dict[str, int]:
+        """How many of each named device, if the timed step was the reference step."""
+        return {name: self.at_a_time(float(figure.value)) for name, figure in DEVICES.items()}
+
+
+def two_digits_down(number: float) -> float:
+    """5713 -> 5700, 0.0678 -> 0.067: two significant digits, never more than it is."""
+    if number <= 0:
+        return 0.0
+    step = 10.0 ** (math.floor(math.log10(number)) - 1)
+    return float(f"{math.floor(number / step * (1 + 1e-12)) * step:.2g}")
+
+
+def measure(run: Callable[[], object], repeat: int, warm_up: int, clock_ns: Callable[[], int] = time.perf_counter_ns) -> tuple[int, ...]:
+    """How long each of ``repeat`` runs takes, after ``warm_up`` that do not count."""
+    if not 1 <= repeat <= MOST_REPEAT:
+        raise BadValue(f"repeat {repeat}: expected 1 to {MOST_REPEAT}")
+    for _ in range(warm_up):
+        run()
+    times_ns = []
+    for _ in range(repeat):
+        began = clock_ns()
+        run()
+        times_ns.append(clock_ns() - began)
+    return tuple(times_ns)
+
+
+def time_command(command: str, samples: float = 1.0, repeat: int = COMMAND_REPEAT) -> Timing:
+    """Time a program with its start and end; its output is dropped. BadValue if it cannot be run or fails."""
+    if not 0 < samples < math.inf:
+        raise BadValue(f"samples {samples}: expected a number above 0")
+    words = _words(command)
+    return Timing(samples, measure(lambda: _run(command, words), repeat, COMMAND_WARM_UP))
+
+
+def time_step(repeat: int = STEP_REPEAT) -> Timing:
+    """Time ``profile_table.REFERENCE_STEP`` in this process. BadValue if torch is not installed."""
+    torch = _torch()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as an emulated device trains
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return Timing(STEP_BATCH, measure(_lenet_step(torch), repeat, STEP_WARM_UP))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _words(command: str) -> Sequence[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise BadValue(f"command {command!r}: {error}") from None
+    if not words:
+        raise BadValue("command: expected a program and its arguments")
+    return words
+
+
+def _run(command: str, words: Sequence[str]) -> None:
+    try:
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    except OSError as error:
+        raise BadValue(f"command {command!r}: {error.strerror}") from None
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise BadValue(f"command {command!r}: exit status {done.returncode}{f', it said: {said[-1]}' if said else ''}")
+
+
+def _torch() -> Any:
+    # By name and only here: the emulator needs no torch, and nothing else of it may.
+    try:
+        return importlib.import_module("torch")
+    except ImportError:
+        raise BadValue("the built-in step needs torch, which is not installed here; time a program of yours instead: --command 'PROGRAM ...'") from None
+
+
+def _lenet_step(torch: Any) -> Callable[[], None]:
+    nn = torch.nn
+    model = nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10),
+    )  # fmt: skip
+    optimizer, loss = torch.optim.SGD(model.parameters(), lr=0.01), nn.CrossEntropyLoss()
+    images, labels = torch.randn(STEP_BATCH, 1, 28, 28), torch.arange(STEP_BATCH) % 10
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss(model(images), labels).backward()
+        optimizer.step()
+
+    return step

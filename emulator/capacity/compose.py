@@ -1,0 +1,71 @@
+"""Capacities made of others: the lowest of several, or one that another one gates.
+
+An outage or a slot table is a gate: nothing while it is closed, OPEN_BIT_S while it is open, so the lowest of a link's rate and its gates is the
+gated link. Compositions compose. Links with the same parts should share one object: it keeps a table of the common period.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from emulator.capacity import Capacity
+from emulator.capacity.constant import Constant
+from emulator.capacity.cycle import Cycle, combined, constant
+from emulator.errors import BadValue
+
+
+class Lowest:
+    """At every moment the lowest rate of its ``parts``."""
+
+    def __init__(self, *parts: Capacity) -> None:
+        if not parts:
+            raise BadValue("the lowest of no capacities: expected one or more")
+        self.parts = parts
+        self._cycle: Cycle | None = None
+        self._looked = False
+
+    def segment(self, t_ns: int) -> tuple[int, int]:
+        cycle = self.cycle(t_ns)
+        if cycle is not None and t_ns >= cycle.from_ns:
+            return cycle.segment(t_ns)
+        pieces = [part.segment(t_ns) for part in self.parts]
+        silent = [until_ns for rate_bit_s, until_ns in pieces if rate_bit_s == 0]
+        if silent:
+            return 0, max(silent)  # FOREVER as soon as one part never serves again, whatever the others do
+        return self._rate([rate_bit_s for rate_bit_s, _ in pieces]), min(until_ns for _, until_ns in pieces)
+
+    def cycle(self, t_ns: int) -> Cycle | None:
+        """The common period of the parts, looked for once; None if a part has none or the common one is too long for a table."""
+        if not self._looked:
+            self._looked = True
+            cycles = [cycle_of(part, t_ns) for part in self.parts]
+            known = [cycle for cycle in cycles if cycle is not None]
+            self._cycle = combined(known, self._rates) if len(known) == len(cycles) else None
+        return self._cycle
+
+    def _rate(self, rates_bit_s: list[int]) -> int:
+        return min(rates_bit_s)
+
+    def _rates(self, rates_bit_s: list[np.ndarray]) -> np.ndarray:
+        return np.minimum.reduce(rates_bit_s)
+
+
+class Gated(Lowest):
+    """``capacity`` while ``gate``, any capacity, has a rate above 0, else nothing."""
+
+    def __init__(self, capacity: Capacity, gate: Capacity) -> None:
+        super().__init__(capacity, gate)
+
+    def _rate(self, rates_bit_s: list[int]) -> int:
+        return rates_bit_s[0]
+
+    def _rates(self, rates_bit_s: list[np.ndarray]) -> np.ndarray:
+        return np.where(rates_bit_s[1] > 0, rates_bit_s[0], 0)
+
+
+def cycle_of(capacity: Capacity, t_ns: int) -> Cycle | None:
+    """How ``capacity`` repeats itself, asked at ``t_ns``; None if it does not, or does not say."""
+    if isinstance(capacity, Constant):
+        return constant(capacity.rate_bit_s)
+    cycle = getattr(capacity, "cycle", None)
+    return None if cycle is None else cycle(t_ns)

@@ -1,0 +1,162 @@
+"""A recorded rate, replayed over and over.
+
+mahimahi's format: one line for each chance to carry 1500 bytes, its moment in whole ms; the last line is also the period. Such a chance at ms t is
+served evenly over the millisecond that ends at t (k chances in it: k x 12 Mbit/s), so that at every whole ms exactly the bytes of the file have been
+carried, none of them early by more than 1 ms. A chance at 0 is the one at the end of the period before: in the first period nobody can use it.
+
+CSV ``seconds,bit_s``: each row's rate holds up to the next row, the last one's for as long as that of the row before; a last row without a rate only
+says where the trace ends.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Iterable, Literal
+
+import numpy as np
+
+from emulator.capacity.cycle import MAX_PERIOD_NS, Cycle
+from emulator.errors import BadValue
+from emulator.units import FOREVER, NS_PER_S, seconds_text
+
+Start = Literal["run", "first_byte"]
+OPPORTUNITY_BYTES = 1500
+MS = NS_PER_S // 1000
+DEAD_LIMIT_NS = NS_PER_S
+"""A longer stretch without service gets a warning, unless another bound is named."""
+
+
+class Trace:
+    """(rate_bit_s, length_ns) after each other, for ever. ``name`` is for messages, ``warnings`` for whoever shows the link to a person.
+
+    ``start`` "run": it begins at moment 0. "first_byte": at the first moment that anybody asks about, which is when a link plans its first transfer.
+    """
+
+    def __init__(self, steps: Iterable[tuple[int, int]], name: str = "trace", start: Start = "run", dead_limit_ns: int = DEAD_LIMIT_NS) -> None:
+        rates_bit_s, lengths_ns = zip(*steps, strict=True) if (steps := list(steps)) else ((), ())
+        if not rates_bit_s:
+            raise BadValue(f"{name}: empty")
+        if min(lengths_ns) <= 0 or min(rates_bit_s) < 0 or max(rates_bit_s) >= FOREVER or sum(lengths_ns) > MAX_PERIOD_NS:
+            raise BadValue(f"{name}: expected steps longer than 0, rates of 0 bit/s or more, and a period of at most {MAX_PERIOD_NS} ns")
+        if not any(rates_bit_s):
+            raise BadValue(f"{name}: carries nothing, ever")
+        self.name, self.start = name, start
+        starts_ns = np.cumsum([0, *lengths_ns[:-1]], dtype=np.int64)
+        self._cycle = Cycle(0, sum(lengths_ns), starts_ns, rates_bit_s)
+        self._begun = start == "run"
+        self.dead_ns, dead_at_ns = _longest_silence(self._cycle)
+        self.warnings: tuple[str, ...] = ()
+        if self.dead_ns > dead_limit_ns:
+            silent = f"nothing for {seconds_text(self.dead_ns)} s from {seconds_text(dead_at_ns)} s on"
+            self.warnings = (f"{name}: {silent} (more than {seconds_text(dead_limit_ns)} s)",)
+
+    @property
+    def period_ns(self) -> int:
+        return self._cycle.period_ns
+
+    @property
+    def mean_bit_s(self) -> float:
+        """Over a period."""
+        return self._cycle.work / self._cycle.period_ns
+
+    def segment(self, t_ns: int) -> tuple[int, int]:
+        return self.cycle(t_ns).segment(t_ns)
+
+    def cycle(self, t_ns: int) -> Cycle:
+        """One period; begins the trace at ``t_ns`` if it waits for its first byte."""
+        if not self._begun:
+            self._begun = True
+            self._cycle = self._cycle.moved(t_ns)
+        return self._cycle
+
+
+def read_trace(path: Path, start: Start = "run", dead_limit_ns: int = DEAD_LIMIT_NS) -> Trace:
+    """The trace in a file: CSV if its name ends in .csv, else mahimahi's format. BadValue names the file and the line."""
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadValue(f"trace {path}: cannot be read ({getattr(error, 'strerror', None) or 'not plain text'})") from None
+    steps = csv_steps if path.suffix.lower() == ".csv" else mahimahi_steps
+    return Trace(steps(lines, f"trace {path}"), f"trace {path}", start, dead_limit_ns)
+
+
+def mahimahi_steps(lines: Iterable[str], name: str = "trace") -> list[tuple[int, int]]:
+    """Steps of a trace in mahimahi's format. Blank lines count for nothing."""
+    chances: Counter[int] = Counter()
+    before = 0
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text:
+            continue
+        if not (text.isascii() and text.isdigit() and len(text) <= 13):
+            raise BadValue(f"{name}, line {number}: {text[:40]!r}: expected whole milliseconds, such as 12 (CSV files end in .csv)")
+        if int(text) < before:
+            raise BadValue(f"{name}, line {number}: {text} ms comes after {before} ms: expected moments that never go back")
+        before = int(text)
+        chances[before] += 1
+    if not chances:
+        raise BadValue(f"{name}: empty")
+    if before == 0:
+        raise BadValue(f"{name}: ends at 0 ms: expected a last moment above 0, it is the period")
+    chances[before] += chances.pop(0, 0)
+    return _opportunities(chances)
+
+
+def _opportunities(chances: Counter[int]) -> list[tuple[int, int]]:
+    """Steps of 1 ms where there is a chance, and of silence between."""
+    steps: list[tuple[int, int]] = []
+    at_ms = 0
+    for ms in sorted(chances):
+        if ms - 1 > at_ms:
+            steps.append((0, (ms - 1 - at_ms) * MS))
+        steps.append((chances[ms] * OPPORTUNITY_BYTES * 8 * 1000, MS))
+        at_ms = ms
+    return steps
+
+
+def csv_steps(lines: Iterable[str], name: str = "trace") -> list[tuple[int, int]]:
+    """Steps of rows ``seconds,bit_s``, with or without that header; the first row is at 0."""
+    rows: list[tuple[int, int | None]] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or (not rows and line.replace(" ", "").strip() == "seconds,bit_s"):
+            continue
+        if rows and rows[-1][1] is None:
+            raise BadValue(f"{name}, line {number - 1}: no rate; only the last row may leave it out")
+        at_ns, rate_bit_s = _row(line, f"{name}, line {number}")
+        if rows and at_ns <= rows[-1][0]:
+            raise BadValue(f"{name}, line {number}: {seconds_text(at_ns)} s does not come after {seconds_text(rows[-1][0])} s")
+        rows.append((at_ns, rate_bit_s))
+    if not rows:
+        raise BadValue(f"{name}: empty")
+    if rows[0][0] != 0:
+        raise BadValue(f"{name}: begins at {seconds_text(rows[0][0])} s: expected the first row at 0")
+    if len(rows) < 2:
+        raise BadValue(f"{name}: one row has no period: expected two or more (or use a constant rate)")
+    if rows[-1][1] is not None:
+        rows.append((2 * rows[-1][0] - rows[-2][0], None))
+    return [(rate_bit_s or 0, end_ns - at_ns) for (at_ns, rate_bit_s), (end_ns, _) in zip(rows, rows[1:])]
+
+
+def _row(line: str, where: str) -> tuple[int, int | None]:
+    seconds, comma, rate = (part.strip() for part in line.partition(","))
+    try:
+        moment, rate_bit_s = Decimal(seconds), Decimal(rate) if rate else None
+    except InvalidOperation:
+        comma = ""
+    if not comma or not all(value is None or _plain(value) for value in (moment, rate_bit_s)):
+        raise BadValue(f"{where}: {line.strip()[:60]!r}: expected seconds,bit_s such as 0.5,2000000, both 0 or more")
+    return round(moment * NS_PER_S), None if rate_bit_s is None else round(rate_bit_s)
+
+
+def _plain(value: Decimal) -> bool:
+    """A number that is neither negative nor enormous."""
+    return value.is_finite() and not value.is_signed() and -30 < value.adjusted() < 16
+
+
+def _longest_silence(cycle: Cycle) -> tuple[int, int]:
+    """(length_ns, begin_ns) of the longest stretch without service, which may run over the end of the period."""
+    starts, rates = cycle.starts_ns, cycle.rates_bit_s
+    ends = [*starts[1:], cycle.period_ns + (starts[1] if rates[0] == 0 and len(starts) > 1 else 0)]
+    return max(((end - start, start) for start, end, rate in zip(starts, ends, rates) if rate == 0), default=(0, 0), key=lambda silence: silence[0])

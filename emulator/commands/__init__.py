@@ -1,0 +1,1 @@
+"""The commands, one file each: a typer function that `emulator.cli` registers."""

@@ -1,0 +1,62 @@
+"""``emulator profiles``: the named links and devices, with the source of every number."""
+
+from __future__ import annotations
+
+from typing import Annotated, Iterable, Mapping, Optional
+
+import typer
+
+from emulator import profiles as named
+from emulator.profile_table import DEVICES, LINKS, REFERENCE_STEP, SOURCES, Figure
+
+
+def profiles(name: Annotated[Optional[str], typer.Argument(help="One of them, with every number's source.", metavar="[NAME]")] = None) -> None:
+    """The named links and devices, and where their numbers come from."""
+    if name is None:
+        _list()
+    elif named.known(name) in LINKS:
+        _show(name, LINKS[name], _link_lines(named.link(name)))
+    else:
+        _show(name, {"samples_per_s": DEVICES[name]}, [f"samples_per_s = {named.device(name).samples_per_s:g}"])
+
+
+def rate_text(rate_bit_s: int) -> str:
+    """A rate as people write it: '7.6 Mbit/s'."""
+    for size, unit in ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s")):
+        if rate_bit_s >= size:
+            return f"{rate_bit_s / size:.10g} {unit}"
+    return f"{rate_bit_s} bit/s"
+
+
+def _list() -> None:
+    typer.echo(f"{'link':<12} {'up':>13} {'down':>13} {'one way':>10} {'jitter':>8} {'loss':>6}  sources")
+    for name, figures in LINKS.items():
+        link = named.link(name)
+        latency, jitter = (f"{ns / 1e6:g} ms" for ns in (link.latency_ns, link.jitter_ns))
+        rates = f"{rate_text(link.up_bit_s):>13} {rate_text(link.down_bit_s):>13}"
+        typer.echo(f"{name:<12} {rates} {latency:>10} {jitter:>8} {f'{100 * link.loss:g} %':>6}  {_sources(figures.values())}")
+    typer.echo(f"\n{'device':<12} {'samples/s':>13}  of {REFERENCE_STEP}; orders of magnitude, scaled from benchmarks")
+    for name, figure in DEVICES.items():
+        typer.echo(f"{name:<12} {named.device(name).samples_per_s:>13g}  {_sources([figure])}")
+    typer.echo("\nsources")
+    for key, text in SOURCES.items():
+        typer.echo(f"{key:<14} {text}")
+    typer.echo("\nNext: which number comes from where: emulator profiles lte; how fast this host is: emulator calibrate")
+
+
+def _sources(figures: Iterable[Figure]) -> str:
+    return ", ".join(dict.fromkeys(figure.source for figure in figures))
+
+
+def _show(name: str, figures: Mapping[str, Figure], lines: list[str]) -> None:
+    typer.echo(name)
+    for key, figure in figures.items():
+        typer.echo(f"{key:<14} {figure.value:<10} {figure.remark}")
+        typer.echo(f"{'':<14} {'':<10} {SOURCES[figure.source]}")
+    typer.echo("\nto paste into a config, any of them changed at will:")
+    for line in lines:
+        typer.echo(line)
+
+
+def _link_lines(link: named.LinkProfile) -> list[str]:
+    return [f"up_mbit_s = {link.up_bit_s / 1e6:g}", f"down_mbit_s = {link.down_bit_s / 1e6:g}", f"latency_ms = {link.latency_ns / 1e6:g}"]

@@ -1,0 +1,14 @@
+"""How long a device takes for its work: constant, spread over the devices, random, growing hot, in bursts, or as long as it really takes."""
+
+from __future__ import annotations
+
+from emulator.compute.bursty import Bursts, Bursty, Steps
+from emulator.compute.classes import LONG, MEDIUM, MILD, SHORT, Drawn, RuntimeClass, runtime_classes
+from emulator.compute.device import Device, Native, Rate
+from emulator.compute.spread import lognormal, spread
+from emulator.compute.throttled import Throttled
+
+__all__ = [
+    "LONG", "MEDIUM", "MILD", "SHORT", "Bursts", "Bursty", "Device", "Drawn", "Native", "Rate",
+    "RuntimeClass", "Steps", "Throttled", "lognormal", "runtime_classes", "spread",
+]  # fmt: skip

@@ -1,0 +1,77 @@
+"""Fair shares of a capacity, and the service that they add up to."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import Sequence
+
+from emulator.capacity.service import WORK_PER_BYTE
+from emulator.units import FOREVER
+
+
+def shares(rate_bit_s: int, caps_bit_s: Sequence[int]) -> list[int]:
+    """Max-min fair whole bit/s by progressive filling: equal, except that nobody gets more than its cap and others get what that leaves.
+
+    The remainder of the division goes to the first of those that are not capped, 1 bit/s each, so that nothing is lost.
+    """
+    given = [0] * len(caps_bit_s)
+    left = len(caps_bit_s)
+    order = sorted(range(left), key=caps_bit_s.__getitem__)
+    for place, index in enumerate(order):
+        if caps_bit_s[index] > rate_bit_s // left:
+            for rest in sorted(order[place:]):
+                given[rest] = -(-rate_bit_s // left) if rate_bit_s % left else rate_bit_s // left
+                rate_bit_s, left = rate_bit_s - given[rest], left - 1
+            break
+        given[index] = caps_bit_s[index]
+        rate_bit_s, left = rate_bit_s - given[index], left - 1
+    return given
+
+
+class Share:
+    """What one transfer was served, as far as that is known: rates are appended as time goes on, and cut off where they turn out otherwise.
+
+    Works are in bit * ns / s, as in ``emulator.capacity.service``.
+    """
+
+    __slots__ = ("_starts_ns", "_works", "_rates_bit_s")
+
+    def __init__(self, start_ns: int) -> None:
+        self._starts_ns, self._works, self._rates_bit_s = [start_ns], [0], [0]
+
+    def add(self, from_ns: int, rate_bit_s: int) -> None:
+        """``rate_bit_s`` from ``from_ns`` on, which is no earlier than the rate before."""
+        if rate_bit_s == self._rates_bit_s[-1]:
+            return
+        if from_ns == self._starts_ns[-1]:
+            self._rates_bit_s[-1] = rate_bit_s
+            return
+        self._works.append(self.work(from_ns))
+        self._starts_ns.append(from_ns)
+        self._rates_bit_s.append(rate_bit_s)
+
+    def cut(self, at_ns: int) -> None:
+        """Forget the rates from ``at_ns`` on."""
+        kept = max(bisect_left(self._starts_ns, at_ns), 1)
+        del self._starts_ns[kept:], self._works[kept:], self._rates_bit_s[kept:]
+        if self._starts_ns[0] >= at_ns:
+            self._rates_bit_s[0] = 0
+
+    def work(self, t_ns: int) -> int:
+        """Done by ``t_ns``, which is no earlier than the last change of rate."""
+        return self._works[-1] + self._rates_bit_s[-1] * (t_ns - self._starts_ns[-1])
+
+    def served(self, t_ns: int) -> int:
+        if t_ns <= self._starts_ns[0]:
+            return 0
+        index = bisect_right(self._starts_ns, t_ns) - 1
+        return (self._works[index] + self._rates_bit_s[index] * (t_ns - self._starts_ns[index])) // WORK_PER_BYTE
+
+    def when(self, size_bytes: int) -> int:
+        if size_bytes <= 0:
+            return self._starts_ns[0]
+        need = size_bytes * WORK_PER_BYTE
+        index = bisect_left(self._works, need) - 1
+        if not self._rates_bit_s[index]:
+            return FOREVER
+        return self._starts_ns[index] - (self._works[index] - need) // self._rates_bit_s[index]

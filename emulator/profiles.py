@@ -1,0 +1,105 @@
+"""Named links and devices as plain numbers, whose sources stand in ``emulator.profile_table``. Any field can be overridden."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from dataclasses import dataclass
+from typing import Any, Callable, Iterable, Mapping
+
+from emulator.errors import BadValue
+from emulator.profile_table import DEVICES, LINKS
+from emulator.units import parse_duration, parse_rate
+
+
+@dataclass(frozen=True, slots=True)
+class LinkProfile:
+    """Both directions of one device's link. Latency and jitter are one way; jitter is the standard deviation around the latency."""
+
+    name: str
+    up_bit_s: int
+    down_bit_s: int
+    latency_ns: int
+    jitter_ns: int
+    loss: float  # share of packets, 0 to below 1
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProfile:
+    """How fast a device trains ``profile_table.REFERENCE_STEP``."""
+
+    name: str
+    samples_per_s: float
+
+
+def link(name: str, **overrides: Any) -> LinkProfile:
+    """A named link; overrides: up, down, latency, jitter, loss, as text with a unit ("2mbit", "30ms", "1%") or as bit/s, ns, share. None: as named."""
+    figures = LINKS[_known("link profile", name, LINKS)]
+    said = _overridden(name, overrides, figures)
+    values = {key: _LINK_FIELDS[key](said.get(key, figure.value)) for key, figure in figures.items()}
+    return LinkProfile(name, values["up"], values["down"], values["latency"], values["jitter"], values["loss"])
+
+
+def device(name: str, **overrides: Any) -> DeviceProfile:
+    """A named device; override: samples_per_s. None: as named."""
+    figure = DEVICES[_known("device profile", name, DEVICES)]
+    said = _overridden(name, overrides, ["samples_per_s"])
+    return DeviceProfile(name, _number("samples_per_s", said.get("samples_per_s", figure.value)))
+
+
+def known(name: str) -> str:
+    """``name`` if it is a link or a device, else BadValue with the nearest."""
+    return _known("profile", name, [*LINKS, *DEVICES])
+
+
+def _overridden(name: str, overrides: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
+    said = {key: value for key, value in overrides.items() if value is not None}
+    for key in said:
+        _known(f"profile {name}: field", key, fields)
+    return said
+
+
+def _known(what: str, name: str, valid: Iterable[str]) -> str:
+    names = list(valid)
+    if name in names:
+        return name
+    near = [one for one in names if name and one.startswith(name.lower())] or difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise BadValue(f"{what} {name!r} does not exist: {hint}(valid: {', '.join(names)})")
+
+
+def _whole(what: str, least: int, parse: Callable[[str], int]) -> Callable[[Any], int]:
+    def read(value: Any) -> int:
+        if isinstance(value, str):
+            return parse(value)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise BadValue(f"{what} {value!r}: expected text with a unit or a whole number of {least} or more")
+        return value
+
+    return read
+
+
+def _share(value: Any) -> float:
+    share = _number("loss", value[:-1], least=0.0) / 100 if isinstance(value, str) and value.endswith("%") else _number("loss", value, least=0.0)
+    if share >= 1:
+        raise BadValue(f"loss {value!r}: expected a share of packets below 1, such as 0.01 or 1%")
+    return share
+
+
+def _number(what: str, value: Any, least: float | None = None) -> float:
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (number > 0 if least is None else number >= least) or number == math.inf:
+        raise BadValue(f"{what} {value!r}: expected a number {'above 0' if least is None else f'of {least:g} or more'}")
+    return number
+
+
+_LINK_FIELDS: Mapping[str, Callable[[Any], Any]] = {
+    "up": _whole("up", 1, parse_rate),
+    "down": _whole("down", 1, parse_rate),
+    "latency": _whole("latency", 0, parse_duration),
+    "jitter": _whole("jitter", 0, parse_duration),
+    "loss": _share,
+}

@@ -1,0 +1,57 @@
+"""What a proxy is to carry where: addresses, and the link of each device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from emulator.capacity import Capacity
+from emulator.delay import Delay
+from emulator.errors import BadValue
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One direction of a link; no capacity: not shaped."""
+
+    capacity: Capacity | None
+    delay: Delay
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One device: what connects to ``listen`` reaches ``to`` over this device's link. Port 0 of ``listen``: any free port."""
+
+    listen: Address
+    to: Address
+    up: Way
+    down: Way
+
+    def __post_init__(self) -> None:
+        if self.listen == self.to:
+            raise BadValue(f"map {address_text(self.listen)}: listens where it connects to, so it would call itself")
+
+
+def parse_address(text: str, what: str) -> Address:
+    """'127.0.0.1:9000', 'localhost:9000' or '[::1]:9000' -> (host, port)."""
+    host, colon, port = text.strip().rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") if host.startswith("[") and host.endswith("]") else host
+    bare_ipv6 = ":" in host and not text.strip().startswith("[")
+    if not colon or not host or bare_ipv6 or not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
+        raise BadValue(f"{what} {text!r}: expected HOST:PORT, such as 127.0.0.1:9000 or [::1]:9000")
+    return host, int(port)
+
+
+def parse_map(text: str) -> tuple[Address, Address]:
+    """'127.0.0.1:9000=127.0.0.1:8000' -> where to listen, where to connect to."""
+    listen, equals, to = text.partition("=")
+    if not equals:
+        raise BadValue(f"map {text!r}: expected LISTEN=TO, such as 127.0.0.1:9000=127.0.0.1:8000")
+    return parse_address(listen, "listen"), parse_address(to, "to")
+
+
+def address_text(address: Address) -> str:
+    """The way ``parse_address`` reads it."""
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

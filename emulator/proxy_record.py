@@ -1,0 +1,159 @@
+"""What a proxy did: each connection, the whole, and the line that shows it live."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Mapping, TextIO
+
+from emulator.errors import BadValue
+from emulator.quantiles import Quantiles
+from emulator.units import NS_PER_S
+
+NS_PER_MS = 1_000_000
+
+
+class Flow:
+    """What went one way over one connection; moments in ns since the start of the proxy."""
+
+    __slots__ = ("bytes", "chunks", "first_ns", "last_ns", "last_due_ns", "lag_sum_ns", "lag_max_ns", "dropped_bytes")
+
+    def __init__(self) -> None:
+        self.bytes = self.chunks = self.lag_sum_ns = self.lag_max_ns = self.dropped_bytes = 0
+        self.first_ns: int | None = None
+        self.last_ns: int | None = None
+        self.last_due_ns: int | None = None
+
+    def passed(self, size_bytes: int, due_ns: int, now: int) -> None:
+        """A chunk was handed on at ``now`` that was due at ``due_ns``."""
+        self.bytes += size_bytes
+        self.chunks += 1
+        if self.first_ns is None:
+            self.first_ns = now
+        self.last_ns, self.last_due_ns = now, due_ns
+        self.lag_sum_ns += now - due_ns
+        self.lag_max_ns = max(self.lag_max_ns, now - due_ns)
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "bytes": self.bytes,
+            "dropped_bytes": self.dropped_bytes,
+            "first_s": _seconds(self.first_ns),
+            "last_s": _seconds(self.last_ns),
+            "last_scheduled_s": _seconds(self.last_due_ns),
+            "lag_ms": {"mean": _ms(self.lag_sum_ns // self.chunks), "max": _ms(self.lag_max_ns)} if self.chunks else None,
+        }
+
+
+class ConnectionRecord:
+    """One connection, from its acceptance to its end."""
+
+    __slots__ = ("number", "route", "peer", "opened_ns", "up", "down", "end")
+
+    def __init__(self, number: int, route: str, peer: str, opened_ns: int) -> None:
+        self.number, self.route, self.peer, self.opened_ns = number, route, peer, opened_ns
+        self.up, self.down = Flow(), Flow()
+        self.end = "closed"  # or why it ended otherwise
+
+    def as_json(self, now: int) -> dict[str, object]:
+        return {
+            "number": self.number,
+            "listen": self.route,
+            "peer": self.peer,
+            "opened_s": _seconds(self.opened_ns),
+            "closed_s": _seconds(now),
+            "end": self.end,
+            "up": self.up.as_json(),
+            "down": self.down.as_json(),
+        }
+
+
+class Log:
+    """One JSON object in a file: ``connections``, written as they end so that none is kept, and the summary."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._part = path, path.with_name(path.name + ".part")
+        try:
+            self._file: TextIO = self._part.open("w", encoding="utf-8")
+        except OSError as error:
+            raise BadValue(f"log {path}: cannot be written ({error.strerror})") from None
+        self._file.write('{"connections": [')
+        self._written = 0
+        self._fault: OSError | None = None
+
+    def add(self, connection: Mapping[str, object]) -> None:
+        """A full disk must not stop the traffic: ``close`` tells of it."""
+        try:
+            self._file.write((",\n" if self._written else "\n") + json.dumps(connection))
+        except OSError as error:
+            self._fault = error
+        self._written += 1
+
+    def close(self, summary: Mapping[str, object]) -> None:
+        """Complete the file and give it its name. BadValue if anything could not be written."""
+        members = "".join(f",\n{json.dumps(key)}: {json.dumps(value)}" for key, value in summary.items())
+        try:
+            if self._fault is not None:
+                raise self._fault
+            self._file.write("\n]" + members + "}\n")
+            self._file.close()
+            os.replace(self._part, self._path)
+        except OSError as error:
+            raise BadValue(f"log {self._path}: is not complete ({error.strerror}), see {self._part.name}") from None
+
+    def abandon(self) -> None:
+        """Leave nothing behind."""
+        self._file.close()
+        self._part.unlink(missing_ok=True)
+
+
+class Totals:
+    """Counters of the whole proxy, and the speed since they were last shown."""
+
+    def __init__(self) -> None:
+        self.opened = self.ended = self.failed = 0
+        self.up_bytes = self.down_bytes = 0
+        self._shown = (0, 0, 0)
+
+    @property
+    def open(self) -> int:
+        return self.opened - self.ended
+
+    def closed(self, failed: bool) -> None:
+        self.ended += 1
+        self.failed += failed
+
+    def carried(self, direction: str, size_bytes: int) -> None:
+        if direction == "up":
+            self.up_bytes += size_bytes
+        else:
+            self.down_bytes += size_bytes
+
+    def as_json(self) -> dict[str, int]:
+        return {"opened": self.opened, "failed": self.failed, "up_bytes": self.up_bytes, "down_bytes": self.down_bytes}
+
+    def line(self, now: int, wake_lag: Quantiles) -> str:
+        """Open connections, speeds since the last line, how late the proxy wakes."""
+        at_ns, up_bytes, down_bytes = self._shown
+        self._shown = (now, self.up_bytes, self.down_bytes)
+        lapse_ns = max(1, now - at_ns)
+        up, down = (_rate((new - old) * 8 * NS_PER_S // lapse_ns) for new, old in ((self.up_bytes, up_bytes), (self.down_bytes, down_bytes)))
+        p99_ns = wake_lag.percentile(99)
+        late = "" if p99_ns is None else f", wakes late by {_ms(p99_ns):.2f} ms (p99)"
+        return f"{self.open} open, {self.ended} ended, up {up}, down {down}{late}"
+
+
+def _rate(rate_bit_s: int) -> str:
+    for unit, factor in (("Gbit/s", 10**9), ("Mbit/s", 10**6), ("kbit/s", 10**3)):
+        if rate_bit_s >= factor:
+            return f"{rate_bit_s / factor:.2f} {unit}"
+    return f"{rate_bit_s} bit/s"
+
+
+def _seconds(ns: int | None) -> float | None:
+    return None if ns is None else ns / NS_PER_S
+
+
+def _ms(ns: int) -> float:
+    return round(ns / NS_PER_MS, 3)

@@ -1,0 +1,176 @@
+"""The edge's process without a network: scripted words of a coordinator, a clock that only waiting moves; one update too large, for real."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgefl.edges.edge import Edge
+from edgefl.hosts.sockets import edge_host, edge_worker
+from edgefl.hosts.sockets.edge_host import EdgeHost, Side
+from edgefl.hosts.sockets.edge_worker import Order, OwnMachine, Worker
+from edgefl.hosts.sockets.mailbox import Mailbox
+from edgefl.jobs import Train
+from edgefl.protocol.codec import decode, encode
+from edgefl.protocol.errors import Refused
+from edgefl.protocol.messages import Finished, Hello, Join, Pong, Refuse, Setup, Task, Welcome
+from edgefl.strategies.local_rule import LocalRule
+from emulator.compute import Native, Rate
+from processes import Coordinator, EchoRun, EchoTrainer, happened, wait_for
+
+NS_PER_S = 1_000_000_000
+SETUP = Setup('{"seed": 1}', "fedavg")
+AWAY = Refuse("this session has ended", final=False)
+
+
+class Clock:
+    """In place of ``time``: it stands still but for waiting and sleeping."""
+
+    def __init__(self) -> None:
+        self.s = 1000.0
+        self.slept: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.s
+
+    def monotonic_ns(self) -> int:
+        return int(self.s * NS_PER_S)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.s += seconds
+
+
+class Script:
+    """In place of ``Dealer``: each look at the socket finds the next (message, incarnation), whatever the edge has said; None: nothing came."""
+
+    def __init__(self, *words: tuple[Any, int] | None) -> None:
+        self.words = list(words)
+        self.clock = Clock()
+        self.said: list[Any] = []
+        self.waits: list[float] = []
+        self.number = 0
+
+    def open(self, context: Any, keys: Any, address: str) -> "Script":
+        return self
+
+    def wait(self, other_fd: int, timeout_s: float) -> None:
+        self.waits.append(timeout_s)
+        self.clock.s += timeout_s
+
+    def receive(self) -> Iterator[list[Any]]:
+        if self.words and (word := self.words.pop(0)) is not None:
+            yield [SimpleNamespace(buffer=encode(*word, self.number))]
+
+    def send(self, header: bytes, body: Any = None) -> None:
+        message, _, self.number = decode(header)
+        self.said.append(message)
+
+    def turned_away(self) -> None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+    def host(self, monkeypatch: pytest.MonkeyPatch) -> EdgeHost:
+        monkeypatch.setattr(edge_host, "Dealer", self.open)
+        monkeypatch.setattr(edge_host, "time", self.clock)
+        return EdgeHost("e000", "tcp://192.0.2.1:1", None, lambda setup: side(), OwnMachine())
+
+
+def side(trainer: Any = None) -> Side:
+    return Side(Edge("e000", trainer or EchoTrainer(), LocalRule(None), Rate(1000.0)), "c", "l", "d", 10, 1.0, 1 << 20)
+
+
+# ------------------------------------------------------------------ another run at the same address
+@pytest.mark.parametrize("again", [(Setup('{"seed": 1}', "fedasync"), 7), (SETUP, 8)], ids=["another strategy", "the same, restarted"])
+def test_what_was_built_for_another_run_does_not_join_this_one(monkeypatch: pytest.MonkeyPatch, again: tuple[Setup, int]) -> None:
+    script = Script((SETUP, 7), (Welcome(), 7), (AWAY, again[1]), again)
+    finished = script.host(monkeypatch).run()
+    assert finished == Finished("another run has taken its place", more=True)
+    assert [type(message) for message in script.said if not isinstance(message, Pong)] == [Hello, Join, Hello]
+
+
+def test_a_broken_session_of_the_same_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script((SETUP, 7), (Welcome(), 7), (AWAY, 7), (SETUP, 7), (Welcome(), 7), (Finished("versions", False), 7))
+    assert script.host(monkeypatch).run() == Finished("versions", more=False)
+    assert [type(message) for message in script.said if not isinstance(message, Pong)] == [Hello, Join, Hello, Join]
+
+
+# ------------------------------------------------------------------ patience
+def test_the_first_join_may_be_waited_for_longer_than_a_coordinator_that_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script()
+    with pytest.raises(Refused, match="no answer for 900 s"):
+        script.host(monkeypatch).run(900.0)
+    assert 1900 < script.clock.s < 1910
+    script = Script((SETUP, 7))
+    with pytest.raises(Refused, match="no answer for 60 s"):
+        script.host(monkeypatch).run(900.0)
+    assert 1060 < script.clock.s < 1070
+
+
+def test_the_coordinator_says_how_often_and_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script((Setup("{}", "fedavg", 10 * NS_PER_S, 40 * NS_PER_S), 7), (Welcome(), 7), *[None] * 18, (Finished("versions", False), 7))
+    script.host(monkeypatch).run()
+    assert script.waits[:2] == [0.25, 5.0] and set(script.waits[1:]) == {5.0}
+    assert sum(isinstance(message, Hello) for message in script.said) == 3, "90 s of silence: two new sessions"
+    script = Script((SETUP, 7), (Welcome(), 7), *[None] * 19, (Finished("versions", False), 7))
+    script.host(monkeypatch).run()
+    assert set(script.waits) == {0.25} and sum(isinstance(message, Hello) for message in script.said) == 1
+
+
+def test_refused_for_ever_it_asks_ever_more_slowly_but_not_beyond_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(*[(AWAY, 7)] * 1100, (SETUP, 7), (Finished("versions", False), 7))
+    assert script.host(monkeypatch).run().reason == "versions"
+    assert script.clock.slept[:8] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0] and len(script.clock.slept) == 1100
+
+
+# ------------------------------------------------------------------ native compute time
+def test_waiting_for_a_turn_is_no_native_compute_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, slices = Clock(), iter([False, False, True])
+    monkeypatch.setattr(edge_worker, "time", clock)
+
+    class Busy(OwnMachine):
+        def take(self, due_ns: int) -> None:
+            clock.sleep(8.0)
+
+    class Slow(EchoTrainer):
+        def advance(self, *_: Any) -> bool:
+            clock.sleep(0.5)
+            return next(slices)
+
+    edge, results = Edge("e000", Slow(), LocalRule(None), Native()), Mailbox()
+    edge.run = EchoRun(np.zeros(3, np.float32))
+    worker = Worker(edge, Busy(), 2.0, results)
+    worker.orders.put(Order(Train(edge.run, 1), 5 * NS_PER_S, None))
+    worker.orders.put(None)
+    worker.run()
+    assert [result.at_ns for result in results.take()] == [5 * NS_PER_S + 3 * NS_PER_S]  # three slices of half a second, at double speed
+
+
+# ------------------------------------------------------------------ an update that cannot travel
+class Chatty(EchoTrainer):
+    """Sends more vectors than a message may hold."""
+
+    def payload(self, run: EchoRun, rule: LocalRule) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+        return {f"v{number}": run.weights for number in range(65)}, {"samples": 10.0}
+
+
+def test_an_update_beyond_the_limits_closes_its_task(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    coordinator = Coordinator(tmp_path, 3, edges={"names": ["e000"]}, strategies=[{"strategy": "fedasync"}])
+    built = side(Chatty())
+    built.config_digest, built.layout_digest, built.data_digest = coordinator.digests
+    host = EdgeHost("e000", f"tcp://127.0.0.1:{coordinator.port}", None, lambda setup: built, OwnMachine())
+    thread = Thread(target=host.run, daemon=True)
+    thread.start()
+    wait_for(lambda: len(happened(coordinator.directory, event="task_closed", reason="wrong length")) >= 2)
+    summary = coordinator.end()
+    thread.join(10)
+    assert list(summary["updates_discarded"]) == ["wrong length"] and summary["updates_applied"] == 0 and summary["fidelity"]["wire"] == {}
+    assert capfd.readouterr().err.count("e000: an update cannot be sent: 65 vectors, at most 64; ") == 1
