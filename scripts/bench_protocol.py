@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -61,7 +62,7 @@ class Echo:
     def __init__(self) -> None:
         self.unacknowledged: dict[int, Update] = {}
         self.open_tasks: list[int] = []
-        self.given_up = 0
+        self.given_up, self.beyond = 0, None
         self.run = None
 
     def receive(self, message: Any, now: int) -> list[Send]:
@@ -110,15 +111,24 @@ def run(edges: int, elements: int, config: Experiment, base: Path) -> Outcome:
     outcome.base_bytes, cpu = process.memory_info().rss, process.cpu_times()
     children.append(fork_edge(names[-1], port, config, layout))
     while (message := control.receive(timeout_s=0.02)) is None:
+        children = [pid for pid in children if still_runs(pid)]
         with process.oneshot():
             cpu_now, outcome.peak_bytes = process.cpu_times(), max(outcome.peak_bytes, process.memory_info().rss)
     outcome.cpu_s = cpu_now.user + cpu_now.system - cpu.user - cpu.system
     coordinator.wait()
     for pid in children:
-        os.waitpid(pid, 0)
+        os.waitpid(pid, 0)  # it ends when it has heard that the run is over
     outcome.summary = message["summary"]
     outcome.rounds_s = round_times(base / "out" / "events.jsonl")
     return outcome
+
+
+def still_runs(pid: int) -> bool:
+    """RuntimeError if the edge has died."""
+    gone, status = os.waitpid(pid, os.WNOHANG)
+    if status:
+        raise RuntimeError("an edge has died")
+    return not gone
 
 
 def fork_edge(name: str, port: int, config: Experiment, layout: Layout) -> int:
@@ -129,8 +139,10 @@ def fork_edge(name: str, port: int, config: Experiment, layout: Layout) -> int:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         side = Side(Echo(), shared_digest(config, config.strategies[0]), layout.digest(), "bench", 1, config.speed, 8 * 4 * layout.size + MB)
         EdgeHost(name, f"tcp://127.0.0.1:{port}", None, lambda setup: side, OwnMachine()).run()
-    finally:
         os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
 
 
 def round_times(events: Path) -> list[float]:
