@@ -5,19 +5,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
+from edgefl.config_links import Devices, Group, Links, Medium
+from edgefl.config_section import Section
+from edgefl.fault_config import FaultEntry
 from emulator.units import to_ns
 
 EDGE_ID = r"^[a-z0-9][a-z0-9_-]{0,31}$"
-
-
-class Section(BaseModel):
-    """Base of every part of the file: immutable, no unknown keys, no silent conversions ("2" is not 2)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Named(Section):
@@ -56,23 +53,6 @@ class Edges(Section):
     def ids(self) -> list[str]:
         """Every edge's id; its place in the list is its share of the data and its device."""
         return list(self.names) or [f"e{number:03d}" for number in range(self.count)]
-
-
-class Links(Section):
-    """Every edge's own uplink and downlink; "native" does no shaping and measures."""
-
-    kind: Literal["emulated", "native"] = "emulated"
-    up_mbit_s: float = Field(10.0, gt=0)
-    down_mbit_s: float = Field(10.0, gt=0)
-    latency_ms: float = Field(0.0, ge=0)
-
-
-class Devices(Section):
-    """How fast the edges compute; "native" takes the time that this hardware takes."""
-
-    kind: Literal["emulated", "native"] = "emulated"
-    samples_per_s: float = Field(1000.0, gt=0)  # of the fastest device
-    slowest_ratio: float = Field(1.0, ge=1)  # the slowest takes this many times as long as the fastest; uniform in between
 
 
 class Network(Section):
@@ -162,11 +142,14 @@ class Experiment(Section):
     edges: Edges = Edges()
     links: Links = Links()
     devices: Devices = Devices()
+    groups: tuple[Group, ...] = Field((), strict=False)
+    medium: Medium = Medium()
     network: Network = Network()
     stop: Stop
     evaluation: Evaluation = Evaluation()
     record: Record = Record()
     fidelity: FidelityLimits = FidelityLimits()
+    faults: tuple[FaultEntry, ...] = Field((), strict=False)
     strategies: tuple[StrategyEntry, ...] = Field(min_length=1, strict=False)
 
     @model_validator(mode="after")
@@ -182,4 +165,15 @@ class Experiment(Section):
         edges = len(self.edges.ids())
         if self.network.max_edges < edges:
             raise ValueError(f"network.max_edges: expected at least the number of edges ({edges}), found {self.network.max_edges}")
+        return self
+
+    @model_validator(mode="after")
+    def _groups_are_all_edges(self) -> "Experiment":
+        names, edges = [group.name for group in self.groups], len(self.edges.ids())
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"groups: two are called {twice[0]!r}")
+        counted = sum(group.count for group in self.groups)
+        if self.groups and counted != edges:
+            raise ValueError(f"groups: their counts add up to {counted}, expected the number of edges ({edges})")
         return self

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -92,7 +92,7 @@ def sections(model: type[BaseModel] = Experiment, at: str = "") -> Iterator[tupl
         place = f"{at}.{key}" if at else key
         inner = _table(info.annotation)
         if inner is not None:
-            yield from sections(inner, place if inner is info.annotation else place + "[]")
+            yield from sections(inner, place + "[]" if get_origin(info.annotation) is tuple else place)
 
 
 def _table(annotation: Any) -> type[BaseModel] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from edgefl import catalog
+from edgefl import catalog, config_groups
 from edgefl.config import Data, Experiment, Named, Section, StrategyEntry
 from edgefl.config_errors import Loc, Source, validated
 from edgefl.errors import UserError, nearest
@@ -34,6 +34,8 @@ def check(experiment: Experiment, source: Source, base: Path | None) -> None:
         _check_part("data", experiment.data, source, base)
         _check_part("model", experiment.model, source, base)
     _check_part("partition", experiment.partition, source, base)
+    config_groups.check(experiment, source, base)
+    _check_faults(experiment, source)
     for number, entry in enumerate(experiment.strategies):
         _check_strategy(entry, ("strategies", number), source, base)
 
@@ -55,6 +57,21 @@ def _check_part(table: str, section: Data | Named, source: Source, base: Path | 
         raise source.error((table, "name"), str(error)) from error
     if isinstance(section, Named):
         validated(catalog.options_of(picked) or Section, section.options(), source, (table,), ("name",))
+
+
+def _check_faults(experiment: Experiment, source: Source) -> None:
+    ids = set(experiment.edges.ids())
+    for number, entry in enumerate(experiment.faults):
+        unknown = next((edge for edge in entry.edges if edge not in ids), None)
+        if unknown is not None:
+            raise source.error(("faults", number, "edges"), f"no edge {unknown!r}{nearest(unknown, ids)}")
+        if experiment.medium.kind == "tdma" and (entry.kind == "freeze" or entry.kind.startswith("cut")):
+            raise source.error(("faults", number, "kind"), f'a {entry.kind} closes links, and with medium.kind = "tdma" edges have none of their own')
+        for part in config_groups.parts(experiment, source):
+            native = part.links.kind == "native" and entry.kind.startswith("cut") or part.devices.kind == "native" and entry.kind == "slow"
+            if native and any(entry.befalls(edge) for edge in part.ids):
+                needed = "device" if entry.kind == "slow" else "link"
+                raise source.error(("faults", number, "kind"), f"a {entry.kind} needs an emulated {needed}, found a native one")
 
 
 def _check_own(name: str, loc: Loc, source: Source, base: Path | None) -> None:

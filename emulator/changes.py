@@ -7,6 +7,8 @@ from typing import Iterable
 
 from emulator.booking import Plan
 from emulator.capacity import Capacity
+from emulator.capacity.compose import cycle_of
+from emulator.capacity.cycle import Cycle
 from emulator.delay import Delay
 from emulator.units import FOREVER
 
@@ -24,6 +26,14 @@ class ChangedCapacity:
         index = max(bisect_right(self._from_ns, t_ns) - 1, 0)
         rate_bit_s, until_ns = self._pieces[index][1].segment(t_ns)
         return rate_bit_s, min([until_ns, *self._from_ns[index + 1 : index + 2]])
+
+    def cycle(self, t_ns: int) -> Cycle | None:
+        """The last piece's, from the first of its periods that begins with the piece or later."""
+        from_ns, last = self._pieces[-1]
+        cycle = cycle_of(last, max(t_ns, from_ns))  # not earlier: a trace may wait for the first question
+        if cycle is None or cycle.from_ns >= from_ns:
+            return cycle
+        return cycle.moved(from_ns + (cycle.from_ns - from_ns) % cycle.period_ns)
 
     def then(self, capacity: Capacity, at_ns: int, needed_ns: int) -> ChangedCapacity:
         """This one until ``at_ns``, ``capacity`` from then on; what held only before ``needed_ns`` may be forgotten."""

@@ -1,4 +1,4 @@
-"""The command ``emulator``: links as closed forms, in a shell."""
+"""The command ``emulator``: links, slots and devices, in a shell."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from emulator.network import Network, Transfer
 from emulator.units import FOREVER, parse_duration, parse_rate, parse_size, seconds_text
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-app.command()(calibrate)
+app.command(epilog="Example: emulator calibrate --command './train.py --epochs 1' --samples 2000")(calibrate)
 app.add_typer(kernel.app, name="kernel")
-app.command()(profiles)
-app.command()(proxy)
-app.command()(tdma)
+app.command(epilog="Example: emulator profiles lte")(profiles)
+app.command(epilog="Example: emulator proxy --listen 127.0.0.1:9000 --to 127.0.0.1:8000 --up 2mbit --down 20mbit --latency 30ms")(proxy)
+app.command(epilog="Example: emulator tdma --N 20 --S 1 --r 1 --tau-comp 4 --T 100000 --delay auto")(tdma)
 
 
 @app.callback(epilog="Example: emulator transfer 0.25MB --rate 2mbit --latency 30ms")
 def emulator() -> None:
-    """Emulated links: what a transfer takes, to the nanosecond."""
+    """Links, TDMA slots and devices, emulated: in closed form, in front of any TCP program, or by the Linux kernel."""
 
 
-@app.command()
+@app.command(epilog="Example: emulator transfer 0.25MB --rate 2mbit --latency 30ms")
 def transfer(
     size: Annotated[str, typer.Argument(help="Bytes to carry, such as 0.25MB or 256KiB.", metavar="SIZE")],
     rate: Annotated[str, typer.Option(help="Rate of the link, such as 2mbit or 500kbit.")],
@@ -61,7 +61,8 @@ def run(args: list[str]) -> int:
     except BadValue as error:
         message = str(error)
     except typer.TyperException as error:
-        message = f"{' '.join(error.format_message().split())} (see: emulator --help)"
+        context = getattr(error, "ctx", None)
+        message = f"{' '.join(error.format_message().split()).rstrip('.')} (see: {context.command_path if context else 'emulator'} --help)"
     except typer.Abort:
         return 130
     print(f"emulator: {message}", file=sys.stderr)

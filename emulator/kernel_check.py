@@ -40,7 +40,15 @@ class System:
 
     def lines(self) -> list[str]:
         """One line for each thing: its name, yes or no."""
-        return [f"{field.name:<11}{'yes' if getattr(self, field.name) else 'no'}" for field in fields(self) if field.name != "complaint"]
+        told = {field.name: "yes" if getattr(self, field.name) else "no" for field in fields(self) if field.name != "complaint"}
+        if not self.can_try:
+            told |= {name: "not tried" for name in ("namespaces", "veth", *_TRIES)}
+        return [f"{name:<11}{what}" for name, what in told.items()]
+
+    @property
+    def can_try(self) -> bool:
+        """Whether a namespace can be asked for at all."""
+        return self.linux and self.root and self.ip and self.tc
 
 
 def tools() -> System:
@@ -58,7 +66,7 @@ def tools() -> System:
 def examine() -> System:
     """Everything; makes a namespace for it, and removes it, where root and the tools are there."""
     found = tools()
-    if not (found.linux and found.root and found.ip and found.tc):
+    if not found.can_try:
         return found
     with claimed() as place:
         return probe(place, found)

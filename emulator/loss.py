@@ -4,9 +4,10 @@ Source: the throughput equation of Padhye, Firoiu, Towsley, Kurose, "Modeling TC
 
     X = s / ( R sqrt(2bp/3) + T0 3 sqrt(3bp/8) p (1 + 32 p^2) ),   b = 1,   T0 = max(4R, 200 ms)
 
-s segment size, R round trip, p loss. For small p it is Mathis et al. 1997, X = s/R sqrt(3/2) / sqrt(p); unlike that it counts timeouts, which rule above
-a few percent. T0 is the RFC's 4R, not below Linux's least retransmission timeout. The sender never exceeds the link, and a share p of what it sends is
-sent again: goodput = min(rate, X) (1 - p).
+s segment size, R round trip, p loss, b segments for one acknowledgement. That form leaves out the paper's limit by the receiver's window, and the paper's
+min(1, ...) around 3 sqrt(3bp/8), so that it is below the paper's from p = 8/27 on. For small p it is Mathis et al. 1997, X = s/R sqrt(3/2) / sqrt(p);
+unlike that it counts timeouts, which cost as much as the rest at 9 %, on short paths earlier. T0 is TFRC's simple 4R, not below the least retransmission
+timeout of Linux. The sender never exceeds the link, and a share p of what it sends is sent again: goodput = min(rate, X) (1 - p).
 
 Limits: it is the steady state of a sender that takes loss for congestion (Reno, SACK). CUBIC loses less on long fast paths, BBR hardly reacts below 15 %.
 Losses are independent of each other; each is counted as a loss event of its own, which is pessimistic where several fall into one round trip. R is

@@ -28,7 +28,6 @@ class Network:
         self._by_order: dict[int, Booking] = {}  # by order of offer
         self._heap: list[tuple[int, int]] = []  # (due, order) of the first booking of each link; stale ones are passed over
         self._busy: dict[Link, tuple[int, int]] = {}  # links with a queue -> the heap entry of its first booking
-        self._cancelled: set[int] = set()
         self._unsure: dict[Medium, None] = {}  # media whose next completion is not known at present
         self._touched: dict[Link | Medium, None] = {}  # whose plans changed since somebody asked, other than by calls about the transfer itself
         self._offered = 0
@@ -57,25 +56,18 @@ class Network:
         link = self._link_of(transfer)
         if link.bound is not None and (reason := link.refuses(transfer.size, now)) is not None:
             link.dropped_bytes += transfer.size
-            self._cancelled.add(transfer.number)
             return reason
         booking = Booking(transfer, self._offered, offered_ns=now)
         self._offered += 1
         self._bookings[transfer.number] = self._by_order[booking.order] = booking
-        self._cancelled.discard(transfer.number)
         self._see(now)
         link.offer(booking)
         return None
 
     def progress(self, transfer: Transfer, now: int) -> int:
-        """Bytes due at the receiver at ``now`` (past or to come) under the present plan.
-
-        Its size once it has completed, 0 once it was cancelled or refused.
-        """
+        """Bytes due at the receiver at ``now`` (past or to come) under the present plan; 0 if it is not on its way (any more)."""
         booking = self._bookings.get(transfer.number)
-        if booking is None:
-            return 0 if transfer.number in self._cancelled else transfer.size
-        return self._link_of(transfer).progress(booking, now)
+        return 0 if booking is None else self._link_of(transfer).progress(booking, now)
 
     def due_at(self, transfer: Transfer, n_bytes: int) -> int:
         """When byte ``n_bytes`` is due at the receiver; FOREVER while that is not planned. KeyError if it is not on its way."""
@@ -141,7 +133,6 @@ class Network:
         booking = self._booking(transfer)
         self._see(now)
         self._forget(booking)
-        self._cancelled.add(transfer.number)
         self._link_of(transfer).cancel(booking, now)
 
     def change(self, edge: str, direction: str, capacity: Capacity | None = None, delay: Delay | None = None, *, at: int) -> int:

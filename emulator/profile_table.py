@@ -21,7 +21,7 @@ class Figure:
 
 OURS = "ours"
 REFERENCE_STEP = "LeNet-5 on 28 x 28 images, batch 32, one SGD step, one thread, PyTorch"
-POINT = "x 6 samples/s a point; the 6 is ours: shared server cores, which we put at 1,100 to 2,000 points, did 6,600 to 13,000 samples/s"
+POINT = "x 6 samples/s a point; the 6 is ours, an order of magnitude: the step was timed on server cores only, whose points we had to guess"
 
 SOURCES: Mapping[str, str] = {
     OURS: "an order of magnitude of ours, measured by nobody; override it where it matters",

@@ -64,8 +64,8 @@ def _known(what: str, name: str, valid: Iterable[str]) -> str:
     if name in names:
         return name
     near = [one for one in names if name and one.startswith(name.lower())] or difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}? " if near else ""
-    raise BadValue(f"{what} {name!r} does not exist: {hint}(valid: {', '.join(names)})")
+    hint = f": did you mean {near[0]}?" if near else ""
+    raise BadValue(f"{what} {name!r} does not exist{hint} (valid: {', '.join(names)})")
 
 
 def _whole(what: str, least: int, parse: Callable[[str], int]) -> Callable[[Any], int]:

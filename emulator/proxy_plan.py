@@ -29,8 +29,10 @@ class Route:
     down: Way
 
     def __post_init__(self) -> None:
-        if self.listen == self.to:
+        if self.listen == self.to and self.to[1]:
             raise BadValue(f"map {address_text(self.listen)}: listens where it connects to, so it would call itself")
+        if self.to[1] == 0:
+            raise BadValue(f"to {address_text(self.to)}: expected the port of a program, 1 to 65535")
 
 
 def parse_address(text: str, what: str) -> Address:

@@ -73,7 +73,7 @@ class Log:
     """One JSON object in a file: ``connections``, written as they end so that none is kept, and the summary."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._part = path, path.with_name(path.name + ".part")
+        self.path, self._part = path, path.with_name(path.name + ".part")
         try:
             self._file: TextIO = self._part.open("w", encoding="utf-8")
         except OSError as error:
@@ -98,9 +98,9 @@ class Log:
                 raise self._fault
             self._file.write("\n]" + members + "}\n")
             self._file.close()
-            os.replace(self._part, self._path)
+            os.replace(self._part, self.path)
         except OSError as error:
-            raise BadValue(f"log {self._path}: is not complete ({error.strerror}), see {self._part.name}") from None
+            raise BadValue(f"log {self.path}: is not complete ({error.strerror}), see {self._part.name}") from None
 
     def abandon(self) -> None:
         """Leave nothing behind."""

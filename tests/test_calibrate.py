@@ -160,9 +160,9 @@ def test_numbers_to_paste_have_no_exponent() -> None:
 def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "speed.json"
     assert run(["calibrate", "--command", f"{PYTHON} -c pass", "--samples", "50", "--repeat", "2", "--json", str(file)]) == 0
-    last = capsys.readouterr().out.splitlines()[-1]
+    last, after = capsys.readouterr().out.splitlines()[-2:]
     written = json.loads(file.read_text())
-    assert last.startswith("samples_per_s = ") and float(last.split()[-1]) == pytest.approx(written["plays_samples_per_s"])
+    assert after.startswith("Next: ") and last.startswith("samples_per_s = ") and float(last.split()[-1]) == pytest.approx(written["plays_samples_per_s"])
     assert (written["repeat"], written["samples"], written["step"]) == (2, 50.0, None)
     assert written["plays_samples_per_s"] <= written["samples_per_s_p90"] <= written["samples_per_s_median"]
     assert written["plays_devices"] == max(1, written["host"]["cores"] - 1)

@@ -42,7 +42,7 @@ def test_a_quarter_megabyte_at_two_mbit_takes_one_second() -> None:
     assert net.pop_due(4 + 1030 * MS) == []
     assert net.pop_due(5 + 1030 * MS) == [Completion(model, 5, 5, 5 + 1030 * MS)]
     assert (net.next_due(), net.pop_due(FOREVER)) == (FOREVER, [])
-    assert net.progress(model, 0) == 250_000
+    assert (net.progress(model, FOREVER), net.started(model)) == (0, None)  # not on its way any more
 
 
 def test_first_come_first_served() -> None:

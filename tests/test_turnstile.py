@@ -27,6 +27,20 @@ def test_equal_deadlines_go_in_order_of_asking() -> None:
     assert turns.grants(0.0) == ["b", "a"]
 
 
+def test_a_frozen_edge_neither_holds_a_turn_nor_gets_one() -> None:
+    turns = Turnstile(1)
+    turns.want("a", 1)
+    assert turns.grants(0.0) == ["a"]
+    turns.freeze("a")
+    turns.want("a", 2)
+    turns.want("b", 3)
+    assert turns.grants(0.1) == ["b"]
+    turns.done("b")
+    assert turns.grants(0.2) == []
+    turns.thaw("a")
+    assert turns.grants(0.3) == ["a"]
+
+
 def test_a_silent_holder_is_passed_over() -> None:
     turns = Turnstile(1)
     turns.want("frozen", 1)

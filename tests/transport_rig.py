@@ -59,7 +59,7 @@ class Rig:
         probes = Probes(self.network, 1.0, self.fidelity, self.send)
         self.transport = Transport(
             self.pacer, self.clock, self.agenda, self.send, self.told.append, probes,  # type: ignore[arg-type]
-            latency_ns=latency_ns, most_bytes=MOST, stamped=stamped, sessions=self.sessions,
+            latency_ns=dict.fromkeys("ab", latency_ns), most_bytes=MOST, stamped="ab" if stamped else "", sessions=self.sessions,
         )
         for edge in "ab":
             self.joins(edge)

@@ -16,6 +16,7 @@ from rich.live import Live
 from edgefl.commands import show
 from edgefl.config import Experiment
 from edgefl.config_file import base_of, load
+from edgefl.config_groups import warnings
 from edgefl.errors import UserError
 from edgefl.results.live import LiveView
 from edgefl.results.summary import one_line
@@ -47,6 +48,7 @@ def run(
     if clock is Clock.wall and not is_loopback(experiment.network.host):
         expected = "edgefl run stays on this machine (for edges elsewhere: edgefl coordinator): expected 127.0.0.1"
         raise UserError(f"network.host: {expected}, found {experiment.network.host!r}")
+    _warn(experiment, config)
     folder = out / experiment.name
     directories = [folder / entry.name for entry in experiment.strategies]
     if clock is Clock.virtual:
@@ -68,9 +70,16 @@ def coordinator(
 
     experiment = load(config, overrides or ())
     must_have_keys(experiment.network.host, load_server(keys) if keys else None, insecure)
+    _warn(experiment, config)
     folder = out / experiment.name
     done = _wall(experiment, config, folder, fleet=False, keys=keys)
     _conclude(folder, [folder / entry.name for entry in experiment.strategies][:done])
+
+
+def _warn(experiment: Experiment, config: Path) -> None:
+    """Say what a person may want to change about the traces before the run begins."""
+    for warning in warnings(experiment, base_of(config)):
+        print(f"edgefl: warning: {warning}", file=sys.stderr)
 
 
 def _wall(experiment: Experiment, config: Path, folder: Path, **where: Any) -> int:

@@ -21,6 +21,7 @@ from edgefl.edges.edge import Edge
 from edgefl.edges.local_run import TrainingPlan
 from edgefl.edges.trainer import Trainer
 from edgefl.errors import UserError
+from edgefl.fault_config import slowed
 from edgefl.hosts.plan import devices, options
 from edgefl.jobs import Evaluate
 from edgefl.models.evaluate import evaluate
@@ -68,8 +69,8 @@ class Learning:
     def edges(self, index: int, names: list[str] | None = None) -> dict[str, Edge]:
         """Edge actors (all, or ``names``) for the strategy at ``index`` of the experiment."""
         found, values = options(self.experiment.strategies[index], self.base)
-        speeds = devices(self.experiment)
-        return {name: Edge(name, self.trainer(name), found.rule(values), speeds[name]) for name in names or self.shards}
+        speeds, faults, streams = devices(self.experiment), self.experiment.faults, Streams(self.experiment.seed)
+        return {name: Edge(name, self.trainer(name), found.rule(values), slowed(speeds[name], faults, name, streams)) for name in names or self.shards}
 
     def evaluate(self, job: Evaluate) -> tuple[float | None, float, float]:
         """(train loss on the fixed sample of the union, or None; test loss; test accuracy)."""

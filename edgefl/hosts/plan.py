@@ -1,4 +1,4 @@
-"""From an experiment to its torch-free parts: devices, links, the strategy. The same on both clocks and on every machine."""
+"""From an experiment to its torch-free parts: devices, the strategy, the book of fidelity. The same on both clocks and on every machine."""
 
 from __future__ import annotations
 
@@ -7,46 +7,30 @@ from pathlib import Path
 import numpy as np
 
 from edgefl.config import Experiment, StrategyEntry
+from edgefl.config_groups import parts
 from edgefl.errors import UserError
+from edgefl.hosts import speeds
 from edgefl.strategies.catalog import load
 from edgefl.strategies.strategy import Strategy, StrategyOptions
 from edgefl.streams import Streams
 from edgefl.vectors import Layout
-from emulator.capacity.constant import Constant
-from emulator.compute import Device, Native, Rate, spread
-from emulator.delay.latency import Latency
+from emulator.compute import Device
 from emulator.fidelity import Fidelity, Thresholds
 from emulator.host import host_facts
-from emulator.link import Link
-from emulator.network import Network
-from emulator.units import to_ns
-
-BIT_PER_MBIT = 1_000_000
 
 
 def devices(experiment: Experiment) -> dict[str, Device]:
     """Every edge's device by id."""
-    ids, section = experiment.edges.ids(), experiment.devices
-    if section.kind == "native":
-        return {edge: Native() for edge in ids}
-    rng = Streams(experiment.seed).rng("devices")
-    return {edge: Rate(rate) for edge, rate in zip(ids, spread(len(ids), section.samples_per_s, section.slowest_ratio, rng))}
+    found: dict[str, Device] = {}
+    for part in parts(experiment):
+        keys = (part.name,) if part.name else ()
+        found |= zip(part.ids, speeds.devices(part.devices, part.ids, Streams(experiment.seed), keys))
+    return found
 
 
-def latency_ns(experiment: Experiment) -> int:
-    """One-way delay of every link, also charged to the notes that belong to an algorithm."""
-    return to_ns(experiment.links.latency_ms / 1000) if experiment.links.kind == "emulated" else 0
-
-
-def network(experiment: Experiment) -> Network:
-    """Every edge's uplink and downlink."""
-    section, links = experiment.links, Network()
-    rates = {"up": section.up_mbit_s, "down": section.down_mbit_s}
-    for edge in experiment.edges.ids():
-        for direction, rate in rates.items():
-            capacity = Constant(round(rate * BIT_PER_MBIT)) if section.kind == "emulated" else None
-            links.add_link(edge, direction, Link(capacity, Latency(latency_ns(experiment))))
-    return links
+def emulated_devices(experiment: Experiment) -> frozenset[str]:
+    """The edges whose training takes an emulated time."""
+    return frozenset(edge for part in parts(experiment) if part.devices.kind == "emulated" for edge in part.ids)
 
 
 def options(entry: StrategyEntry, base: Path | None) -> tuple[type[Strategy], StrategyOptions]:
@@ -69,6 +53,8 @@ def fidelity(experiment: Experiment) -> Fidelity:
 
 def refuse_native(experiment: Experiment) -> None:
     """Under the virtual clock nothing takes the time that it really takes."""
-    for name, kind in (("devices", experiment.devices.kind), ("links", experiment.links.kind)):
-        if kind == "native":
-            raise UserError(f'{name}.kind = "native" needs the wall clock; under the virtual clock give emulated numbers')
+    for index, part in enumerate(parts(experiment)):
+        place = f"groups[{index}]." if part.name else ""
+        for name, kind in (("devices", part.devices.kind), ("links", part.links.kind)):
+            if kind == "native":
+                raise UserError(f'{place}{name}.kind = "native" needs the wall clock; under the virtual clock give emulated numbers')

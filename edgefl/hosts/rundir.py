@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 
 from edgefl.config import Experiment
 from edgefl.config_file import dump
+from edgefl.config_groups import traces
 from edgefl.config_names import own_names
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.coordinator.journal import BLOBS, LINES, Journal
@@ -55,8 +56,8 @@ class OpenRun:
         """config.toml says what is run, by what and on what."""
         self.start_wall()
         facts = {"strategy": self.entry.name, "clock": clock, "git_commit": git_commit(), "host": fidelity.host}
-        if self.base is not None and own_names(self.experiment):
-            facts["base"] = str(self.base.resolve())  # where that code lies
+        if self.base is not None and (own_names(self.experiment) or traces(self.experiment)):
+            facts["base"] = str(self.base.resolve())  # where that code, or a trace, lies
         with _writable(self.directory):
             (self.directory / "config.toml").write_text(dump(self.experiment, {"run": facts}), encoding="utf-8")
 

@@ -22,9 +22,9 @@ class VirtualHost:
     """Drives one coordinator and its edges in one thread; same seed, same trace, byte for byte."""
 
     def __init__(
-        self, coordinator: Coordinator, edges: Mapping[str, Edge], network: Network, latency_ns: int, evaluate: Evaluator
+        self, coordinator: Coordinator, edges: Mapping[str, Edge], network: Network, latency_ns: Mapping[str, int], evaluate: Evaluator
     ) -> None:
-        self.coordinator, self.edges, self.network = coordinator, edges, network
+        self.coordinator, self.edges, self.network = coordinator, dict(edges), network
         self.latency_ns, self.evaluate = latency_ns, evaluate
         self.clock = VirtualClock()
         self._agenda: Agenda[Callable[[int], None]] = Agenda()
@@ -84,7 +84,7 @@ class VirtualHost:
             self._offered.pop((edge, message.task), None)  # not wanted any more
         elif isinstance(message, Cancel):
             self._call_off(edge, message.task, now)
-        delay = self.latency_ns if isinstance(message, NothingNewer) else 0
+        delay = self.latency_ns[edge] if isinstance(message, NothingNewer) else 0
         self._agenda.add(now + delay, lambda at: self._do(edge, self.edges[edge].receive(message, at), at))
 
     def _to_coordinator(self, edge: str, message: Any, now: int) -> None:
@@ -92,7 +92,7 @@ class VirtualHost:
             self._offered[edge, message.number] = message
             self._do(COORDINATOR, self.coordinator.receive(edge, Ready(message.number), now), now)
             return
-        delay = self.latency_ns if isinstance(message, FreshRequest) else 0
+        delay = self.latency_ns[edge] if isinstance(message, FreshRequest) else 0
         self._agenda.add(now + delay, lambda at: self._do(COORDINATOR, self.coordinator.receive(edge, message, at), at))
 
     def _carry(self, edge: str, direction: str, message: Any, now: int) -> None:

@@ -7,10 +7,15 @@ import threading
 from pathlib import Path
 from typing import Any, Callable
 
+from edgefl.fault_config import revives, schedule
 from edgefl.hosts.learning import Learning
-from edgefl.hosts.plan import fidelity, latency_ns, network, refuse_native
+from edgefl.hosts.links import latencies, network
+from edgefl.hosts.plan import fidelity, refuse_native
 from edgefl.hosts.rundir import OpenRun
 from edgefl.hosts.virtual import VirtualHost
+from edgefl.hosts.virtual_faults import FaultyVirtualHost
+from edgefl.streams import Streams
+from emulator.units import to_ns
 
 Progress = Callable[[int, OpenRun], None]
 
@@ -37,13 +42,23 @@ class Interrupt:
         self.asked = True
 
 
+def _host(learned: Learning, index: int, run: OpenRun) -> VirtualHost:
+    experiment, edges = learned.experiment, learned.edges(index)
+    parts = (run.coordinator, edges, network(experiment, learned.base), latencies(experiment), learned.evaluate)
+    if not experiment.faults:
+        return VirtualHost(*parts)
+    planned = schedule(experiment.faults, list(edges), Streams(experiment.seed))
+    liveness_ns = to_ns(experiment.network.liveness_s * experiment.speed)
+    return FaultyVirtualHost(*parts, planned, revives(experiment.faults), lambda edge: learned.edges(index, [edge])[edge], liveness_ns)
+
+
 def run_virtual(learned: Learning, index: int, directory: Path, progress: Progress | None = None) -> dict[str, Any]:
     """Run strategy ``index``; returns the summary. ``progress(now_ns, run)`` is called after every step."""
     experiment = learned.experiment
     refuse_native(experiment)
     run = OpenRun(experiment, index, directory, learned.base, learned.initial_weights(), learned.layout)
     book = fidelity(experiment)
-    host = VirtualHost(run.coordinator, learned.edges(index), network(experiment), latency_ns(experiment), learned.evaluate)
+    host = _host(learned, index, run)
     run.begin("virtual", book)
 
     def after_step(now: int) -> None:

@@ -17,8 +17,9 @@ from typing import Any
 
 from edgefl.config import Experiment
 from edgefl.errors import UserError
+from edgefl.fault_config import PROCESS_KINDS
 from edgefl.hosts.channel import Channel
-from edgefl.hosts.plan import devices, options
+from edgefl.hosts.plan import devices, emulated_devices, options
 from edgefl.hosts.rundir import clear
 from edgefl.results.summary import one_line
 from emulator.compute import Native
@@ -63,9 +64,13 @@ class WallRun:
 
     def run(self, watch: Callable[[int, Path, int], None]) -> list[dict[str, Any]]:
         """The summaries of all strategies, in order. UserError for what is wrong before a run begins."""
+        if not self.where.fleet and any(entry.kind in PROCESS_KINDS for entry in self.experiment.faults):
+            raise UserError(f"faults: {', '.join(PROCESS_KINDS)} need edges that are started here: edgefl run")
         evaluations, theirs = Channel.pair()
         summaries: list[dict[str, Any]] = []
         try:
+            if not self.where.fleet and any(entry.kind in PROCESS_KINDS for entry in self.experiment.faults):
+                raise UserError(f"faults: {', '.join(PROCESS_KINDS)} need edges that are started here: edgefl run")
             ready = self._warm_up(theirs)
             self._check_speed(ready["samples_per_s"], ready["cores"])
             port = self.experiment.network.port
@@ -97,7 +102,7 @@ class WallRun:
         self.warm = spawn("edgefl.hosts.fleets.warm", [theirs, evaluations])
         self.control.send(
             experiment=self.experiment.model_dump_json(), base=_text(self.where.base), scratch=self.scratch.name,
-            calibrate=self.where.fleet and self.experiment.devices.kind == "emulated",
+            calibrate=self.where.fleet and bool(emulated_devices(self.experiment)),
         )
         return self._heard(self.control, self.warm, "the warm parent")
 
@@ -125,16 +130,28 @@ class WallRun:
             self.control.send(fork=self.experiment.edges.ids(), connect=address, index=index)
         else:
             self.say(f"waiting for {len(self.experiment.edges.ids())} edges on {self.experiment.network.host}, port {port}")
-        summary = self._watch(control, process, lambda: watch(index, directory, port))
+        strike = lambda fault, edge: self._strike(fault, edge, index, port)
+        summary = self._watch(control, process, lambda: watch(index, directory, port), strike)
         process.wait()
         return summary, port
 
-    def _watch(self, control: Channel, process: subprocess.Popen[bytes], watch: Callable[[], None]) -> dict[str, Any]:
+    def _strike(self, fault: str, edge: str, index: int, port: int) -> None:
+        """The coordinator says when; the warm parent has the processes."""
+        if fault == "restart":
+            self.control.send(fork=[edge], connect=f"tcp://{self.experiment.network.host}:{port}", index=index)
+        else:
+            self.control.send(fault=fault, edge=edge)
+
+    def _watch(
+        self, control: Channel, process: subprocess.Popen[bytes], watch: Callable[[], None], strike: Callable[[str, str], None],
+    ) -> dict[str, Any]:
         asked = False
         while True:
             try:
                 message = control.receive(timeout_s=POLL_S)
-                if message is not None:
+                if message is not None and "fault" in message:
+                    strike(message["fault"], message["edge"])
+                elif message is not None:
                     return _checked(message)["summary"]
                 self._hear_exits()
                 if self._nobody_left and not asked:

@@ -58,6 +58,7 @@ def calibrate(
         typer.echo(line)
     if json_file is not None:
         _write(json_file, report)
+    typer.echo("Next: devices that have a name, and what is known of them: emulator profiles")
 
 
 def lines(report: Report) -> list[str]:

@@ -32,7 +32,7 @@ def run(
     loss: Annotated[Optional[str], typer.Option(help="Share of frames lost in each direction, such as 1% or 0.01.")] = None,
     shaper: Annotated[Optional[str], typer.Option(help="htb or tbf; left out: htb where the kernel has it.")] = None,
     no_latency: Annotated[bool, typer.Option("--no-latency", help="Leave latency, jitter and loss out.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the jitter and the losses that are made in user space.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the jitter and the losses that are made in user space.", min=0)] = 0,
     log: Annotated[Optional[Path], typer.Option(help="Write what was made and measured to this JSON file.")] = None,
 ) -> int:
     """Run COMMAND in a network namespace whose only way out is the link, and pass its exit status on.

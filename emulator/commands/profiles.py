@@ -10,14 +10,16 @@ from emulator import profiles as named
 from emulator.profile_table import DEVICES, LINKS, REFERENCE_STEP, SOURCES, Figure
 
 
-def profiles(name: Annotated[Optional[str], typer.Argument(help="One of them, with every number's source.", metavar="[NAME]")] = None) -> None:
+def profiles(name: Annotated[Optional[str], typer.Argument(help="One of them, with every number's source.", metavar="NAME")] = None) -> None:
     """The named links and devices, and where their numbers come from."""
     if name is None:
         _list()
     elif named.known(name) in LINKS:
         _show(name, LINKS[name], _link_lines(named.link(name)))
+        typer.echo(f"\nNext: such a link in front of a program: emulator proxy --listen 127.0.0.1:9000 --to 127.0.0.1:8000 --profile {name}")
     else:
         _show(name, {"samples_per_s": DEVICES[name]}, [f"samples_per_s = {named.device(name).samples_per_s:g}"])
+        typer.echo("\nNext: how many such devices this host can play: emulator calibrate")
 
 
 def rate_text(rate_bit_s: int) -> str:
@@ -59,4 +61,5 @@ def _show(name: str, figures: Mapping[str, Figure], lines: list[str]) -> None:
 
 
 def _link_lines(link: named.LinkProfile) -> list[str]:
-    return [f"up_mbit_s = {link.up_bit_s / 1e6:g}", f"down_mbit_s = {link.down_bit_s / 1e6:g}", f"latency_ms = {link.latency_ns / 1e6:g}"]
+    rates = [f"up_mbit_s = {link.up_bit_s / 1e6:g}", f"down_mbit_s = {link.down_bit_s / 1e6:g}"]
+    return [*rates, f"latency_ms = {link.latency_ns / 1e6:g}", f"jitter_ms = {link.jitter_ns / 1e6:g}", f"loss = {link.loss:g}"]

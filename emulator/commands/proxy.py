@@ -45,7 +45,7 @@ class Side:
 def proxy(
     listen: Annotated[Optional[str], typer.Option(help="Where programs connect to, such as 127.0.0.1:9000.")] = None,
     to: Annotated[Optional[str], typer.Option(help="The program behind, such as 127.0.0.1:8000.")] = None,
-    maps: Annotated[Optional[list[str]], typer.Option("--map", help="LISTEN=TO: one more device with a link of its own; may be repeated.")] = None,
+    maps: Annotated[Optional[list[str]], typer.Option("--map", help="One more device with a link of its own; may be repeated.", metavar="LISTEN=TO")] = None,
     profile: Annotated[Optional[str], typer.Option(help="A named link, see emulator profiles; the options below override its fields.")] = None,
     up: Annotated[Optional[str], typer.Option(help="Rate from who connects to the program behind, such as 2mbit.")] = None,
     down: Annotated[Optional[str], typer.Option(help="Rate back, such as 20mbit. Left out: not shaped.")] = None,
@@ -58,7 +58,7 @@ def proxy(
     shared_down: Annotated[Optional[str], typer.Option(help="The same for the other direction.")] = None,
     seconds: Annotated[Optional[float], typer.Option(help="Stop by itself; left out: at Ctrl-C.")] = None,
     log: Annotated[Optional[Path], typer.Option(help="Write every connection and a summary to this JSON file.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the jitter.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the jitter.", min=0)] = 0,
 ) -> None:
     """Put emulated links in front of a TCP program. All connections to one listening address share one link, like the programs of a device.
 
@@ -155,10 +155,13 @@ def _report(proxy: Proxy, log: Log | None) -> None:
         typer.echo("", err=True)
     typer.echo(f"{totals.opened} connections ({totals.failed} not closed properly), {totals.up_bytes} bytes up, {totals.down_bytes} bytes down")
     typer.echo(f"{fidelity.verdict}{''.join(f'; {reason}' for reason in fidelity.reasons())}")
-    if log is not None:
+    if log is None:
+        typer.echo("Next: the same with --log FILE keeps what every connection carried")
+    else:
         known = fidelity.summary()
         judged = {name: known[name] for name in ("verdict", "reasons", "wake_lag_ms", "host")}
         log.close({"summary": totals.as_json(), "fidelity": judged | {"chunks": known["transfers"], "chunk_lag_ms": known["transfer_lag_ms"]}})
+        typer.echo(f"Next: what every connection carried, and how late chunks were, is in {log.path}")
 
 
 def _text(way: Way) -> str:

@@ -48,6 +48,8 @@ def tdma(
         typer.echo(f"Next: fresher updates in the same slots: {again} --delay auto")
     elif figure is None:
         typer.echo(f"Next: see it: {again} --delay {delay} --figure timeline.png")
+    else:
+        typer.echo(f"Next: look at {figure}")
 
 
 def numbers(channel: Tdma, horizon: int) -> dict[str, object]:

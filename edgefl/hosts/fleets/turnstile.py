@@ -15,6 +15,7 @@ class Turnstile:
         self._waiting: list[tuple[int, int, str]] = []  # (due, order of asking, edge)
         self._holders: dict[str, float] = {}  # edge -> since
         self._asked = 0
+        self._frozen: set[str] = set()
 
     def want(self, edge: str, due_ns: int) -> None:
         heapq.heappush(self._waiting, (due_ns, self._asked, edge))
@@ -25,18 +26,32 @@ class Turnstile:
 
     def gone(self, edge: str) -> None:
         """The edge's process has ended."""
+        self.thaw(edge)
         self.done(edge)
         self._waiting = [entry for entry in self._waiting if entry[2] != edge]
         heapq.heapify(self._waiting)
+
+    def freeze(self, edge: str) -> None:
+        """The edge's process is stopped: it neither holds a turn nor gets one until ``thaw``."""
+        self.done(edge)
+        self._frozen.add(edge)
+
+    def thaw(self, edge: str) -> None:
+        self._frozen.discard(edge)
 
     def grants(self, now_s: float) -> list[str]:
         """Edges whose turn begins now."""
         silent = [edge for edge, since in self._holders.items() if now_s - since > SILENCE_S]
         for edge in silent:
             del self._holders[edge]
-        granted = []
+        granted, passed_over = [], []
         while self._waiting and len(self._holders) < self.turns:
-            edge = heapq.heappop(self._waiting)[2]
-            self._holders[edge] = now_s
-            granted.append(edge)
+            entry = heapq.heappop(self._waiting)
+            if entry[2] in self._frozen:
+                passed_over.append(entry)
+                continue
+            self._holders[entry[2]] = now_s
+            granted.append(entry[2])
+        for entry in passed_over:
+            heapq.heappush(self._waiting, entry)
         return granted

@@ -101,7 +101,19 @@ class Warm:
             self._begin(message["log"])
         for edge in message.get("fork", ()):
             self._fork_edge(edge, message["connect"], message["index"])
+        if "fault" in message:
+            self._strike(message["fault"], message["edge"])
         return True
+
+    def _strike(self, fault: str, edge: str) -> None:
+        """Kill, freeze or thaw an edge's process, if it is there."""
+        if fault == "kill":
+            self._end_children({f"edge {edge}"})
+            return
+        freeze = fault == "freeze"
+        (self.turnstile.freeze if freeze else self.turnstile.thaw)(edge)
+        for pid in [pid for pid, name in self.children.items() if name == f"edge {edge}"]:
+            os.kill(pid, signal.SIGSTOP if freeze else signal.SIGCONT)
 
     def _begin(self, log: str) -> None:
         """The first strategy runs: from now on stderr is that file; evaluation begins."""

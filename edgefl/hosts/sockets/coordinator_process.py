@@ -21,12 +21,15 @@ from edgefl.config import Experiment
 from edgefl.config_file import shared_digest, to_json
 from edgefl.coordinator.sessions import WHOLE_RUN, Expected, Sessions
 from edgefl.errors import UserError
+from edgefl.fault_config import revives, schedule
 from edgefl.hosts import keys as curve
 from edgefl.hosts.channel import Channel
 from edgefl.hosts.memory import keep_freed_memory
-from edgefl.hosts.plan import fidelity, latency_ns, network
+from edgefl.hosts.links import latencies, network
+from edgefl.hosts.plan import emulated_devices, fidelity
 from edgefl.hosts.rundir import OpenRun
 from edgefl.hosts.sockets.evaluator import Evaluator
+from edgefl.hosts.sockets.faulty_transport import FaultyTransport
 from edgefl.hosts.sockets.flow import Pace
 from edgefl.hosts.sockets.logic import Logic
 from edgefl.hosts.sockets.mailbox import Interrupt, Mailbox
@@ -34,9 +37,11 @@ from edgefl.hosts.sockets.pacer import Pacer
 from edgefl.hosts.sockets.pacing import Pacing
 from edgefl.hosts.sockets.probe import Probes
 from edgefl.hosts.sockets.transport import Transport
+from edgefl.hosts.sockets.wall_faults import WallFaults
 from edgefl.hosts.sockets.wire import Router, room_for_edges
 from edgefl.protocol.messages import Setup
 from edgefl.protocol.transfers import most_body
+from edgefl.streams import Streams
 from edgefl.vectors import Layout, aligned_copy
 from emulator.clock import WallClock
 from emulator.units import to_ns
@@ -89,6 +94,9 @@ class CoordinatorProcess:
         if evaluator is not None:
             evaluator.listen(self.logic.inbox.put)
         self.pacing = self._pacing(weights)
+        if isinstance(self.pacing.transport, FaultyTransport):
+            planned = schedule(experiment.faults, experiment.edges.ids(), Streams(experiment.seed))
+            WallFaults(self.pacing, self.pacing.transport, planned, revives(experiment.faults), control)
 
     def main(self) -> dict[str, Any]:
         """Until the run is over; returns the summary."""
@@ -128,13 +136,14 @@ class CoordinatorProcess:
 
     def _pacing(self, weights: np.ndarray) -> Pacing:
         experiment = self.job.experiment
-        section, links = experiment.network, network(experiment)
+        section, links = experiment.network, network(experiment, self.job.base)
         pace = Pace(to_ns(section.window_ms / 1000 * experiment.speed), to_ns(section.piece_ms / 1000 * experiment.speed))
         pacing = Pacing(self.router, self.sessions, self.clock, self.said, self.logic.inbox.put, section.join_timeout_s, self.job.more)
         probes = Probes(links, experiment.speed, self.fidelity, pacing.send)
-        pacing.transport = Transport(
-            Pacer(links, pace, self.fidelity), self.clock, pacing.agenda, pacing.send, self.logic.inbox.put, probes, latency_ns(experiment),
-            most_bytes=most_body(weights.nbytes), stamped=experiment.devices.kind == "emulated", sessions=self.sessions.by_edge,
+        kind = FaultyTransport if experiment.faults else Transport
+        pacing.transport = kind(
+            Pacer(links, pace, self.fidelity), self.clock, pacing.agenda, pacing.send, self.logic.inbox.put, probes, latencies(experiment),
+            most_bytes=most_body(weights.nbytes), stamped=emulated_devices(experiment), sessions=self.sessions.by_edge,
         )
         return pacing
 

@@ -52,7 +52,8 @@ class Flow:
         return not self.shaped and isinstance(self.side, Incoming) and self.released - self.side.received >= NATIVE_WINDOW
 
     def plan_release(self, network: Network) -> None:
-        """When the next piece may go: no earlier than service begins, at most the window and a quarter of the transfer ahead.
+        """When the next piece may go: no earlier than service begins (on a TDMA channel, the slot of its last byte), at most the window and
+        a quarter of the transfer ahead.
 
         The first piece may be ahead by the window and its own length.
         """
@@ -70,13 +71,14 @@ class Flow:
             self.release_at = start
             return
         end = self.meta + min(self.released + self.piece, self.body)
+        opens = network.opens_at(self.transfer, end)
         quarter = max(self.transfer.size // 4, self.piece)
         by_window = network.due_at(self.transfer, end) - self.window_ns
         if self.released == 0:
-            self.release_at = max(start, by_window - self.piece_ns)
+            self.release_at = max(opens, by_window - self.piece_ns)
             return
         by_quarter = network.due_at(self.transfer, end - quarter) if end > quarter else start  # never before service begins
-        self.release_at = max(by_window, by_quarter)
+        self.release_at = max(by_window, by_quarter, opens)
 
     def release(self, network: Network, now: int) -> tuple[int, int]:
         """Let go of everything that may go by ``now``: body bytes [from, to)."""
@@ -114,7 +116,17 @@ def make_flow(network: Network, transfer: Transfer, meta: int, side: Outgoing | 
     capacity = network.link(transfer.edge, transfer.direction).capacity
     if capacity is None:
         return Flow(transfer, meta, MAX_PIECE_BYTES, 0, False, side)
-    rate, _ = capacity.segment(now)
+    rate = _rate_bit_s(network, transfer, pace, now)
     piece = min(max(rate * pace.piece_ns // (8 * NS_PER_S), SMALLEST_PIECE), LARGEST_PIECE)
     piece_ns = (meta + piece) * 8 * NS_PER_S // rate if rate else pace.piece_ns
     return Flow(transfer, meta, piece, pace.window_ns + rtt_ns, True, side, piece_ns=piece_ns)
+
+
+def _rate_bit_s(network: Network, transfer: Transfer, pace: Pace, now: int) -> int:
+    """The link's rate at ``now``; on a shared link what the transfer gets of it as its service begins."""
+    link = network.link(transfer.edge, transfer.direction)
+    assert link.capacity is not None
+    first_ns = network.due_at(transfer, 1) if link.medium is not None else FOREVER
+    if first_ns >= FOREVER:
+        return link.capacity.segment(now)[0]
+    return network.progress(transfer, first_ns + pace.piece_ns) * 8 * NS_PER_S // pace.piece_ns

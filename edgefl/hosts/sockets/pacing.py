@@ -39,6 +39,7 @@ class Pacing:
         self.waiting: dict[str, int] = {}  # who has joined before the start -> samples
         self.working: dict[str, Working] = {}  # what each edge computes, and by when it must be done
         self.silent: set[str] = set()  # edges whose session ended for want of any sign of life
+        self.excused: set[str] = set()  # edges that say nothing because the config froze them
         self.started = self.over = False
 
     def run(self) -> None:
@@ -100,6 +101,8 @@ class Pacing:
                 self.tell(Rang(at_ns))
             elif isinstance(item, Note):
                 self.send(item.edge, Stamped(at_ns, encode_note(item.note)))
+            elif callable(item):
+                item(at_ns)
             else:
                 edge, message = item
                 self.tell(Heard(at_ns, edge, message))
@@ -133,7 +136,7 @@ class Pacing:
         if isinstance(wish.note, Acknowledged):
             self.transport.acknowledged(wish.edge, wish.note.task)
         if wish.charged:
-            self.agenda.add(wish.now + self.transport.latency_ns, wish)
+            self.agenda.add(wish.now + self.transport.latency_ns[wish.edge], wish)
         else:
             self.send(wish.edge, Stamped(wish.now, encode_note(wish.note)))
 
@@ -204,7 +207,7 @@ class Pacing:
         self.waiting.pop(gone.edge, None)
         if gone.edge in self.working:
             self._overdue(now, [gone.edge])
-        if gone.reason == SILENT:
+        if gone.reason == SILENT and gone.edge not in self.excused:
             self.silent.add(gone.edge)
         self.tell(Noticed(now, "session_ended", {"edge": gone.edge, "reason": gone.reason}))
         if self.started:

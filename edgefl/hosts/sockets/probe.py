@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Callable
 
 from edgefl.coordinator.sessions import Session
 from edgefl.protocol.messages import Ping, Pong
+from edgefl.hosts.links import usual_bit_s
 from emulator.fidelity import Fidelity
 from emulator.network import Network
 from emulator.units import NS_PER_S
@@ -72,6 +73,6 @@ class Probes:
 
     def _needed_bit_s(self, edge: str) -> int | None:
         """The faster of the edge's two emulated links, in real bit/s; None if they are native."""
-        capacities: list[Any] = [self.network.link(edge, direction).capacity for direction in ("up", "down")]
-        rates = [capacity.segment(0)[0] for capacity in capacities if capacity is not None]
+        capacities = [self.network.link(edge, direction).capacity for direction in ("up", "down")]
+        rates = [usual_bit_s(capacity) for capacity in capacities if capacity is not None]
         return int(max(rates) * self.speed) if rates else None

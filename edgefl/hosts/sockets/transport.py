@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -35,11 +36,14 @@ class Waiting:
 
 
 class Transport:
-    """Runs in the pacing thread. ``send(edge, message, body)``; ``tell`` reaches the logic thread; ``agenda`` holds emulated moments."""
+    """Runs in the pacing thread. ``stamped``: edges whose training takes an emulated time.
+
+    ``send(edge, message, body)``; ``tell`` reaches the logic thread; ``agenda`` holds emulated moments.
+    """
 
     def __init__(
         self, pacer: Pacer, clock: WallClock, agenda: Agenda[Any], send: Callable[..., None], tell: Callable[[Any], None],
-        probes: Probes, latency_ns: int, most_bytes: int, stamped: bool, sessions: dict[str, Session],
+        probes: Probes, latency_ns: Mapping[str, int], most_bytes: int, stamped: Collection[str], sessions: dict[str, Session],
     ) -> None:
         self.pacer, self.clock, self.agenda, self.send, self.tell = pacer, clock, agenda, send, tell
         self.probes, self.latency_ns, self.most_bytes, self.stamped, self.sessions = probes, latency_ns, most_bytes, stamped, sessions
@@ -143,10 +147,10 @@ class Transport:
                 if not isinstance(note, FreshRequest):
                     raise WireError(f"{type(note).__name__} from an edge")
                 task, began_ns = self.began.get(session.edge, (None, 0))
-                if self.stamped and task == note.task:
+                if session.edge in self.stamped and task == note.task:
                     self.pacer.fidelity.task(self.clock.now() - message.at_ns, message.at_ns - began_ns)
                     self.began[session.edge] = (note.task, message.at_ns)
-                self.agenda.add(max(message.at_ns + self.latency_ns, self.clock.now()), (session.edge, note))
+                self.agenda.add(max(message.at_ns + self.latency_ns[session.edge], self.clock.now()), (session.edge, note))
             case Pong() if body is not None:
                 self.probes.came(session, message, len(body))
             case _:
@@ -193,7 +197,7 @@ class Transport:
             self._drop(known.flow, now)
         self.waiting[edge][offer.transfer] = Waiting(offer, task)
         began = self.began.get(edge)
-        if self.stamped and began is not None and began[0] == task:
+        if edge in self.stamped and began is not None and began[0] == task:
             del self.began[edge]  # offered again, it is not late again
             self.pacer.fidelity.task(now - offer.due_ns, offer.due_ns - began[1])
         self.agenda.add(max(offer.due_ns, now), (edge, Ready(task)))

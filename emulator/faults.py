@@ -1,0 +1,184 @@
+"""What goes wrong during a run, and when: at given moments or by a random process, lazily and in order of time.
+
+A fault that lasts is a window, known beforehand: a cut is a gate of a link's capacity, a slow stretch is the pace of a device, and
+a freeze is both, so that every clock sees the same moments to the nanosecond, and no bytes burst when a window ends.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from bisect import bisect_right
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from emulator.capacity.cycle import OPEN_BIT_S, Cycle, constant
+from emulator.compute.device import Device
+from emulator.errors import BadValue
+from emulator.units import FOREVER
+
+CUTS = {"up": ("cut", "cut_up", "freeze"), "down": ("cut", "cut_down", "freeze")}
+"""Kinds that close a link, by its direction."""
+SLOWING = ("slow", "freeze")
+LASTING = ("cut", "cut_up", "cut_down", "slow", "freeze")
+KINDS = (*LASTING, "kill", "restart", "duplicate", "corrupt")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """``kind`` befalls ``target`` at ``at_ns``. ``for_ns``: how long it lasts; ``factor``: of the target's speed (slow), above 0 and at most 1."""
+
+    at_ns: int
+    target: str
+    kind: str
+    for_ns: int = 0
+    factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise BadValue(f"fault {self.kind!r}: expected one of {', '.join(KINDS)}")
+        if self.at_ns < 0 or self.for_ns < 0 or (self.kind in LASTING) != (self.for_ns > 0):
+            raise BadValue(f"fault {self.kind!r} at {self.at_ns} ns for {self.for_ns} ns: expected a moment of 0 or more, and a length if it lasts")
+        if not 0 < self.factor <= 1:
+            raise BadValue(f"fault {self.kind!r}: factor {self.factor}: expected a number above 0 and at most 1")
+
+    @property
+    def until_ns(self) -> int:
+        return min(self.at_ns + self.for_ns, FOREVER)
+
+
+def given(at_ns: int, target: str, kind: str, for_ns: int = 0, factor: float = 1.0) -> list[Fault]:
+    """One fault; a kill with a length is followed by a restart."""
+    if kind == "kill" and for_ns:
+        return [Fault(at_ns, target, "kill"), Fault(at_ns + for_ns, target, "restart")]
+    return [Fault(at_ns, target, kind, for_ns, factor)]
+
+
+def poisson(
+    rng: np.random.Generator, target: str, kind: str, mean_ns: int, for_ns: int = 0, factor: float = 1.0, random_length: bool = False,
+) -> Iterator[Fault]:
+    """Faults of one target, one after the other: from the end of one to the next it is an exponential time of mean ``mean_ns``.
+
+    With ``random_length``, ``for_ns`` is the mean of exponential lengths. Times are at least 1 ns. ``rng`` is the process's own.
+    """
+    if mean_ns < 1:
+        raise BadValue(f"mean time between faults {mean_ns} ns: expected 1 ns or more")
+    end_ns = 0
+    while True:
+        at_ns = end_ns + _exponential(rng, mean_ns)
+        length_ns = _exponential(rng, for_ns) if random_length else for_ns
+        end_ns = at_ns + length_ns
+        if end_ns >= FOREVER:
+            return
+        yield from given(at_ns, target, kind, length_ns, factor)
+
+
+def _exponential(rng: np.random.Generator, mean_ns: int) -> int:
+    return max(1, round(rng.exponential(mean_ns)))
+
+
+class Schedule:
+    """Faults of many sources, each in order of time, drawn as far as they are asked for; at the same ns in order of the sources."""
+
+    def __init__(self, *sources: Iterable[Fault]) -> None:
+        self._faults = heapq.merge(*sources, key=lambda fault: fault.at_ns)
+        self._next = next(self._faults, None)
+
+    def next_due(self) -> int:
+        """The next fault's moment; FOREVER if none will come."""
+        return FOREVER if self._next is None else self._next.at_ns
+
+    def pop_due(self, now: int) -> list[Fault]:
+        """Faults at or before ``now``, in order of time."""
+        due = []
+        while self._next is not None and self._next.at_ns <= now:
+            due.append(self._next)
+            self._next = next(self._faults, None)
+        return due
+
+
+class Timeline:
+    """Which of ``faults``, all of which last and come in order of time, are on at a moment. All that was drawn is kept."""
+
+    def __init__(self, faults: Iterable[Fault]) -> None:
+        self.finite = isinstance(faults, Sequence)
+        self._faults = iter(faults)
+        self._next = next(self._faults, None)
+        self._on: list[tuple[int, int, Fault]] = []  # a heap by end
+        self._begun = 0
+        self._starts_ns = [0]
+        self._levels: list[tuple[Fault, ...]] = [()]
+
+    def at(self, t_ns: int) -> tuple[tuple[Fault, ...], int]:
+        """(what is on, until when nothing changes)."""
+        while self._starts_ns[-1] <= t_ns and self._border_ns() < FOREVER:
+            self._advance(self._border_ns())
+        index = bisect_right(self._starts_ns, t_ns)
+        return self._levels[index - 1], self._starts_ns[index] if index < len(self._starts_ns) else FOREVER
+
+    def last_ns(self) -> int:
+        """After that nothing changes any more. Only of a finite one."""
+        self.at(FOREVER)
+        return self._starts_ns[-1]
+
+    def _border_ns(self) -> int:
+        return min(self._next.at_ns if self._next else FOREVER, self._on[0][0] if self._on else FOREVER)
+
+    def _advance(self, to_ns: int) -> None:
+        while self._on and self._on[0][0] <= to_ns:
+            heapq.heappop(self._on)
+        while self._next is not None and self._next.at_ns <= to_ns:
+            heapq.heappush(self._on, (self._next.until_ns, self._begun, self._next))
+            self._begun += 1
+            self._next = next(self._faults, None)
+        level = tuple(fault for _, _, fault in sorted(self._on, key=lambda entry: entry[1]))
+        if to_ns == self._starts_ns[-1]:
+            self._levels[-1] = level
+        else:
+            self._starts_ns.append(to_ns)
+            self._levels.append(level)
+
+
+class Outages:
+    """A gate for a link's capacity: closed while any fault of ``timeline`` is on."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+
+    def segment(self, t_ns: int) -> tuple[int, int]:
+        on, until_ns = self.timeline.at(t_ns)
+        return 0 if on else OPEN_BIT_S, until_ns
+
+    def cycle(self, t_ns: int) -> Cycle | None:
+        """After the last of finitely many nothing changes any more."""
+        if not self.timeline.finite:
+            return None
+        last_ns = self.timeline.last_ns()
+        return constant(self.segment(last_ns)[0], last_ns)
+
+
+class Slowed:
+    """A device whose own time passes slower while faults of ``timeline`` are on: by the product of their factors, not at all in a freeze."""
+
+    def __init__(self, device: Device, timeline: Timeline) -> None:
+        self.device, self.timeline = device, timeline
+
+    def duration_ns(self, samples: float, start_ns: int = 0) -> int | None:
+        """As ``Device.duration_ns``; exact, in fractions, rounded up to whole ns. A native device stays as it is."""
+        length_ns = self.device.duration_ns(samples, start_ns)
+        if length_ns is None:
+            return None
+        left, now = Fraction(length_ns), start_ns
+        while left > 0:
+            on, until_ns = self.timeline.at(now)
+            factor = math.prod((Fraction(0) if fault.kind == "freeze" else Fraction(fault.factor) for fault in on), start=Fraction(1))
+            if until_ns >= FOREVER and not factor:
+                return FOREVER - start_ns
+            if factor and (until_ns >= FOREVER or now + math.ceil(left / factor) <= until_ns):
+                return now + math.ceil(left / factor) - start_ns
+            left -= (until_ns - now) * factor
+            now = until_ns
+        return now - start_ns
