@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -134,3 +135,26 @@ def test_a_mailbox_that_nobody_empties_blocks_nobody() -> None:
         assert mailbox.take() == []
     mailbox.put(1)
     assert readable(mailbox) and os.get_blocking(mailbox.fd) is False
+
+
+def test_a_mailbox_between_two_threads_loses_nothing() -> None:
+    mailbox, items = Mailbox(), 20_000
+    writer = Thread(target=lambda: [mailbox.put(number) for number in range(items)])
+    taken: list[int] = []
+    writer.start()
+    while len(taken) < items:
+        woken = bool(select.select([mailbox.fd], [], [], 5)[0])
+        assert woken, f"nothing came for 5 s after {len(taken)} items"
+        taken += mailbox.take(woken)
+    writer.join()
+    assert taken == list(range(items))
+
+
+def test_a_byte_that_comes_after_its_item_was_taken_wakes_once() -> None:
+    mailbox = Mailbox()
+    mailbox.put(1)
+    assert mailbox.take(woken=False) == [1]  # taken by one who was awake anyway: the byte is still there
+    assert readable(mailbox) and mailbox.take(woken=True) == []
+    assert not readable(mailbox)
+    mailbox.put(2)
+    assert readable(mailbox) and mailbox.take(woken=True) == [2]

@@ -69,8 +69,6 @@ class WallRun:
         evaluations, theirs = Channel.pair()
         summaries: list[dict[str, Any]] = []
         try:
-            if not self.where.fleet and any(entry.kind in PROCESS_KINDS for entry in self.experiment.faults):
-                raise UserError(f"faults: {', '.join(PROCESS_KINDS)} need edges that are started here: edgefl run")
             ready = self._warm_up(theirs)
             self._check_speed(ready["samples_per_s"], ready["cores"])
             port = self.experiment.network.port

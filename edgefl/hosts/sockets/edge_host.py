@@ -88,8 +88,8 @@ class EdgeHost:
         self._connect()
         while self.finished is None:
             now_s = time.monotonic()
-            self.link.dealer.wait(self.results.fd, self.setup.heartbeat_ns / NS_PER_S / 2)
-            self._work_done()
+            woken = self.link.dealer.wait(self.results.fd, self.setup.heartbeat_ns / NS_PER_S / 2)
+            self._work_done(woken)
             if self._listen():
                 reached_s = time.monotonic()
             self._heartbeat(now_s)
@@ -220,8 +220,8 @@ class EdgeHost:
             self._pause_s = BACK_OFF_S[0]
             self._carry_out(self._side.edge.receive(message, at_ns), at_ns)
 
-    def _work_done(self) -> None:
-        for result in self.results.take():
+    def _work_done(self, woken: bool) -> None:
+        for result in self.results.take(woken):
             if isinstance(result, Failure):
                 raise result.error
             self._carry_out(self._side.edge.job_done(result.order.job, None, result.at_ns), result.at_ns)

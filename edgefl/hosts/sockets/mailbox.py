@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,20 +139,26 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._items: deque[Any] = deque()
-        self._signalled = False  # a byte lies in the pipe: spares a system call for most puts and takes
+        self._signalled = False  # a byte lies in the pipe, or is about to: spares a system call for most puts and takes
         self.fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def put(self, *items: Any) -> None:
         self._items.extend(items)
         if not self._signalled:
+            self._signalled = True
             os.write(self._write_fd, b"!")
-            self._signalled = True  # after the byte: then the taker always finds it
 
-    def take(self) -> list[Any]:
-        """Everything that is in it now."""
-        if not self._signalled:
+    def take(self, woken: bool = True) -> list[Any]:
+        """Everything that is in it now. ``woken``: the descriptor was readable.
+
+        A byte may come after its item was taken. It then wakes us once for nothing; it must be read all the same, or a thread of higher
+        priority would spin on it and never let the other one go on.
+        """
+        if woken:
+            with suppress(BlockingIOError):
+                os.read(self.fd, 4096)
+        elif not self._signalled:
             return []
-        os.read(self.fd, 1)
         self._signalled = False  # before the items are taken: what is put from now on is signalled anew
         taken = []
         while self._items:

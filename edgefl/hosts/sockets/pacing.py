@@ -45,9 +45,9 @@ class Pacing:
     def run(self) -> None:
         precise_timers()
         while not self.over:
-            self.router.wait(self.said.fd, self._timeout_s())
+            woken = self.router.wait(self.said.fd, self._timeout_s())
             drained = self._hear()
-            self._obey()
+            self._obey(woken)
             if self.started:
                 self._move(self.clock.now())
             else:
@@ -108,8 +108,8 @@ class Pacing:
                 self.tell(Heard(at_ns, edge, message))
 
     # ------------------------------------------------------------------ the logic thread's wishes
-    def _obey(self) -> None:
-        for wish in self.said.take():
+    def _obey(self, woken: bool) -> None:
+        for wish in self.said.take(woken):
             match wish:
                 case Carry():
                     self.transport.carry(wish.edge, wish.outgoing, wish.now)

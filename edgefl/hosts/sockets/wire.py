@@ -43,10 +43,12 @@ class Wire:
     def readable(self) -> bool:
         return bool(self.socket.getsockopt(EVENTS) & POLLIN)
 
-    def wait(self, other_fd: int, timeout_s: float | None) -> None:
-        """Until a message, the other descriptor, or the time-out. Its descriptor is edge-triggered: ask EVENTS before each wait."""
-        if not self.readable:
-            select.select([self._fd, other_fd], [], [], timeout_s)
+    def wait(self, other_fd: int, timeout_s: float | None) -> bool:
+        """Until a message, the other descriptor, or the time-out; True if the other one is readable.
+
+        ZeroMQ's descriptor is edge-triggered: ask EVENTS before each wait.
+        """
+        return other_fd in select.select([self._fd, other_fd], [], [], 0 if self.readable else timeout_s)[0]
 
     def _parts(self) -> list[zmq.Frame] | None:
         try:
