@@ -155,8 +155,9 @@ class Logic(Thread):
                 case End():
                     wishes.append(box.Over(output.reason))
                     self.ended = True
-        if any(isinstance(output, Send) and isinstance(output.message, Acknowledged) for output in outputs):
-            self.coordinator.record.flush_fates()  # acknowledged means: its fate is in events.jsonl, and in the journal if there is one
+        kept = self.coordinator.record.journal is not None
+        if kept and any(isinstance(output, Send) and isinstance(output.message, Acknowledged) for output in outputs):
+            self.coordinator.record.flush_fates()  # acknowledged means: its fate is in the journal, where one is kept
         if wishes:
             self.said.put(*wishes)
 
