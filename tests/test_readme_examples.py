@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -106,7 +107,9 @@ def test_an_example_works_from_outside_the_checkout(words: list[str], tmp_path: 
     rng = np.random.Generator(np.random.PCG64(1))
     np.savez(tmp_path / "my_data.npz", x=rng.integers(0, 255, (300, 1, 8, 8), dtype=np.uint8), y=rng.integers(0, 3, 300))
     monkeypatch.chdir(tmp_path)
-    edgefl(["run", "quickstart.toml", "--clock", "virtual", *words, *SHORT, "stop.versions=2"])
+    edgefl(["run", "quickstart.toml", "--clock", "virtual", *words, *SHORT, "stop.emulated_s=200.0", "stop.versions=2"])
+    summaries = [json.loads(path.read_text(encoding="utf-8")) for path in (tmp_path / "runs").glob("*/*/summary.json")]
+    assert summaries and all(summary["versions"] == 2 and summary["final_accuracy"] is not None for summary in summaries)
 
 
 def edgefl(words: list[str]) -> None:

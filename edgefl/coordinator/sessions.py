@@ -73,7 +73,6 @@ class Reply:
     routing: bytes
     session: int
     message: Any
-    body: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class Died(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """``fleet``: fork the edges here; else wait for edges from elsewhere. ``scratch`` must be a writable folder."""
+    """``fleet``: fork the edges here; else wait for edges from elsewhere. ``force``: go on although this host is too slow."""
 
     out: Path
     base: Path | None

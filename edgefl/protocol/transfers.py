@@ -27,7 +27,6 @@ class Outgoing:
         self.body = self._starts[-1]
         self.size = len(self.meta) + self.body
         self.digest = whole_digest(self.meta, of_body or body_digest(arrays))
-        self.sent = 0
 
     def offer(self, due_ns: int) -> Offer:
         return Offer(self.number, self.kind, self.meta, self.body, self.digest, due_ns)

@@ -168,7 +168,7 @@ class Pacing:
         for outcome in outcomes:
             match outcome:
                 case Reply():
-                    self._reply(outcome.routing, outcome.session, outcome.message, outcome.body)
+                    self._reply(outcome.routing, outcome.session, outcome.message)
                 case Passed():
                     self._frame(outcome)
                 case Entered():
