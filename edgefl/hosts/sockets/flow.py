@@ -10,15 +10,20 @@ from emulator.network import Completion, Network, Transfer
 from emulator.units import FOREVER, NS_PER_S
 
 SMALLEST_PIECE, LARGEST_PIECE = 1 << 10, 1 << 16  # on shaped links
+ROOM_GRAINS = 2  # a piece waits for the next multiple of the grain only if it is due so much later
 NATIVE_WINDOW = 1 << 22  # bytes that a native uplink may have under way: the socket's queue is memory too
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How bytes run ahead of the service curve: ``window_ns`` of link time (besides the round trip), in pieces of ``piece_ns``."""
+    """How bytes run ahead of the service curve: ``window_ns`` of link time (besides the round trip), in pieces of ``piece_ns``.
+
+    ``grain_ns``: pieces that need not go at once go at its multiples, so that one wake serves many links.
+    """
 
     window_ns: int
     piece_ns: int
+    grain_ns: int = 1
 
 
 @dataclass(slots=True, eq=False)
@@ -34,6 +39,7 @@ class Flow:
     piece: int
     window_ns: int
     shaped: bool
+    grain_ns: int
     side: Outgoing | Incoming
     released: int = 0
     release_at: int = FOREVER
@@ -73,12 +79,18 @@ class Flow:
         end = self.meta + min(self.released + self.piece, self.body)
         opens = network.opens_at(self.transfer, end)
         quarter = max(self.transfer.size // 4, self.piece)
-        by_window = network.due_at(self.transfer, end) - self.window_ns
+        due_ns = network.due_at(self.transfer, end)
+        by_window = due_ns - self.window_ns
         if self.released == 0:
-            self.release_at = max(opens, by_window - self.piece_ns)
+            self.release_at = self._rounded(max(opens, by_window - self.piece_ns), due_ns)
             return
         by_quarter = network.due_at(self.transfer, end - quarter) if end > quarter else start  # never before service begins
-        self.release_at = max(by_window, by_quarter, opens)
+        self.release_at = self._rounded(max(by_window, by_quarter, opens), due_ns)
+
+    def _rounded(self, at_ns: int, due_ns: int) -> int:
+        """The next multiple of the grain, if there is time enough until the piece is due."""
+        later_ns = -(-at_ns // self.grain_ns) * self.grain_ns
+        return later_ns if later_ns + ROOM_GRAINS * self.grain_ns <= due_ns else at_ns
 
     def release(self, network: Network, now: int) -> tuple[int, int]:
         """Let go of everything that may go by ``now``: body bytes [from, to)."""
@@ -115,11 +127,11 @@ def make_flow(network: Network, transfer: Transfer, meta: int, side: Outgoing | 
     """The flow of a transfer that was just offered to the network at ``now``."""
     capacity = network.link(transfer.edge, transfer.direction).capacity
     if capacity is None:
-        return Flow(transfer, meta, MAX_PIECE_BYTES, 0, False, side)
+        return Flow(transfer, meta, MAX_PIECE_BYTES, 0, False, pace.grain_ns, side)
     rate = _rate_bit_s(network, transfer, pace, now)
     piece = min(max(rate * pace.piece_ns // (8 * NS_PER_S), SMALLEST_PIECE), LARGEST_PIECE)
     piece_ns = (meta + piece) * 8 * NS_PER_S // rate if rate else pace.piece_ns
-    return Flow(transfer, meta, piece, pace.window_ns + rtt_ns, True, side, piece_ns=piece_ns)
+    return Flow(transfer, meta, piece, pace.window_ns + rtt_ns, True, pace.grain_ns, side, piece_ns=piece_ns)
 
 
 def _rate_bit_s(network: Network, transfer: Transfer, pace: Pace, now: int) -> int:

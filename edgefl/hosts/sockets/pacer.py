@@ -22,6 +22,7 @@ class Pacer:
         self.network, self.pace, self.fidelity = network, pace, fidelity
         self.flows: dict[int, Flow] = {}
         self.of_edge: defaultdict[str, dict[int, Flow]] = defaultdict(dict)
+        self.shaped_flows = 0
         self._heap: list[tuple[int, int]] = []
         self._transfers = 0
         self._host_now = 0  # the latest that was heard of
@@ -35,6 +36,7 @@ class Pacer:
         self.network.offer(transfer, now)
         flow = make_flow(self.network, transfer, meta, side, self.pace, rtt_ns, now)
         self.flows[transfer.number] = self.of_edge[transfer.edge][transfer.number] = flow
+        self.shaped_flows += flow.shaped
         if flow.body == 0:
             flow.last_byte_ns = now
         self._replan(flow, host_now)
@@ -131,7 +133,8 @@ class Pacer:
         return flow
 
     def _forget(self, flow: Flow) -> None:
-        self.flows.pop(flow.transfer.number, None)
+        if self.flows.pop(flow.transfer.number, None) is not None:
+            self.shaped_flows -= flow.shaped
         self.of_edge[flow.transfer.edge].pop(flow.transfer.number, None)
 
     def _hear(self, host_now: int) -> None:
