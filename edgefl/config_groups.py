@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 
 from edgefl.config import Experiment
 from edgefl.config_errors import Loc, Source, validated
-from edgefl.config_links import Devices, Group, Links
+from edgefl.config_links import Devices, Group, Links, Medium
 from edgefl.config_section import Section
 from edgefl.errors import nearest
+from emulator import profiles
 from emulator.capacity.trace import Start, Trace, read_trace
 from emulator.errors import BadValue
 
@@ -18,6 +19,8 @@ ONE_PROFILE = {  # what a profile says: a group that names one does not take the
     "links": ("up_mbit_s", "down_mbit_s", "latency_ms", "jitter_ms", "loss", "trace_up", "trace_down"),
     "devices": ("samples_per_s",),
 }
+WITHOUT_CAPS = ("bottleneck", "tdma")  # media on which edges have no rate of their own
+TRACES = ("trace_up", "trace_down")
 Table = TypeVar("Table", bound=Section)
 
 
@@ -58,27 +61,24 @@ def _merged(kind: type[Table], base: Table, group: Group, table: str, loc: Loc, 
 
 def check(experiment: Experiment, source: Source, base: Path | None) -> None:
     """UserError for what is wrong with groups, traces and the medium together; without ``base`` no file is looked for."""
-    if experiment.medium.kind == "tdma":
-        _check_no_cuts(experiment, source)
+    _check_traces(experiment.medium, ("medium",), source, base)
     for index, part in enumerate(parts(experiment, source)):
         loc: Loc = ("groups", index, "links") if experiment.groups else ("links",)
         if part.links.kind == "native":
             continue
-        if experiment.medium.kind in ("bottleneck", "tdma"):
-            _check_no_own_rate(part.links, loc, experiment.medium.kind, source)
-        for key in ("trace_up", "trace_down"):
-            name = getattr(part.links, key)
-            if name is not None and base is not None:
-                try:
-                    trace(name, base)
-                except BadValue as error:
-                    raise source.error((*loc, key), f"{error}{_near(base / name)}") from error
+        if experiment.medium.kind in WITHOUT_CAPS:
+            _check_no_own_rate(part.links, loc, experiment.medium, source)
+        _check_traces(part.links, loc, source, base)
 
 
-def _check_no_cuts(experiment: Experiment, source: Source) -> None:
-    for index, fault in enumerate(experiment.faults):
-        if fault.kind.startswith("cut"):
-            raise source.error(("faults", index, "kind"), f"links on a TDMA channel have no rate of their own to cut, found {fault.kind!r}")
+def _check_traces(table: Links | Medium, loc: Loc, source: Source, base: Path | None) -> None:
+    for key in TRACES:
+        name = getattr(table, key)
+        if name is not None and base is not None:
+            try:
+                trace(name, base)
+            except BadValue as error:
+                raise source.error((*loc, key), f"{error}{_near(base / name)}") from error
 
 
 def trace(name: str, base: Path, start: Start = "run") -> Trace:
@@ -88,19 +88,28 @@ def trace(name: str, base: Path, start: Start = "run") -> Trace:
 
 def traces(experiment: Experiment) -> list[str]:
     """The names of all trace files, each once."""
-    links = [part.links for part in parts(experiment) if part.links.kind == "emulated"]
-    return list(dict.fromkeys(name for one in links for name in (one.trace_up, one.trace_down) if name is not None))
+    tables = [experiment.medium, *(part.links for part in parts(experiment) if part.links.kind == "emulated")]
+    return list(dict.fromkeys(name for one in tables for name in (one.trace_up, one.trace_down) if name is not None))
 
 
 def warnings(experiment: Experiment, base: Path) -> list[str]:
-    """What people should know about the traces before they run this."""
-    return [warning for name in traces(experiment) for warning in trace(name, base).warnings]
+    """What people should know about the traces, and what counts for nothing, before they run this."""
+    return [warning for name in traces(experiment) for warning in trace(name, base).warnings] + _unused(experiment)
 
 
-def _check_no_own_rate(links: Links, loc: Loc, medium: str, source: Source) -> None:
-    for key in ("trace_up", "trace_down", "loss"):
+def _unused(experiment: Experiment) -> list[str]:
+    kind, links = experiment.medium.kind, [part.links for part in parts(experiment) if part.links.kind == "emulated"]
+    named = dict.fromkeys(one.profile for one in links if one.profile is not None and one.loss is None)
+    lossy = [name for name in named if profiles.link(name).loss] if kind in WITHOUT_CAPS else []
+    return [f'links: the loss of profile {name} counts for nothing on a medium of kind "{kind}", where edges have no rate of their own' for name in lossy]
+
+
+def _check_no_own_rate(links: Links, loc: Loc, medium: Medium, source: Source) -> None:
+    for key in (*(f"trace_{way}" for way in medium.shared), "loss"):
         if getattr(links, key):
-            raise source.error((*loc, key), f'edges on a medium of kind "{medium}" have no rate of their own: expected kind = "cell", or no {key}')
+            or_medium = f" (or medium.{key}: the shared rate)" if key in TRACES and medium.kind == "bottleneck" else ""
+            said = f'edges on a medium of kind "{medium.kind}" have no rate of their own: expected kind = "cell"{or_medium}, or no {key}'
+            raise source.error((*loc, key), said)
 
 
 def _near(path: Path) -> str:

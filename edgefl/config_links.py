@@ -12,12 +12,13 @@ from emulator import profiles
 from emulator.units import to_ns
 
 LINK_DEFAULTS = {"up_mbit_s": 10.0, "down_mbit_s": 10.0, "latency_ms": 0.0}  # without a profile
+BYTE_MBIT_MS = 0.008  # Mbit/s times ms that carry a byte
 DEVICE_DEFAULTS = {"samples_per_s": 1000.0}
 MEDIA: Mapping[str, tuple[str, ...]] = {  # kind -> the keys that it takes
     "none": (),
-    "bottleneck": ("up_mbit_s", "down_mbit_s"),
-    "cell": ("up_mbit_s", "down_mbit_s"),
-    "tdma": ("slot_ms", "guard_ms", "rate_mbit_s", "slots_per_transfer"),
+    "bottleneck": ("up_mbit_s", "down_mbit_s", "trace_up", "trace_down"),
+    "cell": ("up_mbit_s", "down_mbit_s", "trace_up", "trace_down"),
+    "tdma": ("slot_ms", "guard_ms", "rate_mbit_s", "slots_per_transfer", "frame_slots"),
 }
 
 
@@ -118,10 +119,13 @@ class Medium(Section):
     kind: Literal["none", "bottleneck", "cell", "tdma"] = "none"
     up_mbit_s: float | None = Field(None, gt=0)
     down_mbit_s: float | None = Field(None, gt=0)
+    trace_up: str | None = None
+    trace_down: str | None = None
     rate_mbit_s: float | None = Field(None, gt=0)
     slot_ms: float | None = Field(None, ge=1e-6)
     guard_ms: float | None = Field(None, ge=0)
     slots_per_transfer: int | None = Field(None, ge=1)
+    frame_slots: int | None = Field(None, ge=1, le=1_000_000)
 
     @model_validator(mode="after")
     def _keys_of_its_kind(self) -> "Medium":
@@ -131,10 +135,18 @@ class Medium(Section):
             kinds = " or ".join(f'"{kind}"' for kind, keys in MEDIA.items() if strange[0] in keys)
             raise ValueError(f'{strange[0]}: expected kind = {kinds}, found "{self.kind}"')
         if self.kind in ("bottleneck", "cell") and not given:
-            raise ValueError(f"a {self.kind} wants up_mbit_s, down_mbit_s or both")
+            raise ValueError(f"a {self.kind} wants up_mbit_s, down_mbit_s or both (or trace_up, trace_down)")
+        for way in ("up", "down"):
+            if getattr(self, f"{way}_mbit_s") is not None and getattr(self, f"trace_{way}") is not None:
+                raise ValueError(f"trace_{way}: expected in place of {way}_mbit_s, not with it")
         if self.kind == "tdma":
             self._slots_are_whole()
         return self
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """The directions in which edges share it."""
+        return tuple(way for way in ("up", "down") if self.kind == "tdma" or getattr(self, f"{way}_mbit_s") or getattr(self, f"trace_{way}"))
 
     def _slots_are_whole(self) -> None:
         for key in ("slot_ms", "rate_mbit_s"):
@@ -142,3 +154,6 @@ class Medium(Section):
                 raise ValueError(f"{key}: missing")
         if self.guard_ms is not None and self.slot_ms is not None and to_ns(self.guard_ms / 1000) >= to_ns(self.slot_ms / 1000):
             raise ValueError(f"slot_ms: expected more than guard_ms ({self.guard_ms:g}), found {self.slot_ms:g}")
+        usable_ms = (self.slot_ms or 0.0) - (self.guard_ms or 0.0)
+        if self.slots_per_transfer is None and usable_ms * (self.rate_mbit_s or 0.0) < BYTE_MBIT_MS:
+            raise ValueError(f"slot_ms: at {self.rate_mbit_s:g} Mbit/s, {usable_ms:g} ms without the guard carry no byte; expected longer slots")

@@ -78,10 +78,14 @@ def told(fault: Fault) -> dict[str, Any]:
 
 def gated(capacity: Capacity | None, entries: Sequence[FaultEntry], edge: str, direction: str, streams: Streams) -> Capacity | None:
     """The capacity of an edge's link with its outages; itself if it has none, or is not shaped."""
-    cuts = [entry for entry in entries if entry.kind in CUTS[direction] and entry.befalls(edge)]
-    if capacity is None or not cuts:
-        return capacity
-    return Gated(capacity, Outages(_timeline(entries, edge, streams, CUTS[direction])))
+    gate = outages(entries, edge, direction, streams)
+    return capacity if capacity is None or gate is None else Gated(capacity, gate)
+
+
+def outages(entries: Sequence[FaultEntry], edge: str, direction: str, streams: Streams) -> Outages | None:
+    """When an edge's link is closed; None if it never is."""
+    cuts = any(entry.kind in CUTS[direction] and entry.befalls(edge) for entry in entries)
+    return Outages(_timeline(entries, edge, streams, CUTS[direction])) if cuts else None
 
 
 def slowed(device: Device, entries: Sequence[FaultEntry], edge: str, streams: Streams) -> Device:

@@ -42,6 +42,7 @@ class Booking:
     plan: Plan | None = None
     began_ns: int | None = None  # the first start of service, once an interruption has followed it
     suspended: bool = False
+    shifted_ns: int = 0  # so much later than said it was taken, since its medium was settled further
 
     def started_ns(self) -> int | None:
         """The first start of service, which may lie ahead; None while it is not planned."""

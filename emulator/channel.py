@@ -7,8 +7,7 @@ All of it is integer arithmetic over slot numbers, and completions are closed fo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Iterable, Mapping
+from typing import Collection, Iterable, Mapping
 
 from emulator.booking import Booking, Plan
 from emulator.capacity import Capacity
@@ -21,20 +20,13 @@ from emulator.delay.together import Together
 from emulator.errors import BadValue
 from emulator.link import Link
 from emulator.slot_curve import Grid, SlotCurve, usable
-from emulator.units import FOREVER
+from emulator.slot_table import SlotTable
+from emulator.units import FOREVER, seconds_text
+
+MOST_SLOTS = 1_000_000  # that an automatic channel seeks for one transfer
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
-    """``slot`` belongs to transfer ``number`` in ``direction``, of ``device``: the transmitter upwards, the receiver (or the name of a group) downwards."""
-
-    slot: int
-    device: str
-    direction: str
-    number: int
-
-
-class Channel:
+class Channel(SlotTable):
     """One transmitter at a time, in both directions together. ``link`` and ``broadcast`` make its links.
 
     ``rate_bit_s``: of a transmitter within its slots. ``slots_per_transfer``: every transfer fills just so many slots instead,
@@ -48,13 +40,13 @@ class Channel:
     ) -> None:
         if slots_per_transfer is not None and (not isinstance(slots_per_transfer, int) or slots_per_transfer < 1):
             raise BadValue(f"slots per transfer {slots_per_transfer!r}: expected a whole number, 1 or more")
-        self.grid, self.capacity, self.slots_per_transfer = grid, Constant(rate_bit_s), slots_per_transfer
+        super().__init__(grid)
+        self.capacity, self.slots_per_transfer = Constant(rate_bit_s), slots_per_transfer
         self.automatic, self.half_duplex = automatic, half_duplex
-        self._uses: dict[int, Use] = {}  # by slot: a slot has one use at most
 
-    def link(self, delay: Delay | None = None) -> ChannelLink:
-        """A link of one device in one direction."""
-        return ChannelLink(self, Latency(0) if delay is None else delay)
+    def link(self, delay: Delay | None = None, places: Collection[int] | None = None, gate: Capacity | None = None) -> ChannelLink:
+        """A link of one device in one direction. An automatic channel grants it slots at ``places`` of a frame, in which ``gate`` is open."""
+        return ChannelLink(self, Latency(0) if delay is None else delay, self._checked(places), gate)
 
     def broadcast(self, receivers: Mapping[str, Delay]) -> ChannelLink:
         """A link down on which one transfer, in its slots, reaches all of them."""
@@ -70,59 +62,15 @@ class Channel:
         """Slots that the rest of a transfer takes; one at least."""
         return max(-(-usable(booking.transfer.size - booking.kept, *self.pace(booking)) // self.grid.usable_ns), 1)
 
-    def user(self, slot: int) -> Use | None:
-        """Who has it, if anybody."""
-        return self._uses.get(slot)
-
-    def next_free(self, count: int, now: int, places: Iterable[int] | None = None) -> list[int]:
-        """The next ``count`` free slots that begin at ``now`` or later; only those at ``places`` of their frame, if given."""
-        wanted = None if places is None else frozenset(places)
-        if wanted is not None and not wanted & set(range(self.grid.frame_slots)):
-            raise ValueError(f"places {sorted(wanted)}: expected some of 0 to {self.grid.frame_slots - 1}")
-        slot, found = self.grid.next_at(now), []
-        while len(found) < count:
-            if slot not in self._uses and (wanted is None or slot % self.grid.frame_slots in wanted):
-                found.append(slot)
-            slot += 1
-        return found
-
-    def log(self, until_ns: int = FOREVER) -> list[Use]:
-        """Slots in use that begin before ``until_ns``, in order of time: one use a slot, so that no two overlap."""
-        return [self._uses[slot] for slot in sorted(self._uses) if self.grid.begins(slot) < until_ns]
-
-    def forget(self, before_ns: int) -> None:
-        """Drop what ended by ``before_ns`` from the log; a long run that has written it down needs it no more."""
-        for slot in [slot for slot in self._uses if self.grid.begins(slot + 1) <= before_ns]:
-            del self._uses[slot]
-
-    def take(self, booking: Booking, slots: Iterable[int], now: int) -> list[int]:
-        """Check all of ``slots``, then take them for ``booking``. ValueError, and nothing taken, if one is past or another's."""
-        wanted = sorted(set(slots))
-        for slot in wanted:
-            use = self._uses.get(slot)
-            if slot < 0 or self.grid.begins(slot) < now:
-                raise ValueError(f"slot {slot} begins at {self.grid.begins(slot)} ns, before {now} ns")
-            if use is not None and use.number != booking.transfer.number:
-                raise ValueError(f"slot {slot} belongs to transfer {use.number} of {use.device}")
-        transfer = booking.transfer
-        for slot in wanted:
-            self._uses[slot] = Use(slot, transfer.edge, transfer.direction, transfer.number)
-        return wanted
-
-    def free(self, slots: Iterable[int], now: int) -> None:
-        """Give back those that have not begun by ``now``."""
-        for slot in slots:
-            if self.grid.begins(slot) >= now:
-                self._uses.pop(slot, None)
-
 
 class ChannelLink(Link):
     """One device's transfers on a channel. Its queue is in order of completion, since slots may be granted in any order."""
 
-    def __init__(self, channel: Channel, delay: Delay) -> None:
+    def __init__(self, channel: Channel, delay: Delay, places: tuple[int, ...] | None = None, gate: Capacity | None = None) -> None:
         super().__init__(channel.capacity, delay)
-        self.channel = channel
+        self.channel, self.places, self.gate = channel, places, gate
         self._slots: dict[Booking, list[int]] = {}  # held for what is left of a transfer, ascending
+        self._used: dict[Booking, list[int]] = {}  # those that had begun when it was interrupted
 
     def grant(self, booking: Booking, slots: Iterable[int], now: int) -> list[int]:
         """More slots for it; what it needs not, of all that it holds, is free again. Those that it holds now, ascending."""
@@ -141,9 +89,14 @@ class ChannelLink(Link):
 
     def complete(self) -> Booking:
         booking = self.queue.pop(0)
-        self._slots.pop(booking, None)
+        del self._slots[booking]
+        self._used.pop(booking, None)
         self._changed()
         return booking
+
+    def windows_ns(self, booking: Booking) -> tuple[tuple[int, int], ...]:
+        grid, slots = self.channel.grid, [*self._used.get(booking, []), *self._slots.get(booking, [])]
+        return tuple((grid.begins(slot), grid.begins(slot) + grid.usable_ns) for slot in slots)
 
     def suspend(self, booking: Booking, confirmed_bytes: int, now: int) -> None:
         """What the receiver has stays, slots that have not begun are free again; other transfers keep theirs."""
@@ -151,7 +104,9 @@ class ChannelLink(Link):
         booking.suspended = True
         self._stop(booking, now)
         booking.kept = min(confirmed_bytes, booking.reached)
-        self.channel.free(self._slots.pop(booking, []), now)
+        held = self._slots.pop(booking, [])
+        self.channel.free(held, now)
+        self._used.setdefault(booking, []).extend(slot for slot in held if self.channel.grid.begins(slot) < now)
         self._sort()
 
     def resume(self, booking: Booking, now: int) -> None:
@@ -160,6 +115,7 @@ class ChannelLink(Link):
 
     def cancel(self, booking: Booking, now: int) -> None:
         self.queue.remove(booking)
+        self._used.pop(booking, None)
         self.channel.free(self._slots.pop(booking, []), now)
         self._changed()
 
@@ -181,6 +137,16 @@ class ChannelLink(Link):
         curve = None if booking.plan is None else booking.plan.curve
         return curve.opens_at(n_bytes - booking.kept) if isinstance(curve, SlotCurve) else FOREVER
 
+    def stretch_end(self, booking: Booking, now: int) -> int:
+        curve = None if booking.plan is None else booking.plan.curve
+        return curve.stretch_end(now) if isinstance(curve, SlotCurve) else FOREVER
+
+    def stretch_bytes(self, booking: Booking, n_bytes: int) -> int:
+        curve = None if booking.plan is None else booking.plan.curve
+        if not isinstance(curve, SlotCurve):
+            return booking.transfer.size
+        return min(booking.kept + curve.stretch_bytes(max(n_bytes - booking.kept, 0)), booking.transfer.size)
+
     def in_service(self, now: int) -> list[Booking]:
         return [booking for booking in self.queue if booking.plan is not None and booking.plan.start_ns <= now]
 
@@ -191,7 +157,11 @@ class ChannelLink(Link):
 
     def _await_slots(self, booking: Booking, now: int) -> None:
         if self.channel.automatic:
-            self.grant(booking, self.channel.next_free(self.channel.slots_for(booking), now), now)
+            needed = self.channel.slots_for(booking)
+            if needed > MOST_SLOTS:
+                each = f"{needed} slots of {seconds_text(self.channel.grid.slot_ns)} s"
+                raise BadValue(f"a transfer of {booking.transfer.size} bytes takes {each}: expected at most {MOST_SLOTS}, so longer slots or a higher rate")
+            self.grant(booking, self.channel.next_free(needed, now, self.places, self.gate), now)
         else:
             self._sort()
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from typing import Sequence
 
-from emulator.capacity.service import WORK_PER_BYTE
-from emulator.units import FOREVER
+from emulator.capacity.service import WORK_PER_BYTE, bytes_by, moment_of
 
 
 def shares(rate_bit_s: int, caps_bit_s: Sequence[int]) -> list[int]:
@@ -64,14 +63,9 @@ class Share:
     def served(self, t_ns: int) -> int:
         if t_ns <= self._starts_ns[0]:
             return 0
-        index = bisect_right(self._starts_ns, t_ns) - 1
-        return (self._works[index] + self._rates_bit_s[index] * (t_ns - self._starts_ns[index])) // WORK_PER_BYTE
+        return bytes_by(t_ns, self._starts_ns, self._works, self._rates_bit_s)
 
     def when(self, size_bytes: int) -> int:
         if size_bytes <= 0:
             return self._starts_ns[0]
-        need = size_bytes * WORK_PER_BYTE
-        index = bisect_left(self._works, need) - 1
-        if not self._rates_bit_s[index]:
-            return FOREVER
-        return self._starts_ns[index] - (self._works[index] - need) // self._rates_bit_s[index]
+        return moment_of(size_bytes * WORK_PER_BYTE, self._starts_ns, self._works, self._rates_bit_s)

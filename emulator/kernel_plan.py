@@ -21,6 +21,7 @@ LEAST_BURST_BYTES = 1600
 QUEUE_FRAMES = 1000
 SHAPERS = ("htb", "tbf")
 SLOTS = 256
+LEAST_RATE_BIT_S = 8  # tc counts whole bytes/s, and takes 0 of them for no rate at all
 MAX_RATE_BIT_S = 100_000_000_000
 
 
@@ -34,8 +35,8 @@ class Way:
     loss: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.rate_bit_s is not None and not 0 < self.rate_bit_s <= MAX_RATE_BIT_S:
-            raise BadValue(f"rate {self.rate_bit_s} bit/s: kernel mode takes 1 bit/s to 100 gbit")
+        if self.rate_bit_s is not None and not LEAST_RATE_BIT_S <= self.rate_bit_s <= MAX_RATE_BIT_S:
+            raise BadValue(f"rate {self.rate_bit_s} bit/s: kernel mode takes {LEAST_RATE_BIT_S} bit/s to 100 gbit")
         if self.latency_ns < 0 or self.jitter_ns < 0:
             raise BadValue(f"latency {self.latency_ns} ns, jitter {self.jitter_ns} ns: must not be negative")
         if not 0 <= self.loss < 1:

@@ -139,6 +139,18 @@ class Link:
         """Before that, byte ``n_bytes`` may not be on its way, however wide a window: the start of service. FOREVER while not planned."""
         return FOREVER if booking.plan is None else booking.plan.start_ns
 
+    def stretch_end(self, booking: Booking, now: int) -> int:
+        """When its service next makes way for others, at ``now`` or later. FOREVER: it does not, or that is not planned."""
+        return FOREVER
+
+    def stretch_bytes(self, booking: Booking, n_bytes: int) -> int:
+        """Bytes in all by the end of the stretch of service that carries the one after ``n_bytes``: here the whole transfer."""
+        return booking.transfer.size
+
+    def windows_ns(self, booking: Booking) -> tuple[tuple[int, int], ...]:
+        """(begin, usable end) of each slot that it is served in, in order of time; none where there are no slots."""
+        return ()
+
     def in_service(self, now: int) -> list[Booking]:
         """Those whose service had begun by ``now`` and that have not completed."""
         begun = []

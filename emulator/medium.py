@@ -25,13 +25,13 @@ MOST_IDLE_EPOCHS = 100_000  # in a row without a bit served: the capacities will
 class Bottleneck:
     """``link`` makes its links. A cell is a bottleneck (the aggregate rate) whose links have capacities (the caps of the devices).
 
-    What lies before ``settled_ns``, the latest change or completed service, stays: what is said about an earlier moment counts from there;
-    ``most_late_ns`` is the longest stretch by which that ever happened.
+    What lies before ``settled_ns``, the latest change or completed service, stays: what is said about an earlier moment counts from there,
+    and a transfer that was offered so late says by how much (``Completion.shifted_ns``).
     """
 
     def __init__(self, capacity: Capacity) -> None:
         self.capacity = capacity
-        self.settled_ns = self.most_late_ns = 0
+        self.settled_ns = 0
         self.on_change: Callable[[Medium, bool], None] | None = None
         self.links: list[SharedLink] = []
         self.busy: dict[SharedLink, None] = {}  # links with anything in their queues
@@ -58,7 +58,6 @@ class Bottleneck:
     def settle(self, now: int) -> int:
         """Make ``now``, or the settled moment if that is later, the present, on which a change can build: the moment taken."""
         at_ns = max(now, self.settled_ns)
-        self.most_late_ns = max(self.most_late_ns, at_ns - now)
         if at_ns < self.seen_ns:
             self._serving = {link: None for link in self.busy if link.take_back(at_ns)}
             self.seen_ns = at_ns
@@ -133,6 +132,7 @@ class SharedLink(Link):
     # ------------------------------------------------------------------ what is done to it
     def offer(self, booking: Booking) -> None:
         at_ns = self.bottleneck.settle(booking.offered_ns)
+        booking.shifted_ns = at_ns - booking.offered_ns
         self.queue.append(booking)
         self._go_on(at_ns)
 
@@ -154,6 +154,7 @@ class SharedLink(Link):
 
     def resume(self, booking: Booking, now: int) -> None:
         at_ns = self.bottleneck.settle(now)
+        booking.shifted_ns += at_ns - now
         booking.suspended = False
         self._go_on(at_ns)
 

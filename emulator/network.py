@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from dataclasses import replace
 from typing import Iterable
 
 from emulator.booking import Booking
@@ -84,6 +85,22 @@ class Network:
         """Before that, byte ``n_bytes`` may not be on its way, however wide a window: its slot on a channel, else the start of service."""
         return self._link_of(transfer).opens_at(self._booking(transfer), n_bytes)
 
+    def stretch_end(self, transfer: Transfer, now: int) -> int:
+        """Until when its service lasts without making way for others: the usable end of its slot at ``now``, else of its next one.
+
+        A moment of service, like ``opens_at``: bytes arrive later by the delay. FOREVER where there are no slots, after the last one,
+        and while none is planned.
+        """
+        return self._link_of(transfer).stretch_end(self._booking(transfer), now)
+
+    def stretch_bytes(self, transfer: Transfer, n_bytes: int) -> int:
+        """Bytes in all by the end of the slot that carries the byte after ``n_bytes``: a piece from there to here lies in one slot.
+
+        More than ``n_bytes``, unless all were served; the transfer's size where there are no slots. With slots so short that a byte takes
+        several, each byte is in the slot in which it ends.
+        """
+        return self._link_of(transfer).stretch_bytes(self._booking(transfer), n_bytes)
+
     def admitted_at(self, transfer: Transfer) -> int:
         """When it found room in its link's queue; FOREVER while that is not planned. KeyError if it is not on its way."""
         return self._link_of(transfer).admitted_at(self._booking(transfer))
@@ -106,10 +123,12 @@ class Network:
         completions = []
         while (due_ns := self.next_due()) <= now and due_ns < FOREVER:
             _, order = heapq.heappop(self._heap)
-            transfer = self._by_order[order].transfer
-            booking = self._link_of(transfer).complete()
+            booking = self._by_order[order]
+            link = self._link_of(booking.transfer)
+            windows_ns = link.windows_ns(booking)
+            link.complete()
             self._forget(booking)
-            completions.append(Completion(transfer, booking.offered_ns, booking.started_ns(), due_ns))
+            completions.append(Completion(booking.transfer, booking.offered_ns, booking.started_ns(), due_ns, windows_ns, booking.shifted_ns))
         return completions
 
     def suspend(self, transfer: Transfer, confirmed_bytes: int, now: int) -> None:
@@ -146,6 +165,13 @@ class Network:
         taken_ns = link.change(capacity, delay, at)
         self._touched[link] = None
         return taken_ns
+
+    def carried(self, transfer: Transfer, now: int, kind: str) -> Completion:
+        """What a transfer that is to be dropped at ``now`` has brought its receiver by then, as one of ``kind``. KeyError if it is not on its way."""
+        booking = self._booking(transfer)
+        part = replace(transfer, size=self.progress(transfer, now), kind=kind)
+        started_ns = booking.started_ns()
+        return Completion(part, booking.offered_ns, now if started_ns is None else min(started_ns, now), now)
 
     def grant(self, transfer: Transfer, slots: Iterable[int], now: int) -> list[int]:
         """Give it slots of its TDMA channel: those that it holds now. ValueError if one is past or taken, or its link has no slots."""

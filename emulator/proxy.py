@@ -143,6 +143,9 @@ class Proxy:
             if end is None:
                 self._accept(fd)
                 continue
+            if events & select.EPOLLERR and end.finished:
+                number = self._socks[end].getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                self.traffic.is_broken(end, OSError(number, os.strerror(number)))
             if events & WRITABLE:
                 self.traffic.is_writable(end)
             if events & READABLE:

@@ -83,6 +83,11 @@ class Traffic:
         end.writable = True
         self._flush(end)
 
+    def is_broken(self, end: End, error: OSError) -> None:
+        """Its socket has failed. One that is still read tells so behind its last bytes; one that has finished would never be asked."""
+        if end.finished and not end.dead:
+            self._fail(end, error)
+
     def fill(self) -> bool:
         """Read in turns, a chunk each, while lanes have room, but not for long; True if there is more to read at once."""
         began_ns, more, self.refill_ns = self._now(), False, FOREVER
@@ -105,6 +110,8 @@ class Traffic:
         """Hand over what has come to the end of its lane."""
         for due_ns, (source, data, arrived_ns) in road.lane.pop_due(self._now()):
             dest = source.other
+            if dest.dead and source.dead:
+                continue  # counted as they were closed
             source.held -= len(data or b"")
             if dest.dead:
                 source.flow().dropped_bytes += len(data or b"")
@@ -133,8 +140,8 @@ class Traffic:
 
     def _is_full(self, end: End) -> bool:
         least, most = HELD_BYTES
-        share = HELD_IN_ALL_BYTES // max(1, self.totals.open)
-        return end.other.dead or end.other.untaken >= UNTAKEN_BYTES or end.held >= max(least, min(most, share))
+        share = max(least, HELD_IN_ALL_BYTES // max(1, self.totals.open))
+        return end.other.dead or end.other.untaken >= min(UNTAKEN_BYTES, share) or end.held >= min(most, share)
 
     def _read(self, end: End) -> int:
         end.queued = False
@@ -212,6 +219,9 @@ class Traffic:
         end.out.clear()
         self._hang_up(end, reset)
         if end.other.dead:
+            for each in (end, end.other):  # on the lanes still, for nobody
+                each.flow().dropped_bytes += each.held
+                each.held = 0
             self.totals.closed(failed=end.record.end != "closed")
             if self._log is not None:
                 self._log.add(end.record.as_json(self._now()))

@@ -70,6 +70,17 @@ class SlotCurve:
         index, _ = self._last(max(size_bytes, 1))
         return self._grid.begins(self._slots[index]) if index < len(self._slots) else FOREVER
 
+    def stretch_end(self, t_ns: int) -> int:
+        """The end of the slot's usable time that ``t_ns`` lies in, else of the next slot's; FOREVER after the last."""
+        index = max(bisect_right(self._slots, self._grid.at(t_ns)) - 1, 0)
+        ends = (self._grid.begins(slot) + self._grid.usable_ns for slot in self._slots[index : index + 2])
+        return next((end_ns for end_ns in ends if t_ns < end_ns), FOREVER)
+
+    def stretch_bytes(self, size_bytes: int) -> int:
+        """All that is served by the end of the slot in which the byte after ``size_bytes`` is served; ``size_bytes`` if there is none."""
+        index, _ = self._last(size_bytes + 1)
+        return self._bytes_per * (index + 1) * self._grid.usable_ns // self._per if index < len(self._slots) else size_bytes
+
     def _last(self, size_bytes: int) -> tuple[int, int]:
         """(which of the slots serves the last of so many bytes, ns of it that this takes)."""
         index, rest_ns = divmod(usable(size_bytes, self._bytes_per, self._per) - 1, self._grid.usable_ns)

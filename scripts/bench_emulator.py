@@ -9,9 +9,11 @@ of 2 cores, those of the part "busy" aside.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from itertools import combinations
 
+import bench_emulator_churn as churn
 import bench_emulator_kernel as kernel
 import bench_emulator_slots as slots
 from bench_common import Row, arguments, host_line, load, report, run, say
@@ -26,7 +28,7 @@ SAME_GOAL = "<= 2"
 
 def same_rows(quick: bool) -> Iterator[Row]:
     """The same link in the in-app network, the proxy and the kernel."""
-    cell = Cell("", 10, 1_000_000, repeat=2 if quick else 5)
+    cell = Cell("", 10, 1_000_000, repeat=1 if quick else 5, up_only=True)
     middle = {"in-app": middle_ms(shots(cell, measure(cell))), "proxy": middle_ms(through_proxy(cell, "up")[0])}
     why = kernel.why_not()
     if why is None:
@@ -40,6 +42,11 @@ def same_rows(quick: bool) -> Iterator[Row]:
         yield Row(f"{cell.name}, kernel", f"not measured: {why}")
 
 
+def proxy_rows(quick: bool) -> Iterator[Row]:
+    yield from ProxyLinks(quick).rows()
+    yield from churn.rows()
+
+
 def busy_rows(quick: bool) -> Iterator[Row]:
     yield from AppNetwork(quick).busy_rows()
     yield from ProxyLinks(quick).busy_rows()
@@ -48,7 +55,7 @@ def busy_rows(quick: bool) -> Iterator[Row]:
 
 PARTS: dict[str, Callable[[bool], Iterator[Row]]] = {
     "app": lambda quick: AppNetwork(quick).rows(),
-    "proxy": lambda quick: ProxyLinks(quick).rows(),
+    "proxy": proxy_rows,
     "tdma": slots.rows,
     "kernel": lambda quick: KernelLinks(quick).rows(),
     "same": same_rows,
@@ -58,12 +65,13 @@ PARTS: dict[str, Callable[[bool], Iterator[Row]]] = {
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer sizes and repeats: a minute and a half instead of ten")
+    parser.add_argument("--quick", action="store_true", help="fewer sizes and repeats: a minute and a half instead of seven")
     parser.add_argument("--only", choices=PARTS, action="append", metavar="PART", help=f"one of {', '.join(PARTS)}; may be repeated (all)")
     options, host = parser.parse_args(), host_line()
     rows: list[Row] = []
-    for part in options.only or PARTS:
-        say(f"{part} (load {load()})")
+    parts, began_s = options.only or list(PARTS), time.monotonic()
+    for number, part in enumerate(parts, 1):
+        say(f"{part}: part {number} of {len(parts)}, {time.monotonic() - began_s:.0f} s so far (load {load()})")
         rows += PARTS[part](options.quick)
     report("Emulated links", host, [*rows, Row("load after", float(load()))], options.json)
 

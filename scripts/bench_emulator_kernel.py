@@ -58,7 +58,7 @@ class KernelLinks:
                     yield from error_rows(f"G7 kernel {shaper} {way}, {cell.name}", measure(cell, way, shaper), cell.bound)
 
     def _cells(self) -> list[Cell]:
-        repeat = 3 if self.quick else 5
+        repeat = 2 if self.quick else 5
         cells = [Cell("G7", 10, 1_000_000, repeat=repeat, bound=G7), Cell("G7", 100, 1_000_000, repeat=repeat, bound=G7)]
         return cells if self.quick else [*cells, Cell("G7", 30, 1_000_000, bound=G7), Cell("G7", 100, 10_000_000, bound=G7)]
 

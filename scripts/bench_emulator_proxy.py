@@ -108,8 +108,7 @@ class ProxyLinks:
             yield cell, "up"
             if size == MB and not self.quick:
                 yield cell, "down"
-        if not self.quick:
-            yield Cell("G3", 10, 10_000_000, repeat=3, bound=G3), "up"
+        yield Cell("G3", 10, 10_000_000, repeat=1 if self.quick else 3, bound=G3), "up"
 
     def _many(self) -> Iterator[Cell]:
         yield Cell("G4", 2, 250_000, links=20, bound=G4)

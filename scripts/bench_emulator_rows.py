@@ -47,7 +47,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Transfers of ``size`` bytes over ``links`` links at once, ``repeat`` times."""
+    """Transfers of ``size`` bytes over ``links`` links at once, ``repeat`` times. ``up_only``: in the app, the way down is fast and not judged."""
 
     goal: str
     rate_mbit_s: float
@@ -56,6 +56,7 @@ class Cell:
     latency_ms: float = 0.0
     repeat: int = 5
     bound: Bound = Bound()
+    up_only: bool = False
 
     @property
     def rate_bit_s(self) -> int:
@@ -69,7 +70,7 @@ class Cell:
     def name(self) -> str:
         several = f"{self.links} x " if self.links > 1 else ""
         late = f", latency {self.latency_ms:g} ms" if self.latency_ms else ""
-        return f"{several}{self.rate_mbit_s:g} Mbit/s, {self.size / MB:g} MB{late}"
+        return f"{several}{self.rate_mbit_s:g} Mbit/s{' up' if self.up_only else ''}, {self.size / MB:g} MB{late}"
 
 
 def ideal_ms(size_bytes: int, rate_bit_s: int, latency_ms: float = 0.0) -> float:

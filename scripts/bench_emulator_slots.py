@@ -54,7 +54,7 @@ def busy_rows(quick: bool) -> Iterator[Row]:
     with busy_cores():
         for priority in (True, False) if may_have_priority() else (False,):
             name = f"cores busy, {FIFO if priority else 'normal priority'}"
-            cell = Cell("G6", RATE_MBIT_S, 300_000, links=5, repeat=1 if quick else 3)
+            cell = Cell("G6", RATE_MBIT_S, 300_000, links=3 if quick else 5, repeat=1 if quick else 3)
             yield from _rows(name, Slots(100, 10), cell, BUSY_FIFO_MS if priority else BUSY_NORMAL_MS, priority)
 
 

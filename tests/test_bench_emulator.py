@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -40,6 +41,14 @@ def test_an_early_transfer_is_as_wrong_as_a_late_one(rows: ModuleType) -> None:
     shots = [rows.Shot(800.0 + late, 800.0) for late in (0.0, 4.0, -16.0)]
     found = rows.error_rows("x", shots, rows.Bound("%", 0.1, 1.0))
     assert [(row.value, row.unit, row.passed) for row in found] == [(0, "%", True), (2, "%", False), (0, "ms", None), (16, "ms", None)]
+
+
+def test_a_cell_upwards_judges_no_downlink(app: ModuleType, rows: ModuleType) -> None:
+    both = rows.Cell("G3", 10, 1_250_000)
+    links = [{"direction": way, "bytes": "1250000", "offered_s": "1.0", "finished_s": took} for way, took in (("down", "1.01"), ("up", "2.0"))]
+    seen = app.Seen(links, [], {}, {}, 0.0)
+    assert [shot.took_ms for shot in app.shots(both, seen)] == pytest.approx([10.0, 1000.0])
+    assert [shot.took_ms for shot in app.shots(replace(both, up_only=True), seen)] == [1000.0]
 
 
 def test_a_goal_of_offset_and_share_is_in_ms(rows: ModuleType) -> None:

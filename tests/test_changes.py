@@ -63,6 +63,14 @@ def transfer(number: int, size: int, edge: str = "a") -> Transfer:
     return Transfer(number, edge, "up", size, "update")
 
 
+def offered(kind: str, *sizes: int, delay_ns: int = 0) -> tuple[Network, list[Transfer]]:
+    """A network, and transfers 1, 2, ... that were offered to its link at 0."""
+    net, items = network(kind, delay_ns), [transfer(number, size) for number, size in enumerate(sizes, 1)]
+    for item in items:
+        net.offer(item, 0)
+    return net, items
+
+
 def due(net: Network) -> list[tuple[int, int]]:
     return [(completion.transfer.number, completion.due_ns) for completion in net.pop_due(FOREVER)]
 
@@ -72,10 +80,7 @@ kinds = pytest.mark.parametrize("kind", ["plain", "own"])
 
 @kinds
 def test_a_rate_that_doubles_in_the_middle(kind: str) -> None:
-    net = network(kind, delay_ns=5 * MS)
-    first, second = transfer(1, 100), transfer(2, 20)
-    net.offer(first, 0)
-    net.offer(second, 0)
+    net, (first, second) = offered(kind, 100, 20, delay_ns=5 * MS)
     assert net.change("a", "up", Constant(2 * BYTE_PER_MS), at=60 * MS) == 60 * MS
     assert [net.progress(first, at * MS) for at in (64, 65, 66, 85)] == [59, 60, 62, 100]
     assert (net.started(first), net.started(second)) == (0, 80 * MS)
@@ -84,10 +89,7 @@ def test_a_rate_that_doubles_in_the_middle(kind: str) -> None:
 
 @kinds
 def test_a_cut_and_its_repair_give_no_burst(kind: str) -> None:
-    net = network(kind)
-    model, behind = transfer(1, 100), transfer(2, 10)
-    net.offer(model, 0)
-    net.offer(behind, 0)
+    net, (model, behind) = offered(kind, 100, 10)
     net.change("a", "up", Off(), at=30 * MS)
     assert net.next_due() == net.due_at(behind, 1) == FOREVER
     assert net.progress(model, 500 * MS) == 30
@@ -98,10 +100,7 @@ def test_a_cut_and_its_repair_give_no_burst(kind: str) -> None:
 
 @kinds
 def test_bytes_on_their_way_keep_their_delay_and_are_not_overtaken(kind: str) -> None:
-    net = network(kind, delay_ns=50 * MS)
-    first, second = transfer(1, 20), transfer(2, 20)
-    net.offer(first, 0)
-    net.offer(second, 0)
+    net, (_, second) = offered(kind, 20, 20, delay_ns=50 * MS)
     net.change("a", "up", delay=Latency(5 * MS), at=30 * MS)
     assert [net.due_at(second, n) // MS for n in (1, 10, 11, 20)] == [71, 80, 80, 80]  # the tenth left at 30
     assert [net.progress(second, at * MS) for at in (70, 71, 79, 80)] == [0, 1, 9, 20]
@@ -110,9 +109,7 @@ def test_bytes_on_their_way_keep_their_delay_and_are_not_overtaken(kind: str) ->
 
 @kinds
 def test_a_longer_delay_holds_from_the_next_byte_on(kind: str) -> None:
-    net = network(kind, delay_ns=5 * MS)
-    model = transfer(1, 20)
-    net.offer(model, 0)
+    net, (model,) = offered(kind, 20, delay_ns=5 * MS)
     net.change("a", "up", delay=Latency(50 * MS), at=10 * MS)
     assert [net.due_at(model, n) // MS for n in (10, 11, 20)] == [15, 61, 70]
     assert [net.progress(model, at * MS) for at in (14, 15, 60, 61)] == [9, 10, 10, 11]
@@ -120,8 +117,7 @@ def test_a_longer_delay_holds_from_the_next_byte_on(kind: str) -> None:
 
 @kinds
 def test_an_idle_link_takes_a_shorter_delay_at_once(kind: str) -> None:
-    net = network(kind, delay_ns=500 * MS)
-    net.offer(transfer(1, 10), 0)
+    net, _ = offered(kind, 10, delay_ns=500 * MS)
     assert due(net) == [(1, 510 * MS)]
     net.change("a", "up", delay=Latency(MS), at=520 * MS)
     net.offer(transfer(2, 10), 530 * MS)
@@ -130,27 +126,21 @@ def test_an_idle_link_takes_a_shorter_delay_at_once(kind: str) -> None:
 
 @kinds
 def test_rate_and_delay_change_together(kind: str) -> None:
-    net = network(kind, delay_ns=5 * MS)
-    net.offer(transfer(1, 20), 0)
+    net, _ = offered(kind, 20, delay_ns=5 * MS)
     net.change("a", "up", Constant(BYTE_PER_MS // 2), Latency(7 * MS), at=10 * MS)
     assert due(net) == [(1, 37 * MS)]
 
 
 @kinds
 def test_what_is_served_does_not_change(kind: str) -> None:
-    net = network(kind, delay_ns=100 * MS)
-    first, second = transfer(1, 10), transfer(2, 10)
-    net.offer(first, 0)
-    net.offer(second, 0)
+    net, _ = offered(kind, 10, 10, delay_ns=100 * MS)
     net.change("a", "up", Constant(BYTE_PER_MS // 10), at=10 * MS)
     assert due(net) == [(1, 110 * MS), (2, 210 * MS)]
 
 
 @kinds
 def test_a_change_while_the_session_is_broken(kind: str) -> None:
-    net = network(kind)
-    model = transfer(1, 100)
-    net.offer(model, 0)
+    net, (model,) = offered(kind, 100)
     net.suspend(model, 20, 30 * MS)
     net.change("a", "up", Constant(10 * BYTE_PER_MS), at=40 * MS)
     assert net.next_due() == FOREVER
@@ -160,9 +150,7 @@ def test_a_change_while_the_session_is_broken(kind: str) -> None:
 
 @kinds
 def test_a_change_in_the_past_counts_from_where_the_link_stands(kind: str) -> None:
-    net = network(kind)
-    net.offer(transfer(1, 10), 0)
-    net.offer(transfer(2, 10), 0)
+    net, _ = offered(kind, 10, 10)
     assert net.pop_due(10 * MS)
     assert net.change("a", "up", Constant(2 * BYTE_PER_MS), at=4 * MS) == 10 * MS  # the first is through
     assert net.change("a", "up", Constant(BYTE_PER_MS), at=12 * MS) == 12 * MS
@@ -231,9 +219,7 @@ def periods(capacity: Capacity, count: int) -> list[tuple[int, int]]:
 
 
 def test_replanned_transfers_are_told_once() -> None:
-    net = network()
-    model = transfer(1, 10)
-    net.offer(model, 0)
+    net, (model,) = offered("plain", 10)
     assert net.take_replanned() == []
     net.change("a", "up", Constant(1), at=5)
     assert net.take_replanned() == [model] and net.take_replanned() == []

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from emulator.capacity.constant import Constant
-from emulator.channel import Channel, ChannelLink, Use
+from emulator.channel import Channel, ChannelLink
 from emulator.delay.latency import Latency
 from emulator.errors import BadValue
 from emulator.link import Link
 from emulator.network import Completion, Network, Transfer
 from emulator.slot_curve import Grid
+from emulator.slot_table import Use
 from emulator.units import FOREVER, NS_PER_S
 
 MS = NS_PER_S // 1000
@@ -55,7 +56,8 @@ def test_a_transfer_goes_in_its_slots_and_nowhere_else() -> None:
     assert [net.progress(model, at * MS) for at in (23, 24, 31, 33, 43, 44, 51, 73, 75)] == [0, 1, 8, 8, 8, 9, 16, 16, 18]
     assert [net.due_at(model, n) // MS for n in (0, 1, 8, 9, 16, 17, 20)] == [23, 24, 31, 44, 51, 74, 77]
     assert [net.opens_at(model, n) // MS for n in (0, 1, 8, 9, 20)] == [20, 20, 20, 40, 70]
-    assert net.pop_due(77 * MS) == [Completion(model, 5 * MS, 20 * MS, 77 * MS)]
+    windows = tuple((at * MS, (at + 8) * MS) for at in (20, 40, 70))
+    assert net.pop_due(77 * MS) == [Completion(model, 5 * MS, 20 * MS, 77 * MS, windows)]
 
 
 def test_slots_are_granted_in_any_order_and_completions_follow_the_slots() -> None:
@@ -164,7 +166,8 @@ def test_a_broken_session_gives_its_slots_back_and_needs_others() -> None:
     net.resume(model, 50 * MS)
     assert net.next_due() == FOREVER
     assert net.grant(model, [5, 8], 50 * MS) == [5, 8]
-    assert net.pop_due(FOREVER) == [Completion(model, 0, 0, 88 * MS)]
+    windows = tuple((at * MS, (at + 10) * MS) for at in (0, 10, 50, 80))  # those spent before the break, too
+    assert net.pop_due(FOREVER) == [Completion(model, 0, 0, 88 * MS, windows)]
 
 
 def test_cancelled_its_slots_are_free() -> None:

@@ -67,12 +67,26 @@ def written(tmp_path: Path, text: str) -> Path:
         ("[medium]\nkind = 'tdma'\nrate_mbit_s = 1", "medium: slot_ms: missing"),
         ("[medium]\nkind = 'tdma'\nrate_mbit_s = 0\nslot_ms = 1", "medium.rate_mbit_s: expected greater than 0, found 0"),
         ("[medium]\nkind = 'tdma'\nrate_mbit_s = 1\nslot_ms = 1\nguard_ms = 2", "medium: slot_ms: expected more than guard_ms (2), found 1"),
+        ("[medium]\nkind = 'tdma'\nrate_mbit_s = 1\nslot_ms = 0.5\nguard_ms = 0.493", "medium: slot_ms: at 1 Mbit/s, 0.007 ms without the guard carry no byte"),
         ("[medium]\nkind = 'cell'\nslot_ms = 1", 'medium: slot_ms: expected kind = "tdma", found "cell"'),
         ("[medium]\nup_mbit_s = 1", 'medium: up_mbit_s: expected kind = "bottleneck" or "cell", found "none"'),
         (
             "[medium]\nkind = 'bottleneck'\nup_mbit_s = 1\n[links]\nloss = 0.1",
             'links.loss: edges on a medium of kind "bottleneck" have no rate of their own: expected kind = "cell", or no loss',
         ),
+        (
+            "[medium]\nkind = 'bottleneck'\nup_mbit_s = 1\n[links]\ntrace_up = 'x.csv'",
+            'links.trace_up: edges on a medium of kind "bottleneck" have no rate of their own: expected kind = "cell" (or medium.trace_up: the shared rate), or no trace_up',
+        ),
+        (
+            "[medium]\nkind = 'tdma'\nslot_ms = 1\nrate_mbit_s = 1\n[links]\ntrace_down = 'x.csv'",
+            'links.trace_down: edges on a medium of kind "tdma" have no rate of their own: expected kind = "cell", or no trace_down',
+        ),
+        ("[medium]\nkind = 'cell'\nup_mbit_s = 1\ntrace_up = 'x.csv'", "medium: trace_up: expected in place of up_mbit_s, not with it"),
+        ("[medium]\nkind = 'cell'\ntrace_up = 'x.csv'", "medium.trace_up: trace x.csv: cannot be read (No such file or directory)"),
+        ("[medium]\nkind = 'tdma'\nslot_ms = 1\nrate_mbit_s = 1\ntrace_up = 'x.csv'", 'medium: trace_up: expected kind = "bottleneck" or "cell", found "tdma"'),
+        ("[medium]\nkind = 'cell'\nup_mbit_s = 1\nframe_slots = 4", 'medium: frame_slots: expected kind = "tdma", found "cell"'),
+        ("[medium]\nkind = 'tdma'\nslot_ms = 1\nrate_mbit_s = 1\nframe_slots = 0", "medium.frame_slots: expected greater than or equal to 1, found 0"),
     ],
 )
 def test_bad_input_gives_its_line(tmp_path: Path, text: str, line: str) -> None:
@@ -93,6 +107,21 @@ def test_a_dead_stretch_is_warned_of_once(tmp_path: Path) -> None:
     loaded = config_file.load(written(tmp_path, "[links]\ntrace_up = 'tunnel.csv'\ntrace_down = 'tunnel.csv'"))
     (warning,) = warnings(loaded, tmp_path)
     assert warning.endswith("tunnel.csv: nothing for 3.000000000 s from 1.000000000 s on (more than 1.000000000 s)")
+
+
+def test_a_direction_that_is_not_shared_may_have_a_trace(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("0,1000\n1,3000\n")
+    loaded = config_file.load(written(tmp_path, "[medium]\nkind = 'bottleneck'\nup_mbit_s = 1\n[links]\ntrace_down = 't.csv'"))
+    links = network(loaded, tmp_path)
+    assert isinstance(links.link("e000", "up"), SharedLink) and isinstance(links.link("e000", "down").capacity, Trace)
+
+
+def test_what_counts_for_nothing_is_warned_of(tmp_path: Path) -> None:
+    text = "[medium]\nkind = 'tdma'\nslot_ms = 1\nrate_mbit_s = 1\n[links]\nprofile = 'lora-like'"
+    (warning,) = warnings(config_file.load(written(tmp_path, text)), tmp_path)
+    assert warning == 'links: the loss of profile lora-like counts for nothing on a medium of kind "tdma", where edges have no rate of their own'
+    assert not warnings(config_file.load(written(tmp_path, text + "\nloss = 0")), tmp_path)
+    assert not warnings(config_file.load(written(tmp_path, text.replace("lora-like", "lte"))), tmp_path)
 
 
 # ------------------------------------------------------------------ who gets what

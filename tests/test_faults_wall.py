@@ -16,51 +16,24 @@ from edgefl.hosts.wall_run import WallRun, Where
 from edgefl.results.tail import read_events
 from processes import SMALL, happened
 
-FAULTS = """
-[network]
-heartbeat_s = 0.2
-liveness_s = 1.0
+PATIENCE = "[network]\nheartbeat_s = 0.2\nliveness_s = 1.0\n"
+STORY = [
+    ("kill", "e000", 1.0, 2.0), ("freeze", "e001", 1.5, 0.5), ("freeze", "e001", 3.5, 2.5), ("cut", "e002", 1.0, 1.5),
+    ("duplicate", "e002", 3.0, None), ("corrupt", "e000", 5.0, None),
+]  # fmt: skip
 
-[[faults]]
-kind = "kill"
-edges = ["e000"]
-at_s = 1.0
-for_s = 2.0
 
-[[faults]]
-kind = "freeze"
-edges = ["e001"]
-at_s = 1.5
-for_s = 0.5
+def table(kind: str, edge: str, at_s: float, for_s: float | None) -> str:
+    lasts = "" if for_s is None else f"for_s = {for_s}\n"
+    return f'[[faults]]\nkind = "{kind}"\nedges = ["{edge}"]\nat_s = {at_s}\n{lasts}'
 
-[[faults]]
-kind = "freeze"
-edges = ["e001"]
-at_s = 3.5
-for_s = 2.5
 
-[[faults]]
-kind = "cut"
-edges = ["e002"]
-at_s = 1.0
-for_s = 1.5
-
-[[faults]]
-kind = "duplicate"
-edges = ["e002"]
-at_s = 3.0
-
-[[faults]]
-kind = "corrupt"
-edges = ["e000"]
-at_s = 5.0
-"""
 AT_ONCE_S = 1.0  # a process that starts or joins takes a moment; emulated time does not know of it
 
 
-def config(folder: Path, faults: str = FAULTS) -> Path:
+def config(folder: Path) -> Path:
     path = folder / "faulty.toml"
-    path.write_text(SMALL.replace("{versions = 8}", "{emulated_s = 7.5}") + faults)
+    path.write_text(SMALL.replace("{versions = 8}", "{emulated_s = 7.5}") + PATIENCE + "".join(table(*fault) for fault in STORY))
     return path
 
 

@@ -168,7 +168,7 @@ def test_tools_that_are_missing(missing: str, reason: str) -> None:
     assert reason in str(error.value)
 
 
-@pytest.mark.parametrize("fields", [{"rate_bit_s": 0}, {"rate_bit_s": -1}, {"rate_bit_s": 10**12}, {"latency_ns": -1}, {"jitter_ns": -1}, {"loss": 1.0}, {"loss": -0.1}])
+@pytest.mark.parametrize("fields", [{"rate_bit_s": 0}, {"rate_bit_s": 7}, {"rate_bit_s": -1}, {"rate_bit_s": 10**12}, {"latency_ns": -1}, {"jitter_ns": -1}, {"loss": 1.0}, {"loss": -0.1}])
 def test_ways_that_make_no_sense(fields: dict[str, float]) -> None:
     with pytest.raises(BadValue):
         Way(**fields)

@@ -55,6 +55,16 @@ def test_the_cap_of_one_leaves_more_to_the_other(tmp_path: Path) -> None:
     assert fast["due_ns"] == carried_ns(fast["size"], 32_000) and slow["due_ns"] == carried_ns(slow["size"], 8_000)
 
 
+def test_a_cell_whose_rate_is_a_trace(tmp_path: Path) -> None:
+    """A byte a ms, except for a second from 20 ms on: two downlinks with half of it each; a run keeps where the file lies."""
+    (tmp_path / "cell.csv").write_text("0,8000\n0.02,0\n1.02,8000\n60,\n")
+    medium = {"kind": "cell", "trace_down": str(tmp_path / "cell.csv")}
+    _, directory = small_run(tmp_path, **PAIR | {"stop": {"versions": 1}}, medium=medium, links={"down_mbit_s": 1.0})
+    for row in transfers(directory, direction="down"):
+        assert row["size"] > 10 and row["due_ns"] == (2 * row["size"] + 1000) * MS
+    assert 'base = "' in (directory / "config.toml").read_text()
+
+
 # ------------------------------------------------------------------ TDMA
 SLOTS = {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 10.0, "rate_mbit_s": 0.01}
 ASYNC = [{"strategy": "fedasync", "concurrency": 3}]

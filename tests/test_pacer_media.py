@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from test_pacer import MBIT, MS, PIECE_NS, Rig
 
+from edgefl.hosts.sockets.flow import Pace
 from emulator.capacity.constant import Constant
 from emulator.channel import Channel
 from emulator.delay.latency import Latency
@@ -41,6 +42,20 @@ def test_no_byte_goes_before_its_slot(latency_ns: int, late_ns: int) -> None:
         begins = slots[last // PER_SLOT] * SLOT_NS
         due = begins + -(-(last % PER_SLOT + 1) * 8 * NS_PER_S // (2 * MBIT)) + latency_ns
         assert begins <= moment <= due + late_ns
+
+
+@pytest.mark.parametrize("piece_ns", [4 * MS, PIECE_NS, 70 * MS])
+def test_a_piece_carries_bytes_of_one_slot_only(piece_ns: int) -> None:
+    """Pieces of 1000, 3750 and 17500 bytes, 4500 bytes a slot: each ends with its slot at the latest."""
+    rig, slots = SlotRig(automatic=False, latency_ns=0), [1, 2, 5, 9]
+    rig.pacer.pace = Pace(200 * MS, piece_ns, 2 * MS)
+    flow = rig.start(4000)
+    rig.network.grant(flow.transfer, slots, 0)
+    while rig.step():
+        pass
+    borders = [flow.meta, *sorted(flow.meta + end for end in flow.due_at)]
+    assert borders[-1] == flow.transfer.size and len(borders) > len(slots)
+    assert all((last - 1) // PER_SLOT == first // PER_SLOT for first, last in zip(borders, borders[1:]))
 
 
 def test_two_flows_that_are_granted_slots_as_they_come_share_none() -> None:

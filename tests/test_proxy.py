@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import select
 import signal
 import socket
 import struct
@@ -217,6 +218,28 @@ def test_a_reset_by_the_client_reaches_the_server_behind_its_bytes(servers: Serv
     reset(sock)
     wait_until(lambda: len(seen) == 2)
     assert seen == [b"last words", "reset"]
+    running.settle()
+
+
+def test_a_reset_after_the_end_of_the_stream_reaches_the_server(servers: Servers) -> None:
+    """The server has read all, and waits: it would else learn of it only when it answers."""
+    seen: list[str] = []
+
+    def wait_for_hangup(sock: socket.socket) -> None:
+        read_all(sock)
+        seen.append("end")
+        poll = select.poll()
+        poll.register(sock, 0)  # errors and hang-ups are always told
+        seen.append("reset" if poll.poll(1000 * PATIENCE_S) else "nothing")
+
+    running = servers.proxy(servers.serve(wait_for_hangup), up=10**6, delay_ns=5_000_000)
+    sock = running.connect()
+    sock.sendall(b"question")
+    sock.shutdown(socket.SHUT_WR)
+    wait_until(lambda: seen == ["end"])
+    reset(sock)
+    wait_until(lambda: len(seen) == 2)
+    assert seen == ["end", "reset"]
     running.settle()
 
 

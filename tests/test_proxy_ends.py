@@ -161,6 +161,18 @@ def test_what_a_receiver_does_not_take_stops_its_sender_only() -> None:
     assert rig.socks[1].taken == rig.socks[0].sent
 
 
+def test_one_of_very_many_connections_holds_less() -> None:
+    """Receivers that take nothing, thousands of them, must not fill the memory: each has its share of what all may hold, 64 KiB at least."""
+    for others, held in ((1000, 268_173), (100_000, 65_536)):
+        rig = Rig()
+        rig.traffic.totals.opened += others
+        rig.socks[1].window = 0
+        for _ in range(200):
+            rig.send(0, bytes(100_000))
+            rig.turn(20 * MS)
+        assert held <= rig.ends[1].untaken + rig.ends[0].held <= 2 * (held + 16_384)
+
+
 side = st.integers(0, 1)
 events = st.lists(
     st.one_of(
@@ -200,3 +212,27 @@ def test_whatever_happens_order_holds_and_both_ends_are_closed_once(happenings: 
         assert rig.record.end == "closed" and all(sock.taken == other.sent and sock.shut for sock, other in zip(rig.socks, reversed(rig.socks)))
     flows = rig.record.up, rig.record.down
     assert [flow.bytes for flow in flows] == [len(rig.socks[1].taken), len(rig.socks[0].taken)]
+    assert [flow.bytes + flow.dropped_bytes for flow in flows] == [len(sock.sent) - sum(map(len, sock.inbox)) for sock in rig.socks], "nothing vanishes"
+
+
+def test_what_is_on_its_way_as_both_ends_are_cut_counts_as_dropped() -> None:
+    rig = Rig()
+    rig.send(0, bytes(3000))
+    rig.turn(0)
+    rig.traffic.cut(rig.ends[0], "the proxy stopped")
+    assert len(rig.hung_up) == 2 and (rig.record.up.bytes, rig.record.up.dropped_bytes) == (0, 3000)
+    rig.turn(20 * MS)
+    assert rig.record.up.dropped_bytes == 3000
+
+
+def test_a_break_after_the_end_of_the_stream_is_passed_on_too() -> None:
+    rig = Rig()
+    rig.send(0, b"")
+    rig.turn(0)
+    rig.turn(6 * MS)
+    assert rig.socks[1].shut and not rig.hung_up
+    rig.traffic.is_broken(rig.ends[1], ConnectionResetError(104, "not finished: its reads tell"))
+    assert not rig.hung_up
+    rig.traffic.is_broken(rig.ends[0], ConnectionResetError(104, "Connection reset by peer"))
+    rig.turn(6 * MS)
+    assert rig.hung_up == [("client", True), ("server", True)] and rig.record.end == "client: Connection reset by peer"

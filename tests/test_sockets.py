@@ -230,7 +230,7 @@ def test_a_bad_edge_is_dropped_and_the_others_go_on(bare: Coordinator) -> None:
 # ------------------------------------------------------------------ bytes at the emulated rate
 def test_bytes_arrive_at_the_emulated_rate(tmp_path: Path) -> None:
     """0.25 MB at 2 Mbit/s: 1 s, never ahead of the service curve by more than the window and the round trip."""
-    size, rate_bit_s, allowed_s = 62_500, 2_000_000, 0.050 + 0.015  # the window, and the piece that is on its way
+    size, rate_bit_s, allowed_s = 62_500, 2_000_000, 0.050 + 0.020  # the window, and the piece that is on its way
     bare = Coordinator(tmp_path, size, edges={"names": ["a"]}, links={"up_mbit_s": 2.0, "down_mbit_s": 2.0}, stop={"versions": 1})
     peer = Peer(bare.port).join("a", bare.digests)
     task = peer.task()
@@ -238,7 +238,7 @@ def test_bytes_arrive_at_the_emulated_rate(tmp_path: Path) -> None:
     summary = bare.hear()["summary"]
     offered_ns = next(at_ns for at_ns, message, _ in peer.heard if isinstance(message, Offer))
     pieces = [((at_ns - offered_ns) / NS_PER_S, message.offset + len(body)) for at_ns, message, body in peer.heard if isinstance(message, Piece)]
-    assert len(pieces) > 50 and pieces[-1][1] == 4 * size
+    assert len(pieces) > 40 and pieces[-1][1] == 4 * size
     assert all(at_s >= 8 * received / rate_bit_s - allowed_s for at_s, received in pieces)
     credits = [(at_ns / NS_PER_S, message.limit) for at_ns, message, _ in peer.heard if isinstance(message, Credit)]
     assert all(at_s - credits[0][0] >= 8 * (limit - credits[0][1]) / rate_bit_s - allowed_s for at_s, limit in credits)

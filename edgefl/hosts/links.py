@@ -8,7 +8,7 @@ from pathlib import Path
 from edgefl.config import Experiment
 from edgefl.config_groups import parts, trace
 from edgefl.config_links import Links, Medium
-from edgefl.fault_config import gated
+from edgefl.fault_config import gated, outages
 from edgefl.streams import Streams
 from emulator import profiles
 from emulator.capacity import Capacity
@@ -47,6 +47,7 @@ class Builder:
     experiment: Experiment
     base: Path | None
     media: dict[str, Bottleneck | Channel]
+    order: dict[str, int]  # edge -> its number among all
     kept: dict[tuple[object, ...], Capacity] = field(default_factory=dict)
 
     def link(self, edge: str, direction: str, section: Links) -> Link:
@@ -55,12 +56,18 @@ class Builder:
         shape, medium = shape_of(section), self.media.get(direction)
         delay = self._delay(edge, direction, shape)
         if isinstance(medium, Channel):
-            return medium.link(delay)
+            closed = outages(self.experiment.faults, edge, direction, Streams(self.experiment.seed))
+            return medium.link(delay, self._places(edge), closed)
         if medium is None:
             return Link(self._gated(self._capacity(direction, section, shape), edge, direction), delay)
         own = self._capacity(direction, section, shape) if self.experiment.medium.kind == "cell" else medium.capacity
         capacity = self._gated(own, edge, direction)
         return medium.link(None if capacity is medium.capacity else capacity, delay)
+
+    def _places(self, edge: str) -> tuple[int] | None:
+        """With frames, edges have places of their own in them, by their order."""
+        frame_slots = self.experiment.medium.frame_slots
+        return None if frame_slots is None else (self.order[edge] % frame_slots,)
 
     def _gated(self, capacity: Capacity, edge: str, direction: str) -> Capacity:
         return gated(capacity, self.experiment.faults, edge, direction, Streams(self.experiment.seed)) or capacity
@@ -86,7 +93,8 @@ class Builder:
 
 def network(experiment: Experiment, base: Path | None) -> Network:
     """Every edge's uplink and downlink. Traces are looked for in ``base``."""
-    builder, links = Builder(experiment, base, _media(experiment.medium)), Network()
+    order = {edge: number for number, edge in enumerate(experiment.edges.ids())}
+    builder, links = Builder(experiment, base, _media(experiment.medium, base), order), Network()
     for part in parts(experiment):
         for edge in part.ids:
             for direction in DIRECTIONS:
@@ -119,14 +127,17 @@ def usual_bit_s(capacity: Capacity) -> int:
     return round(capacity.mean_bit_s) if isinstance(capacity, Trace) else capacity.segment(0)[0]
 
 
-def _media(section: Medium) -> dict[str, Bottleneck | Channel]:
+def _media(section: Medium, base: Path | None) -> dict[str, Bottleneck | Channel]:
     """Direction -> what all emulated links share in it."""
     if section.kind == "tdma":
-        grid = Grid(_ms(section.slot_ms) or 1, _ms(section.guard_ms) or 0)
+        grid = Grid(_ms(section.slot_ms) or 1, _ms(section.guard_ms) or 0, section.frame_slots or 1)
         channel = Channel(grid, _bit_s(section.rate_mbit_s) or 1, section.slots_per_transfer, automatic=True)  # to whoever is ready first
         return {"up": channel, "down": channel}
-    rates = {"up": _bit_s(section.up_mbit_s), "down": _bit_s(section.down_mbit_s)}
-    return {direction: Bottleneck(Constant(rate)) for direction, rate in rates.items() if rate is not None}
+    return {way: Bottleneck(_shared(getattr(section, f"{way}_mbit_s"), getattr(section, f"trace_{way}"), base)) for way in section.shared}
+
+
+def _shared(mbit_s: float | None, name: str | None, base: Path | None) -> Capacity:
+    return Constant(_bit_s(mbit_s) or 1) if name is None else trace(name, base or Path())
 
 
 def _bit_s(mbit_s: float | None) -> int | None:

@@ -42,8 +42,7 @@ class Curve:
             self._extend(self._work_known())
         if self._cycle is not None and t_ns > self._tail_ns:
             return (self._work_known() + self._cycle.done(t_ns) - self._cycle.done(self._tail_ns)) // WORK_PER_BYTE
-        index = bisect_right(self._starts_ns, t_ns) - 1
-        return (self._works[index] + self._rates_bit_s[index] * (t_ns - self._starts_ns[index])) // WORK_PER_BYTE
+        return bytes_by(t_ns, self._starts_ns, self._works, self._rates_bit_s)
 
     def when(self, size_bytes: int) -> int:
         """The smallest moment (ns) by which ``size_bytes`` are served: the start for 0, FOREVER if never."""
@@ -59,8 +58,7 @@ class Curve:
             if idle > MAX_IDLE_SEGMENTS:
                 silent = f"from {seconds_text(self._starts_ns[-1])} s to {seconds_text(self._until_ns)} s"
                 raise BadValue(f"a capacity serves nothing {silent}: do its parts ever meet?")
-        index = bisect_left(self._works, need) - 1  # the last segment that begins short of it, so its rate is not 0
-        return self._starts_ns[index] - (self._works[index] - need) // self._rates_bit_s[index]  # rounded up
+        return moment_of(need, self._starts_ns, self._works, self._rates_bit_s)
 
     def _work_known(self) -> int:
         return self._works[-1] + self._rates_bit_s[-1] * (self._until_ns - self._starts_ns[-1])
@@ -75,6 +73,20 @@ class Curve:
             self._works.append(work)
             self._rates_bit_s.append(rate_bit_s)
         self._until_ns = max(start_ns, min(until_ns, self._tail_ns))
+
+
+def bytes_by(t_ns: int, starts_ns: list[int], works: list[int], rates_bit_s: list[int]) -> int:
+    """Whole bytes by ``t_ns``, with ``works`` done by the start of each segment; ``t_ns`` is no earlier than the first."""
+    index = bisect_right(starts_ns, t_ns) - 1
+    return (works[index] + rates_bit_s[index] * (t_ns - starts_ns[index])) // WORK_PER_BYTE
+
+
+def moment_of(work: int, starts_ns: list[int], works: list[int], rates_bit_s: list[int]) -> int:
+    """The smallest moment by which ``work``, above 0, is done; FOREVER if the last segment does not bring it."""
+    index = bisect_left(works, work) - 1  # the last segment that begins short of it: only that of the end can be without service
+    if not rates_bit_s[index]:
+        return FOREVER
+    return starts_ns[index] - (works[index] - work) // rates_bit_s[index]  # rounded up
 
 
 class AtOnce:

@@ -76,7 +76,7 @@ class Flow:
         if not self.shaped:
             self.release_at = start
             return
-        end = self.meta + min(self.released + self.piece, self.body)
+        end = self.meta + self._next_border(network)
         opens = network.opens_at(self.transfer, end)
         quarter = max(self.transfer.size // 4, self.piece)
         due_ns = network.due_at(self.transfer, end)
@@ -87,6 +87,13 @@ class Flow:
         by_quarter = network.due_at(self.transfer, end - quarter) if end > quarter else start  # never before service begins
         self.release_at = self._rounded(max(by_window, by_quarter, opens), due_ns)
 
+    def _next_border(self, network: Network) -> int:
+        """Body bytes in all when the next piece has gone. It ends with its slot: what lies in the next one may not go before that begins."""
+        border = min(self.released + self.piece, self.body)
+        if not self.shaped or self.completion is not None:
+            return border
+        return min(border, max(network.stretch_bytes(self.transfer, self.meta + self.released) - self.meta, self.released + 1))
+
     def _rounded(self, at_ns: int, due_ns: int) -> int:
         """The next multiple of the grain, if there is time enough until the piece is due."""
         later_ns = -(-at_ns // self.grain_ns) * self.grain_ns
@@ -96,7 +103,7 @@ class Flow:
         """Let go of everything that may go by ``now``: body bytes [from, to)."""
         first = self.released
         while self.release_at <= now:
-            self.released = min(self.released + self.piece, self.body)
+            self.released = self._next_border(network)
             if self.shaped and self.completion is None:
                 self.due_at[self.released] = network.due_at(self.transfer, self.meta + self.released)
             self.plan_release(network)
