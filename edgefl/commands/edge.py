@@ -15,7 +15,7 @@ from edgefl.config import EDGE_ID
 from edgefl.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from edgefl.config import Experiment, StrategyEntry
+    from edgefl.config import Experiment
     from edgefl.protocol.messages import Setup
 
 BETWEEN_S = 900.0  # patience between two strategies: the coordinator waits for the last evaluations before it listens again
@@ -81,7 +81,7 @@ class _Builder:
 
         experiment, base = self._experiment(setup)
         if self.learned is None or self._data_differs(experiment):
-            self.learned = learning(experiment, base)
+            self.learned = learning(experiment, base, [self.name])
         self.learned.experiment = experiment
         return side(self.learned, self.name, 0, self.learned.data_digest(), setup)
 
@@ -98,14 +98,16 @@ class _Builder:
         own = load(self.config)
         if self.name not in own.edges.ids():
             raise UserError(f"{self.config}: edges: none of them is {self.name!r}{nearest(self.name, own.edges.ids())}")
-        return own.model_copy(update={"strategies": (_same_entry(own, setup.config),)}), base_of(self.config)
+        return _same(own, setup.config), base_of(self.config)
 
 
-def _same_entry(own: "Experiment", config: str) -> "StrategyEntry":
-    """Our entry that the coordinator runs now; any other of ours if there is none, which the digests will tell."""
+def _same(own: "Experiment", config: str) -> "Experiment":
+    """Ours with the seed and the entry that the coordinator runs now; any other of ours if there is none, which the digests will tell."""
     try:
-        theirs = orjson.loads(config)["strategies"]
+        theirs = orjson.loads(config)
+        seed, entries = theirs["seed"], theirs["strategies"]
     except (ValueError, KeyError, TypeError):
-        theirs = None
-    same = [entry for entry in own.strategies if [entry.model_dump(mode="json", exclude_none=True)] == theirs]
-    return (same or own.strategies)[0]
+        seed = entries = None
+    seeds, same = own.by_seed(), [entry for entry in own.strategies if [entry.model_dump(mode="json", exclude_none=True)] == entries]
+    of_seed = next((one for one in seeds if one.seed == seed), seeds[0])
+    return of_seed.model_copy(update={"strategies": ((same or own.strategies)[0],)})

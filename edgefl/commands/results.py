@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from edgefl.commands import show
+from edgefl.commands import dissemination, show
 from edgefl.errors import UserError
 
 Runs = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories, or the experiment's directory above them.")]
@@ -17,22 +17,22 @@ Runs = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run director
 def compare(runs: Runs) -> None:
     """Compare runs, finished or not, in a table."""
     from edgefl.results import compare as results
+    from edgefl.results.table import table
 
     rows = results.load(*runs)
     if not rows:
         raise UserError(f"{runs[0]}: no run directory here (expected one with events.jsonl, or a directory of such)")
-    Console().print(results.table(rows))
+    console = Console()
+    console.print(table(rows, console.width))
+    dissemination.tell(console, runs)
     show.hint(f"edgefl plot {' '.join(map(str, runs))}")
 
 
 def plot(runs: Runs, out: Annotated[Path, typer.Option("--out", metavar="FILE.png", help="The figure; a PDF goes beside it.")] = Path("accuracy.png")) -> None:
     """Draw accuracy over emulated time and over bytes sent."""
-    from edgefl.results import plots, rundirs
+    from edgefl.results import plots
 
-    directories = list(rundirs.find(runs).values())
-    if not directories:
-        raise UserError(f"{runs[0]}: no run directory here (expected one with events.jsonl, or a directory of such)")
-    for path in plots.accuracy(directories, out):
+    for path in plots.accuracy(runs, out):
         show.line(str(path))
     show.hint(f"edgefl compare {' '.join(map(str, runs))}")
 

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from typing import Any, Callable, Mapping
 
 from edgefl.actor import COORDINATOR, Allow, End, Output, Run, Send
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.edges.edge import Edge
+from edgefl.hosts.pool.engine import Engine
 from edgefl.jobs import Evaluate, Train
 from edgefl.protocol.codec import size_of
-from edgefl.protocol.messages import Acknowledged, Cancel, Fresh, FreshRequest, NothingNewer, Ready, Started, Task, Update
+from edgefl.protocol.messages import Acknowledged, Cancel, Fresh, FreshRequest, NothingNewer, Ready, Started, Task, TooLate, Update, Urge
+from edgefl.results.dissemination import DROPPED
 from emulator.agenda import Agenda
 from emulator.clock import VirtualClock
 from emulator.network import Completion, Network, Transfer
 from emulator.units import FOREVER
 
-Evaluator = Callable[[Evaluate], tuple[float | None, float, float]]
-
 
 class VirtualHost:
-    """Drives one coordinator and its edges in one thread; same seed, same trace, byte for byte."""
+    """Drives one coordinator and its edges in one thread; same seed, same trace, byte for byte.
+
+    The work itself is the ``pool``'s: a job is started when it is asked for and collected at its emulated end, so that what happens
+    meanwhile in emulated time may be worked on at the same time.
+    """
 
     def __init__(
-        self, coordinator: Coordinator, edges: Mapping[str, Edge], network: Network, latency_ns: Mapping[str, int], evaluate: Evaluator
+        self, coordinator: Coordinator, edges: Mapping[str, Edge], network: Network, latency_ns: Mapping[str, int], pool: Engine
     ) -> None:
         self.coordinator, self.edges, self.network = coordinator, dict(edges), network
-        self.latency_ns, self.evaluate = latency_ns, evaluate
+        self.latency_ns, self.pool = latency_ns, pool
         self.clock = VirtualClock()
         self._agenda: Agenda[Callable[[int], None]] = Agenda()
-        self._on_the_way: dict[int, tuple[Transfer, Task | Fresh | Update]] = {}  # by transfer number
-        self._offered: dict[tuple[str, int], Update] = {}
+        self._moving: defaultdict[str, dict[int, tuple[Transfer, Task | Fresh | Update]]] = defaultdict(dict)  # by edge and transfer number
+        self._offered: defaultdict[str, dict[int, Update]] = defaultdict(dict)  # by edge and task
+        self._training: dict[str, Train] = {}  # by edge: what it asked for last, while its run is not over
+        self._open: dict[str, tuple[Train, int]] = {}  # by edge: what waits for the answer to a request, and when it is due
+        self._closed: dict[str, int] = {}  # edge -> the latest task whose request is too late to answer
+        self._beside: deque[Evaluate] = deque()  # evaluations not on record yet
         self._transfers = 0
         self._ended = False
 
@@ -42,7 +51,10 @@ class VirtualHost:
                 if progress is not None:
                     progress(self.clock.now())
         except KeyboardInterrupt:
+            for job in self._training.values():
+                self.pool.drop(job.run)
             self._do(COORDINATOR, self.coordinator.finish("interrupted", self.clock.now()), self.clock.now())
+        self._record(wait=True)
 
     def _step(self) -> None:
         now = min(self._agenda.next_due(), self.network.next_due(), self.coordinator.next_due())
@@ -50,13 +62,16 @@ class VirtualHost:
             self._do(COORDINATOR, self.coordinator.finish("nothing left to do", self.clock.now()), self.clock.now())
             return
         self.clock.advance(now)
-        whole = [(completion, self._on_the_way.pop(completion.transfer.number)[1]) for completion in self.network.pop_due(now)]
+        due = self.network.pop_due(now)
+        whole = [(completion, self._moving[completion.transfer.edge].pop(completion.transfer.number)[1]) for completion in due]
         for completion, message in whole:  # taken out first: what has arrived cannot be called off any more
             self._arrived(completion, message, now)
         for _, call in self._agenda.pop_due(now):
             call(now)
         if self.coordinator.next_due() <= now:
             self._do(COORDINATOR, self.coordinator.wake(now), now)
+        if self._beside:
+            self._record(wait=False)
 
     def _do(self, actor: str, outputs: list[Output], now: int) -> None:
         for output in outputs:
@@ -68,46 +83,71 @@ class VirtualHost:
                 case Send():
                     self._to_edge(output.to, output.message, now)
                 case Allow():
-                    self._carry(output.edge, "up", self._offered.pop((output.edge, output.task)), now)
-                case Run(job=Evaluate()):
-                    self._do(COORDINATOR, self.coordinator.job_done(output.job, self.evaluate(output.job), now), now)
-                case Run(job=Train()):
-                    self._agenda.add(now + output.duration_ns, lambda at, job=output.job: self._train(actor, job, at))
+                    self._carry(output.edge, "up", self._offered[output.edge].pop(output.task), now)
+                case Run(job=Evaluate()):  # no emulated cost, and only the record waits for it
+                    self.pool.start(output.job, now)
+                    self._beside.append(output.job)
+                case Run():
+                    self._start(actor, output.job, now + output.duration_ns)
                 case End():
                     self._ended = True
 
     def _to_edge(self, edge: str, message: Any, now: int) -> None:
         if isinstance(message, (Task, Fresh)):
-            self._carry(edge, "down", message, now)
+            if isinstance(message, Task) or self._closed.get(edge) != message.number:
+                self._carry(edge, "down", message, now)
             return
         if isinstance(message, Acknowledged):
-            self._offered.pop((edge, message.task), None)  # not wanted any more
+            self._offered[edge].pop(message.task, None)  # not wanted any more
         elif isinstance(message, Cancel):
             self._call_off(edge, message.task, now)
-        delay = self.latency_ns[edge] if isinstance(message, NothingNewer) else 0
-        self._agenda.add(now + delay, lambda at: self._do(edge, self.edges[edge].receive(message, at), at))
+        delay = self.latency_ns[edge] if isinstance(message, (NothingNewer, Urge)) else 0
+        self._agenda.add(now + delay, lambda at: self._hear(edge, message, at))
+
+    def _hear(self, edge: str, message: Any, now: int) -> None:
+        outputs = self.edges[edge].receive(message, now)
+        self._let_go(edge)
+        self._do(edge, outputs, now)
+        if edge in self._open and not self.edges[edge].asking:
+            job, due_ns = self._open.pop(edge)
+            if self._training.get(edge) is job:  # nothing came that changes it
+                self.pool.start(job, due_ns)
 
     def _to_coordinator(self, edge: str, message: Any, now: int) -> None:
         if isinstance(message, Update):
-            self._offered[edge, message.number] = message
+            self._offered[edge][message.number] = message
             self._do(COORDINATOR, self.coordinator.receive(edge, Ready(message.number), now), now)
             return
+        if isinstance(message, FreshRequest) and message.until_ns:
+            self._agenda.add(message.until_ns, lambda at: self._too_late(edge, message.task, at))
         delay = self.latency_ns[edge] if isinstance(message, FreshRequest) else 0
         self._agenda.add(now + delay, lambda at: self._do(COORDINATOR, self.coordinator.receive(edge, message, at), at))
 
     def _carry(self, edge: str, direction: str, message: Any, now: int) -> None:
         transfer = Transfer(self._transfers, edge, direction, size_of(message), type(message).__name__.lower())
         self._transfers += 1
-        self._on_the_way[transfer.number] = transfer, message
+        self._moving[edge][transfer.number] = transfer, message
         self.network.offer(transfer, now)
 
     def _call_off(self, edge: str, task: int, now: int) -> None:
         """Nothing of this task moves any more: neither its models nor its update."""
-        self._offered.pop((edge, task), None)
-        for transfer, message in list(self._on_the_way.values()):
-            if transfer.edge == edge and message.number == task:
-                del self._on_the_way[transfer.number]
+        self._offered[edge].pop(task, None)
+        for transfer, message in list(self._moving[edge].values()):
+            if message.number == task:
+                del self._moving[edge][transfer.number]
                 self.network.cancel(transfer, now)
+
+    def _too_late(self, edge: str, task: int, now: int) -> None:
+        """A fresher model that is not there by now is of no use any more: its download ends, and what it has brought counts."""
+        if self._ended:
+            return
+        self._closed[edge] = task
+        for transfer, message in list(self._moving[edge].values()):
+            if isinstance(message, Fresh) and message.number == task:
+                del self._moving[edge][transfer.number]
+                self.coordinator.record.link(self.network.carried(transfer, now, DROPPED), now)
+                self.network.cancel(transfer, now)
+        self._hear(edge, TooLate(task), now)
 
     def _arrived(self, completion: Completion, message: Task | Fresh | Update, now: int) -> None:
         transfer = completion.transfer
@@ -117,11 +157,34 @@ class VirtualHost:
             return
         if isinstance(message, Task):
             self._do(COORDINATOR, self.coordinator.receive(transfer.edge, Started(message.number), now), now)
-        self._do(transfer.edge, self.edges[transfer.edge].receive(message, now), now)
+        self._hear(transfer.edge, message, now)
 
-    def _train(self, name: str, job: Train, now: int) -> None:
-        edge = self.edges[name]
-        if job.run is not edge.run:
-            return  # cancelled: the work would be for nothing
-        edge.trainer.advance(job.run, edge.rule, job.until_step)
-        self._do(name, edge.job_done(job, None, now), now)
+    def _start(self, actor: str, job: Any, due_ns: int) -> None:
+        if isinstance(job, Train):
+            self._training[actor] = job
+        if isinstance(job, Train) and self.edges[actor].asking:
+            self._open[actor] = job, due_ns  # what is to be trained is known with the answer
+        else:
+            self.pool.start(job, due_ns)
+        self._agenda.add(due_ns, lambda at: self._end(actor, job, at))
+
+    def _end(self, actor: str, job: Any, now: int) -> None:
+        if isinstance(job, Train) and self._training.get(actor) is not job:
+            return  # called off, or another has taken its place
+        result = self.pool.finish(job)
+        outputs = (self.coordinator if actor == COORDINATOR else self.edges[actor]).job_done(job, result, now)
+        self._let_go(actor)
+        self._do(actor, outputs, now)
+
+    def _let_go(self, edge: str) -> None:
+        """If the edge has no use for its run any more, nor has the pool."""
+        job = self._training.get(edge)
+        if job is not None and job.run is not self.edges[edge].run:
+            del self._training[edge]
+            self.pool.drop(job.run)
+
+    def _record(self, wait: bool) -> None:
+        """Evaluations go to the record in the order in which they were asked for."""
+        while self._beside and (wait or self.pool.ready(self._beside[0])):
+            job = self._beside.popleft()
+            self._do(COORDINATOR, self.coordinator.job_done(job, self.pool.finish(job), self.clock.now()), self.clock.now())

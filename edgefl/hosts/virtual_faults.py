@@ -13,7 +13,8 @@ from edgefl.actor import COORDINATOR, Send
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.edges.edge import Edge
 from edgefl.fault_config import told
-from edgefl.hosts.virtual import Evaluator, VirtualHost
+from edgefl.hosts.pool.engine import Engine
+from edgefl.hosts.virtual import VirtualHost
 from edgefl.protocol.messages import Fresh, Joined, Lost, Task, ToCoordinator, Update
 from emulator.faults import Fault, Schedule
 from emulator.network import Completion, Network
@@ -27,10 +28,10 @@ class FaultyVirtualHost(VirtualHost):
     """
 
     def __init__(
-        self, coordinator: Coordinator, edges: Mapping[str, Edge], network: Network, latency_ns: Mapping[str, int], evaluate: Evaluator,
+        self, coordinator: Coordinator, edges: Mapping[str, Edge], network: Network, latency_ns: Mapping[str, int], pool: Engine,
         schedule: Schedule, revives: bool, fresh: Callable[[str], Edge], liveness_ns: int,
     ) -> None:
-        super().__init__(coordinator, edges, network, latency_ns, evaluate)
+        super().__init__(coordinator, edges, network, latency_ns, pool)
         self.schedule, self.revives, self.fresh, self.liveness_ns = schedule, revives, fresh, liveness_ns
         self._samples: Mapping[str, int] = {}
         self._down: set[str] = set()
@@ -76,18 +77,16 @@ class FaultyVirtualHost(VirtualHost):
         self._lives[edge] += 1
         self._frozen_until.pop(edge, None)
         self.edges[edge] = self.fresh(edge)  # knows of no task: what still reaches it means nothing to it
-        for transfer, _ in list(self._on_the_way.values()):
-            if transfer.edge == edge:
-                del self._on_the_way[transfer.number]
-                self.network.cancel(transfer, now)
+        self._let_go(edge)
+        for transfer, _ in self._moving.pop(edge, {}).values():
+            self.network.cancel(transfer, now)
         self._later(now + self.liveness_ns, edge, self._miss)
 
     def _revive(self, edge: str, now: int) -> None:
         """A process with nothing in hand joins: its session takes the place of the former one, if that was not missed yet."""
         self._down.discard(edge)
         self._lives[edge] += 1
-        for key in [key for key in self._offered if key[0] == edge]:
-            del self._offered[key]
+        self._offered.pop(edge, None)
         self._miss(edge, now)
         self._join(edge, [], now)
 
@@ -108,7 +107,7 @@ class FaultyVirtualHost(VirtualHost):
     def _thaw(self, edge: str, now: int) -> None:
         """It goes on where it stood; if it was missed, in a new session that tells what it has in hand."""
         if self._frozen_until[edge] <= now and edge in self._lost:
-            coming = [message.number for transfer, message in self._on_the_way.values() if (transfer.edge, transfer.direction) == (edge, "down")]
+            coming = [message.number for transfer, message in self._moving[edge].values() if transfer.direction == "down"]
             self._join(edge, sorted({*self.edges[edge].open_tasks, *coming}), now)
 
     def _miss(self, edge: str, now: int) -> None:

@@ -1,4 +1,4 @@
-"""One strategy of an experiment under the virtual clock, in this process."""
+"""One strategy of an experiment under the virtual clock."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from edgefl.fault_config import revives, schedule
 from edgefl.hosts.learning import Learning
 from edgefl.hosts.links import latencies, network
 from edgefl.hosts.plan import fidelity, refuse_native
+from edgefl.hosts.pool.engine import Engine, Here
+from edgefl.hosts.pool.sketch import Describer
 from edgefl.hosts.rundir import OpenRun
 from edgefl.hosts.virtual import VirtualHost
 from edgefl.hosts.virtual_faults import FaultyVirtualHost
@@ -42,24 +44,33 @@ class Interrupt:
         self.asked = True
 
 
-def _host(learned: Learning, index: int, run: OpenRun) -> VirtualHost:
-    experiment, edges = learned.experiment, learned.edges(index)
-    parts = (run.coordinator, edges, network(experiment, learned.base), latencies(experiment), learned.evaluate)
+def _host(learned: Learning, index: int, run: OpenRun, pool: Engine) -> VirtualHost:
+    experiment, plan, samples = learned.experiment, learned.plan, learned.samples
+
+    def describer(edge: str) -> Describer:
+        return Describer(index, edge, plan, samples[edge])
+
+    edges = learned.edges(index, trainer=describer)
+    parts = (run.coordinator, edges, network(experiment, learned.base), latencies(experiment), pool)
     if not experiment.faults:
         return VirtualHost(*parts)
     planned = schedule(experiment.faults, list(edges), Streams(experiment.seed))
     liveness_ns = to_ns(experiment.network.liveness_s * experiment.speed)
-    return FaultyVirtualHost(*parts, planned, revives(experiment.faults), lambda edge: learned.edges(index, [edge])[edge], liveness_ns)
+    fresh = lambda edge: learned.edges(index, [edge], describer)[edge]
+    return FaultyVirtualHost(*parts, planned, revives(experiment.faults), fresh, liveness_ns)
 
 
-def run_virtual(learned: Learning, index: int, directory: Path, progress: Progress | None = None) -> dict[str, Any]:
-    """Run strategy ``index``; returns the summary. ``progress(now_ns, run)`` is called after every step."""
-    experiment = learned.experiment
+def run_virtual(
+    learned: Learning, index: int, directory: Path, progress: Progress | None = None, pool: Engine | None = None
+) -> dict[str, Any]:
+    """Run strategy ``index``; returns the summary. ``progress(now_ns, run)`` is called after every step. ``pool`` None: work is done here."""
+    experiment, pool = learned.experiment, pool or Here(learned)
     refuse_native(experiment)
     run = OpenRun(experiment, index, directory, learned.base, learned.initial_weights(), learned.layout)
     book = fidelity(experiment)
-    host = _host(learned, index, run)
+    host = _host(learned, index, run, pool)
     run.begin("virtual", book)
+    learned.keep_vocabulary(directory)
 
     def after_step(now: int) -> None:
         run.flush_now_and_then()
@@ -72,5 +83,6 @@ def run_virtual(learned: Learning, index: int, directory: Path, progress: Progre
         with Interrupt() as interrupt:
             host.run(learned.samples, after_step)
     finally:
+        pool.clear()  # tasks under way at the end
         run.record.flush()  # if a bug ends the run here, what led to it can be read
     return run.end("virtual", host.clock.now(), run.wall_s, book.summary())

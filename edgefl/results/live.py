@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edgefl.results.progress import RATE_WINDOW_S, STATES, EdgeStatus, Progress
+from edgefl.results.rundirs import title
 from edgefl.results.tail import TableTail, Tail, parse_events
 
 COLOURS = {"lost": "red", "sending": "cyan", "training": "green", "receiving": "blue", "idle": "dim", "awaited": "yellow"}
@@ -19,7 +20,7 @@ class LiveView:
 
     def __init__(self, run_dir: Path, edges: list[str] | None = None) -> None:
         self.progress = Progress(edges={edge: EdgeStatus() for edge in edges or ()})
-        self._name = run_dir.resolve().name
+        self._name = title(run_dir)
         self._events = Tail(run_dir / "events.jsonl")
         self._links = TableTail(run_dir / "links.csv")
         self._metrics = TableTail(run_dir / "metrics.csv")

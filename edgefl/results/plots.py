@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -23,6 +24,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 # Colours alone are lost in a grey print, so the markers differ too; dashes begin with the eighth line.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":")
+MOST_POINTS = 400  # of a mean; more would not show
+LEGEND_COLUMNS = 5
 STYLE = {
     "font.family": "DejaVu Sans", "font.size": 8, "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 8,
     "axes.linewidth": 0.6, "xtick.major.width": 0.6, "ytick.major.width": 0.6, "pdf.fonttype": 42, "path.simplify": True,
@@ -33,56 +36,88 @@ STYLE = {
 class Curve:
     """One run's evaluations: emulated seconds, bytes sent up to then (up and down), accuracy."""
 
-    name: str
     emulated_s: list[float]
     sent_bytes: list[float]
     accuracy: list[float]
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A scheme's accuracy over x; ``deviation`` is the sample standard deviation over its seeds, None for a single run."""
+
+    x: np.ndarray
+    mean: np.ndarray
+    deviation: np.ndarray | None
+
+
 def accuracy(dirs: Sequence[Path], out_png: Path) -> list[Path]:
-    """Accuracy over emulated time and over bytes sent, a line for each run; returns the two files written."""
-    runs = rundirs.find(dirs)
-    curves = [curve for curve in (_curve(name, run) for name, run in runs.items()) if curve.accuracy]
-    if not curves:
+    """Accuracy over emulated time and over bytes sent, a line for each scheme, with a band of +- one deviation if it has several seeds.
+
+    Returns the two files written.
+    """
+    found = rundirs.find(dirs)
+    schemes = {name: [curve for curve in map(_curve, runs) if curve.accuracy] for name, runs in found.items()}
+    schemes = {name: curves for name, curves in schemes.items() if curves}
+    if not schemes:
         raise UserError(f"no evaluation in any metrics.csv of {', '.join(str(path) for path in dirs)}: nothing to plot")
-    targets = {compare.load_run(run, name).target_accuracy for name, run in runs.items()} - {None}
+    targets = {compare.load_run(run, name).target_accuracy for name, runs in found.items() for run in runs} - {None}
     with matplotlib.rc_context(STYLE):
-        figure = _draw(curves, sorted(target for target in targets if target is not None))
-        return [_save(figure, out_png, "png"), _save(figure, out_png.with_suffix(".pdf"), "pdf")]
+        figure = _draw(schemes, sorted(target for target in targets if target is not None))
+        return [save(figure, out_png, "png"), save(figure, out_png.with_suffix(".pdf"), "pdf")]
 
 
-def _curve(name: str, run: Path) -> Curve:
+def _curve(run: Path) -> Curve:
     points = []
     for row in read_csv(run / "metrics.csv"):
         t, share, up, down = (number(row.get(key)) for key in ("emulated_s", "accuracy", "bytes_up", "bytes_down"))
         if t is not None and share is not None:
             points.append((t, (up or 0.0) + (down or 0.0), share))
     points.sort()
-    return Curve(name, [p[0] for p in points], [p[1] for p in points], [p[2] for p in points])
+    return Curve([p[0] for p in points], [p[1] for p in points], [p[2] for p in points])
 
 
-def _draw(curves: Sequence[Curve], targets: Sequence[float]) -> Figure:
-    figure = Figure(figsize=(7.0, 2.9), dpi=300, layout="constrained")
+def over_seeds(curves: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Line:
+    """Mean of several (x, y) curves, each taken as straight between its points, at every x that one of them has, as far as all of them go."""
+    if len(curves) == 1:
+        return Line(np.array(curves[0][0]), np.array(curves[0][1]), None)
+    first, last = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
+    x = np.unique(np.concatenate([np.asarray(x) for x, _ in curves]))
+    x = x[(x >= first) & (x <= last)]
+    if len(x) > MOST_POINTS:
+        x = np.linspace(first, last, MOST_POINTS)
+    y = np.stack([np.interp(x, xs, ys) for xs, ys in curves])
+    return Line(x, y.mean(axis=0), y.std(axis=0, ddof=1))
+
+
+def _draw(schemes: Mapping[str, Sequence[Curve]], targets: Sequence[float]) -> Figure:
+    rows = -(-(len(schemes) + len(targets)) // LEGEND_COLUMNS)  # of the legend
+    figure = Figure(figsize=(7.0, 2.75 + 0.15 * rows), dpi=300, layout="constrained")
     FigureCanvasAgg(figure)
     over_time, over_bytes = figure.subplots(1, 2, sharey=True)
-    seconds, time_unit = _time_unit(max(curve.emulated_s[-1] for curve in curves))
+    curves = [curve for of_scheme in schemes.values() for curve in of_scheme]
+    seconds, time_unit = unit_of_time(max(curve.emulated_s[-1] for curve in curves))
     size, size_unit = compare.byte_unit(max(curve.sent_bytes[-1] for curve in curves))
-    for place, curve in enumerate(curves):
-        _line(over_time, place, curve.name, [t / seconds for t in curve.emulated_s], curve.accuracy)
-        _line(over_bytes, place, curve.name, [sent / size for sent in curve.sent_bytes], curve.accuracy)
+    for place, (name, of_scheme) in enumerate(schemes.items()):
+        _line(over_time, place, name, over_seeds([(curve.emulated_s, curve.accuracy) for curve in of_scheme]), seconds)
+        _line(over_bytes, place, name, over_seeds([(curve.sent_bytes, curve.accuracy) for curve in of_scheme]), size)
     for axes, label in ((over_time, f"Emulated time ({time_unit})"), (over_bytes, f"Sent, up and down ({size_unit})")):
         _finish(axes, label, targets)
     over_time.set_ylabel("Test accuracy")
     handles, labels = over_time.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 5), frameon=False, handlelength=2.6, columnspacing=1.6)
+    columns = min(len(labels), LEGEND_COLUMNS)
+    figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, handlelength=2.6, columnspacing=1.6)
     return figure
 
 
-def _line(axes: Axes, place: int, name: str, x: Sequence[float], y: Sequence[float]) -> None:
+def _line(axes: Axes, place: int, name: str, line: Line, unit: float) -> None:
+    colour = COLOURS[place % len(COLOURS)]
     axes.plot(
-        x, y, label=name, color=COLOURS[place % len(COLOURS)], linestyle=DASHES[place // len(COLOURS) % len(DASHES)], linewidth=1.0,
-        marker=MARKERS[place % len(MARKERS)], markersize=4.5, markeredgewidth=0.5, markeredgecolor="white", markevery=(0.03 + 0.02 * place, 0.15),
+        line.x / unit, line.mean, label=name, color=colour, linestyle=DASHES[place // len(COLOURS) % len(DASHES)], linewidth=1.0,
+        marker=MARKERS[place % len(MARKERS)], markersize=4.5, markeredgewidth=0.5, markeredgecolor="white", markevery=(0.03 + 0.02 * place % 0.15, 0.15),
     )
+    if line.deviation is not None:
+        low, high = line.mean - line.deviation, line.mean + line.deviation
+        axes.fill_between(line.x / unit, low, high, color=colour, alpha=0.2, linewidth=0)
 
 
 def _finish(axes: Axes, label: str, targets: Sequence[float]) -> None:
@@ -96,11 +131,13 @@ def _finish(axes: Axes, label: str, targets: Sequence[float]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _time_unit(longest_s: float) -> tuple[float, str]:
+def unit_of_time(longest_s: float) -> tuple[float, str]:
+    """(seconds, name) of the unit that suits an axis up to ``longest_s``."""
     return (3600, "h") if longest_s >= 3 * 3600 else (60, "min") if longest_s >= 600 else (1, "s")
 
 
-def _save(figure: Figure, path: Path, kind: str) -> Path:
+def save(figure: Figure, path: Path, kind: str) -> Path:
+    """Write the figure as "png" or "pdf", without the moment of writing in it; returns ``path``."""
     data = io.BytesIO()
     figure.savefig(data, format=kind, metadata={"CreationDate": None} if kind == "pdf" else {"Software": None})
     compare.replace_file(path, data.getvalue())

@@ -1,7 +1,9 @@
-"""Which directories hold a run, and what to call each."""
+"""Which directories hold a run, or a scheme's runs of several seeds, and what to call each."""
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +11,19 @@ from pathlib import Path
 from edgefl.errors import UserError
 
 MARKS = ("summary.json", "events.jsonl", "metrics.csv")
+SEED = re.compile(r"seed(\d+)")
+
+
+def seed_name(seed: int, several: bool) -> str:
+    """The directory of one of several seeds, below its scheme's: "seed3"; "" (the scheme's own) if there is just one."""
+    return f"seed{seed}" if several else ""
+
+
+def title(run: Path) -> str:
+    """What a display calls a run: "fedavg", "fedavg seed 3"."""
+    whole = run.resolve()
+    match = SEED.fullmatch(whole.name)
+    return f"{whole.parent.name} seed {match[1]}" if match else whole.name
 
 
 def is_run(path: Path) -> bool:
@@ -16,30 +31,51 @@ def is_run(path: Path) -> bool:
     return any((path / mark).is_file() for mark in MARKS)
 
 
-def find(paths: Sequence[Path]) -> dict[str, Path]:
-    """Display name -> run directory, for run directories and for directories of them; UserError if one holds none."""
-    found = [run for path in paths for run in _runs_in(Path(path))]
-    found = list(dict.fromkeys(found))
-    short = Counter(_names(run)[0] for run in found)
-    longer = Counter(_names(run)[1] for run in found)
-    named: dict[str, Path] = {}
-    for run in found:
-        name, with_parent = _names(run)
-        named[name if short[name] == 1 else with_parent if longer[with_parent] == 1 else str(run)] = run
+def runs_of(scheme: Path) -> list[Path]:
+    """The run in this directory, or those of the seeds one level below, by number; [] if there is none."""
+    if is_run(scheme):
+        return [scheme]
+    if not scheme.is_dir():
+        return []
+    seeds = [(int(match[1]), child) for child in scheme.iterdir() if (match := SEED.fullmatch(child.name)) and is_run(child)]
+    return [child for _, child in sorted(seeds)]
+
+
+def find(paths: Sequence[Path]) -> dict[str, list[Path]]:
+    """Display name -> a scheme's run directories (one, or one a seed), for such directories and directories of them; UserError if one holds none."""
+    found = {scheme: runs for path in paths for scheme, runs in _schemes_in(Path(path)).items()}
+    names = {scheme: _names(scheme) for scheme in found}
+    short = Counter(name for name, _ in names.values())
+    longer = Counter(name for _, name in names.values())
+    named: dict[str, list[Path]] = {}
+    for scheme, runs in found.items():
+        name, with_parent = names[scheme]
+        unique = name if short[name] == 1 else with_parent if longer[with_parent] == 1 else str(scheme)
+        named[f"{unique} (reconstructed)" if _reconstructed(runs[0]) else unique] = runs
     return named
 
 
-def _runs_in(path: Path) -> list[Path]:
-    if is_run(path):
-        return [path]
+def _schemes_in(path: Path) -> dict[Path, list[Path]]:
+    if runs := runs_of(path):
+        return {path: runs}
     if not path.is_dir():
         raise UserError(f"{path}: no such directory")
-    runs = sorted(child for child in path.iterdir() if is_run(child))
-    if not runs:
-        raise UserError(f"{path}: no run in it (expected one of {', '.join(MARKS)}, there or one level below)")
-    return runs
+    schemes = {child: runs for child in sorted(path.iterdir()) if (runs := runs_of(child))}
+    if not schemes:
+        raise UserError(f"{path}: no run in it (expected one of {', '.join(MARKS)}, there or at most two levels below)")
+    return schemes
 
 
-def _names(run: Path) -> tuple[str, str]:
-    whole = run.resolve()
-    return whole.name, f"{whole.parent.name}/{whole.name}"
+def _reconstructed(run: Path) -> bool:
+    """Does the run say that its algorithm was rebuilt without the paper's equations? Every table must show it."""
+    try:
+        return tomllib.loads((run / "config.toml").read_text(encoding="utf-8")).get("run", {}).get("reconstructed", False)
+    except (OSError, tomllib.TOMLDecodeError):
+        return False
+
+
+def _names(scheme: Path) -> tuple[str, str]:
+    """As short as may be, and a longer one; one seed alone is called by its scheme, too."""
+    parts = scheme.resolve().parts
+    own = 2 if SEED.fullmatch(parts[-1]) else 1
+    return "/".join(parts[-own:]), "/".join(parts[-own - 1 :])

@@ -25,11 +25,11 @@ def outcome(metrics_rows: Sequence[Mapping[str, Any]], target_accuracy: float | 
     }
 
 
-def one_line(summary: Mapping[str, Any]) -> str:
-    """A finished strategy for the terminal: "fedavg: 20 versions, 25.0 emulated s in 25.0 s, accuracy 0.9361, faithful (emulated_s)"."""
+def one_line(summary: Mapping[str, Any], name: str) -> str:
+    """A finished run for the terminal: "fedavg: 20 versions, 25.0 emulated s in 25.0 s, accuracy 0.9361, faithful (emulated_s)"."""
     accuracy = "" if summary["final_accuracy"] is None else f", accuracy {summary['final_accuracy']:.4f}"
     times = f"{summary['emulated_s']:.1f} emulated s in {summary['wall_s']:.1f} s"
-    return f"{summary['label']}: {summary['versions']} versions, {times}{accuracy}, {summary['fidelity']['verdict']} ({summary['finished']})"
+    return f"{name}: {summary['versions']} versions, {times}{accuracy}, {summary['fidelity']['verdict']} ({summary['finished']})"
 
 
 def evaluations(metrics_rows: Iterable[Mapping[str, Any]]) -> list[tuple[float, float]]:

@@ -1,0 +1,29 @@
+"""The end of every run: table, CSV files and figure of the runs that have results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from edgefl.commands import dissemination, show
+from edgefl.config import Experiment
+
+
+def conclude(experiment: Experiment, folder: Path) -> None:
+    """What the strategies of the experiment came to, as far as they got."""
+    from edgefl.results import compare, plots, rundirs, spread, table
+
+    schemes = [scheme for entry in experiment.strategies if rundirs.runs_of(scheme := folder / entry.name)]
+    rows = compare.load(*schemes)
+    if not rows:
+        return
+    console = Console()
+    console.print(table.table(rows, console.width))
+    compare.write_csv(rows, folder / "comparison.csv")
+    if len(experiment.by_seed()) > 1:
+        spread.write_csv(rows, folder / "comparison_seeds.csv")
+    figures = plots.accuracy(schemes, folder / "figures" / "accuracy.png")
+    show.line(f"figure: {figures[0]}")
+    dissemination.tell(console, schemes, folder)
+    show.hint(f"edgefl compare {folder}, or look into {rundirs.runs_of(schemes[0])[0] / 'summary.json'}")

@@ -1,0 +1,132 @@
+"""``edgefl data get | plot | shard``: data sets from where they are published, who gets which samples, and files for edges elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from edgefl.commands import show
+from edgefl.errors import UserError
+
+if TYPE_CHECKING:
+    from edgefl.config import Experiment
+    from edgefl.hosts.learning import Learning
+
+LINE_EVERY_S = 0.2
+
+app = typer.Typer(no_args_is_help=True, help="Data sets: get them, look at the partition, cut them into files.")
+Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="The experiment file (TOML).")]
+Overrides = Annotated[Optional[list[str]], typer.Argument(metavar="[KEY=VALUE]...", help="Changes for this time: partition.alpha=0.1")]
+
+
+@app.callback()
+def data() -> None:
+    """Data sets: get them, look at the partition, cut them into files."""
+
+
+@app.command()
+def get(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="One of `edgefl datasets`.")],
+    directory: Annotated[Optional[Path], typer.Option("--dir", metavar="DIR", help="Where to (else $EDGEFL_DATA, else data/).")] = None,
+    origin: Annotated[Optional[str], typer.Option("--from", metavar="URL|DIR", help="Another place that has the published files.")] = None,
+) -> None:
+    """Download a data set from its authors' address, check it against the published checksum, and unpack it."""
+    from edgefl import catalog
+    from edgefl.data.download import fetch
+    from edgefl.data.place import data_dir
+
+    if ":" in name:
+        raise UserError(f"data get {name}: only the data sets of `edgefl datasets` have published addresses")
+    module = sys.modules[catalog.find("edgefl.data", name, "load", None, "data set").__module__]
+    downloads = getattr(module, "DOWNLOADS", ())
+    if not downloads:
+        raise UserError(f"data get {name}: there is nothing to get; {catalog.one_line('edgefl.data', name)}")
+    place = directory or data_dir(None, os.environ)
+    ticker = _Ticker()
+    paths = fetch(downloads, place, module.FOLDERS[0], origin, ticker.tick)
+    ticker.end()
+    for path in paths:
+        show.line(str(path))
+    show.hint(f"edgefl run CONFIG data.name={name} data.dir={place}")
+
+
+@app.command()
+def plot(
+    config: Config,
+    overrides: Overrides = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE.png", help="The figure; a PDF goes beside it.")] = Path("labels.png"),
+) -> None:
+    """Draw how many samples of which label each edge has."""
+    import numpy as np
+
+    from edgefl.results import label_plot
+
+    learned = _learned(config, overrides)
+    targets = learned.train[1].numpy()
+    counts = [np.bincount(targets[rows], minlength=learned.task.dataset.classes) for rows in learned.shards.values()]
+    for path in label_plot.labels(np.stack(counts, axis=1), list(learned.shards), out):
+        show.line(str(path))
+    sizes, kinds = sorted(int(count.sum()) for count in counts), sorted(int((count > 0).sum()) for count in counts)
+    show.line(f"samples per edge: {sizes[0]} to {sizes[-1]}, median {sizes[len(sizes) // 2]}; labels per edge: {kinds[0]} to {kinds[-1]}")
+    show.hint(f"edgefl run {config}, or edgefl data shard {config} --out DIR")
+
+
+@app.command()
+def shard(
+    config: Config,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="A new directory for the files.")],
+    overrides: Overrides = None,
+) -> None:
+    """Write each edge's samples into a file of its own, for edges on other machines."""
+    from edgefl.data import shards
+
+    learned = _learned(config, overrides)
+    experiment = learned.experiment
+    if experiment.data.source != "partition" or experiment.task is not None:
+        raise UserError(f'data shard: expected a data set of [data] with source = "partition", found {_other(experiment)}')
+    paths = shards.write(out, experiment.data.name, learned.task.dataset, learned.shards, learned.data_digest())
+    sizes = [path.stat().st_size for path in paths[:-1]]
+    smallest, largest = min(sizes) / 1e6, max(sizes) / 1e6
+    show.line(f"{paths[0]} ... {paths[-2].name}: {len(sizes)} files of {smallest:.3g} to {largest:.3g} MB; {paths[-1].name} is the coordinator's")
+    show.hint(f"edgefl coordinator {config} data.source=shard data.dir={out}, and on each edge, with its own file in DIR: edgefl edge --data DIR ...")
+
+
+def _learned(config: Path, overrides: list[str] | None) -> Learning:
+    """The experiment's data in shares; of its first seed, if there are several."""
+    from edgefl.config_file import base_of, load
+    from edgefl.hosts.learning import learning
+
+    return learning(load(config, overrides or ()).by_seed()[0], base_of(config))
+
+
+def _other(experiment: Experiment) -> str:
+    return "a task of one's own" if experiment.task is not None else f'source = "{experiment.data.source}"'
+
+
+class _Ticker:
+    """How far a download is: in place on a terminal; elsewhere a line when a file begins, and one when it is there."""
+
+    def __init__(self) -> None:
+        self._file = self._text = ""
+        self._said_s = 0.0
+
+    def tick(self, file: str, done: int, total: int) -> None:
+        share = f" of {total / 1e6:.1f} MB ({100 * done // total} %)" if total else " MB"
+        if file != self._file:
+            self.end()
+            self._file, self._said_s = file, 0.0
+        self._text = f"{file}: {done / 1e6:.1f}{share}"
+        terminal = sys.stderr.isatty()
+        if not self._said_s or terminal and time.monotonic() - self._said_s >= LINE_EVERY_S:
+            self._said_s = time.monotonic()
+            print(self._text, end="\r" if terminal else "\n", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """The last word on a file."""
+        if self._file:
+            print(self._text, file=sys.stderr, flush=True)

@@ -1,0 +1,69 @@
+"""Where runs under the virtual clock stand: in place on a terminal, else a line for each of them every few seconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from edgefl.commands import show
+from edgefl.config import Stop
+from edgefl.results.pace import Pace, Point
+from emulator.units import NS_PER_S
+
+PLAIN_EVERY_S, TERMINAL_EVERY_S = 5.0, 0.5
+
+
+class ProgressLines:
+    """One line for each run in progress, below what has been said for good."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True)
+        self.every_s = TERMINAL_EVERY_S if self.console.is_terminal else PLAIN_EVERY_S
+        self._lines: dict[str, str] = {}
+        self._live: Live | None = None
+
+    def ticker(self, stop: Stop, say: Callable[[str], None], pool: Any = None) -> Callable[[int, Any], None]:
+        """For a host to call after every step: mostly it looks at the clock and that is all."""
+        every_s, clock = self.every_s, time.monotonic
+        pace, due_s = Pace(stop, clock()), clock() + every_s
+
+        def tick(now_ns: int, run: Any) -> None:
+            nonlocal due_s
+            wall_s = clock()
+            if wall_s < due_s:
+                return
+            due_s = wall_s + every_s
+            pace.take(Point(wall_s, now_ns / NS_PER_S, run.coordinator.version, run.record.updates_applied))
+            crowd = f", {pool.busy} of {pool.workers} workers busy" if pool is not None and pool.workers > 1 else ""
+            say(pace.line() + crowd)
+
+        return tick
+
+    def show(self, name: str, text: str) -> None:
+        """What is new of the run ``name``."""
+        self._lines[name] = text
+        if not self.console.is_terminal:
+            self.console.print(Text(f"{name}: {text}"), soft_wrap=True)
+            return
+        lines = "\n".join(f"{each}: {line}" for each, line in self._lines.items())
+        if self._live is None:
+            # no refreshing thread, no redirected streams: both would go along into forks
+            self._live = Live(console=self.console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False)
+            self._live.start()
+        self._live.update(Text(lines), refresh=True)
+
+    def end(self, name: str, text: str) -> None:
+        """The run ``name`` is over; ``text`` stays."""
+        self._lines.pop(name, None)
+        self.close()
+        show.line(text)
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+        self._live = None

@@ -1,0 +1,151 @@
+"""Runs under the virtual clock: every seed of every strategy, on as many cores as asked for.
+
+As long as there are as many whole runs left as workers, each worker does whole runs, which need nothing from each other. What is left
+after that is done run by run, with the workers training inside each. Either way every run gives the same bytes as alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from enum import Enum
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgefl.commands import show
+from edgefl.commands.progress import ProgressLines
+from edgefl.config import Experiment
+from edgefl.results.rundirs import seed_name, title
+from edgefl.results.summary import one_line
+
+if TYPE_CHECKING:
+    from edgefl.hosts.learning import Learning
+    from edgefl.hosts.pool.engine import Engine
+
+
+class EngineName(str, Enum):
+    local = "local"
+    ray = "ray"
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """What may be used: so many worker processes, here or on the Ray cluster at that address (None: one of its own)."""
+
+    workers: int = 1
+    engine: EngineName = EngineName.local
+    ray_address: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One strategy with one seed."""
+
+    learned: "Learning"
+    index: int
+    directory: Path
+
+    @property
+    def name(self) -> str:
+        return title(self.directory)
+
+
+class VirtualRuns:
+    """Seed by seed, so that after Ctrl-C the seeds that are done have been run with every strategy."""
+
+    def __init__(self, experiment: Experiment, base: Path, folder: Path, power: Power) -> None:
+        from edgefl.hosts.learning import learning, with_seed
+        from edgefl.hosts.plan import refuse_native
+
+        refuse_native(experiment)
+        self.experiment, self.folder, self.power, self.lines = experiment, folder, power, ProgressLines()
+        seeds = experiment.by_seed()
+        first = learning(seeds[0], base)
+        learned = [first, *(with_seed(first, one) for one in seeds[1:])]
+        self.jobs = [
+            Job(each, index, folder / entry.name / seed_name(each.experiment.seed, len(seeds) > 1))
+            for each in learned for index, entry in enumerate(experiment.strategies)
+        ]
+        self._begun = False
+
+    def run(self) -> bool:
+        """All runs, or those until Ctrl-C; False if one has died, which is told."""
+        beside = len(self.jobs) // self.power.workers * self.power.workers if self._may_fork else 0
+        try:
+            whole, interrupted = self._side_by_side(self.jobs[:beside]) if beside else (True, False)
+            if whole and not interrupted:
+                self._one_by_one(self.jobs[beside:])
+            return whole
+        except KeyboardInterrupt:
+            if not self._begun:
+                raise
+            return True  # between two runs, or the second Ctrl-C
+        finally:
+            self.lines.close()
+
+    @property
+    def _may_fork(self) -> bool:
+        return self.power.engine is EngineName.local and self.power.workers > 1
+
+    def _begin(self) -> None:
+        """Away with earlier runs, once nothing can be refused any more."""
+        from edgefl.hosts.rundir import clear
+
+        if self._begun:
+            return
+        self._begun = True
+        kept = clear(self.folder, [entry.name for entry in self.experiment.strategies])
+        if kept:
+            show.line(f"from earlier runs, left as they are: {', '.join(kept)}")
+
+    # ------------------------------------------------------------------ a worker for each run
+    def _side_by_side(self, jobs: list[Job]) -> tuple[bool, bool]:
+        """(did all get to their end, or as far as Ctrl-C let them; was there a Ctrl-C)."""
+        from edgefl.hosts.side_by_side import SideBySide
+        from edgefl.hosts.virtual_run import run_virtual
+
+        def work(number: int, report: Any) -> dict[str, Any]:
+            job = jobs[number]
+            return run_virtual(job.learned, job.index, job.directory, self.lines.ticker(self.experiment.stop, report))
+
+        def heard(number: int, line: str) -> None:
+            self.lines.show(jobs[number].name, f"{line}, {runs.busy} of {runs.workers} workers busy")
+
+        def ended(number: int, summary: dict[str, Any] | None) -> None:
+            name = jobs[number].name
+            self.lines.end(name, f"{name}: died" if summary is None else one_line(summary, name))
+
+        self._begin()
+        runs = SideBySide(self.power.workers, work, heard, ended)
+        outcome = runs.run(len(jobs))
+        for number, status in outcome.died.items():
+            print(f"edgefl: {jobs[number].name} died (exit status {status}); what it wrote lies in {jobs[number].directory}", file=sys.stderr)
+        return not outcome.died, outcome.interrupted
+
+    # ------------------------------------------------------------------ all workers for one run
+    def _one_by_one(self, jobs: list[Job]) -> None:
+        for _, of_seed in groupby(jobs, key=lambda job: job.learned.experiment.seed):
+            if not self._of_one_seed(list(of_seed)):
+                return
+
+    def _of_one_seed(self, jobs: list[Job]) -> bool:
+        """Its strategies in order; False after a Ctrl-C."""
+        from edgefl.hosts.pool.opening import open_pool
+
+        with open_pool(jobs[0].learned, self.power.workers, self.power.engine.value, self.power.ray_address) as pool:
+            if pool.note:
+                show.line(pool.note)
+            return self._in_order(jobs, pool)
+
+    def _in_order(self, jobs: list[Job], pool: "Engine") -> bool:
+        from edgefl.hosts.virtual_run import run_virtual
+
+        self._begin()
+        for job in jobs:
+            tick = self.lines.ticker(self.experiment.stop, lambda line, name=job.name: self.lines.show(name, line), pool)
+            summary = run_virtual(job.learned, job.index, job.directory, tick, pool)
+            self.lines.end(job.name, one_line(summary, job.name))
+            if summary["finished"] == "interrupted":
+                return False
+        return True

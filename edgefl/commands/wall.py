@@ -1,0 +1,88 @@
+"""Runs on the wall clock: their seeds one after the other, with a live display."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from edgefl.commands import show
+from edgefl.commands.progress import PLAIN_EVERY_S
+from edgefl.config import Experiment
+from edgefl.config_file import base_of
+from edgefl.results.live import LiveView
+from edgefl.results.rundirs import seed_name
+
+
+def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) -> None:
+    """Run every seed, or as far as Ctrl-C lets them. Exit status 1 if a process dies that the run cannot do without."""
+    from edgefl.hosts.wall_run import Died, Interrupted, WallRun, Where
+
+    seeds = experiment.by_seed()
+    names = ", ".join(entry.name for entry in experiment.strategies)
+    each = f", each with the seeds {', '.join(str(one.seed) for one in seeds)}" if len(seeds) > 1 else ""
+    port = experiment.network.port
+    screen = Screen(experiment)
+    try:
+        for number, one in enumerate(seeds):
+            within = seed_name(one.seed, len(seeds) > 1)
+            order = {"within": within, "first": number == 0, "more": number + 1 < len(seeds)}
+            same_port = one.model_copy(update={"network": one.network.model_copy(update={"port": port})})
+            launcher = WallRun(same_port, Where(folder, base_of(config), **order, **where), screen.say)
+            if number == 0:
+                show.line(f"{experiment.name}: {names} with {len(experiment.edges.ids())} edges{each}, results in {folder}")
+            launcher.run(screen.watch)
+            port = launcher.port  # edges elsewhere come back to the same one
+    except Interrupted:
+        pass
+    except KeyboardInterrupt:
+        if number == 0:
+            raise  # later: between two seeds
+    except Died as death:
+        print(f"edgefl: {death}; what was written so far lies in {folder}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    finally:
+        screen.close()
+
+
+class Screen:
+    """The live display of a wall-clock run: a screen on a terminal, a line every few seconds elsewhere."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
+        self.console = Console()
+        self.view: LiveView | None = None
+        self.live: Live | None = None
+        self._directory: Path | None = None
+        self._said_s = time.monotonic()
+
+    def watch(self, index: int, directory: Path, port: int) -> None:
+        """Show what is new in the run directory."""
+        if directory != self._directory:
+            self.close()
+            self._directory, self.view = directory, LiveView(directory, self.experiment.edges.ids())
+        assert self.view is not None
+        if not self.console.is_terminal:
+            if time.monotonic() - self._said_s >= PLAIN_EVERY_S:
+                self._said_s = time.monotonic()
+                show.line(self.view.plain())
+            return
+        screen = self.view.update()
+        if self.live is None:
+            self.live = Live(screen, console=self.console, auto_refresh=False, transient=True)
+            self.live.start()
+        self.live.update(screen, refresh=True)
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        (self.live.console if self.live else self.console).print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def close(self) -> None:
+        if self.live is not None:
+            self.live.stop()
+        self.live = None

@@ -1,0 +1,159 @@
+"""Memory that a process and the workers forked from it share, and messages whose vectors lie there.
+
+The memory is an anonymous mapping: it has no name, so a killed run leaves nothing behind. It is cut into slots of one model each; whoever
+opened it says who may write to which. A vector that finds no slot travels inside its message instead, which costs a copy or two.
+"""
+
+from __future__ import annotations
+
+import heapq
+import mmap
+import struct
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from socket import socket
+from typing import Any
+
+import msgpack
+import numpy as np
+import psutil
+
+from edgefl.vectors import aligned
+
+IN_SLOT, IN_MESSAGE = 1, 2  # msgpack extension types
+PLACE = struct.Struct("<QQ")  # slot, elements
+LENGTH = struct.Struct("<Q")
+MOST_READ = 1 << 20
+
+
+class NoRoom(Exception):
+    """Not enough shared memory; says why."""
+
+
+class Arena:
+    """``slots`` places for ``elements`` float32 each, or fewer if there is no room for all, at least ``least``. NoRoom if not even those fit."""
+
+    def __init__(self, slots: int, least: int, elements: int) -> None:
+        self.stride = -(-4 * max(elements, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+        available = psutil.virtual_memory().available
+        slots = min(slots, available // 2 // self.stride)
+        if slots < least:
+            raise NoRoom(f"{least} models of {self.stride / 1e6:.0f} MB in shared memory, with {available / 1e6:.0f} MB available")
+        try:
+            self._memory = mmap.mmap(-1, slots * self.stride)
+        except (OSError, ValueError, OverflowError) as error:
+            raise NoRoom(f"no {slots * self.stride / 1e6:.0f} MB of shared memory ({error})") from error
+        self._bytes = np.frombuffer(self._memory, np.uint8)
+        self._free = list(range(slots))  # a heap: what was touched before is taken first
+
+    def take(self) -> int | None:
+        return heapq.heappop(self._free) if self._free else None
+
+    def give(self, slot: int) -> None:
+        heapq.heappush(self._free, slot)
+
+    def fits(self, vector: np.ndarray) -> bool:
+        return vector.dtype == np.float32 and vector.ndim == 1 and vector.nbytes <= self.stride
+
+    def view(self, slot: int, elements: int) -> np.ndarray:
+        """The first elements of a slot, which begins on the border of a page."""
+        start = slot * self.stride
+        return self._bytes[start : start + 4 * elements].view(np.float32)
+
+    def write(self, slot: int, vector: np.ndarray) -> None:
+        self.view(slot, vector.size)[:] = vector
+
+
+def pack(message: Any, place: Callable[[np.ndarray], int | None]) -> bytes:
+    """``message``, plain data and arrays; ``place`` puts a vector into a slot and says which, or None if it is to travel along."""
+
+    def other(value: Any) -> Any:
+        if isinstance(value, np.generic):
+            return value.item()
+        if not isinstance(value, np.ndarray):
+            raise TypeError(f"{type(value).__name__} cannot be handed to a worker")
+        slot = place(value)
+        if slot is not None:
+            return msgpack.ExtType(IN_SLOT, PLACE.pack(slot, value.size))
+        return msgpack.ExtType(IN_MESSAGE, msgpack.packb([value.dtype.str, list(value.shape), value.tobytes()]))
+
+    return msgpack.packb(message, default=other)
+
+
+def unpack(data: bytes, arena: Arena) -> Any:
+    """The message. Vectors in slots are read-only views: they change when the slot is used again."""
+
+    def array(code: int, content: bytes) -> np.ndarray:
+        if code == IN_SLOT:
+            found = arena.view(*PLACE.unpack(content))
+        else:
+            dtype, shape, raw = msgpack.unpackb(content)
+            found = aligned(len(raw), np.uint8)
+            found[:] = np.frombuffer(raw, np.uint8)
+            found = found.view(dtype).reshape(shape)
+        found.flags.writeable = False
+        return found
+
+    return msgpack.unpackb(data, ext_hook=array, strict_map_key=False)
+
+
+class Line:
+    """Whole messages over a stream socket. Nothing here waits: what cannot be sent yet is sent by ``push``, later."""
+
+    def __init__(self, end: socket) -> None:
+        end.setblocking(False)
+        self.end = end
+        self._out: deque[memoryview] = deque()
+        self._in = bytearray()
+
+    @property
+    def pending(self) -> bool:
+        """Whether something waits for ``push``."""
+        return bool(self._out)
+
+    def fileno(self) -> int:
+        return self.end.fileno()
+
+    def send(self, data: bytes) -> None:
+        self._out.append(memoryview(LENGTH.pack(len(data)) + data))
+        self.push()
+
+    def push(self) -> None:
+        """As much as the socket takes; what can never arrive, because the other side is gone, is dropped: ``receive`` will tell."""
+        try:
+            while self._out:
+                sent = self.end.send(self._out[0])
+                if sent == len(self._out[0]):
+                    self._out.popleft()
+                else:
+                    self._out[0] = self._out[0][sent:]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._out.clear()
+
+    def receive(self) -> list[bytes]:
+        """What has come; EOFError if the other side is gone and all it had sent has been received."""
+        ended = False
+        with suppress(BlockingIOError):
+            while not ended:
+                data = self._read()
+                self._in += data
+                ended = not data
+        messages = []
+        while len(self._in) >= LENGTH.size and len(self._in) - LENGTH.size >= (size := LENGTH.unpack_from(self._in)[0]):
+            messages.append(bytes(self._in[LENGTH.size : LENGTH.size + size]))
+            del self._in[: LENGTH.size + size]
+        if ended and not messages:
+            raise EOFError("the other process is gone")
+        return messages
+
+    def close(self) -> None:
+        self.end.close()
+
+    def _read(self) -> bytes:
+        try:
+            return self.end.recv(MOST_READ)
+        except ConnectionResetError:
+            return b""

@@ -1,0 +1,75 @@
+"""How fast a run under the virtual clock gets on, and when it will be done. Moments are arguments; no clock is read here."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from edgefl.config import Stop
+
+WINDOW_S = 30.0  # the pace is that of the last so many wall seconds: it changes as devices come and go
+
+
+class Point(NamedTuple):
+    """Where a run stood at a wall second."""
+
+    wall_s: float
+    emulated_s: float
+    versions: int
+    updates: int
+
+
+class Pace:
+    """Feed it points in order of time; ``line`` is what a person wants to see."""
+
+    def __init__(self, stop: Stop, started_s: float) -> None:
+        self.stop = stop
+        self._points: deque[Point] = deque([Point(started_s, 0.0, 0, 0)])
+
+    def take(self, point: Point) -> None:
+        """Points older than the window go, but one is kept to compare with."""
+        self._points.append(point)
+        while len(self._points) > 2 and self._points[1].wall_s <= point.wall_s - WINDOW_S:
+            self._points.popleft()
+
+    @property
+    def updates_per_s(self) -> float:
+        """Updates applied in a wall second."""
+        first, last = self._points[0], self._points[-1]
+        return (last.updates - first.updates) / max(last.wall_s - first.wall_s, 1e-9)
+
+    @property
+    def left_s(self) -> float | None:
+        """Wall seconds until the first of the stop conditions is reached at this pace; None if none comes nearer."""
+        first, last = self._points[0], self._points[-1]
+        spent_s = last.wall_s - first.wall_s
+        left = [
+            max(goal - now, 0.0) / (now - before) * spent_s
+            for goal, now, before in (
+                (self.stop.emulated_s, last.emulated_s, first.emulated_s),
+                (self.stop.versions, last.versions, first.versions),
+                (self.stop.updates, last.updates, first.updates),
+            )
+            if goal is not None and now > before
+        ]
+        return min(left, default=None)
+
+    def line(self) -> str:
+        """"123.4 of 1000 s emulated, version 12, 345 updates (23.1/s), 0:01:23 left"."""
+        now, left_s = self._points[-1], self.left_s
+        parts = [
+            f"{now.emulated_s:.1f}{_of(self.stop.emulated_s)} s emulated",
+            f"version {now.versions}{_of(self.stop.versions)}",
+            f"{now.updates}{_of(self.stop.updates)} updates ({self.updates_per_s:.1f}/s)",
+            *([] if left_s is None else [f"{_clock(left_s)} left"]),
+        ]
+        return ", ".join(parts)
+
+
+def _of(goal: float | None) -> str:
+    return "" if goal is None else f" of {goal:g}" if goal < 1e6 else f" of {goal:.0f}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, whole = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{whole:02d}"
