@@ -140,7 +140,8 @@ def test_tensors_are_normalised_by_channel_and_the_digest_sees_everything() -> N
 )
 def test_every_sample_is_used_exactly_once(labels: list[int], edges: int, alpha: float, minimum: int, seed: int) -> None:
     array = np.array(labels)
-    for partitioner, options, least in ((iid, iid.Options(), 1), (dirichlet, dirichlet.Options(alpha=alpha, min_samples=minimum), minimum)):
+    skewed, equal = dirichlet.Options(alpha=alpha, min_samples=minimum), dirichlet.Options(alpha=alpha, min_samples=minimum, equal=True)
+    for partitioner, options, least in ((iid, iid.Options(), 1), (dirichlet, skewed, minimum), (dirichlet, equal, minimum)):
         if len(labels) < edges * least:
             with pytest.raises(UserError, match=f"{edges} edges"):
                 partitioner.split(array, edges, options, np.random.default_rng(seed))
@@ -166,6 +167,13 @@ def test_small_alpha_skews_labels_and_large_alpha_does_not() -> None:
         return float(np.mean([np.bincount(labels[part], minlength=10).max() / len(part) for part in parts]))
 
     assert largest_share(1e6) < 0.11 < 0.5 < largest_share(0.05)
+
+
+def test_equal_dirichlet_shares_differ_in_labels_and_not_in_size() -> None:
+    labels = np.repeat(np.arange(10), 501)
+    parts = dirichlet.split(labels, 20, dirichlet.Options(alpha=0.1, equal=True), np.random.default_rng(1))
+    assert sorted(map(len, parts)) == [250] * 10 + [251] * 10
+    assert np.mean([np.bincount(labels[part], minlength=10).max() / len(part) for part in parts]) > 0.5
 
 
 @pytest.mark.parametrize("wrong", [{"alpha": 0}, {"alpha": -1}, {"alpha": float("nan")}, {"alpha": 1, "min_samples": 0}, {"alpha": 1, "beta": 1}, {}])

@@ -11,7 +11,9 @@ from typing import BinaryIO
 
 import numpy as np
 
+from edgefl.data.cache import cached
 from edgefl.data.dataset import Dataset
+from edgefl.data.labels import checked
 from edgefl.data.place import file_of
 from edgefl.errors import UserError
 
@@ -19,11 +21,15 @@ UNSIGNED_BYTE = 0x08
 LARGEST = 1 << 31  # bytes; a damaged header must not ask for all the memory there is
 
 
-def idx_dataset(directory: Path, folders: tuple[str, ...], classes: int, mean: float, std: float) -> Dataset:
+def idx_dataset(directory: Path, name: str, folders: tuple[str, ...], classes: int, mean: float, std: float) -> Dataset:
     """The four standard files as a data set. UserError names the file that is missing or wrong."""
-    train_x, train_y = _pair(directory, folders, "train", classes)
-    test_x, test_y = _pair(directory, folders, "t10k", classes)
-    return Dataset(train_x, train_y, test_x, test_y, classes, (mean,), (std,))
+    stems = [f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
+    files = [file_of(directory, folders, (stem, f"{stem}.gz"), name) for stem in stems]
+
+    def parse(folder: Path) -> Dataset:
+        return Dataset(*_pair(*files[:2], classes), *_pair(*files[2:], classes), classes, (mean,), (std,))
+
+    return cached(name, files, "", parse)
 
 
 def read(path: Path, dimensions: int) -> np.ndarray:
@@ -51,13 +57,9 @@ def _parse(path: Path, file: BinaryIO, dimensions: int) -> np.ndarray:
     return np.frombuffer(content, dtype=np.uint8).reshape(shape)
 
 
-def _pair(directory: Path, folders: tuple[str, ...], part: str, classes: int) -> tuple[np.ndarray, np.ndarray]:
+def _pair(image_file: Path, label_file: Path, classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Images (n, 1, height, width) and labels (n,) of one part, which must fit together."""
-    stems = (f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte")
-    image_file, label_file = (file_of(directory, folders, (stem, f"{stem}.gz")) for stem in stems)
     images, labels = read(image_file, 3), read(label_file, 1)
     if len(images) != len(labels):
         raise UserError(f"{label_file}: {len(labels)} labels for the {len(images)} images in {image_file}")
-    if labels.max() >= classes:
-        raise UserError(f"{label_file}: label {labels.max()}, expected 0 to {classes - 1}")
-    return images[:, None], labels.astype(np.int64)
+    return images[:, None], checked(labels, classes, label_file)

@@ -1,4 +1,4 @@
-"""Where data sets lie on this machine."""
+"""Where data sets lie on this machine, and where what was parsed is kept."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Iterable, Mapping
 from edgefl.errors import UserError
 
 VARIABLE = "EDGEFL_DATA"
+CACHE_VARIABLE = "EDGEFL_CACHE"
 
 
 def data_dir(configured: str | None, env: Mapping[str, str]) -> Path:
@@ -15,12 +16,31 @@ def data_dir(configured: str | None, env: Mapping[str, str]) -> Path:
     return Path(configured or env.get(VARIABLE) or "data").expanduser()
 
 
-def file_of(directory: Path, folders: Iterable[str], names: Iterable[str]) -> Path:
-    """The first file called one of ``names`` in ``directory/FOLDER/`` or, after those, ``directory/``. UserError if there is none."""
-    folders, names = tuple(folders), tuple(names)
+def cache_dir(env: Mapping[str, str]) -> Path:
+    """The cache of this user's parsed data sets: $EDGEFL_CACHE, else ``edgefl`` in the user's cache directory."""
+    return Path(env.get(CACHE_VARIABLE) or Path(env.get("XDG_CACHE_HOME") or "~/.cache") / "edgefl").expanduser()
+
+
+def file_of(directory: Path, folders: Iterable[str], names: Iterable[str], get: str) -> Path:
+    """The first file called one of ``names`` in ``directory/FOLDER/`` or, after those, ``directory/``. UserError tells how to ``get`` the set."""
+    names = tuple(names)
     for place in (*(directory / folder for folder in folders), directory):
         for name in names:
             if (place / name).is_file():
                 return place / name
-    where = f"{directory.absolute() / folders[0]} or {directory.absolute()}"
-    raise UserError(f"no file {' or '.join(names)} in {where}: put it there, or set [data] dir or ${VARIABLE} to the directory that has it")
+    raise missing(f"file {' or '.join(names)}", directory, folders, get)
+
+
+def folder_of(directory: Path, folders: Iterable[str], inside: str, get: str) -> Path:
+    """The first of ``directory/FOLDER/`` and ``directory/`` that holds ``inside``. UserError tells how to ``get`` the set."""
+    for place in (*(directory / folder for folder in folders), directory):
+        if (place / inside).exists():
+            return place
+    raise missing(inside, directory, folders, get)
+
+
+def missing(what: str, directory: Path, folders: Iterable[str], get: str) -> UserError:
+    """The error for a data set that is not there: what, where it was looked for, and the command that gets it."""
+    where = f"{directory.absolute() / next(iter(folders))} or {directory.absolute()}"
+    command = f"`edgefl data get {get} --dir {directory}`"
+    return UserError(f"no {what} in {where}: {command} gets it; or set [data] dir or ${VARIABLE} to the directory that has it")

@@ -27,11 +27,13 @@ class Options(BaseModel):
     pool: Literal["max", "average"] = "max"
 
 
-def build(options: Options, shape: tuple[int, int, int], classes: int) -> nn.Module:
+def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
     """A fresh LeNet-5 for samples of ``shape`` (channels, height, width). UserError if they are smaller than 12 x 12."""
     from torch import nn  # here, so that listing the models stays light
 
-    channels, height, width = shape
+    from edgefl.models.layers import image_shape
+
+    channels, height, width = image_shape("lenet5", shape)
     if min(height, width) < SMALLEST:
         raise UserError(f"model lenet5 needs images of at least {SMALLEST} x {SMALLEST}, these are {height} x {width}; model mlp takes any size")
     border = 2 if min(height, width) < FULL_SIZE else 0

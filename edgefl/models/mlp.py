@@ -17,11 +17,13 @@ class Options(BaseModel):
     hidden: tuple[Annotated[int, Field(gt=0)], ...] = Field((64,), strict=False)  # TOML's arrays are lists
 
 
-def build(options: Options, shape: tuple[int, int, int], classes: int) -> nn.Module:
+def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
     """A fresh MLP for samples of ``shape`` (channels, height, width), with torch's default initialisation."""
     from torch import nn  # here, so that listing the models stays light
 
-    channels, height, width = shape
+    from edgefl.models.layers import image_shape
+
+    channels, height, width = image_shape("mlp", shape)
     widths = (channels * height * width, *options.hidden)
     model = nn.Sequential()
     model.add_module("flatten", nn.Flatten())

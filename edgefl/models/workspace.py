@@ -50,6 +50,15 @@ class Workspace:
             buffer.data = counter
         self._resident = (vector, counters)
 
+    def with_features(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The module's outputs, and what entered its last linear layer: (batch, features). UserError if it has no such layer."""
+        entered: list[torch.Tensor] = []
+        hook = _head(self.model).register_forward_pre_hook(lambda _, given: entered.append(given[0].flatten(1)))
+        try:
+            return self.model(inputs), entered[-1]
+        finally:
+            hook.remove()
+
     @contextmanager
     def inference(self, weights: np.ndarray | torch.Tensor) -> Iterator[nn.Module]:
         """The module at ``weights``, in evaluation mode and without gradients; afterwards it is back where it was."""
@@ -65,6 +74,13 @@ class Workspace:
         finally:
             self.model.train()
             self.point(*before)
+
+
+def _head(model: nn.Module) -> nn.Linear:
+    linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    if not linear:
+        raise UserError("the model has no linear layer, so nothing enters the last one: this strategy needs such features")
+    return linear[-1]
 
 
 def layout_of(model: nn.Module) -> Layout:

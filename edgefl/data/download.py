@@ -1,0 +1,165 @@
+"""Getting a data set from where its authors published it: resumed where it broke off, checked against the published checksum, unpacked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from edgefl.errors import UserError
+
+Progress = Callable[[str, int, int], None]  # file, bytes that have come, bytes in all (0: not known)
+ATTEMPTS = 4  # a connection that breaks is taken up again so often
+TIMEOUT_S = 30.0  # without a byte
+CHUNK = 1 << 14  # a broken connection loses the one that was under way
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A published file. ``checksum``: "md5:..." as published; ``folder``: what an archive unpacks to, "" for a file that stays as it is."""
+
+    url: str
+    checksum: str
+    folder: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.url.rpartition("/")[2]
+
+
+def fetch(downloads: Sequence[Download], directory: Path, own_folder: str, origin: str | None, progress: Progress) -> list[Path]:
+    """Bring every file to ``directory``: archives as the folders that they hold, other files into ``own_folder``. The paths, there or new.
+
+    ``origin``: a directory or another address that has files of the same names. UserError for whatever fails; what has come is kept.
+    """
+    found = []
+    for download in downloads:
+        place = directory / download.folder if download.folder else directory / own_folder / download.name
+        if not (download.folder and place.exists()):
+            file = _retrieved(download, directory if download.folder else place.parent, origin, progress)
+            if download.folder:
+                _unpacked(file, place)
+        found.append(place)
+    return found
+
+
+def _retrieved(download: Download, folder: Path, origin: str | None, progress: Progress) -> Path:
+    import pooch  # here: only this command needs it
+    import requests
+
+    pooch.get_logger().setLevel("ERROR")
+    bring: Callable[..., None] = Copying(Path(origin)) if origin is not None and "://" not in origin else Resuming(folder, progress)
+    url = f"{origin.rstrip('/')}/{download.name}" if origin is not None and "://" in origin else download.url
+    if not url.startswith(("http://", "https://")):
+        raise UserError(f"{url}: expected an address that begins with http:// or https://, or a directory")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return Path(pooch.retrieve(url, download.checksum, fname=download.name, path=folder, downloader=bring))
+    except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
+        raise UserError(f"{url}: cannot be reached, or broke off; what has come so far is kept, the same command goes on from there") from error
+    except requests.RequestException as error:
+        raise UserError(f"{url}: {error}") from error
+    except ValueError as error:  # pooch's word for a wrong checksum
+        raise UserError(f"{url}: its checksum differs from the published {download.checksum}: a damaged or another file ({error})") from error
+    except OSError as error:
+        raise UserError(f"{folder / download.name}: {error.strerror or error}") from error
+
+
+class Copying:
+    """Pooch's downloader for a directory that has the files already."""
+
+    def __init__(self, source: Path) -> None:
+        self.source = source
+
+    def __call__(self, url: str, output_file: str, pooch: Any, check_only: bool = False) -> None:
+        file = self.source.expanduser() / url.rpartition("/")[2]
+        if not file.is_file():
+            raise UserError(f"--from {self.source}: no file {file.name} there")
+        shutil.copyfile(file, output_file)
+
+
+class Resuming:
+    """Pooch's downloader for addresses: a ``.part`` file beside the target survives a broken connection, and the next call goes on behind it."""
+
+    def __init__(self, folder: Path, progress: Progress) -> None:
+        self.folder, self.progress = folder, progress
+
+    def __call__(self, url: str, output_file: str, pooch: Any, check_only: bool = False) -> None:
+        import requests
+
+        part = self.folder / f"{url.rpartition('/')[2]}.part"
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                self._go_on(url, part)
+                break
+            except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError):
+                if attempt == ATTEMPTS:
+                    raise
+        os.replace(part, output_file)
+
+    def _go_on(self, url: str, part: Path) -> None:
+        import requests
+
+        have = part.stat().st_size if part.exists() else 0
+        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+        with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT_S) as answer:
+            if answer.status_code == requests.codes.requested_range_not_satisfiable:  # nothing is left, or the part is another file's
+                if answer.headers.get("Content-Range", "").rpartition("/")[2] != str(have):
+                    part.unlink()
+                    self._go_on(url, part)
+                return
+            answer.raise_for_status()
+            if answer.status_code != requests.codes.partial_content:
+                have = 0  # the server cannot resume
+            self._write(answer, part, have)
+
+    def _write(self, answer: Any, part: Path, have: int) -> None:
+        import requests
+
+        total = have + int(answer.headers.get("Content-Length", 0))
+        with open(part, "ab" if have else "wb") as file:
+            for chunk in answer.iter_content(CHUNK):
+                file.write(chunk)
+                have += len(chunk)
+                self.progress(part.stem, have, max(total, 0))
+        if have < total:
+            raise requests.ConnectionError(f"it ended after {have} of {total} bytes")
+
+
+def _unpacked(archive: Path, place: Path) -> None:
+    """Make ``place`` from the folder of that name in the archive, whole or not at all, and delete the archive."""
+    with tempfile.TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as scratch:
+        try:
+            _extract(archive, Path(scratch))
+        except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+            raise UserError(f"{archive}: cannot be unpacked ({error})") from error
+        inner = Path(scratch) / place.name
+        if not inner.is_dir():
+            raise UserError(f"{archive}: expected a folder {place.name} in it, found {', '.join(sorted(os.listdir(scratch))[:5]) or 'nothing'}")
+        inner.rename(place)
+    archive.unlink()
+
+
+def _extract(archive: Path, into: Path) -> None:
+    """Files and folders alone: no links, nothing outside ``into``."""
+    if archive.suffix == ".zip":
+        with zipfile.ZipFile(archive) as packed:
+            packed.extractall(into)  # it drops what leads outside
+        return
+    with tarfile.open(archive) as packed_tar:
+        for member in packed_tar:
+            name = PurePosixPath(member.name)
+            if name.is_absolute() or ".." in name.parts:
+                raise UserError(f"{archive}: holds {member.name!r}, which leads outside")
+            source = packed_tar.extractfile(member) if member.isreg() else None
+            if source is not None:
+                (into / name).parent.mkdir(parents=True, exist_ok=True)
+                with source, open(into / name, "wb") as file:
+                    shutil.copyfileobj(source, file)

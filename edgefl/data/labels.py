@@ -1,0 +1,19 @@
+"""Labels as every data set holds them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from edgefl.errors import UserError
+
+
+def checked(labels: np.ndarray, classes: int, where: Path | str) -> np.ndarray:
+    """``labels`` as int64. UserError for one outside 0 to ``classes`` - 1, or if there are none."""
+    if not len(labels):
+        raise UserError(f"{where}: no samples")
+    worst = labels.min() if labels.min() < 0 else labels.max()
+    if not 0 <= worst < classes:
+        raise UserError(f"{where}: label {worst}, expected 0 to {classes - 1}")
+    return labels.astype(np.int64)

@@ -1,0 +1,211 @@
+"""Reads pickled plain data and numpy arrays, and can do nothing else: the opcodes are interpreted here, no object is ever built by name.
+
+Some data sets (CIFAR's python form) were published as pickles. Python's own unpickler calls whatever a file names; this one knows five names,
+all numpy's, and takes them for what they mean. Numbers, texts, bytes, lists, tuples, dicts and arrays of numbers come out.
+"""
+
+from __future__ import annotations
+
+import pickletools
+import re
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from edgefl.errors import UserError
+
+NUMBERS = re.compile(r"[<>|=]?[biuf][1248]")  # kinds of dtype
+MEANINGS = {
+    "numpy.core.multiarray _reconstruct": "array", "numpy._core.multiarray _reconstruct": "array",
+    "numpy.core.numeric _frombuffer": "buffer", "numpy._core.numeric _frombuffer": "buffer",
+    "numpy ndarray": "ndarray", "numpy dtype": "dtype", "_codecs encode": "encode",
+}  # fmt: skip
+
+
+class Refused(ValueError):
+    """The pickle holds something else than data."""
+
+
+class _Name(str):
+    """One of MEANINGS' values; no text in the file can be mistaken for it."""
+
+
+class _Array:
+    """An array whose content is still to come."""
+
+    value: np.ndarray | None = None
+
+
+class _Dtype:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def read(path: Path) -> Any:
+    """What the pickle in a file holds. UserError if it is damaged, or holds anything but data."""
+    try:
+        with open(path, "rb") as file:
+            return _finished(_Machine().run(file))
+    except Refused as error:
+        raise UserError(f"{path}: a pickle that holds more than numbers and texts ({error}): not read") from error
+    except (OSError, ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path}: not a whole pickle of numpy arrays ({error})") from error
+
+
+def _finished(value: Any) -> Any:
+    """``value`` with arrays in place of their containers; Python 2's byte strings are texts if they can be."""
+    if isinstance(value, _Array):
+        if value.value is None:
+            raise ValueError("an array without content")
+        return value.value
+    if isinstance(value, dict):
+        return {_text(key): _finished(inner) for key, inner in value.items()}
+    return value
+
+
+def _text(key: Any) -> Any:
+    return key.decode("latin-1") if isinstance(key, bytes) else key
+
+
+class _Machine:
+    """The stack machine of pickle, with numpy's arrays as its only objects."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.marks: list[int] = []
+        self.memo: dict[int, Any] = {}
+
+    def run(self, file: BinaryIO) -> Any:
+        for opcode, argument, _ in pickletools.genops(file):
+            if opcode.name == "STOP":
+                return self.stack.pop()
+            self._step(opcode.name, argument)
+        raise ValueError("no end")
+
+    def _step(self, name: str, argument: Any) -> None:
+        if name in ("PROTO", "FRAME"):
+            return
+        if name in CONSTANTS:
+            self.stack.append(CONSTANTS[name]())
+        elif name in VALUES:
+            self.stack.append(argument)
+        elif name in BYTE_STRINGS:
+            self.stack.append(argument.encode("latin-1"))
+        elif "PUT" in name or name == "MEMOIZE":
+            self.memo[len(self.memo) if argument is None else argument] = self.stack[-1]
+        elif name in ("GET", "BINGET", "LONG_BINGET"):
+            self.stack.append(self.memo[argument])
+        elif name == "MARK":
+            self.marks.append(len(self.stack))
+        elif name == "GLOBAL":
+            self.stack.append(_meaning(argument))
+        else:
+            getattr(self, f"_{name.lower()}", self._unknown(name))()
+
+    def _unknown(self, name: str) -> Any:
+        def refuse() -> None:
+            raise Refused(f"opcode {name}")
+
+        return refuse
+
+    def _marked(self) -> list[Any]:
+        start = self.marks.pop()
+        items = self.stack[start:]
+        del self.stack[start:]
+        return items
+
+    def _tail(self, count: int) -> list[Any]:
+        items = self.stack[-count:]
+        if len(items) < count:
+            raise ValueError("an empty stack")
+        del self.stack[-count:]
+        return items
+
+    def _tuple(self) -> None:
+        self.stack.append(tuple(self._marked()))
+
+    def _tuple1(self) -> None:
+        self.stack.append(tuple(self._tail(1)))
+
+    def _tuple2(self) -> None:
+        self.stack.append(tuple(self._tail(2)))
+
+    def _tuple3(self) -> None:
+        self.stack.append(tuple(self._tail(3)))
+
+    def _append(self) -> None:
+        item, = self._tail(1)
+        self.stack[-1].append(item)
+
+    def _appends(self) -> None:
+        items = self._marked()
+        self.stack[-1].extend(items)
+
+    def _setitem(self) -> None:
+        key, value = self._tail(2)
+        self.stack[-1][key] = value
+
+    def _setitems(self) -> None:
+        items = self._marked()
+        self.stack[-1].update(zip(items[::2], items[1::2], strict=True))
+
+    def _stack_global(self) -> None:
+        module, attribute = self._tail(2)
+        self.stack.append(_meaning(f"{module} {attribute}"))
+
+    def _reduce(self) -> None:
+        name, arguments = self._tail(2)
+        if not isinstance(name, _Name) or name == "ndarray":
+            raise Refused(f"a call of {name!r}")
+        self.stack.append(CALLS[name](*arguments))
+
+    def _build(self) -> None:
+        state, = self._tail(1)
+        target = self.stack[-1]
+        if isinstance(target, _Array):
+            _, shape, kind, fortran, content = state
+            target.value = _array(content, kind, shape, "F" if fortran else "C")
+        elif isinstance(target, _Dtype) and _text(state[1]) in ("<", ">", "|", "="):
+            target.text = _text(state[1]) + target.text.lstrip("<>|=")
+        else:
+            raise Refused("a state for something that is no array")
+
+
+def _meaning(name: str) -> _Name:
+    if name not in MEANINGS:
+        raise Refused(f"the name {name.replace(' ', '.')}")
+    return _Name(MEANINGS[name])
+
+
+def _dtype(text: Any, *ignored: Any) -> _Dtype:
+    if not isinstance(text, (str, bytes)) or not NUMBERS.fullmatch(_text(text)):
+        raise Refused(f"an array of {text!r}")
+    return _Dtype(_text(text))
+
+
+def _array(content: Any, kind: Any, shape: tuple[int, ...], order: Any) -> np.ndarray:
+    if not isinstance(kind, _Dtype) or not isinstance(content, (bytes, bytearray)):
+        raise Refused("an array of objects")
+    return np.frombuffer(content, dtype=np.dtype(kind.text)).reshape(shape, order="F" if order == "F" else "C")
+
+
+def _buffer(content: Any, kind: Any, shape: Any, order: Any) -> _Array:
+    made = _Array()
+    made.value = _array(content, kind, shape, order)
+    return made
+
+
+def _encoded(text: str, encoding: str) -> bytes:
+    if encoding != "latin1":
+        raise Refused(f"a text in {encoding!r}")
+    return text.encode("latin-1")
+
+
+CONSTANTS = {"NONE": lambda: None, "NEWTRUE": lambda: True, "NEWFALSE": lambda: False, "EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_TUPLE": tuple}
+VALUES = {
+    "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8",
+    "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8",
+}  # fmt: skip
+BYTE_STRINGS = {"STRING", "BINSTRING", "SHORT_BINSTRING"}  # of Python 2
+CALLS = {"array": lambda *ignored: _Array(), "dtype": _dtype, "encode": _encoded, "buffer": _buffer}

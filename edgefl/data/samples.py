@@ -1,0 +1,40 @@
+"""A data set's samples as torch takes them, made only for the rows that are asked for: the arrays stay what they are, shared by all processes."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import torch
+
+
+class Samples:
+    """Rows of ``raw`` (n, ...), picked as from a tensor: (x - mean) / std in float32, or, without ``mean``, token numbers in int64."""
+
+    def __init__(self, raw: np.ndarray, mean: np.ndarray | None = None, std: np.ndarray | None = None) -> None:
+        self.raw = shared(raw)
+        self.mean, self.std = (None if numbers is None else torch.from_numpy(numbers) for numbers in (mean, std))
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    def __getitem__(self, rows: slice | np.ndarray | torch.Tensor) -> torch.Tensor:
+        return self._ready(self.raw[rows])
+
+    def index_select(self, dim: int, index: torch.Tensor) -> torch.Tensor:
+        """As torch's own."""
+        return self._ready(self.raw.index_select(dim, index))
+
+    def _ready(self, rows: torch.Tensor) -> torch.Tensor:
+        if self.mean is None:
+            return rows.to(torch.int64)
+        return rows.to(torch.float32, copy=True).sub_(self.mean).div_(self.std)
+
+
+def shared(array: np.ndarray) -> torch.Tensor:
+    """A tensor over ``array``, without a copy if torch can have it so. Nobody writes into it: a memory-mapped file could not be written to."""
+    if not array.dtype.isnative or any(stride < 0 for stride in array.strides):
+        array = array.astype(array.dtype.newbyteorder("="), order="C")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)

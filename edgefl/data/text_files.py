@@ -1,0 +1,91 @@
+"""Labelled texts from files: a folder for each label, CSV with a header, or a JSON row on each line; the latter two also as .gz or .xz."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import orjson
+
+from edgefl.errors import UserError
+
+TEXT_COLUMNS = ("text", "review", "sentence")
+LABEL_COLUMNS = ("label", "sentiment")
+FORMS = (".jsonl", ".csv")
+PACKINGS = ("", ".gz", ".xz")
+Texts = tuple[list[str], np.ndarray]
+
+
+def names(part: str) -> list[str]:
+    """What the file of a part may be called."""
+    return [f"{part}{form}{packing}" for form in FORMS for packing in PACKINGS]
+
+
+def from_folders(root: Path, labels: Mapping[str, int]) -> Texts:
+    """Every ``root/LABEL/*.txt``, in the order of the labels and then of the names."""
+    files = [(file, label) for name, label in labels.items() for file in sorted((root / name).glob("*.txt"))]
+    texts = []
+    for file, _ in files:
+        try:
+            texts.append(file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{file}: cannot be read as UTF-8 text ({error})") from error
+    return texts, np.array([label for _, label in files], dtype=np.int64)
+
+
+def from_file(path: Path, labels: Mapping[str, int]) -> Texts:
+    """Rows of a file. A JSON row is a table with ``text`` and ``label``, or an array of which the first is the label and the last the text."""
+    rows = _json_rows if ".jsonl" in path.suffixes else _csv_rows
+    texts, found = [], []
+    try:
+        with _opened(path) as file:
+            for line, label, text in rows(path, file):
+                if str(label).lower() not in labels:
+                    raise UserError(f"{path}: line {line}: label {label!r}, expected one of {', '.join(labels)}")
+                texts.append(text)
+                found.append(labels[str(label).lower()])
+    except (OSError, EOFError, lzma.LZMAError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path}: truncated or damaged ({error})") from error
+    return texts, np.array(found, dtype=np.int64)
+
+
+def _opened(path: Path) -> BinaryIO:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rb")  # type: ignore[return-value]
+    return lzma.open(path, "rb") if path.suffix == ".xz" else open(path, "rb")  # type: ignore[return-value]
+
+
+def _json_rows(path: Path, file: BinaryIO) -> Iterator[tuple[int, Any, str]]:
+    for line, raw in enumerate(file, start=1):  # bytes: "\n" alone ends a line, other line separators are part of a text
+        try:
+            row = orjson.loads(raw)
+        except orjson.JSONDecodeError as error:
+            raise UserError(f"{path}: line {line}: is not JSON ({error}): truncated?") from error
+        if isinstance(row, dict):
+            row = [_column(row, LABEL_COLUMNS), _column(row, TEXT_COLUMNS)]
+        if not isinstance(row, list) or len(row) < 2 or not isinstance(row[-1], str):
+            raise UserError(f"{path}: line {line}: expected a table with text and label, or an array from the label to the text")
+        yield line, row[0], row[-1]
+
+
+def _csv_rows(path: Path, file: BinaryIO) -> Iterator[tuple[int, Any, str]]:
+    reader = csv.DictReader(io.TextIOWrapper(file, encoding="utf-8", newline=""), strict=True)
+    columns = reader.fieldnames or []
+    if not set(columns) & set(TEXT_COLUMNS) or not set(columns) & set(LABEL_COLUMNS):
+        raise UserError(f"{path}: its header has {', '.join(columns) or 'nothing'}; expected {' or '.join(TEXT_COLUMNS)}, and {' or '.join(LABEL_COLUMNS)}")
+    for row in reader:
+        text = _column(row, TEXT_COLUMNS)
+        if text is None or _column(row, LABEL_COLUMNS) is None:
+            raise UserError(f"{path}: line {reader.line_num}: fewer columns than the header: truncated?")
+        yield reader.line_num, _column(row, LABEL_COLUMNS), text
+
+
+def _column(row: Mapping[str, Any], columns: tuple[str, ...]) -> Any:
+    return next((row[column] for column in columns if column in row), None)

@@ -1,0 +1,90 @@
+"""Parts that several models are built from. Imports torch: a model imports this inside ``build``."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from edgefl.errors import UserError
+
+Norm = Literal["none", "batch", "group"]
+CHANNELS_PER_GROUP = 16  # the best of Wu and He 2018 (arXiv 1803.08494, table 3)
+FULL_SIZE = 32
+
+
+def norm(kind: Norm, channels: int) -> nn.Module:
+    """Normalisation after a convolution. "group" has no running statistics, which suits label skew; "none" does nothing."""
+    if kind == "batch":
+        return nn.BatchNorm2d(channels)
+    if kind == "group":
+        return nn.GroupNorm(max(1, channels // CHANNELS_PER_GROUP), channels)
+    return nn.Identity()
+
+
+def conv3x3(inputs: int, outputs: int, kind: Norm, stride: int = 1) -> nn.Conv2d:
+    """3 x 3, padded; without bias where a normalisation follows, which has its own."""
+    return nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=kind == "none")
+
+
+def image_shape(model: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """(channels, height, width). UserError if the samples are texts."""
+    if len(shape) != 3:
+        raise UserError(f"model {model} takes pictures (channels, height, width), these samples have the shape {shape}; model textcnn takes texts")
+    return shape[0], shape[1], shape[2]
+
+
+def bordered(height: int, width: int) -> tuple[nn.Module, int, int]:
+    """A border of zeros that makes smaller pictures 32 x 32 (28 x 28 gets 2 on each side), and the sides that come out."""
+    rows, columns = max(FULL_SIZE - height, 0), max(FULL_SIZE - width, 0)
+    if not rows and not columns:
+        return nn.Identity(), height, width
+    return nn.ZeroPad2d((columns // 2, columns - columns // 2, rows // 2, rows - rows // 2)), height + rows, width + columns
+
+
+class Residual(nn.Module):
+    """Two 3 x 3 convolutions and a shortcut that has no weights: every ``stride``-th pixel, new channels zero (He et al. 2016, option A)."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, kind: Norm) -> None:
+        super().__init__()
+        self.stride, self.added = stride, outputs - inputs
+        self.conv1, self.norm1 = conv3x3(inputs, outputs, kind, stride), norm(kind, outputs)
+        self.conv2, self.norm2 = conv3x3(outputs, outputs, kind), norm(kind, outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        shortcut = x[:, :, :: self.stride, :: self.stride]
+        if self.added:
+            shortcut = functional.pad(shortcut, (0, 0, 0, 0, self.added // 2, self.added - self.added // 2))
+        out = functional.relu(self.norm1(self.conv1(x)))
+        return functional.relu(self.norm2(self.conv2(out)) + shortcut)
+
+
+class GlobalAverage(nn.Module):
+    """(batch, channels, height, width) -> (batch, channels)."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean(dim=(2, 3))
+
+
+class Embedded(nn.Module):
+    """(batch, length) token numbers -> (batch, width, length): token 0, the padding, is the zero vector and stays it."""
+
+    def __init__(self, vocabulary: int, width: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(vocabulary, width, padding_idx=0)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.table(tokens).transpose(1, 2)
+
+
+class MaxOverTime(nn.Module):
+    """Convolutions of several widths over (batch, width, length), each one's maximum over the length, side by side (Kim 2014, eq. 2-3)."""
+
+    def __init__(self, width: int, filters: int, windows: tuple[int, ...]) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv1d(width, filters, window) for window in windows)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([functional.relu(conv(x)).amax(dim=2) for conv in self.convs], dim=1)

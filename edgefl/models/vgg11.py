@@ -1,0 +1,43 @@
+"""VGG-11 for 32 x 32: eight 3 x 3 convolutions in five pooled stages, then one fully connected layer (Simonyan, Zisserman 2015, column A).
+
+The two hidden layers of 4096 are left out, as is usual on small pictures.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:
+    from torch import nn
+
+STAGES = ((64,), (128,), (256, 256), (512, 512), (512, 512))
+
+
+class Options(BaseModel):
+    """``norm``: normalisation after each convolution; "none" is the paper's, which learns slowly at first."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    norm: Literal["none", "batch", "group"] = "batch"
+
+
+def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """A fresh VGG-11 for samples of ``shape`` (channels, height, width); those smaller than 32 x 32 get a border of zeros."""
+    from torch import nn  # here, so that listing the models stays light
+
+    from edgefl.models.layers import bordered, conv3x3, image_shape, norm
+
+    channels, height, width = image_shape("vgg11", shape)
+    border, height, width = bordered(height, width)
+    parts: OrderedDict[str, nn.Module] = OrderedDict(border=border)
+    for stage, filters in enumerate(STAGES, start=1):
+        for number, outputs in enumerate(filters, start=1):
+            parts[f"conv{stage}_{number}"] = conv3x3(channels, outputs, options.norm)
+            parts[f"norm{stage}_{number}"] = norm(options.norm, outputs)
+            parts[f"act{stage}_{number}"] = nn.ReLU()
+            channels = outputs
+        parts[f"pool{stage}"] = nn.MaxPool2d(2)
+    features = channels * (height >> len(STAGES)) * (width >> len(STAGES))
+    return nn.Sequential(parts | {"flatten": nn.Flatten(), "output": nn.Linear(features, classes)})
