@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -27,11 +27,12 @@ class Named(Section):
         return dict(self.model_extra or {})
 
 
-class Data(Section):
-    """Which data set, and where its files lie (else $EDGEFL_DATA, else data/)."""
+class Data(Named):
+    """Which data set, where its files lie (else $EDGEFL_DATA, else data/), and what an edge has of it (``edgefl.data.material``)."""
 
     name: str = "digits"
     dir: str | None = None
+    source: Literal["partition", "shard", "local"] = "partition"
 
 
 class Training(Section):
@@ -65,7 +66,7 @@ class Network(Section):
     liveness_s: float = Field(4.0, gt=0)
     grace_s: float = Field(10.0, ge=0)
     window_ms: float = Field(50.0, gt=0)  # how far bytes may run ahead of the service curve, besides the round trip
-    piece_ms: float = Field(15.0, gt=0)
+    piece_ms: float = Field(20.0, gt=0)
     max_edges: int = Field(100_000, ge=1)
 
     @model_validator(mode="after")
@@ -133,6 +134,7 @@ class Experiment(Section):
 
     name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
     seed: int = Field(1, ge=0)
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1, strict=False)] | None = None  # instead of seed: a run for each
     speed: float = Field(1.0, gt=0)  # emulated seconds per real second, on the wall clock
     task: str | None = None  # "my_task.py:build": own data and model instead of [data] and [model]
     data: Data = Data()
@@ -159,6 +161,23 @@ class Experiment(Section):
         if twice:
             raise ValueError(f"two strategies are called {twice[0]!r}: give one of them a label")
         return self
+
+    @model_validator(mode="after")
+    def _seeds_differ(self) -> "Experiment":
+        if self.seeds is None:
+            return self
+        if self.seed != Experiment.model_fields["seed"].default:
+            raise ValueError(f"give seed or seeds, not both (found seed = {self.seed}, seeds = {list(self.seeds)})")
+        twice = next((seed for seed in self.seeds if self.seeds.count(seed) > 1), None)
+        if twice is not None:
+            raise ValueError(f"seeds: expected numbers that differ, found {twice} twice")
+        return self
+
+    def by_seed(self) -> list["Experiment"]:
+        """This experiment once for each of its seeds, in order, every one as if it had been given that ``seed`` alone."""
+        if self.seeds is None:
+            return [self]
+        return [self.model_copy(update={"seed": seed, "seeds": None}) for seed in self.seeds]
 
     @model_validator(mode="after")
     def _room_for_all(self) -> "Experiment":

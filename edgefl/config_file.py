@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import tomli_w
 
-from edgefl import config_names, config_overrides
+from edgefl import config_extends, config_names, config_overrides
 from edgefl.config import Experiment, StrategyEntry
 from edgefl.config_errors import Source, check_numbers, validated
 from edgefl.errors import UserError, nearest
@@ -23,15 +23,15 @@ HEADER = "# The configuration of a run, with every default. [run] holds facts ab
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     """The experiment in a TOML file, changed by ``key.path=value`` overrides. UserError, in one line, for whatever is wrong."""
-    raw = _read(path)
+    raw, called = config_extends.resolved(path, _read)
     base = _base(raw.pop(FACTS, None), path)
-    source = Source(str(path), config_overrides.apply(raw, overrides))
+    source = Source(called, config_overrides.apply(raw, overrides))
     return _checked(raw, source, base)
 
 
 def base_of(path: Path) -> Path:
     """The folder that own code named in the file starts from: the file's own, or for a run's config.toml the one that the run had."""
-    return _base(_read(path).get(FACTS), path)
+    return _base(config_extends.resolved(path, _read)[0].get(FACTS), path)
 
 
 def _base(facts: Any, path: Path) -> Path:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from edgefl import catalog, config_groups
-from edgefl.config import Data, Experiment, Named, Section, StrategyEntry
+from edgefl.config import Experiment, Named, Section, StrategyEntry
 from edgefl.config_errors import Loc, Source, validated
 from edgefl.errors import UserError, nearest
 from edgefl.strategies.catalog import load as load_strategy
@@ -17,7 +17,7 @@ PARTS = {  # table -> where its name is looked up, what the file must bind, what
     "partition": ("edgefl.data.partition", "split", "partition"),
 }
 DIRECTORY_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
-TAKEN = ("figures", "comparison.csv")  # beside the strategies' directories
+TAKEN = r"figures|comparison\.csv|comparison_seeds\.csv|dissemination\.csv|seed\d+"  # beside the strategies' directories, and below them
 
 
 def check(experiment: Experiment, source: Source, base: Path | None) -> None:
@@ -40,13 +40,23 @@ def check(experiment: Experiment, source: Source, base: Path | None) -> None:
         _check_strategy(entry, ("strategies", number), source, base)
 
 
+def strategy_warnings(experiment: Experiment, base: Path | None) -> list[str]:
+    """What people should know about the strategies' options before they run them."""
+    found: list[str] = []
+    for entry in experiment.strategies:
+        strategy = load_strategy(entry.strategy, base)
+        given = strategy.warnings(strategy.Options.model_validate(entry.options()), experiment.training.epochs)
+        found += [f"{entry.name}: {warning}" for warning in given]
+    return found
+
+
 def own_names(experiment: Experiment) -> list[str]:
     """Every name in ``experiment`` that leads to code outside the catalogs."""
     picked = (experiment.task, experiment.data.name, experiment.partition.name, experiment.model.name)
     return [name for name in (*picked, *(entry.strategy for entry in experiment.strategies)) if name is not None and ":" in name]
 
 
-def _check_part(table: str, section: Data | Named, source: Source, base: Path | None) -> None:
+def _check_part(table: str, section: Named, source: Source, base: Path | None) -> None:
     package, attribute, what = PARTS[table]
     if ":" in section.name:
         _check_own(section.name, (table, "name"), source, base)
@@ -55,8 +65,7 @@ def _check_part(table: str, section: Data | Named, source: Source, base: Path | 
         picked = catalog.find(package, section.name, attribute, base, what)
     except UserError as error:
         raise source.error((table, "name"), str(error)) from error
-    if isinstance(section, Named):
-        validated(catalog.options_of(picked) or Section, section.options(), source, (table,), ("name",))
+    validated(catalog.options_of(picked) or Section, section.options(), source, (table,), tuple(type(section).model_fields))
 
 
 def _check_faults(experiment: Experiment, source: Source) -> None:
@@ -86,9 +95,10 @@ def _check_own(name: str, loc: Loc, source: Source, base: Path | None) -> None:
 
 
 def _check_strategy(entry: StrategyEntry, loc: Loc, source: Source, base: Path | None) -> None:
-    if not re.fullmatch(DIRECTORY_NAME, entry.name) or entry.name in TAKEN:
+    if not re.fullmatch(DIRECTORY_NAME, entry.name) or re.fullmatch(TAKEN, entry.name):
         key = "strategy" if entry.label is None else "label"
-        raise source.error((*loc, key), f"expected a name for a directory (letters, digits, _ . -), found {entry.name!r}")
+        kept = ", which is what a seed's directory is called" if re.fullmatch(r"seed\d+", entry.name) else ""
+        raise source.error((*loc, key), f"expected a name for a directory (letters, digits, _ . -), found {entry.name!r}{kept}")
     try:
         strategy = load_strategy(entry.strategy, base)
     except UserError as error:

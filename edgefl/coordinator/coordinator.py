@@ -14,7 +14,7 @@ from edgefl.coordinator.tasks import Alarms, OpenTask, Tasks
 from edgefl.errors import Bug
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import (
-    Acknowledged, Cancel, Fresh, FreshRequest, Joined, Lost, NothingNewer, Ready, Started, Task, ToCoordinator, Update,
+    Acknowledged, Cancel, Fresh, FreshRequest, Joined, Lost, NothingNewer, Ready, Started, Task, ToCoordinator, Update, Urge,
 )
 from edgefl.strategies import decisions as do
 from edgefl.strategies import events as ev
@@ -165,7 +165,8 @@ class Coordinator:
         """Why this update cannot be used, or None."""
         if update.version != task.version:
             return "wrong base version"
-        if any(vector.size != self.strategy.layout.size for vector in update.vectors.values()) or "weights" not in update.vectors:
+        wrong = any(vector.size != self.strategy.update_size(task.edge, name) for name, vector in update.vectors.items())
+        if wrong or "weights" not in update.vectors:
             return "wrong length"
         if not all(is_finite(vector) for vector in update.vectors.values()):
             return "not finite"
@@ -177,7 +178,10 @@ class Coordinator:
         task = self.tasks.of(edge, message.task)
         if task is None:
             return [Send(edge, Cancel(message.task))]  # it waits for an answer, and its work is not wanted any more
-        return self._ask(ev.FreshRequested(edge, task.number, task.version, message.step), now)
+        if 0 < message.until_ns <= now:
+            self.record.fact(now, "request_too_late", edge=edge, task=task.number)
+            return []  # its training is over, or will be before anything can come
+        return self._ask(ev.FreshRequested(edge, task.number, task.version, message.step, message.until_ns), now)
 
     def _ring(self, name: str, now: int) -> list[Output]:
         if name == "stop":
@@ -239,6 +243,8 @@ class Coordinator:
                         raise ValueError(f"task {decision.task} cannot be discarded now: only the update in hand can")
                 case do.Finish():
                     break
+                case do.Report():
+                    pass  # for the record alone
                 case _:
                     outputs += self._small(decision)
         return outputs, numbers
@@ -252,8 +258,11 @@ class Coordinator:
                 return self._grant(self._held(decision))
             case do.SendFresh():
                 self._held(decision)
-                fresh = None if decision.weights is None else Fresh(decision.task, self.version, {"weights": decision.weights})
+                version = self.version if decision.version is None else decision.version
+                fresh = None if decision.weights is None else Fresh(decision.task, version, {"weights": decision.weights})
                 return [Send(decision.edge, fresh or NothingNewer(decision.task))]
+            case do.Urge():
+                return [Send(decision.edge, Urge(self.tasks.at_work(decision.edge).number))]
             case do.Cancel():
                 self._forget(self._held(decision), delivered=False)
                 return [Send(decision.edge, Cancel(decision.task))]

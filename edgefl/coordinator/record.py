@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, TextIO
 
 import numpy as np
 import orjson
@@ -14,14 +14,17 @@ from safetensors.numpy import save_file
 from edgefl.coordinator.journal import Journal
 from edgefl.coordinator.story import decision_row, event_row
 from edgefl.jobs import Evaluate
+from edgefl.results import dissemination
 from edgefl.results.summary import outcome
+from edgefl.results.tail import read_csv, read_events
 from edgefl.strategies.decisions import Assign, Decision, Discard, Publish, SendFresh, SetAlarm
-from edgefl.strategies.events import Event, UpdateArrived
+from edgefl.strategies.events import Event, FreshRequested, UpdateArrived
 from emulator.network import Completion
 from emulator.units import seconds_text
 
 METRICS = ("version", "emulated_s", "wall_s", "train_loss", "test_loss", "accuracy", "bytes_up", "bytes_down")
 LINKS = ("edge", "direction", "kind", "bytes", "offered_s", "scheduled_s", "finished_s")
+SLOTS = ("begins_s", "ends_s", "edge", "direction", "kind")
 
 
 class Record:
@@ -30,17 +33,15 @@ class Record:
     def __init__(self, directory: Path, wall_s: Callable[[], float], journal: Journal | None) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory, self.wall_s, self.journal = directory, wall_s, journal
-        self.bytes_up = self.bytes_down = self.updates_applied = 0
+        self.bytes_up = self.bytes_down = self.updates_applied = self.requests = 0
         self.discards: Counter[str] = Counter()
         self.staleness: Counter[int] = Counter()
         self.rows: list[dict[str, Any]] = []
         self._wall_at: dict[int, float] = {}
         self._events = (directory / "events.jsonl").open("w", encoding="utf-8")
-        self._link_file = (directory / "links.csv").open("w", encoding="utf-8", newline="")
-        self._metric_file = (directory / "metrics.csv").open("w", encoding="utf-8", newline="")
-        self._link_rows, self._metric_rows = csv.writer(self._link_file), csv.writer(self._metric_file)
-        self._link_rows.writerow(LINKS)
-        self._metric_rows.writerow(METRICS)
+        self._tables: list[TextIO] = []
+        self._link_rows, self._metric_rows = self._table("links.csv", LINKS), self._table("metrics.csv", METRICS)
+        self._slot_rows: Any = None  # of slots.csv, once there are slots
 
     # ------------------------------------------------------------------ the story
     def event(self, now: int, version: int, event: Event, decisions: list[Decision], numbers: list[list[int]]) -> None:
@@ -49,6 +50,7 @@ class Record:
             self.journal.write(now, event, decisions)
         if isinstance(event, UpdateArrived):
             self._count(version - event.base_version, decisions)
+        self.requests += isinstance(event, FreshRequested)
         row = event_row(event)
         self._line(now, {"event": row.pop("event"), "version": version, **row, "decisions": _rows(decisions, version, numbers)})
 
@@ -79,6 +81,14 @@ class Record:
             self.bytes_down += transfer.size
         moments = (completion.offered_ns, completion.due_ns, finished_ns)
         self._link_rows.writerow([transfer.edge, transfer.direction, transfer.kind, transfer.size, *map(seconds_text, moments)])
+        if completion.windows_ns:
+            self._slots(completion)
+
+    def _slots(self, completion: Completion) -> None:
+        self._slot_rows = self._slot_rows or self._table("slots.csv", SLOTS)
+        transfer = completion.transfer
+        who = (transfer.edge, transfer.direction, transfer.kind)
+        self._slot_rows.writerows([seconds_text(begin_ns), seconds_text(end_ns), *who] for begin_ns, end_ns in completion.windows_ns)
 
     def snapshot(self, version: int) -> None:
         """The wall moment that belongs to a version's metrics row."""
@@ -95,7 +105,7 @@ class Record:
 
     def flush(self) -> None:
         """Let readers see what happened so far."""
-        for file in (self._link_file, self._metric_file):
+        for file in self._tables:
             file.flush()
         self.flush_fates()
 
@@ -109,7 +119,7 @@ class Record:
     def close(self, head: dict[str, Any], weights: np.ndarray, target_accuracy: float | None) -> dict[str, Any]:
         """Write model.safetensors and summary.json (``head`` first, ours behind it) and return the summary."""
         self.flush()
-        for file in (self._events, self._link_file, self._metric_file, *([self.journal] if self.journal else [])):
+        for file in (self._events, *self._tables, *([self.journal] if self.journal else [])):
             file.close()
         save_file({"weights": np.ascontiguousarray(weights)}, self.directory / "model.safetensors")
         fidelity = head.pop("fidelity")
@@ -120,12 +130,23 @@ class Record:
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
             "staleness": {str(gap): count for gap, count in sorted(self.staleness.items())},
+            **({"dissemination": self._dissemination(head.get("emulated_s", 0.0))} if self.requests else {}),
             "fidelity": fidelity,
         }
         part = self.directory / "summary.json.part"
         part.write_bytes(orjson.dumps(summary, option=orjson.OPT_INDENT_2))
         part.replace(self.directory / "summary.json")
         return summary
+
+    def _dissemination(self, emulated_s: float) -> dict[str, Any] | None:
+        """What asking for fresher models came to, from the files: only a run in which somebody asked pays for reading them."""
+        return dissemination.section(read_events(self.directory / "events.jsonl"), read_csv(self.directory / "links.csv"), emulated_s)
+
+    def _table(self, name: str, columns: tuple[str, ...]) -> Any:
+        self._tables.append((self.directory / name).open("w", encoding="utf-8", newline=""))
+        rows = csv.writer(self._tables[-1])
+        rows.writerow(columns)
+        return rows
 
     def _line(self, now: int, row: dict[str, Any]) -> None:
         self._events.write(f'{{"t":{seconds_text(now)},{orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY).decode()[1:]}\n')
@@ -142,7 +163,8 @@ def _rows(decisions: list[Decision], version: int, numbers: list[list[int]]) -> 
             version += 1
             row["version"] = version
         elif isinstance(decision, SendFresh):
-            row["version"] = None if decision.weights is None else version  # None: nothing newer
+            newer = version if decision.version is None else decision.version
+            row["version"] = None if decision.weights is None else newer  # None: nothing newer
         elif isinstance(decision, SetAlarm):
             row["at"] = float(seconds_text(row.pop("at_ns")))
         rows.append(row)

@@ -48,6 +48,12 @@ class Tasks:
         task = self.open.get(number)
         return task if task is not None and task.edge == edge else None
 
+    def at_work(self, edge: str) -> OpenTask:
+        """The open task of this edge. ValueError if it has none."""
+        if edge not in self.by_edge:
+            raise ValueError(f"cannot urge edge {edge!r}: it has no open task")
+        return self.by_edge[edge]
+
     def remove(self, task: OpenTask, delivered: bool) -> None:
         """The task is over; without a delivery, its update is late from now on."""
         del self.open[task.number]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.decisions import Assign, Decision, Discard, Finish, Publish, SetAlarm
+from edgefl.strategies.decisions import Decision, Discard, Finish, Publish, SetAlarm
 from edgefl.strategies.events import EdgeJoined, TaskClosed, UpdateArrived
 from edgefl.strategies.strategy import MOST_FAILED, Strategy, StrategyOptions
 from emulator.units import to_ns
@@ -41,9 +41,18 @@ class Asynchronous(Strategy):
     def concurrency(cls, options: Any, edges: int) -> int:
         return min(options.concurrency, edges)
 
+    @property
+    def bound(self) -> int | None:
+        """The largest gap that is not discarded."""
+        return self.options.max_staleness
+
     def apply(self, update: UpdateArrived, gap: int) -> np.ndarray | None:
         """The next global model, or None if this update alone does not make one. ``gap`` = version now - version it started from."""
         raise TypeError(f"{type(self).__name__} must define apply")
+
+    def reports(self, update: UpdateArrived, gap: int) -> list[Decision]:
+        """What is worth keeping about the update that ``apply`` has just made a model of."""
+        return []
 
     def started(self, now: int) -> list[Decision]:
         self.begun = True
@@ -62,13 +71,13 @@ class Asynchronous(Strategy):
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
         self.failed = 0
         gap = self.version - update.base_version
-        bound = self.options.max_staleness
+        bound = self.bound
         if bound is not None and gap > bound:
             return [Discard(update.task, "too stale"), *self._refill()]
         weights = self.apply(update, gap)
         if weights is None:
             return self._refill()
-        return [self._publish(weights), *self._refill()]
+        return [*self.reports(update, gap), self._publish(weights), *self._refill()]
 
     def _publish(self, weights: np.ndarray) -> Publish:
         self.weights = weights
@@ -88,5 +97,4 @@ class Asynchronous(Strategy):
         if not edges:
             return []
         self.triggers += 1
-        self.mark_running(edges)
-        return [Assign(tuple(edges), {"weights": self.weights})]
+        return self.assign(edges)

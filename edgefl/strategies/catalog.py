@@ -1,4 +1,4 @@
-"""Strategies by name: the folder is the registry; ``my_pkg.my_algo:MyAlgo`` and ``path/to/my_algo.py:MyAlgo`` are as good."""
+"""Strategies by name: the folder is the registry (fedasmu_fa.py is "fedasmu-fa"); ``my_pkg.my_algo:MyAlgo`` and ``path/to/my_algo.py:MyAlgo`` are as good."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from edgefl.catalog import FORMS, load_dotted
 from edgefl.errors import UserError, nearest
 from edgefl.strategies.strategy import Strategy
 
-FRAME = {"__init__", "asynchronous", "buffered", "catalog", "decisions", "events", "local_rule", "rounds", "strategy"}
+FRAME = {"__init__", "asynchronous", "buffered", "catalog", "decisions", "events", "local_rule", "rounds", "strategy", "submodels", "timed"}
 
 
 def strategy_names() -> list[str]:
     """Every algorithm of the folder, sorted."""
-    return sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in FRAME)
+    return sorted(path.stem.replace("_", "-") for path in Path(__file__).parent.glob("*.py") if path.stem not in FRAME)
+
+
+def file_stem(name: str) -> str:
+    """The file of a catalog name, without its suffix."""
+    return name.replace("-", "_")
 
 
 def load(name: str, base: Path | None = None) -> type[Strategy]:
@@ -26,6 +31,6 @@ def load(name: str, base: Path | None = None) -> type[Strategy]:
         return found
     if name not in strategy_names():
         raise UserError(f"unknown strategy {name!r}{nearest(name, strategy_names())}; one of your own: {FORMS}")
-    module = importlib.import_module(f"edgefl.strategies.{name}")
+    module = importlib.import_module(f"edgefl.strategies.{file_stem(name)}")
     classes = [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__]
     return next(value for value in reversed(classes) if issubclass(value, Strategy))

@@ -26,11 +26,15 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SendFresh:
-    """Answer a FreshRequested; ``weights`` None says that there is nothing newer."""
+    """Answer a FreshRequested; ``weights`` None says that there is nothing newer.
+
+    ``version``: the number that the model goes by; None: it is the current version.
+    """
 
     edge: str
     task: int
     weights: np.ndarray | None = field(repr=False)
+    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,11 +61,26 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class Urge:
+    """The edge is to report now: its run ends at the next step and what it has is its update. One that asks for fresher models goes on to its end."""
+
+    edge: str
+
+
+@dataclass(frozen=True, slots=True)
 class Discard:
     """This task's update was not used, and why."""
 
     task: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Report:
+    """Numbers worth keeping about this event, all finite; they go to the record and change nothing."""
+
+    values: dict[str, float]
+    edge: str | None = None  # whom they are about
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +90,7 @@ class Finish:
     reason: str
 
 
-Decision = Assign | Grant | SendFresh | Publish | SetAlarm | Cancel | Discard | Finish
+Decision = Assign | Grant | SendFresh | Publish | SetAlarm | Cancel | Urge | Discard | Report | Finish
 
 
 def up_to_finish(decisions: list[Decision]) -> list[Decision]:

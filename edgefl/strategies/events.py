@@ -62,12 +62,16 @@ class UpdateArrived:
 
 @dataclass(frozen=True, slots=True)
 class FreshRequested:
-    """An edge in training, at ``step``, asks for a model newer than ``base_version``."""
+    """An edge in training, at ``step``, asks for a model newer than ``base_version``.
+
+    ``until_ns``: it trains on, and what is there at that moment or later is too late; 0: it stands still until the answer.
+    """
 
     edge: str
     task: int
     base_version: int
     step: int
+    until_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.decisions import Assign, Decision, Finish, Publish
+from edgefl.strategies.decisions import Decision, Finish, Publish
 from edgefl.strategies.events import EdgeJoined, TaskClosed, UpdateArrived
 from edgefl.strategies.strategy import MOST_FAILED, Strategy, StrategyOptions
 
@@ -55,8 +55,7 @@ class Rounds(Strategy):
         if not edges:
             return []  # the next EdgeJoined begins the round
         self.draws += 1
-        self.mark_running(edges)
-        return [Assign(tuple(edges), {"weights": self.weights})]
+        return self.assign(edges)
 
     def _end_round(self) -> list[Decision]:
         if self.running:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from edgefl.strategies.decisions import Decision
+from edgefl.strategies.decisions import Assign, Decision
 from edgefl.strategies.events import (
     AlarmRang, EdgeJoined, EdgeLost, Event, FreshRequested, RunStarted, TaskClosed, UpdateArrived, UpdateReady,
 )
@@ -32,6 +33,7 @@ class Strategy:
 
     Options: ClassVar[type[StrategyOptions]] = StrategyOptions
     rule: ClassVar[type[LocalRule]] = LocalRule
+    reconstructed: ClassVar[bool] = False  # True: the paper's equations were not at hand; every listing and table says so
     schedules_uplink: ClassVar[bool] = False  # True: UpdateReady is the algorithm's to answer with Grant
 
     def __init__(self, weights: np.ndarray, layout: Layout, options: Any, streams: Streams) -> None:
@@ -41,28 +43,51 @@ class Strategy:
         self.streams = streams
         self.version = 0
         self.samples: dict[str, int] = {}  # edges that are there -> size of their data
+        self.known: dict[str, int] = {}  # edges that have ever been there -> size of their data
         self.running: dict[str, int] = {}  # edges with an open task -> version that they started from
+        self._idle: list[str] = []  # as of the last look, and since then:
+        self._ran: set[str] = set()  # who ran then
+        self._moved: set[str] = set()  # who came or went meanwhile
 
     @classmethod
     def concurrency(cls, options: Any, edges: int) -> int:
         """The most edges that may train at one time, for the check of the host's speed."""
         return edges
 
+    @classmethod
+    def warnings(cls, options: Any, epochs: int) -> list[str]:
+        """What people should know of these options before they run them; ``epochs``: passes over an edge's data in one task."""
+        return []
+
     @property
     def idle(self) -> list[str]:
-        """Edges that are there and have no open task, sorted."""
-        return sorted(edge for edge in self.samples if edge not in self.running)
+        """Edges that are there and have no open task, sorted. Not yours to change.
+
+        Kept from look to look, so that thousands of idle edges cost nothing: only those that came, went, began or ended are looked at.
+        """
+        for edge in sorted(self._moved | (self._ran ^ self.running.keys())):
+            place = bisect_left(self._idle, edge)
+            listed = self._idle[place : place + 1] == [edge]
+            free = edge in self.samples and edge not in self.running
+            if free and not listed:
+                self._idle.insert(place, edge)
+            elif listed and not free:
+                del self._idle[place]
+        self._ran, self._moved = set(self.running), set()
+        return self._idle
 
     def handle(self, event: Event, now: int) -> list[Decision]:
         """What to do about ``event`` at ``now`` (emulated ns)."""
         match event:
             case EdgeJoined():
-                self.samples[event.edge] = event.samples
+                self.samples[event.edge] = self.known[event.edge] = event.samples
+                self._moved.add(event.edge)
                 return self.joined(event, now)
             case RunStarted():
                 return self.started(now)
             case EdgeLost():
                 self.samples.pop(event.edge, None)
+                self._moved.add(event.edge)
                 return []
             case TaskClosed():
                 self.running.pop(event.edge, None)
@@ -106,13 +131,22 @@ class Strategy:
         """An alarm of ours."""
         return []
 
+    def update_size(self, edge: str, name: str) -> int:
+        """The elements that the vector ``name`` of this edge's update must have."""
+        return self.layout.size
+
     def select(self, count: int, trigger: int) -> list[str]:
         """``count`` idle edges (fewer if there are fewer), drawn without replacement by a stream of this trigger."""
         idle = self.idle
         if count >= len(idle):
-            return idle
+            return list(idle)
         picked = self.streams.rng("selection", trigger).choice(len(idle), size=count, replace=False)
         return [idle[index] for index in sorted(picked)]
+
+    def assign(self, edges: list[str]) -> list[Decision]:
+        """Give the edges the current version. An algorithm that tells each of them something else overrides this."""
+        self.mark_running(edges)
+        return [Assign(tuple(edges), {"weights": self.weights})]
 
     def mark_running(self, edges: list[str]) -> None:
         """The edges have been given the current version."""

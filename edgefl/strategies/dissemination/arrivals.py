@@ -1,0 +1,24 @@
+"""What an update tells about its device's gradient."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgefl.strategies.dissemination.learned import Arrival
+from edgefl.strategies.dissemination.passes import Terms
+from edgefl.strategies.events import UpdateArrived
+
+
+def arrival(update: UpdateArrived, sent: tuple[int, np.ndarray] | None, started: int, made: int, t: int, staleness: int) -> Arrival:
+    """The update at its place in the run. Gradient: g = (w_o - w_i) / (eta n), n steps (erratum A1: not its negative).
+
+    With ``sent``, version and model that the device asked for and merged after m steps, the merge's jump is left out:
+    w_i = (1 - beta) (w_o - A) + beta w_g - B, so g = ((1 - beta) w_o + beta w_g - w_i) / (eta ((1 - beta) m + n - m)).
+    """
+    said = update.numbers
+    steps, rate, beta = said.get("steps", 0.0), said.get("learning_rate", 0.0), said.get("beta", 0.0)
+    trained: Terms = ((update.base, 1.0), (update.weights, -1.0))
+    if sent is not None and said.get("fresh_version") == sent[0] and 0 < beta < 1:
+        trained = ((update.base, 1.0 - beta), (sent[1], beta), (update.weights, -1.0))
+        steps -= beta * min(said.get("merge_step", 0.0), steps)
+    return Arrival(update.edge, update.weights, started, made, t, staleness, trained, max(rate * steps, 0.0))

@@ -1,0 +1,80 @@
+"""FedASMU: asynchronous; learned weights at the server, and devices that merge a fresher model in mid-training (arXiv 2507.06031, 2312.05770)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from edgefl.strategies.asynchronous import Asynchronous
+from edgefl.strategies.decisions import Decision, Report, SendFresh
+from edgefl.strategies.dissemination.arrivals import arrival
+from edgefl.strategies.dissemination.asking import Slots
+from edgefl.strategies.dissemination.device import Refresh
+from edgefl.strategies.dissemination.learned import FixedWeight, Weighing, weighing
+from edgefl.strategies.dissemination.options import BothOptions, TriggerOptions, slot_warnings
+from edgefl.strategies.events import FreshRequested, TaskClosed, UpdateArrived
+
+
+class FedASMUOptions(TriggerOptions, BothOptions):
+    pass
+
+
+class FedASMU(Asynchronous):
+    """Algorithm 1: staleness s = gap + 1 > tau: discard. Else learn lambda, sigma, iota (eq. 3) ;  alpha by eq. 2 ;  w <- (1 - alpha) w + alpha w_i.
+
+    Its ablations are a 2 x 2 factorial: ``learned`` (eq. 2, or a fixed polynomial) and ``asks`` (devices merge, or not).
+    """
+
+    Options = FedASMUOptions
+    rule = Refresh
+    learned: ClassVar[bool] = True
+    asks: ClassVar[bool] = True
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.weighing: Weighing = weighing(self.options, self.layout) if self.learned else FixedWeight(self.options)
+        self.slots = Slots(self.options, self.streams) if self.asks else None
+        self.sent: dict[str, tuple[int, np.ndarray]] = {}  # edges with an open task -> the fresher model sent, if the merge is to be subtracted
+        self.values: dict[str, float] = {}  # of the update in hand
+
+    @classmethod
+    def warnings(cls, options: Any, epochs: int) -> list[str]:
+        return slot_warnings(options, epochs) if cls.asks else []
+
+    @property
+    def bound(self) -> int:
+        most = self.options.max_staleness
+        return self.options.tau - 1 if most is None else min(self.options.tau - 1, most)
+
+    def assign(self, edges: list[str]) -> list[Decision]:
+        if self.slots is None:
+            return super().assign(edges)
+        self.mark_running(edges)
+        return self.slots.assign(edges, self.weights)
+
+    def fresh_requested(self, event: FreshRequested, now: int) -> list[Decision]:
+        newer = self.weights if self.asks and self.version > event.base_version else None
+        if newer is not None and self.learned and self.options.subtract_merge:
+            self.sent[event.edge] = self.version, newer
+        return [SendFresh(event.edge, event.task, newer)]
+
+    def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
+        if self.slots is not None:
+            self.slots.learn(update)
+        decisions = super().arrived(update, now)
+        self.sent.pop(update.edge, None)
+        self.weighing.forget(self.running.values())
+        return decisions
+
+    def closed(self, event: TaskClosed, now: int) -> list[Decision]:
+        self.sent.pop(event.edge, None)
+        return super().closed(event, now)
+
+    def apply(self, update: UpdateArrived, gap: int) -> np.ndarray:
+        found = arrival(update, self.sent.get(update.edge), update.base_version, update.base_version, self.version + 1, gap + 1)
+        model, self.values = self.weighing.mixed(found, self.weights)
+        return model
+
+    def reports(self, update: UpdateArrived, gap: int) -> list[Decision]:
+        return [Report(self.values | {"gap": float(gap)}, update.edge)]

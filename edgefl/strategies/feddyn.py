@@ -1,0 +1,77 @@
+"""FedDyn: a linear term of its own for each device makes the local optima agree with the global one (Acar et al. 2021, arXiv 2111.04263)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from edgefl.strategies.decisions import Assign, Decision
+from edgefl.strategies.events import UpdateArrived
+from edgefl.strategies.local_rule import LocalRule
+from edgefl.strategies.rounds import Rounds, RoundsOptions
+from edgefl.vectors import weighted_sum
+
+
+class FedDynOptions(RoundsOptions):
+    alpha: float = Field(0.01, gt=0)
+    clip_norm: float = Field(10.0, gt=0)  # without it, the method can blow up when few devices take part
+
+
+class Dynamic(LocalRule):
+    """Local loss f_k(w) + alpha_k <w, h_k - w_srv> + (alpha_k / 2) ||w||^2;  after training  h_k <- h_k + w_k - w_srv.
+
+    The order is that of the authors' code: the gradient of the first two terms is clipped, then alpha_k w is added (there as the
+    optimiser's weight decay). The plan's own weight decay is part of f_k here. Trainable elements only; h_k starts at 0.
+    """
+
+    remembers = ("h",)
+
+    def begin(self, run: Any) -> None:
+        if "h" not in run.memory:
+            run.memory["h"] = run.start[: run.parameters] * 0.0
+
+    def adjust(self, run: Any, gradient: Any) -> None:
+        alpha = run.task.numbers["alpha"]
+        gradient.add_(run.memory["h"] - run.start[: run.parameters], alpha=alpha)
+        norm = float(gradient.norm())
+        if norm > self.options.clip_norm:
+            gradient.mul_(self.options.clip_norm / norm)
+        gradient.add_(run.weights[: run.parameters], alpha=alpha)
+
+    def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+        moved = run.weights[: run.parameters] - run.start[: run.parameters]
+        if bool(moved.isfinite().all()):  # an update that the server refuses must not spoil every later task
+            run.memory["h"] = run.memory["h"] + moved
+        return super().payload(run)
+
+
+class FedDyn(Rounds):
+    """hbar <- hbar + (1/N) sum_{k in S} (w_k - w_srv), N = all devices ;  w_srv <- mean_{k in S} w_k + hbar.
+
+    alpha_k = alpha / p_k with p_k = N n_k / sum n. Both means are plain. Normalisation buffers: the mean over S alone. Should an update
+    come after its task was closed, h_k has it and hbar has not.
+    """
+
+    Options = FedDynOptions
+    rule = Dynamic
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.sum_h = np.zeros(self.layout.parameters, np.float32)  # N hbar: N may still grow
+
+    def assign(self, edges: list[str]) -> list[Decision]:
+        self.mark_running(edges)
+        return [Assign((edge,), {"weights": self.weights}, {"alpha": self.alpha(edge)}) for edge in edges]
+
+    def alpha(self, edge: str) -> float:
+        """alpha_k = alpha sum n / (N n_k)."""
+        return self.options.alpha * sum(self.known.values()) / (len(self.known) * self.known[edge])
+
+    def aggregate(self, updates: list[UpdateArrived]) -> np.ndarray:
+        size, share = self.layout.parameters, 1 / len(updates)
+        mean = weighted_sum([update.weights for update in updates], [share] * len(updates))
+        self.sum_h += (mean[:size] - self.weights[:size]) * np.float32(len(updates))
+        mean[:size] += self.sum_h / np.float32(len(self.known))
+        return mean

@@ -1,0 +1,78 @@
+"""FedSA (reconstructed): a fast stage, then one in which slow devices train less and late ones in smaller steps (Chen et al. 2021).
+
+Reconstructed: neither the paper's text (Future Generation Computer Systems 120, doi 10.1016/j.future.2021.02.012) nor code was at hand.
+Known of it are the two stages, their own local epochs and learning rates, and a polynomial staleness weight; the equations here are ours.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from edgefl.strategies.asynchronous import Asynchronous, AsynchronousOptions
+from edgefl.strategies.decisions import Assign, Decision
+from edgefl.strategies.events import UpdateArrived
+from edgefl.vectors import mix
+
+
+class FedSAOptions(AsynchronousOptions):
+    alpha: float = Field(0.6, gt=0, le=1)  # a
+    staleness_exponent: float = Field(0.5, ge=0)  # p
+    window: int = Field(50, ge=1)  # updates whose mean loss is compared with that of as many before them
+    least_gain: float = Field(0.01, ge=0)  # stage 2 begins when the mean loss falls by less than this share
+    second_stage_at: int | None = Field(None, ge=0)  # or at this version: half of the run's, say
+
+
+class FedSA(Asynchronous):
+    """w <- (1 - a_t) w + a_t w_i ;  a_t = a (gap + 1)^(-p).
+
+    Stage 1: every device trains as planned (E epochs, learning rate eta). Stage 2: E_i = max(1, round(E f_i / mean f)) with f_i the
+    updates that i has delivered, and eta / sqrt(1 + gap of its last update).
+    """
+
+    Options = FedSAOptions
+    reconstructed = True
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.losses: list[float] = []  # of the window at hand
+        self.last_mean = math.inf
+        self.second_stage = self.options.second_stage_at == 0
+        self.uploads: dict[str, int] = {}  # edge -> f_i
+        self.gaps: dict[str, int] = {}  # edge -> gap of its last update
+
+    def assign(self, edges: list[str]) -> list[Decision]:
+        if not self.second_stage:
+            return super().assign(edges)
+        self.mark_running(edges)
+        return [Assign((edge,), {"weights": self.weights}, self.scales(edge)) for edge in edges]
+
+    def scales(self, edge: str) -> dict[str, float]:
+        """What the device's epochs and learning rate are multiplied with in stage 2; the edge rounds, to 1 epoch at least."""
+        mean = sum(self.uploads.values()) / len(self.known)
+        frequency = self.uploads.get(edge, 0) / mean if mean else 1.0
+        return {"epochs_scale": frequency, "learning_rate_scale": (1 + self.gaps.get(edge, 0)) ** -0.5}
+
+    def apply(self, update: UpdateArrived, gap: int) -> np.ndarray:
+        self.uploads[update.edge] = self.uploads.get(update.edge, 0) + 1
+        self.gaps[update.edge] = gap
+        self._watch(update.numbers.get("loss", 0.0))  # the edges' frame adds it
+        return mix(self.weights, update.weights, staleness_weight(self.options, gap))
+
+    def _watch(self, loss: float) -> None:
+        """Stage 2 begins once, and stays."""
+        self.losses.append(loss)
+        if len(self.losses) == self.options.window:
+            mean = sum(self.losses) / len(self.losses)
+            self.second_stage |= self.last_mean - mean < self.options.least_gain * self.last_mean
+            self.last_mean, self.losses = mean, []
+        at = self.options.second_stage_at
+        self.second_stage |= at is not None and self.version + 1 >= at
+
+
+def staleness_weight(options: FedSAOptions, gap: int) -> float:
+    """a_t: a fresh update has gap 0 and weight a."""
+    return options.alpha * float((gap + 1) ** -options.staleness_exponent)

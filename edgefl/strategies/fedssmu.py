@@ -1,0 +1,88 @@
+"""FedSSMU: synchronous rounds in which every arriving model is mixed in at once, and devices merge what has come so far (arXiv 2507.06031)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from edgefl.strategies.decisions import Decision, Discard, Report, SendFresh
+from edgefl.strategies.dissemination.arrivals import arrival
+from edgefl.strategies.dissemination.asking import Slots
+from edgefl.strategies.dissemination.device import Refresh
+from edgefl.strategies.dissemination.learned import weighing
+from edgefl.strategies.dissemination.options import BothOptions, BoundOptions, slot_warnings
+from edgefl.strategies.events import FreshRequested, TaskClosed, UpdateArrived
+from edgefl.strategies.rounds import Rounds, RoundsOptions
+
+
+class FedSSMUOptions(RoundsOptions, BoundOptions, BothOptions):
+    index: Literal["round", "aggregation"] = "round"  # what stands under the square roots, which the paper leaves open
+
+
+class RefreshInRound(Refresh):
+    """A fresher model comes as version + k; eq. 10's g is the round, or counts all aggregations so far."""
+
+    def times(self, run: Any, version: int) -> tuple[int, int]:
+        gap = version - run.task.version
+        before = run.task.numbers["aggregations"] + gap if self.options.index == "aggregation" else run.task.version
+        return int(before) + 1, gap + 1
+
+
+class FedSSMU(Rounds):
+    """Algorithm 3: the k-th arrival of a round (k from 0) has staleness k + 1 ;  w_{g,k+1} = (1 - alpha) w_{g,k} + alpha w_i ;  w_{g+1,0} = w_{g,k} at the end.
+
+    The version rises once a round. Shared controls learn from the aggregation before, which may be the last one of the round before.
+    """
+
+    Options = FedSSMUOptions
+    rule = RefreshInRound
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.weighing = weighing(self.options, self.layout)
+        self.slots = Slots(self.options, self.streams)
+        self.model = self.weights  # w_{g,k}
+        self.k = 0  # aggregations in this round
+        self.count = 0  # and in all
+        self.sent: dict[str, tuple[int, np.ndarray]] = {}  # edges with an open task -> the fresher model sent, if the merge is to be subtracted
+
+    @classmethod
+    def warnings(cls, options: Any, epochs: int) -> list[str]:
+        return slot_warnings(options, epochs)
+
+    def assign(self, edges: list[str]) -> list[Decision]:
+        self.mark_running(edges)
+        return self.slots.assign(edges, self.weights, {"aggregations": float(self.count)} if self.options.index == "aggregation" else None)
+
+    def fresh_requested(self, event: FreshRequested, now: int) -> list[Decision]:
+        newer = self.model if self.k > 0 else None
+        if newer is not None and self.options.subtract_merge:
+            self.sent[event.edge] = event.base_version + self.k, newer
+        return [SendFresh(event.edge, event.task, newer, event.base_version + self.k)]
+
+    def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
+        self.slots.learn(update)
+        decision = self._mixed(update) if self.k + 1 <= self.options.tau else Discard(update.task, "too stale")
+        self.sent.pop(update.edge, None)
+        return [decision, *self._end_round()]
+
+    def closed(self, event: TaskClosed, now: int) -> list[Decision]:
+        self.sent.pop(event.edge, None)
+        return super().closed(event, now)
+
+    def aggregate(self, updates: list[UpdateArrived]) -> np.ndarray:
+        """All is in the model already."""
+        self.k = 0
+        return self.model
+
+    def _mixed(self, update: UpdateArrived) -> Report:
+        t = self.version + 1 if self.options.index == "round" else self.count + 1
+        found = arrival(update, self.sent.get(update.edge), self.count - self.k, self.count, t, self.k + 1)
+        self.model, values = self.weighing.mixed(found, self.model)
+        self.weighing.forget(())
+        report = Report(values | {"gap": float(self.k)}, update.edge)
+        self.k += 1
+        self.count += 1
+        self.delivered[update.edge] = update
+        return report
