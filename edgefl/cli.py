@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from edgefl.commands import edge, keys, results, run
+from edgefl.commands import data, edge, keys, results, run
 from edgefl.commands import list as listings
 from edgefl.errors import UserError
 from emulator.errors import BadValue
@@ -26,6 +26,7 @@ app.command()(results.replay)
 app.command()(listings.strategies)
 app.command()(listings.models)
 app.command()(listings.datasets)
+app.add_typer(data.app, name="data")
 app.add_typer(keys.app, name="keys")
 
 

@@ -106,6 +106,19 @@ def mix(old: np.ndarray, new: np.ndarray, alpha: float) -> np.ndarray:
     return weighted_sum((old, new), (1.0 - alpha, alpha))
 
 
+def with_changes(
+    old: np.ndarray, ends: Sequence[np.ndarray], starts: Sequence[np.ndarray], shares: Sequence[float], parameters: int
+) -> np.ndarray:
+    """old + sum_i shares[i] (ends[i] - starts[i]) for the first ``parameters`` elements, as a new aligned vector.
+
+    The buffers behind them are mixed instead, (1 - sum shares) old + sum_i shares[i] ends[i]: a variance must not become negative.
+    """
+    out = weighted_sum([old, *ends, *starts], [1.0, *shares, *(-share for share in shares)])
+    if parameters < old.size:
+        out[parameters:] = weighted_sum([old[parameters:], *(end[parameters:] for end in ends)], [1.0 - sum(shares), *shares])
+    return out
+
+
 def is_finite(vector: np.ndarray) -> bool:
     """True if no element is NaN or infinite (one pass: a float64 sum is finite exactly when every float32 summand is)."""
     with np.errstate(invalid="ignore"):  # inf - inf

@@ -13,7 +13,7 @@ from edgefl.coordinator.coordinator import Coordinator
 from edgefl.coordinator.record import Record
 from edgefl.protocol.messages import Acknowledged, Cancel, Fresh, NothingNewer, Ready, Task, Update
 from edgefl.results.tail import read_events
-from edgefl.strategies.decisions import Assign, Cancel as CancelTask, Decision, Discard, Finish, Grant, Publish, SendFresh, SetAlarm
+from edgefl.strategies.decisions import Assign, Cancel as CancelTask, Decision, Discard, Finish, Grant, Publish, Report, SendFresh, SetAlarm, Urge
 from edgefl.strategies.events import AlarmRang, EdgeJoined, EdgeLost, Event, RunStarted, TaskClosed, UpdateArrived
 from edgefl.strategies.strategy import Strategy
 from edgefl.streams import Streams
@@ -53,10 +53,14 @@ def told(decision: Decision) -> str:
             return f"publish {plain(decision.weights)}"
         case SetAlarm():
             return f"alarm {decision.name} at {decision.at_ns / S:g}"
+        case Report():
+            return " ".join(["report", *([decision.edge] if decision.edge else []), *(f"{name}={value:g}" for name, value in decision.values.items())])
         case Discard():
             return f"discard {decision.task}: {decision.reason}"
         case Finish():
             return f"finish: {decision.reason}"
+        case Urge():
+            return f"urge {decision.edge}"
         case Grant() | CancelTask() | SendFresh():
             return f"{type(decision).__name__.lower()} {decision.edge} {decision.task}"
     raise TypeError(decision)
@@ -78,6 +82,7 @@ class Server:
     def __init__(self, strategy: Strategy) -> None:
         self.strategy = strategy
         self.version = self.tasks = 0
+        self.decisions: list[Decision] = []  # of the last event
         self.open: dict[str, tuple[int, int, np.ndarray]] = {}  # edge -> task, version, base
 
     @property
@@ -85,7 +90,7 @@ class Server:
         return self.strategy.weights.tolist()
 
     def give(self, event: Event, now: int = 0) -> list[str]:
-        decisions = self.strategy.handle(event, now)
+        decisions = self.decisions = self.strategy.handle(event, now)
         for decision in decisions:
             if isinstance(decision, Assign):
                 for edge in decision.edges:
@@ -114,13 +119,13 @@ class Server:
     def ring(self, now: int) -> list[str]:
         return self.give(AlarmRang("dispatch"), now)
 
-    def deliver(self, edge: str, *weights: float, samples: float = 1, now: int = 0) -> list[str]:
+    def deliver(self, edge: str, *weights: float, samples: float = 1, now: int = 0, **numbers: float) -> list[str]:
         task, version, base = self.open.pop(edge)
-        return self.give(UpdateArrived(edge, task, version, base, {"weights": vector(*weights)}, {"samples": float(samples)}), now)
+        return self.give(UpdateArrived(edge, task, version, base, {"weights": vector(*weights)}, {"samples": float(samples), **numbers}), now)
 
-    def move(self, edge: str, *by: float, samples: float = 1) -> list[str]:
+    def move(self, edge: str, *by: float, **given: float) -> list[str]:
         """Deliver what the edge was given, moved by ``by``."""
-        return self.deliver(edge, *(self.open[edge][2] + vector(*by)), samples=samples)
+        return self.deliver(edge, *(self.open[edge][2] + vector(*by)), **given)
 
 
 def output(out: Output) -> str:

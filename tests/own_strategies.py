@@ -37,6 +37,40 @@ class Fresher(FedAsync):
         return [SendFresh(event.edge, event.task, newer)]
 
 
+class GoesOn(Halfway):
+    """Trains on meanwhile; ``merged_at``: the step of the merge, -1 without one."""
+
+    on_request = "train_on"
+    merged_at = -1
+
+    def begin(self, run: Any) -> None:
+        self.merged_at = -1
+
+    def merge(self, run: Any, fresh: np.ndarray, version: int) -> None:
+        super().merge(run, fresh, version)
+        self.merged_at = run.step
+
+    def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+        return {"weights": run.weights.numpy()}, {"merged_at": float(self.merged_at)}
+
+
+class Onwards(Fresher):
+    """Its edges do not wait for the answer."""
+
+    rule = GoesOn
+
+
+class Tardy(Onwards):
+    """Answers at the first moment at which that is too late."""
+
+    def fresh_requested(self, event: FreshRequested, now: int) -> list[Decision]:
+        self.asked = event
+        return [SetAlarm("answer", event.until_ns)]
+
+    def rang(self, name: str, now: int) -> list[Decision]:
+        return [SendFresh(self.asked.edge, self.asked.task, self.weights)]
+
+
 class Hasty(FedAsync):
     """Calls task 0 off at ``period_s`` after the start, and gives the edge another."""
 

@@ -29,8 +29,8 @@ def test_a_user_error_is_one_line() -> None:
 
 
 def test_the_folder_is_the_registry() -> None:
-    assert catalog.names("edgefl.models", "build") == ["lenet5", "mlp"]
-    assert catalog.names("edgefl.data", "load") == ["digits", "fashion_mnist", "mnist"]
+    assert catalog.names("edgefl.models", "build") == ["alexnet", "cnn", "lenet5", "mlp", "resnet20", "textcnn", "vgg11"]
+    assert catalog.names("edgefl.data", "load") == ["cifar10", "cifar100", "digits", "fashion_mnist", "huggingface", "imdb", "mnist", "tiny_imagenet"]
     assert catalog.names("edgefl.data.partition", "split") == ["dirichlet", "iid"]
     assert catalog.one_line("edgefl.models", "lenet5").startswith("LeNet-5: ")
 

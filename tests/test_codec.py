@@ -196,7 +196,7 @@ def test_well_formed_rows_of_anything_raise_nothing_but_wire_errors(code: int, r
 
 
 # ------------------------------------------------------------------ notes
-@pytest.mark.parametrize("note", [m.FreshRequest(1, 2, 3), m.NothingNewer(4), m.Cancel(5), m.Acknowledged(6)])
+@pytest.mark.parametrize("note", [m.FreshRequest(1, 2, 3), m.NothingNewer(4), m.Cancel(5), m.Acknowledged(6), m.Urge(7)])
 def test_notes_come_back(note: Any) -> None:
     assert decode_note(encode_note(note)) == note and isinstance(note, NOTES)
 

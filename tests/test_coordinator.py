@@ -444,7 +444,7 @@ def test_a_request_for_a_fresher_model(tmp_path: Path) -> None:
     assert desk.hear("a", FreshRequest(0, 0, 6), now=S) == ["evaluate v1", "a <- fresh 0 v1 (1 2 3)"]
     nothing, fresh = (event for event in desk.events() if event.get("event") == "fresh_requested")
     assert nothing["decisions"] == [{"do": "send_fresh", "edge": "a", "task": 0, "version": None}]
-    assert fresh | {"decisions": []} == {"t": 1.0, "event": "fresh_requested", "version": 0, "edge": "a", "task": 0, "base_version": 0, "step": 6, "decisions": []}
+    assert fresh | {"decisions": []} == {"t": 1.0, "event": "fresh_requested", "version": 0, "edge": "a", "task": 0, "base_version": 0, "step": 6, "until_ns": 0, "decisions": []}
     assert fresh["decisions"][1]["version"] == 1
 
 

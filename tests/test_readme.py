@@ -28,9 +28,11 @@ def options() -> Iterator[tuple[str, type[BaseModel]]]:
     """Every catalog entry that takes options."""
     for name in strategy_names():
         yield f"strategy {name}", load(name).Options
-    for package, attribute in (("edgefl.models", "build"), ("edgefl.data.partition", "split")):
+    for package, attribute in (("edgefl.models", "build"), ("edgefl.data.partition", "split"), ("edgefl.data", "load")):
         for name in catalog.names(package, attribute):
-            yield f"{package}.{name}", importlib.import_module(f"{package}.{name}").Options
+            found = getattr(importlib.import_module(f"{package}.{name}"), "Options", None)  # most data sets have none
+            if found is not None:
+                yield f"{package}.{name}", found
 
 
 def test_the_walk_finds_keys_of_every_depth() -> None:

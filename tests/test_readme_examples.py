@@ -6,6 +6,8 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +58,7 @@ def test_every_file_named_in_the_readme_is_there() -> None:
 
 @pytest.mark.parametrize("words", command_lines(), ids=" ".join)
 def test_a_command_line_has_a_command_options_and_keys_that_exist(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    command = words[:2] if words[0] == "keys" else words[:1]
+    command = words[:2] if words[0] in ("keys", "data") else words[:1]
     told = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"})
     assert told.exit_code == 0, told.output
     options = set(re.findall(r"--[\w-]+", told.output))
@@ -88,7 +90,7 @@ def test_the_command_lines_that_need_no_network_run_in_their_order(tmp_path: Pat
             words += SHORT
         elif words[0] not in ALONE and words[:2] != ["keys", "new"]:
             continue
-        edgefl(words)
+        (edgefl_alone if "--workers" in words else edgefl)(words)
         done.append(words[0])
     assert {"keys", "run", *ALONE} <= set(done)
 
@@ -110,6 +112,12 @@ def test_an_example_works_from_outside_the_checkout(words: list[str], tmp_path: 
     edgefl(["run", "quickstart.toml", "--clock", "virtual", *words, *SHORT, "stop.emulated_s=200.0", "stop.versions=2"])
     summaries = [json.loads(path.read_text(encoding="utf-8")) for path in (tmp_path / "runs").glob("*/*/summary.json")]
     assert summaries and all(summary["versions"] == 2 and summary["final_accuracy"] is not None for summary in summaries)
+
+
+def edgefl_alone(words: list[str]) -> None:
+    """The same in a process of its own: this one has other tests' threads, which no fork may meet."""
+    result = subprocess.run([sys.executable, "-m", "edgefl.cli", *words], capture_output=True, text=True)
+    assert result.returncode == 0, f"edgefl {shlex.join(words)}\n{result.stdout}\n{result.stderr}"
 
 
 def edgefl(words: list[str]) -> None:

@@ -11,8 +11,9 @@ import pytest
 from rich.console import Console
 
 from edgefl.errors import UserError
-from edgefl.results import compare, plots, rundirs, summary
+from edgefl.results import compare, plots, rundirs, spread, summary
 from edgefl.results.live import LiveView, human_rate
+from edgefl.results.table import table
 from edgefl.results.tail import TableTail, Tail, is_torn, read_csv, read_events
 
 METRICS = "version,emulated_s,wall_s,train_loss,test_loss,accuracy,bytes_up,bytes_down\n"
@@ -145,13 +146,13 @@ def test_unfinished_run_is_read_as_far_as_it_got(tmp_path: Path, summary_text: s
     assert row.verdict == "unfinished" and "torn last line in events.jsonl, metrics.csv" in row.reasons
     assert (row.versions, row.updates_applied, row.updates_discarded, row.bytes_up, row.bytes_down) == (2, 2, 1, 500, 400)
     assert (row.final_accuracy, row.target_accuracy, row.time_to_target_s, row.emulated_s) == (0.8, 0.75, 3.0, 5.5)
-    assert "unfinished" in shown(compare.table([row]))
+    assert "unfinished" in shown(table([row]))
 
 
 def test_table_fits_80_columns_and_tells_the_reasons(tmp_path: Path) -> None:
     finished_run(tmp_path / "fedavg")
     finished_run(tmp_path / "fedasync", time_to_target_s=None, fidelity={"verdict": "strained", "reasons": ["transfer lag p99 12 ms, limit 5 ms"]})
-    text = shown(compare.table(compare.load(tmp_path)))
+    text = shown(table(compare.load(tmp_path)))
     fedasync, fedavg = (next(line for line in text.splitlines() if line.startswith(name + " ")) for name in ("fedasync", "fedavg"))
     assert fedavg.split() == ["fedavg", "0.920", "0.920", "1.00", "2", "17", "3", "1.50", "3.00", "0.4/3", "12.5", "faithful"]
     assert fedasync.split()[3] == "-" and fedasync.split()[-1] == "strained"

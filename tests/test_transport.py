@@ -171,6 +171,15 @@ def test_a_request_takes_the_links_latency_from_its_stamp(at_ns: int, heard_ns: 
     assert rig.told == [Heard(heard_ns, "a", FreshRequest(1, 2, 3))]
 
 
+@pytest.mark.parametrize(("at_ns", "overruns"), [(85 * MS, 0), (60 * MS, 1)])  # due 20 ms later: at 105 and 80 ms
+def test_a_request_is_late_once_its_way_is_over_too(at_ns: int, overruns: int) -> None:
+    rig = Rig(latency_ns=20 * MS)
+    rig.transport.began["a"] = (1, 85 * MS)
+    rig.until(90 * MS)
+    rig.says("a", Stamped(at_ns, encode_note(FreshRequest(1, 2, 3))))
+    assert (rig.fidelity.tasks, rig.fidelity.overruns) == (1, overruns)
+
+
 @pytest.mark.parametrize("note", [encode_note(Cancel(1)), encode_note(Acknowledged(1)), encode(Welcome(), 0, 0), b"", b"\xc1"])
 def test_an_edge_may_send_no_other_note(rig: Rig, note: bytes) -> None:
     with pytest.raises(WireError):

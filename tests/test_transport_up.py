@@ -42,6 +42,37 @@ def test_an_update_waits_for_its_due_moment_and_comes_up_by_credits(rig: Rig) ->
     assert rig.fidelity.verdict == "faithful" and not rig.transport.waiting["a"] and not rig.transport.number_at_edge
 
 
+def test_another_offer_of_a_task_takes_the_first_one_s_place(rig: Rig) -> None:
+    """An urged edge takes back what it had offered for later: of the two moments only the new one counts."""
+    rig.offer(due_ns=300 * MS, number=5, value=1.0)
+    rig.until(100 * MS)
+    outgoing = rig.offer(due_ns=200 * MS, number=6, value=2.0)
+    assert list(rig.transport.waiting["a"]) == [6]
+    rig.until(200 * MS)
+    rig.transport.permit("a", 1, 200 * MS)
+    rig.answers(outgoing, NS_PER_S)
+    assert rig.heard(Heard) == [Heard(200 * MS, "a", Ready(1))]
+    assert rig.heard(Whole)[0].incoming.message().vectors["weights"][0] == 2.0
+
+
+def test_training_again_may_be_late_too(rig: Rig) -> None:
+    rig.transport.began["a"] = (1, 0)
+    rig.offer(due_ns=300 * MS, number=5)
+    rig.until(100 * MS)
+    assert rig.fidelity.summary()["compute_overruns"] == 0
+    rig.offer(due_ns=20 * MS, number=6)
+    assert rig.fidelity.summary()["compute_overruns"] == 1
+
+
+def test_one_that_comes_late_stops_the_first_one_s_transfer(rig: Rig) -> None:
+    rig.permitted()
+    outgoing = rig.offer(due_ns=0, number=6, value=2.0)
+    rig.until(0)
+    rig.transport.permit("a", 1, 0)
+    rig.answers(outgoing, NS_PER_S)
+    assert len(rig.heard(Whole)) == 1 and not rig.pacer.flows and list(rig.transport.number_at_edge) == []
+
+
 def test_credits_keep_to_the_curve(rig: Rig) -> None:
     outgoing = rig.permitted()
     rig.until(NS_PER_S)

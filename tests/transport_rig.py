@@ -81,7 +81,11 @@ class Rig:
     def until(self, t_ns: int) -> None:
         while (due := min(self.agenda.next_due(), self.pacer.next_due())) <= t_ns:
             self.clock.ns = max(self.clock.ns, due)
-            self.told += [Heard(at, edge, note) for at, (edge, note) in self.agenda.pop_due(self.clock.ns)]
+            for at, item in self.agenda.pop_due(self.clock.ns):
+                if callable(item):
+                    item(at)
+                else:
+                    self.told.append(Heard(at, *item))
             self.transport.release(self.clock.ns)
             self.transport.complete(self.clock.ns)
         self.clock.ns = t_ns

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Mapping, Protocol
+from typing import TYPE_CHECKING, Callable, Mapping, Protocol
+
+from edgefl.strategies.local_rule import LocalRule
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
+
+    from edgefl.vectors import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +24,25 @@ class TrainingPlan:
     weight_decay: float = 0.0
     momentum: float = 0.0
 
+    def epochs_of(self, task: TaskLike) -> int:
+        """The task's own number or the plan's, times its scale, rounded. ValueError below 1, unless it is the scale that leads there."""
+        epochs = int(task.numbers.get("epochs", self.epochs))
+        if epochs < 1:
+            raise ValueError(f"task {task.number} asks for {epochs} epochs, expected at least 1")
+        return max(1, round(epochs * task.numbers.get("epochs_scale", 1.0)))
+
+    def learning_rate_of(self, task: TaskLike) -> float:
+        """The task's own or the plan's, times its scale."""
+        return float(task.numbers.get("learning_rate", self.learning_rate)) * task.numbers.get("learning_rate_scale", 1.0)
+
+    def steps(self, task: TaskLike, rule: LocalRule, samples: int) -> int:
+        """The steps of ``task`` on a device of so many samples, and no more than the task's ``most_steps``."""
+        steps = self.epochs_of(task) * -(-samples // self.batch_size) if rule.moves else 1
+        return min(steps, int(task.numbers.get("most_steps", steps)))
+
 
 class TaskLike(Protocol):
-    """What the trainer reads of a task: ``vectors["weights"]`` to start from; ``numbers`` may override epochs and learning_rate."""
+    """What the trainer reads of a task: ``vectors["weights"]`` to start from; ``numbers`` may override or scale epochs and learning_rate."""
 
     number: int
     version: int
@@ -30,35 +50,16 @@ class TaskLike(Protocol):
     numbers: Mapping[str, float]
 
 
-@dataclass(slots=True, eq=False)
-class LocalRun:
-    """One task on one device; see ``LocalRule`` for what an algorithm may do with it.
-
-    ``start`` may share memory with the received vector: nobody writes to it. ``weights`` is the run's own and always current.
-    """
+@dataclass(slots=True, eq=False, kw_only=True)
+class Course:
+    """How far one task on one device has got, in steps and in samples."""
 
     task: TaskLike
-    start: torch.Tensor
-    weights: torch.Tensor
-    trainable: torch.Tensor  # weights[:parameters], a view
-    memory: dict[str, torch.Tensor]  # the vectors that the rule remembers: copies, given back by Trainer.remembered
     local_samples: int
     batch_size: int
     steps: int
-    learning_rate: float
-    order: torch.Tensor  # sample indices, epoch after epoch
-    velocity: torch.Tensor | None
-    counters: list[torch.Tensor]
-    random_state: torch.Tensor  # of torch's generator, for models that draw (dropout)
     step: int = 0
-    loss_sum: float = 0.0
-    gradient: torch.Tensor | None = None  # set at the end of a run whose rule does not move
     checkpoint: int | None = None  # the step before which the rule wants a fresher model
-
-    @property
-    def parameters(self) -> int:
-        """Number of trainable elements at the front of every vector."""
-        return len(self.trainable)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -77,3 +78,40 @@ class LocalRun:
     def samples_until(self, step: int) -> int:
         """Samples to be processed from here to ``step``: what the emulated compute time of that stretch depends on."""
         return self.samples_at(step) - self.samples
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Merge:
+    """A fresher model that goes into a run when ``step`` steps are done."""
+
+    step: int
+    weights: np.ndarray
+    version: int
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class LocalRun(Course):
+    """One task on one device, with its weights; see ``LocalRule`` for what an algorithm may do with it.
+
+    ``start`` may share memory with the received vector: nobody writes to it. ``weights`` is the run's own and always current.
+    """
+
+    layout: Layout
+    start: torch.Tensor
+    weights: torch.Tensor
+    trainable: torch.Tensor  # weights[:parameters], a view
+    memory: dict[str, torch.Tensor]  # the vectors that the rule remembers: copies, given back by Trainer.remembered
+    learning_rate: float
+    order: torch.Tensor  # sample indices, epoch after epoch
+    velocity: torch.Tensor | None
+    counters: list[torch.Tensor]
+    random_state: torch.Tensor  # of torch's generator, for models that draw (dropout)
+    loss_sum: float = 0.0
+    coming: Merge | None = None  # what ``Trainer.advance`` is to merge on its way
+    gradient: torch.Tensor | None = None  # set at the end of a run whose rule does not move
+    probe: Callable[[torch.Tensor], tuple[float, torch.Tensor]] | None = None  # while a fresher model is merged, see ``LocalRule.merge``
+
+    @property
+    def parameters(self) -> int:
+        """Number of trainable elements at the front of every vector."""
+        return len(self.trainable)

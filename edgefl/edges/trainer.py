@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Callable, Mapping
 
 import numpy as np
 import torch
 
-from edgefl.edges.local_run import LocalRun, TaskLike, TrainingPlan
+from edgefl.edges.local_run import LocalRun, Merge, TaskLike, TrainingPlan
 from edgefl.models.workspace import Workspace, wrap
 from edgefl.strategies.local_rule import LocalRule
 from edgefl.streams import Streams
@@ -39,12 +40,13 @@ class Trainer:
 
     def begin(self, task: TaskLike, rule: LocalRule, memory: Mapping[str, np.ndarray]) -> LocalRun:
         """A run at its first step, with the rule's ``begin`` and ``checkpoint`` called. ValueError if the vector has not the model's length."""
-        start = wrap(self._checked(task.vectors["weights"]))
+        start = wrap(self._checked(rule.unpack(task, self.workspace.layout)))
         weights = wrap(aligned_copy(start.numpy()))
         trainable = weights[: self.workspace.layout.parameters]
-        steps = self._steps(task, rule)
+        steps = self.plan.steps(task, rule, len(self.members))
         run = LocalRun(
             task=task,
+            layout=self.workspace.layout,
             start=start,
             weights=weights,
             trainable=trainable,
@@ -52,8 +54,8 @@ class Trainer:
             local_samples=len(self.members),
             batch_size=self.plan.batch_size,
             steps=steps,
-            learning_rate=float(task.numbers.get("learning_rate", self.plan.learning_rate)),
-            order=self._order(task, -(-steps // self._steps_per_epoch)),
+            learning_rate=self.plan.learning_rate_of(task),
+            order=self._order(task, steps),
             velocity=torch.zeros_like(trainable) if self.plan.momentum else None,
             counters=self.workspace.fresh_counters(),
             random_state=self._random_state(task),
@@ -64,7 +66,15 @@ class Trainer:
 
     def advance(self, run: LocalRun, rule: LocalRule, until_step: int | None = None, deadline: Callable[[], bool] | None = None) -> bool:
         """Train to ``until_step`` (None: to the end) or until ``deadline()``, asked after each step, is true. True if it got there."""
-        stop = run.steps if until_step is None else min(until_step, run.steps)
+        stop, coming = run.steps if until_step is None else min(until_step, run.steps), run.coming
+        if coming is not None and coming.step <= stop:
+            if not self._advance(run, rule, coming.step, deadline):
+                return False
+            self.merge(run, rule, coming.weights, coming.version)
+            run.coming = None
+        return self._advance(run, rule, stop, deadline)
+
+    def _advance(self, run: LocalRun, rule: LocalRule, stop: int, deadline: Callable[[], bool] | None) -> bool:
         if run.step >= stop:
             return True
         self.workspace.point(run.weights, run.counters)
@@ -79,7 +89,28 @@ class Trainer:
 
     def merge(self, run: LocalRun, rule: LocalRule, fresh: np.ndarray, version: int) -> None:
         """Let the rule put a fresher global model into the run, between two slices."""
-        rule.merge(run, self._checked(fresh), version)
+        run.probe = lambda weights: self._probe(run, weights)
+        try:
+            rule.merge(run, self._checked(fresh), version)
+        finally:
+            run.probe = None
+
+    def kept(self, run: LocalRun) -> LocalRun:
+        """The run as it stands now, to go on from another time, whatever becomes of the one at hand."""
+        weights = wrap(aligned_copy(run.weights.numpy()))
+        return replace(
+            run,
+            weights=weights,
+            trainable=weights[: run.parameters],
+            memory={name: vector.clone() for name, vector in run.memory.items()},
+            velocity=None if run.velocity is None else run.velocity.clone(),
+            counters=[counter.clone() for counter in run.counters],
+            random_state=run.random_state.clone(),
+        )
+
+    def merge_at(self, run: LocalRun, step: int, fresh: np.ndarray, version: int) -> None:
+        """Let ``advance`` merge it when it has done ``step`` steps."""
+        run.coming = Merge(step, self._checked(fresh), version)
 
     def payload(self, run: LocalRun, rule: LocalRule) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         """What goes up: copies of the rule's vectors; its numbers with samples (the device's), steps (done) and loss (mean over batches)."""
@@ -96,12 +127,21 @@ class Trainer:
         with self.workspace.inference(weights) as model:
             return model(inputs)
 
+    def features(self, weights: np.ndarray | torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+        """As ``forward``, but what enters the last linear layer."""
+        with self.workspace.inference(weights):
+            return self.workspace.with_features(inputs)[1]
+
     def _step(self, run: LocalRun, rule: LocalRule) -> None:
         gradient = self.workspace.gradient
         batch = self._batch(run)
-        output = self.workspace.model(batch[0])
+        if rule.sees == "features":
+            output, seen, other = *self.workspace.with_features(batch[0]), self.features
+        else:
+            output, other = self.workspace.model(batch[0]), self.forward
+            seen = output
         loss = self.loss(output, batch[1])
-        extra = rule.extra_loss(run, batch, output, self.forward)
+        extra = rule.extra_loss(run, batch, seen, other)
         gradient.zero_()
         (loss if extra is None else loss + extra).backward()
         if self.plan.weight_decay:
@@ -114,6 +154,17 @@ class Trainer:
         run.loss_sum += loss.item()
         run.step += 1
 
+    def _probe(self, run: LocalRun, weights: torch.Tensor) -> tuple[float, torch.Tensor]:
+        """Loss of the batch to come at ``weights``, and its gradient. Works on copies: training does not notice."""
+        self.workspace.point(wrap(aligned_copy(weights.numpy())), [counter.clone() for counter in run.counters])
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(run.random_state)  # dropout as in the step to come
+            inputs, targets = self._batch(run)
+            loss = self.loss(self.workspace.model(inputs), targets)
+            self.workspace.gradient.zero_()
+            loss.backward()
+        return loss.item(), self.workspace.gradient.clone()
+
     def _move(self, run: LocalRun, gradient: torch.Tensor) -> None:
         direction = gradient
         if run.velocity is not None:
@@ -125,20 +176,9 @@ class Trainer:
         index = run.order[first : run.samples_at(run.step + 1)]
         return self.inputs.index_select(0, index), self.targets.index_select(0, index)
 
-    @property
-    def _steps_per_epoch(self) -> int:
-        return -(-len(self.members) // self.plan.batch_size)
-
-    def _steps(self, task: TaskLike, rule: LocalRule) -> int:
-        if not rule.moves:
-            return 1
-        epochs = int(task.numbers.get("epochs", self.plan.epochs))
-        if epochs < 1:
-            raise ValueError(f"task {task.number} asks for {epochs} epochs, expected at least 1")
-        return epochs * self._steps_per_epoch
-
-    def _order(self, task: TaskLike, epochs: int) -> torch.Tensor:
+    def _order(self, task: TaskLike, steps: int) -> torch.Tensor:
         rng = self.streams.rng("batches", self.edge, task.number)
+        epochs = -(-steps // -(-len(self.members) // self.plan.batch_size))
         return torch.from_numpy(np.concatenate([rng.permutation(self.members) for _ in range(epochs)]))
 
     def _random_state(self, task: TaskLike) -> torch.Tensor:

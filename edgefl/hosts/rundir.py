@@ -28,9 +28,14 @@ from emulator.fidelity import Fidelity
 from emulator.units import NS_PER_S
 
 FLUSH_S = 0.5
-WRITTEN_LATE = ("summary.json", "model.safetensors", f"journal/{LINES}", f"journal/{BLOBS}")  # or not at all: none may be left from an earlier run
+WRITTEN_LATE = (  # or not at all: no old one may be left
+    "summary.json", "model.safetensors", f"journal/{LINES}", f"journal/{BLOBS}", "slots.csv", "vocabulary.txt",
+)  # fmt: skip
 WRITTEN = ("config.toml", "events.jsonl", "links.csv", "metrics.csv", *WRITTEN_LATE, "journal/initial.safetensors", "journal/layout.json")
-COMPARED = ("comparison.csv", "figures/accuracy.png", "figures/accuracy.pdf")  # above the runs
+COMPARED = (  # above the runs
+    "comparison.csv", "comparison_seeds.csv", "dissemination.csv",
+    "figures/accuracy.png", "figures/accuracy.pdf", "figures/controls.png", "figures/controls.pdf",
+)  # fmt: skip
 FIRST_BYTES = b'{"t":'  # of events.jsonl
 
 
@@ -58,6 +63,8 @@ class OpenRun:
         facts = {"strategy": self.entry.name, "clock": clock, "git_commit": git_commit(), "host": fidelity.host}
         if self.base is not None and (own_names(self.experiment) or traces(self.experiment)):
             facts["base"] = str(self.base.resolve())  # where that code, or a trace, lies
+        if self.coordinator.strategy.reconstructed:
+            facts["reconstructed"] = True  # a display says so beside the name
         with _writable(self.directory):
             (self.directory / "config.toml").write_text(dump(self.experiment, {"run": facts}), encoding="utf-8")
 
@@ -105,20 +112,35 @@ def _writable(directory: Path, to_be: str = "written") -> Iterator[None]:
         raise UserError(f"{place}: cannot be {to_be} ({error.strerror}); expected --out DIR that can be written") from error
 
 
-def clear(folder: Path, names: Collection[str]) -> list[str]:
-    """Take away what earlier runs of the strategies ``names`` left in ``folder``, and their comparison; UserError if that fails.
+def clear(folder: Path, names: Collection[str], but: Path | None = None) -> list[str]:
+    """Take away what earlier runs of the strategies ``names``, of whatever seeds, left in ``folder``, and their comparison; UserError if that fails.
 
-    Only files that a run writes go, out of directories that hold a run of ours; what else lies there stays. Returns the names of other
-    runs beside them, of strategies that the experiment has no more: they are left as they are.
+    Only files that a run writes go, out of directories that hold a run of ours; what else lies there stays, and so does the directory
+    ``but``, which is being written. Returns the names of other runs beside them, of strategies that the experiment has no more: they are
+    left as they are.
     """
     with _writable(folder):
-        runs = [path for path in sorted(folder.iterdir()) if _is_ours(path)] if folder.is_dir() else []
+        runs = [run for path in (sorted(folder.iterdir()) if folder.is_dir() else ()) for run in _ours(path) if run != but]
         for directory in runs:
-            if directory.name in names:
+            if _scheme(folder, directory) in names:
                 _remove(directory, WRITTEN)
+                if directory.parent != folder:
+                    with suppress(OSError):  # not empty: other seeds, or not ours
+                        directory.parent.rmdir()
         if runs:
             _remove(folder, COMPARED)
-    return [path.name for path in runs if path.name not in names]
+    return sorted({_scheme(folder, run) for run in runs} - set(names))
+
+
+def _scheme(folder: Path, run: Path) -> str:
+    return run.relative_to(folder).parts[0]
+
+
+def _ours(directory: Path) -> list[Path]:
+    """The run of ours in a strategy's directory, and those of its seeds; links are not followed out of the folder."""
+    if directory.is_symlink() or not directory.is_dir():
+        return []
+    return [path for path in (directory, *sorted(directory.glob("seed*"))) if _is_ours(path)]
 
 
 def _is_ours(directory: Path) -> bool:

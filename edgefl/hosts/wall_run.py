@@ -6,6 +6,7 @@ This process holds no socket and no model; it starts the others, watches them, a
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from edgefl.fault_config import PROCESS_KINDS
 from edgefl.hosts.channel import Channel
 from edgefl.hosts.plan import devices, emulated_devices, options
 from edgefl.hosts.rundir import clear
+from edgefl.results.rundirs import title
 from edgefl.results.summary import one_line
 from emulator.compute import Native
 
@@ -42,13 +44,20 @@ class Died(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """``fleet``: fork the edges here; else wait for edges from elsewhere. ``force``: go on although this host is too slow."""
+    """``fleet``: fork the edges here; else wait for edges from elsewhere. ``force``: go on although this host is too slow.
+
+    ``within``: where in each strategy's directory the results go, if several seeds run one after the other; ``first`` of them clears away
+    what earlier runs left, ``more`` says that another one follows.
+    """
 
     out: Path
     base: Path | None
     keys: Path | None = None
     fleet: bool = True
     force: bool = False
+    within: str = ""
+    first: bool = True
+    more: bool = False
 
 
 class WallRun:
@@ -60,6 +69,7 @@ class WallRun:
         self.warm: subprocess.Popen[bytes] | None = None
         self.control: Channel
         self.exits: list[str] = []  # processes that died, of this strategy
+        self.port = experiment.network.port  # from the first strategy on the one that was found free
         self.strains: dict[str, str] = {}  # strategy -> why it was clear beforehand that this host cannot keep up
 
     def run(self, watch: Callable[[int, Path, int], None]) -> list[dict[str, Any]]:
@@ -71,11 +81,10 @@ class WallRun:
         try:
             ready = self._warm_up(theirs)
             self._check_speed(ready["samples_per_s"], ready["cores"])
-            port = self.experiment.network.port
             for index in range(len(self.experiment.strategies)):
-                summary, port = self._one(index, port, ready["data_digest"], evaluations, watch)
+                summary = self._one(index, ready["data_digest"], evaluations, watch)
                 summaries.append(summary)
-                self.say(one_line(summary))
+                self.say(one_line(summary, title(self.directory(index))))
                 if summary["finished"] == "interrupted":
                     raise Interrupted(summaries)
             return summaries
@@ -87,12 +96,12 @@ class WallRun:
             self._end()
 
     def directory(self, index: int) -> Path:
-        return self.where.out / self.experiment.strategies[index].name
+        return self.where.out / self.experiment.strategies[index].name / self.where.within
 
     @property
     def log(self) -> Path:
         """What the edges and the evaluator say on stderr."""
-        return self.where.out / "edges.log"
+        return self.where.out / ("_".join(filter(None, ("edges", self.where.within))) + ".log")
 
     # ------------------------------------------------------------------ processes
     def _warm_up(self, evaluations: Channel) -> dict[str, Any]:
@@ -100,29 +109,28 @@ class WallRun:
         self.warm = spawn("edgefl.hosts.fleets.warm", [theirs, evaluations])
         self.control.send(
             experiment=self.experiment.model_dump_json(), base=_text(self.where.base), scratch=self.scratch.name,
-            calibrate=self.where.fleet and bool(emulated_devices(self.experiment)),
+            fleet=self.where.fleet, calibrate=self.where.fleet and bool(emulated_devices(self.experiment)),
         )
         return self._heard(self.control, self.warm, "the warm parent")
 
-    def _one(self, index: int, port: int, data_digest: str, evaluations: Channel, watch: Callable[..., None]) -> tuple[dict[str, Any], int]:
+    def _one(self, index: int, data_digest: str, evaluations: Channel, watch: Callable[..., None]) -> dict[str, Any]:
         control, theirs = Channel.pair()
         self.exits.clear()
         directory = self.directory(index)
         process = spawn("edgefl.hosts.sockets.coordinator_process", [theirs, evaluations], keep=[evaluations])
-        more = index + 1 < len(self.experiment.strategies)
-        experiment = self.experiment.model_copy(update={"network": self.experiment.network.model_copy(update={"port": port})})
+        more = self.where.more or index + 1 < len(self.experiment.strategies)
+        experiment = self.experiment.model_copy(update={"network": self.experiment.network.model_copy(update={"port": self.port})})
         control.send(
             experiment=experiment.model_dump_json(), index=index, directory=str(directory), base=_text(self.where.base),
             scratch=self.scratch.name, data_digest=data_digest, keys=_text(self.where.keys), more=more,
             strains=[self.strains[name] for name in [self.experiment.strategies[index].name] if name in self.strains],
         )
-        port = self._heard(control, process, "the coordinator")["listening"]
+        port = self.port = self._heard(control, process, "the coordinator")["listening"]
         if index == 0:  # not before: a run that is refused changes nothing
-            kept = clear(self.where.out, [entry.name for entry in self.experiment.strategies[1:]])
-            others = sorted(set(kept) - {directory.name})
-            if others:
-                self.say(f"from earlier runs, left as they are: {', '.join(others)}")
+            self._clear(directory)
             self.control.send(log=str(self.log))
+        if (vocabulary := Path(self.scratch.name) / "vocabulary.txt").exists():
+            shutil.copyfile(vocabulary, directory / vocabulary.name)
         if self.where.fleet:
             address = f"tcp://{self.experiment.network.host}:{port}"
             self.control.send(fork=self.experiment.edges.ids(), connect=address, index=index)
@@ -131,7 +139,13 @@ class WallRun:
         strike = lambda fault, edge: self._strike(fault, edge, index, port)
         summary = self._watch(control, process, lambda: watch(index, directory, port), strike)
         process.wait()
-        return summary, port
+        return summary
+
+    def _clear(self, directory: Path) -> None:
+        """Away with earlier runs of these strategies, now that the first one writes into ``directory``."""
+        kept = clear(self.where.out, [entry.name for entry in self.experiment.strategies], directory) if self.where.first else []
+        if kept:
+            self.say(f"from earlier runs, left as they are: {', '.join(kept)}")
 
     def _strike(self, fault: str, edge: str, index: int, port: int) -> None:
         """The coordinator says when; the warm parent has the processes."""

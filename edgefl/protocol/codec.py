@@ -15,7 +15,7 @@ from edgefl.vectors import ALIGNMENT, aligned_copy
 
 Check = Callable[[Any], bool]
 BULK = {kind.__name__.lower(): kind for kind in (messages.Task, messages.Fresh, messages.Update)}
-NOTES = (messages.FreshRequest, messages.NothingNewer, messages.Cancel, messages.Acknowledged)
+NOTES = (messages.FreshRequest, messages.NothingNewer, messages.Cancel, messages.Acknowledged, messages.Urge, messages.TooLate)
 SMALL = (*messages.Frame.__args__, *NOTES)
 CODES = {kind: code for code, kind in enumerate(SMALL)}
 NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in SMALL}

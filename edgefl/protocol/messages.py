@@ -107,11 +107,15 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class FreshRequest:
-    """An edge in training, before ``step``, asks for a model newer than ``version``."""
+    """An edge in training, before ``step``, asks for a model newer than ``version``.
+
+    ``until_ns``: it trains on, and an answer that comes at this emulated moment or later is too late; 0: it stands still until the answer.
+    """
 
     task: Count
     version: Count
     step: Count
+    until_ns: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +126,22 @@ class NothingNewer:
 
 
 @dataclass(frozen=True, slots=True)
+class TooLate:
+    """No answer to this task's FreshRequest has come in time, and none will: of the host, to whom the moments of both are known."""
+
+    task: Count
+
+
+@dataclass(frozen=True, slots=True)
 class Cancel:
     """Stop working on ``task``."""
+
+    task: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Urge:
+    """End the work on ``task`` at the next step and report what there is."""
 
     task: Count
 
@@ -271,6 +289,6 @@ class Finished:
 
 
 Bulk = Task | Fresh | Update
-ToEdge = Task | Fresh | NothingNewer | Cancel | Acknowledged
+ToEdge = Task | Fresh | NothingNewer | TooLate | Cancel | Urge | Acknowledged
 ToCoordinator = Update | Joined | Lost | Started | Ready | FreshRequest
 Frame = Hello | Setup | Join | Welcome | Refuse | Ping | Pong | Offer | Piece | Credit | Arrived | Delivered | Stamped | Working | Finished

@@ -225,7 +225,8 @@ def main(control_fd: int, evaluations_fd: int) -> None:
     keep_freed_memory()
     job = control.receive()
     try:
-        learned = learning(Experiment.model_validate_json(job["experiment"]), Path(job["base"]) if job["base"] else None)
+        experiment = Experiment.model_validate_json(job["experiment"])
+        learned = learning(experiment, Path(job["base"]) if job["base"] else None, edges=None if job["fleet"] else ())
         data_digest, weights = learned.data_digest(), learned.initial_weights()
     except UserError as error:
         control.send(error=str(error))
@@ -233,6 +234,7 @@ def main(control_fd: int, evaluations_fd: int) -> None:
     scratch = Path(job["scratch"])
     save_file({"weights": weights}, scratch / "initial.safetensors")
     (scratch / "layout.json").write_bytes(orjson.dumps(learned.layout.to_json()))
+    learned.keep_vocabulary(scratch)
     rate = calibrate(learned) if job["calibrate"] else None
     gc.collect()
     gc.freeze()  # what is loaded now stays for good: the collector must not touch its pages in every child

@@ -21,7 +21,8 @@ from edgefl.hosts.sockets.wire import Dealer
 from edgefl.protocol.codec import decode, decode_note, encode, encode_note
 from edgefl.protocol.errors import Refused, WireError
 from edgefl.protocol.messages import (
-    PROTOCOL, Acknowledged, Cancel, Credit, Delivered, Finished, Hello, Join, Offer, Piece, Ping, Pong, Refuse, Setup, Stamped, Update, Welcome, Working,
+    PROTOCOL, Acknowledged, Cancel, Credit, Delivered, Finished, Hello, Join, Offer, Piece, Ping, Pong, Refuse, Setup, Stamped, TooLate, Update, Urge, Welcome,
+    Working,
 )
 
 PATIENCE_S = 60.0
@@ -72,7 +73,7 @@ class EdgeHost:
         self._pause_s = BACK_OFF_S[0]
         self._given_up = 0
         self._beyond: str | None = None
-        self._asked: Stamped | None = None  # a request that the actor waits for: it is repeated in a new session
+        self._asked: Stamped | None = None  # the latest request: while it is open, it is repeated in a new session
 
     def run(self, first_patience_s: float = PATIENCE_S) -> Finished:
         """Until Finished. Refused if the coordinator will not have us or cannot be reached: at first for ``first_patience_s``."""
@@ -198,7 +199,7 @@ class EdgeHost:
         self.link.joined = True
         for outgoing, due_ns in self.transfers.unacknowledged(self._side.edge.unacknowledged):
             self._send(outgoing.offer(due_ns))
-        if self._asked is not None:
+        if self._asked is not None and self._side.edge.asking:
             self._send(self._asked)
 
     # ------------------------------------------------------------------ the actor
@@ -214,11 +215,14 @@ class EdgeHost:
     def _act(self, message: Any, at_ns: int) -> None:
         if isinstance(message, Acknowledged):
             self.transfers.acknowledged(message.task)
-        elif isinstance(message, Cancel):
+        elif isinstance(message, (Cancel, TooLate)):
             self.transfers.cancelled(message.task)
         if message is not None:
             self._pause_s = BACK_OFF_S[0]
-            self._carry_out(self._side.edge.receive(message, at_ns), at_ns)
+            outputs = self._side.edge.receive(message, at_ns)
+            if isinstance(message, Urge) and message.task not in self._side.edge.unacknowledged:
+                self.transfers.acknowledged(message.task)  # what was offered for later is void: another update takes its place
+            self._carry_out(outputs, at_ns)
 
     def _work_done(self, woken: bool) -> None:
         for result in self.results.take(woken):
@@ -230,7 +234,6 @@ class EdgeHost:
         for output in outputs:
             match output:
                 case Run():
-                    self._asked = None
                     due = None if output.duration_ns is None else at_ns + output.duration_ns
                     assert self.worker is not None and self._side.edge.task is not None
                     if due is not None:

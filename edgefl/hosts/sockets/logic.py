@@ -16,7 +16,7 @@ from edgefl.coordinator.coordinator import Coordinator
 from edgefl.hosts.sockets import mailbox as box
 from edgefl.jobs import Evaluate
 from edgefl.protocol.errors import WireError
-from edgefl.protocol.messages import Acknowledged, Fresh, NothingNewer, Task
+from edgefl.protocol.messages import Acknowledged, Fresh, NothingNewer, Task, Urge
 from edgefl.protocol.transfers import Outgoing, body_digest
 from emulator.fidelity import Fidelity
 from emulator.units import FOREVER
@@ -147,7 +147,7 @@ class Logic(Thread):
                 case Send(message=Task() | Fresh()):
                     wishes.append(box.Carry(self.now, output.to, self._outgoing(output.message)))
                 case Send():
-                    wishes.append(box.Note(self.now, output.to, output.message, isinstance(output.message, NothingNewer)))
+                    wishes.append(box.Note(self.now, output.to, output.message, isinstance(output.message, (NothingNewer, Urge))))
                 case Allow():
                     wishes.append(box.Permit(self.now, output.edge, output.task))
                 case Run(job=Evaluate()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Callable
 
 from edgefl.coordinator.sessions import UNKNOWN_RTT, Session
@@ -12,12 +13,13 @@ from edgefl.hosts.sockets.flow import Flow
 from edgefl.hosts.sockets.mailbox import Carried, Heard, Whole
 from edgefl.hosts.sockets.pacer import Pacer
 from edgefl.hosts.sockets.probe import Probes
-from edgefl.protocol.codec import decode_note, places
+from edgefl.protocol.codec import decode_note, encode_note, places
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import (
-    MAX_PIECE_BYTES, Arrived, Cancel, Credit, Delivered, FreshRequest, Join, Offer, Piece, Pong, Ready, Stamped, Started,
+    MAX_PIECE_BYTES, Arrived, Cancel, Credit, Delivered, FreshRequest, Join, Offer, Piece, Pong, Ready, Stamped, Started, TooLate,
 )
 from edgefl.protocol.transfers import Incoming, Outgoing
+from edgefl.results.dissemination import DROPPED, FRESH
 from emulator.agenda import Agenda
 from emulator.clock import WallClock
 from emulator.network import Transfer
@@ -26,12 +28,13 @@ MOST_OFFERS = 8  # updates that one edge may have waiting
 REMEMBERED = 4  # deliveries of an edge that can be told again after a broken session
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Waiting:
-    """An offered update: its flow once it was permitted."""
+    """An offered update: when its training began, if that is known, and its flow once it was permitted."""
 
     offer: Offer
     task: int
+    began_ns: int | None = None
     flow: Flow | None = None
 
 
@@ -52,10 +55,13 @@ class Transport:
         self.task_of: dict[int, int] = {}  # downlink flow -> task
         self.began: dict[str, tuple[int, int]] = {}  # edge -> (task, emulated moment it began)
         self.delivered: defaultdict[str, OrderedDict[int, int]] = defaultdict(OrderedDict)
+        self.closed: dict[str, int] = {}  # edge -> the latest task whose request is too late to answer
 
     # ------------------------------------------------------------------ what the logic thread asks for
     def carry(self, edge: str, outgoing: Outgoing, now: int) -> None:
-        """A bulk message goes down."""
+        """A bulk message goes down, unless it has come too late already."""
+        if outgoing.kind == FRESH and self.closed.get(edge) == outgoing.task:
+            return
         outgoing.number = self.pacer.next_number()
         transfer = Transfer(outgoing.number, edge, "down", outgoing.size, outgoing.kind)
         self.task_of[transfer.number] = outgoing.task
@@ -147,10 +153,14 @@ class Transport:
                 if not isinstance(note, FreshRequest):
                     raise WireError(f"{type(note).__name__} from an edge")
                 task, began_ns = self.began.get(session.edge, (None, 0))
+                due_ns = message.at_ns + self.latency_ns[session.edge]  # at the coordinator
                 if session.edge in self.stamped and task == note.task:
-                    self.pacer.fidelity.task(self.clock.now() - message.at_ns, message.at_ns - began_ns)
+                    self.pacer.fidelity.task(self.clock.now() - due_ns, message.at_ns - began_ns)
                     self.began[session.edge] = (note.task, message.at_ns)
-                self.agenda.add(max(message.at_ns + self.latency_ns[session.edge], self.clock.now()), (session.edge, note))
+                if note.until_ns:
+                    self.agenda.add(max(note.until_ns, self.clock.now()), partial(self._too_late, session.edge, note.task))
+                if not self._fresh(session.edge, note.task):  # else it is asked again in a new session, and the answer is on its way
+                    self.agenda.add(max(due_ns, self.clock.now()), (session.edge, note))
             case Pong() if body is not None:
                 self.probes.came(session, message, len(body))
             case _:
@@ -195,12 +205,36 @@ class Transport:
             return
         if known is not None and known.flow is not None:
             self._drop(known.flow, now)
-        self.waiting[edge][offer.transfer] = Waiting(offer, task)
-        began = self.began.get(edge)
-        if edge in self.stamped and began is not None and began[0] == task:
-            del self.began[edge]  # offered again, it is not late again
-            self.pacer.fidelity.task(now - offer.due_ns, offer.due_ns - began[1])
-        self.agenda.add(max(offer.due_ns, now), (edge, Ready(task)))
+        began_ns = self._began(edge, task)
+        if known is None:
+            self._forget_offers(edge, [task])  # the edge was urged: this one takes the place of what it had offered for later
+        self.waiting[edge][offer.transfer] = waiting = Waiting(offer, task, began_ns)
+        if edge in self.stamped and known is None and began_ns is not None:  # offered again, it is not late again
+            self.pacer.fidelity.task(now - offer.due_ns, offer.due_ns - began_ns)
+        self.agenda.add(max(offer.due_ns, now), partial(self._ready, edge, waiting))
+
+    def _began(self, edge: str, task: int) -> int | None:
+        """When the training of an update that is offered began; asked once, or again if another offer of it has come before."""
+        if self.began.get(edge, (None, 0))[0] == task:
+            return self.began.pop(edge)[1]
+        return next((waiting.began_ns for waiting in self.waiting[edge].values() if waiting.task == task), None)
+
+    def _ready(self, edge: str, waiting: Waiting, now: int) -> None:
+        """Its moment has come, unless another offer has taken its place."""
+        if waiting in self.waiting[edge].values():
+            self.tell(Heard(now, edge, Ready(waiting.task)))
+
+    def _too_late(self, edge: str, task: int, now: int) -> None:
+        """A fresher model that is not there by now is of no use any more: its download ends, what it has brought counts, and the edge is told."""
+        self.closed[edge] = task
+        for flow in self._fresh(edge, task):
+            self.tell(Carried(flow.completion or self.pacer.network.carried(flow.transfer, now, DROPPED), now))
+            self._drop(flow, now)
+        self.send(edge, Stamped(now, encode_note(TooLate(task))))
+
+    def _fresh(self, edge: str, task: int) -> list[Flow]:
+        """Fresher models for this task that are on their way."""
+        return [flow for flow in self.pacer.of_edge[edge].values() if flow.transfer.kind == FRESH and self.task_of[flow.transfer.number] == task]
 
     def acknowledged(self, edge: str, task: int) -> None:
         """The update's fate is on record: what is left of its offer is forgotten."""

@@ -1,0 +1,46 @@
+"""An edge that trains on while the fresher model that it asked for comes down (``on_request = "train_on"``, ours): what is left of its run."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from emulator.compute import Device
+
+
+@dataclass(slots=True, eq=False)
+class Onward:
+    """The rest of a run, begun with its request. Its end does not move, whatever comes of that.
+
+    ``kept``: the run as it stood at the request. A fresher model is merged at the first step that is done at or after its arrival, if a step
+    is still to come behind that; so one that comes at ``until_ns`` or later is too late. ``held``: trained to its end, ahead of emulated time.
+    """
+
+    kept: Any
+    done_ns: Callable[[int], int]  # when a step is done
+    until_ns: int
+    end_ns: int
+    held: bool = False
+
+    def step_at(self, arrived_ns: int) -> int:
+        """Steps done when what arrives at that moment, before ``until_ns``, is merged."""
+        first = self.kept.step
+        step = first + bisect_left(range(first, self.kept.steps - 1), arrived_ns, key=self.done_ns)
+        self.done_ns(self.kept.steps)  # asked last: a device may remember its last stretch of work
+        return step
+
+
+def onward(kept: Any, device: Device, work: float, now: int) -> Onward | None:
+    """From ``now`` on; None for real hardware, of which nobody knows when it will be done."""
+
+    def done_ns(step: int) -> int:
+        duration_ns = device.duration_ns(kept.samples_until(step) * work, now)
+        assert duration_ns is not None
+        return now + duration_ns
+
+    if device.duration_ns(0, now) is None:
+        return None
+    last_ns, end_ns = done_ns(kept.steps - 1), done_ns(kept.steps)
+    return Onward(kept, done_ns, min(last_ns + 1, end_ns), end_ns)
