@@ -20,10 +20,19 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Allow:
-    """The edge's offered update may use its uplink from now on."""
+    """The edge's offered update may use its uplink from now on, or in these slots of its channel."""
 
     edge: str
     task: int
+    slots: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """Deliver tasks to all these edges with one transfer, in these slots of the channel; (): at once, they have them already."""
+
+    sends: tuple[Send, ...]
+    slots: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,4 +50,4 @@ class End:
     reason: str
 
 
-Output = Send | Allow | Run | End
+Output = Send | Broadcast | Allow | Run | End

@@ -35,6 +35,14 @@ class Data(Named):
     source: Literal["partition", "shard", "local"] = "partition"
 
 
+class Unlabelled(Section):
+    """What the server has for distillation: ``data`` is a data set's name, or "held_out": training samples that no edge gets (in-domain)."""
+
+    data: str = "held_out"
+    size: int = Field(2000, ge=1)
+    transform: Literal["none", "fit"] = "none"  # "fit": another set's pictures get the channels and the size of ours
+
+
 class Training(Section):
     """Local SGD on an edge; a strategy may override it for all its tasks."""
 
@@ -43,6 +51,7 @@ class Training(Section):
     learning_rate: float = Field(0.05, gt=0)
     momentum: float = Field(0.0, ge=0, lt=1)
     weight_decay: float = Field(0.0, ge=0)
+    trainer: Literal["sgd", "none"] = "sgd"  # "none": tasks take their time and change nothing
 
 
 class Edges(Section):
@@ -97,6 +106,7 @@ class Evaluation(Section):
     every_s: float | None = Field(None, gt=0)
     target_accuracy: float | None = Field(None, gt=0, le=1)
     train_samples: int = Field(2000, ge=0)  # size of the fixed sample for train_loss; 0: no train_loss
+    by_label: bool = False  # accuracy of each label too: labels.csv, and edges.csv says who holds which
 
 
 class Record(Section):
@@ -139,6 +149,7 @@ class Experiment(Section):
     task: str | None = None  # "my_task.py:build": own data and model instead of [data] and [model]
     data: Data = Data()
     partition: Named = Named(name="iid")
+    unlabelled: Unlabelled | None = None
     model: Named = Named(name="mlp")
     training: Training = Training()
     edges: Edges = Edges()

@@ -17,7 +17,7 @@ from edgefl.config_errors import Source, check_numbers, validated
 from edgefl.errors import UserError, nearest
 
 FACTS = "run"  # the table that a run adds to its config
-SHARED = ("seed", "speed", "task", "data", "partition", "model", "training", "edges", "links", "devices", "groups", "medium", "faults")
+SHARED = ("seed", "speed", "task", "data", "partition", "unlabelled", "model", "training", "edges", "links", "devices", "groups", "medium", "faults")
 HEADER = "# The configuration of a run, with every default. [run] holds facts about it and is left out when this file is read again.\n"
 
 

@@ -55,7 +55,7 @@ def _merged(kind: type[Table], base: Table, group: Group, table: str, loc: Loc, 
     if "profile" in said:
         whole = {key: value for key, value in whole.items() if key not in ONE_PROFILE[table]}
     if "spread" in said:
-        whole = {key: value for key, value in whole.items() if key not in ("slowest_ratio", "sigma", "task_samples")}
+        whole = {key: value for key, value in whole.items() if key not in ("slowest_ratio", "sigma", "long", "gamma", "task_samples")}
     return validated(kind, whole | said, source, (*loc, table))
 
 

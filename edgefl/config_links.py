@@ -76,10 +76,12 @@ class Devices(Section):
     kind: Literal["emulated", "native"] = "emulated"
     profile: str | None = None
     samples_per_s: float | None = Field(None, gt=0)  # of the fastest device; the median one (lognormal)
+    samples_per_slot: float | None = Field(None, gt=0)  # in place of samples_per_s, on a TDMA channel (q)
     slowest_ratio: float = Field(1.0, ge=1)  # the slowest takes this many times as long as the fastest; uniform in between
     spread: Literal["uniform", "lognormal", "classes"] = "uniform"
     sigma: float | None = Field(None, ge=0, le=5)
     long: Literal["large", "mild"] = "large"
+    gamma: float = Field(1.0, gt=0)
     task_samples: float | None = Field(None, gt=0)
     throttling: Throttling | None = None
     bursts: Bursts | None = None
@@ -93,9 +95,13 @@ class Devices(Section):
     def _whole(self) -> "Devices":
         if self.profile is not None:
             profiles.device(self.profile)
-        for key, spread in (("sigma", "lognormal"), ("task_samples", "classes")):
-            if (self.spread == spread) != (getattr(self, key) is not None):
-                raise ValueError(f'{key}: goes with spread = "{spread}", and that with it')
+        if (self.spread == "lognormal") != (self.sigma is not None):
+            raise ValueError('sigma: goes with spread = "lognormal", and that with it')
+        strange = next((key for key in ("long", "gamma", "task_samples") if getattr(self, key) != type(self).model_fields[key].default), None)
+        if strange is not None and self.spread != "classes":
+            raise ValueError(f'{strange}: goes with spread = "classes"')
+        if self.samples_per_slot is not None and (self.profile is not None or self.spread == "classes"):
+            raise ValueError('samples_per_slot: a speed of its own; expected no profile and no spread = "classes" beside it')
         if self.slowest_ratio != 1 and self.spread != "uniform":
             raise ValueError('slowest_ratio: goes with spread = "uniform"')
         over_time = [key for key in ("throttling", "bursts") if getattr(self, key) is not None]

@@ -17,7 +17,7 @@ PARTS = {  # table -> where its name is looked up, what the file must bind, what
     "partition": ("edgefl.data.partition", "split", "partition"),
 }
 DIRECTORY_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
-TAKEN = r"figures|comparison\.csv|comparison_seeds\.csv|dissemination\.csv|seed\d+"  # beside the strategies' directories, and below them
+TAKEN = r"figures|comparison\.csv|comparison_seeds\.csv|dissemination\.csv|aggregation\.csv|seed\d+"  # beside the strategies' directories, and below them
 
 
 def check(experiment: Experiment, source: Source, base: Path | None) -> None:
@@ -34,10 +34,13 @@ def check(experiment: Experiment, source: Source, base: Path | None) -> None:
         _check_part("data", experiment.data, source, base)
         _check_part("model", experiment.model, source, base)
     _check_part("partition", experiment.partition, source, base)
+    _check_unlabelled(experiment, source, base)
     config_groups.check(experiment, source, base)
     _check_faults(experiment, source)
+    _check_devices(experiment, source)
     for number, entry in enumerate(experiment.strategies):
-        _check_strategy(entry, ("strategies", number), source, base)
+        _check_strategy(entry, ("strategies", number), source, base, experiment.unlabelled is not None)
+        _check_channel(experiment, entry, ("strategies", number), source, base)
 
 
 def strategy_warnings(experiment: Experiment, base: Path | None) -> list[str]:
@@ -68,6 +71,17 @@ def _check_part(table: str, section: Named, source: Source, base: Path | None) -
     validated(catalog.options_of(picked) or Section, section.options(), source, (table,), tuple(type(section).model_fields))
 
 
+def _check_unlabelled(experiment: Experiment, source: Source, base: Path | None) -> None:
+    name = "held_out" if experiment.unlabelled is None else experiment.unlabelled.data
+    if ":" in name:
+        _check_own(name, ("unlabelled", "data"), source, base)
+    elif name != "held_out":
+        try:
+            catalog.find("edgefl.data", name, "load", base, "data set")
+        except UserError as error:
+            raise source.error(("unlabelled", "data"), f'{error}; or "held_out"') from error
+
+
 def _check_faults(experiment: Experiment, source: Source) -> None:
     ids = set(experiment.edges.ids())
     for number, entry in enumerate(experiment.faults):
@@ -94,7 +108,7 @@ def _check_own(name: str, loc: Loc, source: Source, base: Path | None) -> None:
         raise source.error(loc, f"no file {' or '.join(dict.fromkeys(map(str, paths)))}{near}")
 
 
-def _check_strategy(entry: StrategyEntry, loc: Loc, source: Source, base: Path | None) -> None:
+def _check_strategy(entry: StrategyEntry, loc: Loc, source: Source, base: Path | None, has_unlabelled: bool) -> None:
     if not re.fullmatch(DIRECTORY_NAME, entry.name) or re.fullmatch(TAKEN, entry.name):
         key = "strategy" if entry.label is None else "label"
         kept = ", which is what a seed's directory is called" if re.fullmatch(r"seed\d+", entry.name) else ""
@@ -104,3 +118,25 @@ def _check_strategy(entry: StrategyEntry, loc: Loc, source: Source, base: Path |
     except UserError as error:
         raise source.error((*loc, "strategy"), str(error)) from error
     validated(strategy.Options, entry.options(), source, loc, tuple(StrategyEntry.model_fields))
+    if strategy.needs_unlabelled and not has_unlabelled:
+        raise source.error(loc, f"{entry.strategy} distils: expected a table [unlabelled] that says from which samples")
+
+
+def _check_devices(experiment: Experiment, source: Source) -> None:
+    for index, part in enumerate(config_groups.parts(experiment, source)):
+        if part.devices.samples_per_slot is not None and experiment.medium.kind != "tdma":
+            loc: Loc = ("groups", index, "devices") if experiment.groups else ("devices",)
+            raise source.error((*loc, "samples_per_slot"), f'expected medium.kind = "tdma", found "{experiment.medium.kind}"')
+
+
+def _check_channel(experiment: Experiment, entry: StrategyEntry, loc: Loc, source: Source, base: Path | None) -> None:
+    """What a strategy refuses of the edges and the medium that it is to run on."""
+    found = load_strategy(entry.strategy, base)
+    medium, values = experiment.medium, found.Options.model_validate(entry.options())
+    refused = found.refuses(values, len(experiment.edges.ids()), medium.kind, medium.frame_slots is not None)
+    if refused is not None:
+        raise source.error((*loc, refused[0]), refused[1])
+    if found.schedules_slots and medium.guard_ms is not None and (medium.slot_ms or 0.0) < 2 * medium.guard_ms:
+        raise source.error(("medium", "slot_ms"), f"expected at least twice guard_ms ({2 * medium.guard_ms:g}), found {medium.slot_ms:g}")
+    if found.schedules_slots and any(part.links.kind == "native" for part in config_groups.parts(experiment, source)):
+        raise source.error(("links", "kind"), f"{entry.name} gives out slots: expected emulated links, found a native one")

@@ -7,8 +7,9 @@ A ``Layout`` says which slice is which tensor, for the algorithms that work laye
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
-from typing import Sequence
+from typing import Iterator, Sequence
 
 import numpy as np
 import orjson
@@ -29,7 +30,7 @@ class Entry:
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,11 @@ def aligned_copy(vector: np.ndarray) -> np.ndarray:
     out = aligned(vector.size, vector.dtype.type)
     out[:] = vector.reshape(-1)
     return out
+
+
+def blocks(size: int) -> Iterator[slice]:
+    """The stretches of a vector of ``size`` elements that stay in the cache while several steps are done on each."""
+    return (slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK))
 
 
 def weighted_sum(vectors: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:

@@ -20,7 +20,7 @@ from emulator.delay.together import Together
 from emulator.errors import BadValue
 from emulator.link import Link
 from emulator.slot_curve import Grid, SlotCurve, usable
-from emulator.slot_table import SlotTable
+from emulator.slot_table import SlotTable, closed_until
 from emulator.units import FOREVER, seconds_text
 
 MOST_SLOTS = 1_000_000  # that an automatic channel seeks for one transfer
@@ -73,10 +73,13 @@ class ChannelLink(Link):
         self._used: dict[Booking, list[int]] = {}  # those that had begun when it was interrupted
 
     def grant(self, booking: Booking, slots: Iterable[int], now: int) -> list[int]:
-        """More slots for it; what it needs not, of all that it holds, is free again. Those that it holds now, ascending."""
+        """More slots for it; what it needs not, of all that it holds, is free again. Those that it holds now, ascending.
+
+        Slots in which the link's gate is closed at any moment carry nothing, and are not held.
+        """
         if booking.suspended:
             raise ValueError(f"transfer {booking.transfer.number} stands still")
-        held = sorted({*self._slots.get(booking, []), *self.channel.take(booking, slots, now)})
+        held = sorted({*self._slots.get(booking, []), *self.channel.take(booking, filter(self._open, slots), now)})
         needed = self.channel.slots_for(booking)
         self.channel.free(held[needed:], now)
         self._slots[booking] = held[:needed]
@@ -154,6 +157,10 @@ class ChannelLink(Link):
         """Receiver of a broadcast -> when the last byte is due there; FOREVER while slots are missing."""
         finish_ns = FOREVER if booking.plan is None else booking.plan.finish_ns
         return self.delay.each(finish_ns) if isinstance(self.delay, Together) else {booking.transfer.edge: self.delay.arrival(finish_ns)}
+
+    def _open(self, slot: int) -> bool:
+        begins_ns = self.channel.grid.begins(slot)
+        return self.gate is None or not closed_until(self.gate, begins_ns, begins_ns + self.channel.grid.usable_ns)
 
     def _await_slots(self, booking: Booking, now: int) -> None:
         if self.channel.automatic:

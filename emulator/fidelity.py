@@ -109,10 +109,10 @@ class Fidelity:
         return {
             "verdict": self.verdict,
             "reasons": self.reasons(),
-            "transfer_lag_ms": _spread_ms(self.transfer_lag),
-            "wake_lag_ms": _spread_ms(self.wake_lag),
-            "handle_ms": _spread_ms(self.handle_time),
-            "last_byte_lead_ms": _spread_ms(self.last_byte_lead),
+            "transfer_lag_ms": spread_ms(self.transfer_lag),
+            "wake_lag_ms": spread_ms(self.wake_lag),
+            "handle_ms": spread_ms(self.handle_time),
+            "last_byte_lead_ms": spread_ms(self.last_byte_lead),
             "transfers": self.transfer_lag.count,
             "tasks": self.tasks,
             "compute_overruns": self.overruns,
@@ -121,7 +121,8 @@ class Fidelity:
         }
 
 
-def _spread_ms(quantiles: Quantiles) -> dict[str, float | None]:
+def spread_ms(quantiles: Quantiles) -> dict[str, float | None]:
+    """Median, 99th percentile and maximum in ms; None where nothing was measured."""
     values = {"p50": quantiles.percentile(50), "p99": quantiles.percentile(99), "max": quantiles.max if quantiles.count else None}
     return {name: None if ns is None else _ms(ns) for name, ns in values.items()}
 

@@ -51,7 +51,7 @@ class SlotTable:
             if slot in self._packed:
                 slot = self._at_place(self._packed.stop, wanted)
                 continue
-            closed_ns = 0 if gate is None else _closed_until(gate, self.grid.begins(slot), self.grid.begins(slot) + self.grid.usable_ns)
+            closed_ns = 0 if gate is None else closed_until(gate, self.grid.begins(slot), self.grid.begins(slot) + self.grid.usable_ns)
             if closed_ns >= FOREVER:
                 break
             if not closed_ns and slot not in self._uses:
@@ -122,7 +122,7 @@ class SlotTable:
         return wanted
 
 
-def _closed_until(gate: Capacity, from_ns: int, to_ns: int) -> int:
+def closed_until(gate: Capacity, from_ns: int, to_ns: int) -> int:
     """When ``gate`` opens again, if it is closed at any moment from ``from_ns`` to ``to_ns``; 0 if it is not."""
     while from_ns < to_ns:
         rate_bit_s, until_ns = gate.segment(from_ns)

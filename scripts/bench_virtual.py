@@ -37,12 +37,14 @@ from emulator.network import Network
 HERE = Path(__file__).parent
 FEDBUFF = {"strategy": "fedbuff", "concurrency": 40, "buffer_size": 20}
 MERGING = {"strategy": "bench_virtual_task.py:Merging", "label": "merging", "concurrency": 40, "buffer_size": 20}
+WKAFL = {"strategy": "wkafl", "buffer_size": 20}
 SERIAL_GOAL, WORKERS_GOAL, OVERHEAD_GOAL = ">= 0.95", ">= 1.8", "<= 10"
 IDLE_GOAL, MEMORY_GOAL, AGENDA_GOAL = "<= 1", "<= 2", ">= 50000"  # s, GB, entries/s
-FIRST = 20  # the update from which updates are counted
+FIRST = 60  # the update from which updates are counted: by then as many tasks are half done as later
 IDLE, IDLE_UPDATES = 10_000, 500
 AGENDA = 200_000
-MEMORY = "memory"  # first argument of this file when it starts itself
+MANY_STEPS = 300  # of WKAFL: twice what it takes until every device has had its turn
+MEMORY, MANY = "memory", "many"  # first argument of this file when it starts itself
 GB = 1e9
 
 
@@ -55,7 +57,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-virtual-") as scratch:
         bench = Bench(Path(scratch), options.updates)
         rows = [row for entry in (FEDBUFF, MERGING) for row in bench.speeds(entry, options.turns, options.ray)]
-        rows += [*bench.overhead(), bench.idle(), bench.agenda(), memory(), Row("load after", float(load()))]
+        rows += [*bench.overhead(), bench.idle(), bench.agenda(), memory(), *many(), Row("load after", float(load()))]
     report("Virtual runs", host, rows, options.json)
 
 
@@ -117,15 +119,20 @@ class Bench:
     # ------------------------------------------------------------------ what is not training
     def overhead(self) -> list[Row]:
         say("overhead")
-        learned, spent = self.learned(FEDBUFF, updates=3 * self.updates), dict.fromkeys(("train", "do", "handle"), 0.0)
+        wall, other = self.walls(self.learned(FEDBUFF, updates=3 * self.updates))
+        return [
+            Row("overhead: (wall - trainer - strategy - evaluation) / wall", 100 * other / wall, "%", OVERHEAD_GOAL),
+            Row("overhead of an update", 1e3 * other / (3 * self.updates), "ms"),
+        ]
+
+    def walls(self, learned: Learning) -> tuple[float, float]:
+        """Seconds of a run, and how many of them are neither trainer nor strategy nor evaluation."""
+        spent = dict.fromkeys(("train", "do", "handle"), 0.0)
         with timed(Workbench, "train", spent), timed(Workbench, "do", spent), timed(Strategy, "handle", spent):
             began = time.perf_counter()
             self.run(learned)
             wall = time.perf_counter() - began
-        return [
-            Row("overhead: (wall - trainer - strategy - evaluation) / wall", 100 * (wall - sum(spent.values())) / wall, "%", OVERHEAD_GOAL),
-            Row("overhead of an update", 1e3 * (wall - sum(spent.values())) / (3 * self.updates), "ms"),
-        ]
+        return wall, wall - sum(spent.values())
 
     def idle(self) -> Row:
         say(f"{IDLE} idle devices")
@@ -206,6 +213,23 @@ def memory() -> Row:
     return Row("peak resident size with 3000 devices, K = 20", float(done.stdout), "GB", MEMORY_GOAL)
 
 
+def many() -> list[Row]:
+    """In a process of its own, too."""
+    say("3000 devices, all at work")
+    done = subprocess.run([sys.executable, __file__, MANY], capture_output=True, text=True, check=True)
+    peak, overhead = map(float, done.stdout.split())
+    what = "WKAFL, 3000 devices at work, K = 20"
+    return [Row(f"peak resident size, {what}", peak, "GB", MEMORY_GOAL), Row(f"overhead, {what}", overhead, "%", OVERHEAD_GOAL)]
+
+
+def measure_many() -> None:
+    with tempfile.TemporaryDirectory(prefix="bench-virtual-") as scratch:
+        given = experiment_of(WKAFL, 3000, versions=MANY_STEPS)
+        given = given.model_copy(update={"training": given.training.model_copy(update={"batch_size": 16})})
+        wall, other = Bench(Path(scratch), 0).walls(learning(given, HERE))
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GB, 100 * other / wall)
+
+
 def measure_memory() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-virtual-") as scratch:
         bench = Bench(Path(scratch), 0)
@@ -216,4 +240,6 @@ def measure_memory() -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == [MEMORY]:
         sys.exit(measure_memory())
+    if sys.argv[1:2] == [MANY]:
+        sys.exit(measure_many())
     run(main)

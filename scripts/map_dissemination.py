@@ -17,6 +17,7 @@ from bench_common import run
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from trial_results import mean, median_staleness, spread
 from trials import CONFIGS, Study, Trial, arguments, entries, numbers, say, study, tell
 
@@ -87,9 +88,9 @@ def gain(ours: Study, each: Trial, other: str) -> Gain:
 
 
 def draw(gains: Sequence[Gain], target: float, path: Path) -> Path:
-    """Two panels, a line for each of the others; the settings stand at its points."""
+    """Two panels, a line for each of the others; how much the devices differ stands beside its points."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(7.0, 2.9), dpi=300, layout="constrained")
+        figure = Figure(figsize=(8.0, 3.0), dpi=300, layout="constrained")
         FigureCanvasAgg(figure)
         over_time, over_accuracy = figure.subplots(1, 2)
         for place, other in enumerate(dict.fromkeys(each.against for each in gains)):
@@ -98,7 +99,9 @@ def draw(gains: Sequence[Gain], target: float, path: Path) -> Path:
             line(over_accuracy, place, other, [(each.setting, each.staleness, each.accuracy) for each in own])
         for axes, label in ((over_time, f"Time to {target:g} saved (share)"), (over_accuracy, "Accuracy of the last 500 s gained")):
             axes.axhline(0.0, color="0.35", linewidth=0.8)
-            axes.set_xlabel("Median staleness (versions)")
+            axes.set_xlabel("Median staleness (numbers: slowest / fastest device)")
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            axes.margins(x=0.2)
             axes.set_ylabel(label)
             axes.grid(color="0.9", linewidth=0.5)
             axes.spines[["top", "right"]].set_visible(False)
@@ -111,10 +114,10 @@ def line(axes: Axes, place: int, other: str, points: Sequence[tuple[str, float |
     known = [(x, y) for _, x, y in points if x is not None and y is not None]
     style = {"color": COLOURS[place], "marker": MARKERS[place], "markersize": 4.5, "linewidth": 1.0}
     axes.plot([x for x, _ in known], [y for _, y in known], label=f"against {other}", **style)
-    for setting, x, _ in points if not place else ():  # once: the others lie at the same staleness
-        if x is not None:
-            axes.text(x, 0.99, f" {setting}", transform=axes.get_xaxis_transform(), fontsize=5, color="0.3", rotation=90, va="top", ha="right")
-            axes.axvline(x, color="0.8", linewidth=0.5, zorder=0)
+    for setting, x, y in points:
+        if x is not None and y is not None:
+            beside = ((5, "left"), (-5, "right"))[place % 2]  # the others' points lie near
+            axes.annotate(setting.removeprefix("ratio"), (x, y), (beside[0], -2), textcoords="offset points", fontsize=5, color="0.3", ha=beside[1])
 
 
 if __name__ == "__main__":

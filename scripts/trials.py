@@ -18,6 +18,7 @@ from typing import Any
 
 import orjson
 import tomli_w
+from bench_common import PLAIN_WIDTH
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -194,10 +195,13 @@ def tell(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], path
     shown = Table(title=title, title_justify="left", title_style="", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for column in (columns[place] for place in kept):
         text = column in WORDS
-        shown.add_column(column.replace("_", "\n"), justify="left" if text else "right", no_wrap=text)
+        shown.add_column(column.replace("_", "\n"), justify="left" if text else "right", no_wrap=text, overflow="fold")
     for row in rows:
         shown.add_row(*(_cell(row[place]) for place in kept))
-    Console().print(shown)
+    console = Console()
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
+    console.print(shown)
     compare.write_table(path, columns, rows)
     say(f"table: {path}")
 

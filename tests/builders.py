@@ -11,9 +11,10 @@ from edgefl.actor import Allow, End, Output, Run, Send
 from edgefl.config import Experiment
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.coordinator.record import Record
+from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import Acknowledged, Cancel, Fresh, NothingNewer, Ready, Task, Update
 from edgefl.results.tail import read_events
-from edgefl.strategies.decisions import Assign, Cancel as CancelTask, Decision, Discard, Finish, Grant, Publish, Report, SendFresh, SetAlarm, Urge
+from edgefl.strategies.decisions import Assign, Cancel as CancelTask, Decision, Discard, Finish, Grant, Publish, Report, RunJob, SendFresh, SetAlarm, Urge
 from edgefl.strategies.events import AlarmRang, EdgeJoined, EdgeLost, Event, RunStarted, TaskClosed, UpdateArrived
 from edgefl.strategies.strategy import Strategy
 from edgefl.streams import Streams
@@ -59,6 +60,8 @@ def told(decision: Decision) -> str:
             return f"discard {decision.task}: {decision.reason}"
         case Finish():
             return f"finish: {decision.reason}"
+        case RunJob():
+            return f"run {decision.name} for {decision.cost_ns / S:g}"
         case Urge():
             return f"urge {decision.edge}"
         case Grant() | CancelTask() | SendFresh():
@@ -139,8 +142,10 @@ def output(out: Output) -> str:
             return f"{out.to} <- {type(note).__name__} {note.task}"
         case Allow():
             return f"allow {out.edge} {out.task}"
-        case Run():
+        case Run(job=Evaluate()):
             return f"evaluate v{out.job.version}"
+        case Run():
+            return f"do {type(out.job).__name__} for {out.duration_ns / S:g}"
         case End():
             return f"end: {out.reason}"
     raise TypeError(out)

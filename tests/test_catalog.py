@@ -29,9 +29,14 @@ def test_a_user_error_is_one_line() -> None:
 
 
 def test_the_folder_is_the_registry() -> None:
-    assert catalog.names("edgefl.models", "build") == ["alexnet", "cnn", "lenet5", "mlp", "resnet20", "textcnn", "vgg11"]
-    assert catalog.names("edgefl.data", "load") == ["cifar10", "cifar100", "digits", "fashion_mnist", "huggingface", "imdb", "mnist", "tiny_imagenet"]
-    assert catalog.names("edgefl.data.partition", "split") == ["dirichlet", "iid"]
+    models = ["alexnet", "celeba_cnn", "char_lstm", "cnn", "emnist_cnn", "lenet5", "mlp", "resnet18", "resnet20", "tdma_cnn", "textcnn", "vgg11"]
+    assert catalog.names("edgefl.models", "build") == models
+    data_sets = [
+        "celeba", "cifar10", "cifar100", "digits", "emnist", "fashion_mnist", "huggingface",
+        "imdb", "leaf", "mnist", "shakespeare", "stl10", "tiny_imagenet",
+    ]  # fmt: skip
+    assert catalog.names("edgefl.data", "load") == data_sets
+    assert catalog.names("edgefl.data.partition", "split") == ["dirichlet", "few_labels", "iid", "natural", "one_label"]
     assert catalog.one_line("edgefl.models", "lenet5").startswith("LeNet-5: ")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
@@ -63,27 +64,59 @@ def test_a_task_stays_in_its_class(runtime: RuntimeClass, seed: int, start_ns: i
 
 def test_draws_differ_from_task_to_task_and_cover_the_range() -> None:
     device = Drawn(SHORT, task_samples=100, seed=7)
-    times = [device.duration_ns(100, start * S) / S for start in range(400)]
+    times = [device.duration_ns(100, 5 * start * S) / S for start in range(400)]
     assert len(set(times)) == 400
     assert np.mean(times) == pytest.approx(15, abs=0.5) and min(times) < 10.2 and max(times) > 19.8
     assert Drawn(SHORT, 100, 8).duration_ns(100, 0) != device.duration_ns(100, 0)
+    assert device.duration_ns(100, 7 * S) == device.duration_ns(100, 7 * S + 3_000_000), "a task that begins 3 ms late on the wall clock"
     assert device.samples_per_s == 10.0
 
 
-def test_at_most_a_tenth_is_long() -> None:
-    drawn = runtime_classes(50, LONG, seeded(3))
-    assert Counter(c.name for c in drawn) == {"long": 5, "short": 27, "medium": 18}
-    assert drawn == runtime_classes(50, LONG, seeded(3)) != runtime_classes(50, LONG, seeded(4))
-    assert Counter(c.name for c in runtime_classes(9, MILD, seeded(3))) == {"short": 5, "medium": 4}  # a tenth of 9 is no whole device
-    assert MILD in runtime_classes(10, MILD, seeded(3))
-    assert set(runtime_classes(50, LONG, seeded(3), long_share=0.0)) == {SHORT, MEDIUM}
+def classes(sizes: Sequence[float], seed: int = 3, gamma: float = 1.0) -> list[str]:
+    return [each.name for each in runtime_classes(sizes, LONG, seeded(seed), gamma)]
+
+
+def test_devices_with_much_data_tend_to_be_slow() -> None:
+    """argmax over p_c r^(k_c / gamma), p ~ Dirichlet(3, 2, 1): FedEcho, "clients with larger datasets sometimes require more training time"."""
+    sizes = [100.0] * 300 + [3000.0] * 100
+    drawn = classes(sizes)
+    small, large = Counter(drawn[:300]), Counter(drawn[300:])
+    assert small["short"] > 0.8 * 300 and small["long"] == 0 and large["short"] < 0.2 * 100 and large["long"] == 40
+    assert drawn == classes(sizes) != classes(sizes, seed=4)
+
+
+def test_the_smaller_gamma_the_more_the_size_decides() -> None:
+    """FedEcho, 5: "a smaller gamma indicates a stronger dependence of runtime on the number of local samples"."""
+    sizes = [float(size) for size in range(50, 1050, 10)]
+    means = []
+    for gamma in (0.1, 1.0, 1e9):
+        found = [classes(sizes, seed, gamma) for seed in range(20)]
+        means.append(np.mean([size for drawn in found for size, name in zip(sizes, drawn) if name == "short"]))
+    assert means[0] < means[1] - 50 < means[2] - 100 and means[2] == pytest.approx(np.mean(sizes), rel=0.05)
+
+
+def test_one_draw_by_hand() -> None:
+    """With data of r = 1/3, 1, 5/3 of the mean, medium's p counts r times and long's r^2 times; no tenth of three is a whole device."""
+    shares = seeded(7).dirichlet([3, 2, 1], 3)
+    best = [int(np.argmax([p[0], p[1] * r])) for p, r in zip(shares, (1 / 3, 1, 5 / 3))]
+    assert classes([100, 300, 500], seed=7) == [("short", "medium")[index] for index in best]
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0.1, 1e6), min_size=1, max_size=60), st.integers(0, 2**32), st.sampled_from([1e-3, 0.1, 1.0, 50.0]))
+def test_at_most_a_tenth_is_long(sizes: list[float], seed: int, gamma: float) -> None:
+    """"We ensure that no more than 10 % of the clients are assigned to the large-delay group"."""
+    drawn = runtime_classes(sizes, MILD, seeded(seed), gamma)
+    assert len(drawn) == len(sizes) and {SHORT, MEDIUM, MILD} >= set(drawn) and drawn.count(MILD) <= len(sizes) // 10
 
 
 def test_runtime_classes_refuse() -> None:
-    with pytest.raises(BadValue, match="long_share 0.2: expected 0 to 0.1"):
-        runtime_classes(50, LONG, seeded(3), long_share=0.2)
+    with pytest.raises(BadValue, match="size of a device's data 0"):
+        runtime_classes([5.0, 0.0], LONG, seeded(3))
+    with pytest.raises(BadValue, match="gamma 0"):
+        runtime_classes([5.0], LONG, seeded(3), gamma=0.0)
     with pytest.raises(BadValue, match="devices 0"):
-        runtime_classes(0, LONG, seeded(3))
+        runtime_classes([], LONG, seeded(3))
     with pytest.raises(BadValue, match="task_samples"):
         Drawn(SHORT, 0, 1)
     with pytest.raises(BadValue, match="runtime class odd: high"):
@@ -245,10 +278,11 @@ def test_native_hardware_starts_whenever() -> None:
 def test_an_edge_says_when_it_starts() -> None:
     """On a device that runs at half speed from 10 s on, the stretch after a fresh-model request takes twice as long."""
     run = SimpleNamespace(steps=2, step=0, checkpoint=1, samples_until=lambda step: 100 * (step - run.step))
-    trainer, rule = SimpleNamespace(begin=lambda task, rule, memory: run), SimpleNamespace(work=1.0)
+    trainer, rule = SimpleNamespace(begin=lambda task, rule, memory: run), SimpleNamespace(work=1.0, on_request="wait")
     edge = Edge("e000", trainer, rule, Bursty(100.0, Steps([10 * S], [0.5])))
     (begun,) = edge.receive(Task(number=1, version=0, vectors={}, numbers={}), now=3 * S)
     assert begun.duration_ns == S
     run.step = 1
+    edge.job_done(begun.job, None, now=11 * S)  # it asks
     (went_on,) = edge.receive(NothingNewer(task=1), now=12 * S)
     assert went_on.duration_ns == 2 * S

@@ -54,7 +54,10 @@ def written(tmp_path: Path, text: str) -> Path:
         ("[[groups]]\nname = 'x'\ncount = 4\nlinks = {profile = 'dls'}", "groups[0].links: link profile 'dls' does not exist: did you mean dsl?"),
         ("[[groups]]\nname = 'x'\ncount = 4\nlinks = {trace_down = 'lost.csv'}", "groups[0].links.trace_down: trace lost.csv: cannot be read"),
         ("[devices]\nspread = 'lognormal'", 'devices: sigma: goes with spread = "lognormal", and that with it'),
-        ("[devices]\nspread = 'classes'", 'devices: task_samples: goes with spread = "classes", and that with it'),
+        ("[devices]\ntask_samples = 100", 'devices: task_samples: goes with spread = "classes"'),
+        ("[devices]\nlong = 'mild'", 'devices: long: goes with spread = "classes"'),
+        ("[devices]\nspread = 'lognormal'\nsigma = 1\ngamma = 2", 'devices: gamma: goes with spread = "classes"'),
+        ("[devices]\nspread = 'classes'\ngamma = 0", "devices.gamma: expected greater than 0, found 0"),
         ("[devices]\nspread = 'lognormal'\nsigma = 1\nslowest_ratio = 2", 'devices: slowest_ratio: goes with spread = "uniform"'),
         ("[devices]\nthrottling = {budget_s = 1, hot_share = 0.5}", "devices.throttling.recovery_s: missing"),
         ("[devices.throttling]\nbudget = 1", "devices.throttling.budget: unknown key (nearest: 'budget_s')"),
@@ -196,9 +199,29 @@ def test_devices_are_the_same_in_every_process_and_have_a_speed(section: dict[st
 def test_throttling_and_classes_take_the_time_that_they_say() -> None:
     hot = devices(experiment(devices={"samples_per_s": 100.0, "throttling": {"budget_s": 1.0, "hot_share": 0.5, "recovery_s": 2.0}}))["a"]
     assert hot.duration_ns(300, 0) == 1 * S + 4 * S, "100 samples cold, 200 at half the speed"
-    drawn = devices(experiment(edges={"count": 10}, devices={"spread": "classes", "task_samples": 100.0}))
-    taken = sorted(device.duration_ns(100, 0) or 0 for device in drawn.values())
-    assert [10 <= taken[index] / S <= 20 for index in range(5)] == [True] * 5 and 500 <= taken[-1] / S <= 800
+    drawn = devices(experiment(edges={"count": 10}, devices={"spread": "classes", "task_samples": 100.0}), CLASSED)
+    assert drawn["e009"].runtime.name == "long" and 500 <= (drawn["e009"].duration_ns(100, 0) or 0) / S <= 800
+
+
+CLASSED = {f"e{number:03d}": 100 * number + 10 for number in range(9)} | {"e009": 90_000}
+
+
+def test_a_class_goes_by_the_edge_s_data_and_takes_its_time_for_all_of_it() -> None:
+    """Whatever an edge has, a task of it takes 10 to 20 s, 30 to 50 s or 500 to 800 s; so many samples with ``task_samples``."""
+    given = experiment(edges={"count": 10}, training={"epochs": 2}, devices={"spread": "classes"})
+    made = devices(given, CLASSED)
+    for edge, size in CLASSED.items():
+        runtime, took_ns = made[edge].runtime, made[edge].duration_ns(2 * size, 7)
+        assert made[edge].task_samples == 2 * size and runtime.low_ns <= took_ns <= runtime.high_ns
+    assert made["e009"].runtime.name == "long"
+    assert devices(given, CLASSED) == made != devices(given, {edge: 100 for edge in CLASSED})
+
+
+def test_where_nobody_knows_all_sizes_they_count_as_equal_everywhere() -> None:
+    """With shards an edge on another machine knows its own size alone, and must come to the same class as the launcher."""
+    given = experiment(edges={"count": 10}, devices={"spread": "classes"}, data={"source": "shard"})
+    whole = devices(given, CLASSED)
+    assert all(devices(given, {edge: size})[edge] == whole[edge] for edge, size in CLASSED.items())
 
 
 def test_groups_draw_for_themselves() -> None:

@@ -11,7 +11,7 @@ import pytest
 from builders import Desk, S, make, plain, vector
 
 from edgefl.coordinator.tasks import MOST_CLOSED, Tasks
-from edgefl.errors import Bug
+from edgefl.errors import Bug, UserError
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import FreshRequest, Joined, Lost, Ready, Started, Update
 from edgefl.results import summary as readers
@@ -457,3 +457,22 @@ def test_whoever_asks_for_a_closed_task_is_called_off(rounds: Desk) -> None:
 def test_what_is_no_message_is_a_mistake(rounds: Desk) -> None:
     with pytest.raises(TypeError, match="no such message"):
         rounds.hear("a", "hello")
+
+
+def test_a_task_that_edges_would_refuse_is_the_strategys_fault(tmp_path: Path) -> None:
+    """They take at most 64 vectors, of eight models and a MiB in all."""
+    many = {"weights": vector(1, 2, 3), **{f"v{n}": vector(1) for n in range(64)}}
+    long = {"weights": vector(1, 2, 3), "more": np.zeros(300_000, np.float32)}
+    for number, (vectors, told) in enumerate(((many, "65 vectors, at most 64"), (long, "bytes of vectors, at most"))):
+        desk = scripted(tmp_path / str(number), {ev.RunStarted: [do.Assign(("a",), vectors)]})
+        with pytest.raises(Bug) as caught:
+            desk.start("a")
+        assert told in str(caught.value.__cause__)
+
+
+def test_what_a_person_can_mend_stays_one_line(tmp_path: Path) -> None:
+    def full(event: ev.Event, now: int) -> list[do.Decision]:
+        raise UserError("no room on the disk")
+
+    with pytest.raises(UserError, match="no room on the disk"):
+        scripted(tmp_path, {ev.RunStarted: full}).start("a")

@@ -21,17 +21,25 @@ from edgefl.strategies.catalog import load, strategy_names
 MODEL = 2 * 16 + 16 + 2 * 16 + 16 * 2 + 2 + 2 * 16  # elements: own_task.py's parameters, then the running mean and variance
 DROPPED = 4  # of 16 hidden units, at p = 0.25
 SUB_MODEL = MODEL - DROPPED * (2 + 1 + 2 + 2 + 2)
-DOWN, UP = {"syncdrop": SUB_MODEL + DROPPED}, {"syncdrop": SUB_MODEL}  # elements that differ from one model
+CONTROLLED = MODEL + MODEL - 2 * 16  # FedAC's control variate is of the trainable elements
+DOWN, UP = {"syncdrop": SUB_MODEL + DROPPED, "fedac": CONTROLLED}, {"syncdrop": SUB_MODEL, "fedac": CONTROLLED}  # elements that differ from one model
 MOST_HEADER = 300  # bytes: names and numbers of a message
-SMALL = {"clients_per_round": 2, "concurrency": 2, "clients_per_trigger": 2, "buffer_size": 2, "least_updates": 2, "slot_s": 1.0, "period_s": 1.0}
+SMALL = {"clients_per_round": 2, "concurrency": 2, "clients_per_trigger": 2, "buffer_size": 2, "least_updates": 2, "slot_s": 1.0, "period_s": 1.0, "per_round": 2}
+LARGE_STEPS = {"fadas": {"server_learning_rate": 0.1}, "fedac": {"server_learning_rate": 0.1}}  # theirs are for hundreds of versions
 RUN: dict[str, Any] = {
     "task": "../own_task.py:build", "stop": {"versions": 5}, "devices": {"samples_per_s": 100.0, "slowest_ratio": 3.0}, "training": {"batch_size": 16},
 }  # fmt: skip
 
 
+def medium(name: str) -> dict[str, Any]:
+    """Slotted strategies want slots to give out, distilling ones samples without labels."""
+    slots = {"medium": {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 10.0, "rate_mbit_s": 1.0}} if load(name).schedules_slots else {}
+    return slots | ({"unlabelled": {"size": 50}} if load(name).needs_unlabelled else {})
+
+
 def run(folder: Path, name: str, **options: Any) -> tuple[dict[str, Any], Path]:
     small = {key: value for key, value in SMALL.items() if key in load(name).Options.model_fields}
-    return small_run(folder, **RUN | {"strategies": [{"strategy": name, **small, **options}]})
+    return small_run(folder, **RUN | medium(name) | {"strategies": [{"strategy": name, **small, **LARGE_STEPS.get(name, {}), **options}]})
 
 
 @pytest.mark.parametrize("name", strategy_names())
@@ -48,7 +56,7 @@ def test_it_learns_and_the_same_seed_leaves_the_same_bytes(name: str, tmp_path: 
 
 @pytest.mark.parametrize("name", strategy_names())
 def test_the_links_carry_what_the_method_sends(name: str, tmp_path: Path) -> None:
-    """ALGORITHMS 0.2: one model down and one up, but for SyncDrop's sub-models and the indices of what they lack."""
+    """ALGORITHMS 0.2: one model down and one up, but for SyncDrop's sub-models and the indices of what they lack, and FedAC's control variates."""
     _, directory = run(tmp_path, name)
     sizes = {(row["kind"], int(row["bytes"])) for row in read_csv(directory / "links.csv")}
     for kind, elements in (("task", DOWN.get(name, MODEL)), ("update", UP.get(name, MODEL))):
@@ -60,7 +68,7 @@ def test_the_links_carry_what_the_method_sends(name: str, tmp_path: Path) -> Non
 def test_it_replays_from_its_journal(name: str, tmp_path: Path) -> None:
     """The strategy alone, given the recorded events: the same decisions, bit-equal weights."""
     small = {key: value for key, value in SMALL.items() if key in load(name).Options.model_fields}
-    _, directory = small_run(tmp_path, **RUN | {"strategies": [{"strategy": name, **small}], "record": {"payloads": True}})
+    _, directory = small_run(tmp_path, **RUN | medium(name) | {"strategies": [{"strategy": name, **small}], "record": {"payloads": True}})
     assert replay_run(directory).version == 5
 
 

@@ -21,14 +21,14 @@ from edgefl.protocol.messages import FreshRequest, Joined, Lost
 from edgefl.strategies.catalog import load, strategy_names
 from edgefl.strategies.decisions import SendFresh
 from edgefl.strategies.dissemination.device import Refresh, Stamped
-from edgefl.strategies.dissemination.passes import inner, mix_keeping
-from edgefl.strategies.dissemination.spare_file import SpareFile
+from edgefl.strategies.dissemination.passes import cosine, inner, mix_keeping
 from edgefl.strategies.events import FreshRequested
 from edgefl.strategies.fedasmu import FedASMU, FedASMUOptions
 from edgefl.strategies.fedasmu_0 import FedASMU0
 from edgefl.strategies.fedasmu_da import FedASMUDA
 from edgefl.strategies.fedasmu_fa import FedASMUFA
 from edgefl.strategies.local_rule import LocalRule
+from edgefl.strategies.spare_file import SpareFile
 from edgefl.streams import Streams
 from edgefl.vectors import BLOCK, Entry, Layout, aligned
 
@@ -195,7 +195,7 @@ def test_vectors_of_devices_lie_in_a_file_that_leaves_nothing_behind(tmp_path: P
 
 
 def test_a_full_disk_is_one_line_and_no_bus_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    spare = SpareFile(1000)
+    spare = SpareFile(1000, 'controls = "shared"')
     spare.row("a")[:] = 1
 
     def full(*_: int) -> None:
@@ -211,6 +211,9 @@ def test_passes_are_the_plain_formulas() -> None:
     rng = np.random.Generator(np.random.PCG64(1))
     a, b, c, d = (rng.normal(size=BLOCK + 1000).astype(np.float32) for _ in range(4))
     size = BLOCK + 17
+    one, other = (0.25 * a + 0.75 * b)[:size].astype(np.float64), d[:size].astype(np.float64)
+    assert cosine(((a, 0.25), (b, 0.75)), ((d, 1.0),), size) == pytest.approx(one @ other / np.linalg.norm(one) / np.linalg.norm(other), abs=1e-6)
+    assert cosine(((a, 2.0),), ((a, -0.5),), size) == pytest.approx(-1) and cosine(((a, 0.0),), ((b, 1.0),), size) == 0.0
     assert inner(((a, 0.25), (b, 0.75), (c, -1.0)), ((d, 1.0),), size) == pytest.approx(
         float((0.25 * a + 0.75 * b - c)[:size].astype(np.float64) @ d[:size]), rel=1e-4
     )
@@ -307,5 +310,5 @@ def test_the_bench_times_every_case(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parents[1] / "scripts")
     bench = importlib.import_module("bench_strategies")
     rows = bench.rows(1000, 1)
-    assert len(rows) == 2 * len(bench.CASES) and all(row.value > 0 for row in rows)
+    assert len(rows) == 2 * (len(bench.CASES) + len(bench.STEPS)) and all(row.value > 0 for row in rows)
     assert [row.goal for row in rows if row.name.startswith("fedasmu, ") and "times" in row.name] == ["<= 6", "<= 6"]

@@ -15,7 +15,7 @@ from edgefl.data.task import cross_entropy
 from edgefl.edges.local_run import TrainingPlan
 from edgefl.edges.trainer import Trainer
 from edgefl.errors import UserError
-from edgefl.models import alexnet, cnn, lenet5, mlp, resnet20, textcnn, vgg11
+from edgefl.models import alexnet, cnn, lenet5, mlp, resnet18, resnet20, textcnn, vgg11
 from edgefl.models.evaluate import evaluate
 from edgefl.models.layers import Residual, bordered, norm
 from edgefl.models.workspace import Workspace, initial, layout_of
@@ -40,6 +40,12 @@ CIFAR, GREY, TINY = (3, 32, 32), (1, 28, 28), (3, 64, 64)
         (resnet20, "batch", CIFAR, 100, 269_722 + 90 * 65, 2 * 688),
         (resnet20, "batch", TINY, 200, 269_722 + 190 * 65, 2 * 688),
         (resnet20, "batch", GREY, 10, 269_722 - 2 * 9 * 16, 2 * 688),
+        # convolutions 1,728 + 4 * 36,864 + 73,728 + 3 * 147,456 + 294,912 + 3 * 589,824 + 1,179,648 + 3 * 2,359,296,
+        # shortcuts 8,192 + 32,768 + 131,072; norms 2 * 4,800; dense 5,130
+        (resnet18, "batch", CIFAR, 10, 11_173_962, 2 * 4_800),
+        (resnet18, "group", CIFAR, 10, 11_173_962, 0),
+        (resnet18, "batch", CIFAR, 100, 11_173_962 + 90 * 513, 2 * 4_800),
+        (resnet18, "group", GREY, 10, 11_173_962 - 2 * 9 * 64, 0),
         # 23,296 + 307,392 + 663,936 + 884,992 + 590,080 + 2,570
         (alexnet, "none", CIFAR, 10, 2_472_266, 0),
         (alexnet, "none", CIFAR, 100, 2_472_266 + 90 * 257, 0),
@@ -95,13 +101,25 @@ def test_a_residual_block_by_hand() -> None:
     assert out[0, [0, 1, 4, 5]].abs().sum() == 0
 
 
+def test_a_projected_shortcut_is_a_convolution_of_1_x_1_only_where_the_size_changes() -> None:
+    """He et al. 3.3, option B: y = F(x) + W_s x where the dimensions do not match, F(x) + x where they do."""
+    same, grown = Residual(4, 4, 1, "batch", projected=True), Residual(2, 6, 2, "batch", projected=True).eval()
+    assert same.projection is None and grown(torch.ones(1, 2, 8, 8)).shape == (1, 6, 4, 4)
+    for parameter in grown.parameters():
+        nn.init.zeros_(parameter)
+    nn.init.ones_(grown.projection.conv.weight)
+    nn.init.ones_(grown.projection.norm.weight)
+    x = torch.arange(16.0).reshape(1, 1, 4, 4).expand(1, 2, 4, 4)
+    torch.testing.assert_close(grown(x)[0, 5], torch.tensor([[0.0, 4.0], [16.0, 20.0]]) / (1 + 1e-5) ** 0.5)  # both channels of every second pixel
+
+
 def test_normalisation_kinds() -> None:
     assert isinstance(norm("none", 5), nn.Identity) and norm("batch", 5).num_features == 5
     assert [norm("group", channels).num_groups for channels in (8, 16, 64)] == [1, 1, 4], "16 channels a group"
 
 
 def test_a_convolution_before_a_norm_has_no_bias() -> None:
-    for model in (resnet20, vgg11, alexnet):
+    for model in (resnet18, resnet20, vgg11, alexnet):
         names = [entry.name for entry in layout_of(model.build(model.Options(norm="batch"), CIFAR, 10)).entries]
         assert not [name for name in names if "conv" in name and name.endswith("bias")]
 
@@ -114,7 +132,7 @@ def test_small_pictures_get_a_border() -> None:
     assert (height, width) == (64, 32) and isinstance(same, nn.Identity)
 
 
-@pytest.mark.parametrize("model", [cnn, resnet20, alexnet, vgg11, lenet5, mlp])
+@pytest.mark.parametrize("model", [cnn, resnet18, resnet20, alexnet, vgg11, lenet5, mlp])
 def test_picture_models_refuse_texts(model: ModuleType) -> None:
     with pytest.raises(UserError, match=r"takes pictures.*\(100, 20\).*textcnn"):
         model.build(model.Options(), (100, 20), 2)
@@ -129,7 +147,7 @@ def test_textcnn_refuses_pictures_and_short_texts() -> None:
 
 @pytest.mark.parametrize(
     ("model", "wrong"),
-    [(resnet20, {"norm": "none"}), (cnn, {"norm": "layer"}), (vgg11, {"norms": "batch"}), (textcnn, {"windows": ()}), (textcnn, {"dropout": 1.0})],
+    [(resnet18, {"norm": "none"}), (resnet20, {"norm": "none"}), (cnn, {"norm": "layer"}), (vgg11, {"norms": "batch"}), (textcnn, {"windows": ()}), (textcnn, {"dropout": 1.0})],
 )
 def test_wrong_options_are_refused(model: ModuleType, wrong: dict) -> None:
     with pytest.raises(ValidationError):

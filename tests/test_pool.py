@@ -26,7 +26,7 @@ from edgefl.hosts.pool.workbench import Workbench
 from edgefl.hosts.pool.workers import Forked
 from edgefl.hosts.virtual_run import run_virtual
 from edgefl.results.tail import read_csv
-from edgefl.strategies.catalog import strategy_names
+from edgefl.strategies.catalog import load, strategy_names
 
 SPREAD: dict[str, Any] = {"devices": {"samples_per_s": 100.0, "slowest_ratio": 5.0}, "stop": {"versions": 12}}
 KINDS = ("kill", "freeze", "slow")
@@ -34,6 +34,7 @@ FAULTS = [{"kind": kind, "every_s": 8.0, "for_s": 2.0, "for_random": True} | ({"
 RUNS: dict[str, dict[str, Any]] = {
     "plain": SPREAD | {"strategies": [{"strategy": "fedbuff", "concurrency": 3, "buffer_size": 2}]},
     "rich": SPREAD | {"strategies": [{"strategy": "../pool_strategies.py:Rich", "concurrency": 3}], "training": {"momentum": 0.5}},
+    "two vectors and a memory": SPREAD | {"strategies": [{"strategy": "fedac", "concurrency": 3, "buffer_size": 2}]},
     "called off": {"edges": {"names": ["a"]}, "devices": {"samples_per_s": 100.0}, "stop": {"versions": 3}, "strategies": [{"strategy": "../own_strategies.py:Hasty", "period_s": 1.0}]},
     "faults": SPREAD | {"strategies": [{"strategy": "../pool_strategies.py:Rich"}], "faults": FAULTS, "network": {"liveness_s": 1.5}, "stop": {"versions": 30}},
 }  # fmt: skip
@@ -234,6 +235,9 @@ def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch)
 def test_every_strategy_of_the_catalog_may_be_trained_elsewhere(tmp_path: Path, name: str) -> None:
     """Its edge half keeps what it needs in the run and the edge's memory, not in itself."""
     sections = SPREAD | {"task": None, "data": {"name": "digits"}, "model": {"name": "mlp"}, "edges": {"count": 6}, "stop": {"versions": 5}}
+    sections |= {"unlabelled": {"size": 50}}
+    if load(name).schedules_slots:
+        sections |= {"medium": {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 10.0, "rate_mbit_s": 1.0}}
     learned = learned_of(**sections, strategies=[{"strategy": name}])
     with open_pool(learned, 2) as pool:
         assert bytes_with(tmp_path / "pool", learned, pool) == bytes_with(tmp_path / "here", learned, None)

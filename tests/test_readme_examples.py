@@ -47,6 +47,7 @@ def test_the_readme_shows_every_example_as_it_is() -> None:
 
 def test_every_link_inside_the_readme_leads_somewhere() -> None:
     headings = [re.sub(r"[^\w -]", "", line.lstrip("# ").lower()).replace(" ", "-") for line in TEXT.splitlines() if line.startswith("#")]
+    headings += re.findall(r'<a id="([^"]+)"', TEXT)
     targets = re.findall(r"\]\(([^)]+)\)", TEXT)
     assert targets and [target for target in targets if target.removeprefix("#") not in headings and not (ROOT / target).is_file()] == []
 

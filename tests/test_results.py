@@ -106,7 +106,8 @@ def test_readers_of_ended_runs(tmp_path: Path) -> None:
 def test_outcome() -> None:
     rows = [{"emulated_s": f"{t}", "accuracy": a} for t, a in ((0, "0.1"), (2, "0.95"), (1, "0.9"), (3, ""), (4, "nan"), (5, "0.85"))]
     assert summary.outcome(rows, 0.9) == {
-        "final_accuracy": 0.85, "convergence_accuracy": pytest.approx(0.7), "best_accuracy": 0.95, "target_accuracy": 0.9, "time_to_target_s": 1.0,
+        "final_accuracy": 0.85, "convergence_accuracy": pytest.approx(0.7), "best_accuracy": 0.95, "stability": None,
+        "target_accuracy": 0.9, "time_to_target_s": 1.0,
     }
     assert summary.outcome(rows, 0.96)["time_to_target_s"] is None
     assert summary.outcome(rows, None)["time_to_target_s"] is None

@@ -5,13 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from builders import S, Server, make
+from builders import S, Server, make, vector
 
 from edgefl.strategies.asynchronous import Asynchronous
 from edgefl.strategies.buffered import Buffered
+from edgefl.strategies.ca2fl import CA2FL
+from edgefl.strategies.decisions import Assign
+from edgefl.strategies.fadas import FADAS
+from edgefl.strategies.fedac import FedAC
 from edgefl.strategies.fedasync import FedAsync, FedAsyncOptions, damping
 from edgefl.strategies.fedbuff import FedBuff
 from edgefl.strategies.fedprox import Pull
+from edgefl.strategies.strategy import Strategy
+from edgefl.streams import Streams
+from edgefl.vectors import Entry, Layout
 
 
 def mixing(**options: Any) -> Server:
@@ -160,7 +167,7 @@ def test_k_changes_make_one_step() -> None:
     assert story.start("a", "b", "c") == ["assign a,b,c <- 0 0 0"]
     assert story.move("a", 2, 0, 0) == ["assign a <- 0 0 0"], "K - 1: no version yet"
     assert story.move("b", 0, 4, 0) == ["publish 1 2 0", "assign b <- 1 2 0"]
-    assert story.strategy.version == 1 and story.strategy.sum is None
+    assert story.strategy.version == 1 and story.strategy.gathered.sum is None
 
 
 def test_the_sum_is_divided_by_k_not_by_the_weights() -> None:
@@ -228,3 +235,53 @@ def test_empty_subclasses_say_what_they_lack() -> None:
             story.deliver("a", 0, 0, 0)
     with pytest.raises(TypeError, match="Buffered must define step"):
         make(Buffered).step()
+
+
+# ------------------------------------------------------------------ running statistics
+def normalised(kind: type[Strategy], **options: Any) -> Server:
+    """One weight, at 0, and one running variance, at 4; two updates a step."""
+    entries = Entry("w", (1,), 0, "parameter", ""), Entry("running_var", (1,), 1, "buffer", "")
+    given = {"buffer_size": 2, "concurrency": 2} | options
+    return Server(kind(vector(0, 4), Layout(entries), kind.Options(**given), Streams(1)))
+
+
+@pytest.mark.parametrize(("kind", "options"), [(FedBuff, {"staleness_exponent": 0.0}), (CA2FL, {}), (FADAS, {})])
+@pytest.mark.parametrize("rate", [0.1, 1.0, 10.0])
+def test_running_statistics_are_averaged_whatever_the_server_s_learning_rate(kind: type[Strategy], options: dict[str, Any], rate: float) -> None:
+    """ALGORITHMS 0.3: a plain weighted average. As changes, 4 + 10 ((1 - 4) + (2 - 4)) / 2 would make a variance of -21."""
+    story = normalised(kind, server_learning_rate=rate, **options)
+    story.start("a", "b")
+    story.deliver("a", 1, 1)
+    story.deliver("b", 1, 2)
+    assert story.weights[0] > 0 and story.weights[1] == 1.5
+    story.deliver("a", 1, 3)
+    story.deliver("b", 1, 5)
+    assert story.weights[1] == 4, "nothing of the former buffer is left"
+
+
+def test_a_damped_update_counts_less_for_the_running_statistics_too() -> None:
+    """s = 1 and 1/2, K = 2: (1 - 0.75) 4 + 0.5 x 2 + 0.25 x 8 = 4."""
+    story = normalised(FedBuff, staleness_exponent=1.0)
+    story.start("a", "b")
+    story.deliver("a", 0, 4)
+    story.deliver("a", 0, 4)
+    story.deliver("a", 0, 2)
+    story.deliver("b", 0, 8)
+    assert story.weights[1] == 4
+
+
+def test_a_buffer_above_the_number_at_work_is_pointed_out() -> None:
+    for kind in (FedBuff, CA2FL, FADAS):
+        (said,) = kind.warnings(kind.Options(buffer_size=6, concurrency=5), 1)
+        assert said == "buffer_size 6 is above concurrency 5: some of the edges at work must report twice for a step"
+        assert kind.warnings(kind.Options(buffer_size=5, concurrency=5), 1) == []
+
+
+def test_a_method_may_have_a_local_learning_rate_of_its_own() -> None:
+    """As in FedEcho's tables 8 and 9; it goes with every task and takes the config's place (edgefl.edges.local_run)."""
+    for kind in (FedBuff, CA2FL, FADAS, FedAC):
+        story = Server(make(kind, concurrency=1, local_learning_rate=0.03))
+        story.start("a")
+        (assigned,) = story.decisions
+        assert isinstance(assigned, Assign) and assigned.numbers == {"learning_rate": 0.03}
+        assert make(kind).numbers == {}

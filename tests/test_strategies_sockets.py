@@ -15,7 +15,7 @@ from edgefl.hosts.wall_run import WallRun, Where
 from edgefl.results.tail import read_csv, read_events
 
 TASK = Path(__file__).parent / "own_task.py"
-NAMES = ("moon", "feddyn", "fedlws", "asofed", "fedsa", "feddelay", "asyncpart", "syncdrop")  # PORT: test_urge.py
+NAMES = ("moon", "feddyn", "fedlws", "asofed", "fedsa", "feddelay", "asyncpart", "syncdrop", "ca2fl", "fedac", "fadas")  # PORT: test_urge.py
 CONFIG = f"""
 name = "sockets"
 seed = 3
@@ -34,6 +34,9 @@ strategies = [
     {{strategy = "feddelay", concurrency = 2}},
     {{strategy = "asyncpart", concurrency = 2, slot_s = 0.25}},
     {{strategy = "syncdrop", concurrency = 2}},
+    {{strategy = "ca2fl", concurrency = 2, buffer_size = 1}},
+    {{strategy = "fedac", concurrency = 2, buffer_size = 1}},
+    {{strategy = "fadas", concurrency = 2, buffer_size = 1, delay_adaptive = true}},
 ]
 """
 

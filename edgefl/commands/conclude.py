@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from edgefl.commands import dissemination, show
+from edgefl.commands import aggregation, dissemination, distillation, show, slots
 from edgefl.config import Experiment
 
 
@@ -26,4 +26,7 @@ def conclude(experiment: Experiment, folder: Path) -> None:
     figures = plots.accuracy(schemes, folder / "figures" / "accuracy.png")
     show.line(f"figure: {figures[0]}")
     dissemination.tell(console, schemes, folder)
+    aggregation.tell(console, schemes, folder)
+    slots.tell(schemes, folder)
+    distillation.tell(schemes, folder)
     show.hint(f"edgefl compare {folder}, or look into {rundirs.runs_of(schemes[0])[0] / 'summary.json'}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Optional
 
 import typer
 from rich.console import Console
 
-from edgefl.commands import dissemination, show
+from edgefl.commands import aggregation, dissemination, show
 from edgefl.errors import UserError
 
 Runs = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories, or the experiment's directory above them.")]
@@ -25,14 +26,34 @@ def compare(runs: Runs) -> None:
     console = Console()
     console.print(table(rows, console.width))
     dissemination.tell(console, runs)
+    aggregation.tell(console, runs)
     show.hint(f"edgefl plot {' '.join(map(str, runs))}")
 
 
-def plot(runs: Runs, out: Annotated[Path, typer.Option("--out", metavar="FILE.png", help="The figure; a PDF goes beside it.")] = Path("accuracy.png")) -> None:
-    """Draw accuracy over emulated time and over bytes sent."""
-    from edgefl.results import plots
+class Figure(str, Enum):
+    accuracy = "accuracy"
+    timeline = "timeline"
+    staleness = "staleness"
+    loss = "loss"
+    runtimes = "runtimes"
 
-    for path in plots.accuracy(runs, out):
+
+def plot(
+    runs: Runs,
+    out: Annotated[Optional[Path], typer.Option("--out", metavar="FILE.png", help="The figure; a PDF goes beside it.", show_default="KIND.png")] = None,
+    kind: Annotated[Figure, typer.Option(help="Of runs on a TDMA channel also: who does what in which slot, staleness, train loss.")] = Figure.accuracy,
+) -> None:
+    """Draw accuracy over emulated time and over bytes sent, or another figure."""
+    from edgefl.results import plots, runtime_plot, slots_plot
+
+    draw = {
+        "accuracy": plots.accuracy,
+        "timeline": slots_plot.timeline,
+        "staleness": slots_plot.staleness,
+        "loss": slots_plot.loss,
+        "runtimes": runtime_plot.runtimes,
+    }[kind.value]
+    for path in draw(runs, out or Path(f"{kind.value}.png")):
         show.line(str(path))
     show.hint(f"edgefl compare {' '.join(map(str, runs))}")
 

@@ -6,20 +6,21 @@ from collections import deque
 
 import numpy as np
 
-from edgefl.actor import Allow, End, Output, Run, Send
+from edgefl.actor import Allow, Broadcast, End, Output, Run, Send
 from edgefl.config import Experiment
+from edgefl.coordinator.checks import sendable, update_fault
+from edgefl.coordinator.open_jobs import OpenJobs
 from edgefl.coordinator.record import Record
 from edgefl.coordinator.story import event_row
 from edgefl.coordinator.tasks import Alarms, OpenTask, Tasks
-from edgefl.errors import Bug
-from edgefl.jobs import Evaluate
+from edgefl.errors import Bug, UserError
+from edgefl.jobs import Evaluate, Job, Result
 from edgefl.protocol.messages import (
     Acknowledged, Cancel, Fresh, FreshRequest, Joined, Lost, NothingNewer, Ready, Started, Task, ToCoordinator, Update, Urge,
 )
 from edgefl.strategies import decisions as do
 from edgefl.strategies import events as ev
 from edgefl.strategies.strategy import Strategy
-from edgefl.vectors import is_finite
 from emulator.units import FOREVER, to_ns
 
 STORY_LENGTH = 20  # events shown with a bug
@@ -41,6 +42,7 @@ class Coordinator:
         self.tasks = Tasks()
         self.present: set[str] = set()
         self.alarms = Alarms()
+        self.jobs = OpenJobs(strategy.runs_jobs)
         self.evaluated = -1
         self.finished: str | None = None
         self.story: deque[str] = deque(maxlen=STORY_LENGTH)
@@ -92,10 +94,13 @@ class Coordinator:
                 outputs += self._ring(name, now)
         return outputs
 
-    def job_done(self, job: Evaluate, result: tuple[float | None, float, float], now: int) -> list[Output]:
-        """An evaluation ended: (train loss, test loss, accuracy)."""
-        self.record.metrics(job, *result)
-        return []
+    def job_done(self, job: Evaluate | Job, result: tuple[float | None, ...] | Result | str, now: int) -> list[Output]:
+        """An evaluation ended (see ``Record.metrics``); or a job of the strategy: its result, or why there is none."""
+        if isinstance(job, Evaluate):
+            self.record.metrics(job, *result)
+            return []
+        event = None if self.finished else self.jobs.end(job, result)
+        return [] if event is None else self._ask(event, now)
 
     def finish(self, reason: str, now: int) -> list[Output]:
         """End the run in order, from inside or outside."""
@@ -151,7 +156,7 @@ class Coordinator:
         if task is None:
             return self._settled(edge, update.number, now)
         acknowledged = Send(edge, Acknowledged(update.number))
-        fault = self._fault(task, update)
+        fault = update_fault(task, update, self.strategy)
         if fault:
             self.record.discarded(now, edge, task.number, fault)
             return [acknowledged, *self._close(task, fault, now, delivered=True)]
@@ -160,19 +165,6 @@ class Coordinator:
         outputs = [acknowledged, *self._ask(event, now)]
         most = self.experiment.stop.updates
         return outputs + self.finish("updates", now) if most is not None and self.record.updates_applied >= most else outputs
-
-    def _fault(self, task: OpenTask, update: Update) -> str | None:
-        """Why this update cannot be used, or None."""
-        if update.version != task.version:
-            return "wrong base version"
-        wrong = any(vector.size != self.strategy.update_size(task.edge, name) for name, vector in update.vectors.items())
-        if wrong or "weights" not in update.vectors:
-            return "wrong length"
-        if not all(is_finite(vector) for vector in update.vectors.values()):
-            return "not finite"
-        if not np.isfinite(list(update.numbers.values())).all():
-            return "not finite"
-        return None if update.numbers.get("samples", 0) > 0 else "no samples"  # a mean by samples would fail
 
     def _fresh_requested(self, edge: str, message: FreshRequest, now: int) -> list[Output]:
         task = self.tasks.of(edge, message.task)
@@ -218,6 +210,8 @@ class Coordinator:
         try:
             decisions = do.up_to_finish(self.strategy.handle(event, now))
             outputs, numbers = self._carry_out(decisions, event, now)
+        except UserError:
+            raise  # the disk is full, say: not the algorithm's mistake
         except Exception as error:
             raise Bug(f"{type(self.strategy).__name__} failed at {event_row(event)}", list(self.story)) from error
         self.record.event(now, before, event, decisions, numbers)
@@ -235,7 +229,7 @@ class Coordinator:
                 case do.Assign():
                     sends = [self._open(edge, decision) for edge in decision.edges]
                     numbers.append([send.message.number for send in sends])
-                    outputs += sends
+                    outputs += sends if decision.broadcast is None else [Broadcast(tuple(sends), decision.broadcast)]
                 case do.Publish():
                     outputs += self._publish(decision.weights, now)
                 case do.Discard():
@@ -245,6 +239,8 @@ class Coordinator:
                     break
                 case do.Report():
                     pass  # for the record alone
+                case do.RunJob():
+                    outputs.append(self.jobs.open(decision))
                 case _:
                     outputs += self._small(decision)
         return outputs, numbers
@@ -255,12 +251,13 @@ class Coordinator:
                 self.alarms.set(f"strategy {decision.name}", decision.at_ns)
                 return []
             case do.Grant():
-                return self._grant(self._held(decision))
+                return self._grant(self._held(decision), decision.slots)
             case do.SendFresh():
                 self._held(decision)
                 version = self.version if decision.version is None else decision.version
-                fresh = None if decision.weights is None else Fresh(decision.task, version, {"weights": decision.weights})
-                return [Send(decision.edge, fresh or NothingNewer(decision.task))]
+                if decision.weights is None:
+                    return [Send(decision.edge, NothingNewer(decision.task))]
+                return [Send(decision.edge, sendable(Fresh(decision.task, version, {"weights": decision.weights}), self.weights))]
             case do.Urge():
                 return [Send(decision.edge, Urge(self.tasks.at_work(decision.edge).number))]
             case do.Cancel():
@@ -275,18 +272,18 @@ class Coordinator:
             raise ValueError(f"{decision!r}: edge {decision.edge!r} has no open task {decision.task}")
         return task
 
-    def _grant(self, task: OpenTask) -> list[Output]:
+    def _grant(self, task: OpenTask, slots: tuple[int, ...] | None) -> list[Output]:
         if not task.waits:
             raise ValueError(f"cannot grant the uplink for task {task.number}: edge {task.edge!r} does not wait for it")
         task.waits = False
-        return [Allow(task.edge, task.number)]
+        return [Allow(task.edge, task.number, slots)]
 
     def _open(self, edge: str, assign: do.Assign) -> Send:
         busy = edge in self.tasks.by_edge
         if busy or edge not in self.present:
             raise ValueError(f"cannot assign to {edge!r}: it is {'busy' if busy else 'not there'}")
         task = self.tasks.add(edge, self.version, assign.vectors["weights"])
-        return Send(edge, Task(task.number, task.version, assign.vectors, assign.numbers))
+        return Send(edge, sendable(Task(task.number, task.version, assign.vectors, assign.numbers), self.weights))
 
     def _publish(self, weights: np.ndarray, now: int) -> list[Output]:
         if weights.shape != self.weights.shape or weights.dtype != np.float32:

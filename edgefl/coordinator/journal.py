@@ -17,7 +17,7 @@ import orjson
 from edgefl.coordinator.story import digest, event_row, fingerprint
 from edgefl.errors import UserError
 from edgefl.strategies.decisions import Decision
-from edgefl.strategies.events import Event, UpdateArrived
+from edgefl.strategies.events import Event, JobDone, UpdateArrived
 from edgefl.vectors import aligned_copy
 
 LINES, BLOBS = "journal.jsonl", "journal.bin"
@@ -43,7 +43,7 @@ class Journal:
         self._offset = 0
 
     def write(self, now: int, event: Event, decisions: list[Decision]) -> None:
-        arrays = event.vectors if isinstance(event, UpdateArrived) else {}
+        arrays = event.vectors if isinstance(event, (UpdateArrived, JobDone)) else {}
         places = {name: self._put(array) for name, array in arrays.items()}
         line = {"now": now, "event": event_row(event), "arrays": places, "decisions": [fingerprint(d) for d in decisions]}
         if places:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any, Callable, TextIO
@@ -14,10 +15,10 @@ from safetensors.numpy import save_file
 from edgefl.coordinator.journal import Journal
 from edgefl.coordinator.story import decision_row, event_row
 from edgefl.jobs import Evaluate
-from edgefl.results import dissemination
+from edgefl.results import aggregation, dissemination, labels, slots
 from edgefl.results.summary import outcome
 from edgefl.results.tail import read_csv, read_events
-from edgefl.strategies.decisions import Assign, Decision, Discard, Publish, SendFresh, SetAlarm
+from edgefl.strategies.decisions import Assign, Decision, Discard, Publish, Report, RunJob, SendFresh, SetAlarm
 from edgefl.strategies.events import Event, FreshRequested, UpdateArrived
 from emulator.network import Completion
 from emulator.units import seconds_text
@@ -33,7 +34,7 @@ class Record:
     def __init__(self, directory: Path, wall_s: Callable[[], float], journal: Journal | None) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory, self.wall_s, self.journal = directory, wall_s, journal
-        self.bytes_up = self.bytes_down = self.updates_applied = self.requests = 0
+        self.bytes_up = self.bytes_down = self.updates_applied = self.requests = self.steps = 0
         self.discards: Counter[str] = Counter()
         self.staleness: Counter[int] = Counter()
         self.rows: list[dict[str, Any]] = []
@@ -42,6 +43,7 @@ class Record:
         self._tables: list[TextIO] = []
         self._link_rows, self._metric_rows = self._table("links.csv", LINKS), self._table("metrics.csv", METRICS)
         self._slot_rows: Any = None  # of slots.csv, once there are slots
+        self._label_rows: Any = None  # of labels.csv, likewise
 
     # ------------------------------------------------------------------ the story
     def event(self, now: int, version: int, event: Event, decisions: list[Decision], numbers: list[list[int]]) -> None:
@@ -51,6 +53,7 @@ class Record:
         if isinstance(event, UpdateArrived):
             self._count(version - event.base_version, decisions)
         self.requests += isinstance(event, FreshRequested)
+        self.steps += any(isinstance(decision, Report) and aggregation.KEY in decision.values for decision in decisions)
         row = event_row(event)
         self._line(now, {"event": row.pop("event"), "version": version, **row, "decisions": _rows(decisions, version, numbers)})
 
@@ -94,7 +97,7 @@ class Record:
         """The wall moment that belongs to a version's metrics row."""
         self._wall_at[version] = self.wall_s()
 
-    def metrics(self, job: Evaluate, train_loss: float | None, test_loss: float, accuracy: float) -> None:
+    def metrics(self, job: Evaluate, train_loss: float | None, test_loss: float, accuracy: float, *by_label: float) -> None:
         values = (
             job.version, seconds_text(job.at_ns), f"{self._wall_at.get(job.version, 0.0):.3f}",
             "" if train_loss is None else f"{train_loss:.6f}", f"{test_loss:.6f}", f"{accuracy:.6f}", job.bytes_up, job.bytes_down,
@@ -102,6 +105,9 @@ class Record:
         row = dict(zip(METRICS, values))
         self.rows.append(row)
         self._metric_rows.writerow(row.values())
+        if by_label:
+            self._label_rows = self._label_rows or self._table(labels.LABELS, labels.header(len(by_label)))
+            self._label_rows.writerow([*values[:2], *("" if math.isnan(share) else f"{share:.6f}" for share in by_label)])
 
     def flush(self) -> None:
         """Let readers see what happened so far."""
@@ -131,6 +137,8 @@ class Record:
             "bytes_down": self.bytes_down,
             "staleness": {str(gap): count for gap, count in sorted(self.staleness.items())},
             **({"dissemination": self._dissemination(head.get("emulated_s", 0.0))} if self.requests else {}),
+            **({"aggregation": aggregation.section(read_events(self.directory / "events.jsonl"))} if self.steps else {}),
+            **({"slots": counted} if self._slot_rows and (counted := self._slots_counted()) else {}),
             "fidelity": fidelity,
         }
         part = self.directory / "summary.json.part"
@@ -141,6 +149,10 @@ class Record:
     def _dissemination(self, emulated_s: float) -> dict[str, Any] | None:
         """What asking for fresher models came to, from the files: only a run in which somebody asked pays for reading them."""
         return dissemination.section(read_events(self.directory / "events.jsonl"), read_csv(self.directory / "links.csv"), emulated_s)
+
+    def _slots_counted(self) -> dict[str, int] | None:
+        """What became of the slots, if a slotted strategy gave them out."""
+        return slots.section(slots.rounds(read_events(self.directory / "events.jsonl")))
 
     def _table(self, name: str, columns: tuple[str, ...]) -> Any:
         self._tables.append((self.directory / name).open("w", encoding="utf-8", newline=""))
@@ -167,5 +179,7 @@ def _rows(decisions: list[Decision], version: int, numbers: list[list[int]]) -> 
             row["version"] = None if decision.weights is None else newer  # None: nothing newer
         elif isinstance(decision, SetAlarm):
             row["at"] = float(seconds_text(row.pop("at_ns")))
+        elif isinstance(decision, RunJob):
+            row["cost_s"] = float(seconds_text(row.pop("cost_ns")))
         rows.append(row)
     return rows

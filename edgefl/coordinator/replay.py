@@ -59,7 +59,9 @@ def _event(entry: Entry, bases: dict[int, np.ndarray]) -> ev.Event:
     if kind in (ev.UpdateArrived, ev.TaskClosed):
         base = bases.pop(values["task"])
     if kind is ev.UpdateArrived:
-        values |= {"base": base, "vectors": entry.arrays}
+        values |= {"base": base}
+    if kind in (ev.UpdateArrived, ev.JobDone):
+        values |= {"vectors": entry.arrays}
     return kind(**values)
 
 

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from edgefl.strategies.decisions import Decision
+from edgefl.jobs import arrays, plain
+from edgefl.strategies.decisions import Decision, RunJob
 from edgefl.strategies.events import Event
 
 ARRAYS = {"base", "vectors", "weights"}
+SLOTS = {"broadcast", "slots"}  # left out where there are none
 
 
 def snake(name: str) -> str:
@@ -29,7 +31,9 @@ def event_row(event: Event) -> dict[str, Any]:
 def decision_row(decision: Decision) -> dict[str, Any]:
     """The decision without its arrays, its sort first."""
     row: dict[str, Any] = {"do": snake(type(decision).__name__)}
-    return row | {f.name: getattr(decision, f.name) for f in fields(decision) if f.name not in ARRAYS}
+    row |= {f.name: getattr(decision, f.name) for f in fields(decision) if f.name not in ARRAYS}
+    row = {name: value for name, value in row.items() if value is not None or name not in SLOTS}
+    return row | {"job": snake(type(decision.job).__name__)} if isinstance(decision, RunJob) else row
 
 
 def digest(array: np.ndarray) -> str:
@@ -45,4 +49,10 @@ def fingerprint(decision: Decision) -> dict[str, Any]:
             row[name] = {key: digest(array) for key, array in value.items()}
         elif value is not None:
             row[name] = digest(value)
-    return row
+    return row | {"job": _job(decision.job)} if isinstance(decision, RunJob) else row
+
+
+def _job(job: Any) -> dict[str, Any]:
+    """Its class and numbers, and a digest of each array."""
+    row = {name: value for name, value in plain(job)[2].items() if not isinstance(value, (np.ndarray, dict))}
+    return {"kind": snake(type(job).__name__), **row, **{name: digest(array) for name, array in arrays(job)}}

@@ -24,9 +24,10 @@ from edgefl.data.place import CACHE_VARIABLE, cache_dir
 from edgefl.data.words import FILE
 from edgefl.errors import UserError
 
-FORMAT = 1  # raise it when a parser changes what it makes of the same files
+FORMAT = 2  # raise it when a parser changes what it makes of the same files
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
 ABOUT = "about.json"
+COLUMN = "column_"  # begins the file names of what else is known of the training samples
 
 
 def cached(name: str, sources: Sequence[Path], options: str, parse: Callable[[Path], Dataset]) -> Dataset:
@@ -69,7 +70,10 @@ def _fill(entry: Path, parse: Callable[[Path], Dataset]) -> None:
                 array.flush()
             else:
                 np.save(folder / f"{name}.npy", array, allow_pickle=False)
+        for name, column in found.columns.items():
+            np.save(folder / f"{COLUMN}{name}.npy", column, allow_pickle=False)
         about = {"classes": found.classes, "mean": found.mean, "std": found.std, "vocabulary": found.vocabulary, "digest": found.digest()}
+        about["columns"] = list(found.columns)
         (folder / ABOUT).write_bytes(orjson.dumps(about))
         folder.rename(entry)  # whole or not at all
     except BaseException:
@@ -82,6 +86,7 @@ def _opened(entry: Path) -> Dataset:
         about = orjson.loads((entry / ABOUT).read_bytes())
         arrays = [np.load(entry / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ARRAYS]
         found = Dataset(*arrays, about["classes"], tuple(about["mean"]), tuple(about["std"]), about["vocabulary"])
+        found = replace(found, columns={name: np.load(entry / f"{COLUMN}{name}.npy", allow_pickle=False) for name in about["columns"]})
         return replace(found, pinned=about["digest"], words=entry / FILE if found.vocabulary else None)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{entry}: a damaged entry of the cache of parsed data sets ({error}): delete it") from error

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ class Dataset:
     vocabulary: int = 0
     pinned: str = ""
     words: Path | None = None
+    columns: Mapping[str, np.ndarray] = field(default_factory=dict)  # what else is known of the training samples: name -> numbers (n,), for natural shares
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ def idx_dataset(directory: Path, name: str, folders: tuple[str, ...], classes: i
     files = [file_of(directory, folders, (stem, f"{stem}.gz"), name) for stem in stems]
 
     def parse(folder: Path) -> Dataset:
-        return Dataset(*_pair(*files[:2], classes), *_pair(*files[2:], classes), classes, (mean,), (std,))
+        return Dataset(*pair(*files[:2], classes), *pair(*files[2:], classes), classes, (mean,), (std,))
 
     return cached(name, files, "", parse)
 
@@ -57,7 +57,7 @@ def _parse(path: Path, file: BinaryIO, dimensions: int) -> np.ndarray:
     return np.frombuffer(content, dtype=np.uint8).reshape(shape)
 
 
-def _pair(image_file: Path, label_file: Path, classes: int) -> tuple[np.ndarray, np.ndarray]:
+def pair(image_file: Path, label_file: Path, classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Images (n, 1, height, width) and labels (n,) of one part, which must fit together."""
     images, labels = read(image_file, 3), read(label_file, 1)
     if len(images) != len(labels):

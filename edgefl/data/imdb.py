@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+
+import numpy as np
 
 from edgefl.data import text_files, words
 from edgefl.data.cache import cached
@@ -15,6 +18,7 @@ from edgefl.data.words import TextOptions
 FOLDERS = ("imdb", "aclImdb", "imdb/aclImdb")
 DOWNLOADS = (Download("https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz", "md5:7c2ac02c03563afcf9b574c7e56c153a", "aclImdb"),)
 LABELS = {"neg": 0, "pos": 1}
+FILM = "film"
 NAMES = LABELS | {"negative": 0, "positive": 1, "0": 0, "1": 1}
 
 Options = TextOptions
@@ -29,12 +33,17 @@ def load(directory: Path, options: TextOptions) -> Dataset:
         sources = [file_of(directory, FOLDERS, text_files.names(part), "imdb") for part in ("train", "test")]
 
     def read(part: int) -> text_files.Texts:
-        return text_files.from_file(sources[part], NAMES) if root is None else text_files.from_folders(root / ("train", "test")[part], LABELS)
+        return text_files.from_file(sources[part], NAMES, FILM) if root is None else text_files.from_folders(root / ("train", "test")[part], LABELS)
 
     def parse(folder: Path) -> Dataset:
-        (train, train_y), (test, test_y) = read(0), read(1)
+        (train, train_y, films), (test, test_y, _) = read(0), read(1)
         train_x, test_x, vocabulary = words.tokenized(train, test, options, directory, folder)
         labels = [checked(found, len(LABELS), sources[index * len(sources) // 2]) for index, found in enumerate((train_y, test_y))]
-        return Dataset(train_x, labels[0], test_x, labels[1], len(LABELS), vocabulary=vocabulary)
+        return Dataset(train_x, labels[0], test_x, labels[1], len(LABELS), vocabulary=vocabulary, columns=_columns(films))
 
     return cached("imdb", [*sources, *words.vocabulary_path(directory, options)], options.model_dump_json(), parse)
+
+
+def _columns(films: Sequence[str]) -> dict[str, np.ndarray]:
+    """Films by number, in order of their names; nothing where the files do not tell them."""
+    return {FILM: np.unique(films, return_inverse=True)[1].astype(np.int64)} if films else {}

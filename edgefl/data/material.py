@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from edgefl.config_errors import Source, validated
 from edgefl.data import shards
 from edgefl.data.dataset import Dataset
 from edgefl.data.place import data_dir
+from edgefl.data.unlabelled import held_out
 from edgefl.errors import UserError
 from edgefl.streams import Streams
 
@@ -47,7 +49,7 @@ def material(experiment: Experiment, base: Path | None, edges: Sequence[str] | N
     if experiment.data.source == "local":
         return _local(experiment, base, here, alone=edges is not None)
     found = dataset(experiment, base)
-    return Material(found, cut(experiment, base, found.train_y))
+    return Material(found, cut(experiment, base, found))
 
 
 def digest(found: Dataset, shares: Shares) -> str:
@@ -67,15 +69,18 @@ def dataset(experiment: Experiment, base: Path | None, directory: Path | None = 
     return load(place, checked_options(load, experiment.data, "data"))
 
 
-def cut(experiment: Experiment, base: Path | None, labels: np.ndarray) -> Shares:
-    """Each edge's share of training samples with these ``labels``."""
+def cut(experiment: Experiment, base: Path | None, found: Dataset) -> Shares:
+    """Each edge's share of the training samples. A partitioner that takes ``columns`` is given the data set's."""
     ids = experiment.edges.ids()
     split = find("edgefl.data.partition", experiment.partition.name, "split", base, "partition")
     values = checked_options(split, experiment.partition, "partition")
-    parts = split(labels, len(ids), values, Streams(experiment.seed).rng("partition"))
+    kept_back = held_out(experiment.unlabelled, len(found.train_y))
+    rest = np.delete(np.arange(len(found.train_y)), kept_back)
+    more = {"columns": {name: column[rest] for name, column in found.columns.items()}} if "columns" in signature(split).parameters else {}
+    parts = split(found.train_y[rest], len(ids), values, Streams(experiment.seed).rng("partition"), **more)
     if len(parts) != len(ids) or not all(len(part) for part in parts):
         raise UserError(f"partition {experiment.partition.name!r} gave {sum(len(part) > 0 for part in parts)} shares with samples for {len(ids)} edges")
-    return dict(zip(ids, parts))
+    return dict(zip(ids, [rest[part] for part in parts] if len(kept_back) else parts))
 
 
 def checked_options(found: Any, section: Named, table: str) -> BaseModel:

@@ -20,7 +20,9 @@ TEXT_COLUMNS = ("text", "review", "sentence")
 LABEL_COLUMNS = ("label", "sentiment")
 FORMS = (".jsonl", ".csv")
 PACKINGS = ("", ".gz", ".xz")
-Texts = tuple[list[str], np.ndarray]
+KEY_PLACE = 3  # of a JSON array of five: label, rating, name, key, text
+
+Texts = tuple[list[str], np.ndarray, list[str]]  # with what each text is about (say, a film), [] where that is not known
 
 
 def names(part: str) -> list[str]:
@@ -37,23 +39,27 @@ def from_folders(root: Path, labels: Mapping[str, int]) -> Texts:
             texts.append(file.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{file}: cannot be read as UTF-8 text ({error})") from error
-    return texts, np.array([label for _, label in files], dtype=np.int64)
+    return texts, np.array([label for _, label in files], dtype=np.int64), []
 
 
-def from_file(path: Path, labels: Mapping[str, int]) -> Texts:
-    """Rows of a file. A JSON row is a table with ``text`` and ``label``, or an array of which the first is the label and the last the text."""
+def from_file(path: Path, labels: Mapping[str, int], key: str) -> Texts:
+    """Rows of a file. A JSON row is a table with ``text`` and ``label``, or an array of which the first is the label and the last the text.
+
+    Column ``key`` says what a text is about, in an array of five the last but one; rows without it, and nobody knows.
+    """
     rows = _json_rows if ".jsonl" in path.suffixes else _csv_rows
-    texts, found = [], []
+    texts, found, keys = [], [], []
     try:
         with _opened(path) as file:
-            for line, label, text in rows(path, file):
+            for line, label, text, about in rows(path, file, key):
                 if str(label).lower() not in labels:
                     raise UserError(f"{path}: line {line}: label {label!r}, expected one of {', '.join(labels)}")
                 texts.append(text)
                 found.append(labels[str(label).lower()])
+                keys.append(about)
     except (OSError, EOFError, lzma.LZMAError, zlib.error, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path}: truncated or damaged ({error})") from error
-    return texts, np.array(found, dtype=np.int64)
+    return texts, np.array(found, dtype=np.int64), [] if None in keys else [str(about) for about in keys]
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -62,20 +68,22 @@ def _opened(path: Path) -> BinaryIO:
     return lzma.open(path, "rb") if path.suffix == ".xz" else open(path, "rb")  # type: ignore[return-value]
 
 
-def _json_rows(path: Path, file: BinaryIO) -> Iterator[tuple[int, Any, str]]:
+def _json_rows(path: Path, file: BinaryIO, key: str) -> Iterator[tuple[int, Any, str, Any]]:
     for line, raw in enumerate(file, start=1):  # bytes: "\n" alone ends a line, other line separators are part of a text
         try:
             row = orjson.loads(raw)
         except orjson.JSONDecodeError as error:
             raise UserError(f"{path}: line {line}: is not JSON ({error}): truncated?") from error
+        about = None
         if isinstance(row, dict):
+            about = row.get(key)
             row = [_column(row, LABEL_COLUMNS), _column(row, TEXT_COLUMNS)]
         if not isinstance(row, list) or len(row) < 2 or not isinstance(row[-1], str):
             raise UserError(f"{path}: line {line}: expected a table with text and label, or an array from the label to the text")
-        yield line, row[0], row[-1]
+        yield line, row[0], row[-1], row[KEY_PLACE] if len(row) == KEY_PLACE + 2 else about
 
 
-def _csv_rows(path: Path, file: BinaryIO) -> Iterator[tuple[int, Any, str]]:
+def _csv_rows(path: Path, file: BinaryIO, key: str) -> Iterator[tuple[int, Any, str, Any]]:
     reader = csv.DictReader(io.TextIOWrapper(file, encoding="utf-8", newline=""), strict=True)
     columns = reader.fieldnames or []
     if not set(columns) & set(TEXT_COLUMNS) or not set(columns) & set(LABEL_COLUMNS):
@@ -84,7 +92,7 @@ def _csv_rows(path: Path, file: BinaryIO) -> Iterator[tuple[int, Any, str]]:
         text = _column(row, TEXT_COLUMNS)
         if text is None or _column(row, LABEL_COLUMNS) is None:
             raise UserError(f"{path}: line {reader.line_num}: fewer columns than the header: truncated?")
-        yield reader.line_num, _column(row, LABEL_COLUMNS), text
+        yield reader.line_num, _column(row, LABEL_COLUMNS), text, row.get(key)
 
 
 def _column(row: Mapping[str, Any], columns: tuple[str, ...]) -> Any:

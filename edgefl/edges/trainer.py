@@ -105,7 +105,6 @@ class Trainer:
             memory={name: vector.clone() for name, vector in run.memory.items()},
             velocity=None if run.velocity is None else run.velocity.clone(),
             counters=[counter.clone() for counter in run.counters],
-            random_state=run.random_state.clone(),
         )
 
     def merge_at(self, run: LocalRun, step: int, fresh: np.ndarray, version: int) -> None:

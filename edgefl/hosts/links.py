@@ -28,6 +28,7 @@ from emulator.units import to_ns
 
 BIT_PER_MBIT = 1_000_000
 DIRECTIONS = ("up", "down")
+ALL = "*"  # no edge's id: the link of a broadcast, up to the moment at which it leaves the channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +92,20 @@ class Builder:
         return Lossy(capacity, shape.loss, 2 * shape.latency_ns) if shape.loss else capacity
 
 
-def network(experiment: Experiment, base: Path | None) -> Network:
-    """Every edge's uplink and downlink. Traces are looked for in ``base``."""
+def network(experiment: Experiment, base: Path | None, granted: bool = False) -> Network:
+    """Every edge's uplink and downlink, and on a TDMA channel that of ALL. Traces are looked for in ``base``.
+
+    ``granted``: nothing moves on a TDMA channel but in slots that somebody grants.
+    """
     order = {edge: number for number, edge in enumerate(experiment.edges.ids())}
-    builder, links = Builder(experiment, base, _media(experiment.medium, base), order), Network()
+    media = _media(experiment.medium, base, granted)
+    builder, links = Builder(experiment, base, media, order), Network()
     for part in parts(experiment):
         for edge in part.ids:
             for direction in DIRECTIONS:
                 links.add_link(edge, direction, builder.link(edge, direction, part.links))
+    if isinstance(channel := media.get("down"), Channel):
+        links.add_link(ALL, "down", channel.link())
     return links
 
 
@@ -127,11 +134,11 @@ def usual_bit_s(capacity: Capacity) -> int:
     return round(capacity.mean_bit_s) if isinstance(capacity, Trace) else capacity.segment(0)[0]
 
 
-def _media(section: Medium, base: Path | None) -> dict[str, Bottleneck | Channel]:
+def _media(section: Medium, base: Path | None, granted: bool) -> dict[str, Bottleneck | Channel]:
     """Direction -> what all emulated links share in it."""
     if section.kind == "tdma":
         grid = Grid(_ms(section.slot_ms) or 1, _ms(section.guard_ms) or 0, section.frame_slots or 1)
-        channel = Channel(grid, _bit_s(section.rate_mbit_s) or 1, section.slots_per_transfer, automatic=True)  # to whoever is ready first
+        channel = Channel(grid, _bit_s(section.rate_mbit_s) or 1, section.slots_per_transfer, automatic=not granted)  # to whoever is ready first
         return {"up": channel, "down": channel}
     return {way: Bottleneck(_shared(getattr(section, f"{way}_mbit_s"), getattr(section, f"trace_{way}"), base)) for way in section.shared}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,9 @@ from edgefl.config import Experiment, StrategyEntry
 from edgefl.config_groups import parts
 from edgefl.errors import UserError
 from edgefl.hosts import speeds
+from edgefl.hosts.timetable import timetable
 from edgefl.strategies.catalog import load
+from edgefl.strategies.slotted import Slotted
 from edgefl.strategies.strategy import Strategy, StrategyOptions
 from edgefl.streams import Streams
 from edgefl.vectors import Layout
@@ -19,12 +22,20 @@ from emulator.fidelity import Fidelity, Thresholds
 from emulator.host import host_facts
 
 
-def devices(experiment: Experiment) -> dict[str, Device]:
-    """Every edge's device by id."""
+def devices(experiment: Experiment, samples: Mapping[str, int] | None = None) -> dict[str, Device]:
+    """Every edge's device by id. ``samples``: how much data the edges have, as far as that is known here; runtime classes go by it.
+
+    With ``data.source`` "shard" or "local" an edge knows only its own, so that all sizes count as equal wherever this is asked.
+    """
+    known = samples or {}
+    work = speeds.Work(known if experiment.data.source == "partition" else {}, {edge: size * experiment.training.epochs for edge, size in known.items()})
     found: dict[str, Device] = {}
     for part in parts(experiment):
         keys = (part.name,) if part.name else ()
-        found |= zip(part.ids, speeds.devices(part.devices, part.ids, Streams(experiment.seed), keys))
+        section = part.devices
+        if section.samples_per_slot is not None and experiment.medium.slot_ms is not None:
+            section = section.model_copy(update={"samples_per_s": section.samples_per_slot / (experiment.medium.slot_ms / 1000)})
+        found |= zip(part.ids, speeds.devices(section, part.ids, Streams(experiment.seed), keys, work))
     return found
 
 
@@ -42,7 +53,10 @@ def options(entry: StrategyEntry, base: Path | None) -> tuple[type[Strategy], St
 def strategy(experiment: Experiment, entry: StrategyEntry, base: Path | None, weights: np.ndarray, layout: Layout) -> Strategy:
     """A fresh strategy at w_0."""
     found, values = options(entry, base)
-    return found(weights, layout, values, Streams(experiment.seed))
+    made = found(weights, layout, values, Streams(experiment.seed))
+    if isinstance(made, Slotted):
+        made.use(timetable(experiment, layout, devices(experiment)))
+    return made
 
 
 def fidelity(experiment: Experiment) -> Fidelity:

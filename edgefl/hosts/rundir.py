@@ -29,12 +29,13 @@ from emulator.units import NS_PER_S
 
 FLUSH_S = 0.5
 WRITTEN_LATE = (  # or not at all: no old one may be left
-    "summary.json", "model.safetensors", f"journal/{LINES}", f"journal/{BLOBS}", "slots.csv", "vocabulary.txt",
+    "summary.json", "model.safetensors", f"journal/{LINES}", f"journal/{BLOBS}", "slots.csv", "vocabulary.txt", "labels.csv", "edges.csv",
 )  # fmt: skip
 WRITTEN = ("config.toml", "events.jsonl", "links.csv", "metrics.csv", *WRITTEN_LATE, "journal/initial.safetensors", "journal/layout.json")
 COMPARED = (  # above the runs
     "comparison.csv", "comparison_seeds.csv", "dissemination.csv",
     "figures/accuracy.png", "figures/accuracy.pdf", "figures/controls.png", "figures/controls.pdf",
+    *(f"figures/{name}.{kind}" for name in ("timeline", "staleness", "loss_over_slots", "distillation", "runtimes") for kind in ("png", "pdf")),
 )  # fmt: skip
 FIRST_BYTES = b'{"t":'  # of events.jsonl
 
@@ -79,9 +80,16 @@ class OpenRun:
             "versions": self.coordinator.version,
             "emulated_s": emulated_ns / NS_PER_S,
             "wall_s": round(wall_s, 3),
+            **({} if self.experiment.unlabelled is None else {"unlabelled": self._unlabelled()}),
             "fidelity": fidelity,
         }
         return self.record.close(head, self.coordinator.weights, self.experiment.evaluation.target_accuracy)
+
+    def _unlabelled(self) -> dict[str, Any]:
+        """Samples of the devices' own domain make distilling easier: whoever quotes the accuracy must say so."""
+        section = self.experiment.unlabelled
+        assert section is not None
+        return {"data": section.data, "size": section.size, "in_domain": section.data in ("held_out", self.experiment.data.name)}
 
     @property
     def wall_s(self) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from edgefl.config_links import Devices
 from edgefl.streams import Streams
@@ -13,12 +14,20 @@ from emulator.units import to_ns
 LONGS = {"large": LONG, "mild": MILD}
 
 
-def devices(section: Devices, edges: Sequence[str], streams: Streams, keys: tuple[str, ...]) -> list[Device]:
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What runtime classes go by: ``sizes`` of the edges' data if everybody knows them all, and the samples of a whole ``task`` of those known here."""
+
+    sizes: Mapping[str, int]
+    task: Mapping[str, int]
+
+
+def devices(section: Devices, edges: Sequence[str], streams: Streams, keys: tuple[str, ...], work: Work) -> list[Device]:
     """A device for each of ``edges``; ``keys`` tell groups apart, so that each has draws of its own."""
     if section.kind == "native":
         return [Native() for _ in edges]
     if section.spread == "classes":
-        return _classes(section, edges, streams, keys)
+        return _classes(section, edges, streams, keys, work)
     return [_device(section, rate, edge, streams) for edge, rate in zip(edges, _rates(section, len(edges), streams, keys))]
 
 
@@ -33,10 +42,11 @@ def _rates(section: Devices, count: int, streams: Streams, keys: tuple[str, ...]
     return spread(count, given, section.slowest_ratio, rng)
 
 
-def _classes(section: Devices, edges: Sequence[str], streams: Streams, keys: tuple[str, ...]) -> list[Device]:
-    assert section.task_samples is not None
-    classes = runtime_classes(len(edges), LONGS[section.long], streams.rng("devices", *keys))
-    return [Drawn(each, section.task_samples, _seed(streams, edge)) for each, edge in zip(classes, edges)]
+def _classes(section: Devices, edges: Sequence[str], streams: Streams, keys: tuple[str, ...], work: Work) -> list[Device]:
+    """Of an edge whose data lies elsewhere nobody here asks for the device."""
+    sizes = [float(work.sizes.get(edge, 1)) for edge in edges]
+    classes = runtime_classes(sizes, LONGS[section.long], streams.rng("devices", *keys), section.gamma)
+    return [Drawn(each, section.task_samples or float(work.task.get(edge, 1)), _seed(streams, edge)) for each, edge in zip(classes, edges)]
 
 
 def _device(section: Devices, rate: float, edge: str, streams: Streams) -> Device:

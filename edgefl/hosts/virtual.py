@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from typing import Any, Callable, Mapping
 
-from edgefl.actor import COORDINATOR, Allow, End, Output, Run, Send
+from edgefl.actor import COORDINATOR, Allow, Broadcast, End, Output, Run, Send
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.edges.edge import Edge
+from edgefl.hosts import broadcast as on_air
+from edgefl.hosts.links import ALL
 from edgefl.hosts.pool.engine import Engine
 from edgefl.jobs import Evaluate, Train
 from edgefl.protocol.codec import size_of
@@ -33,7 +35,7 @@ class VirtualHost:
         self.latency_ns, self.pool = latency_ns, pool
         self.clock = VirtualClock()
         self._agenda: Agenda[Callable[[int], None]] = Agenda()
-        self._moving: defaultdict[str, dict[int, tuple[Transfer, Task | Fresh | Update]]] = defaultdict(dict)  # by edge and transfer number
+        self._moving: defaultdict[str, dict[int, tuple[Transfer, Task | Fresh | Update | Broadcast]]] = defaultdict(dict)  # by edge and transfer number
         self._offered: defaultdict[str, dict[int, Update]] = defaultdict(dict)  # by edge and task
         self._training: dict[str, Train] = {}  # by edge: what it asked for last, while its run is not over
         self._open: dict[str, tuple[Train, int]] = {}  # by edge: what waits for the answer to a request, and when it is due
@@ -82,8 +84,10 @@ class VirtualHost:
                     self._to_coordinator(actor, output.message, now)
                 case Send():
                     self._to_edge(output.to, output.message, now)
+                case Broadcast():
+                    self._broadcast(output, now)
                 case Allow():
-                    self._carry(output.edge, "up", self._offered[output.edge].pop(output.task), now)
+                    self._carry(output.edge, "up", self._offered[output.edge].pop(output.task), now, output.slots)
                 case Run(job=Evaluate()):  # no emulated cost, and only the record waits for it
                     self.pool.start(output.job, now)
                     self._beside.append(output.job)
@@ -123,11 +127,29 @@ class VirtualHost:
         delay = self.latency_ns[edge] if isinstance(message, FreshRequest) else 0
         self._agenda.add(now + delay, lambda at: self._do(COORDINATOR, self.coordinator.receive(edge, message, at), at))
 
-    def _carry(self, edge: str, direction: str, message: Any, now: int) -> None:
+    def _carry(self, edge: str, direction: str, message: Any, now: int, slots: tuple[int, ...] | None = None) -> None:
         transfer = Transfer(self._transfers, edge, direction, size_of(message), type(message).__name__.lower())
         self._transfers += 1
         self._moving[edge][transfer.number] = transfer, message
         self.network.offer(transfer, now)
+        if slots is not None:
+            self.network.grant(transfer, slots, now)
+
+    def _broadcast(self, broadcast: Broadcast, now: int) -> None:
+        if not broadcast.slots:
+            for send in broadcast.sends:
+                self._given(send, now)
+            return
+        sizes = [size_of(send.message) for send in broadcast.sends]
+        transfer = on_air.offer(self.network, self._transfers, sizes, broadcast.slots, now)
+        self._transfers += 1
+        self._moving[ALL][transfer.number] = transfer, broadcast
+
+    def _given(self, send: Send, now: int) -> None:
+        """A broadcast task has reached one of its edges, which works on it unless it was called off."""
+        if not self._ended and self.coordinator.tasks.of(send.to, send.message.number) is not None:
+            self._do(COORDINATOR, self.coordinator.receive(send.to, Started(send.message.number), now), now)
+            self._hear(send.to, send.message, now)
 
     def _call_off(self, edge: str, task: int, now: int) -> None:
         """Nothing of this task moves any more: neither its models nor its update."""
@@ -149,9 +171,13 @@ class VirtualHost:
                 self.network.cancel(transfer, now)
         self._hear(edge, TooLate(task), now)
 
-    def _arrived(self, completion: Completion, message: Task | Fresh | Update, now: int) -> None:
+    def _arrived(self, completion: Completion, message: Task | Fresh | Update | Broadcast, now: int) -> None:
         transfer = completion.transfer
         self.coordinator.record.link(completion, now)
+        if isinstance(message, Broadcast):
+            for send in message.sends:
+                self._agenda.add(on_air.heard_ns(self.network, send.to, now), lambda at, send=send: self._given(send, at))
+            return
         if transfer.direction == "up":
             self._do(COORDINATOR, self.coordinator.receive(transfer.edge, message, now), now)
             return

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from edgefl.actor import COORDINATOR, Send
+from edgefl.actor import COORDINATOR, Broadcast, Send
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.edges.edge import Edge
 from edgefl.fault_config import told
@@ -127,7 +127,7 @@ class FaultyVirtualHost(VirtualHost):
         life = self._lives[edge]
         self._agenda.add(at_ns, lambda at: call(edge, at) if self._lives[edge] == life else None)
 
-    def _arrived(self, completion: Completion, message: Task | Fresh | Update, now: int) -> None:
+    def _arrived(self, completion: Completion, message: Task | Fresh | Update | Broadcast, now: int) -> None:
         """An update that came damaged ends its session, and is offered again in the next; one that comes twice is used once."""
         edge = completion.transfer.edge
         if isinstance(message, Update) and edge in self._marked["corrupt"]:
@@ -142,6 +142,10 @@ class FaultyVirtualHost(VirtualHost):
             self._marked["duplicate"].discard(edge)
             self._tell(edge, message, now)
 
-    def _carry(self, edge: str, direction: str, message: Any, now: int) -> None:
+    def _carry(self, edge: str, direction: str, message: Any, now: int, slots: tuple[int, ...] | None = None) -> None:
         if edge not in self._down:
-            super()._carry(edge, direction, message, now)
+            super()._carry(edge, direction, message, now, slots)
+
+    def _given(self, send: Send, now: int) -> None:
+        if send.to not in self._down:
+            super()._given(send, now)

@@ -51,7 +51,7 @@ def _host(learned: Learning, index: int, run: OpenRun, pool: Engine) -> VirtualH
         return Describer(index, edge, plan, samples[edge])
 
     edges = learned.edges(index, trainer=describer)
-    parts = (run.coordinator, edges, network(experiment, learned.base), latencies(experiment), pool)
+    parts = (run.coordinator, edges, network(experiment, learned.base, run.coordinator.strategy.schedules_slots), latencies(experiment), pool)
     if not experiment.faults:
         return VirtualHost(*parts)
     planned = schedule(experiment.faults, list(edges), Streams(experiment.seed))
@@ -70,7 +70,7 @@ def run_virtual(
     book = fidelity(experiment)
     host = _host(learned, index, run, pool)
     run.begin("virtual", book)
-    learned.keep_vocabulary(directory)
+    learned.keep_beside(directory)
 
     def after_step(now: int) -> None:
         run.flush_now_and_then()

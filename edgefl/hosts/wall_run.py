@@ -76,13 +76,13 @@ class WallRun:
         """The summaries of all strategies, in order. UserError for what is wrong before a run begins."""
         if not self.where.fleet and any(entry.kind in PROCESS_KINDS for entry in self.experiment.faults):
             raise UserError(f"faults: {', '.join(PROCESS_KINDS)} need edges that are started here: edgefl run")
-        evaluations, theirs = Channel.pair()
+        evaluations, jobs = Channel.pair(), Channel.pair()  # between each coordinator and the warm parent's children
         summaries: list[dict[str, Any]] = []
         try:
-            ready = self._warm_up(theirs)
-            self._check_speed(ready["samples_per_s"], ready["cores"])
+            ready = self._warm_up(evaluations[1], jobs[1])
+            self._check_speed(ready["samples_per_s"], ready["cores"], ready["samples"])
             for index in range(len(self.experiment.strategies)):
-                summary = self._one(index, ready["data_digest"], evaluations, watch)
+                summary = self._one(index, ready["data_digest"], [evaluations[0], jobs[0]], watch)
                 summaries.append(summary)
                 self.say(one_line(summary, title(self.directory(index))))
                 if summary["finished"] == "interrupted":
@@ -104,20 +104,20 @@ class WallRun:
         return self.where.out / ("_".join(filter(None, ("edges", self.where.within))) + ".log")
 
     # ------------------------------------------------------------------ processes
-    def _warm_up(self, evaluations: Channel) -> dict[str, Any]:
+    def _warm_up(self, evaluations: Channel, jobs: Channel) -> dict[str, Any]:
         self.control, theirs = Channel.pair()
-        self.warm = spawn("edgefl.hosts.fleets.warm", [theirs, evaluations])
+        self.warm = spawn("edgefl.hosts.fleets.warm", [theirs, evaluations, jobs])
         self.control.send(
             experiment=self.experiment.model_dump_json(), base=_text(self.where.base), scratch=self.scratch.name,
             fleet=self.where.fleet, calibrate=self.where.fleet and bool(emulated_devices(self.experiment)),
         )
         return self._heard(self.control, self.warm, "the warm parent")
 
-    def _one(self, index: int, data_digest: str, evaluations: Channel, watch: Callable[..., None]) -> dict[str, Any]:
+    def _one(self, index: int, data_digest: str, workers: list[Channel], watch: Callable[..., None]) -> dict[str, Any]:
         control, theirs = Channel.pair()
         self.exits.clear()
         directory = self.directory(index)
-        process = spawn("edgefl.hosts.sockets.coordinator_process", [theirs, evaluations], keep=[evaluations])
+        process = spawn("edgefl.hosts.sockets.coordinator_process", [theirs, *workers], keep=workers)
         more = self.where.more or index + 1 < len(self.experiment.strategies)
         experiment = self.experiment.model_copy(update={"network": self.experiment.network.model_copy(update={"port": self.port})})
         control.send(
@@ -129,8 +129,9 @@ class WallRun:
         if index == 0:  # not before: a run that is refused changes nothing
             self._clear(directory)
             self.control.send(log=str(self.log))
-        if (vocabulary := Path(self.scratch.name) / "vocabulary.txt").exists():
-            shutil.copyfile(vocabulary, directory / vocabulary.name)
+        for name in ("vocabulary.txt", "edges.csv"):
+            if (path := Path(self.scratch.name) / name).exists():
+                shutil.copyfile(path, directory / name)
         if self.where.fleet:
             address = f"tcp://{self.experiment.network.host}:{port}"
             self.control.send(fork=self.experiment.edges.ids(), connect=address, index=index)
@@ -211,13 +212,13 @@ class WallRun:
         self.scratch.cleanup()
 
     # ------------------------------------------------------------------ can this host play that?
-    def _check_speed(self, samples_per_s: float | None, cores: int) -> None:
+    def _check_speed(self, samples_per_s: float | None, cores: int, samples: dict[str, int]) -> None:
         """UserError naming the speed that would work, if the emulated devices train faster than this host; ``force`` goes on."""
         if samples_per_s is None:
             return
         have = samples_per_s * max(cores - 1, 1)
         for entry in self.experiment.strategies:
-            need = self._needed(entry)
+            need = self._needed(entry, samples)
             if need > have:
                 works = float(f"{0.9 * self.experiment.speed * have / need:.2g}")
                 text = (
@@ -229,10 +230,11 @@ class WallRun:
                 self.strains[entry.name] = f"forced: its devices train up to {need:.0f} samples/s, this host {have:.0f}"
                 self.say(f"going on by --force: {text}")
 
-    def _needed(self, entry: Any) -> float:
+    def _needed(self, entry: Any, samples: dict[str, int]) -> float:
         """Samples per real second of the fastest devices that may train at one time."""
         found, values = options(entry, self.where.base)
-        rates = sorted((device.samples_per_s for device in devices(self.experiment).values() if not isinstance(device, Native)), reverse=True)
+        own = devices(self.experiment, samples).values()
+        rates = sorted((device.samples_per_s for device in own if not isinstance(device, Native)), reverse=True)
         return sum(rates[: found.concurrency(values, len(rates))]) * self.experiment.speed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Literal
 
 import torch
@@ -45,20 +46,34 @@ def bordered(height: int, width: int) -> tuple[nn.Module, int, int]:
 
 
 class Residual(nn.Module):
-    """Two 3 x 3 convolutions and a shortcut that has no weights: every ``stride``-th pixel, new channels zero (He et al. 2016, option A)."""
+    """Two 3 x 3 convolutions and a shortcut around them, which is the input itself where its size stays.
 
-    def __init__(self, inputs: int, outputs: int, stride: int, kind: Norm) -> None:
+    Where it does not, the shortcut has no weights: every ``stride``-th pixel, new channels zero (He et al. 2016, option A). Or it is
+    ``projected``: a 1 x 1 convolution, normalised (option B).
+    """
+
+    def __init__(self, inputs: int, outputs: int, stride: int, kind: Norm, projected: bool = False) -> None:
         super().__init__()
         self.stride, self.added = stride, outputs - inputs
         self.conv1, self.norm1 = conv3x3(inputs, outputs, kind, stride), norm(kind, outputs)
         self.conv2, self.norm2 = conv3x3(outputs, outputs, kind), norm(kind, outputs)
+        grows = projected and (stride != 1 or inputs != outputs)
+        self.projection = _projection(inputs, outputs, stride, kind) if grows else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        shortcut = self._padded(x) if self.projection is None else self.projection(x)
+        out = functional.relu(self.norm1(self.conv1(x)))
+        return functional.relu(self.norm2(self.conv2(out)) + shortcut)
+
+    def _padded(self, x: torch.Tensor) -> torch.Tensor:
         shortcut = x[:, :, :: self.stride, :: self.stride]
         if self.added:
             shortcut = functional.pad(shortcut, (0, 0, 0, 0, self.added // 2, self.added - self.added // 2))
-        out = functional.relu(self.norm1(self.conv1(x)))
-        return functional.relu(self.norm2(self.conv2(out)) + shortcut)
+        return shortcut
+
+
+def _projection(inputs: int, outputs: int, stride: int, kind: Norm) -> nn.Sequential:
+    return nn.Sequential(OrderedDict(conv=nn.Conv2d(inputs, outputs, 1, stride=stride, bias=kind == "none"), norm=norm(kind, outputs)))
 
 
 class GlobalAverage(nn.Module):
@@ -88,3 +103,14 @@ class MaxOverTime(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.cat([functional.relu(conv(x)).amax(dim=2) for conv in self.convs], dim=1)
+
+
+class LastState(nn.Module):
+    """(batch, length, width) -> (batch, hidden): the output of an LSTM at the last place."""
+
+    def __init__(self, width: int, hidden: int, layers: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(width, hidden, layers, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.lstm(x)[0][:, -1]

@@ -62,15 +62,19 @@ class Workspace:
     @contextmanager
     def inference(self, weights: np.ndarray | torch.Tensor) -> Iterator[nn.Module]:
         """The module at ``weights``, in evaluation mode and without gradients; afterwards it is back where it was."""
-        vector = wrap(weights) if isinstance(weights, np.ndarray) else weights.detach()
+        with self.frozen(wrap(weights) if isinstance(weights, np.ndarray) else weights.detach()) as model, torch.no_grad():
+            yield model
+
+    @contextmanager
+    def frozen(self, vector: torch.Tensor) -> Iterator[nn.Module]:
+        """The module at ``vector`` in evaluation mode: no buffer changes, no dropout; afterwards it is back where it was."""
         if vector.numel() != self.layout.size:
             raise ValueError(f"a vector of {vector.numel()} elements for a model of {self.layout.size}")
         before = self._resident
         self.point(vector, before[1])
         self.model.eval()
         try:
-            with torch.no_grad():
-                yield self.model
+            yield self.model
         finally:
             self.model.train()
             self.point(*before)

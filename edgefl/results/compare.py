@@ -33,6 +33,7 @@ class Row:
     final_accuracy: float | None
     convergence_accuracy: float | None
     best_accuracy: float | None
+    stability: float | None
     target_accuracy: float | None
     time_to_target_s: float | None
     versions: int
@@ -62,7 +63,8 @@ def load_run(run: Path, name: str) -> Row:
     mean, largest = summary.staleness_stats(facts.get("staleness", {}))
     fidelity = facts.get("fidelity", {})
     numbers = {key: facts.get(key) for key in (
-        "clock", "seed", "final_accuracy", "convergence_accuracy", "best_accuracy", "target_accuracy", "time_to_target_s", "emulated_s", "wall_s", "finished")}
+        "clock", "seed", "final_accuracy", "convergence_accuracy", "best_accuracy", "stability", "target_accuracy", "time_to_target_s", "emulated_s",
+        "wall_s", "finished")}
     counts = {key: facts.get(key, 0) for key in ("versions", "updates_applied", "bytes_up", "bytes_down")}
     return Row(
         name=name,

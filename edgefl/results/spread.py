@@ -10,7 +10,7 @@ from pathlib import Path
 from edgefl.results.compare import UNFINISHED, Row, schemes, write_table
 
 QUANTITIES = (
-    "final_accuracy", "convergence_accuracy", "best_accuracy", "time_to_target_s", "versions", "updates_applied", "updates_discarded",
+    "final_accuracy", "convergence_accuracy", "best_accuracy", "stability", "time_to_target_s", "versions", "updates_applied", "updates_discarded",
     "bytes_up", "bytes_down", "staleness_mean", "emulated_s", "wall_s",
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import pstdev
 from typing import Any
 
 CONVERGENCE_EVALUATIONS = 10
@@ -20,9 +21,20 @@ def outcome(metrics_rows: Sequence[Mapping[str, Any]], target_accuracy: float | 
         "final_accuracy": accuracies[-1] if accuracies else None,
         "convergence_accuracy": math.fsum(last) / len(last) if last else None,
         "best_accuracy": max(accuracies, default=None),
+        "stability": stability(last),
         "target_accuracy": target_accuracy,
         "time_to_target_s": next(reached, None),
     }
+
+
+def stability(accuracies: Sequence[float]) -> float | None:
+    """Standard deviation of the decimal logarithms: how much the last accuracies waver, 0 for not at all (WKAFL, arXiv 2203.01214, 6.1.3).
+
+    The paper does not name the base. None for fewer than CONVERGENCE_EVALUATIONS, or where one is 0.
+    """
+    if len(accuracies) < CONVERGENCE_EVALUATIONS or min(accuracies) <= 0:
+        return None
+    return pstdev(math.log10(accuracy) for accuracy in accuracies)
 
 
 def one_line(summary: Mapping[str, Any], name: str) -> str:

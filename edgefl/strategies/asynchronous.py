@@ -70,14 +70,18 @@ class Asynchronous(Strategy):
 
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
         self.failed = 0
-        gap = self.version - update.base_version
-        bound = self.bound
-        if bound is not None and gap > bound:
-            return [Discard(update.task, "too stale"), *self._refill()]
+        gap, too_stale = self.version - update.base_version, self.discarded(update)
+        if too_stale:
+            return [*too_stale, *self._refill()]
         weights = self.apply(update, gap)
         if weights is None:
             return self._refill()
         return [*self.reports(update, gap), self._publish(weights), *self._refill()]
+
+    def discarded(self, update: UpdateArrived) -> list[Decision]:
+        """A Discard if the update is too stale, else nothing."""
+        bound = self.bound
+        return [Discard(update.task, "too stale")] if bound is not None and self.version - update.base_version > bound else []
 
     def _publish(self, weights: np.ndarray) -> Publish:
         self.weights = weights

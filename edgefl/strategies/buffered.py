@@ -8,13 +8,52 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.strategies.asynchronous import Asynchronous, AsynchronousOptions
-from edgefl.strategies.decisions import Decision
+from edgefl.strategies.decisions import Assign, Decision
 from edgefl.strategies.events import UpdateArrived
+from edgefl.vectors import weighted_sum
 
 
 class BufferedOptions(AsynchronousOptions):
     buffer_size: int = Field(10, ge=1)  # K
     dispatch_before_step: bool = False  # True: the edge that fills the buffer is replaced with the old model (FedEcho's listing)
+    local_learning_rate: float | None = Field(None, gt=0)  # of the edges, in place of the config's: papers tune it for each method
+
+
+class Gathered:
+    """What a buffer holds, as one vector: sum_i c_i (w_i - w_start,i) of the trainable elements, behind them sum_i c_i w_i of the others.
+
+    The others are a normalisation's running statistics: they are averaged and take no step, or a variance could become negative.
+    """
+
+    def __init__(self, parameters: int) -> None:
+        self.parameters = parameters
+        self.clear()
+
+    def clear(self) -> None:
+        self.sum: np.ndarray | None = None  # None: nothing yet
+        self.weight = 0.0  # sum_i c_i
+
+    def add(self, update: UpdateArrived, weight: float) -> None:
+        """One more update, with c_i = ``weight``."""
+        size, end, before = self.parameters, update.weights, self.sum
+        if before is None:
+            self.sum = weighted_sum((end, update.base), (weight, -weight))
+            self.sum[size:] = end[size:] * np.float32(weight)
+        else:
+            self.sum = weighted_sum((before, end, update.base), (1.0, weight, -weight))
+            self.sum[size:] = before[size:] + end[size:] * np.float32(weight)
+        self.weight += weight
+
+    @property
+    def change(self) -> np.ndarray:
+        """The trainable elements' part, a view."""
+        assert self.sum is not None
+        return self.sum[: self.parameters]
+
+    def statistics(self, old: np.ndarray, share: float) -> np.ndarray:
+        """The other elements of the model after ``old``: (1 - share sum_i c_i) old + share sum_i c_i w_i."""
+        assert self.sum is not None
+        return weighted_sum((old[self.parameters :], self.sum[self.parameters :]), (1.0 - share * self.weight, share))
 
 
 class Buffered(Asynchronous):
@@ -25,6 +64,22 @@ class Buffered(Asynchronous):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.buffered = 0
+
+    @classmethod
+    def warnings(cls, options: Any, epochs: int) -> list[str]:
+        if options.buffer_size <= options.concurrency:
+            return []
+        return [f"buffer_size {options.buffer_size} is above concurrency {options.concurrency}: some of the edges at work must report twice for a step"]
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """What a task says besides its vectors."""
+        rate = self.options.local_learning_rate
+        return {} if rate is None else {"learning_rate": rate}
+
+    def assign(self, edges: list[str]) -> list[Decision]:
+        self.mark_running(edges)
+        return [Assign(tuple(edges), {"weights": self.weights}, self.numbers)]
 
     def add(self, update: UpdateArrived, gap: int) -> None:
         """Put one update into the buffer."""

@@ -9,7 +9,10 @@ from edgefl.catalog import FORMS, load_dotted
 from edgefl.errors import UserError, nearest
 from edgefl.strategies.strategy import Strategy
 
-FRAME = {"__init__", "asynchronous", "buffered", "catalog", "decisions", "events", "local_rule", "rounds", "strategy", "submodels", "timed"}
+FRAME = {
+    "__init__", "asynchronous", "buffered", "catalog", "decisions", "events", "gradients", "local_rule", "rounds", "slotted", "spare_file", "strategy",
+    "submodels", "timed", "timetable",
+}
 
 
 def strategy_names() -> list[str]:

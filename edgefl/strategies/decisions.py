@@ -6,22 +6,29 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from edgefl.jobs import Job
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assign:
-    """Give each edge a task: ``vectors`` (with "weights") go down its link, ``numbers`` override the training plan."""
+    """Give each edge a task: ``vectors`` (with "weights") go down its link, ``numbers`` override the training plan.
+
+    ``broadcast``: to all at once, in these slots of the TDMA channel, ready for use at the border behind them; (): they have it already.
+    """
 
     edges: tuple[str, ...]
     vectors: dict[str, np.ndarray] = field(repr=False)
     numbers: dict[str, float] = field(default_factory=dict)
+    broadcast: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The edge may send its update now."""
+    """The edge may send its update now, or in these ``slots`` of the TDMA channel."""
 
     edge: str
     task: int
+    slots: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,6 +90,18 @@ class Report:
     edge: str | None = None  # whom they are about
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RunJob:
+    """Do heavy work beside the run; JobDone(name) or JobFailed(name) comes ``cost_ns`` from now, or when it really ends if that is later.
+
+    Updates arrive meanwhile as ever. No other job under way may have that name. The job's arrays must not change any more.
+    """
+
+    name: str
+    job: Job = field(repr=False)
+    cost_ns: int
+
+
 @dataclass(frozen=True, slots=True)
 class Finish:
     """End the run."""
@@ -90,7 +109,7 @@ class Finish:
     reason: str
 
 
-Decision = Assign | Grant | SendFresh | Publish | SetAlarm | Cancel | Urge | Discard | Report | Finish
+Decision = Assign | Grant | SendFresh | Publish | SetAlarm | Cancel | Urge | Discard | Report | RunJob | Finish
 
 
 def up_to_finish(decisions: list[Decision]) -> list[Decision]:

@@ -81,4 +81,21 @@ class AlarmRang:
     name: str
 
 
-Event = EdgeJoined | RunStarted | EdgeLost | TaskClosed | UpdateReady | UpdateArrived | FreshRequested | AlarmRang
+@dataclass(frozen=True, slots=True, eq=False)
+class JobDone:
+    """The result of RunJob(name), at its emulated end: finite flat vectors, and numbers. It comes once for each job."""
+
+    name: str
+    vectors: dict[str, np.ndarray] = field(repr=False)
+    numbers: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailed:
+    """RunJob(name) will never have a result, at its emulated end: what came of it is not finite, or its worker died again and again."""
+
+    name: str
+    reason: str
+
+
+Event = EdgeJoined | RunStarted | EdgeLost | TaskClosed | UpdateReady | UpdateArrived | FreshRequested | AlarmRang | JobDone | JobFailed

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.buffered import Buffered, BufferedOptions
+from edgefl.strategies.buffered import Buffered, BufferedOptions, Gathered
 from edgefl.strategies.events import UpdateArrived
 from edgefl.vectors import weighted_sum
 
@@ -18,22 +18,24 @@ class FedBuffOptions(BufferedOptions):
 
 
 class FedBuff(Buffered):
-    """buffer += (1 + gap)^(-p) (w_end - w_start) ; at K:  w <- w + eta_g buffer / K (K, not the sum of the weights)."""
+    """buffer += s_i (w_end - w_start),  s_i = (1 + gap)^(-p) ; at K:  w <- w + eta_g buffer / K (K, not the sum of the weights).
+
+    Normalisation buffers: the average with the same weights, (1 - sum s_i / K) of the old ones and s_i / K of each update's.
+    """
 
     Options = FedBuffOptions
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.sum: np.ndarray | None = None
+        self.gathered = Gathered(self.layout.parameters)
 
     def add(self, update: UpdateArrived, gap: int) -> None:
-        damped = (1 + gap) ** -self.options.staleness_exponent
-        if self.sum is None:
-            self.sum = weighted_sum((update.weights, update.base), (damped, -damped))
-        else:
-            self.sum = weighted_sum((self.sum, update.weights, update.base), (1.0, damped, -damped))
+        self.gathered.add(update, (1 + gap) ** -self.options.staleness_exponent)
 
     def step(self) -> np.ndarray:
-        weights = weighted_sum((self.weights, self.sum), (1.0, self.options.server_learning_rate / self.options.buffer_size))
-        self.sum = None
+        updates, size = self.options.buffer_size, self.layout.parameters
+        assert self.gathered.sum is not None
+        weights = weighted_sum((self.weights, self.gathered.sum), (1.0, self.options.server_learning_rate / updates))
+        weights[size:] = self.gathered.statistics(self.weights, 1 / updates)
+        self.gathered.clear()
         return weights

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from edgefl.strategies.decisions import Assign, Decision
 from edgefl.strategies.events import (
-    AlarmRang, EdgeJoined, EdgeLost, Event, FreshRequested, RunStarted, TaskClosed, UpdateArrived, UpdateReady,
+    AlarmRang, EdgeJoined, EdgeLost, Event, FreshRequested, JobDone, JobFailed, RunStarted, TaskClosed, UpdateArrived, UpdateReady,
 )
 from edgefl.strategies.local_rule import LocalRule
 from edgefl.streams import Streams
@@ -34,7 +34,11 @@ class Strategy:
     Options: ClassVar[type[StrategyOptions]] = StrategyOptions
     rule: ClassVar[type[LocalRule]] = LocalRule
     reconstructed: ClassVar[bool] = False  # True: the paper's equations were not at hand; every listing and table says so
+    delivers: ClassVar[str] = "weights"  # the vector that every update has
     schedules_uplink: ClassVar[bool] = False  # True: UpdateReady is the algorithm's to answer with Grant
+    schedules_slots: ClassVar[bool] = False  # True: on a TDMA channel nothing moves but in slots that its Grant and Assign name
+    needs_unlabelled: ClassVar[bool] = False  # True: its jobs use the samples of [unlabelled]
+    runs_jobs: ClassVar[bool] = False  # True: it may decide RunJob, so that the hosts keep a worker for it
 
     def __init__(self, weights: np.ndarray, layout: Layout, options: Any, streams: Streams) -> None:
         self.weights = weights
@@ -58,6 +62,11 @@ class Strategy:
     def warnings(cls, options: Any, epochs: int) -> list[str]:
         """What people should know of these options before they run them; ``epochs``: passes over an edge's data in one task."""
         return []
+
+    @classmethod
+    def refuses(cls, options: Any, edges: int, medium: str, frames: bool) -> tuple[str, str] | None:
+        """(key, problem) if these options cannot work with so many edges on a medium of this kind, divided into ``frames`` or not."""
+        return None
 
     @property
     def idle(self) -> list[str]:
@@ -101,6 +110,10 @@ class Strategy:
                 return self.fresh_requested(event, now)
             case AlarmRang():
                 return self.rang(event.name, now)
+            case JobDone():
+                return self.job_done(event, now)
+            case JobFailed():
+                return self.job_failed(event, now)
         raise TypeError(f"no such event: {event!r}")
 
     def started(self, now: int) -> list[Decision]:
@@ -129,6 +142,14 @@ class Strategy:
 
     def rang(self, name: str, now: int) -> list[Decision]:
         """An alarm of ours."""
+        return []
+
+    def job_done(self, event: JobDone, now: int) -> list[Decision]:
+        """A job of ours has ended with a finite result."""
+        return []
+
+    def job_failed(self, event: JobFailed, now: int) -> list[Decision]:
+        """A job of ours will have no result."""
         return []
 
     def update_size(self, edge: str, name: str) -> int:

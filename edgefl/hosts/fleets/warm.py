@@ -29,6 +29,7 @@ from edgefl.hosts.channel import Channel
 from edgefl.hosts.fleets.turnstile import Turnstile
 from edgefl.hosts.learning import Learning, learning
 from edgefl.hosts.memory import keep_freed_memory
+from edgefl.hosts.sockets import jobs as jobs_of
 from edgefl.hosts.sockets.edge_host import EdgeHost, Side
 from edgefl.hosts.sockets.edge_worker import TURN, WANT, SharedTurns
 from edgefl.hosts.sockets.evaluator import serve
@@ -36,20 +37,21 @@ from edgefl.protocol.messages import Setup, Task
 from edgefl.protocol.transfers import most_body
 from edgefl.strategies.local_rule import LocalRule
 
+JOB_WORKER = "job worker"  # no edge has that name: ids have no space
 CALIBRATION_S = 0.4
-EDGE_NICE, EVALUATOR_NICE = 10, 19
+JOB_NICE, EDGE_NICE, EVALUATOR_NICE = 5, 10, 19
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 
 
 class Warm:
     """Serves one run: commands over ``control``, turns over one channel an edge."""
 
-    def __init__(self, control: Channel, evaluations: Channel, learned: Learning, data_digest: str) -> None:
-        self.control, self.evaluations, self.learned, self.data_digest = control, evaluations, learned, data_digest
+    def __init__(self, control: Channel, evaluations: Channel, jobs: Channel | None, learned: Learning, data_digest: str) -> None:
+        self.control, self.evaluations, self.jobs, self.learned, self.data_digest = control, evaluations, jobs, learned, data_digest
         self.turnstile = Turnstile(max(cores() - 1, 1))
         self.selector = selectors.DefaultSelector()
         self.selector.register(control, selectors.EVENT_READ, None)
-        self.children: dict[int, str] = {}  # pid -> "edge NAME" or "evaluator"
+        self.children: dict[int, str] = {}  # pid -> "edge NAME", "evaluator" or JOB_WORKER
         self.turns: dict[str, socket.socket] = {}
 
     def run(self) -> None:
@@ -66,7 +68,7 @@ class Warm:
                 self._tell(edge)
             self._bury()
 
-    def fork(self, name: str, work: Callable[[], Any], nice: int, keep: int) -> None:
+    def fork(self, name: str, work: Callable[[], Any], nice: int, keep: tuple[int, ...]) -> None:
         """A child that does ``work`` and ends; of our descriptors it keeps only ``keep``."""
         sys.stdout.flush(), sys.stderr.flush()
         pid = os.fork()
@@ -79,7 +81,7 @@ class Warm:
             process = ctypes.CDLL(None)
             process.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             process.prctl(PR_SET_NAME, name.encode(), 0, 0, 0)  # for ps and top; the system cuts it to 15 bytes
-            close_all_but(keep)
+            close_all_but(*keep)
             os.nice(nice)
             sys.setswitchinterval(0.001)  # arrivals are stamped beside the training thread
             work()
@@ -120,23 +122,26 @@ class Warm:
         file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         os.dup2(file, 2)
         os.close(file)
-        self.fork("evaluator", lambda: serve(self.evaluations, self.learned.evaluate), EVALUATOR_NICE, keep=self.evaluations.fileno())
+        self.fork("evaluator", lambda: serve(self.evaluations, self.learned.evaluate), EVALUATOR_NICE, keep=(self.evaluations.fileno(),))
         self.evaluations.close()
+        if self.jobs is not None and self.learned.runs_jobs:
+            self._fork_job_worker()
+
+    def _fork_job_worker(self) -> None:
+        """Our end of its channel stays open, for the next one if it dies."""
+        jobs, turns = self.jobs, self._new_turns(JOB_WORKER)
+        self.fork(JOB_WORKER, lambda: jobs_of.serve(jobs, self.learned, SharedTurns(turns)), JOB_NICE, keep=(jobs.fileno(), turns.fileno()))
+        turns.close()
 
     def _fork_edge(self, edge: str, address: str, index: int) -> None:
         self._end_children({f"edge {edge}"})  # one that missed the end of its run must not take the place of the new one
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        learned = self.learned
+        learned, theirs = self.learned, self._new_turns(edge)
 
         def work() -> None:
             EdgeHost(edge, address, None, lambda setup: side(learned, edge, index, self.data_digest, setup), SharedTurns(theirs)).run()
 
-        self.fork(f"edge {edge}", work, EDGE_NICE, keep=theirs.fileno())
+        self.fork(f"edge {edge}", work, EDGE_NICE, keep=(theirs.fileno(),))
         theirs.close()
-        if edge in self.turns:
-            self._close_turns(edge)
-        self.turns[edge] = ours
-        self.selector.register(ours, selectors.EVENT_READ, edge)
 
     def _end_children(self, names: set[str]) -> None:
         for pid in [pid for pid, name in self.children.items() if name in names]:
@@ -145,6 +150,15 @@ class Warm:
             del self.children[pid]
 
     # ------------------------------------------------------------------ turns
+    def _new_turns(self, name: str) -> socket.socket:
+        """The end for a child that is about to be forked."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if name in self.turns:
+            self._close_turns(name)
+        self.turns[name] = ours
+        self.selector.register(ours, selectors.EVENT_READ, name)
+        return theirs
+
     def _turn(self, edge: str) -> None:
         try:
             data = self.turns[edge].recv(TURN.size)
@@ -178,6 +192,9 @@ class Warm:
             name = self.children.pop(pid)
             if status:
                 self.control.send(exited=name, status=os.waitstatus_to_exitcode(status))
+            if status and name == JOB_WORKER and self.jobs is not None:
+                self._fork_job_worker()
+                self.jobs.send(died=status)  # whoever waits for its result gives the job again
 
 
 def side(learned: Learning, edge: str, index: int, data_digest: str, setup: Setup) -> Side:
@@ -211,16 +228,17 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def close_all_but(keep: int) -> None:
+def close_all_but(*keep: int) -> None:
     """Descriptors of the parent's other channels must not stay open in a child, or their ends would not be noticed."""
     most = os.sysconf("SC_OPEN_MAX")
-    os.closerange(3, keep)
-    os.closerange(keep + 1, min(most, 65536))
+    for below, fd in zip((2, *sorted(keep)), (*sorted(keep), min(most, 65536))):
+        os.closerange(below + 1, fd)
 
 
-def main(control_fd: int, evaluations_fd: int) -> None:
+def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
     """Load, calibrate, write w_0 and its layout, then serve."""
     control, evaluations = Channel.inherited(control_fd), Channel.inherited(evaluations_fd)
+    jobs = Channel.inherited(jobs_fd) if jobs_fd >= 0 else None
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     keep_freed_memory()
     job = control.receive()
@@ -234,14 +252,14 @@ def main(control_fd: int, evaluations_fd: int) -> None:
     scratch = Path(job["scratch"])
     save_file({"weights": weights}, scratch / "initial.safetensors")
     (scratch / "layout.json").write_bytes(orjson.dumps(learned.layout.to_json()))
-    learned.keep_vocabulary(scratch)
+    learned.keep_beside(scratch)
     rate = calibrate(learned) if job["calibrate"] else None
     gc.collect()
     gc.freeze()  # what is loaded now stays for good: the collector must not touch its pages in every child
     with suppress(ConnectionError):  # the launcher is gone: so are we, and with us our children
-        control.send(ready=True, data_digest=data_digest, samples_per_s=rate, cores=cores())
-        Warm(control, evaluations, learned, data_digest).run()
+        control.send(ready=True, data_digest=data_digest, samples_per_s=rate, cores=cores(), samples=learned.samples)
+        Warm(control, evaluations, jobs, learned, data_digest).run()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(*map(int, sys.argv[1:]))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from edgefl import jobs
 from edgefl.errors import UserError
 from edgefl.hosts.pool.hands import Failure, Order
 from edgefl.hosts.pool.sketch import Merge, Sketch
@@ -21,7 +20,7 @@ def plain(order: Order) -> list[Any]:
     """[kind, number, ...]: lists, dicts, strings, numbers and arrays."""
     job = order.job
     if not isinstance(job, Train):
-        return ["do", order.number, type(job).__module__, type(job).__qualname__, {each.name: getattr(job, each.name) for each in fields(job)}]
+        return ["do", order.number, jobs.plain(job)]
     run: Sketch = job.run
     task = None if order.stands else [run.task.number, run.task.version, dict(run.task.vectors), dict(run.task.numbers)]
     kept = {} if order.stands else dict(run.kept)
@@ -37,8 +36,7 @@ def stretch(row: list[Any]) -> Stretch:
 
 def job(row: list[Any]) -> Any:
     """Of a "do" order."""
-    _, _, module, name, values = row
-    return getattr(import_module(module), name)(**values)
+    return jobs.of_plain(row[2])
 
 
 def arrays(job: Any) -> Iterator[np.ndarray]:
@@ -47,8 +45,7 @@ def arrays(job: Any) -> Iterator[np.ndarray]:
         run: Sketch = job.run
         yield from (*run.task.vectors.values(), *run.kept.values(), *(merge.weights for merge in run.merges))
         return
-    for value in (getattr(job, each.name) for each in fields(job)):
-        yield from (part for part in (value.values() if isinstance(value, dict) else (value,)) if isinstance(part, np.ndarray))
+    yield from (array for _, array in jobs.arrays(job))
 
 
 def failure(error: BaseException, trace: str) -> Failure:

@@ -31,6 +31,7 @@ from edgefl.hosts.rundir import OpenRun
 from edgefl.hosts.sockets.evaluator import Evaluator
 from edgefl.hosts.sockets.faulty_transport import FaultyTransport
 from edgefl.hosts.sockets.flow import Pace
+from edgefl.hosts.sockets.jobs import Jobs
 from edgefl.hosts.sockets.logic import Logic
 from edgefl.hosts.sockets.mailbox import Interrupt, Mailbox
 from edgefl.hosts.sockets.pacer import Pacer
@@ -72,7 +73,7 @@ class Job:
 class CoordinatorProcess:
     """Wires sessions, pacing, logic and evaluation together."""
 
-    def __init__(self, job: Job, control: Channel, evaluations: Channel | None) -> None:
+    def __init__(self, job: Job, control: Channel, evaluations: Channel | None, jobs: Channel | None = None) -> None:
         self.job, self.control = job, control
         experiment = job.experiment
         layout = Layout.from_json(orjson.loads((job.scratch / "layout.json").read_bytes()))
@@ -91,9 +92,11 @@ class CoordinatorProcess:
         self.sessions = Sessions(expected(job, layout), incarnation=int.from_bytes(os.urandom(4), "big") + 1)
         self.said = Mailbox()
         evaluator = None if evaluations is None else Evaluator(evaluations, job.scratch)
-        self.logic = Logic(self.run.coordinator, self.said, self.fidelity, evaluator and evaluator.submit, self.run.start_wall)
-        if evaluator is not None:
-            evaluator.listen(self.logic.inbox.put)
+        self.jobs = None if jobs is None else Jobs(jobs, job.scratch, self.clock.now, self.fidelity)
+        self.logic = Logic(self.run.coordinator, self.said, self.fidelity, evaluator and evaluator.submit, self.run.start_wall, self.jobs)
+        for worker in (evaluator, self.jobs):
+            if worker is not None:
+                worker.listen(self.logic.inbox.put)
         self.pacing = self._pacing(weights)
         if isinstance(self.pacing.transport, FaultyTransport):
             planned = schedule(experiment.faults, experiment.edges.ids(), Streams(experiment.seed))
@@ -125,6 +128,8 @@ class CoordinatorProcess:
             self.doorman.stop()
         counts = {f"{sort} ({who})" if who != WHOLE_RUN else sort: n for (sort, who), n in sorted(self.sessions.counts.items())}
         summary = self.fidelity.summary() | {"wire": counts}
+        if self.jobs is not None and self.run.coordinator.strategy.runs_jobs:
+            summary["jobs"] = self.jobs.summary()
         return self.run.end("wall", self.logic.now, wall_s, summary)
 
     def _obey(self) -> None:
@@ -137,7 +142,7 @@ class CoordinatorProcess:
 
     def _pacing(self, weights: np.ndarray) -> Pacing:
         experiment = self.job.experiment
-        section, links = experiment.network, network(experiment, self.job.base)
+        section, links = experiment.network, network(experiment, self.job.base, self.run.coordinator.strategy.schedules_slots)
         window_ns, piece_ns = (to_ns(ms / 1000 * experiment.speed) for ms in (section.window_ms, section.piece_ms))
         pace = Pace(window_ns, piece_ns, max(window_ns // GRAINS_PER_WINDOW, 1))
         pacing = Pacing(self.router, self.sessions, self.clock, self.said, self.logic.inbox.put, section.join_timeout_s, self.job.more)
@@ -185,7 +190,7 @@ def real_time_priority(level: int) -> str:
     return REAL_TIME
 
 
-def answer(raw: dict[str, Any], control: Channel, evaluations: Channel | None) -> dict[str, Any]:
+def answer(raw: dict[str, Any], control: Channel, evaluations: Channel | None, jobs: Channel | None) -> dict[str, Any]:
     """What the launcher hears at the end: the summary, or what it asked for wrongly."""
     try:
         job = Job(
@@ -193,21 +198,21 @@ def answer(raw: dict[str, Any], control: Channel, evaluations: Channel | None) -
             Path(raw["scratch"]), raw["data_digest"], curve.load_server(Path(raw["keys"])) if raw["keys"] else None, raw["more"],
             tuple(raw.get("strains", ())),
         )
-        return {"summary": CoordinatorProcess(job, control, evaluations).main()}
+        return {"summary": CoordinatorProcess(job, control, evaluations, jobs).main()}
     except UserError as error:
         return {"error": str(error)}
 
 
-def main(control_fd: int, evaluations_fd: int) -> int:
+def main(control_fd: int, evaluations_fd: int = -1, jobs_fd: int = -1) -> int:
     """Exit status 0, or 2 with the error told to the launcher."""
     keep_freed_memory()
     sys.setswitchinterval(0.0002)  # the pacing thread shares the interpreter with the logic thread
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = Channel.inherited(control_fd)
-    evaluations = Channel.inherited(evaluations_fd) if evaluations_fd >= 0 else None
+    evaluations, jobs = (Channel.inherited(fd) if fd >= 0 else None for fd in (evaluations_fd, jobs_fd))
     raw = control.receive()
     try:
-        said = answer(raw, control, evaluations)
+        said = answer(raw, control, evaluations, jobs)
         control.send(**said)
     except ConnectionError:  # the launcher is gone; the results lie in the run directory
         shutil.rmtree(raw["scratch"], ignore_errors=True)
@@ -216,4 +221,4 @@ def main(control_fd: int, evaluations_fd: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(main(*map(int, sys.argv[1:])))

@@ -17,7 +17,7 @@ from edgefl.hosts.sockets.mailbox import Evaluated, EvaluatorGone
 from edgefl.jobs import Evaluate
 from edgefl.vectors import aligned_copy
 
-Scores = tuple[float | None, float, float]
+Scores = tuple[float | None, ...]
 
 
 class Evaluator:

@@ -48,6 +48,13 @@ class Flow:
     completion: Completion | None = None
     last_byte_ns: int | None = None  # emulated moment at which the last byte arrived
     suspended: bool = False
+    broadcast: Transfer | None = None  # of a copy, the transfer that carries it
+    known: bool = False  # it counts as delivered when due, whenever its bytes come
+
+    @property
+    def carrier(self) -> Transfer:
+        """The transfer that the network knows."""
+        return self.broadcast or self.transfer
 
     @property
     def body(self) -> int:
@@ -69,7 +76,7 @@ class Flow:
         if self.completion is not None:  # due already, and the bytes are late: the rest goes at once
             self.release_at = self.completion.due_ns
             return
-        start = network.started(self.transfer)
+        start = network.started(self.carrier)
         if start is None:
             self.release_at = FOREVER
             return
@@ -77,14 +84,14 @@ class Flow:
             self.release_at = start
             return
         end = self.meta + self._next_border(network)
-        opens = network.opens_at(self.transfer, end)
+        opens = network.opens_at(self.carrier, end)
         quarter = max(self.transfer.size // 4, self.piece)
-        due_ns = network.due_at(self.transfer, end)
+        due_ns = network.due_at(self.carrier, end)
         by_window = due_ns - self.window_ns
         if self.released == 0:
             self.release_at = self._rounded(max(opens, by_window - self.piece_ns), due_ns)
             return
-        by_quarter = network.due_at(self.transfer, end - quarter) if end > quarter else start  # never before service begins
+        by_quarter = network.due_at(self.carrier, end - quarter) if end > quarter else start  # never before service begins
         self.release_at = self._rounded(max(by_window, by_quarter, opens), due_ns)
 
     def _next_border(self, network: Network) -> int:
@@ -92,7 +99,7 @@ class Flow:
         border = min(self.released + self.piece, self.body)
         if not self.shaped or self.completion is not None:
             return border
-        return min(border, max(network.stretch_bytes(self.transfer, self.meta + self.released) - self.meta, self.released + 1))
+        return min(border, max(network.stretch_bytes(self.carrier, self.meta + self.released) - self.meta, self.released + 1))
 
     def _rounded(self, at_ns: int, due_ns: int) -> int:
         """The next multiple of the grain, if there is time enough until the piece is due."""
@@ -105,7 +112,7 @@ class Flow:
         while self.release_at <= now:
             self.released = self._next_border(network)
             if self.shaped and self.completion is None:
-                self.due_at[self.released] = network.due_at(self.transfer, self.meta + self.released)
+                self.due_at[self.released] = network.due_at(self.carrier, self.meta + self.released)
             self.plan_release(network)
         return first, self.released
 
@@ -121,12 +128,14 @@ class Flow:
         if self.completion is not None:
             return False  # the network has let go of its curve
         most = max(self.transfer.size // 4, self.piece) + self.piece
-        return self.meta + body_bytes - network.progress(self.transfer, latest_ns) > most
+        return self.meta + body_bytes - network.progress(self.carrier, latest_ns) > most
 
     def finished_ns(self) -> int | None:
         """max(last byte, due): when the actor gets it; None while either is to come."""
         if self.completion is None or self.last_byte_ns is None:
             return None
+        if self.known:
+            return self.completion.due_ns
         return max(self.last_byte_ns, self.completion.due_ns)  # a native link's is due when offered: compared clocks may be a little off
 
 

@@ -11,9 +11,11 @@ from typing import Any, Callable
 
 import numpy as np
 
-from edgefl.actor import Allow, End, Output, Run, Send
+from edgefl.actor import Allow, Broadcast, End, Output, Run, Send
 from edgefl.coordinator.coordinator import Coordinator
+from edgefl.errors import Bug
 from edgefl.hosts.sockets import mailbox as box
+from edgefl.hosts.sockets.jobs import Jobs
 from edgefl.jobs import Evaluate
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import Acknowledged, Fresh, NothingNewer, Task, Urge
@@ -34,10 +36,11 @@ class Logic(Thread):
 
     def __init__(
         self, coordinator: Coordinator, said: box.Mailbox, fidelity: Fidelity,
-        evaluate: Callable[[Evaluate], None] | None, begun: Callable[[], None],
+        evaluate: Callable[[Evaluate], None] | None, begun: Callable[[], None], jobs: Jobs | None = None,
     ) -> None:
         super().__init__(name="logic", daemon=True)
         self.coordinator, self.said, self.fidelity, self.evaluate, self.begun = coordinator, said, fidelity, evaluate, begun
+        self.jobs = jobs  # None: no process here does any
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.now = 0
         self.error: BaseException | None = None
@@ -79,7 +82,7 @@ class Logic(Thread):
         self._carry_out(outputs)
         if not isinstance(item, (box.Carried, box.Evaluated)):
             self.fidelity.handle(time.perf_counter_ns() - started)
-        due = self.coordinator.next_due()
+        due = min(self.coordinator.next_due(), FOREVER if self.jobs is None or self.ended else self.jobs.next_due())
         if due < FOREVER and due != self._alarm:
             self._alarm = due
             self.said.put(box.WakeAt(due))
@@ -99,6 +102,11 @@ class Logic(Thread):
             return
         self._jobs[job.version] = replace(job, weights=NO_WEIGHTS)
 
+    def _job(self, output: Run) -> None:
+        if self.jobs is None:
+            raise Bug(f"no process here does jobs ({type(output.job).__name__})", [])
+        self.jobs.submit(output.job, self.now, output.duration_ns)
+
     def _handle(self, item: Any) -> list[Output]:
         if self.ended and not isinstance(item, (box.Evaluated, box.EvaluatorGone)):
             return []  # what comes after the end is not part of the run
@@ -113,7 +121,10 @@ class Logic(Thread):
                 return self._whole(item)
             case box.Rang():
                 self._alarm = FOREVER
-                return self.coordinator.wake(self.now)
+                return [*self._jobs_due(), *self.coordinator.wake(self.now)]
+            case box.Worked():
+                self.jobs.worked(item)
+                return self._jobs_due()
             case box.Carried():
                 self.coordinator.record.link(item.completion, item.finished_ns)
             case box.Noticed():
@@ -126,6 +137,11 @@ class Logic(Thread):
             case box.Interrupt():
                 return self.coordinator.finish(item.reason, self.now)
         return []
+
+    def _jobs_due(self) -> list[Output]:
+        """Results whose emulated end has come."""
+        due = [] if self.jobs is None else self.jobs.pop_due(self.now)
+        return [output for job, result in due for output in self.coordinator.job_done(job, result, self.now)]
 
     def _fact(self, fact: str, **values: Any) -> None:
         if not self.ended:  # "finished" is the last line
@@ -149,9 +165,13 @@ class Logic(Thread):
                 case Send():
                     wishes.append(box.Note(self.now, output.to, output.message, isinstance(output.message, (NothingNewer, Urge))))
                 case Allow():
-                    wishes.append(box.Permit(self.now, output.edge, output.task))
+                    wishes.append(box.Permit(self.now, output.edge, output.task, output.slots))
+                case Broadcast():
+                    wishes.append(box.CarryAll(self.now, [(send.to, self._outgoing(send.message)) for send in output.sends], output.slots))
                 case Run(job=Evaluate()):
                     self._evaluate(output.job)
+                case Run():
+                    self._job(output)
                 case End():
                     wishes.append(box.Over(output.reason))
                     self.ended = True

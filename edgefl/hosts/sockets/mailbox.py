@@ -68,12 +68,25 @@ class Evaluated:
     """An evaluation's result came back."""
 
     version: int
-    result: tuple[float | None, float, float]
+    result: tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorGone:
     """Its process has ended: no result will come any more."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Worked:
+    """A job of the strategy came back at emulated ``now``: its result, or in words why there is none; ``error``: it raised."""
+
+    now: int
+    order: Any
+    result: Any = None
+    real_s: float = 0.0
+    deaths: int = 0  # of workers
+    error: str | None = None
+    users: bool = False  # the error is the user's
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +107,22 @@ class Carry:
 
 
 @dataclass(frozen=True, slots=True)
+class CarryAll:
+    """Start one broadcast to several edges in these slots; (): they count as having it already."""
+
+    now: int
+    outgoings: list[tuple[str, Outgoing]]
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Permit:
-    """The offered update of ``task`` may use its uplink from ``now`` on."""
+    """The offered update of ``task`` may use its uplink from ``now`` on, or in these slots of its channel."""
 
     now: int
     edge: str
     task: int
+    slots: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

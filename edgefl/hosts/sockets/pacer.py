@@ -6,6 +6,8 @@ import heapq
 from collections import defaultdict
 from typing import Iterator
 
+from edgefl.hosts import broadcast
+from edgefl.hosts.sockets.copies import Copies, known
 from edgefl.hosts.sockets.flow import Flow, Pace, make_flow
 from edgefl.protocol.transfers import Incoming, Outgoing
 from emulator.capacity import Capacity
@@ -22,6 +24,7 @@ class Pacer:
         self.network, self.pace, self.fidelity = network, pace, fidelity
         self.flows: dict[int, Flow] = {}
         self.of_edge: defaultdict[str, dict[int, Flow]] = defaultdict(dict)
+        self.copies = Copies(network)
         self.shaped_flows = 0
         self._heap: list[tuple[int, int]] = []
         self._transfers = 0
@@ -31,10 +34,31 @@ class Pacer:
         self._transfers += 1
         return self._transfers
 
-    def start(self, transfer: Transfer, meta: int, side: Outgoing | Incoming, rtt_ns: int, now: int, host_now: int) -> Flow:
-        """Offer the transfer to its link at ``now``; the host, at ``host_now``, may be late: that shows as transfer lag, not as wake lag."""
+    def start(
+        self, transfer: Transfer, meta: int, side: Outgoing | Incoming, rtt_ns: int, now: int, host_now: int, slots: tuple[int, ...] | None = None
+    ) -> Flow:
+        """Offer the transfer to its link at ``now``; the host, at ``host_now``, may be late: that shows as transfer lag, not as wake lag.
+
+        ``slots``: those of its TDMA channel that it is granted.
+        """
         self.network.offer(transfer, now)
-        flow = make_flow(self.network, transfer, meta, side, self.pace, rtt_ns, now)
+        if slots is not None:
+            self.network.grant(transfer, slots, now)
+        return self._begin(make_flow(self.network, transfer, meta, side, self.pace, rtt_ns, now), now, host_now)
+
+    def broadcast(self, copies: list[tuple[Transfer, Outgoing, int]], slots: tuple[int, ...], now: int, host_now: int) -> None:
+        """One transfer in ``slots`` for all ``copies``, (transfer, side, rtt) each; without slots the receivers have it already."""
+        flows = [make_flow(self.network, transfer, len(side.meta), side, self.pace, rtt_ns, now) for transfer, side, rtt_ns in copies]
+        if slots:
+            carrier = broadcast.offer(self.network, self.next_number(), [flow.transfer.size for flow in flows], slots, now)
+            self.copies.under_way[carrier.number] = flows
+        for flow in flows:
+            if slots:
+                flow.broadcast = carrier
+            self._begin(flow if slots else known(flow, now), now, host_now)
+
+    def _begin(self, flow: Flow, now: int, host_now: int) -> Flow:
+        transfer = flow.transfer
         self.flows[transfer.number] = self.of_edge[transfer.edge][transfer.number] = flow
         self.shaped_flows += flow.shaped
         if flow.body == 0:
@@ -69,10 +93,11 @@ class Pacer:
         """Flows whose due moment has come and whose bytes are there: they are done, and forgotten here."""
         done = []
         for completion in self.network.pop_due(now):
-            flow = self.flows[completion.transfer.number]
-            flow.completion = completion
-            if flow.last_byte_ns is not None:
-                done.append(self._finish(flow))
+            own = self.flows.get(completion.transfer.number)
+            for flow, one in [(own, completion)] if own is not None else self.copies.completed(completion):
+                flow.completion = one
+                if flow.last_byte_ns is not None and flow.transfer.number in self.flows:
+                    done.append(self._finish(flow))
         return done
 
     def took(self, flow: Flow, now: int) -> None:
@@ -89,7 +114,7 @@ class Pacer:
         """The edge's session broke: its links stand still."""
         for flow in self.of_edge[edge].values():
             flow.suspended = True
-            if flow.completion is None:
+            if flow.completion is None and flow.broadcast is None:  # a broadcast goes on without this one
                 received = flow.side.received if isinstance(flow.side, Incoming) else flow.released
                 self.network.suspend(flow.transfer, flow.meta + received, now)
             self._replan(flow, now)
@@ -98,7 +123,7 @@ class Pacer:
         """Go on from what the receiver has: ``body_bytes``."""
         flow.released, flow.suspended = body_bytes, False
         flow.due_at.clear()
-        if flow.completion is None:
+        if flow.completion is None and flow.broadcast is None:
             self.network.suspend(flow.transfer, flow.meta + body_bytes, now)
             self.network.resume(flow.transfer, now)
         self._replan(flow, now)
@@ -106,7 +131,7 @@ class Pacer:
 
     def drop(self, flow: Flow, now: int, host_now: int) -> None:
         """Nobody waits for this transfer any more; its link goes on at ``now`` (the host may be late, as in ``start``)."""
-        if flow.completion is None:
+        if flow.completion is None and flow.broadcast is None:
             self.network.cancel(flow.transfer, now)
         self._forget(flow)
         self._replan_behind(flow, host_now)
@@ -144,9 +169,9 @@ class Pacer:
     def _replan_shared(self) -> None:
         """Transfers of other edges move too, where they share a medium or a link was changed."""
         for transfer in self.network.take_replanned():
-            flow = self.flows.get(transfer.number)
-            if flow is not None and flow.completion is None and flow.release_at > self._host_now:  # else it goes at once anyway
-                self._replan(flow, self._host_now)
+            for flow in self.copies.flows(transfer, self.flows.get(transfer.number)):
+                if flow.completion is None and flow.release_at > self._host_now:  # else it goes at once anyway
+                    self._replan(flow, self._host_now)
 
     def _replan(self, flow: Flow, host_now: int) -> None:
         self._hear(host_now)

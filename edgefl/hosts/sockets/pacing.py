@@ -6,7 +6,8 @@ import time
 from typing import Any, Callable
 
 from edgefl.coordinator.sessions import SILENT, Entered, Gone, Outcome, Passed, Reply, Sessions
-from edgefl.hosts.sockets.mailbox import Begin, Carry, Heard, Mailbox, Note, Noticed, Over, Permit, Rang, Reject, WakeAt
+from edgefl.hosts.sockets.copies import carry_all
+from edgefl.hosts.sockets.mailbox import Begin, Carry, CarryAll, Heard, Mailbox, Note, Noticed, Over, Permit, Rang, Reject, WakeAt
 from edgefl.hosts.sockets.transport import Transport
 from edgefl.hosts.sockets.wire import MOST_FRAMES, Router
 from edgefl.protocol.codec import encode, encode_note
@@ -127,7 +128,9 @@ class Pacing:
                 case Carry():
                     self.transport.carry(wish.edge, wish.outgoing, wish.now)
                 case Permit():
-                    self.transport.permit(wish.edge, wish.task, wish.now)
+                    self.transport.permit(wish.edge, wish.task, wish.now, wish.slots)
+                case CarryAll():
+                    carry_all(self.transport, wish)
                 case Note():
                     self._note(wish)
                 case WakeAt():

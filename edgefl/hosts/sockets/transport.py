@@ -65,12 +65,12 @@ class Transport:
         outgoing.number = self.pacer.next_number()
         transfer = Transfer(outgoing.number, edge, "down", outgoing.size, outgoing.kind)
         self.task_of[transfer.number] = outgoing.task
-        self.pacer.start(transfer, len(outgoing.meta), outgoing, self._rtt_ns(edge), now, self.clock.now())
+        self.pacer.start(transfer, len(outgoing.meta), outgoing, self.rtt_ns(edge), now, self.clock.now())
         self.send(edge, outgoing.offer(now))
         if edge not in self.sessions:
             self.pacer.suspend(edge, now)
 
-    def permit(self, edge: str, task: int, now: int) -> None:
+    def permit(self, edge: str, task: int, now: int, slots: tuple[int, ...] | None = None) -> None:
         """An offered update may come up."""
         for number, waiting in self.waiting[edge].items():
             if waiting.task == task and waiting.flow is None:
@@ -78,7 +78,7 @@ class Transport:
                 transfer = Transfer(self.pacer.next_number(), edge, "up", len(offer.meta) + offer.size, offer.kind)
                 self.number_at_edge[transfer.number] = number
                 incoming = Incoming(offer, self.most_bytes)
-                waiting.flow = self.pacer.start(transfer, len(offer.meta), incoming, self._rtt_ns(edge), now, self.clock.now())
+                waiting.flow = self.pacer.start(transfer, len(offer.meta), incoming, self.rtt_ns(edge), now, self.clock.now(), slots)
                 if edge not in self.sessions:
                     self.pacer.suspend(edge, now)
 
@@ -104,6 +104,8 @@ class Transport:
         """Report what is due by ``now`` and whole."""
         for flow in self.pacer.completed(now):
             self._done(flow)
+        for completion in self.pacer.copies.take_sent():
+            self.tell(Carried(completion, completion.due_ns))
 
     def overdue(self, now: int) -> None:
         """The run ends: count what is late and not there yet, and name the paths that were never measured."""
@@ -265,7 +267,8 @@ class Transport:
     def _done(self, flow: Flow) -> None:
         at, transfer = flow.finished_ns(), flow.transfer
         assert at is not None and flow.completion is not None
-        self.tell(Carried(flow.completion, at))
+        if flow.broadcast is None and not flow.known:
+            self.tell(Carried(flow.completion, at))
         if isinstance(flow.side, Incoming):
             del self.waiting[transfer.edge][self.number_at_edge.pop(transfer.number)]  # offered again, it begins anew
             self.tell(Whole(at, transfer.edge, flow.side))
@@ -280,7 +283,7 @@ class Transport:
             self.began[transfer.edge] = (task, at)
             self.tell(Heard(at, transfer.edge, Started(task)))
 
-    def _rtt_ns(self, edge: str) -> int:
+    def rtt_ns(self, edge: str) -> int:
         """Of the path, in emulated ns; 0 while it is not known."""
         session = self.sessions.get(edge)
         return 0 if session is None or session.rtt_ns == UNKNOWN_RTT else self._tolerance_ns(session)

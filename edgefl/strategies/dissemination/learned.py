@@ -14,7 +14,7 @@ import numpy as np
 
 from edgefl.strategies.dissemination.controls import ServerControls, clipped, weight
 from edgefl.strategies.dissemination.passes import Terms, inner, mix_keeping
-from edgefl.strategies.dissemination.spare_file import SpareFile
+from edgefl.strategies.spare_file import SpareFile
 from edgefl.vectors import Layout, mix
 
 
@@ -98,7 +98,7 @@ class PerDevice(Learned):
     def __init__(self, options: Any, layout: Layout) -> None:
         super().__init__(options, layout)
         self.last: dict[str, Step] = {}
-        self.changes = SpareFile(layout.parameters)
+        self.changes = SpareFile(layout.parameters, 'controls = "shared"')
         self.worn = [0.0]  # at v: sum_{k < v} log(1 - alpha_k)
 
     def mixed(self, arrival: Arrival, model: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:

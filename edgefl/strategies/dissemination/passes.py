@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import Sequence
 
 import numpy as np
 
-from edgefl.vectors import BLOCK, aligned
+from edgefl.vectors import BLOCK, aligned, blocks
 
 Terms = Sequence[tuple[np.ndarray, float]]  # sum of factor * vector
 
@@ -19,6 +20,17 @@ def inner(left: Terms, right: Terms, size: int) -> float:
         part = slice(start, min(start + BLOCK, size))
         total += float(np.einsum("i,i->", _sum(left, part, a, scratch), _sum(right, part, b, scratch)))
     return total
+
+
+def cosine(left: Terms, right: Terms, size: int) -> float:
+    """Of the angle between sum f_j v_j and sum g_k u_k, over the first ``size`` elements; 0 if either is all zero."""
+    length = min(BLOCK, size)
+    a, b, scratch, totals = aligned(length), aligned(length), aligned(length), np.zeros(3)
+    for part in blocks(size):
+        x, y = _sum(left, part, a, scratch), _sum(right, part, b, scratch)
+        totals += [np.einsum("i,i->", one, other) for one, other in ((x, y), (x, x), (y, y))]
+    lengths = sqrt(totals[1] * totals[2])
+    return float(totals[0]) / lengths if lengths else 0.0
 
 
 def mix_keeping(old: np.ndarray, new: np.ndarray, alpha: float, change: np.ndarray) -> np.ndarray:

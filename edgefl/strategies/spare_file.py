@@ -14,10 +14,10 @@ FLOAT = np.dtype(np.float32).itemsize
 
 
 class SpareFile:
-    """One float32 vector of ``size`` elements a name; names that never come take no room on the disk."""
+    """One float32 vector of ``size`` elements a name; names that never come take no room on the disk. ``instead``: another way out, if it is full."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self, size: int, instead: str = "") -> None:
+        self.size, self.instead = size, instead
         self._stride = -(-max(size, 1) * FLOAT // ALIGNMENT) * ALIGNMENT // FLOAT  # every row starts on the border that maths wants
         self._file = TemporaryFile(prefix="edgefl-")  # it has no name: nothing is left behind, whatever happens
         self._rows: np.ndarray = np.empty((0, self._stride), np.float32)
@@ -43,5 +43,6 @@ class SpareFile:
             os.posix_fallocate(self._file.fileno(), number * length, length)  # later, a write into the hole of a full disk would kill the process
         except OSError as error:
             needed = f"{length / 1e6:.0f} MB for another device's vector ({number} are there)"
-            raise UserError(f'{gettempdir()}: no room for {needed}: set TMPDIR, or controls = "shared" ({error.strerror})') from error
+            ways = "set TMPDIR" + (f", or {self.instead}" if self.instead else "")
+            raise UserError(f"{gettempdir()}: no room for {needed}: {ways} ({error.strerror})") from error
         self._number[name] = number

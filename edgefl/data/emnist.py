@@ -1,0 +1,46 @@
+"""EMNIST: handwritten letters and digits, 28 x 28, from IDX files: ByClass, 62 classes, or the MNIST split, 10 classes (Cohen et al. 2017)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from edgefl.data.cache import cached
+from edgefl.data.dataset import Dataset
+from edgefl.data.download import Download
+from edgefl.data.idx import pair
+from edgefl.data.image_statistics import by_channel
+from edgefl.data.place import file_of
+
+FOLDERS = ("emnist", "gzip", "EMNIST")
+DOWNLOADS = (Download("https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip", "md5:58c8d27c78d21e728a6bc7b3cc06412e", "gzip"),)
+CLASSES = {"byclass": 62, "mnist": 10}
+
+
+class Options(BaseModel):
+    """``split``: "byclass", 697,932 + 116,323 samples (digits, capitals, small letters), or "mnist", 60,000 + 10,000 digits."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    split: Literal["byclass", "mnist"] = "byclass"
+
+
+def load(directory: Path, options: Options) -> Dataset:
+    """From ``directory/emnist/``, ``directory/gzip/`` or ``directory/``, gzipped or not."""
+    stems = [f"emnist-{options.split}-{part}-{kind}-ubyte" for part in ("train", "test") for kind in ("images-idx3", "labels-idx1")]
+    files = [file_of(directory, FOLDERS, (stem, f"{stem}.gz"), "emnist") for stem in stems]
+    classes = CLASSES[options.split]
+
+    def parse(folder: Path) -> Dataset:
+        (train, train_y), (test, test_y) = pair(*files[:2], classes), pair(*files[2:], classes)
+        train, test = _upright(train), _upright(test)
+        return Dataset(train, train_y, test, test_y, classes, *by_channel(train))
+
+    return cached("emnist", files, options.split, parse)
+
+
+def _upright(pictures: np.ndarray) -> np.ndarray:
+    """The files hold rows and columns exchanged."""
+    return np.ascontiguousarray(pictures.transpose(0, 1, 3, 2))

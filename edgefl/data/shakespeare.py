@@ -1,0 +1,86 @@
+"""Shakespeare: the next character of a play, speaker by speaker, from a text of speeches (as tinyshakespeare; Caldas et al. 2018, LEAF)."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from pathlib import Path
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from edgefl.data import characters
+from edgefl.data.cache import cached
+from edgefl.data.dataset import Dataset
+from edgefl.data.download import Download
+from edgefl.data.place import file_of
+from edgefl.errors import UserError
+
+FOLDERS = ("shakespeare", "tinyshakespeare")
+NAMES = ("input.txt", "input.txt.gz")
+DOWNLOADS = (
+    Download(
+        "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+        "sha256:86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+    ),
+)
+SPEECH = re.compile(r"([^\n:]+):(?:\n(.*))?", re.DOTALL)  # who speaks, and from the next line on what
+
+
+class Options(BaseModel):
+    """``length``: characters that a sample shows; ``stride``: from one sample to the next; ``test_share``: the last part of each speaker's text."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    length: int = Field(default=80, ge=1, le=1 << 12)
+    stride: int = Field(default=10, ge=1)
+    test_share: float = Field(default=0.1, gt=0, lt=1)
+
+
+def load(directory: Path, options: Options) -> Dataset:
+    """From ``directory/shakespeare/``, ``directory/tinyshakespeare/`` or ``directory/``. Speakers are numbered in order of their names."""
+    path = file_of(directory, FOLDERS, NAMES, "shakespeare")
+    return cached("shakespeare", [path], options.model_dump_json(), lambda folder: _parsed(path, options, folder))
+
+
+def _parsed(path: Path, options: Options, folder: Path) -> Dataset:
+    texts = speeches(_read(path), path)
+    known = characters.alphabet(texts.values())
+    characters.write(known, folder)
+    train, test, speakers = [], [], []
+    for number, name in enumerate(sorted(texts)):
+        text = characters.tokens(texts[name], known)
+        cut = round(len(text) * (1 - options.test_share))
+        train.append(characters.windows(text[:cut], options.length, options.stride))
+        test.append(characters.windows(text[cut:], options.length, options.stride))
+        speakers.append(np.full(len(train[-1][1]), number))
+    (train_x, train_y), (test_x, test_y) = (tuple(map(np.concatenate, zip(*parts))) for parts in (train, test))
+    if not len(train_y) or not len(test_y):
+        raise UserError(f"{path}: no speaker says as much as {options.length} characters in the training part and in the test part")
+    vocabulary = len(known) + characters.FIRST
+    return Dataset(train_x, train_y, test_x, test_y, len(known), vocabulary=vocabulary, columns={"speaker": np.concatenate(speakers)})
+
+
+def speeches(text: str, path: Path) -> dict[str, str]:
+    """Speaker -> all that is said, in order. Speeches are parted by an empty line, and begin with the speaker's name and a colon."""
+    found: dict[str, list[str]] = {}
+    speaker = ""
+    for part in re.split(r"\n\n+", text.strip("\n")):
+        speech = SPEECH.fullmatch(part)
+        if speech is not None:
+            speaker, said = speech[1].strip(), speech[2]
+        else:
+            said = part  # goes on with what was being said
+        if speaker and said:
+            found.setdefault(speaker, []).append(said)
+    if not found:
+        raise UserError(f"{path}: expected speeches: a line with a name and a colon, lines of text, an empty line")
+    return {name: "\n".join(parts) for name, parts in found.items()}
+
+
+def _read(path: Path) -> str:
+    try:
+        raw = path.read_bytes()
+        return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: truncated or damaged ({error})") from error

@@ -1,0 +1,57 @@
+"""Plain values with arrays in them, for another process on this machine: the arrays go into a file, what is left fits in a message.
+
+Arrays are written and read as they are: numpy lets other threads run meanwhile, which a large message in one piece would not.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from edgefl.vectors import aligned
+
+PLACE = "array in file"  # the key that marks [offset, dtype, shape]
+
+
+def put(path: Path, value: Any) -> Any:
+    """``value`` (dicts, lists, texts, numbers, arrays) with a mark in each array's place; the arrays lie in ``path``."""
+    with path.open("wb") as file:
+        return _put(file, value)
+
+
+def take(path: Path, value: Any) -> Any:
+    """What was ``put``, its arrays as aligned read-only copies; the file is gone."""
+    found = _take(path, value)
+    path.unlink()
+    return found
+
+
+def _put(file: BinaryIO, value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _put(file, part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_put(file, part) for part in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if not isinstance(value, np.ndarray):
+        return value
+    place = [file.tell(), value.dtype.str, list(value.shape)]
+    value.tofile(file)
+    return {PLACE: place}
+
+
+def _take(path: Path, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_take(path, part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if PLACE not in value:
+        return {key: _take(path, part) for key, part in value.items()}
+    offset, dtype, shape = value[PLACE]
+    count = int(np.prod(shape, dtype=np.int64))
+    array = aligned(count, np.dtype(dtype).type)
+    array[:] = np.fromfile(path, dtype, count, offset=offset)
+    array.flags.writeable = False
+    return array.reshape(shape)

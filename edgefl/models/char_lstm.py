@@ -1,0 +1,37 @@
+"""Next-character LSTM: an embedding of 8, two layers of 256, and one linear layer on the last character's state (Caldas et al. 2018, LEAF)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from edgefl.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class Options(BaseModel):
+    """``embedding``: numbers per character; ``hidden``: units of each of the ``layers``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    embedding: int = Field(default=8, ge=1)
+    hidden: int = Field(default=256, ge=1)
+    layers: int = Field(default=2, ge=1)
+
+
+def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """A fresh LSTM for texts of ``shape`` (vocabulary, length). UserError for pictures."""
+    from torch import nn  # here, so that listing the models stays light
+
+    from edgefl.models.layers import LastState
+
+    if len(shape) != 2:
+        raise UserError(f"model char_lstm takes texts (vocabulary, length), these samples have the shape {shape}; model cnn takes pictures")
+    return nn.Sequential(OrderedDict(
+        embedding=nn.Embedding(shape[0], options.embedding),
+        features=LastState(options.embedding, options.hidden, options.layers),
+        output=nn.Linear(options.hidden, classes),
+    ))  # fmt: skip

@@ -1,0 +1,109 @@
+"""Distillation: a model is taught by logits that others gave on the same samples (FedEcho, eqs. 2 to 5).
+
+    p = softmax(y) of the teacher, q = softmax(yh) of the student, both (batch, C)
+    H = mean over the batch of  -sum_c p_c log p_c / log C ;   alpha = H alpha_max + (1 - H) alpha_min
+    loss = alpha KL(p || q) + (1 - alpha) CE(yh, argmax y) ;   its gradient is clipped to a global norm, then Adam makes a step
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from edgefl.models.workspace import Workspace
+from edgefl.vectors import aligned_copy
+
+BATCH = 500  # of a prediction: any, the result is the same samples' logits
+
+
+def logits(workspace: Workspace, weights: np.ndarray, inputs: torch.Tensor) -> np.ndarray:
+    """The model's outputs for all inputs in evaluation mode, flat: (n * C,)."""
+    with workspace.inference(weights) as model:
+        parts = [model(inputs[start : start + BATCH]).flatten(1) for start in range(0, len(inputs), BATCH)]
+    return aligned_copy(torch.cat(parts).numpy())
+
+
+def entropy(teacher: torch.Tensor) -> torch.Tensor:
+    """Each sample's entropy of softmax(teacher) over log C: in [0, 1]."""
+    log_p = functional.log_softmax(teacher, dim=1)
+    return -(log_p.exp() * log_p).sum(dim=1) / math.log(teacher.shape[1])
+
+
+def loss(student: torch.Tensor, teacher: torch.Tensor, alpha: float) -> torch.Tensor:
+    """alpha KL(softmax(teacher) || softmax(student)) + (1 - alpha) CE(student, argmax teacher), the batch's mean."""
+    log_p, log_q = functional.log_softmax(teacher, dim=1), functional.log_softmax(student, dim=1)
+    divergence = (log_p.exp() * (log_p - log_q)).sum(dim=1).mean()
+    return alpha * divergence + (1 - alpha) * functional.nll_loss(log_q, teacher.argmax(dim=1))
+
+
+def clipped(gradient: torch.Tensor, norm: float) -> float:
+    """Shorten ``gradient`` in place to ``norm`` if it is longer; its norm before."""
+    before = float(gradient.norm())
+    if before > norm:
+        gradient.mul_(norm / before)
+    return before
+
+
+@dataclass(slots=True)
+class Adam:
+    """Adam (Kingma, Ba 2015) with bias correction; ``first`` and ``second`` are its moments, ``steps`` how many it has made."""
+
+    first: torch.Tensor
+    second: torch.Tensor
+    steps: int
+    learning_rate: float
+    beta1: float
+    beta2: float
+    epsilon: float
+
+    def step(self, weights: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Move ``weights`` in place."""
+        self.steps += 1
+        self.first.mul_(self.beta1).add_(gradient, alpha=1 - self.beta1)
+        self.second.mul_(self.beta2).addcmul_(gradient, gradient, value=1 - self.beta2)
+        scale = (self.second / (1 - self.beta2**self.steps)).sqrt_().add_(self.epsilon)
+        weights.addcdiv_(self.first, scale, value=-self.learning_rate / (1 - self.beta1**self.steps))
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to distil. ``clip``: the gradient's largest norm; equal bounds: alpha is that number."""
+
+    passes: int
+    batch: int
+    alpha_min: float
+    alpha_max: float
+    clip: float
+
+
+def distil(
+    workspace: Workspace, weights: torch.Tensor, adam: Adam, inputs: torch.Tensor, teacher: torch.Tensor, recipe: Recipe, rng: np.random.Generator
+) -> dict[str, float]:
+    """Teach ``weights`` (whole layout) in place; returns means over the batches.
+
+    The student is in evaluation mode: its normalisation buffers stand still, and it has no dropout.
+    """
+    trainable, noted = weights[: workspace.layout.parameters], []
+    with workspace.frozen(weights) as model:
+        for rows in _batches(len(inputs), recipe, rng):
+            y = teacher[rows]
+            uncertain = float(entropy(y).mean())
+            alpha = uncertain * recipe.alpha_max + (1 - uncertain) * recipe.alpha_min
+            workspace.gradient.zero_()
+            value = loss(model(inputs[rows]).flatten(1), y, alpha)
+            value.backward()
+            norm = clipped(workspace.gradient, recipe.clip)
+            adam.step(trainable, workspace.gradient)
+            noted.append((alpha, uncertain, value.item(), norm, float(norm > recipe.clip)))
+    names = ("alpha", "entropy", "loss", "gradient_norm", "clipped")
+    return {name: math.fsum(values) / len(noted) for name, values in zip(names, zip(*noted))}
+
+
+def _batches(samples: int, recipe: Recipe, rng: np.random.Generator) -> Iterator[torch.Tensor]:
+    for _ in range(recipe.passes):
+        yield from torch.from_numpy(rng.permutation(samples)).split(recipe.batch)

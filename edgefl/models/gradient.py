@@ -1,0 +1,22 @@
+"""The gradient of the mean loss of some samples at a flat vector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from edgefl.models.workspace import Workspace, wrap
+from edgefl.vectors import aligned_copy
+
+
+def gradient(
+    workspace: Workspace, weights: np.ndarray, inputs: torch.Tensor, targets: torch.Tensor, loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+) -> tuple[np.ndarray, float]:
+    """(gradient over the trainable elements, loss), in evaluation mode: nothing is drawn, and normalisation buffers stand still."""
+    with workspace.frozen(wrap(weights)) as model:
+        workspace.gradient.zero_()
+        value = loss(model(inputs), targets)
+        value.backward()
+        return aligned_copy(workspace.gradient.numpy()), value.item()

@@ -1,0 +1,96 @@
+"""Aggregation side by side: a table for the terminal, a line for each scheme that steps by K gradients, and aggregation.csv."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from edgefl.results import rundirs
+from edgefl.results.compare import write_table
+from edgefl.results.spread import spread
+
+FILE = "aggregation.csv"
+NUMBERS = ("convergence_accuracy", "stability", "steps", "tau_ave", "n_ave", "selected_ave", "stage_two_version")
+COLUMNS = ("name", "seed", *NUMBERS, "predominant")
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """One run's summary, which has an "aggregation"."""
+
+    name: str
+    seed: int | None
+    facts: dict[str, Any]
+
+    def value(self, key: str) -> Any:
+        return self.facts.get(key, self.facts["aggregation"].get(key))
+
+
+def load(paths: Sequence[Path]) -> list[Aggregation]:
+    """The finished runs in ``paths`` or below that stepped by K gradients; UserError if a path holds no run."""
+    return [found for name, runs in rundirs.find(paths).items() for run in runs if (found := _load_run(name, run)) is not None]
+
+
+def _load_run(name: str, run: Path) -> Aggregation | None:
+    try:
+        facts = orjson.loads((run / "summary.json").read_bytes())
+    except (FileNotFoundError, orjson.JSONDecodeError):
+        return None
+    return Aggregation(name, facts.get("seed"), facts) if facts.get("aggregation") else None
+
+
+def write_csv(found: Sequence[Aggregation], path: Path) -> None:
+    """A row for each run; ``predominant`` as "1:40 2:17": steps by their number of predominant gradients."""
+    rows = [[each.name, each.seed, *(each.value(key) for key in NUMBERS), _histogram(each.value("predominant"))] for each in found]
+    write_table(path, COLUMNS, rows)
+
+
+def table(found: Sequence[Aggregation]) -> Table:
+    """Fit for 80 columns; mean and deviation over the seeds of a scheme."""
+    schemes: dict[str, list[Aggregation]] = {}
+    for each in found:
+        schemes.setdefault(each.name, []).append(each)
+    shown = Table(title="Aggregation", title_justify="left", title_style="", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
+    shown.add_column("strategy\n", overflow="fold", min_width=min(12, max(map(len, schemes))))
+    columns = _columns(schemes)
+    for heading in columns:
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for name, *cells in zip(schemes, *columns.values()):
+        shown.add_row(Text(name), *cells)
+    return shown
+
+
+def _columns(schemes: dict[str, list[Aggregation]]) -> dict[str, list[str]]:
+    """Heading -> a cell for each scheme."""
+
+    def cells(key: str, form: Callable[[float], str]) -> list[str]:
+        return [_cell([each.value(key) for each in runs], form) for runs in schemes.values()]
+
+    return {
+        "acc.\nlast 10": cells("convergence_accuracy", "{:.3f}".format),
+        "stability\nlast 10": cells("stability", "{:.4f}".format),
+        "steps\n": cells("steps", "{:.0f}".format),
+        "tau\nave": cells("tau_ave", "{:.1f}".format),
+        "N\nave": cells("n_ave", "{:.1f}".format),
+        "selected\nave": cells("selected_ave", "{:.1f}".format),
+        "stage 2\nversion": cells("stage_two_version", "{:.0f}".format),
+    }
+
+
+def _cell(values: Sequence[float | None], form: Callable[[float], str]) -> str:
+    """As in the comparison: a mean above its deviation, or how many have such a number if not all do."""
+    over = spread(values)
+    if over.mean is None:
+        return f"{over.n} of {over.of}" if over.n else "-"
+    return form(over.mean) if over.deviation is None else f"{form(over.mean)}\n±{form(over.deviation)}"
+
+
+def _histogram(counts: dict[str, int]) -> str:
+    return " ".join(f"{count}:{steps}" for count, steps in counts.items())

@@ -1,0 +1,73 @@
+"""figures/distillation.png: what distilling schemes report of each round, over emulated time, as far as the first seed of each goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from edgefl.results import rundirs
+from edgefl.results.plots import COLOURS, STYLE, save, unit_of_time
+from edgefl.results.tail import read_events
+
+PANELS = {  # of the reports of rounds
+    "alpha": "alpha, weight of the divergence",
+    "entropy": "entropy of the teachers",
+    "teachers": "devices with logits",
+    "logits_age": "age of the logits (versions)",
+    "server_s": "server time (emulated s)",
+    "checkpoints": "versions in use",
+}
+
+Points = list[tuple[float, float]]  # (emulated s, value)
+
+
+def distillation(dirs: Sequence[Path], out_png: Path) -> list[Path]:
+    """Draw them for the runs in ``dirs``; the two files written, or [] if no scheme among them distils."""
+    found = {name: series(read_events(runs[0] / "events.jsonl")) for name, runs in rundirs.find(dirs).items()}
+    found = {name: values for name, values in found.items() if values["teachers"]}
+    if not found:
+        return []
+    with matplotlib.rc_context(STYLE):
+        figure = _draw(found)
+        return [save(figure, out_png, "png"), save(figure, out_png.with_suffix(".pdf"), "pdf")]
+
+
+def series(events: Iterable[Mapping[str, Any]]) -> dict[str, Points]:
+    """Panel -> its values over time: of the reports that count teachers."""
+    found: dict[str, Points] = {name: [] for name in PANELS}
+    for event in events:
+        for decision in event.get("decisions", ()):
+            values = decision.get("values", {})
+            if "teachers" in values:
+                for name in PANELS.keys() & values.keys():
+                    found[name].append((event["t"], float(values[name])))
+    return found
+
+
+def _draw(found: Mapping[str, Mapping[str, Points]]) -> Figure:
+    figure = Figure(figsize=(7.0, 3.8), dpi=300, layout="constrained")
+    FigureCanvasAgg(figure)
+    seconds, unit = unit_of_time(max(t for values in found.values() for t, _ in values["teachers"]))
+    grid = figure.subplots(2, 3, sharex=True)
+    for axes, (name, title) in zip(grid.flat, PANELS.items()):
+        for place, (scheme, values) in enumerate(found.items()):
+            points = values[name]
+            axes.plot([t / seconds for t, _ in points], [value for _, value in points], label=scheme, color=COLOURS[place % len(COLOURS)], linewidth=0.8)
+        axes.set_title(title, fontsize=7)
+        axes.grid(color="0.9", linewidth=0.5)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        if name in ("alpha", "entropy"):
+            axes.set_ylim(0, 1)
+        else:
+            axes.set_ylim(bottom=0)
+    for axes in grid[1]:
+        axes.set_xlabel(f"Emulated time ({unit})")
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 5), frameon=False)
+    return figure

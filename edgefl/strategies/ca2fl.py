@@ -1,0 +1,56 @@
+"""CA2FL: the buffer's mean is calibrated by every device's last change, which the server remembers (Wang et al. 2024, openreview 4aywmeb97I)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from edgefl.strategies.buffered import Buffered, BufferedOptions, Gathered
+from edgefl.strategies.decisions import Decision, Report
+from edgefl.strategies.events import UpdateArrived
+from edgefl.strategies.spare_file import SpareFile
+from edgefl.vectors import aligned_copy, blocks
+
+
+class CA2FLOptions(BufferedOptions):
+    server_learning_rate: float = Field(1.0, gt=0)  # eta_g
+
+
+class CA2FL(Buffered):
+    """On D_i = w_i - w_start,i:  buffer += D_i - h_i, then h_i <- D_i. At M:  v = hbar + buffer / M ;  w <- w + eta_g v ;  hbar <- mean of the h_i.
+
+    h_i starts at 0; the mean is over all N devices, those never heard of too. hbar stands still while the buffer fills, whereas a device
+    that reports twice meanwhile is calibrated by its own new h_i. What the buffer holds is how much sum h_i has grown, so that sum is kept
+    without another pass over N models. The h_i, N models in all, lie in a file without a name. No staleness weight; a discarded update
+    leaves no h_i. Normalisation buffers: the mean of the M.
+    """
+
+    Options = CA2FLOptions
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        size = self.layout.parameters
+        self.gathered = Gathered(size)
+        self.changes = SpareFile(size)  # h_i
+        self.sum_h = np.zeros(size, np.float32)  # N hbar: N may still grow
+
+    def add(self, update: UpdateArrived, gap: int) -> None:
+        size, known = self.layout.parameters, self.changes.row(update.edge)
+        self.gathered.add(update, 1.0)
+        self.gathered.change[:] -= known
+        np.subtract(update.weights[:size], update.base[:size], out=known)
+
+    def step(self) -> np.ndarray:
+        share, rate, of_all = 1 / self.options.buffer_size, self.options.server_learning_rate, 1 / len(self.known)
+        weights, grown = aligned_copy(self.weights), self.gathered.change
+        for part in blocks(grown.size):
+            weights[part] += rate * (of_all * self.sum_h[part] + share * grown[part])
+            self.sum_h[part] += grown[part]
+        weights[grown.size :] = self.gathered.statistics(self.weights, share)
+        self.gathered.clear()
+        return weights
+
+    def reports(self, update: UpdateArrived, gap: int) -> list[Decision]:
+        return [Report({"vectors": len(self.changes)})]

@@ -1,0 +1,16 @@
+"""K-async SGD: the mean of the first K gradients makes a step (Dutta et al. 2018, arXiv 1803.01113)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgefl.strategies.gradients import Gradient, Gradients, Step
+
+
+class KAsync(Gradients):
+    """w <- w - (eta / K) sum g_i , K = the gradients at hand."""
+
+    def step(self, gradients: Sequence[Gradient]) -> Step:
+        share = 1 / len(gradients)
+        rate = self.options.server_learning_rate
+        return Step([share] * len(gradients), [(gradient.vector, rate * share) for gradient in gradients])

@@ -1,0 +1,24 @@
+"""SASGD: K gradients, each with a learning rate divided by its staleness (Zhang et al. 2016, arXiv 1511.05950, as in WKAFL, arXiv 2203.01214)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from edgefl.strategies.gradients import Gradient, Gradients, GradientsOptions, Step
+
+
+class SASGDOptions(GradientsOptions):
+    staleness_from: Literal[0, 1] = 1  # 1: fresh counts 1 (WKAFL's code); 0: tau = gap, and gap 0 has eta_0 as well (the original)
+
+
+class SASGD(Gradients):
+    """w <- w - (1/K) sum (eta_0 / tau_i) g_i ,  tau = gap + 1 , or max(gap, 1): with tau = gap alone a fresh gradient would divide by 0."""
+
+    Options = SASGDOptions
+
+    def step(self, gradients: Sequence[Gradient]) -> Step:
+        inverse = [1 / max(gradient.gap + self.options.staleness_from, 1) for gradient in gradients]
+        rate = self.options.server_learning_rate / len(gradients)
+        terms = [(gradient.vector, rate * share) for gradient, share in zip(gradients, inverse)]
+        return Step([share / sum(inverse) for share in inverse], terms)

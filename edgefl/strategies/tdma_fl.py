@@ -1,0 +1,9 @@
+"""TDMA-FL: S edges send one after another, the server steps and broadcasts to them, the others compute meanwhile (Song, Hong, algorithm 1)."""
+
+from __future__ import annotations
+
+from edgefl.strategies.slotted import Slotted
+
+
+class TdmaFL(Slotted):
+    """All start from w_0 at slot 0; w_{k+1} goes to S_k, whose next updates are G - 1 rounds old."""

@@ -1,0 +1,127 @@
+"""WKAFL: of K gradients those that agree with the estimated global one make a step, adapted to staleness (Zhou et al. 2022, arXiv 2203.01214)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from edgefl.strategies.dissemination.passes import Terms, inner
+from edgefl.strategies.gradients import Gradient, Gradients, GradientsOptions, Step
+from edgefl.strategies.twafl import relative
+from edgefl.vectors import weighted_sum
+
+MEASURED_AT = 50  # the version at which stage_two_loss is measured, unless given: the paper does not say what its epsilon is
+
+
+class WKAFLOptions(GradientsOptions):
+    momentum: float = Field(0.1, ge=0, lt=1)  # alpha
+    clip_norm: float = Field(100.0, gt=0)  # CB
+    similarity_weight: float = Field(10.0, ge=0)  # beta
+    least_similarity: float = Field(0.3, ge=-1, le=1)  # sim_min
+    norm_ratio: float = Field(10.0, gt=0)  # B, of stage 2
+    staleness_damping: float = Field(0.1, ge=0)  # gamma
+    stage_two_loss: float | None = Field(None, gt=0)  # eps; None: half of the loss after 50 steps
+    stage_two_at: int | None = Field(None, ge=0)  # by version instead, as in the code
+    momentum_of: Literal["estimate", "selected"] = "estimate"  # "selected": of the code
+    selected_by: Literal["similarity", "similarity and staleness"] = "similarity"  # the other: of the code, in its MNIST and CIFAR files
+
+
+class WKAFL(Gradients):
+    """For each step j, with gbar_0 = 0 and tau = gap (fresh is 0, errata D1); steps as in algorithm 2, in its order:
+
+    1. g~_i = g_i + alpha gbar_(j-1)                               eq. 4
+    2. mean loss <= eps: stage 2 from now on                        (printed as a sum, D3)
+    3. gb_i = g~_i, clipped to the norm CB
+    4. gbar_j = sum a_i gb_i / sum a_i ,  a_i = (e/2)^(-tau_i)      eq. 5
+    5. p_i ~ exp(beta cos(gb_i, gbar_j)), 0 where cos < sim_min     eq. 6 to 8
+    6. stage 2: gb_i is clipped to the norm B ||gbar_j||            (after 5: scaling leaves a cosine as it is, D5)
+    7. G = sum p_i gb_i ; gbar_j if no gradient is similar          (0/0 in the paper, D4)
+    8. w <- w - eta_0 / (1 + gamma min tau_i) G                     eq. 9 and 10
+
+    No gradient is copied: norms and cosines come from inner products, and G is one weighted sum. The flags below are for the ablations.
+    """
+
+    Options = WKAFLOptions
+    accumulates: ClassVar[bool] = True  # 1
+    heeds_staleness: ClassVar[bool] = True  # 4 and 8
+    selects: ClassVar[bool] = True  # 5 to 7
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.past: np.ndarray | None = None  # gbar_(j-1)
+        self.stage = 1
+        self.stage_two_loss = self.options.stage_two_loss
+
+    def step(self, gradients: Sequence[Gradient]) -> Step:
+        self._enter_stage(sum(gradient.loss for gradient in gradients) / len(gradients))
+        carried = [(self.past, self.options.momentum)] if self.past is not None and self.accumulates else []
+        added = [[(gradient.vector, 1.0), *carried] for gradient in gradients]  # g~_i
+        sizes = [self._norm(terms) for terms in added]
+        scales = [_scale(size, self.options.clip_norm) for size in sizes]  # gb_i = scale g~_i
+        gaps = [gradient.gap if self.heeds_staleness else 0 for gradient in gradients]
+        fresh = relative(gaps, [1.0] * len(gaps))
+        estimate = summed(_together(added, fresh, scales))
+        shares, direction = fresh, [(estimate, 1.0)]
+        selected = self._similar(added, sizes, estimate, fresh) if self.selects else None
+        if selected is not None:
+            shares, direction = selected, _together(added, selected, self._bounded(sizes, scales, estimate))
+        self.past = summed(direction) if self.options.momentum_of == "selected" else estimate
+        rate = self.options.server_learning_rate / (1 + self.options.staleness_damping * min(gaps))
+        report = {"stage": float(self.stage), "learning_rate": rate, "selected": float(sum(share > 0 for share in selected or ()))}
+        return Step(shares, [(vector, rate * factor) for vector, factor in direction], report)
+
+    def _enter_stage(self, loss: float) -> None:
+        """Stage 2 is entered by the mean loss, or at a version, and never left."""
+        at = self.options.stage_two_at
+        if self.stage_two_loss is None and self.version == MEASURED_AT:
+            self.stage_two_loss = loss / 2
+        below = self.stage_two_loss is not None and loss <= self.stage_two_loss
+        if below if at is None else self.version >= at:
+            self.stage = 2
+
+    def _similar(self, added: Sequence[Terms], sizes: Sequence[float], estimate: np.ndarray, fresh: Sequence[float]) -> list[float] | None:
+        """p_i, or None if no gradient is similar enough. The largest similarity is taken off all before exp: no change, and no overflow."""
+        norm = self._norm([(estimate, 1.0)])
+        cosines = [self._cosine(terms, size, estimate, norm) for terms, size in zip(added, sizes)]
+        most, beta = max(cosines), self.options.similarity_weight
+        if most < self.options.least_similarity or not norm:
+            return None
+        raw = [math.exp(beta * (cosine - most)) if cosine >= self.options.least_similarity else 0.0 for cosine in cosines]
+        if self.options.selected_by == "similarity and staleness":
+            raw = [weight * share for weight, share in zip(raw, fresh)]
+        return [weight / total for weight in raw] if (total := sum(raw)) else None
+
+    def _cosine(self, terms: Terms, size: float, estimate: np.ndarray, norm: float) -> float:
+        """-1 where there is none: a vector of zeros, or one so long that float32 cannot square it (clipping has made it nothing)."""
+        found = inner(terms, [(estimate, 1.0)], self.parameters) / (size * norm) if size * norm else -1.0
+        return found if math.isfinite(found) else -1.0
+
+    def _bounded(self, sizes: Sequence[float], scales: Sequence[float], estimate: np.ndarray) -> list[float]:
+        """The scales of gb_i, in stage 2 such that no norm is above B ||gbar||."""
+        if self.stage == 1:
+            return list(scales)
+        bound = self.options.norm_ratio * self._norm([(estimate, 1.0)])
+        return [min(scale, _scale(size, bound)) for size, scale in zip(sizes, scales)]
+
+    def _norm(self, terms: Terms) -> float:
+        return math.sqrt(inner(terms, terms, self.parameters))
+
+
+def _scale(size: float, bound: float) -> float:
+    """What a vector of the norm ``size`` is multiplied with to have at most the norm ``bound``."""
+    return min(1.0, bound / size) if size else 1.0
+
+
+def _together(added: Sequence[Terms], shares: Sequence[float], scales: Sequence[float]) -> list[tuple[np.ndarray, float]]:
+    """sum share_i scale_i g~_i as terms: each gradient's own, and once what all have in common."""
+    factors = [share * scale for share, scale in zip(shares, scales)]
+    own = [(terms[0][0], factor) for terms, factor in zip(added, factors) if factor]
+    return [*own, *((vector, factor * sum(factors)) for vector, factor in added[0][1:])]
+
+
+def summed(terms: Terms) -> np.ndarray:
+    return weighted_sum([vector for vector, _ in terms], [factor for _, factor in terms])
