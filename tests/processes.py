@@ -49,6 +49,13 @@ Found = TypeVar("Found")
 Message = TypeVar("Message")
 
 
+def start(started: list[subprocess.Popen[str]], *words: str, terminal: bool = True) -> subprocess.Popen[str]:
+    """`edgefl WORDS`, in a session of its own as if in a terminal of its own."""
+    command = [sys.executable, "-m", "edgefl.cli", *words]
+    started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=terminal))
+    return started[-1]
+
+
 def wait_for(found: Callable[[], Found]) -> Found:
     """What ``found`` returns, once that is true."""
     until_s = time.monotonic() + PATIENCE_S

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import pytest
 
 from edgefl import cli
 from edgefl.hosts.replay_run import replay_run
-from processes import PATIENCE_S, SMALL, happened, wait_for
+from processes import PATIENCE_S, SMALL, happened, start, wait_for
 
 TWO = SMALL.replace("count = 3", "count = 2").replace("versions = 8", "versions = 3")
 LONG = ("stop.versions=1000000", "stop.emulated_s=100000")
@@ -31,23 +30,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLUMNS", "200")
     (tmp_path / "small.toml").write_text(SMALL)
     return tmp_path
-
-
-@pytest.fixture
-def started() -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes of a test: none outlives it."""
-    processes: list[subprocess.Popen[str]] = []
-    yield processes
-    for process in processes:
-        process.kill()
-        process.communicate()
-
-
-def start(started: list[subprocess.Popen[str]], *words: str, terminal: bool = True) -> subprocess.Popen[str]:
-    """`edgefl WORDS`, in a session of its own as if in a terminal of its own."""
-    command = [sys.executable, "-m", "edgefl.cli", *words]
-    started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=terminal))
-    return started[-1]
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:

@@ -37,7 +37,7 @@ def written(folder: Path, **files: str) -> Path:
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_every_config_of_the_project_parses(path: Path) -> None:
-    load(path)
+    assert load(path).strategies
 
 
 def test_the_names_of_all_configs_differ() -> None:

@@ -8,12 +8,12 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import orjson
 import psutil
+import processes
 import pytest
 from builders import EXAMPLES
 from processes import PATIENCE_S, happened, wait_for
@@ -42,20 +42,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def started() -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes of a test: none outlives it."""
-    processes: list[subprocess.Popen[str]] = []
-    yield processes
-    for process in processes:
-        process.kill()
-        process.communicate()
-
-
 def start(started: list[subprocess.Popen[str]], *words: str, command: tuple[str, ...] = ("run", "s.toml", "--clock", "virtual")) -> subprocess.Popen[str]:
-    line = [sys.executable, "-m", "edgefl.cli", *command, *words]
-    started.append(subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True))
-    return started[-1]
+    return processes.start(started, *command, *words)
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
