@@ -14,8 +14,8 @@ from edgefl.config_file import load
 from edgefl.hosts.learning import learning
 from edgefl.hosts.wall_run import WallRun, Where
 from edgefl.results.tail import read_csv
-from processes import happened
-from test_cli_run import Terminals, end, folder, start, started  # noqa: F401  fixtures
+from processes import happened, start
+from test_cli_run import Terminals, end, folder  # noqa: F401  folder is a fixture
 from test_data_texts import write_jsonl
 
 BATCHNORM = """
