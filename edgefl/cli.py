@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from edgefl.commands import data, edge, keys, results, run
+from edgefl.commands import data, edge, jobs, keys, results, run
 from edgefl.commands import list as listings
 from edgefl.errors import UserError
 from emulator.errors import BadValue
@@ -23,6 +23,7 @@ app.command()(edge.edge)
 app.command()(results.compare)
 app.command()(results.plot)
 app.command()(results.replay)
+app.command()(jobs.jobs)
 app.command()(listings.strategies)
 app.command()(listings.models)
 app.command()(listings.datasets)

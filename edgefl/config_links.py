@@ -75,10 +75,10 @@ class Devices(Section):
 
     kind: Literal["emulated", "native"] = "emulated"
     profile: str | None = None
-    samples_per_s: float | None = Field(None, gt=0)  # of the fastest device; the median one (lognormal)
+    samples_per_s: float | None = Field(None, gt=0)  # of the fastest device; the median one (lognormal); on average (exponential)
     samples_per_slot: float | None = Field(None, gt=0)  # in place of samples_per_s, on a TDMA channel (q)
     slowest_ratio: float = Field(1.0, ge=1)  # the slowest takes this many times as long as the fastest; uniform in between
-    spread: Literal["uniform", "lognormal", "classes"] = "uniform"
+    spread: Literal["uniform", "lognormal", "classes", "exponential"] = "uniform"
     sigma: float | None = Field(None, ge=0, le=5)
     long: Literal["large", "mild"] = "large"
     gamma: float = Field(1.0, gt=0)
@@ -105,8 +105,10 @@ class Devices(Section):
         if self.slowest_ratio != 1 and self.spread != "uniform":
             raise ValueError('slowest_ratio: goes with spread = "uniform"')
         over_time = [key for key in ("throttling", "bursts") if getattr(self, key) is not None]
-        if len(over_time) > (0 if self.spread == "classes" else 1):
-            raise ValueError(f'{over_time[0]}: expected one of throttling, bursts and spread = "classes", not two together')
+        drawn = self.spread in ("classes", "exponential")
+        if len(over_time) > (0 if drawn else 1):
+            spread = self.spread if drawn else "classes"
+            raise ValueError(f'{over_time[0]}: expected one of throttling, bursts and spread = "{spread}", not two together')
         return self
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from edgefl import catalog, config_groups
-from edgefl.config import Experiment, Named, Section, StrategyEntry
+from edgefl.config import Experiment, Named, Section, StrategyEntry, Unlabelled
 from edgefl.config_errors import Loc, Source, validated
 from edgefl.errors import UserError, nearest
 from edgefl.strategies.catalog import load as load_strategy
@@ -39,7 +39,7 @@ def check(experiment: Experiment, source: Source, base: Path | None) -> None:
     _check_faults(experiment, source)
     _check_devices(experiment, source)
     for number, entry in enumerate(experiment.strategies):
-        _check_strategy(entry, ("strategies", number), source, base, experiment.unlabelled is not None)
+        _check_strategy(entry, ("strategies", number), source, base, experiment.unlabelled)
         _check_channel(experiment, entry, ("strategies", number), source, base)
 
 
@@ -108,7 +108,7 @@ def _check_own(name: str, loc: Loc, source: Source, base: Path | None) -> None:
         raise source.error(loc, f"no file {' or '.join(dict.fromkeys(map(str, paths)))}{near}")
 
 
-def _check_strategy(entry: StrategyEntry, loc: Loc, source: Source, base: Path | None, has_unlabelled: bool) -> None:
+def _check_strategy(entry: StrategyEntry, loc: Loc, source: Source, base: Path | None, unlabelled: Unlabelled | None) -> None:
     if not re.fullmatch(DIRECTORY_NAME, entry.name) or re.fullmatch(TAKEN, entry.name):
         key = "strategy" if entry.label is None else "label"
         kept = ", which is what a seed's directory is called" if re.fullmatch(r"seed\d+", entry.name) else ""
@@ -118,8 +118,11 @@ def _check_strategy(entry: StrategyEntry, loc: Loc, source: Source, base: Path |
     except UserError as error:
         raise source.error((*loc, "strategy"), str(error)) from error
     validated(strategy.Options, entry.options(), source, loc, tuple(StrategyEntry.model_fields))
-    if strategy.needs_unlabelled and not has_unlabelled:
+    if strategy.needs_unlabelled and unlabelled is None:
         raise source.error(loc, f"{entry.strategy} distils: expected a table [unlabelled] that says from which samples")
+    wanted = entry.options().get("unlabelled_samples") or 0
+    if unlabelled is not None and wanted > unlabelled.size:
+        raise source.error((*loc, "unlabelled_samples"), f"expected at most unlabelled.size ({unlabelled.size}), found {wanted}")
 
 
 def _check_devices(experiment: Experiment, source: Source) -> None:

@@ -103,7 +103,8 @@ class Distill:
 class Gradient:
     """The gradient of the loss at a model: {"gradient": the trainable elements}, and the loss; on a batch of ``samples`` training samples.
 
-    ``seed`` draws these samples, the same in each of a strategy's jobs, and together with ``draw`` the batch among them.
+    ``seed`` draws these samples, the same in each of a strategy's jobs, and together with ``draw`` the batch among them. ``labels``: they are
+    of so many labels, drawn as well; None: of any.
     """
 
     weights: np.ndarray = field(repr=False)
@@ -111,6 +112,7 @@ class Gradient:
     batch: int
     seed: int
     draw: int
+    labels: int | None = None
 
     def work(self, learned: Any) -> Result:
         import torch
@@ -118,10 +120,18 @@ class Gradient:
         from edgefl.models.gradient import gradient
 
         (inputs, targets), streams = learned.train, Streams(self.seed)
-        own = streams.rng("server samples").permutation(len(targets))[: self.samples]
+        own = self._own(targets.numpy(), streams)
         batch = torch.from_numpy(streams.rng("server batch", self.draw).permutation(own)[: self.batch])
         found, loss = gradient(learned.workspace, self.weights, inputs.index_select(0, batch), targets.index_select(0, batch), learned.task.loss)
         return {"gradient": found}, {"loss": loss}
+
+    def _own(self, targets: np.ndarray, streams: Streams) -> np.ndarray:
+        """The rows of the server's samples."""
+        rows = streams.rng("server samples").permutation(len(targets))
+        if self.labels is not None:
+            chosen = streams.rng("server labels").permutation(np.unique(targets))[: self.labels]
+            rows = rows[np.isin(targets[rows], chosen)]
+        return rows[: self.samples]
 
 
 def plain(job: Any) -> list[Any]:

@@ -24,8 +24,9 @@ _QUANTITY = re.compile(r"([+-]?)(\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})\s*(\S*)", r
 
 def seconds_text(ns: int) -> str:
     """``ns`` as seconds with exactly 9 decimals, by integer arithmetic: what every file of a run prints."""
-    whole, rest = divmod(abs(ns), NS_PER_S)
-    return f"{'-' if ns < 0 else ''}{whole}.{rest:09d}"
+    if ns < 0:
+        return f"-{seconds_text(-ns)}"
+    return f"{ns // NS_PER_S}.{ns % NS_PER_S:09d}"
 
 
 def to_ns(seconds: float) -> int:

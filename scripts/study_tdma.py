@@ -9,6 +9,7 @@ Does delay lower the loss at small S, and does the best S get smaller with it? W
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from statistics import fmean
@@ -34,7 +35,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=10_000, metavar="T", help="budget of slots, the same for all (default: 10000)")
     parser.add_argument("--methods", metavar="A,B", help="labels of the config's strategies (default: all)")
     options = parser.parse_args()
-    experiment = load(options.config)
+    experiment = load(options.config, options.set)
     labels = options.methods.split(",") if options.methods else [entry.name for entry in experiment.strategies]
     seconds = QUICK["stop"]["emulated_s"] if options.quick else options.slots * _slot_s(experiment)
     ours = study(options)
@@ -51,12 +52,12 @@ def main() -> None:
 
 
 def result(ours: Study, trial: Trial, label: str) -> tuple[object, ...] | None:
-    """A method's line; None if it has no result."""
+    """A method's line; None if it has no result, or not one round."""
     runs = [run for run in rundirs.runs_of(ours.folder / trial.name / label) if (run / "summary.json").is_file()]
-    curves = [curve for run in runs if (curve := [loss for row in read_csv(run / "metrics.csv") if (loss := number(row["train_loss"])) is not None])]
-    if not curves:
-        return None
+    curves = [curve for run in runs if (curve := _losses(run))]
     found = [slots.rounds(read_events(run / "events.jsonl")) for run in runs]
+    if not curves or not all(found):
+        return None
     ends, halves = [curve[-1] for curve in curves], [curve[len(curve) // 2] for curve in curves]
     accuracy = [number(read_csv(run / "metrics.csv")[-1]["accuracy"]) or 0.0 for run in runs]
     match = SIZE.fullmatch(label)
@@ -65,6 +66,11 @@ def result(ours: Study, trial: Trial, label: str) -> tuple[object, ...] | None:
     size = int(match[2]) if match else None
     deviation = max(ends) - min(ends) if len(ends) > 1 else None
     return label, size, waits, 1 + len(found[0]), stale, fmean(halves), fmean(ends), deviation, fmean(accuracy), fmean(late)
+
+
+def _losses(run: Path) -> list[float]:
+    """Train loss of each evaluation; infinite where the model was thrown off so far that it has none."""
+    return [math.inf if (loss := number(row["train_loss"])) is None else loss for row in read_csv(run / "metrics.csv") if row["train_loss"]]
 
 
 def _best(rows: list[tuple[object, ...]]) -> None:

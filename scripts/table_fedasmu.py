@@ -5,6 +5,7 @@ What is done already is not run again. A longer budget for some of the methods, 
     python scripts/table_fedasmu.py --workers 2
     python scripts/table_fedasmu.py --workers 2 --emulated-s 10000 --methods fedasmu,fedasmu-0,fedasync,fedbuff
     python scripts/table_fedasmu.py --workers 2 --config configs/fedasmu/fmnist_slots.toml
+    python scripts/table_fedasmu.py --config configs/comparison/cnn_cifar10.toml --set stop.updates=100 --methods fedasmu,fedavg --seeds 1
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from trial_results import mean, median_staleness, spread
 from trials import CONFIGS, QUICK, Study, Trial, arguments, entries, say, study, tell
 
 from edgefl.config_file import load
-from edgefl.results import dissemination_table, plots
+from edgefl.results import dissemination_table, plots, rundirs
 
 COLUMNS = (
     "method", "target_s", "target_dev_s", "late_accuracy", "accuracy_dev", "final_accuracy", "convergence_accuracy", "versions", "updates",
@@ -30,7 +31,7 @@ def main() -> None:
     parser.add_argument("--methods", metavar="A,B", help="labels of the config's strategies (default: all)")
     parser.add_argument("--emulated-s", type=float, metavar="S", help="another budget of emulated seconds")
     options = parser.parse_args()
-    experiment = load(options.config)
+    experiment = load(options.config, options.set)
     labels = options.methods.split(",") if options.methods else [entry.name for entry in experiment.strategies]
     seconds = QUICK["stop"]["emulated_s"] if options.quick else options.emulated_s or experiment.stop.emulated_s
     ours = study(options)
@@ -53,7 +54,8 @@ def result(ours: Study, trial: Trial, label: str) -> tuple[object, ...] | None:
     beta = dissemination_table.mean(dissemination_table.load([ours.folder / trial.name / label]), "beta_median")
     accuracies = (*spread(results, "late_accuracy"), mean(results, "final_accuracy"), mean(results, "convergence_accuracy"))
     counts = (mean(results, "versions"), mean(results, "updates"), median_staleness(results), mean(results, "up_MB"), mean(results, "down_MB"))
-    return label, *spread(results, "target_s"), *accuracies, *counts, beta
+    (name,) = rundirs.find([ours.folder / trial.name / label])
+    return name, *spread(results, "target_s"), *accuracies, *counts, beta
 
 
 if __name__ == "__main__":

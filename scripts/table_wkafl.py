@@ -1,7 +1,9 @@
 """WKAFL, its ablations, TWAFL, SASGD, GSGM and K-async SGD in one table: accuracy and stability on MNIST with LeNet, P/K = 1000/10, one label each.
 
-Every method's learning rate is tuned alike, three values on a seed of its own; the best by the mean of the last ten accuracies goes into the
-table. What is done already is not run again. Another of the configs, or some of the methods:
+Every method's learning rate is tuned alike: three values, on a seed of its own, over all iterations (where one label a device makes steps of
+one label, a rate that is good in the end has learned nothing by half of them); the best by the mean of the last ten accuracies goes into the
+table. All tuning runs are one ``edgefl run``, so that each worker does whole runs. What is done already is not run again. 48 runs of a minute
+each: 25 minutes with two workers. Another of the configs, or some of the methods:
 
     python scripts/table_wkafl.py --workers 2
     python scripts/table_wkafl.py --workers 2 --config configs/wkafl/cifar_1000_20.toml --rates 0.0005,0.005,0.05 --methods wkafl,twafl
@@ -23,7 +25,13 @@ from edgefl.results.spread import spread
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs" / "wkafl"
 TUNING_SEED = 11  # of no other study
-RATES = (0.005, 0.015, 0.05)
+RATES = (0.01, 0.02, 0.04)
+OWN_RATES = {  # where a step of the same size takes another rate: as many values, as far apart
+    "wkafl-no-staleness": (0.005, 0.01, 0.02),  # not divided by 1 + 0.1 min gap, which is 2 at P/K = 100, ...
+    "twafl": (0.005, 0.01, 0.02),  # ... nor is this, whose steps are those of one or two fresh gradients, as WKAFL's are; K-async's are means of ten
+    "sasgd": (0.2, 0.4, 0.8),  # divided by gap + 1: by 20 at the harmonic mean of gaps around P/K = 100
+    "gsgm": (0.005, 0.01, 0.02),  # all P/K steps of a round are gradients at one model: together one step of 100 times the rate
+}
 QUICK = {"stop": {"versions": 20}, "evaluation": {"every_versions": 2}, "edges": {"count": 60}}
 TUNING = ("method", "rate", "accuracy", "stability", "best")
 COLUMNS = ("method", "rate", "accuracy", "accuracy_dev", "stability", "stability_dev", "tau_ave", "n_ave")
@@ -34,38 +42,49 @@ def main() -> None:
     parser = arguments(__doc__, "table-wkafl", (1, 2, 3))
     parser.add_argument("--config", type=Path, default=CONFIGS / "mnist_1000_10.toml", metavar="FILE", help="default: configs/wkafl/mnist_1000_10.toml")
     parser.add_argument("--methods", metavar="A,B", help="labels of the config's strategies (default: all)")
-    parser.add_argument("--rates", type=numbers, default=RATES, metavar="A,B,C", help=f"learning rates tried (default: {','.join(map(str, RATES))})")
+    parser.add_argument("--rates", type=numbers, metavar="A,B,C", help=f"rates tried, of all methods (default: {_told(RATES)}; {_told_own()})")
     options = parser.parse_args()
-    experiment = load(options.config)
+    experiment = load(options.config, options.set)
     labels = options.methods.split(",") if options.methods else [entry.name for entry in experiment.strategies]
-    table = Comparison(study(options), options.config, labels, options.rates, experiment.name)
+    table = Comparison(study(options), options.config, labels, options.rates)
     tuned, best = table.tune()
     whole = table.compare(best)
     if not (tuned and whole):
         raise SystemExit(1)
 
 
-class Comparison:
-    """The trials of one config: a tuning trial for each method and rate, and one trial of all methods at their best."""
+def _told(rates: Sequence[float]) -> str:
+    return ",".join(f"{rate:g}" for rate in rates)
 
-    def __init__(self, ours: Study, config: Path, labels: Sequence[str], rates: Sequence[float], name: str) -> None:
-        self.ours, self.config, self.rates, self.name = ours, config, rates, name
+
+def _told_own() -> str:
+    return ", ".join(f"{name} {_told(rates)}" for name, rates in OWN_RATES.items())
+
+
+class Comparison:
+    """The trials of one config: one of each method at each of its rates, and one of all methods at their best; ``rates`` None: ours."""
+
+    def __init__(self, ours: Study, config: Path, labels: Sequence[str], rates: Sequence[float] | None = None) -> None:
+        self.ours, self.config = ours, config
+        self.name = load(config).name
         self.entries = {entry.get("label") or entry["strategy"]: entry for entry in entries(config, *labels)}
+        self.rates = {label: rates or OWN_RATES.get(entry["strategy"], RATES) for label, entry in self.entries.items()}
         self.changes: Mapping[str, Any] = QUICK if ours.quick else {}
 
     def tune(self) -> tuple[bool, dict[str, float]]:
         """(is it whole, the best rate of each method that has a result)."""
-        alone = replace(self.ours, seeds=(TUNING_SEED,))
-        trials = {(label, rate): self._tuning(label, rate) for label in self.entries for rate in self.rates}
-        whole = alone.do(list(trials.values()))
-        found = {key: self._values(trial, key[0], "convergence_accuracy") for key, trial in trials.items()}
-        reached = {key: values[0] for key, values in found.items() if values and values[0] is not None}
-        best = {label: max((accuracy, rate) for (of, rate), accuracy in reached.items() if of == label)[1] for label in {label for label, _ in reached}}
+        points = [(label, rate) for label, rates in self.rates.items() for rate in rates]
+        tried = [self._with_rate(label, rate) | {"label": _point(label, rate)} for label, rate in points]
+        trial = Trial(f"{self.name}-tuning", self.config, tried, self.changes)
+        whole = replace(self.ours, seeds=(TUNING_SEED,)).do([trial])
+        found = {point: self._values(trial, _point(*point), "convergence_accuracy") for point in points}
+        reached = {point: values[0] for point, values in found.items() if values and values[0] is not None}
+        best = {of: max((accuracy, rate) for (label, rate), accuracy in reached.items() if label == of)[1] for of, _ in reached}
         rows = [
-            (label, rate, reached.get((label, rate)), *(self._values(trial, label, "stability") or [None]), "*" if best.get(label) == rate else None)
-            for (label, rate), trial in trials.items()
+            (*point, reached.get(point), *(self._values(trial, _point(*point), "stability") or [None]), "*" if best.get(point[0]) == point[1] else None)
+            for point in points
         ]
-        tell(f"{self.name}: tuning, seed {TUNING_SEED}", TUNING, rows, self.ours.folder / f"{self.name}-tuning.csv")
+        tell(f"{self.name}: tuning, seed {TUNING_SEED}", TUNING, rows, self.ours.folder / f"{trial.name}.csv")
         return whole, best
 
     def compare(self, best: Mapping[str, float]) -> bool:
@@ -83,9 +102,6 @@ class Comparison:
         aggregation_plot.aggregation(paths, figures / f"{self.name}-aggregation.png")
         return whole
 
-    def _tuning(self, label: str, rate: float) -> Trial:
-        return Trial(f"tune-{label}-{rate:g}", self.config, [self._with_rate(label, rate)], self.changes)
-
     def _with_rate(self, label: str, rate: float) -> dict[str, Any]:
         return self.entries[label] | {"server_learning_rate": rate}
 
@@ -97,6 +113,11 @@ class Comparison:
     def _row(self, trial: Trial, label: str, rate: float) -> tuple[Any, ...]:
         over = {column: spread(self._values(trial, label, key)) for column, key in KEYS.items()}
         return label, rate, *(over[column.removesuffix("_dev")].deviation if column.endswith("_dev") else over[column].mean for column in COLUMNS[2:])
+
+
+def _point(label: str, rate: float) -> str:
+    """What a tuning run is called."""
+    return f"{label}-at-{rate:g}"
 
 
 if __name__ == "__main__":

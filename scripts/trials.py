@@ -54,6 +54,7 @@ class Study:
     seeds: tuple[int, ...]
     workers: int
     quick: bool
+    overrides: tuple[str, ...] = ()  # key.path=value of every trial's config
 
     def results(self, trial: Trial, label: str) -> list[Result]:
         """Of one strategy, a seed each; [] for what has not been run."""
@@ -80,7 +81,7 @@ class Study:
     # ------------------------------------------------------------------ one trial
     def _missing(self, trial: Trial) -> tuple[Experiment, list[str]]:
         """(the trial as an experiment, the labels of its strategies that have no result of it)."""
-        whole = load(self._write(trial, trial.entries))
+        whole = load(self._write(trial, trial.entries), self.overrides)
         return whole, [entry.name for entry in whole.strategies if not self._is_done(whole, entry, self.folder / trial.name / entry.name)]
 
     def _is_done(self, whole: Experiment, entry: StrategyEntry, directory: Path) -> bool:
@@ -89,7 +90,7 @@ class Study:
     def _run(self, trial: Trial, labels: Sequence[str]) -> bool:
         """``edgefl run`` for the strategies ``labels``. Ctrl-C goes to it as well: it ends in order, and so do we."""
         entries = [entry for entry in trial.entries if _label(entry) in labels]
-        words = ["run", str(self._write(trial, entries)), "--clock", "virtual", "--workers", str(self.workers), "--out", str(self.folder)]
+        words = ["run", str(self._write(trial, entries)), "--clock", "virtual", "--workers", str(self.workers), "--out", str(self.folder), *self.overrides]
         log = self.folder / "logs" / f"{trial.name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         say(f"  edgefl {shlex.join(words)}   (what it says: {log})")
@@ -156,12 +157,13 @@ def arguments(doc: str | None, name: str, seeds: Sequence[int]) -> argparse.Argu
     parser.add_argument("--seeds", type=_seeds, default=tuple(seeds), metavar="1,2", help=f"default: {','.join(map(str, seeds))}")
     parser.add_argument("--out", type=Path, default=Path("runs") / name, metavar="DIR", help=f"results (default: runs/{name})")
     parser.add_argument("--quick", action="store_true", help="150 emulated seconds only, in DIR-quick: a check that all is in place")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the config, as with edgefl run; may be given again")
     return parser
 
 
 def study(options: argparse.Namespace) -> Study:
     folder = options.out.with_name(options.out.name + "-quick") if options.quick else options.out
-    return Study(folder, options.seeds, options.workers, options.quick)
+    return Study(folder, options.seeds, options.workers, options.quick, tuple(options.set))
 
 
 def _positive(text: str) -> int:

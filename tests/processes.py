@@ -65,6 +65,16 @@ def wait_for(found: Callable[[], Found]) -> Found:
     return value
 
 
+def patiently() -> Callable[..., None]:
+    """For ``WallRun.run``: a run that never ends is a failed test, which says so. Edges of a starved machine may be lost again and again."""
+    until_s = time.monotonic() + 3 * PATIENCE_S
+
+    def watch(*_: Any) -> None:
+        assert time.monotonic() < until_s, f"the run has not ended in {3 * PATIENCE_S:g} s"
+
+    return watch
+
+
 def happened(directory: Path, **fields: Any) -> list[dict[str, Any]]:
     """The lines of a run's events.jsonl that have these fields."""
     return [line for line in read_events(directory / "events.jsonl") if all(line.get(key) == value for key, value in fields.items())]

@@ -37,11 +37,13 @@ def test_an_empty_slot_makes_no_version() -> None:
 
 
 def test_one_of_two_replaces_half_of_the_model() -> None:
-    """e = min(1, (1/2) 2 / 2) = 1/2."""
+    """w <- (1 - e) w + e w_i with e = min(1, (1/2) 2 / 2) = 1/2, from (0, 0, 0) and from (4, 0, 0)."""
     story = slots()
     story.start("a", "b")
     story.deliver("a", 8, 0, 0)
     assert end(story, 5)[0] == "publish 4 0 0"
+    story.deliver("a", 0, 8, 0)
+    assert end(story, 10)[0] == "publish 2 4 0"
 
 
 def test_the_part_counts_devices_against_those_at_work() -> None:

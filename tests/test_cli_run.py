@@ -93,6 +93,13 @@ def test_a_port_in_use_is_refused(folder: Path, started: list[subprocess.Popen[s
     assert {path.name for path in folder.iterdir()} == {"small.toml", "keys"}
 
 
+def test_a_run_that_nobody_joins_leaves_nothing_but_what_was_there(folder: Path, started: list[subprocess.Popen[str]]) -> None:
+    (folder / "runs").mkdir()
+    process = start(started, "coordinator", "small.toml", "network.join_timeout_s=0.5", "record.payloads=true", "evaluation.by_label=true")
+    assert end(process)[::2] == (2, "edgefl: no edge has joined within 0.5 s (network.join_timeout_s)\n")
+    assert not list((folder / "runs").iterdir())
+
+
 # ------------------------------------------------------------------ more than the host can do
 def test_a_run_that_cannot_keep_up_is_refused_or_strained(folder: Path, started: list[subprocess.Popen[str]]) -> None:
     busy = ("run", "small.toml", "training.epochs=20", "model.hidden=[256]", "links.up_mbit_s=20", "links.down_mbit_s=20", "stop.versions=1000000")

@@ -17,7 +17,7 @@ from edgefl.hosts.rundir import OpenRun
 from emulator.capacity.constant import Constant
 from emulator.capacity.trace import Trace
 from emulator.channel import ChannelLink
-from emulator.compute import Bursty, Drawn, Native, Rate, Throttled
+from emulator.compute import Bursty, Drawn, Memoryless, Native, Rate, Throttled
 from emulator.delay.jitter import Jitter
 from emulator.loss import Lossy
 from emulator.medium import SharedLink
@@ -65,6 +65,11 @@ def written(tmp_path: Path, text: str) -> Path:
             "[devices]\nthrottling = {budget_s = 1, hot_share = 0.5, recovery_s = 1}\nbursts = {calm_s = 1, burst_s = 1, share = 0.5}",
             'devices: throttling: expected one of throttling, bursts and spread = "classes", not two together',
         ),
+        (
+            "[devices]\nspread = 'exponential'\nbursts = {calm_s = 1, burst_s = 1, share = 0.5}",
+            'devices: bursts: expected one of throttling, bursts and spread = "exponential", not two together',
+        ),
+        ("[devices]\nspread = 'exponential'\nslowest_ratio = 2", 'devices: slowest_ratio: goes with spread = "uniform"'),
         ("[medium]\nkind = 'tdm'", "medium.kind: expected 'none', 'bottleneck', 'cell' or 'tdma', found 'tdm' (nearest: 'tdma')"),
         ("[medium]\nkind = 'cell'", "medium: a cell wants up_mbit_s, down_mbit_s or both"),
         ("[medium]\nkind = 'tdma'\nrate_mbit_s = 1", "medium: slot_ms: missing"),
@@ -180,12 +185,12 @@ def test_native_groups_stand_beside_emulated_ones() -> None:
 
 
 SPREADS: list[dict[str, Any]] = [
-    {"slowest_ratio": 3.0}, {"spread": "lognormal", "sigma": 0.5}, {"spread": "classes", "task_samples": 100.0, "long": "mild"},
+    {"slowest_ratio": 3.0}, {"spread": "lognormal", "sigma": 0.5}, {"spread": "classes", "task_samples": 100.0, "long": "mild"}, {"spread": "exponential"},
     {"throttling": {"budget_s": 1.0, "hot_share": 0.5, "recovery_s": 2.0}}, {"bursts": {"calm_s": 5.0, "burst_s": 1.0, "share": 0.25}},
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("section", "kind"), list(zip(SPREADS, (Rate, Rate, Drawn, Throttled, Bursty))))
+@pytest.mark.parametrize(("section", "kind"), list(zip(SPREADS, (Rate, Rate, Drawn, Memoryless, Throttled, Bursty))))
 def test_devices_are_the_same_in_every_process_and_have_a_speed(section: dict[str, Any], kind: type[Any]) -> None:
     def durations(seed: int) -> list[int | None]:
         made = devices(experiment(seed=seed, edges={"count": 5}, devices=section))

@@ -175,6 +175,9 @@ def test_a_checksum_that_differs(web: Web, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"big.bin: its checksum differs from the published {md5(b'else')}"):
         get(web, tmp_path, checksum=md5(b"else"))
     assert not list((tmp_path / "own").iterdir()), "nothing of it is left to go on from"
+    (tmp_path / "big.bin").write_bytes(b"other")
+    with pytest.raises(UserError, match=f"^{tmp_path}/big.bin: its checksum differs"):
+        fetch([Download(f"{web.address}/big.bin", md5(b"else"), "")], tmp_path, "own", str(tmp_path), quiet)
 
 
 def test_no_such_address(web: Web, tmp_path: Path) -> None:

@@ -68,6 +68,12 @@ def test_entropy_is_normalised_by_log_c() -> None:
     assert distil.entropy(torch.tensor([even, certain, between])).tolist() == pytest.approx([1.0, 0.0, 0.5], abs=1e-6)
 
 
+def test_entropy_never_leaves_0_to_1_by_rounding_and_hides_no_nan() -> None:
+    found = [float(distil.entropy(torch.full((1, classes), 0.1 * classes))) for classes in range(2, 120)]
+    assert max(found) <= 1.0 and min(found) > 0.99999
+    assert math.isnan(float(distil.entropy(torch.tensor([[float("nan"), 0.0]]))))
+
+
 @pytest.mark.parametrize(("logit", "alpha"), [(0.0, 0.8), (1000.0, 0.2)])
 def test_alpha_goes_from_its_minimum_when_certain_to_its_maximum_when_not(logit: float, alpha: float) -> None:
     net, inputs = space(), torch.ones(8, 4)

@@ -13,6 +13,7 @@ from edgefl.commands import distillation
 from edgefl.data.task import right_answers
 from edgefl.errors import UserError
 from edgefl.hosts.by_label import RightByLabel
+from edgefl.results import runtime_plot
 from edgefl.results.distillation_plot import series
 from edgefl.results.labels import by_runtime
 from edgefl.results.runtime_plot import runtimes
@@ -60,6 +61,12 @@ def test_the_figures_are_drawn_after_a_run(run: Path, capsys: pytest.CaptureFixt
     distillation.tell([run], run.parent)
     assert all((run.parent / "figures" / f"{name}.{kind}").stat().st_size > 1000 for name in ("distillation", "runtimes") for kind in ("png", "pdf"))
     assert "distillation.png" in capsys.readouterr().out
+
+
+def test_panels_go_from_the_fastest_devices_to_the_slowest() -> None:
+    points = [(0.0, 0.1), (1.0, 0.5)]
+    figure = runtime_plot._draw({"a": {name: points for name in ("long (mild)", "medium", "short")}})
+    assert [axes.get_title() for axes in figure.axes] == [f"what {name} devices hold" for name in ("short", "medium", "long (mild)")]
 
 
 def test_rounds_are_read_from_the_reports() -> None:

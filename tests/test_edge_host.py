@@ -55,7 +55,7 @@ class Script:
         self.clock = Clock()
         self.said: list[Any] = []
         self.waits: list[float] = []
-        self.number = 0
+        self.number = self.hung_up = 0
 
     def open(self, context: Any, keys: Any, address: str) -> "Script":
         return self
@@ -113,6 +113,17 @@ def test_the_first_join_may_be_waited_for_longer_than_a_coordinator_that_was_the
     with pytest.raises(Refused, match="no answer for 60 s"):
         script.host(monkeypatch).run(900.0)
     assert 1060 < script.clock.s < 1070
+
+
+@pytest.mark.parametrize(("hung_up", "said"), [(2, 0), (3, 1)])
+def test_connections_that_are_dropped_again_and_again_are_told_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], hung_up: int, said: int,
+) -> None:
+    script = Script()
+    script.hung_up = hung_up
+    with pytest.raises(Refused, match="no answer for 60 s"):
+        script.host(monkeypatch).run()
+    assert capsys.readouterr().err.count("e000: tcp://192.0.2.1:1 takes connections and drops them: is it the coordinator?") == said
 
 
 def test_the_coordinator_says_how_often_and_how_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from builders import EXAMPLES, experiment, small_run
-from processes import SMALL
+from processes import SMALL, patiently
 
 from edgefl.config_file import load
 from edgefl.hosts.learning import learning
@@ -16,6 +18,7 @@ from edgefl.hosts.pool.opening import open_pool
 from edgefl.hosts.replay_run import replay_run
 from edgefl.hosts.virtual_run import run_virtual
 from edgefl.hosts.wall_run import WallRun, Where
+from edgefl.jobs import Distill
 from edgefl.results.tail import read_events
 
 ENTRY: dict[str, Any] = {
@@ -45,6 +48,35 @@ def test_the_same_bytes_with_one_worker_and_with_two_and_a_replay(tmp_path: Path
     assert len(told) == 6 and all(0.2 <= row["alpha"] <= 0.8 and 0 <= row["entropy"] <= 1 for row in told)
     assert all(row["server_s"] >= 1.7 - 1e-9 for row in told), "the last prediction and the distillation"
     assert told[0]["teachers"] >= 2 and all(1 <= row["checkpoints"] <= 4 for row in told), "the concurrency and the current one at most"
+
+
+def test_a_worker_that_dies_in_the_middle_of_distilling_is_replaced_and_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learned = learning(experiment(**{"task": "my_task.py:build"} | SECTIONS), EXAMPLES)
+    run_virtual(learned, 0, tmp_path / "whole")
+    marker, work = tmp_path / "killed", Distill.work
+
+    def once(job: Distill, with_these: Any) -> Any:
+        result = work(job, with_these)
+        if job.steps and not marker.exists():  # in the second round, before anybody has heard of it
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    monkeypatch.setattr(Distill, "work", once)
+    with open_pool(learned, 2) as pool:
+        assert run_virtual(learned, 0, tmp_path / "again", None, pool)["versions"] == 6
+    assert marker.exists()
+    for name in ("events.jsonl", "model.safetensors"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "again" / name).read_bytes(), name
+
+
+def test_a_client_that_falls_silent_in_the_middle_of_a_run_holds_nobody_up_and_still_teaches(tmp_path: Path) -> None:
+    """Killed at 4 s, once it has reported: its logits stay, and those who are left go on."""
+    summary, directory = small_run(tmp_path, **SECTIONS | {"faults": [{"kind": "kill", "edges": ["e000"], "at_s": 4.0}]})
+    arrived = [(event["t"], event["edge"]) for event in read_events(directory / "events.jsonl") if event.get("event") == "update_arrived"]
+    assert summary["versions"] == 6 and any(edge == "e000" for _, edge in arrived) and all(t <= 4.0 for t, edge in arrived if edge == "e000")
+    others = {edge for t, edge in arrived if edge != "e000"}
+    assert rounds(directory)[-1]["teachers"] == len(others) + 1
 
 
 def test_the_lessons_change_the_model(tmp_path: Path) -> None:
@@ -97,7 +129,7 @@ def wall(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path
     text = SMALL.replace('strategies = [{strategy = "fedasync", concurrency = 3}]', f"strategies = [{{{options}}}]\nunlabelled = {{size = 50}}")
     (folder / "small.toml").write_text(text.replace("edges = {count = 3}", "edges = {count = 5}").replace("versions = 8", "versions = 5"))
     run = WallRun(load(folder / "small.toml", ["record.payloads=true"]), Where(folder / "runs", folder), print)
-    return run.run(lambda *_: None)[0], run.directory(0)
+    return run.run(patiently())[0], run.directory(0)
 
 
 def test_on_the_wall_clock_jobs_take_their_emulated_time_and_the_run_replays(wall: tuple[dict[str, Any], Path]) -> None:

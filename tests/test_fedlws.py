@@ -32,6 +32,14 @@ def test_gamma_by_hand() -> None:
     assert shrinking(vector(3, 4), vector(5, 8), ends, FedLWSOptions(beta=0.02)) == pytest.approx(5 / 5.4, rel=1e-6)
 
 
+def test_the_disagreement_is_about_the_plain_mean_of_three() -> None:
+    """Ends (3, 4), (3, 4), (3, 10) lie 2, 2, 4 from their mean (3, 6), whatever the weighted mean is: tau = 0.03 x 8/3 = 0.08. With all the
+    samples at the third, u = (0, 6): gamma = 5 / (5 + 0.08 x 6). About the weighted mean they would lie 6, 6, 0. (Of two, each lies half way.)
+    """
+    ends = [vector(3, 4), vector(3, 4), vector(3, 10)]
+    assert shrinking(vector(3, 4), vector(3, 10), ends, FedLWSOptions()) == pytest.approx(5 / 5.48, rel=1e-6)
+
+
 def test_equal_devices_leave_tau_at_its_minimum() -> None:
     """No disagreement: tau = tau_min; w_prev = (3, 4), u = (3, 4): gamma = 5 / (5 + 0.01 x 5)."""
     ends = [vector(6, 8), vector(6, 8)]

@@ -86,10 +86,10 @@ EVENTS = [
 
 def test_the_section_by_hand() -> None:
     """tau_ave = (0 + 3 + 0) / 3; N_ave = (2 + 1 + 2) / 3."""
-    assert aggregation.section(EVENTS) == {
+    assert aggregation.section(aggregation.steps(EVENTS)) == {
         "steps": 3, "gradients": 6, "tau_ave": 1.0, "n_ave": pytest.approx(5 / 3), "predominant": {"1": 1, "2": 2}, "selected_ave": 1.0, "stage_two_version": 1,
     }  # fmt: skip
-    assert aggregation.section(EVENTS[1:2]) is None
+    assert aggregation.section(aggregation.steps(EVENTS[1:2])) is None
 
 
 def test_figure_2b_s_points() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from builders import EXAMPLES, Desk, S, experiment, make, small_run, vector
 from job_strategies import Forbidden, Halve, Halving
-from processes import SMALL
+from processes import SMALL, patiently
 
 from edgefl.config_file import load
 from edgefl.coordinator.checks import result_fault
@@ -142,7 +142,7 @@ def wall(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Call
     text = SMALL.replace('strategies = [{strategy = "fedasync", concurrency = 3}]', f"strategies = [{', '.join(entries)}]")
     (folder / "small.toml").write_text(text.replace("versions = 8", "versions = 6"))
     run = WallRun(load(folder / "small.toml", ["record.payloads=true"]), Where(folder / "runs", folder), print)
-    summaries = run.run(lambda *_: None)
+    summaries = run.run(patiently())
     return dict(zip(mishaps, summaries)), lambda name: folder / "runs" / name, folder / "killed"
 
 
@@ -170,6 +170,15 @@ def test_a_job_that_cannot_be_handed_over_ends_the_run(tmp_path: Path) -> None:
     jobs.listen(told.put)
     jobs.submit(Halve({"no array": object()}, ""), 0, S)
     with pytest.raises(Bug, match="not JSON serializable"):
+        jobs.worked(told.get(timeout=10))
+
+
+def test_a_full_disk_ends_the_run_and_says_so(tmp_path: Path) -> None:
+    """Were it silent, the strategy would wait for its result for ever."""
+    jobs, told = Jobs(Channel.pair()[0], tmp_path / "gone", lambda: 7, Fidelity()), SimpleQueue()
+    jobs.listen(told.put)
+    jobs.submit(Halve({"weights": vector(1, 2)}, ""), 0, S)
+    with pytest.raises(UserError, match=r"a job \(halve\) could not be handed to its worker: .*No such file"):
         jobs.worked(told.get(timeout=10))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import zmq
 
 from edgefl.errors import UserError
 from edgefl.hosts import keys
+from edgefl.hosts.sockets.wire import Dealer
 
 PASSING_MS = 5000  # a generous wait for what must come
 BLOCKED_MS = 300  # a wait for what must not come
@@ -180,6 +182,30 @@ def test_without_a_doorman_the_door_stays_shut(folder: Path, wire: Wire) -> None
     edge = wire.dealer(keys.load_edge(folder, "e000"))
     edge.send(b"hello")
     assert not router.poll(BLOCKED_MS)
+
+
+def until_told(edge: Dealer, found: Callable[[str | None], bool]) -> str | None:
+    """What the edge's end says of its connection, once that is what is looked for."""
+    until_s = time.monotonic() + PASSING_MS / 1000
+    while not found(said := edge.turned_away()):
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+    return said
+
+
+def test_an_edge_is_told_what_is_wrong_with_its_keys(folder: Path, wire: Wire, tmp_path: Path) -> None:
+    """No keys where there should be, keys where there are none; of a wrong coordinator.key, only that it is hung up on, again and again."""
+    keys.new(tmp_path / "others", ["e000"])
+    own, wrong = keys.load_edge(folder, "e000"), keys.load_edge(tmp_path / "others", "e000")
+    for server, key, line in ((keys.load_server(folder), None, "it wants keys"), (None, own, "it has no keys")):
+        wire.router(server)
+        edge = Dealer(wire.context, key, f"tcp://127.0.0.1:{wire.port}")
+        assert line in (until_told(edge, lambda said: said is not None) or "")
+        edge.close()
+    wire.router(keys.load_server(folder))
+    edge = Dealer(wire.context, wrong, f"tcp://127.0.0.1:{wire.port}")
+    assert until_told(edge, lambda said: edge.hung_up >= 2) is None
+    edge.close()
 
 
 def test_without_keys_a_message_has_no_edge(wire: Wire) -> None:

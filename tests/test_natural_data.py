@@ -190,6 +190,11 @@ def test_leaf_s_texts_are_for_next_character_models(tmp_path: Path) -> None:
     ("changes", "told"),
     [
         ({"users": ["f1", "f9"]}, "user 'f9' is among its users, and has no user_data"),
+        ({"users": []}, "0 users and 1 num_samples"),
+        ({"num_samples": []}, "1 users and 0 num_samples, expected as many"),
+        ({"users": [], "num_samples": []}, "user 'f1' has user_data, and is not among its users"),
+        ({"user_data": {"f1": None}}, "user 'f1' is among its users, and has no user_data"),
+        ({"users": [], "num_samples": [], "user_data": {}}, "train: no user has a sample"),
         ({"num_samples": [2]}, "user 'f1' has 1 x and 1 y, expected num_samples 2"),
         ({"user_data": 5}, "LEAF's JSON"),
     ],

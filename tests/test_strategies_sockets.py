@@ -5,14 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from builders import experiment
 from safetensors.numpy import load_file
 from test_every_strategy import DOWN, MODEL, MOST_HEADER, UP
 
-from edgefl.config_file import load
+from edgefl.commands.edge import _Builder
+from edgefl.config_file import load, to_json
 from edgefl.hosts.learning import learning
 from edgefl.hosts.virtual_run import run_virtual
 from edgefl.hosts.wall_run import WallRun, Where
+from edgefl.protocol.messages import Setup
 from edgefl.results.tail import read_csv, read_events
+from edgefl.strategies.local_rule import LocalRule
+from edgefl.strategies.moon import Contrast
+from edgefl.strategies.syncdrop import SubModel
 
 TASK = Path(__file__).parent / "own_task.py"
 NAMES = ("moon", "feddyn", "fedlws", "asofed", "fedsa", "feddelay", "asyncpart", "syncdrop", "ca2fl", "fedac", "fadas")  # PORT: test_urge.py
@@ -73,3 +79,14 @@ def test_the_wire_carries_what_the_method_sends(name: str, runs: dict[str, tuple
     for kind, elements in (("task", DOWN.get(name, MODEL)), ("update", UP.get(name, MODEL))):
         sizes = [int(row["bytes"]) for row in rows if row["kind"] == kind]
         assert len(sizes) >= 4 and all(4 * elements < size < 4 * elements + MOST_HEADER for size in sizes)
+
+
+def test_an_edge_in_a_terminal_of_its_own_has_each_strategy_s_half() -> None:
+    """Its data and model stay from strategy to strategy; each is the only one of the experiment that it is told."""
+    given = experiment(strategies=[{"strategy": "fedavg"}, {"strategy": "moon"}, {"strategy": "syncdrop"}])
+    builder = _Builder("a", None, [])
+    kinds, loaded = [], []
+    for entry in given.strategies:
+        kinds.append(type(builder.side(Setup(to_json(given, entry), entry.strategy)).edge.rule))
+        loaded.append(builder.learned.workspace)
+    assert kinds == [LocalRule, Contrast, SubModel] and loaded[0] is loaded[1] is loaded[2]

@@ -200,13 +200,14 @@ def test_only_the_elements_of_the_sub_model_are_mixed() -> None:
 
 
 def test_ranks_follow_the_mean_time_and_scores_the_change_in_and_out() -> None:
-    """score_f = sum |w - w_0| over unit f's weights in and out: here 3, 1, 0, 2. A device that has not delivered goes without random units."""
+    """score_f = sum |w - w_0| over unit f's weights in and out: here 3, 0, 2.5, 1, and biases do not
+    count. A device that has not delivered goes without random units."""
     made = strategy()
-    made.weights = vector(3, 0, 0, -1, 9, 9, 9, 9, 0, 1, 0, 1, 5)
+    made.weights = vector(3, 0, 0, -1, 0, 9, 0, 9, 0, 0, -2.5, 0, 5)
     made.known = dict.fromkeys("abc", 1)
     made.delays = {"a": (1, 9 * S), "b": (2, 8 * S)}
     dropped = {edge: made.assign([edge])[0].vectors["dropped"].tolist() for edge in "abc"}
-    assert dropped["b"] == [0, 3] and dropped["a"] == [1, 2], "b needs 4 s, a 9 s"
+    assert dropped["b"] == [0, 2] and dropped["a"] == [1, 3], "b needs 4 s, a 9 s"
     assert len(set(dropped["c"])) == 2
 
 

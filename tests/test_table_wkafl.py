@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from edgefl.config_file import load
 from edgefl.results import aggregation_plot, plots
 from edgefl.results.rundirs import seed_name
 
 ROOT = Path(__file__).resolve().parent.parent
+NAME = "wkafl-mnist-1000-10"
 BEST = {"wkafl": 0.05, "sasgd": 0.1}
 
 
@@ -30,7 +32,7 @@ def pretended(ours: Any, trials: Sequence[Any]) -> bool:
     for trial in trials:
         for entry in trial.entries:
             for seed in ours.seeds:
-                run = ours.folder / trial.name / entry["strategy"] / seed_name(seed, len(ours.seeds) > 1)
+                run = ours.folder / trial.name / (entry.get("label") or entry["strategy"]) / seed_name(seed, len(ours.seeds) > 1)
                 run.mkdir(parents=True)
                 accuracy = (0.9 if entry["server_learning_rate"] == BEST[entry["strategy"]] else 0.5) + (0.1 if seed == 2 else 0.0)
                 section = {"steps": 5, "tau_ave": 2.0, "n_ave": 4.0, "predominant": {}, "selected_ave": None, "stage_two_version": None}
@@ -48,11 +50,24 @@ def test_the_best_rate_of_each_method_goes_into_the_table(script: ModuleType, tm
     monkeypatch.setattr(plots, "accuracy", lambda paths, out: [out])
     monkeypatch.setattr(aggregation_plot, "aggregation", lambda paths, out: [out])
     ours = study_type(tmp_path, (1, 2), 1, False)
-    table = script.Comparison(ours, script.CONFIGS / "mnist_1000_10.toml", ["wkafl", "sasgd"], (0.02, 0.05, 0.1), "small")
+    table = script.Comparison(ours, script.CONFIGS / "mnist_1000_10.toml", ["wkafl", "sasgd"], (0.02, 0.05, 0.1))
     assert table.tune() == (True, BEST)
-    assert len(list(tmp_path.glob("tune-*"))) == 6, "at most three points a method"
+    assert sorted(each.name for each in (tmp_path / f"{NAME}-tuning").iterdir()) == [f"{of}-at-{rate}" for of in ("sasgd", "wkafl") for rate in (0.02, 0.05, 0.1)]
     assert table.compare(BEST)
-    rows = list(csv.DictReader((tmp_path / "small.csv").open()))
+    rows = list(csv.DictReader((tmp_path / f"{NAME}.csv").open()))
     assert [(row["method"], row["rate"]) for row in rows] == [("wkafl", "0.05"), ("sasgd", "0.1")]
     assert [float(row["accuracy"]) for row in rows] == pytest.approx([0.95, 0.95]) and float(rows[0]["accuracy_dev"]) == pytest.approx(0.0707107)
     assert (rows[0]["tau_ave"], rows[0]["n_ave"], rows[0]["stability_dev"]) == ("2.0", "4.0", "0.0")
+
+
+def test_every_method_has_three_points_and_all_are_one_run(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Any] = []
+    study_type = importlib.import_module("trials").Study
+    monkeypatch.setattr(study_type, "do", lambda ours, trials: done.extend(trials) or False)
+    labels = [entry.name for entry in load(script.CONFIGS / "mnist_1000_10.toml").strategies]
+    table = script.Comparison(study_type(tmp_path, (1, 2), 1, False), script.CONFIGS / "mnist_1000_10.toml", labels)
+    assert table.tune() == (False, {})
+    assert {len(set(rates)) for rates in table.rates.values()} == {3} and len(labels) == 8
+    assert table.rates["sasgd"] == script.OWN_RATES["sasgd"] and table.rates["wkafl"] == table.rates["k-async"] == script.RATES
+    (trial,) = done
+    assert len(trial.entries) == 24 and len({entry["label"] for entry in trial.entries}) == 24 and not trial.changes

@@ -56,6 +56,46 @@ def test_a_device_that_is_cut_off_in_its_slot_loses_it(tmp_path: Path) -> None:
     assert rounds(directory)[0].receivers == [0, 1]
 
 
+@pytest.mark.parametrize("per_round", [1, 2])
+@pytest.mark.parametrize("on_lost", ["skip", "wait"])
+def test_an_update_that_comes_damaged_costs_its_slot_and_gets_another(tmp_path: Path, per_round: int, on_lost: str) -> None:
+    """Its device offers it again, behind all that were ready before; nobody gets two models at once, and the rounds go on with S each."""
+    given = slotted(6, 2, slots=60, per_round=per_round, on_lost=on_lost)
+    faults = [{"kind": "corrupt", "edges": ["e001"], "at_s": 2.5}]
+    play(tmp_path, given.model_copy(update={"faults": experiment(faults=faults, edges={"count": 6}).faults}))
+    told, played = reports(tmp_path / "tdma-fl"), rounds(tmp_path / "tdma-fl")
+    assert [each["lost"] for each in told].count(1) == 1 and {each["uploads"] for each in told} == {per_round}
+    hit = next(number for number, each in enumerate(told) if each["lost"])
+    assert played[hit].end_slot - played[hit - 1].end_slot == per_round + 2 if hit else played[0].end_slot == 2 + per_round + 2
+    again = [number for number, done in enumerate(played) if any(edge == 1 for edge, _, _ in done.uploads)]
+    assert again[0] == hit + 4 // per_round and len(again) > 3, "after e002 to e005"
+
+
+def test_latency_beyond_the_guard_wastes_a_slot_a_round(tmp_path: Path) -> None:
+    """The last upload of each round is there only in the slot behind its own, which nobody can use: 2 + 1 at first, then 1 a round."""
+    given = slotted(6, 2, slots=40, per_round=2)
+    play(tmp_path, given.model_copy(update={"links": experiment(links={"latency_ms": 300.0}, edges={"count": 6}).links}))
+    told = reports(tmp_path / "tdma-fl")
+    assert [each["end_slot"] for each in told[:3]] == [6, 10, 14] and [each["wasted_slots"] for each in told[:3]] == [3, 1, 1]
+    assert all(each["uploads"] == 2 for each in told)
+
+
+def test_jitter_beyond_the_guard_loses_nothing(tmp_path: Path) -> None:
+    """The guard is as long as the mean delay, 40 ms, and delays vary from 0 to 80: rounds wait for the longest, and no upload counts as lost."""
+    given = slotted(6, 2, slots=60, per_round=2)
+    links = experiment(links={"latency_ms": 40.0, "jitter_ms": 10.0}, edges={"count": 6}).links
+    play(tmp_path, given.model_copy(update={"links": links, "medium": given.medium.model_copy(update={"guard_ms": 40.0})}))
+    told = reports(tmp_path / "tdma-fl")
+    assert len(told) > 10 and {(each["uploads"], each["lost"]) for each in told} == {(2, 0)}
+
+
+def test_when_no_update_is_of_any_use_the_run_ends(tmp_path: Path) -> None:
+    """Settings that make every model infinite: what comes is discarded, and no version would ever come of it."""
+    sections = experiment(training={"learning_rate": 1e30, "weight_decay": 1.0, "epochs": 3}, stop={"versions": 5}, edges={"count": 6})
+    summary, _ = play(tmp_path, slotted(6, 2, per_round=2).model_copy(update={"training": sections.training, "stop": sections.stop}))
+    assert (summary["versions"], summary["finished"]) == (0, "no round delivers")
+
+
 def test_a_device_that_comes_back_is_given_the_next_model(tmp_path: Path) -> None:
     _, directory = with_faults(tmp_path, [{"kind": "kill", "edges": ["e001"], "at_s": 3.5, "for_s": 9.0}])
     back = [number for number, done in enumerate(rounds(directory)) if any(edge == 1 for edge, _, _ in done.uploads)]

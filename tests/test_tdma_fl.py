@@ -45,7 +45,7 @@ def test_figure_two_of_the_paper(tmp_path: Path) -> None:
     assert played[1].uploads == [(2, 0, 5), (3, 0, 6)] and played[1].end_slot == 8
 
 
-@pytest.mark.parametrize(("per_round", "models"), [(20, 4001), (10, 9091)])
+@pytest.mark.parametrize(("per_round", "models"), [(1, 49_999), (2, 33_333), (5, 16_667), (10, 9_091), (20, 4_001)])
 def test_table_one_under_the_virtual_clock(tmp_path: Path, per_round: int, models: int) -> None:
     """Table I, CIFAR-10: N = 20, tau_comp = 4, T = 100,000 slots; here T / 50, where the closed form has been checked, and its whole row."""
     assert Tdma(20, per_round, 1, 4).models_by(100_000) == models
@@ -98,6 +98,17 @@ def test_the_delays_of_proposition_one(tmp_path: Path, computes: int, transfer: 
 def test_any_delay_against_the_simulation(tmp_path: Path, alpha: int) -> None:
     """One round beyond the longest free delay costs slots, as the simulation says."""
     agrees(tmp_path, Tdma(8, 2, 1, 5, alpha), 100, strategy="idfl", alpha=alpha)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), devices=st.integers(2, 9), transfer=st.integers(1, 3), computes=st.integers(0, 20))
+def test_odd_shapes_with_a_delay_against_the_simulation(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, devices: int, transfer: int, computes: int
+) -> None:
+    """S that does not divide N: a delay that leaves S devices for every round."""
+    per_round = data.draw(st.integers(1, devices))
+    shape = Tdma(devices, per_round, transfer, computes, data.draw(st.integers(0, max(devices // per_round - 1, 0))))
+    agrees(tmp_path_factory.mktemp("run"), shape, max(200, 5 * (computes + shape.comm_slots)), strategy="idfl", alpha=shape.delay)
 
 
 def test_synchronous_rounds_are_never_stale(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from edgefl.results import slots, slots_plot
 from edgefl.results.slots import Bar
 from edgefl.results.tail import read_csv, read_events
 
+SCRIPTS = Path(__file__).parents[1] / "scripts"
 SLOTS: dict[str, Any] = {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 10.0, "rate_mbit_s": 0.01}
 
 
@@ -67,6 +69,29 @@ def test_without_slots_there_is_nothing_to_draw(tmp_path: Path) -> None:
             draw([directory], tmp_path / "x.png")
     with pytest.raises(UserError, match="no run on a TDMA channel"):
         slots_plot.loss([directory], tmp_path / "x.png")
+
+
+# ------------------------------------------------------------------ the scripts
+@pytest.mark.parametrize(("name", "delay"), [("tdma-fl", 0), ("idfl", 1)])
+def test_a_run_against_its_plan(folder: Path, name: str, delay: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine rounds of three slots, all of them within a slot of the closed form; one that ends two slots late is not."""
+    monkeypatch.syspath_prepend(SCRIPTS)
+    import plan_tdma
+
+    assert plan_tdma.row(name, folder / name)[:9] == (name, 2, delay, 9, 9, "100.0%", 2, 0, 0)
+    told = [dict(each) for each in slots.rounds(read_events(folder / name / "events.jsonl"))]
+    told[4]["end_slot"] += 2
+    monkeypatch.setattr(slots, "rounds", lambda events: told)
+    assert plan_tdma.row(name, folder / name)[5] == "88.9%"
+
+
+def test_a_model_that_was_thrown_off_has_an_infinite_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the last one that was finite."""
+    monkeypatch.syspath_prepend(SCRIPTS)
+    import study_tdma
+
+    (tmp_path / "metrics.csv").write_text("version,train_loss\n0,2.5\n1,nan\n2,\n")
+    assert study_tdma._losses(tmp_path) == [2.5, math.inf]
 
 
 # ------------------------------------------------------------------ others on the same channel

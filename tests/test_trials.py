@@ -58,6 +58,22 @@ def test_a_quick_study_is_short_and_lies_elsewhere(trials: ModuleType, tmp_path:
     assert study._missing(small(trials))[0].stop.emulated_s == trials.QUICK["stop"]["emulated_s"]
 
 
+def test_what_is_set_on_the_command_line_holds_for_every_trial(trials: ModuleType, tmp_path: Path) -> None:
+    options = trials.arguments(None, "x", (1,)).parse_args(["--out", str(tmp_path), "--set", "stop.updates=4", "--set", "training.learning_rate=0.01"])
+    study = trials.study(options)
+    assert study.do([small(trials)]) and study._missing(small(trials))[1] == []
+    ran = load(tmp_path / "small" / "fedbuff" / "config.toml")
+    assert (ran.stop.updates, ran.training.learning_rate) == (4, 0.01)
+    assert trials.Study(tmp_path, (1,), 2, False)._missing(small(trials))[1] == ["fedbuff"]  # it is another experiment
+
+
+def test_the_table_says_what_is_reconstructed(trials: ModuleType, tmp_path: Path) -> None:
+    table = importlib.import_module("table_fedasmu")
+    study, trial = trials.Study(tmp_path, (1,), 1, False), trials.Trial("small", BASE, [{"strategy": "fedsa"}], {"stop": {"emulated_s": 1.0}})
+    assert study.do([trial])
+    assert table.result(study, trial, "fedsa")[0] == "fedsa (reconstructed)"
+
+
 @pytest.mark.parametrize("words", [["--workers", "0"], ["--seeds", "1,1"], ["--seeds", "x"]])
 def test_wrong_options_are_refused(trials: ModuleType, words: list[str]) -> None:
     with pytest.raises(SystemExit):

@@ -110,6 +110,8 @@ def test_one_test_sample_among_many_is_found() -> None:
         ('unlabelled = {data = "minst"}', 'unlabelled.data: unknown data set \'minst\'.*mnist.*or "held_out"'),
         ("unlabelled = {size = 0}", "unlabelled.size"),
         ('strategies = [{strategy = "fedecho"}]', r"strategies\[0\]: fedecho distils: expected a table \[unlabelled\]"),
+        ('strategies = [{strategy = "fedecho", unlabelled_samples = 51}]\nunlabelled = {size = 50}', r"unlabelled_samples: expected at most unlabelled.size \(50\), found 51"),
+        ('strategies = [{strategy = "fedecho", concurrency = 4}]\nunlabelled = {}', r"strategies\[0\]: buffer_size: expected at most concurrency \(4\), found 5"),
     ],
 )
 def test_a_config_that_cannot_be_is_one_line(tmp_path: Path, text: str, said: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -82,12 +83,12 @@ class _Builder:
         experiment, base = self._experiment(setup)
         if self.learned is None or self._data_differs(experiment):
             self.learned = learning(experiment, base, [self.name])
-        self.learned.experiment = experiment
+        self.learned = replace(self.learned, experiment=experiment, _chosen={})  # another strategy, at the same index
         return side(self.learned, self.name, 0, self.learned.data_digest(), setup)
 
     def _data_differs(self, experiment: "Experiment") -> bool:
         old = self.learned.experiment
-        return any(getattr(old, key) != getattr(experiment, key) for key in ("seed", "task", "data", "partition", "model", "edges"))
+        return any(getattr(old, key) != getattr(experiment, key) for key in ("seed", "task", "data", "unlabelled", "partition", "model", "edges"))
 
     def _experiment(self, setup: "Setup") -> tuple["Experiment", Path | None]:
         """The coordinator's experiment, or our own with the strategy that it names; one strategy, at index 0."""

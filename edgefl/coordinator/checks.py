@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -42,4 +43,4 @@ def sendable(message: Task | Fresh, model: np.ndarray) -> Task | Fresh:
 
 
 def _finite(vectors: Mapping[str, np.ndarray], numbers: Mapping[str, float]) -> bool:
-    return all(is_finite(vector) for vector in vectors.values()) and bool(np.isfinite(list(numbers.values())).all())
+    return all(is_finite(vector) for vector in vectors.values()) and all(map(math.isfinite, numbers.values()))

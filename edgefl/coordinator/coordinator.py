@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +46,7 @@ class Coordinator:
         self.jobs = OpenJobs(strategy.runs_jobs)
         self.evaluated = -1
         self.finished: str | None = None
-        self.story: deque[str] = deque(maxlen=STORY_LENGTH)
+        self.story: deque[tuple[int, dict[str, Any]]] = deque(maxlen=STORY_LENGTH)  # the latest events, as (now, row)
 
     # ------------------------------------------------------------------ what the host calls
     def start(self, edges: dict[str, int], now: int) -> list[Output]:
@@ -206,15 +207,16 @@ class Coordinator:
         if self.finished:
             return []
         before = self.version
-        self.story.append(f"{now} {event_row(event)}")
+        row = event_row(event)
+        self.story.append((now, row))
         try:
             decisions = do.up_to_finish(self.strategy.handle(event, now))
             outputs, numbers = self._carry_out(decisions, event, now)
         except UserError:
             raise  # the disk is full, say: not the algorithm's mistake
         except Exception as error:
-            raise Bug(f"{type(self.strategy).__name__} failed at {event_row(event)}", list(self.story)) from error
-        self.record.event(now, before, event, decisions, numbers)
+            raise Bug(f"{type(self.strategy).__name__} failed at {row}", [f"{at} {told}" for at, told in self.story]) from error
+        self.record.event(now, before, event, row, decisions, numbers)
         if decisions and isinstance(decisions[-1], do.Finish):
             return outputs + self.finish(decisions[-1].reason, now)
         most = self.experiment.stop.versions

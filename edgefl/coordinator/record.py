@@ -13,7 +13,7 @@ import orjson
 from safetensors.numpy import save_file
 
 from edgefl.coordinator.journal import Journal
-from edgefl.coordinator.story import decision_row, event_row
+from edgefl.coordinator.story import decision_row
 from edgefl.jobs import Evaluate
 from edgefl.results import aggregation, dissemination, labels, slots
 from edgefl.results.summary import outcome
@@ -34,28 +34,28 @@ class Record:
     def __init__(self, directory: Path, wall_s: Callable[[], float], journal: Journal | None) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory, self.wall_s, self.journal = directory, wall_s, journal
-        self.bytes_up = self.bytes_down = self.updates_applied = self.requests = self.steps = 0
+        self.bytes_up = self.bytes_down = self.updates_applied = self.requests = 0
+        self.steps: list[tuple[int, dict[str, float]]] = []  # (version before it, what was reported of it) of those made of gradients
         self.discards: Counter[str] = Counter()
         self.staleness: Counter[int] = Counter()
         self.rows: list[dict[str, Any]] = []
         self._wall_at: dict[int, float] = {}
-        self._events = (directory / "events.jsonl").open("w", encoding="utf-8")
+        self._events = (directory / "events.jsonl").open("wb")
         self._tables: list[TextIO] = []
         self._link_rows, self._metric_rows = self._table("links.csv", LINKS), self._table("metrics.csv", METRICS)
         self._slot_rows: Any = None  # of slots.csv, once there are slots
         self._label_rows: Any = None  # of labels.csv, likewise
 
     # ------------------------------------------------------------------ the story
-    def event(self, now: int, version: int, event: Event, decisions: list[Decision], numbers: list[list[int]]) -> None:
-        """An event given to the strategy and what came of it; ``numbers``: each Assign's task numbers."""
+    def event(self, now: int, version: int, event: Event, row: dict[str, Any], decisions: list[Decision], numbers: list[list[int]]) -> None:
+        """An event given to the strategy (``row``: its ``event_row``) and what came of it; ``numbers``: each Assign's task numbers."""
         if self.journal is not None:
             self.journal.write(now, event, decisions)
         if isinstance(event, UpdateArrived):
             self._count(version - event.base_version, decisions)
         self.requests += isinstance(event, FreshRequested)
-        self.steps += any(isinstance(decision, Report) and aggregation.KEY in decision.values for decision in decisions)
-        row = event_row(event)
-        self._line(now, {"event": row.pop("event"), "version": version, **row, "decisions": _rows(decisions, version, numbers)})
+        self.steps += [(version, one.values) for one in decisions if isinstance(one, Report) and aggregation.KEY in one.values]
+        self._line(now, {"event": row["event"], "version": version} | row | {"decisions": _rows(decisions, version, numbers)})
 
     def fact(self, now: int, fact: str, **values: Any) -> None:
         """Something that the strategy is not told."""
@@ -137,7 +137,7 @@ class Record:
             "bytes_down": self.bytes_down,
             "staleness": {str(gap): count for gap, count in sorted(self.staleness.items())},
             **({"dissemination": self._dissemination(head.get("emulated_s", 0.0))} if self.requests else {}),
-            **({"aggregation": aggregation.section(read_events(self.directory / "events.jsonl"))} if self.steps else {}),
+            **({"aggregation": aggregation.section(self.steps)} if self.steps else {}),
             **({"slots": counted} if self._slot_rows and (counted := self._slots_counted()) else {}),
             "fidelity": fidelity,
         }
@@ -161,7 +161,7 @@ class Record:
         return rows
 
     def _line(self, now: int, row: dict[str, Any]) -> None:
-        self._events.write(f'{{"t":{seconds_text(now)},{orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY).decode()[1:]}\n')
+        self._events.write(b'{"t":%b,%b\n' % (seconds_text(now).encode(), orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY)[1:]))
 
 
 def _rows(decisions: list[Decision], version: int, numbers: list[list[int]]) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,17 +23,26 @@ def snake(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
+@cache
+def _columns(sort: type) -> tuple[str, tuple[str, ...]]:
+    """(its name as a row has it, its fields without arrays): looked up once a class, since every event of a run is written down."""
+    return snake(sort.__name__), tuple(f.name for f in fields(sort) if f.name not in ARRAYS)
+
+
 def event_row(event: Event) -> dict[str, Any]:
     """The event without its arrays, its sort first."""
-    row: dict[str, Any] = {"event": snake(type(event).__name__)}
-    return row | {f.name: getattr(event, f.name) for f in fields(event) if f.name not in ARRAYS}
+    sort, names = _columns(type(event))
+    return {"event": sort, **{name: getattr(event, name) for name in names}}
 
 
 def decision_row(decision: Decision) -> dict[str, Any]:
     """The decision without its arrays, its sort first."""
-    row: dict[str, Any] = {"do": snake(type(decision).__name__)}
-    row |= {f.name: getattr(decision, f.name) for f in fields(decision) if f.name not in ARRAYS}
-    row = {name: value for name, value in row.items() if value is not None or name not in SLOTS}
+    sort, names = _columns(type(decision))
+    row: dict[str, Any] = {"do": sort}
+    for name in names:
+        value = getattr(decision, name)
+        if value is not None or name not in SLOTS:
+            row[name] = value
     return row | {"job": snake(type(decision.job).__name__)} if isinstance(decision, RunJob) else row
 
 

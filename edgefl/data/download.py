@@ -55,7 +55,8 @@ def _retrieved(download: Download, folder: Path, origin: str | None, progress: P
     import requests
 
     pooch.get_logger().setLevel("ERROR")
-    bring: Callable[..., None] = Copying(Path(origin)) if origin is not None and "://" not in origin else Resuming(folder, progress)
+    copied = origin is not None and "://" not in origin
+    bring: Callable[..., None] = Copying(Path(origin or "")) if copied else Resuming(folder, progress)
     url = f"{origin.rstrip('/')}/{download.name}" if origin is not None and "://" in origin else download.url
     if not url.startswith(("http://", "https://")):
         raise UserError(f"{url}: expected an address that begins with http:// or https://, or a directory")
@@ -66,8 +67,9 @@ def _retrieved(download: Download, folder: Path, origin: str | None, progress: P
         raise UserError(f"{url}: cannot be reached, or broke off; what has come so far is kept, the same command goes on from there") from error
     except requests.RequestException as error:
         raise UserError(f"{url}: {error}") from error
-    except ValueError as error:  # pooch's word for a wrong checksum
-        raise UserError(f"{url}: its checksum differs from the published {download.checksum}: a damaged or another file ({error})") from error
+    except ValueError as error:  # pooch's word for a wrong checksum, with which it has deleted the file
+        source = Path(origin or "") / download.name if copied else url
+        raise UserError(f"{source}: its checksum differs from the published {download.checksum}: a damaged or another file") from error
     except OSError as error:
         raise UserError(f"{folder / download.name}: {error.strerror or error}") from error
 

@@ -43,6 +43,9 @@ def load(directory: Path, options: Options) -> Dataset:
 
 def _parsed(files: Sequence[Sequence[Path]], root: Path, options: Options, folder: Path) -> Dataset:
     train, test = (_joined([_read(path) for path in part]) for part in files)
+    for part, found in (("train", train), ("test", test)):
+        if not found[1]:
+            raise UserError(f"{root / part}: no user has a sample")
     numbers = {user: number for number, user in enumerate(sorted(set(train[0])))}
     columns = {"user": np.array([numbers[user] for user in train[0]], dtype=np.int64)}
     if isinstance(train[1][0], str):
@@ -60,9 +63,15 @@ def _read(path: Path) -> Part:
         users, counts, data = list(content["users"]), list(content["num_samples"]), dict(content["user_data"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: expected LEAF's JSON with users, num_samples and user_data ({error!r})") from error
-    gone = next((user for user in users if user not in data), None)
+    if len(counts) != len(users):
+        raise UserError(f"{path}: {len(users)} users and {len(counts)} num_samples, expected as many")
+    gone = next((user for user in users if not isinstance(data.get(user), dict)), None)
     if gone is not None:
         raise UserError(f"{path}: user {gone!r} is among its users, and has no user_data")
+    known = set(users)
+    extra = next((user for user in data if user not in known), None)
+    if extra is not None:
+        raise UserError(f"{path}: user {extra!r} has user_data, and is not among its users")
     found: Part = ([], [], [])
     for user, count in zip(users, counts):
         x, y = data[user].get("x", []), data[user].get("y", [])

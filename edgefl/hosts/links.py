@@ -115,6 +115,12 @@ def latencies(experiment: Experiment) -> dict[str, int]:
     return {edge: latency_ns for ids, latency_ns in of_part for edge in ids}
 
 
+def longest_delay_ns(experiment: Experiment) -> int:
+    """The longest that a byte may be under way on any link, one way, jitter included."""
+    shapes = [shape_of(part.links) for part in parts(experiment) if part.links.kind != "native"]
+    return max((Jitter(each.latency_ns, each.jitter_ns).most_ns if each.jitter_ns else each.latency_ns for each in shapes), default=0)
+
+
 def shape_of(section: Links) -> Shape:
     """The numbers of an emulated link."""
     said = {

@@ -91,6 +91,12 @@ class OpenRun:
         assert section is not None
         return {"data": section.data, "size": section.size, "in_domain": section.data in ("held_out", self.experiment.data.name)}
 
+    def undo(self) -> None:
+        """Nothing has come of it: away with its files, and with the directories that are empty without them, up to the experiment's."""
+        _remove(self.directory, WRITTEN)
+        with suppress(OSError):  # not empty, or not there
+            self.directory.parent.rmdir()
+
     @property
     def wall_s(self) -> float:
         return self.record.wall_s()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from edgefl.config_links import Devices
 from edgefl.streams import Streams
 from emulator import profiles
-from emulator.compute import LONG, MILD, Bursts, Bursty, Device, Drawn, Native, Rate, Throttled, lognormal, runtime_classes, spread
+from emulator.compute import LONG, MILD, Bursts, Bursty, Device, Drawn, Memoryless, Native, Rate, Throttled, lognormal, runtime_classes, spread
 from emulator.units import to_ns
 
 LONGS = {"large": LONG, "mild": MILD}
@@ -50,6 +50,8 @@ def _classes(section: Devices, edges: Sequence[str], streams: Streams, keys: tup
 
 
 def _device(section: Devices, rate: float, edge: str, streams: Streams) -> Device:
+    if section.spread == "exponential":
+        return Memoryless(rate, _seed(streams, edge))
     heat, bursts = section.throttling, section.bursts
     if heat is not None:
         return Throttled(rate, rate * heat.hot_share, to_ns(heat.budget_s), to_ns(heat.recovery_s))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgefl.config import Experiment
 from edgefl.errors import UserError
-from edgefl.hosts.links import latencies
+from edgefl.hosts.links import longest_delay_ns
 from edgefl.strategies.timetable import Timetable
 from edgefl.vectors import Layout
 from emulator.compute import Device, Rate
@@ -20,7 +20,7 @@ def timetable(experiment: Experiment, layout: Layout, devices: dict[str, Device]
     medium, plan = experiment.medium, experiment.training
     slot_ns, guard_ns = _ns(medium.slot_ms), _ns(medium.guard_ms)
     transfer_slots = slots_of_model(experiment, 4 * layout.size + BESIDE_BYTES)
-    late_ns = max(latencies(experiment).values()) - guard_ns
+    late_ns = longest_delay_ns(experiment) - guard_ns
 
     def compute_slots(edge: str, samples: int, steps: int | None) -> int | None:
         epochs, batches = plan.epochs, 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Callable
 from edgefl.fault_config import revives, schedule
 from edgefl.hosts.learning import Learning
 from edgefl.hosts.links import latencies, network
+from edgefl.hosts.memory import keep_freed_memory
 from edgefl.hosts.plan import fidelity, refuse_native
 from edgefl.hosts.pool.engine import Engine, Here
 from edgefl.hosts.pool.sketch import Describer
@@ -66,6 +68,8 @@ def run_virtual(
     """Run strategy ``index``; returns the summary. ``progress(now_ns, run)`` is called after every step. ``pool`` None: work is done here."""
     experiment, pool = learned.experiment, pool or Here(learned)
     refuse_native(experiment)
+    keep_freed_memory()
+    gc.freeze()  # what is loaded stays: the collector need not walk through it again and again
     run = OpenRun(experiment, index, directory, learned.base, learned.initial_weights(), learned.layout)
     book = fidelity(experiment)
     host = _host(learned, index, run, pool)
@@ -83,6 +87,7 @@ def run_virtual(
         with Interrupt() as interrupt:
             host.run(learned.samples, after_step)
     finally:
+        gc.unfreeze()
         pool.clear()  # tasks under way at the end
         run.record.flush()  # if a bug ends the run here, what led to it can be read
     return run.end("virtual", host.clock.now(), run.wall_s, book.summary())

@@ -88,6 +88,9 @@ class WallRun:
                 if summary["finished"] == "interrupted":
                     raise Interrupted(summaries)
             return summaries
+        except UserError:
+            self._tidy()
+            raise
         except KeyboardInterrupt:
             if not summaries:
                 raise
@@ -147,6 +150,13 @@ class WallRun:
         kept = clear(self.where.out, [entry.name for entry in self.experiment.strategies], directory) if self.where.first else []
         if kept:
             self.say(f"from earlier runs, left as they are: {', '.join(kept)}")
+
+    def _tidy(self) -> None:
+        """Nobody came, say: what holds nothing goes."""
+        with suppress(OSError):  # not there, or not empty
+            if not self.log.stat().st_size:
+                self.log.unlink()
+            self.where.out.rmdir()
 
     def _strike(self, fault: str, edge: str, index: int, port: int) -> None:
         """The coordinator says when; the warm parent has the processes."""

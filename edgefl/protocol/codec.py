@@ -88,16 +88,17 @@ def decode_note(data: bytes) -> Any:
 
 def pack(message: Bulk) -> tuple[bytes, list[np.ndarray]]:
     """(meta, arrays): the arrays are sent as they lie in memory, the meta says what they are. All are float32 and flat."""
-    arrays = [np.ascontiguousarray(vector, dtype=np.float32).reshape(-1) for vector in message.vectors.values()]
-    places = [[name, array.size] for name, array in zip(message.vectors, arrays)]
-    meta = msgpack.packb([message.number, message.version, places, {k: float(v) for k, v in message.numbers.items()}])
-    return meta, arrays
+    return _meta(message), [np.ascontiguousarray(vector, dtype=np.float32).reshape(-1) for vector in message.vectors.values()]
 
 
 def size_of(message: Bulk) -> int:
     """Bytes that the message takes on its link: the same on both clocks."""
-    meta, arrays = pack(message)
-    return len(meta) + sum(array.nbytes for array in arrays)
+    return len(_meta(message)) + sum(4 * vector.size for vector in message.vectors.values())
+
+
+def _meta(message: Bulk) -> bytes:
+    places = [[name, vector.size] for name, vector in message.vectors.items()]
+    return msgpack.packb([message.number, message.version, places, {k: float(v) for k, v in message.numbers.items()}])
 
 
 def places(meta: bytes) -> tuple[int, int, list[tuple[str, int]], dict[str, float]]:

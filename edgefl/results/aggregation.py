@@ -1,4 +1,4 @@
-"""How steps made of K gradients weighed them in one run: pure functions from its events.
+"""How steps made of K gradients weighed them in one run: pure functions from its events, or from what was reported of its steps.
 
 Weighted staleness, aggregated and predominant gradients: WKAFL, arXiv 2203.01214, section 4.1. The rows are those of events.jsonl.
 """
@@ -6,7 +6,7 @@ Weighted staleness, aggregated and predominant gradients: WKAFL, arXiv 2203.0121
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -15,13 +15,12 @@ KEY = "weighted_staleness"  # a report with it is one of such a step
 Row = Mapping[str, Any]
 
 
-def section(events: Iterable[Row]) -> dict[str, Any] | None:
-    """The "aggregation" of summary.json, or None for a run without such steps.
+def section(found: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, Any] | None:
+    """The "aggregation" of summary.json from a run's ``steps``, or None if there are none.
 
     tau_ave: mean over the steps of sum p_i tau_i, tau in versions; n_ave: mean number of gradients with p_i >= p_max / mu; predominant: steps by
     their number of gradients with p_i > 0.1.
     """
-    found = steps(events)
     if not found:
         return None
     return {

@@ -9,6 +9,7 @@ from typing import Any
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from edgefl.results import rundirs
 from edgefl.results.plots import COLOURS, STYLE, save, unit_of_time
@@ -66,6 +67,8 @@ def _draw(found: Mapping[str, Mapping[str, Points]]) -> Figure:
             axes.set_ylim(0, 1)
         else:
             axes.set_ylim(bottom=0)
+        if name in ("teachers", "checkpoints"):
+            axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     for axes in grid[1]:
         axes.set_xlabel(f"Emulated time ({unit})")
     handles, labels = grid[0][0].get_legend_handles_labels()

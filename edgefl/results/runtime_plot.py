@@ -15,6 +15,8 @@ from edgefl.results import rundirs
 from edgefl.results.labels import Points, by_runtime
 from edgefl.results.plots import COLOURS, STYLE, save, unit_of_time
 
+SLOWER = {"short": 1, "medium": 2, "long": 3}  # the order of the panels, by a runtime class's first word
+
 
 def runtimes(dirs: Sequence[Path], out_png: Path) -> list[Path]:
     """Draw it for the first seed of each scheme in ``dirs``; the two files written. UserError if no run has accuracies by label."""
@@ -28,7 +30,7 @@ def runtimes(dirs: Sequence[Path], out_png: Path) -> list[Path]:
 
 
 def _draw(found: Mapping[str, Mapping[str, Points]]) -> Figure:
-    classes = list(dict.fromkeys(name for values in found.values() for name in values))
+    classes = sorted({name for values in found.values() for name in values}, key=lambda name: (SLOWER.get(name.split()[0], 0), name))
     figure = Figure(figsize=(2.3 * max(len(classes), 2) + 0.4, 2.7), dpi=300, layout="constrained")
     FigureCanvasAgg(figure)
     seconds, unit = unit_of_time(max(t for values in found.values() for points in values.values() for t, _ in points))

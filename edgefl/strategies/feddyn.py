@@ -50,8 +50,9 @@ class Dynamic(LocalRule):
 class FedDyn(Rounds):
     """hbar <- hbar + (1/N) sum_{k in S} (w_k - w_srv), N = all devices ;  w_srv <- mean_{k in S} w_k + hbar.
 
-    alpha_k = alpha / p_k with p_k = N n_k / sum n. Both means are plain. Normalisation buffers: the mean over S alone. Should an update
-    come after its task was closed, h_k has it and hbar has not.
+    alpha_k = alpha / p_k with p_k = N n_k / sum n. Both means are plain. Should an update come after its task was closed, h_k has it and
+    hbar has not. Running statistics of a normalisation have no h: they are the mean over S alone, so they belong to mean_{k in S} w_k and
+    not to w_srv, which lies hbar further on. The authors take GroupNorm in place of BatchNorm (here ``model.norm = "group"``).
     """
 
     Options = FedDynOptions

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from edgefl.jobs import Distill, Predict
+from edgefl.jobs import Distill, Job, Predict, Result
 from edgefl.strategies.buffered import Buffered, BufferedOptions, Gathered
 from edgefl.strategies.decisions import Decision, Publish, Report, RunJob
 from edgefl.strategies.events import JobDone, JobFailed, UpdateArrived
@@ -111,6 +112,11 @@ class FedEcho(Buffered):
         assert self.student is not None
         self.moments, self.adam_steps = {}, 0  # nothing that was not finite is to come back
         return self._end_round(self.student, {"distillation_failed": 1.0}, now)
+
+    def rehearsal(self) -> Generator[tuple[str, Job], Result, None]:
+        vectors, _ = yield "predict_s", Predict(self.weights, self.options.unlabelled_samples)
+        self.logits["rehearsal"] = Logits(vectors["logits"], 0)
+        yield "distil_s", self._lesson(self.weights)
 
     def _take(self, update: UpdateArrived, now: int) -> Decision:
         """Buffer the update, and have its model predict."""

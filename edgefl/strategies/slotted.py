@@ -16,9 +16,9 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.decisions import Assign, Cancel, Decision, Discard, Grant, Publish, Report, SetAlarm
+from edgefl.strategies.decisions import Assign, Cancel, Decision, Discard, Finish, Grant, Publish, Report, SetAlarm
 from edgefl.strategies.events import EdgeJoined, EdgeLost, Event, TaskClosed, UpdateArrived, UpdateReady
-from edgefl.strategies.strategy import Strategy, StrategyOptions
+from edgefl.strategies.strategy import MOST_FAILED, Strategy, StrategyOptions
 from edgefl.strategies.timetable import Timetable
 from edgefl.vectors import with_changes
 from emulator.units import FOREVER
@@ -53,6 +53,8 @@ class Slotted(Strategy):
         self.group: list[str] = []  # who has had slots in this round
         self.updates: list[UpdateArrived] = []
         self.lost = self.wasted = self.missed = 0  # of this round: uploads, slots, and devices not ready when their turn came
+        self.damaged = 0  # of this round: uploads that came, but in pieces that do not fit, so that they are offered again
+        self.failed = 0  # rounds in a row without any update
         self.owed: deque[list[str]] = deque()  # groups that wait for a model
         self.strays: list[str] = []  # edges that came back: the next model is theirs, too
         self.turn: dict[str, int] = {}  # edge -> the slot that it is expected to send in
@@ -111,11 +113,22 @@ class Slotted(Strategy):
 
     def ready(self, event: UpdateReady, now: int) -> list[Decision]:
         slot = self.timetable.next_at(now)
-        self.finished(event.edge, slot - self.computing.pop(event.edge))
-        self.missed += slot > self.turn.pop(event.edge)
+        if event.edge in self.computing:
+            self.finished(event.edge, slot - self.computing.pop(event.edge))
+            self.missed += slot > self.turn.pop(event.edge)
+        else:
+            self._again(event.edge)
         first = slot if self.options.order == "finished" else self.running[event.edge]
         heapq.heappush(self.queue, (first, self.numbers[event.edge], event.edge, event.task))
         return self._go_on(now)
+
+    def _again(self, edge: str) -> None:
+        """It offers an update that came damaged: its slots are lost, it has to wait for others, and the round gives one more."""
+        if self.sending.pop(edge, None) is not None:
+            self.group.remove(edge)
+            self.damaged += 1
+        self.queue = [entry for entry in self.queue if entry[2] != edge]
+        heapq.heapify(self.queue)
 
     def finished(self, edge: str, slots: int) -> None:
         """The edge has computed for so many slots."""
@@ -194,19 +207,23 @@ class Slotted(Strategy):
         decisions: list[Decision] = []
         if self.group:
             self.owed.append(self.group)
+        self.failed = 0 if self.updates else self.failed + bool(self.group)
+        if self.failed >= MOST_FAILED:
+            return [Finish("no round delivers")]
         if self.updates:
             self.weights, self.version = self.aggregate(self.updates), self.version + 1
             decisions.append(Publish(self.weights))
         first = max(self.timetable.next_at(now), self.free)
         receivers = self._receivers()
         if self.group or receivers:
+            self.wasted += first - self.free  # the last upload came after its border
             self.free = first + self.timetable.transfer_slots  # the broadcast has its slots even if nobody waits for it: turns are counted on them
             decisions += [self._give(receivers, tuple(range(first, self.free)))] if receivers else []
             self.wasted += 0 if receivers else self.timetable.transfer_slots
         if self.group:
             decisions.append(self._report())
+            self.lost = self.wasted = self.missed = self.damaged = 0
         self.group, self.updates = [], []
-        self.lost = self.wasted = self.missed = 0
         self.alarm_ns = None  # whatever was set is moved
         return decisions + (self._watch(self.timetable.begins(self.free)) if decisions else [])
 
@@ -246,5 +263,6 @@ class Slotted(Strategy):
     def _report(self) -> Report:
         ages = [self.version - 1 - update.base_version for update in self.updates]
         stale = {"staleness_least": float(min(ages)), "staleness_most": float(max(ages))} if ages else {}
-        counts = {"uploads": len(self.updates), "lost": self.lost, "wasted_slots": self.wasted, "missed": self.missed, "waiting_groups": len(self.owed)}
+        lost, waits = self.lost + self.damaged, len(self.owed)
+        counts = {"uploads": len(self.updates), "lost": lost, "wasted_slots": self.wasted, "missed": self.missed, "waiting_groups": waits}
         return Report({"end_slot": float(self.free), **stale, **{name: float(value) for name, value in counts.items()}})

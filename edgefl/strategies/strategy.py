@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Generator
 from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from edgefl.jobs import Job, Result
 from edgefl.strategies.decisions import Assign, Decision
 from edgefl.strategies.events import (
     AlarmRang, EdgeJoined, EdgeLost, Event, FreshRequested, JobDone, JobFailed, RunStarted, TaskClosed, UpdateArrived, UpdateReady,
@@ -151,6 +153,10 @@ class Strategy:
     def job_failed(self, event: JobFailed, now: int) -> list[Decision]:
         """A job of ours will have no result."""
         return []
+
+    def rehearsal(self) -> Generator[tuple[str, Job], Result, None]:
+        """One job of each sort that it gives, with the option that is its emulated cost; what came of each is sent in. For `edgefl jobs`."""
+        yield from ()
 
     def update_size(self, edge: str, name: str) -> int:
         """The elements that the vector ``name`` of this edge's update must have."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
 from typing import Any
 
 import numpy as np
 from pydantic import Field
 
-from edgefl.jobs import Gradient
+from edgefl.jobs import Gradient, Job, Result
 from edgefl.strategies.decisions import Decision, Discard, Finish, Publish, Report, RunJob
 from edgefl.strategies.dissemination.passes import inner
 from edgefl.strategies.events import EdgeJoined, JobDone, JobFailed, UpdateArrived
@@ -26,6 +27,7 @@ class ZenoPlusPlusOptions(StrategyOptions):
     epsilon: float = 0.0  # may be negative: stricter
     refresh_every: int = Field(10, ge=1)  # k: accepted gradients between two gradients of the server
     server_samples: int = Field(100, ge=1)
+    server_labels: int | None = Field(None, ge=1)  # L_num of WKAFL's appendix: the labels that the server's samples have; None: any
     server_batch_size: int = Field(50, ge=1)
     gradient_s: float = Field(0.1, ge=0)  # emulated cost of a server gradient
 
@@ -46,7 +48,7 @@ class ZenoPlusPlus(Gradients):
         super().__init__(*args)
         self.own: np.ndarray | None = None  # v
         self.own_norm = 0.0
-        self.own_version = 0  # where it was taken
+        self.own_version = self.asked_version = 0  # where it was taken, and the one that was asked for last
         self.awaited = False  # a job is under way
         self.draws = 0
 
@@ -62,7 +64,7 @@ class ZenoPlusPlus(Gradients):
         return [] if self.own is None else super().joined(event, now)
 
     def job_done(self, event: JobDone, now: int) -> list[Decision]:
-        self.awaited, self.own = False, event.vectors["gradient"]
+        self.awaited, self.own, self.own_version = False, event.vectors["gradient"], self.asked_version
         self.own_norm = math.sqrt(inner([(self.own, 1.0)], [(self.own, 1.0)], self.parameters))
         return self.hand_out()
 
@@ -84,6 +86,9 @@ class ZenoPlusPlus(Gradients):
             return [told, Discard(update.task, "score below zero" if scale else "no direction"), *self.hand_out()]
         return [told, self._accepted(update, scale), *self._refresh_if_due(), *self.hand_out()]
 
+    def rehearsal(self) -> Generator[tuple[str, Job], Result, None]:
+        yield "gradient_s", self._refresh().job
+
     def _accepted(self, update: UpdateArrived, scale: float) -> Publish:
         self.weights = self.stepped([(update.vectors["gradient"], self.options.server_learning_rate * scale)], [update.vectors.get("buffers")], [1.0])
         self.version += 1
@@ -93,7 +98,8 @@ class ZenoPlusPlus(Gradients):
         return [self._refresh()] if self.version % self.options.refresh_every == 0 and not self.awaited else []
 
     def _refresh(self) -> RunJob:
-        given, self.awaited, self.own_version = self.options, True, self.version
+        given, self.awaited, self.asked_version = self.options, True, self.version
         self.draws += 1
         seed = int(self.streams.rng("server gradient").integers(2**63))
-        return RunJob(JOB, Gradient(self.weights, given.server_samples, given.server_batch_size, seed, self.draws), to_ns(given.gradient_s))
+        job = Gradient(self.weights, given.server_samples, given.server_batch_size, seed, self.draws, given.server_labels)
+        return RunJob(JOB, job, to_ns(given.gradient_s))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from emulator.compute.bursty import Bursts, Bursty, Steps
 from emulator.compute.classes import LONG, MEDIUM, MILD, SHORT, Drawn, RuntimeClass, runtime_classes
 from emulator.compute.device import Device, Native, Rate
+from emulator.compute.memoryless import Memoryless
 from emulator.compute.spread import lognormal, spread
 from emulator.compute.throttled import Throttled
 
 __all__ = [
-    "LONG", "MEDIUM", "MILD", "SHORT", "Bursts", "Bursty", "Device", "Drawn", "Native", "Rate",
+    "LONG", "MEDIUM", "MILD", "SHORT", "Bursts", "Bursty", "Device", "Drawn", "Memoryless", "Native", "Rate",
     "RuntimeClass", "Steps", "Throttled", "lognormal", "runtime_classes", "spread",
 ]  # fmt: skip

@@ -120,6 +120,7 @@ class CoordinatorProcess:
         if self.logic.error is not None:
             raise self.logic.error
         if not self.pacing.waiting and not self.run.coordinator.finished:
+            self.run.undo()
             raise UserError(f"no edge has joined within {self.job.experiment.network.join_timeout_s:g} s (network.join_timeout_s)")
         self.logic.join()
         wall_s = self.run.wall_s

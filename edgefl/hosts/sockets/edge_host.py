@@ -27,6 +27,7 @@ from edgefl.protocol.messages import (
 
 PATIENCE_S = 60.0
 BACK_OFF_S = (0.05, 2.0)
+HANG_UPS = 3  # in one session's silence, before anything is said about them
 NS_PER_S = 1_000_000_000
 BEFORE_SETUP = Setup("", "")  # its timers, until the coordinator has said its own
 
@@ -71,6 +72,7 @@ class EdgeHost:
         self.finished: Finished | None = None
         self.link: Link
         self._pause_s = BACK_OFF_S[0]
+        self._wondered = False
         self._given_up = 0
         self._beyond: str | None = None
         self._asked: Stamped | None = None  # the latest request: while it is open, it is repeated in a new session
@@ -105,6 +107,10 @@ class EdgeHost:
             reason = f"no answer for {patience_s:g} s; is it there, and are these its keys?"
         if reason is not None:
             raise Refused(reason)
+        if self.link.dealer.hung_up >= HANG_UPS and not self._wondered:
+            self._wondered = True  # no more than that: a tunnel does so too while nobody listens at its end
+            keys = "" if self.keys is None else ", and is coordinator.key its key"
+            print(f"{self.name}: {self.address} takes connections and drops them: is it the coordinator{keys}? Trying on", file=sys.stderr, flush=True)
         self._connect()
 
     # ------------------------------------------------------------------ sessions

@@ -90,13 +90,18 @@ class Jobs:
         try:
             while True:
                 tell(self._fate(self._orders.get()))
-        except (EOFError, OSError):
+        except (EOFError, ConnectionError):
             return  # the processes of the run are being ended
 
     def _fate(self, order: Order) -> Worked:
+        """Whatever it is, somebody waits for it."""
         try:
             return self._done(order)
-        except (TypeError, ValueError):  # a job that cannot be handed over: its author's bug
+        except (EOFError, ConnectionError):
+            raise
+        except OSError as error:  # no room on the disk, say
+            return Worked(self.now(), order, error=f"a job ({snake(type(order.job).__name__)}) could not be handed to its worker: {error}", users=True)
+        except Exception:  # a job that cannot be put into a message: its author's bug
             return Worked(self.now(), order, error=traceback.format_exc())
 
     def _done(self, order: Order) -> Worked:

@@ -24,6 +24,8 @@ TURNED_AWAY = {
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "it wants keys (--keys DIR)",
     zmq.EVENT_HANDSHAKE_FAILED_AUTH: "it does not know this key (allowed.json of its --keys DIR)",
 }
+KEYS_FOR_NOTHING = "it has no keys (leave --keys out, or give it some)"
+HUNG_UP = int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
 FILES_PER_EDGE, FILES_SPARE = 1, 64
 
 
@@ -110,7 +112,9 @@ class Dealer(Wire):
 
     def __init__(self, context: zmq.Context, keys: EdgeKeys | None, address: str) -> None:
         super().__init__(context, zmq.DEALER)
-        self._monitor = self.socket.get_monitor_socket(sum(TURNED_AWAY))
+        self._keyed = keys is not None
+        self.hung_up = 0  # connections that the other side took and dropped, as far as ``turned_away`` has seen
+        self._monitor = self.socket.get_monitor_socket(sum(TURNED_AWAY) + HUNG_UP)
         if keys is not None:
             secure_edge(self.socket, keys)
         try:
@@ -122,6 +126,9 @@ class Dealer(Wire):
         """Why there is no connection, if the reason is the keys. libzmq does not try again after these."""
         while self._monitor.poll(0):
             event = recv_monitor_message(self._monitor)["event"]
+            self.hung_up += event == HUNG_UP
+            if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and self._keyed:
+                return KEYS_FOR_NOTHING
             if event in TURNED_AWAY:
                 return TURNED_AWAY[event]
         return None

@@ -1,0 +1,54 @@
+"""How a study tunes: some points a method, each one short run on a seed of its own; the best by the mean of its last ten accuracies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from trials import Study, Trial, tell
+
+SEED = 11  # of no table
+COLUMNS = ("method", "point", "accuracy", "final_accuracy", "versions", "best")
+
+Points = Mapping[str, Mapping[str, Any]]  # what a point is called -> the options that it has
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """One trial of all points. ``methods``: label -> (entry of the config, its points)."""
+
+    name: str
+    base: Path
+    methods: Mapping[str, tuple[Mapping[str, Any], Points]]
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def trial(self) -> Trial:
+        """All of them together, so that each worker does whole runs."""
+        entries = [
+            {**entry, **options, "label": run_name(label, point)} for label, (entry, points) in self.methods.items() for point, options in points.items()
+        ]
+        return Trial(self.name, self.base, entries, self.changes)
+
+    def best(self, ours: Study, title: str) -> tuple[bool, dict[str, str]]:
+        """Run what is not done, show it; (is it whole, the best point of each method that has a result)."""
+        trial, alone = self.trial, replace(ours, seeds=(SEED,))
+        whole = alone.do([trial])
+        best: dict[str, str] = {}
+        rows: list[tuple[Any, ...]] = []
+        for label, (_, points) in self.methods.items():
+            found = {point: each for point in points for each in alone.results(trial, run_name(label, point))}
+            reached = {point: each.convergence_accuracy for point, each in found.items() if each.convergence_accuracy is not None}
+            if reached:
+                best[label] = max(reached, key=reached.__getitem__)
+            stars = {point: "*" if best.get(label) == point else None for point in found}
+            rows += [(label, point, reached.get(point), each.final_accuracy, each.versions, stars[point]) for point, each in found.items()]
+        tell(f"{title}, seed {SEED}", COLUMNS, rows, ours.folder / f"{self.name}.csv")
+        return whole, best
+
+
+def run_name(label: str, point: str) -> str:
+    """What a point's run is called."""
+    return f"{label}-at-{point}"
