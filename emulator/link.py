@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import Callable, Protocol
 
-from emulator.booking import Booking, Plan
+from emulator.booking import Booking, Plan, Served
 from emulator.capacity import Capacity
-from emulator.capacity.service import AtOnce, Curve
+from emulator.capacity.constant import Constant
+from emulator.capacity.service import AtOnce, Curve, Steady
 from emulator.changes import changed_capacity, changed_delay
 from emulator.delay import Delay
 from emulator.delay.latency import Latency
@@ -222,7 +223,11 @@ class Link:
         self._changed()
 
     def _plan(self, booking: Booking, start_ns: int) -> Plan:
-        curve = AtOnce(start_ns) if self.capacity is None else Curve(self.capacity, start_ns)
+        capacity = self.capacity
+        if capacity is None:
+            curve: Served = AtOnce(start_ns)
+        else:
+            curve = Steady(capacity.rate_bit_s, start_ns) if type(capacity) is Constant else Curve(capacity, start_ns)
         finish_ns = curve.when(booking.transfer.size - booking.kept)
         return Plan(curve, start_ns, finish_ns, self.delay.arrival(finish_ns))
 

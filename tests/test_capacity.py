@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.capacity.constant import Constant
-from emulator.capacity.service import AtOnce, Curve, served, when
+from emulator.capacity.service import AtOnce, Curve, Steady, served, when
 from emulator.delay.latency import Latency
 from emulator.errors import BadValue
 from emulator.units import FOREVER, NS_PER_S
@@ -135,3 +135,16 @@ def test_departure_inverts_arrival(delay: int, sent: int) -> None:
     latency = Latency(delay)
     assert latency.departure(latency.arrival(sent)) == sent
     assert latency.arrival(FOREVER) == FOREVER
+
+
+@given(st.integers(1, 10**12), st.integers(0, 10**15), st.integers(0, 10**12), st.integers(-(10**10), 10**16))
+def test_a_constant_rate_has_a_closed_form(rate_bit_s: int, start_ns: int, size_bytes: int, later_ns: int) -> None:
+    """What every transfer over a plain link is planned with is what the curve over segments says, to the ns."""
+    steady, curve = Steady(rate_bit_s, start_ns), Curve(Constant(rate_bit_s), start_ns)
+    assert steady.when(size_bytes) == curve.when(size_bytes)
+    assert steady.served(start_ns + later_ns) == curve.served(start_ns + later_ns)
+
+
+def test_a_constant_rate_that_takes_for_ever_says_so() -> None:
+    steady, curve = Steady(1, FOREVER - 5), Curve(Constant(1), FOREVER - 5)
+    assert steady.when(10) == curve.when(10) == FOREVER and steady.when(0) == curve.when(0) == FOREVER - 5

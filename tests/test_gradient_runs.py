@@ -96,6 +96,15 @@ def test_figure_2b_s_points() -> None:
     assert aggregation_plot.by_count([values for _, values in aggregation.steps(EVENTS)]) == [(1.0, 3.0), (2.0, 0.0)]
 
 
+def test_eight_schemes_look_different_and_gradients_are_counted_in_whole_numbers() -> None:
+    values = [values for _, values in aggregation.steps(EVENTS)]
+    left, right = aggregation_plot._draw({f"s{number}": values for number in range(8)}).axes
+    looks = {(patches[0].get_facecolor(), patches[0].get_hatch()) for patches in left.containers}
+    lines = {(line.get_color(), line.get_linestyle()) for line in right.lines}
+    assert len(looks) == len(lines) == 8
+    assert all(tick == round(tick) for axes in (left, right) for tick in axes.get_xticks())
+
+
 def test_stability_is_the_deviation_of_the_last_ten_in_log_coordinates() -> None:
     """Five times 1 and five times .1: logarithms 0 and -1, deviation .5. Fewer than ten, or a zero: none."""
     assert stability([1.0, 0.1] * 5) == pytest.approx(0.5)

@@ -189,7 +189,7 @@ def test_leaf_s_texts_are_for_next_character_models(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"users": ["f1", "f9"]}, "user 'f9' is among its users, and has no user_data"),
+        ({"users": ["f1", "f9"], "num_samples": [1, 1]}, "user 'f9' is among its users, and has no user_data"),
         ({"users": []}, "0 users and 1 num_samples"),
         ({"num_samples": []}, "1 users and 0 num_samples, expected as many"),
         ({"users": [], "num_samples": []}, "user 'f1' has user_data, and is not among its users"),

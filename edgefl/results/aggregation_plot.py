@@ -9,10 +9,11 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from edgefl.results import rundirs
 from edgefl.results.aggregation import KEY, predominant, steps
-from edgefl.results.plots import COLOURS, MARKERS, STYLE, save
+from edgefl.results.plots import COLOURS, DASHES, MARKERS, STYLE, save
 from edgefl.results.tail import read_events
 
 Steps = list[dict[str, float]]
@@ -42,11 +43,13 @@ def _draw(found: Mapping[str, Steps]) -> Figure:
     left, right = figure.subplots(1, 2)
     width = 0.8 / len(found)
     for place, (name, values) in enumerate(found.items()):
-        colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
+        lap, at = divmod(place, len(COLOURS))  # the eighth scheme has the first one's colour, hatched and dashed
+        colour, dashes, hatch = COLOURS[at], DASHES[lap % len(DASHES)], "/////" if lap % 2 else None
         shares = [(int(count) + (place - (len(found) - 1) / 2) * width, number / len(values)) for count, number in predominant(values).items()]
-        left.bar([x for x, _ in shares], [share for _, share in shares], width, color=colour, label=name)
+        left.bar([x for x, _ in shares], [share for _, share in shares], width, color=colour, hatch=hatch, edgecolor="white", linewidth=0, label=name)
         points = by_count(values)
-        right.plot([x for x, _ in points], [y for _, y in points], color=colour, marker=marker, markersize=3, linewidth=0.8)
+        line = {"color": colour, "linestyle": dashes, "marker": MARKERS[place % len(MARKERS)], "markerfacecolor": "white" if lap % 2 else colour}
+        right.plot([x for x, _ in points], [y for _, y in points], markersize=3, linewidth=0.8, **line)
     _label(left, "Predominant gradients (weight > 0.1)", "Share of the steps")
     _label(right, "Aggregated gradients", "Weighted staleness (versions)")
     handles, labels = left.get_legend_handles_labels()
@@ -57,6 +60,7 @@ def _draw(found: Mapping[str, Steps]) -> Figure:
 def _label(axes: Axes, x: str, y: str) -> None:
     axes.set_xlabel(x)
     axes.set_ylabel(y)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))  # numbers of gradients
     axes.grid(color="0.9", linewidth=0.5)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

@@ -70,8 +70,9 @@ class FedEcho(Buffered):
     xh = x + eta buffer / M ;  y = mean of the y_i of those devices that have any ;  a job distils y into xh (edgefl.models.distil) ;  x <- xh
 
     A device that is given work meanwhile gets x, the one too that replaces the last of the M (as in the listing, erratum C5); updates that
-    arrive meanwhile go into the next buffer. No staleness weight. Normalisation buffers: the mean of the M. A distillation that fails leaves
-    xh as it is, a prediction that fails the device's former logits.
+    arrive meanwhile go into the next buffer. Full buffers wait for their turn, each with one model's memory: should M updates come faster than
+    a distillation takes, more and more of them do (``buffered_meanwhile``). No staleness weight. Normalisation buffers: the mean of the M. A
+    distillation that fails leaves xh as it is, a prediction that fails the device's former logits.
     """
 
     Options = FedEchoOptions

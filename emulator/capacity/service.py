@@ -89,6 +89,21 @@ def moment_of(work: int, starts_ns: list[int], works: list[int], rates_bit_s: li
     return starts_ns[index] - (works[index] - work) // rates_bit_s[index]  # rounded up
 
 
+class Steady:
+    """The ``Curve`` of a constant rate, of which there is one for nearly every transfer of a run: nothing to read, nothing to keep."""
+
+    __slots__ = ("_rate_bit_s", "_start_ns")
+
+    def __init__(self, rate_bit_s: int, start_ns: int) -> None:
+        self._rate_bit_s, self._start_ns = rate_bit_s, start_ns
+
+    def served(self, t_ns: int) -> int:
+        return max(0, self._rate_bit_s * (t_ns - self._start_ns) // WORK_PER_BYTE)
+
+    def when(self, size_bytes: int) -> int:
+        return min(FOREVER, self._start_ns - -max(0, size_bytes) * WORK_PER_BYTE // self._rate_bit_s)  # rounded up
+
+
 class AtOnce:
     """The service curve of a link that nobody shapes: everything at ``start_ns``."""
 
