@@ -12,19 +12,19 @@ each: 25 minutes with two workers. Another of the configs, or some of the method
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bench_common import run
 from trials import Study, Trial, arguments, entries, numbers, say, study, tell
+from tuning import Tuning
 
 from edgefl.config_file import load
 from edgefl.results import aggregation_plot, aggregation_table, plots
 from edgefl.results.spread import spread
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs" / "wkafl"
-TUNING_SEED = 11  # of no other study
+RATE = "server_learning_rate"  # what is tuned
 RATES = (0.01, 0.02, 0.04)
 OWN_RATES = {  # where a step of the same size takes another rate: as many values, as far apart
     "wkafl-no-staleness": (0.005, 0.01, 0.02),  # not divided by 1 + 0.1 min gap, which is 2 at P/K = 100, ...
@@ -33,7 +33,6 @@ OWN_RATES = {  # where a step of the same size takes another rate: as many value
     "gsgm": (0.005, 0.01, 0.02),  # all P/K steps of a round are gradients at one model: together one step of 100 times the rate
 }
 QUICK = {"stop": {"versions": 20}, "evaluation": {"every_versions": 2}, "edges": {"count": 60}}
-TUNING = ("method", "rate", "accuracy", "stability", "best")
 COLUMNS = ("method", "rate", "accuracy", "accuracy_dev", "stability", "stability_dev", "tau_ave", "n_ave")
 KEYS = {"accuracy": "convergence_accuracy", "stability": "stability", "tau_ave": "tau_ave", "n_ave": "n_ave"}  # column -> its quantity
 
@@ -73,24 +72,15 @@ class Comparison:
 
     def tune(self) -> tuple[bool, dict[str, float]]:
         """(is it whole, the best rate of each method that has a result)."""
-        points = [(label, rate) for label, rates in self.rates.items() for rate in rates]
-        tried = [self._with_rate(label, rate) | {"label": _point(label, rate)} for label, rate in points]
-        trial = Trial(f"{self.name}-tuning", self.config, tried, self.changes)
-        whole = replace(self.ours, seeds=(TUNING_SEED,)).do([trial])
-        found = {point: self._values(trial, _point(*point), "convergence_accuracy") for point in points}
-        reached = {point: values[0] for point, values in found.items() if values and values[0] is not None}
-        best = {of: max((accuracy, rate) for (label, rate), accuracy in reached.items() if label == of)[1] for of, _ in reached}
-        rows = [
-            (*point, reached.get(point), *(self._values(trial, _point(*point), "stability") or [None]), "*" if best.get(point[0]) == point[1] else None)
-            for point in points
-        ]
-        tell(f"{self.name}: tuning, seed {TUNING_SEED}", TUNING, rows, self.ours.folder / f"{trial.name}.csv")
-        return whole, best
+        methods = {label: (entry, {f"{rate:g}": {RATE: rate} for rate in self.rates[label]}) for label, entry in self.entries.items()}
+        whole, best = Tuning(f"{self.name}-tuning", self.config, methods, self.changes).best(self.ours, f"{self.name}: tuning")
+        return whole, {label: float(point) for label, point in best.items()}
 
     def compare(self, best: Mapping[str, float]) -> bool:
         """Run every method at its best rate with all seeds; table and figures of what there is."""
-        trial = Trial(self.name, self.config, [self._with_rate(label, best[label]) for label in self.entries if label in best], self.changes)
-        whole = bool(trial.entries) and self.ours.do([trial])
+        made = [entry | {RATE: best[label]} for label, entry in self.entries.items() if label in best]
+        trial = Trial(self.name, self.config, made, self.changes)
+        whole = bool(made) and self.ours.do([trial])
         done = {label: self.ours.folder / trial.name / label for label in best if self.ours.results(trial, label)}
         if not done:
             return False
@@ -102,9 +92,6 @@ class Comparison:
         aggregation_plot.aggregation(paths, figures / f"{self.name}-aggregation.png")
         return whole
 
-    def _with_rate(self, label: str, rate: float) -> dict[str, Any]:
-        return self.entries[label] | {"server_learning_rate": rate}
-
     def _values(self, trial: Trial, label: str, key: str) -> list[Any]:
         """Of each seed that is done."""
         directory = self.ours.folder / trial.name / label
@@ -113,11 +100,6 @@ class Comparison:
     def _row(self, trial: Trial, label: str, rate: float) -> tuple[Any, ...]:
         over = {column: spread(self._values(trial, label, key)) for column, key in KEYS.items()}
         return label, rate, *(over[column.removesuffix("_dev")].deviation if column.endswith("_dev") else over[column].mean for column in COLUMNS[2:])
-
-
-def _point(label: str, rate: float) -> str:
-    """What a tuning run is called."""
-    return f"{label}-at-{rate:g}"
 
 
 if __name__ == "__main__":
