@@ -189,6 +189,7 @@ def test_no_such_address(web: Web, tmp_path: Path) -> None:
         fetch([Download("http://a/x", md5(b""))], tmp_path, "own", "ftp://a", quiet)
     with pytest.raises(UserError, match=f"--from {tmp_path}: no file x there"):
         fetch([Download("http://a/x", md5(b""))], tmp_path / "to", "own", str(tmp_path), quiet)
+    assert not (tmp_path / "to").exists(), "nothing is left behind"
 
 
 def hostile_tar(name: str, link: str = "") -> bytes:
@@ -232,7 +233,7 @@ def test_zip_archives(web: Web, tmp_path: Path) -> None:
 
 
 def test_sets_without_an_address() -> None:
-    with pytest.raises(UserError, match="nothing to get; .*ships inside scikit-learn"):
+    with pytest.raises(UserError, match="nothing to get by this command; .*ships inside scikit-learn"):
         command.get("digits")
     with pytest.raises(UserError, match="unknown data set 'cifar'"):
         command.get("cifar")

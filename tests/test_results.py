@@ -7,12 +7,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
+from edgefl.coordinator.record import Record
 from edgefl.errors import UserError
 from edgefl.results import compare, plots, rundirs, spread, summary
 from edgefl.results.live import LiveView, human_rate
+from edgefl.results.summary import one_line
 from edgefl.results.table import table
 from edgefl.results.tail import TableTail, Tail, is_torn, read_csv, read_events
 
@@ -241,3 +244,13 @@ def test_live_view_keeps_to_the_terminal(tmp_path: Path) -> None:
 
 def test_human_rate() -> None:
     assert [human_rate(rate) for rate in (0, 999.4, 2_500_000, 45e6, 1e11)] == ["0 bit/s", "999 bit/s", "2.50 Mbit/s", "45.0 Mbit/s", "100 Gbit/s"]
+
+
+def test_a_run_that_began_without_some_edges_says_so(tmp_path: Path) -> None:
+    """Its verdict is about time only: that a third of the edges never came must stand somewhere too."""
+    record = Record(tmp_path, lambda: 0.0, None)
+    record.fact(0, "edges_missing", edges=["pi-2", "pi-3"])
+    told = record.close({"fidelity": {"verdict": "faithful"}, "versions": 1, "emulated_s": 4.0, "wall_s": 4.0, "finished": "emulated_s"}, np.zeros(2), None)
+    assert told["edges_missing"] == ["pi-2", "pi-3"]
+    assert one_line(told, "moon").endswith("faithful (emulated_s); begun without 2 edges (pi-2, pi-3)")
+    assert "begun" not in one_line({**told, "edges_missing": []}, "moon")

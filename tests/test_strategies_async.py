@@ -10,7 +10,8 @@ from builders import S, Server, make, vector
 from edgefl.strategies.asynchronous import Asynchronous
 from edgefl.strategies.buffered import Buffered
 from edgefl.strategies.ca2fl import CA2FL
-from edgefl.strategies.decisions import Assign
+from edgefl.strategies.decisions import Assign, SendFresh
+from edgefl.strategies.events import FreshRequested
 from edgefl.strategies.fadas import FADAS
 from edgefl.strategies.fedac import FedAC
 from edgefl.strategies.fedasync import FedAsync, FedAsyncOptions, damping
@@ -116,6 +117,19 @@ def test_replace_fills_up_when_a_task_closes_or_an_edge_joins() -> None:
     assert story.close("a") == ["assign c <- 0 0 0"]
     assert story.join("a") == []
     assert story.deliver("c", 0, 0, 0)[0] == "publish 0 0 0"
+
+
+def test_a_request_for_a_fresher_model_is_answered_even_if_the_strategy_says_nothing_about_it() -> None:
+    """A rule's checkpoint alone must do: an edge that waits and gets no answer would stand still for ever."""
+    story = mixing()
+    story.start("a", "b")
+    story.give(FreshRequested("b", 1, 0, 5))
+    (nothing,) = story.decisions
+    assert isinstance(nothing, SendFresh) and (nothing.edge, nothing.task, nothing.weights) == ("b", 1, None)
+    story.deliver("a", 4, 8, -4)
+    story.give(FreshRequested("b", 1, 0, 5))
+    (newer,) = story.decisions
+    assert isinstance(newer, SendFresh) and newer.weights is not None and newer.weights.tolist() == [2, 4, -2]
 
 
 def test_periodic_starts_min_of_m_and_cap_minus_running() -> None:

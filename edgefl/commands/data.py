@@ -45,7 +45,7 @@ def get(
     module = sys.modules[catalog.find("edgefl.data", name, "load", None, "data set").__module__]
     downloads = getattr(module, "DOWNLOADS", ())
     if not downloads:
-        raise UserError(f"data get {name}: there is nothing to get; {catalog.one_line('edgefl.data', name)}")
+        raise UserError(f"data get {name}: nothing to get by this command; {catalog.one_line('edgefl.data', name)}")
     place = directory or data_dir(None, os.environ)
     ticker = _Ticker()
     paths = fetch(downloads, place, module.FOLDERS[0], origin, ticker.tick)

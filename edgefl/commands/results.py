@@ -41,7 +41,7 @@ class Figure(str, Enum):
 def plot(
     runs: Runs,
     out: Annotated[Optional[Path], typer.Option("--out", metavar="FILE.png", help="The figure; a PDF goes beside it.", show_default="KIND.png")] = None,
-    kind: Annotated[Figure, typer.Option(help="Of runs on a TDMA channel also: who does what in which slot, staleness, train loss.")] = Figure.accuracy,
+    kind: Annotated[Figure, typer.Option(help="Of tdma-fl and its kin: turns, staleness, loss. runtimes: with evaluation.by_label.")] = Figure.accuracy,
 ) -> None:
     """Draw accuracy over emulated time and over bytes sent, or another figure."""
     from edgefl.results import plots, runtime_plot, slots_plot

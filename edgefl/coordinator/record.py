@@ -38,6 +38,7 @@ class Record:
         self.steps: list[tuple[int, dict[str, float]]] = []  # (version before it, what was reported of it) of those made of gradients
         self.discards: Counter[str] = Counter()
         self.staleness: Counter[int] = Counter()
+        self.missing: list[str] = []  # edges that had not joined when the run began
         self.rows: list[dict[str, Any]] = []
         self._wall_at: dict[int, float] = {}
         self._events = (directory / "events.jsonl").open("wb")
@@ -59,6 +60,7 @@ class Record:
 
     def fact(self, now: int, fact: str, **values: Any) -> None:
         """Something that the strategy is not told."""
+        self.missing += values["edges"] if fact == "edges_missing" else []
         self._line(now, {"fact": fact, **values})
 
     def discarded(self, now: int, edge: str, task: int, reason: str) -> None:
@@ -136,6 +138,7 @@ class Record:
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
             "staleness": {str(gap): count for gap, count in sorted(self.staleness.items())},
+            **({"edges_missing": self.missing} if self.missing else {}),
             **({"dissemination": self._dissemination(head.get("emulated_s", 0.0))} if self.requests else {}),
             **({"aggregation": aggregation.section(self.steps)} if self.steps else {}),
             **({"slots": counted} if self._slot_rows and (counted := self._slots_counted()) else {}),

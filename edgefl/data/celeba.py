@@ -1,4 +1,4 @@
-"""CelebA: faces of 10,177 celebrities, with or without an attribute, from its folder of pictures and its lists (Liu et al. 2015; nothing to download)."""
+"""CelebA: faces of 10,177 celebrities, with or without an attribute, from the folder of pictures and lists of its authors' page (Liu et al. 2015)."""
 
 from __future__ import annotations
 

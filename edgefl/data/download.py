@@ -61,6 +61,8 @@ def _retrieved(download: Download, folder: Path, origin: str | None, progress: P
     if not url.startswith(("http://", "https://")):
         raise UserError(f"{url}: expected an address that begins with http:// or https://, or a directory")
     try:
+        if isinstance(bring, Copying):
+            bring.file(download.name)  # before anything is made here
         folder.mkdir(parents=True, exist_ok=True)
         return Path(pooch.retrieve(url, download.checksum, fname=download.name, path=folder, downloader=bring))
     except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
@@ -81,10 +83,14 @@ class Copying:
         self.source = source
 
     def __call__(self, url: str, output_file: str, pooch: Any, check_only: bool = False) -> None:
-        file = self.source.expanduser() / url.rpartition("/")[2]
+        shutil.copyfile(self.file(url.rpartition("/")[2]), output_file)
+
+    def file(self, name: str) -> Path:
+        """The file of that name; UserError if there is none."""
+        file = self.source.expanduser() / name
         if not file.is_file():
-            raise UserError(f"--from {self.source}: no file {file.name} there")
-        shutil.copyfile(file, output_file)
+            raise UserError(f"--from {self.source}: no file {name} there")
+        return file
 
 
 class Resuming:

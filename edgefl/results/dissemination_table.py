@@ -81,7 +81,7 @@ def table(costs: Sequence[Cost]) -> Table:
         schemes.setdefault(cost.name, []).append(cost)
     notes = [f"{name}: {note}" for name, runs in schemes.items() if (note := negligible(mean(runs, "beta_median")))]
     late = [f"{name}: {count:.4g} fresher models came too late to be merged" for name, runs in schemes.items() if (count := mean(runs, "too_late"))]
-    slots = [Text(f"{name}, requests by slot: {_slots(runs)}", style="dim") for name, runs in schemes.items()]
+    slots = [Text(f"{name}, requests by slot: {_slots(runs)}", style="dim") for name, runs in schemes.items() if _slots(runs)]
     shown = Table(title="Dissemination", title_justify="left", title_style="", box=box.SIMPLE_HEAD, padding=0, show_edge=False, caption_justify="left")
     shown.caption, shown.caption_style = Text("\n").join([*(Text(note, style="yellow") for note in notes), *map(Text, late), *slots]), ""
     columns = _columns(schemes)

@@ -41,7 +41,9 @@ def one_line(summary: Mapping[str, Any], name: str) -> str:
     """A finished run for the terminal: "fedavg: 20 versions, 25.0 emulated s in 25.0 s, accuracy 0.9361, faithful (emulated_s)"."""
     accuracy = "" if summary["final_accuracy"] is None else f", accuracy {summary['final_accuracy']:.4f}"
     times = f"{summary['emulated_s']:.1f} emulated s in {summary['wall_s']:.1f} s"
-    return f"{name}: {summary['versions']} versions, {times}{accuracy}, {summary['fidelity']['verdict']} ({summary['finished']})"
+    missing = summary.get("edges_missing", ())
+    without = f"; begun without {len(missing)} edges ({', '.join(missing[:5])}{' ...' if len(missing) > 5 else ''})" if missing else ""
+    return f"{name}: {summary['versions']} versions, {times}{accuracy}, {summary['fidelity']['verdict']} ({summary['finished']}){without}"
 
 
 def evaluations(metrics_rows: Iterable[Mapping[str, Any]]) -> list[tuple[float, float]]:

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from edgefl.jobs import Job, Result
-from edgefl.strategies.decisions import Assign, Decision
+from edgefl.strategies.decisions import Assign, Decision, SendFresh
 from edgefl.strategies.events import (
     AlarmRang, EdgeJoined, EdgeLost, Event, FreshRequested, JobDone, JobFailed, RunStarted, TaskClosed, UpdateArrived, UpdateReady,
 )
@@ -139,8 +139,8 @@ class Strategy:
         return []
 
     def fresh_requested(self, event: FreshRequested, now: int) -> list[Decision]:
-        """Asked only if the rule has a ``checkpoint``."""
-        return []
+        """Asked only if the rule has a ``checkpoint``: the newest model, if it is newer. An edge that waits and gets no answer waits for ever."""
+        return [SendFresh(event.edge, event.task, self.weights if self.version > event.base_version else None)]
 
     def rang(self, name: str, now: int) -> list[Decision]:
         """An alarm of ours."""
