@@ -8,7 +8,7 @@ import typer
 
 from edgefl.commands import data, edge, jobs, keys, results, run
 from edgefl.commands import list as listings
-from edgefl.errors import UserError
+from edgefl.errors import Bug, UserError
 from emulator.errors import BadValue
 
 app = typer.Typer(
@@ -32,13 +32,16 @@ app.add_typer(keys.app, name="keys")
 
 
 def main() -> None:
-    """Run the command in sys.argv. Bad input: one line on stderr, exit status 2."""
+    """Run the command in sys.argv. Bad input: one line on stderr, exit status 2; a bug: all that is known, status 1."""
     try:
         status = app(args=sys.argv[1:] or ["--help"], prog_name="edgefl", standalone_mode=False)
     except typer.Abort:
         sys.exit(130)
     except (UserError, BadValue) as error:
         _refuse(str(error))
+    except Bug as bug:
+        print(f"{bug.tell()}\nedgefl: {bug.blame()}", file=sys.stderr)
+        sys.exit(1)
     except Exception as error:
         if not hasattr(error, "format_message"):  # what a wrong word on the command line raises; typer does not export its class
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -23,7 +24,10 @@ EXPECTED = {
     "tuple_type": "expected an array",
     "list_type": "expected an array",
     "int_type": "expected a whole number",
+    "int_parsing": "expected a whole number",  # of options that are not strict: someone's own
+    "int_from_float": "expected a whole number",
     "float_type": "expected a number",
+    "float_parsing": "expected a number",
     "string_type": 'expected text ("...")',
     "bool_type": "expected true or false",
     "too_short": "expected at least one",
@@ -40,6 +44,7 @@ class Source:
     def error(self, loc: Loc, problem: str) -> UserError:
         """The error for the key at ``loc``."""
         said = [self.overrides[loc[:end]] for end in range(len(loc), 0, -1) if loc[:end] in self.overrides]
+        said += [text for key, text in self.overrides.items() if key[: len(loc)] == loc and re.search(rf"\b{re.escape(str(key[-1]))}\b", problem)]
         place = f"override {said[0]!r}" if said else self.file
         return UserError(f"{place}: {dotted(loc)}: {problem}" if loc else f"{place}: {problem}")
 
@@ -67,7 +72,10 @@ def validated(model: type[Model], data: Mapping[str, Any], source: Source, at: L
         details = error.errors(include_url=False)
     # an unknown key first: a required key with a typo is both unknown and missing
     worst = next((detail for detail in details if detail["type"] == "extra_forbidden"), details[0])
-    raise source.error((*at, *worst["loc"]), _problem(worst, _fields(model, worst["loc"][:-1], also)))
+    key = _key(worst, data)
+    tried = [detail for detail in details if detail["loc"] != key and _key(detail, data) == key]
+    problem = _none_of(tried) if len(tried) > 1 else _problem(worst, _fields(model, key[:-1], also))
+    raise source.error((*at, *key), problem)
 
 
 def check_numbers(data: Mapping[str, Any], source: Source) -> None:
@@ -93,6 +101,25 @@ def sections(model: type[BaseModel] = Experiment, at: str = "") -> Iterator[tupl
         inner = _table(info.annotation)
         if inner is not None:
             yield from sections(inner, place + "[]" if get_origin(info.annotation) is tuple else place)
+
+
+def _key(detail: ErrorDetails, data: Any) -> Loc:
+    """Where the key of a problem is in ``data``: for a key that takes one thing or another, pydantic puts what it tried behind that."""
+    loc = detail["loc"]
+    for depth, part in enumerate(loc):
+        if not (isinstance(part, int) and isinstance(data, (list, tuple)) or isinstance(data, Mapping) and part in data):
+            return loc[: depth + (detail["type"] == "missing")]
+        data = data[part]
+    return loc
+
+
+def _none_of(tried: Sequence[ErrorDetails]) -> str:
+    """A key takes a number or one of some words, say, and this is neither."""
+    words = [word for detail in tried if detail["type"] == "literal_error" for word in _words(detail)]
+    kinds = [(EXPECTED.get(detail["type"]) or _plain(detail["msg"])).removeprefix("expected ") for detail in tried if detail["type"] != "literal_error"]
+    *first, last = (*kinds, *map(repr, words))
+    value = tried[0]["input"]
+    return f"expected {', '.join(first)} or {last}, found {found(value)}{_nearest_of(value, words)}"
 
 
 def _table(annotation: Any) -> type[BaseModel] | None:
@@ -133,10 +160,16 @@ def _plain(message: str) -> str:
 
 def _nearest_value(detail: ErrorDetails) -> str:
     """The nearest of the words that a key takes."""
-    if detail["type"] != "literal_error" or not isinstance(detail["input"], str):
-        return ""
-    words = detail["ctx"]["expected"].replace(" or ", ", ").replace("'", "").split(", ")
-    close = get_close_matches(detail["input"], words, n=1)
+    return _nearest_of(detail["input"], _words(detail)) if detail["type"] == "literal_error" else ""
+
+
+def _words(detail: ErrorDetails) -> list[str]:
+    """What a key that takes words takes."""
+    return detail["ctx"]["expected"].replace(" or ", ", ").replace("'", "").split(", ")
+
+
+def _nearest_of(value: Any, words: list[str]) -> str:
+    close = get_close_matches(value, words, n=1) if isinstance(value, str) else []
     return nearest(close[0], words) if close else ""
 
 

@@ -95,8 +95,10 @@ class Devices(Section):
     def _whole(self) -> "Devices":
         if self.profile is not None:
             profiles.device(self.profile)
-        if (self.spread == "lognormal") != (self.sigma is not None):
-            raise ValueError('sigma: goes with spread = "lognormal", and that with it')
+        if self.spread == "lognormal" and self.sigma is None:
+            raise ValueError('sigma: missing, which spread = "lognormal" wants (the deviation of the logarithms)')
+        if self.spread != "lognormal" and self.sigma is not None:
+            raise ValueError(f'sigma: goes with spread = "lognormal", found "{self.spread}"')
         strange = next((key for key in ("long", "gamma", "task_samples") if getattr(self, key) != type(self).model_fields[key].default), None)
         if strange is not None and self.spread != "classes":
             raise ValueError(f'{strange}: goes with spread = "classes"')

@@ -79,7 +79,9 @@ def _check_unlabelled(experiment: Experiment, source: Source, base: Path | None)
         try:
             catalog.find("edgefl.data", name, "load", base, "data set")
         except UserError as error:
-            raise source.error(("unlabelled", "data"), f'{error}; or "held_out"') from error
+            near = nearest(name, [*catalog.names("edgefl.data", "load"), "held_out"])
+            said = f"unknown data set {name!r}{near}" if "'held_out'" in near else f'{error}; or "held_out"'
+            raise source.error(("unlabelled", "data"), said) from error
 
 
 def _check_faults(experiment: Experiment, source: Source) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Iterable
 
 
@@ -24,7 +26,25 @@ def nearest(name: str, valid: Iterable[str]) -> str:
 
 
 class Bug(Exception):
-    """Our own mistake, or an algorithm's: it stops the run and shows the events that led there."""
+    """Our own mistake, or an algorithm's: it stops the run and shows the events that led there.
 
-    def __init__(self, message: str, story: list[str]) -> None:
+    ``module``: the algorithm's, so that ``blame`` can name the line of its file.
+    """
+
+    def __init__(self, message: str, story: list[str], module: str = "") -> None:
         super().__init__("\n  ".join([f"{message}; the story so far:", *story]))
+        self.message, self.story, self.module = message, story, module
+
+    def tell(self) -> str:
+        """For stderr: the story, then the traceback. ``blame`` belongs below it, on the last line, where people look."""
+        trace = "" if self.__cause__ is None else "".join(traceback.format_exception(self.__cause__))
+        return "\n  ".join(["the story so far:", *self.story]) + f"\n{trace}".rstrip()
+
+    def blame(self) -> str:
+        """In one line: who failed at what, the exception, and the last line of the algorithm's own file that led there."""
+        cause = self.__cause__
+        if cause is None:  # the story is a worker's traceback
+            return " ".join(": ".join([self.message, *self.story[-1:]]).split())
+        own = [at for at in traceback.walk_tb(cause.__traceback__) if at[0].f_globals.get("__name__") == self.module]
+        place = f" ({Path(own[-1][0].f_code.co_filename).name}, line {own[-1][1]})" if own else ""
+        return " ".join(f"{self.message}: {type(cause).__name__}: {cause}{place}".split())

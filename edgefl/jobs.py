@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from edgefl.errors import UserError
 from edgefl.streams import Streams
 from edgefl.vectors import aligned_copy
 
@@ -131,6 +132,9 @@ class Gradient:
         if self.labels is not None:
             chosen = streams.rng("server labels").permutation(np.unique(targets))[: self.labels]
             rows = rows[np.isin(targets[rows], chosen)]
+        if self.samples > len(rows):
+            of = "" if self.labels is None else f" of the labels drawn (server_labels = {self.labels})"
+            raise UserError(f"server_samples: expected at most {len(rows)}, the training samples{of}, found {self.samples}")
         return rows[: self.samples]
 
 

@@ -30,7 +30,7 @@ OWN_RATES = {  # where a step of the same size takes another rate: as many value
     "wkafl-no-staleness": (0.005, 0.01, 0.02),  # not divided by 1 + 0.1 min gap, which is 2 at P/K = 100, ...
     "twafl": (0.005, 0.01, 0.02),  # ... nor is this, whose steps are those of one or two fresh gradients, as WKAFL's are; K-async's are means of ten
     "sasgd": (0.2, 0.4, 0.8),  # divided by gap + 1: by 20 at the harmonic mean of gaps around P/K = 100
-    "gsgm": (0.005, 0.01, 0.02),  # all P/K steps of a round are gradients at one model: together one step of 100 times the rate
+    "gsgm": (0.00125, 0.0025, 0.005),  # all P/K steps of a round are gradients at one model, together one step of 100 times the rate: at 0.01 the model dies
 }
 QUICK = {"stop": {"versions": 20}, "evaluation": {"every_versions": 2}, "edges": {"count": 60}}
 COLUMNS = ("method", "rate", "accuracy", "accuracy_dev", "stability", "stability_dev", "tau_ave", "n_ave")

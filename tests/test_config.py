@@ -5,10 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import pytest
+from pydantic import BaseModel, Field
 
 from edgefl import config_file
+from edgefl.config_errors import Source, validated
 from edgefl.errors import UserError
 
 GOOD = """
@@ -204,6 +207,46 @@ def test_an_error_of_the_file_is_not_blamed_on_an_override(tmp_path: Path) -> No
     path = tmp_path / "x.toml"
     path.write_text(replaced("epochs = 2", "epochs = 0"))
     assert refusal(path, "training.batch_size=8").startswith("x.toml: training.epochs: ")
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ("'atuo'", "expected a whole number, 'auto' or 'adaptive', found 'atuo' (nearest: 'auto')"),
+        ("1.5", "expected a whole number, 'auto' or 'adaptive', found 1.5"),
+        ("[1]", "expected a whole number, 'auto' or 'adaptive', found an array of 1"),
+    ],
+)
+def test_a_number_or_a_word_is_asked_for_in_one_line(tmp_path: Path, said: str, problem: str) -> None:
+    (tmp_path / "x.toml").write_text(WHOLE + f"[[strategies]]\nstrategy = 'idfl'\nalpha = {said}\n")
+    assert refusal(tmp_path / "x.toml") == f"x.toml: strategies[0].alpha: {problem}"
+    assert refusal(tmp_path / "x.toml", f"strategies.0.alpha={said}").startswith(f"override {f'strategies.0.alpha={said}'!r}: strategies[0].alpha: {problem}")
+
+
+class Wide(BaseModel, extra="forbid"):
+    width: Annotated[float, Field(gt=0)] | Literal["full"] = 1.0
+    parts: list[int] = []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "line"),
+    [
+        ("width", "ful", "mine: width: expected a number or 'full', found 'ful' (nearest: 'full')"),
+        ("width", 0.0, "mine: width: expected greater than 0 or 'full', found 0.0"),
+        ("parts", [1, "x"], "mine: parts[1]: expected a whole number, found 'x'"),
+    ],
+)
+def test_so_do_options_of_ones_own(key: str, value: Any, line: str) -> None:
+    with pytest.raises(UserError) as caught:
+        validated(Wide, {key: value}, Source("mine"))
+    assert str(caught.value) == line
+
+
+def test_keys_that_do_not_go_together_are_blamed_on_the_override_that_brought_one(good: Path) -> None:
+    missing = 'devices: sigma: missing, which spread = "lognormal" wants (the deviation of the logarithms)'
+    assert refusal(good, "devices.spread=lognormal") == f"override 'devices.spread=lognormal': {missing}"
+    assert refusal(good, "training.epochs=3", "devices={spread='lognormal'}") == f"override \"devices={{spread='lognormal'}}\": {missing}"
+    assert refusal(good, "seeds=[1,2]", "seed=3") == "override 'seeds=[1,2]': give seed or seeds, not both (found seed = 3, seeds = [1, 2])"
 
 
 def test_a_config_survives_dump_and_load(tmp_path: Path, good: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -323,6 +324,16 @@ def test_a_strategy_that_raises_ends_the_run_with_its_story(tmp_path: Path) -> N
     assert story.splitlines()[0].startswith("Scripted failed at {'event': 'update_arrived', 'edge': 'a', 'task': 0, 'base_version': 0")
     assert [line.split("'")[3] for line in story.splitlines()[1:]] == ["edge_joined", "edge_joined", "run_started", "update_arrived"]
     assert story.endswith("/ no weights at all")
+
+
+def test_a_bug_s_last_line_says_who_and_what(tmp_path: Path) -> None:
+    desk = scripted(tmp_path, {ev.RunStarted: raising})
+    with pytest.raises(Bug) as caught:
+        desk.start("a")
+    told, blame = caught.value.tell(), caught.value.blame()
+    assert told.startswith("the story so far:\n  0 {'event': 'edge_joined'") and told.endswith("ZeroDivisionError: no weights at all")
+    assert re.fullmatch(r"Scripted failed at \{'event': 'run_started'\}: ZeroDivisionError: no weights at all \(test_coordinator.py, line \d+\)", blame)
+    assert Bug("a worker failed", ["Traceback", "KeyError: 'x'"]).blame() == "a worker failed: KeyError: 'x'"
 
 
 MISTAKES: list[tuple[Any, str]] = [

@@ -169,6 +169,18 @@ def test_the_parameters_over_time(tmp_path: Path) -> None:
     assert [path.name for path in written] == ["controls.png", "controls.pdf"] and all(path.stat().st_size > 1000 for path in written)
 
 
+def test_a_parameter_that_hardly_moves_is_drawn_as_its_change(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its axis would else say "1e-6+4.9999e-1"."""
+    drawn = {}
+    monkeypatch.setattr(controls_plot, "save", lambda figure, path, kind: drawn.setdefault("figure", figure) and path)
+    moving = [{**event, "decisions": [{"do": "report", "values": {"alpha": 0.5, "lambda": value}}]} for event in EVENTS for value in (1.0000003, 1.00001)]
+    run_directory(tmp_path / "fedasmu", moving)
+    controls_plot.controls([tmp_path], tmp_path / "controls.png")
+    alpha, changed = drawn["figure"].axes[:2]
+    assert (alpha.get_title(), changed.get_title()) == ("alpha, weight of an update", "lambda - 1")
+    assert sorted(set(changed.lines[0].get_ydata().round(8))) == pytest.approx([3e-7, 1e-5])
+
+
 def test_no_figure_without_such_parameters(tmp_path: Path) -> None:
     run_directory(tmp_path / "fedavg", EVENTS[:2])
     assert controls_plot.controls([tmp_path], tmp_path / "controls.png") == []

@@ -1,4 +1,4 @@
-"""FedEcho's server event by event (seed 3, algorithm 1), with its errata as named cases."""
+"""FedEcho's server event by event (arXiv 2511.19966, algorithm 1), with its errata as named cases."""
 
 from __future__ import annotations
 

@@ -12,12 +12,14 @@ import pytest
 from rich.console import Console
 
 from edgefl.coordinator.record import Record
+from edgefl.coordinator.story import event_row
 from edgefl.errors import UserError
 from edgefl.results import compare, plots, rundirs, spread, summary
 from edgefl.results.live import LiveView, human_rate
 from edgefl.results.summary import one_line
 from edgefl.results.table import table
 from edgefl.results.tail import TableTail, Tail, is_torn, read_csv, read_events
+from edgefl.strategies.events import EdgeJoined, EdgeLost
 
 METRICS = "version,emulated_s,wall_s,train_loss,test_loss,accuracy,bytes_up,bytes_down\n"
 LINKS = "edge,direction,kind,bytes,offered_s,scheduled_s,finished_s\n"
@@ -192,6 +194,19 @@ def test_figure(tmp_path: Path) -> None:
     assert files[0].read_bytes().startswith(b"\x89PNG") and files[1].read_bytes().startswith(b"%PDF")
 
 
+@pytest.mark.parametrize(("most", "scale", "left"), [(10, "linear", 0.0), (11, "log", 1.0)])
+def test_bytes_of_far_more_than_one_size_have_a_logarithmic_axis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, scale: str, left: float) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(plots, "save", lambda figure, path, kind: drawn.append(figure) or path)
+    for name, sent in (("moon", 1), ("wkafl", most)):
+        finished_run(tmp_path / name)
+        rows = [f"{v},{v},{v},,0.5,0.5,{v * sent * 500_000},{v * sent * 500_000}\n" for v in (0, 1)]
+        (tmp_path / name / "metrics.csv").write_text(METRICS + "".join(rows))
+    plots.accuracy([tmp_path], tmp_path / "a.png")
+    over_time, over_bytes = drawn[0].axes
+    assert (over_time.get_xscale(), over_bytes.get_xscale(), over_bytes.get_xlim()[0]) == ("linear", scale, pytest.approx(left))
+
+
 def test_figure_without_evaluations_is_refused(tmp_path: Path) -> None:
     write_metrics(tmp_path, [])
     with pytest.raises(UserError, match="nothing to plot"):
@@ -254,3 +269,40 @@ def test_a_run_that_began_without_some_edges_says_so(tmp_path: Path) -> None:
     assert told["edges_missing"] == ["pi-2", "pi-3"]
     assert one_line(told, "moon").endswith("faithful (emulated_s); begun without 2 edges (pi-2, pi-3)")
     assert "begun" not in one_line({**told, "edges_missing": []}, "moon")
+    write_events(tmp_path, [*EVENTS[:1], {"t": 0.0, "fact": "edges_missing", "edges": ["pi-2", "pi-3"]}, {**EVENTS[0], "event": "edge_lost"}])
+    assert "begun without 2 edges (pi-2, pi-3)" in shown(table(compare.load(tmp_path), 100), width=100)
+    (tmp_path / "summary.json").unlink()
+    assert compare.load(tmp_path)[0].remarks == f"begun without 2 edges (pi-2, pi-3); lost and not back at the end: 1 edge ({EVENTS[0]['edge']})"
+
+
+def test_edges_that_came_back_are_not_lost(tmp_path: Path) -> None:
+    record = Record(tmp_path, lambda: 0.0, None)
+    for event in (EdgeJoined("a", 1), EdgeJoined("b", 1), EdgeLost("a"), EdgeLost("b"), EdgeJoined("b", 1)):
+        record.event(0, 0, event, event_row(event), [], [])
+    assert record.close({"fidelity": {}}, np.zeros(2), None)["edges_lost"] == ["a"]
+    assert summary.counters(read_events(tmp_path / "events.jsonl"))["edges_lost"] == ["a"]
+
+
+def test_a_model_that_is_not_finite_is_told(tmp_path: Path) -> None:
+    """A method may diverge, and its run ends in order: "faithful" is about time alone, and a tenth of the answers is right by chance."""
+    record = Record(tmp_path, lambda: 0.0, None)
+    for version, value in ((1, 1.0), (2, np.inf), (3, np.nan)):
+        record.published(version, version, np.array([0.0, value], np.float32))
+    told = record.close({"fidelity": {"verdict": "faithful"}, "versions": 3, "emulated_s": 4.0, "wall_s": 4.0, "finished": "versions"}, np.zeros(2), None)
+    assert told["diverged_at_version"] == 2
+    said = "diverged: version 2 is not finite (NaN or infinite), and its accuracy says nothing"
+    assert one_line(told, "moon").endswith(f"faithful (versions); {said}")
+    assert f"{tmp_path.name}: {said}" in " ".join(shown(table(compare.load(tmp_path), 100), width=100).split())
+    (tmp_path / "summary.json").unlink()
+    assert compare.load(tmp_path)[0].remarks == said
+
+
+def test_who_has_joined_is_shown_before_the_run_begins(tmp_path: Path) -> None:
+    waits = [{"t": 0.0, "fact": "edge_waits", "edge": edge} for edge in ("e000", "e001")]
+    write_events(tmp_path, waits)
+    view = LiveView(tmp_path, ["e000", "e001", "e002"])
+    assert "2 joined, 1 awaited" in view.plain()
+    write_events(tmp_path, [*waits, {"t": 0.0, "fact": "session_ended", "edge": "e001", "reason": "silent"}])
+    assert "1 joined, 2 awaited" in view.plain()
+    write_events(tmp_path, [*waits, {"t": 0.0, "fact": "session_ended", "edge": "e001", "reason": "silent"}, {**EVENTS[0], "edge": "e000"}])
+    assert "1 idle, 2 awaited" in view.plain()

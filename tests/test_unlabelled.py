@@ -108,6 +108,7 @@ def test_one_test_sample_among_many_is_found() -> None:
     ("text", "said"),
     [
         ('unlabelled = {data = "minst"}', 'unlabelled.data: unknown data set \'minst\'.*mnist.*or "held_out"'),
+        ('unlabelled = {data = "held_ot"}', r"unlabelled.data: unknown data set 'held_ot' \(nearest: 'held_out'\)$"),
         ("unlabelled = {size = 0}", "unlabelled.size"),
         ('strategies = [{strategy = "fedecho"}]', r"strategies\[0\]: fedecho distils: expected a table \[unlabelled\]"),
         ('strategies = [{strategy = "fedecho", unlabelled_samples = 51}]\nunlabelled = {size = 50}', r"unlabelled_samples: expected at most unlabelled.size \(50\), found 51"),

@@ -11,6 +11,7 @@ import torch
 from builders import EXAMPLES, experiment, make, vector
 from gradient_server import GradientServer
 
+from edgefl.errors import UserError
 from edgefl.hosts.learning import learning
 from edgefl.jobs import Gradient
 from edgefl.strategies.decisions import RunJob
@@ -122,6 +123,14 @@ def test_the_server_s_samples_may_be_of_few_labels() -> None:
     server = GradientServer(make(ZenoPlusPlus, (0, 0), server_labels=1))
     server.start("a")
     assert [decision.job.labels for decision in server.decisions if isinstance(decision, RunJob)] == [1]
+
+
+def test_more_samples_than_there_are_is_one_line() -> None:
+    with pytest.raises(UserError, match=r"^strategies\[1\].server_samples: expected at most 200, the training samples, found 201$"):
+        learning(experiment(task="my_task.py:build", strategies=[{"strategy": "fedavg"}, {"strategy": "zeno-plus-plus", "server_samples": 201}]), EXAMPLES)
+    learned = learning(experiment(task="my_task.py:build"), EXAMPLES)
+    with pytest.raises(UserError, match=r"^server_samples: expected at most 1\d\d, the training samples of the labels drawn \(server_labels = 1\), found 150$"):
+        Gradient(learned.initial_weights(), 150, 5, 5, 1, 1).work(learned)
 
 
 def test_the_age_is_that_of_the_gradient_in_use_not_of_the_one_to_come() -> None:

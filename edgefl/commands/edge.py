@@ -51,7 +51,7 @@ def edge(
         while True:
             finished = EdgeHost(name, connect, own, builder.side, OwnMachine()).run(patience_s)
             patience_s = BETWEEN_S
-            show.line(f"{name}: the run is over ({finished.reason})")
+            show.line(f"{name}: {builder.strategy}: the run is over ({finished.reason})")
             if not finished.more:
                 break
     except Refused as refusal:
@@ -75,12 +75,14 @@ class _Builder:
     def __init__(self, name: str, config: Path | None, allowed: list[str]) -> None:
         self.name, self.config, self.allowed = name, config, allowed
         self.learned: Any = None
+        self.strategy = "no strategy"  # that was run last
 
     def side(self, setup: "Setup") -> Any:
         from edgefl.hosts.fleets.warm import side
         from edgefl.hosts.learning import learning
 
         experiment, base = self._experiment(setup)
+        self.strategy = experiment.strategies[0].name
         if self.learned is None or self._data_differs(experiment):
             self.learned = learning(experiment, base, [self.name])
         self.learned = replace(self.learned, experiment=experiment, _chosen={})  # another strategy, at the same index

@@ -120,7 +120,9 @@ class VirtualRuns:
         runs = SideBySide(self.power.workers, work, heard, ended)
         outcome = runs.run(len(jobs))
         for number, status in outcome.died.items():
-            print(f"edgefl: {jobs[number].name} died (exit status {status}); what it wrote lies in {jobs[number].directory}", file=sys.stderr)
+            lies = f"what it wrote lies in {jobs[number].directory}"
+            blamed = f": {outcome.blamed[number]}" if number in outcome.blamed else ""
+            print(f"edgefl: {jobs[number].name} died (exit status {status}); {lies}{blamed}", file=sys.stderr)
         return not outcome.died, outcome.interrupted
 
     # ------------------------------------------------------------------ all workers for one run

@@ -215,7 +215,8 @@ class Coordinator:
         except UserError:
             raise  # the disk is full, say: not the algorithm's mistake
         except Exception as error:
-            raise Bug(f"{type(self.strategy).__name__} failed at {row}", [f"{at} {told}" for at, told in self.story]) from error
+            kind, short = type(self.strategy), {key: value for key, value in row.items() if key != "numbers"}  # the story has them
+            raise Bug(f"{kind.__name__} failed at {short}", [f"{at} {told}" for at, told in self.story], kind.__module__) from error
         self.record.event(now, before, event, row, decisions, numbers)
         if decisions and isinstance(decisions[-1], do.Finish):
             return outputs + self.finish(decisions[-1].reason, now)
@@ -293,5 +294,6 @@ class Coordinator:
         weights.flags.writeable = False
         self.weights = weights
         self.version += 1
+        self.record.published(now, self.version, weights)
         every = self.experiment.evaluation.every_versions
         return self._evaluate(now) if every and self.version % every == 0 else []

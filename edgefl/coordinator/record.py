@@ -19,7 +19,8 @@ from edgefl.results import aggregation, dissemination, labels, slots
 from edgefl.results.summary import outcome
 from edgefl.results.tail import read_csv, read_events
 from edgefl.strategies.decisions import Assign, Decision, Discard, Publish, Report, RunJob, SendFresh, SetAlarm
-from edgefl.strategies.events import Event, FreshRequested, UpdateArrived
+from edgefl.strategies.events import EdgeJoined, EdgeLost, Event, FreshRequested, UpdateArrived
+from edgefl.vectors import is_finite
 from emulator.network import Completion
 from emulator.units import seconds_text
 
@@ -39,6 +40,8 @@ class Record:
         self.discards: Counter[str] = Counter()
         self.staleness: Counter[int] = Counter()
         self.missing: list[str] = []  # edges that had not joined when the run began
+        self.lost: set[str] = set()  # edges that are gone and have not come back
+        self.diverged_at: int | None = None  # the first version that is not finite
         self.rows: list[dict[str, Any]] = []
         self._wall_at: dict[int, float] = {}
         self._events = (directory / "events.jsonl").open("wb")
@@ -54,6 +57,10 @@ class Record:
             self.journal.write(now, event, decisions)
         if isinstance(event, UpdateArrived):
             self._count(version - event.base_version, decisions)
+        if isinstance(event, EdgeLost):
+            self.lost.add(event.edge)
+        elif isinstance(event, EdgeJoined):
+            self.lost.discard(event.edge)
         self.requests += isinstance(event, FreshRequested)
         self.steps += [(version, one.values) for one in decisions if isinstance(one, Report) and aggregation.KEY in one.values]
         self._line(now, {"event": row["event"], "version": version} | row | {"decisions": _rows(decisions, version, numbers)})
@@ -67,6 +74,12 @@ class Record:
         """An update that the strategy never saw."""
         self.discards[reason] += 1
         self.fact(now, "discarded", edge=edge, task=task, reason=reason)
+
+    def published(self, now: int, version: int, weights: np.ndarray) -> None:
+        """The first model that holds NaN or infinity is told. Nobody's bug: a method may diverge, and the run goes on."""
+        if self.diverged_at is None and not is_finite(weights):
+            self.diverged_at = version
+            self.fact(now, "diverged", version=version)
 
     def _count(self, gap: int, decisions: list[Decision]) -> None:
         """An update given to the strategy counts as applied unless the strategy discarded it."""
@@ -138,7 +151,9 @@ class Record:
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
             "staleness": {str(gap): count for gap, count in sorted(self.staleness.items())},
+            **({} if self.diverged_at is None else {"diverged_at_version": self.diverged_at}),
             **({"edges_missing": self.missing} if self.missing else {}),
+            **({"edges_lost": sorted(self.lost)} if self.lost else {}),
             **({"dissemination": self._dissemination(head.get("emulated_s", 0.0))} if self.requests else {}),
             **({"aggregation": aggregation.section(self.steps)} if self.steps else {}),
             **({"slots": counted} if self._slot_rows and (counted := self._slots_counted()) else {}),

@@ -145,8 +145,18 @@ def learning(experiment: Experiment, base: Path | None, edges: Sequence[str] | N
     task, had = _own(experiment, base) or _named(experiment, base, edges)
     parts = task.dataset.train(), task.dataset.test()
     rows = None if edges else unlabelled(experiment, base, task.dataset)
+    if not edges and experiment.data.source == "partition":
+        _check_server_samples(experiment, base, len(task.dataset.train_x))
     server = None if rows is None else replace(task.dataset, test_x=rows, test_y=np.zeros(len(rows), np.int64)).test()[0][:]
     return Learning(experiment, base, task, Workspace(task.model), *parts, had.shares, own_digest=had.own_digest, unlabelled=server)
+
+
+def _check_server_samples(experiment: Experiment, base: Path | None, have: int) -> None:
+    """UserError before anything runs, and not when the strategy's first job is done."""
+    for number, entry in enumerate(experiment.strategies):
+        wanted = getattr(options(entry, base)[1], "server_samples", 0)
+        if wanted > have:
+            raise UserError(f"strategies[{number}].server_samples: expected at most {have}, the training samples, found {wanted}")
 
 
 def _own(experiment: Experiment, base: Path | None) -> tuple[Task, material.Material] | None:

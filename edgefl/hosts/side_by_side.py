@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgefl.errors import UserError
+from edgefl.errors import Bug, UserError
 from edgefl.hosts.channel import Channel
 from edgefl.hosts.virtual_run import Interrupt
 from emulator.errors import BadValue
@@ -34,6 +34,7 @@ class Outcome:
 
     done: dict[int, dict[str, Any]] = field(default_factory=dict)
     died: dict[int, int] = field(default_factory=dict)  # -> exit status
+    blamed: dict[int, str] = field(default_factory=dict)  # of these, -> whose bug it was
     interrupted: bool = False
 
 
@@ -108,6 +109,9 @@ class SideBySide:
         except (UserError, BadValue) as error:
             channel.send(error=str(error))
             status = 0
+        except Bug as bug:
+            print(bug.tell(), file=sys.stderr)
+            channel.send(bug=bug.blame())
         except BaseException:
             traceback.print_exc()
         finally:
@@ -137,6 +141,8 @@ class SideBySide:
             self.heard(job, message["line"])
         elif "error" in message:
             self._refused = self._refused or message["error"]
+        elif "bug" in message:
+            self.outcome.blamed[job] = message["bug"]
         else:
             self.outcome.done[job] = message["summary"]
             self.ended(job, message["summary"])

@@ -266,6 +266,8 @@ def spawn(module: str, channels: list[Channel], keep: list[Channel] | None = Non
 def _checked(message: dict[str, Any]) -> dict[str, Any]:
     if "error" in message:
         raise UserError(message["error"])
+    if "bug" in message:
+        raise Died(message["bug"])
     return message
 
 

@@ -48,6 +48,7 @@ class Row:
     finished: str | None
     verdict: str
     reasons: str
+    remarks: str = ""  # a model that is not finite any more; edges that were missing, or lost to the end
 
 
 def load(*paths: Path) -> list[Row]:
@@ -74,6 +75,7 @@ def load_run(run: Path, name: str) -> Row:
         staleness_max=largest,
         verdict=fidelity.get("verdict", UNFINISHED),
         reasons="; ".join(fidelity.get("reasons", ())),
+        remarks="; ".join(summary.remarks(facts)),
         **numbers,
         **counts,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from edgefl.results.tail import read_events
 SERVER = {"alpha": "alpha, weight of an update", "lambda": "lambda", "sigma": "sigma", "iota": "iota"}  # of its "report" decisions
 DEVICE = {"beta": "beta, weight of a fresh model", "gamma": "gamma", "upsilon": "upsilon", "reward": "reward, loss before - after"}  # of updates that merged
 PANELS = {**SERVER, **DEVICE}
+SLIGHT = 0.01
 
 Points = list[tuple[float, float]]  # (emulated s, value)
 
@@ -55,9 +57,12 @@ def _draw(found: Mapping[str, Mapping[str, Points]]) -> Figure:
     FigureCanvasAgg(figure)
     seconds, unit = unit_of_time(max(t for values in found.values() for points in values.values() for t, _ in points))
     for axes, (name, title) in zip(figure.subplots(2, len(SERVER), sharex=True).flat, PANELS.items()):
+        base = _base([values[name] for values in found.values()])
         for place, values in enumerate(found.values()):
-            _scatter(axes, place, [(t / seconds, value) for t, value in values[name]])
-        axes.set_title(title, fontsize=7)
+            _scatter(axes, place, [(t / seconds, value - base) for t, value in values[name]])
+        axes.set_title(f"{name} - {base:.12g}" if base else title, fontsize=7)
+        axes.ticklabel_format(axis="y", useOffset=False, scilimits=(-3, 4))
+        axes.yaxis.get_offset_text().set_fontsize(6)
         axes.grid(color="0.9", linewidth=0.5)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
@@ -68,6 +73,13 @@ def _draw(found: Mapping[str, Mapping[str, Points]]) -> Figure:
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 5), frameon=False)
     return figure
+
+
+def _base(schemes: Sequence[Points]) -> float:
+    """What to take off a panel's values: the first of them, rounded, if they hardly differ, so that its axis can say by how much; else 0."""
+    values = [value for points in schemes for _, value in points]
+    spread = max(values, default=0.0) - min(values, default=0.0)
+    return round(values[0], math.ceil(-math.log10(spread))) if 0 < spread < SLIGHT * abs(values[0]) else 0.0
 
 
 def _scatter(axes: Axes, place: int, points: Points) -> None:

@@ -12,7 +12,7 @@ from edgefl.results.progress import RATE_WINDOW_S, STATES, EdgeStatus, Progress
 from edgefl.results.rundirs import title
 from edgefl.results.tail import TableTail, Tail, parse_events
 
-COLOURS = {"lost": "red", "sending": "cyan", "training": "green", "receiving": "blue", "idle": "dim", "awaited": "yellow"}
+COLOURS = {"lost": "red", "sending": "cyan", "training": "green", "receiving": "blue", "idle": "dim", "joined": "green", "awaited": "yellow"}
 
 
 class LiveView:

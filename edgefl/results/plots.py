@@ -26,6 +26,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":")
 MOST_POINTS = 400  # of a mean; more would not show
 LEGEND_COLUMNS = 5
+WIDE = 10  # bytes of one scheme over those of another, beyond which their axis is logarithmic
 STYLE = {
     "font.family": "DejaVu Sans", "font.size": 8, "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 8,
     "axes.linewidth": 0.6, "xtick.major.width": 0.6, "ytick.major.width": 0.6, "pdf.fonttype": 42, "path.simplify": True,
@@ -102,6 +103,7 @@ def _draw(schemes: Mapping[str, Sequence[Curve]], targets: Sequence[float]) -> F
         _line(over_bytes, place, name, over_seeds([(curve.sent_bytes, curve.accuracy) for curve in of_scheme]), size)
     for axes, label in ((over_time, f"Emulated time ({time_unit})"), (over_bytes, f"Sent, up and down ({size_unit})")):
         _finish(axes, label, targets)
+    _logarithmic_if_wide(over_bytes, [np.concatenate([curve.sent_bytes for curve in of_scheme]) / size for of_scheme in schemes.values()])
     over_time.set_ylabel("Test accuracy")
     handles, labels = over_time.get_legend_handles_labels()
     columns = min(len(labels), LEGEND_COLUMNS)
@@ -129,6 +131,16 @@ def _finish(axes: Axes, label: str, targets: Sequence[float]) -> None:
     axes.grid(color="0.9", linewidth=0.5)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _logarithmic_if_wide(axes: Axes, schemes: Sequence[np.ndarray]) -> None:
+    """One scheme that sends far more than another would squeeze that one to the left edge. ``schemes``: the x of each."""
+    sent = [x[x > 0] for x in schemes if x.any()]
+    ends = [x.max() for x in sent]
+    if sent and max(ends) > WIDE * min(ends):
+        axes.set_xscale("log")
+        axes.set_xlim(left=min(x.min() for x in sent))
+        axes.set_xlabel(f"{axes.get_xlabel()}, logarithmic")
 
 
 def unit_of_time(longest_s: float) -> tuple[float, str]:

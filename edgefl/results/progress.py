@@ -9,7 +9,7 @@ from typing import Any
 
 from edgefl.results.summary import number
 
-STATES = ("lost", "sending", "training", "receiving", "idle", "awaited")
+STATES = ("lost", "sending", "training", "receiving", "idle", "joined", "awaited")
 RATE_WINDOW_S = 5.0
 
 
@@ -20,6 +20,9 @@ class EdgeStatus:
     state: str = "awaited"
     task: int | None = None
     since_s: float = 0.0
+
+
+LEFT = EdgeStatus("lost")
 
 
 @dataclass(slots=True)
@@ -98,6 +101,10 @@ class Progress:
             self._set(event["edge"], "training", event["task"])
         elif fact == "update_ready":
             self._set(event["edge"], "sending", event["task"])
+        elif fact == "edge_waits":  # for the others, before the run begins
+            self._set(event["edge"], "joined", None)
+        elif fact == "session_ended" and self.edges.get(event["edge"], LEFT).state == "joined":
+            self._set(event["edge"], "awaited", None)
         elif fact == "discarded":  # an update that the strategy never saw, so that no event tells of its arrival
             self.arrived += 1
             self.discarded += 1

@@ -41,9 +41,22 @@ def one_line(summary: Mapping[str, Any], name: str) -> str:
     """A finished run for the terminal: "fedavg: 20 versions, 25.0 emulated s in 25.0 s, accuracy 0.9361, faithful (emulated_s)"."""
     accuracy = "" if summary["final_accuracy"] is None else f", accuracy {summary['final_accuracy']:.4f}"
     times = f"{summary['emulated_s']:.1f} emulated s in {summary['wall_s']:.1f} s"
-    missing = summary.get("edges_missing", ())
-    without = f"; begun without {len(missing)} edges ({', '.join(missing[:5])}{' ...' if len(missing) > 5 else ''})" if missing else ""
-    return f"{name}: {summary['versions']} versions, {times}{accuracy}, {summary['fidelity']['verdict']} ({summary['finished']}){without}"
+    besides = "".join(f"; {remark}" for remark in remarks(summary))
+    return f"{name}: {summary['versions']} versions, {times}{accuracy}, {summary['fidelity']['verdict']} ({summary['finished']}){besides}"
+
+
+def remarks(summary: Mapping[str, Any]) -> list[str]:
+    """What nobody should overlook who reads the numbers: a model that is none any more, and edges that were not there."""
+    first, missing, lost = summary.get("diverged_at_version"), summary.get("edges_missing"), summary.get("edges_lost")
+    return [
+        *([f"diverged: version {first} is not finite (NaN or infinite), and its accuracy says nothing"] if first is not None else []),
+        *([f"begun without {_edges(missing)}"] if missing else []),
+        *([f"lost and not back at the end: {_edges(lost)}"] if lost else []),
+    ]
+
+
+def _edges(names: Sequence[str]) -> str:
+    return f"{len(names)} edge{'s' if len(names) > 1 else ''} ({', '.join(names[:5])}{' ...' if len(names) > 5 else ''})"
 
 
 def evaluations(metrics_rows: Iterable[Mapping[str, Any]]) -> list[tuple[float, float]]:
@@ -81,13 +94,20 @@ def counters(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     versions, emulated_s = 0, 0.0
     gaps: dict[Any, int] = {}
     discards: dict[Any, str] = {}
+    diverged_at, missing, lost = None, [], dict[str, bool]()
     for event in events:
         emulated_s = event.get("t", emulated_s)
         versions = max(versions, event.get("version", 0))
         if event.get("event") == "update_arrived":
             gaps[event["task"]] = event["version"] - event["base_version"]
+        if event.get("event") in ("edge_joined", "edge_lost"):
+            lost[event["edge"]] = event["event"] == "edge_lost"
         if event.get("fact") == "discarded":  # the strategy never saw it
             discards[event["task"]] = event["reason"]
+        elif event.get("fact") == "diverged":
+            diverged_at = event["version"]
+        elif event.get("fact") == "edges_missing":
+            missing = event["edges"]
         for decision in event.get("decisions", ()):
             if decision["do"] == "publish":
                 versions = max(versions, decision["version"])
@@ -100,4 +120,7 @@ def counters(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         "updates_discarded": dict(Counter(discards.values())),
         "staleness": {str(gap): n for gap, n in sorted(Counter(applied.values()).items())},
         "emulated_s": emulated_s,
+        **({} if diverged_at is None else {"diverged_at_version": diverged_at}),
+        **({"edges_missing": missing} if missing else {}),
+        **({"edges_lost": gone} if (gone := sorted(edge for edge, is_lost in lost.items() if is_lost)) else {}),
     }

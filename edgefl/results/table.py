@@ -21,7 +21,7 @@ def table(rows: Sequence[Row], width: int = 80) -> Table:
     """Fit for ``width`` columns: long names are wrapped, then columns left out, which is said; the verdict is always there.
 
     Several rows of one name are the seeds of a scheme: mean, and below it the sample standard deviation. Below the table stand the
-    reasons of every verdict that is not "faithful".
+    reasons of every verdict that is not "faithful", and what else nobody should overlook.
     """
     found = schemes(rows)
     columns = _columns(found)
@@ -94,6 +94,8 @@ def _notes(rows: Sequence[Row], found: dict[str, list[Row]]) -> list[Text]:
         name = f"{row.name} seed {row.seed}" if several else row.name
         if row.reasons:
             notes.append(Text.assemble((f"{name}: {row.verdict}: ", COLOURS.get(row.verdict, "")), row.reasons))
+        if row.remarks:
+            notes.append(Text(f"{name}: {row.remarks}"))
         if several and row.finished == "interrupted":
             notes.append(Text(f"{name}: interrupted after {_seconds(row.emulated_s or 0.0)} emulated s; the mean counts it all the same"))
     return notes

@@ -1,4 +1,4 @@
-"""FedEcho: what stragglers know lives on as predictions, which teach the global model by their certainty (seed 3: algorithm 1, eqs. 2 to 5)."""
+"""FedEcho: what stragglers know lives on as predictions, which teach the global model by their certainty (arXiv 2511.19966, algorithm 1, eqs. 2 to 5)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The K-asynchronous frame: every edge works, the first K gradients make a server step, and only their edges get the new model.
 
-Seed of the frame: K-async SGD (Dutta et al. 2018, arXiv 1803.01113), as WKAFL (arXiv 2203.01214, algorithms 1 and 2) builds on it.
+Source of the frame: K-async SGD (Dutta et al. 2018, arXiv 1803.01113), as WKAFL (arXiv 2203.01214, algorithms 1 and 2) builds on it.
 """
 
 from __future__ import annotations

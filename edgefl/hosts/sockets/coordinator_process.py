@@ -20,7 +20,7 @@ import edgefl
 from edgefl.config import Experiment
 from edgefl.config_file import shared_digest, to_json
 from edgefl.coordinator.sessions import WHOLE_RUN, Expected, Sessions
-from edgefl.errors import UserError
+from edgefl.errors import Bug, UserError
 from edgefl.fault_config import revives, schedule
 from edgefl.hosts import keys as curve
 from edgefl.hosts.channel import Channel
@@ -192,7 +192,7 @@ def real_time_priority(level: int) -> str:
 
 
 def answer(raw: dict[str, Any], control: Channel, evaluations: Channel | None, jobs: Channel | None) -> dict[str, Any]:
-    """What the launcher hears at the end: the summary, or what it asked for wrongly."""
+    """What the launcher hears at the end: the summary, or what it asked for wrongly, or whose bug it was."""
     try:
         job = Job(
             Experiment.model_validate_json(raw["experiment"]), raw["index"], Path(raw["directory"]), Path(raw["base"]) if raw["base"] else None,
@@ -202,10 +202,13 @@ def answer(raw: dict[str, Any], control: Channel, evaluations: Channel | None, j
         return {"summary": CoordinatorProcess(job, control, evaluations, jobs).main()}
     except UserError as error:
         return {"error": str(error)}
+    except Bug as bug:
+        print(bug.tell(), file=sys.stderr, flush=True)
+        return {"bug": bug.blame()}
 
 
 def main(control_fd: int, evaluations_fd: int = -1, jobs_fd: int = -1) -> int:
-    """Exit status 0, or 2 with the error told to the launcher."""
+    """Exit status 0, or 2 with the error told to the launcher, or 1 with the bug."""
     keep_freed_memory()
     sys.setswitchinterval(0.0002)  # the pacing thread shares the interpreter with the logic thread
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -218,7 +221,7 @@ def main(control_fd: int, evaluations_fd: int = -1, jobs_fd: int = -1) -> int:
     except ConnectionError:  # the launcher is gone; the results lie in the run directory
         shutil.rmtree(raw["scratch"], ignore_errors=True)
         return 1
-    return 2 if "error" in said else 0
+    return 2 if "error" in said else 1 if "bug" in said else 0
 
 
 if __name__ == "__main__":

@@ -212,6 +212,7 @@ class Pacing:
         self.transport.entered(entered.session, join)
         if not self.started:
             self.waiting[edge] = join.samples
+            self.tell(Noticed(self.clock.now(), "edge_waits", {"edge": edge}))
             return
         if edge in self.silent and (join.tasks or join.held):  # it lived: this host, or the path, was too slow to hear it
             self.transport.pacer.fidelity.strain(f"edge {edge} was not heard for {self.sessions.expected.liveness_ns / NS_PER_S:g} s and came back")
