@@ -71,6 +71,21 @@ def test_without_slots_there_is_nothing_to_draw(tmp_path: Path) -> None:
         slots_plot.loss([directory], tmp_path / "x.png")
 
 
+@pytest.mark.parametrize(("worst", "scale"), [(3.0, "linear"), (300.0, "log")])
+def test_a_loss_that_runs_away_does_not_flatten_the_others(worst: float, scale: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures: list[Any] = []
+    monkeypatch.setattr(slots_plot, "_saved", lambda figure, out: figures.append(figure) or [out])
+    monkeypatch.setattr(slots_plot.slots, "slot_s", lambda run: 0.1)
+    for seed, high in ((1, worst), (2, 1.0)):
+        run = tmp_path / "x" / f"seed{seed}"
+        run.mkdir(parents=True)
+        (run / "summary.json").write_text("{}")
+        (run / "metrics.csv").write_text(f"emulated_s,train_loss\n1.0,{high}\n2.0,0.5\n")
+    slots_plot.loss([tmp_path / "x"], tmp_path / "x.png")
+    (axes,) = figures[0].axes
+    assert axes.get_yscale() == scale and (axes.get_ylim()[0] > 0 or scale == "linear")
+
+
 # ------------------------------------------------------------------ the scripts
 @pytest.mark.parametrize(("name", "delay"), [("tdma-fl", 0), ("idfl", 1)])
 def test_a_run_against_its_plan(folder: Path, name: str, delay: int, monkeypatch: pytest.MonkeyPatch) -> None:

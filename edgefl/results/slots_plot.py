@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -14,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from edgefl.errors import UserError
 from edgefl.results import rundirs, slots
-from edgefl.results.plots import COLOURS, MARKERS, STYLE, over_seeds, save
+from edgefl.results.plots import COLOURS, MARKERS, STYLE, WIDE, over_seeds, save
 from edgefl.results.summary import number
 from edgefl.results.tail import read_csv, read_events
 from emulator.tdma_figure import LOOKS
@@ -51,7 +52,7 @@ def staleness(dirs: Sequence[Path], out_png: Path) -> list[Path]:
 
 
 def loss(dirs: Sequence[Path], out_png: Path) -> list[Path]:
-    """Train loss over slots, mean and deviation over the seeds of each scheme. [PNG, PDF]."""
+    """Train loss over slots, mean and deviation over the seeds of each scheme; a logarithmic axis if some model was thrown off. [PNG, PDF]."""
     curves: dict[str, Seeds] = {}
     for name, runs in rundirs.find(dirs).items():
         rows = [[(number(row["emulated_s"]), number(row["train_loss"])) for row in read_csv(run / "metrics.csv")] for run in runs]
@@ -66,11 +67,20 @@ def loss(dirs: Sequence[Path], out_png: Path) -> list[Path]:
             axes.plot(line.x, line.mean, label=name, **_looks(place))
             if line.deviation is not None:
                 axes.fill_between(line.x, line.mean - line.deviation, line.mean + line.deviation, color=COLOURS[place % len(COLOURS)], alpha=0.2, linewidth=0)
+        _logarithmic_if_wide(axes, np.concatenate([over_seeds(seeds).mean for seeds in curves.values() if seeds]))
         _legend(figure, axes)
         return _saved(figure, out_png)
 
 
 # ------------------------------------------------------------------ drawing
+def _logarithmic_if_wide(axes: Axes, losses: np.ndarray) -> None:
+    drawn = losses[np.isfinite(losses) & (losses > 0)]
+    if drawn.size and drawn.max() > WIDE * drawn.min():
+        axes.set_yscale("log")
+        axes.set_ylim(drawn.min() / 1.5, drawn.max() * 1.5)  # a band may reach below 0
+        axes.set_ylabel(f"{axes.get_ylabel()}, logarithmic")
+
+
 def _panels(runs: Mapping[str, Path]) -> Figure:
     read = {name: (read_events(run / "events.jsonl"), slots.slot_s(run)) for name, run in runs.items()}
     last = {name: _last_slot(slots.rounds(events)) for name, (events, _) in read.items()}
