@@ -74,7 +74,7 @@ def test_an_own_model_with_options(elsewhere: Path) -> None:
     ("said", "instead", "line"),
     [
         ("filters = 2", "filter = 2", "options of 'my_model.py:build': model.filter: unknown key (nearest: 'filters')"),
-        ("filters = 2", "filters = 'two'", "options of 'my_model.py:build': model.filters: expected a valid integer, unable to parse string as an integer, found 'two'"),
+        ("filters = 2", "filters = 'two'", "options of 'my_model.py:build': model.filters: expected a whole number, found 'two'"),
         ('name = "dirichlet"\nalpha = 1.0', 'name = "odd.py:split"\nbeta = 1', "options of 'odd.py:split': partition.beta: unknown key (valid: name)"),
         ('name = "dirichlet"\nalpha = 1.0', 'name = "odd.py:split"', "partition 'odd.py:split' gave 2 shares with samples for 4 edges"),
         ('name = "dirichlet"\nalpha = 1.0', 'name = "dirichlet"\nalpha = 1.0\nmin_samples = 2.0', "own.toml: partition.min_samples: expected a whole number, found 2.0"),

@@ -156,7 +156,7 @@ def test_the_base_class_does_nothing() -> None:
     story = Server(make(Strategy))
     assert story.start("a", "b") == [] and story.lose("a") == [] and story.strategy.idle == ["b"]
     nothing: list[Decision] = []
-    assert story.strategy.ready(None, 0) == story.strategy.fresh_requested(None, 0) == story.strategy.rang("x", 0) == nothing  # type: ignore[arg-type]
+    assert story.strategy.ready(None, 0) == story.strategy.rang("x", 0) == nothing  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------ FedProx
