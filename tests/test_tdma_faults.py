@@ -13,6 +13,7 @@ from edgefl.config_errors import Source
 from edgefl.config_names import check
 from edgefl.errors import UserError
 from edgefl.hosts.plan import strategy
+from edgefl.hosts.rundir import OpenRun
 from edgefl.results.tail import read_csv, read_events
 from edgefl.vectors import Entry, Layout, aligned
 
@@ -159,6 +160,13 @@ def test_a_model_that_does_not_fit_says_how_many_slots_it_needs() -> None:
     with pytest.raises(UserError, match=r"medium.slots_per_transfer: a model of 40256 bytes needs 4 slots of 100 ms at 1 Mbit/s, found 3"):
         made(10_000, medium=SLOTS | {"slots_per_transfer": 3})
     assert made(10_000).timetable.transfer_slots == 4 and made(10_000, medium=SLOTS | {"slots_per_transfer": 5}).timetable.transfer_slots == 5
+
+
+def test_of_a_model_that_does_not_fit_nothing_is_left_behind(tmp_path: Path) -> None:
+    given = experiment(medium=SLOTS | {"slots_per_transfer": 3}, strategies=[{"strategy": "tdma-fl"}])
+    with pytest.raises(UserError, match="needs 4 slots"):
+        OpenRun(given, 0, tmp_path / "runs" / "tdma-fl", None, aligned(10_000), Layout((Entry("w", (10_000,), 0, "parameter", ""),)))
+    assert not list(tmp_path.iterdir())
 
 
 def test_automatic_delay_wants_to_know_how_long_devices_take() -> None:

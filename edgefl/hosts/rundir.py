@@ -46,13 +46,14 @@ class OpenRun:
     def __init__(self, experiment: Experiment, index: int, directory: Path, base: Path | None, weights: np.ndarray, layout: Layout) -> None:
         self.experiment, self.entry, self.directory, self.base = experiment, experiment.strategies[index], directory, base
         self._started_s = self._flushed_s = time.monotonic()
+        made = strategy(experiment, self.entry, base, weights, layout)  # or a UserError, before anything is written
         with _writable(directory, "made"):
             directory.mkdir(parents=True, exist_ok=True)
         with _writable(directory):
             for name in WRITTEN_LATE:
                 (directory / name).unlink(missing_ok=True)
             self.record = Record(directory, lambda: time.monotonic() - self._started_s, self._journal(weights, layout))
-        self.coordinator = Coordinator(strategy(experiment, self.entry, base, weights, layout), experiment, self.record)
+        self.coordinator = Coordinator(made, experiment, self.record)
 
     def start_wall(self) -> None:
         """Emulated time 0 is now: wall seconds count from here, without the joining before."""
