@@ -12,8 +12,7 @@ from typing import Callable, Protocol
 
 from emulator.booking import Booking, Plan, Served
 from emulator.capacity import Capacity
-from emulator.capacity.constant import Constant
-from emulator.capacity.service import AtOnce, Curve, Steady
+from emulator.capacity.service import AtOnce, curve_of
 from emulator.changes import changed_capacity, changed_delay
 from emulator.delay import Delay
 from emulator.delay.latency import Latency
@@ -223,11 +222,7 @@ class Link:
         self._changed()
 
     def _plan(self, booking: Booking, start_ns: int) -> Plan:
-        capacity = self.capacity
-        if capacity is None:
-            curve: Served = AtOnce(start_ns)
-        else:
-            curve = Steady(capacity.rate_bit_s, start_ns) if type(capacity) is Constant else Curve(capacity, start_ns)
+        curve: Served = AtOnce(start_ns) if self.capacity is None else curve_of(self.capacity, start_ns)
         finish_ns = curve.when(booking.transfer.size - booking.kept)
         return Plan(curve, start_ns, finish_ns, self.delay.arrival(finish_ns))
 

@@ -157,7 +157,10 @@ def test_an_update_that_cannot_be_used_is_discarded_with_its_reason(rounds: Desk
     assert rounds.hear("a", update, now=S) == [f"a {ACK} 0"]
     rounds.update("b", 1, 2, 0, 0)
     assert rounds.update("c", 2, 4, 0, 0)[2:] == ["a <- task 3 v1 (3 0 0)", "b <- task 4 v1 (3 0 0)", "c <- task 5 v1 (3 0 0)"], "the round went on without it"
-    assert rounds.facts("discarded") == [{"t": 1.0, "fact": "discarded", "edge": "a", "task": 0, "reason": reason}]
+    [fact] = rounds.facts("discarded")
+    sizes = {name: array.size for name, array in update.vectors.items()}
+    more = {"found": sizes, "expected": dict.fromkeys([*sizes, "weights"], 3)} if reason == "wrong length" else {}
+    assert fact == {"t": 1.0, "fact": "discarded", "edge": "a", "task": 0, "reason": reason} | more
     assert [e["reason"] for e in rounds.events() if e.get("event") == "task_closed"] == [reason]
     assert rounds.update("a", 0, 1, 1, 1) == [f"a {ACK} 0"], "sent again, it stays discarded"
     ended = rounds.summary()
@@ -351,7 +354,7 @@ MISTAKES: list[tuple[Any, str]] = [
     ([do.Grant("a", 7)], "edge 'a' has no open task 7"),
     ([assign("b"), do.Grant("b", 1)], "cannot grant the uplink for task 1: edge 'b' does not wait for it"),
     (["publish"], "not a decision: 'publish'"),
-    (None, "'NoneType'"),
+    (None, "found NoneType"),
 ]
 
 

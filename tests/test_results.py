@@ -19,7 +19,7 @@ from edgefl.results.live import LiveView, human_rate
 from edgefl.results.summary import one_line
 from edgefl.results.table import table
 from edgefl.results.tail import TableTail, Tail, is_torn, read_csv, read_events
-from edgefl.strategies.events import EdgeJoined, EdgeLost
+from edgefl.strategies.events import EdgeJoined, EdgeLost, JobFailed
 
 METRICS = "version,emulated_s,wall_s,train_loss,test_loss,accuracy,bytes_up,bytes_down\n"
 LINKS = "edge,direction,kind,bytes,offered_s,scheduled_s,finished_s\n"
@@ -281,6 +281,18 @@ def test_edges_that_came_back_are_not_lost(tmp_path: Path) -> None:
         record.event(0, 0, event, event_row(event), [], [])
     assert record.close({"fidelity": {}}, np.zeros(2), None)["edges_lost"] == ["a"]
     assert summary.counters(read_events(tmp_path / "events.jsonl"))["edges_lost"] == ["a"]
+
+
+def test_jobs_that_failed_are_counted_and_told(tmp_path: Path) -> None:
+    """A method goes on without a prediction; who reads its numbers should know."""
+    record = Record(tmp_path, lambda: 0.0, None)
+    for name, reason in (("predict 1", "not finite"), ("predict 2", "not finite"), ("distill 0", "its worker died 3 times")):
+        event = JobFailed(name, reason)
+        record.event(0, 0, event, event_row(event), [], [])
+    told = record.close({"fidelity": {"verdict": "faithful"}, "versions": 3, "emulated_s": 4.0, "wall_s": 4.0, "finished": "versions"}, np.zeros(2), None)
+    assert told["jobs_failed"] == {"its worker died 3 times": 1, "not finite": 2}
+    assert one_line(told, "fedecho").endswith("faithful (versions); jobs of the server that failed: its worker died 3 times: 1, not finite: 2")
+    assert summary.counters(read_events(tmp_path / "events.jsonl"))["jobs_failed"] == told["jobs_failed"]
 
 
 def test_a_model_that_is_not_finite_is_told(tmp_path: Path) -> None:

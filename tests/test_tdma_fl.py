@@ -39,7 +39,7 @@ def test_staleness_is_min_k_and_groups_less_one(tmp_path: Path, per_round: int, 
 
 
 def test_figure_two_of_the_paper(tmp_path: Path) -> None:
-    """N = 6, S = 2, tau_comp = 2, r = 1: round 0 sends in slots 2 and 3, broadcasts in 4; round 1 in 5, 6 and 7 (erratum B7)."""
+    """N = 6, S = 2, tau_comp = 2, r = 1: round 0 sends in slots 2 and 3, broadcasts in 4; round 1 in 5, 6 and 7."""
     _, played = play(tmp_path, slotted(6, 2, slots=10, per_round=2))
     assert played[0].uploads == [(0, 0, 2), (1, 0, 3)] and played[0].receivers == [0, 1] and played[0].end_slot == 5
     assert played[1].uploads == [(2, 0, 5), (3, 0, 6)] and played[1].end_slot == 8

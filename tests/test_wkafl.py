@@ -106,7 +106,7 @@ def test_eq_5_weighs_by_half_e_to_the_minus_staleness(gap: int) -> None:
 
 @given(st.lists(st.tuples(st.floats(-3, 3, width=32), st.floats(-3, 3, width=32), st.integers(0, 40)), min_size=1, max_size=6), st.integers(0, 3000))
 def test_adding_a_constant_to_all_staleness_values_leaves_the_direction_unchanged(rows: list[tuple[float, float, int]], constant: int) -> None:
-    """So it does not matter whether a fresh gradient counts 0 (the text) or 1 (the code), errata D1; only eq. 10 tells the difference."""
+    """So it does not matter whether a fresh gradient counts 0 (the text) or 1 (the code); only eq. 10 tells the difference."""
     one, other = (moved(wkafl(), [gradient(x, y, gap=gap + more) for x, y, gap in rows]) for more in (0, constant))
     assert one.tolist() == other.tolist()
 
@@ -138,7 +138,7 @@ def test_more_similar_gradients_weigh_exponentially_more() -> None:
 
 
 def test_all_similarities_below_the_threshold_leave_the_estimate() -> None:
-    """The paper divides 0 by 0 (errata D4); its code falls back to gbar."""
+    """The paper divides 0 by 0; its code falls back to gbar."""
     strategy = wkafl(least_similarity=0.9)
     step = strategy.step([gradient(1, 0), gradient(0, 1)])
     assert step.report["selected"] == 0 and strategy.past == pytest.approx([0.5, 0.5])
@@ -175,7 +175,7 @@ def test_the_code_s_staleness_in_the_selection_is_a_switch() -> None:
 
 # ------------------------------------------------------------------ 2 and 6: the second stage
 def test_stage_2_begins_when_the_mean_loss_is_at_epsilon_and_never_ends() -> None:
-    """The listing prints the sum of the losses, text and intent are the mean (errata D3): 2 losses of .5 at eps = .5."""
+    """The listing prints the sum of the losses, text and intent are the mean: 2 losses of .5 at eps = .5."""
     strategy = wkafl(stage_two_loss=0.5)
     stages = [strategy.step([gradient(1, 0, loss=loss)] * 2).report["stage"] for loss in (0.6, 0.5, 9.0)]
     assert stages == [1, 2, 2]
@@ -204,7 +204,7 @@ def test_stage_2_bounds_norms_by_the_estimate_s_and_not_before() -> None:
 
 
 def test_the_bound_of_stage_2_does_not_touch_the_similarities() -> None:
-    """Similarity first, rescaling second (errata D5): a cosine does not know of scales. The estimate stays unbounded, too."""
+    """Similarity first, rescaling second: a cosine does not know of scales. The estimate stays unbounded, too."""
     one, two = wkafl(norm_ratio=0.1, stage_two_at=9), wkafl(norm_ratio=0.1, stage_two_at=0)
     taken = [gradient(3, 1), gradient(1, 0)]
     assert list(one.step(taken).shares) == list(two.step(taken).shares) and one.past.tolist() == two.past.tolist()
@@ -213,7 +213,7 @@ def test_the_bound_of_stage_2_does_not_touch_the_similarities() -> None:
 # ------------------------------------------------------------------ 8: the rate
 @pytest.mark.parametrize(("gaps", "rate"), [((0, 7), 0.3), ((1, 7), 0.3 / 1.1), ((5, 5), 0.3 / 1.5)])
 def test_eq_10_divides_the_rate_by_the_least_staleness_and_fresh_is_0(gaps: tuple[int, int], rate: float) -> None:
-    """eta_j = eta_0 / (1 + gamma min tau). Zero staleness leaves eta_0: the code, which counts from 1, never has it (erratum f)."""
+    """eta_j = eta_0 / (1 + gamma min tau). Zero staleness leaves eta_0: the code, which counts from 1, never has it."""
     step = wkafl(server_learning_rate=0.3, staleness_damping=0.1).step([gradient(1, 0, gap=gap) for gap in gaps])
     assert step.report["learning_rate"] == pytest.approx(rate)
 

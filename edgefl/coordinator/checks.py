@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -14,16 +15,17 @@ from edgefl.strategies.strategy import Strategy
 from edgefl.vectors import is_finite
 
 
-def update_fault(task: OpenTask, update: Update, strategy: Strategy) -> str | None:
-    """Why this update of ``task`` cannot be used, or None."""
+def update_fault(task: OpenTask, update: Update, strategy: Strategy) -> tuple[str | None, dict[str, Any]]:
+    """Why this update of ``task`` cannot be used, or None; and what helps to find the mistake."""
     if update.version != task.version:
-        return "wrong base version"
-    wrong = any(vector.size != strategy.update_size(task.edge, name) for name, vector in update.vectors.items())
-    if wrong or strategy.delivers not in update.vectors:
-        return "wrong length"
+        return "wrong base version", {}
+    sizes = {name: vector.size for name, vector in update.vectors.items()}
+    expected = {name: strategy.update_size(task.edge, name) for name in {**sizes, strategy.delivers: 0}}
+    if sizes != expected:
+        return "wrong length", {"found": sizes, "expected": expected}
     if not _finite(update.vectors, update.numbers):
-        return "not finite"
-    return None if update.numbers.get("samples", 0) > 0 else "no samples"  # a mean by samples would fail
+        return "not finite", {}
+    return (None if update.numbers.get("samples", 0) > 0 else "no samples"), {}  # a mean by samples would fail
 
 
 def result_fault(vectors: Mapping[str, np.ndarray], numbers: Mapping[str, float]) -> str | None:

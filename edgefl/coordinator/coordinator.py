@@ -157,9 +157,9 @@ class Coordinator:
         if task is None:
             return self._settled(edge, update.number, now)
         acknowledged = Send(edge, Acknowledged(update.number))
-        fault = update_fault(task, update, self.strategy)
+        fault, more = update_fault(task, update, self.strategy)
         if fault:
-            self.record.discarded(now, edge, task.number, fault)
+            self.record.discarded(now, edge, task.number, fault, **more)
             return [acknowledged, *self._close(task, fault, now, delivered=True)]
         self._forget(task, delivered=True)
         event = ev.UpdateArrived(edge, task.number, task.version, task.base, update.vectors, update.numbers)

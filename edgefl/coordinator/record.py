@@ -19,7 +19,7 @@ from edgefl.results import aggregation, dissemination, labels, slots
 from edgefl.results.summary import outcome
 from edgefl.results.tail import read_csv, read_events
 from edgefl.strategies.decisions import Assign, Decision, Discard, Publish, Report, RunJob, SendFresh, SetAlarm
-from edgefl.strategies.events import EdgeJoined, EdgeLost, Event, FreshRequested, UpdateArrived
+from edgefl.strategies.events import EdgeJoined, EdgeLost, Event, FreshRequested, JobFailed, UpdateArrived
 from edgefl.vectors import is_finite
 from emulator.network import Completion
 from emulator.units import seconds_text
@@ -38,6 +38,7 @@ class Record:
         self.bytes_up = self.bytes_down = self.updates_applied = self.requests = 0
         self.steps: list[tuple[int, dict[str, float]]] = []  # (version before it, what was reported of it) of those made of gradients
         self.discards: Counter[str] = Counter()
+        self.jobs_failed: Counter[str] = Counter()
         self.staleness: Counter[int] = Counter()
         self.missing: list[str] = []  # edges that had not joined when the run began
         self.lost: set[str] = set()  # edges that are gone and have not come back
@@ -61,6 +62,8 @@ class Record:
             self.lost.add(event.edge)
         elif isinstance(event, EdgeJoined):
             self.lost.discard(event.edge)
+        elif isinstance(event, JobFailed):
+            self.jobs_failed[event.reason] += 1
         self.requests += isinstance(event, FreshRequested)
         self.steps += [(version, one.values) for one in decisions if isinstance(one, Report) and aggregation.KEY in one.values]
         self._line(now, {"event": row["event"], "version": version} | row | {"decisions": _rows(decisions, version, numbers)})
@@ -70,10 +73,10 @@ class Record:
         self.missing += values["edges"] if fact == "edges_missing" else []
         self._line(now, {"fact": fact, **values})
 
-    def discarded(self, now: int, edge: str, task: int, reason: str) -> None:
+    def discarded(self, now: int, edge: str, task: int, reason: str, **more: Any) -> None:
         """An update that the strategy never saw."""
         self.discards[reason] += 1
-        self.fact(now, "discarded", edge=edge, task=task, reason=reason)
+        self.fact(now, "discarded", edge=edge, task=task, reason=reason, **more)
 
     def published(self, now: int, version: int, weights: np.ndarray) -> None:
         """The first model that holds NaN or infinity is told. Nobody's bug: a method may diverge, and the run goes on."""
@@ -152,6 +155,7 @@ class Record:
             "bytes_down": self.bytes_down,
             "staleness": {str(gap): count for gap, count in sorted(self.staleness.items())},
             **({} if self.diverged_at is None else {"diverged_at_version": self.diverged_at}),
+            **({"jobs_failed": dict(sorted(self.jobs_failed.items()))} if self.jobs_failed else {}),
             **({"edges_missing": self.missing} if self.missing else {}),
             **({"edges_lost": sorted(self.lost)} if self.lost else {}),
             **({"dissemination": self._dissemination(head.get("emulated_s", 0.0))} if self.requests else {}),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import select
 import socket
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -46,6 +48,14 @@ class Channel:
         if not data:
             raise EOFError("the other process is gone")
         return orjson.loads(data)
+
+    def messages(self) -> Iterator[dict[str, Any]]:
+        """Each message as it comes, until the other side is gone."""
+        with suppress(EOFError):
+            while True:
+                message = self.receive()
+                assert message is not None  # without a time limit there is one
+                yield message
 
     def close(self) -> None:
         self.end.close()

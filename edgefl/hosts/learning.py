@@ -154,7 +154,8 @@ def learning(experiment: Experiment, base: Path | None, edges: Sequence[str] | N
 def _check_server_samples(experiment: Experiment, base: Path | None, have: int) -> None:
     """UserError before anything runs, and not when the strategy's first job is done."""
     for number, entry in enumerate(experiment.strategies):
-        wanted = getattr(options(entry, base)[1], "server_samples", 0)
+        strategy, given = options(entry, base)
+        wanted = strategy.server_samples(given)
         if wanted > have:
             raise UserError(f"strategies[{number}].server_samples: expected at most {have}, the training samples, found {wanted}")
 

@@ -69,7 +69,6 @@ def run_virtual(
     experiment, pool = learned.experiment, pool or Here(learned)
     refuse_native(experiment)
     keep_freed_memory()
-    gc.freeze()  # what is loaded stays: the collector need not walk through it again and again
     run = OpenRun(experiment, index, directory, learned.base, learned.initial_weights(), learned.layout)
     book = fidelity(experiment)
     host = _host(learned, index, run, pool)
@@ -83,6 +82,7 @@ def run_virtual(
         if interrupt.asked:
             raise KeyboardInterrupt
 
+    gc.freeze()  # what is there by now stays: the collector need not walk through it again and again
     try:
         with Interrupt() as interrupt:
             host.run(learned.samples, after_step)

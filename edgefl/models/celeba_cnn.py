@@ -1,4 +1,4 @@
-"""WKAFL's CNN for CelebA: 10@4x4, pooled (16,000 numbers of an 84 x 84 picture), one layer of 100 (arXiv 2203.01214 and its code; erratum D10)."""
+"""WKAFL's CNN for CelebA: 10@4x4, pooled (16,000 numbers of an 84 x 84 picture), one layer of 100 (arXiv 2203.01214 and its code)."""
 
 from __future__ import annotations
 

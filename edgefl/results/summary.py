@@ -46,10 +46,12 @@ def one_line(summary: Mapping[str, Any], name: str) -> str:
 
 
 def remarks(summary: Mapping[str, Any]) -> list[str]:
-    """What nobody should overlook who reads the numbers: a model that is none any more, and edges that were not there."""
+    """What nobody should overlook who reads the numbers: a model that is none any more, jobs without a result, edges that were not there."""
     first, missing, lost = summary.get("diverged_at_version"), summary.get("edges_missing"), summary.get("edges_lost")
+    failed = ", ".join(f"{reason}: {count}" for reason, count in summary.get("jobs_failed", {}).items())
     return [
         *([f"diverged: version {first} is not finite (NaN or infinite), and its accuracy says nothing"] if first is not None else []),
+        *([f"jobs of the server that failed: {failed}"] if failed else []),
         *([f"begun without {_edges(missing)}"] if missing else []),
         *([f"lost and not back at the end: {_edges(lost)}"] if lost else []),
     ]
@@ -94,7 +96,7 @@ def counters(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     versions, emulated_s = 0, 0.0
     gaps: dict[Any, int] = {}
     discards: dict[Any, str] = {}
-    diverged_at, missing, lost = None, [], dict[str, bool]()
+    diverged_at, missing, lost, failed = None, [], dict[str, bool](), Counter[str]()
     for event in events:
         emulated_s = event.get("t", emulated_s)
         versions = max(versions, event.get("version", 0))
@@ -102,6 +104,8 @@ def counters(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             gaps[event["task"]] = event["version"] - event["base_version"]
         if event.get("event") in ("edge_joined", "edge_lost"):
             lost[event["edge"]] = event["event"] == "edge_lost"
+        if event.get("event") == "job_failed":
+            failed[event["reason"]] += 1
         if event.get("fact") == "discarded":  # the strategy never saw it
             discards[event["task"]] = event["reason"]
         elif event.get("fact") == "diverged":
@@ -121,6 +125,7 @@ def counters(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         "staleness": {str(gap): n for gap, n in sorted(Counter(applied.values()).items())},
         "emulated_s": emulated_s,
         **({} if diverged_at is None else {"diverged_at_version": diverged_at}),
+        **({"jobs_failed": dict(failed)} if failed else {}),
         **({"edges_missing": missing} if missing else {}),
         **({"edges_lost": gone} if (gone := sorted(edge for edge, is_lost in lost.items() if is_lost)) else {}),
     }

@@ -113,7 +113,9 @@ Decision = Assign | Grant | SendFresh | Publish | SetAlarm | Cancel | Urge | Dis
 
 
 def up_to_finish(decisions: list[Decision]) -> list[Decision]:
-    """What of ``decisions`` is carried out: nothing after Finish."""
+    """What of ``decisions`` is carried out: nothing after Finish. TypeError for anything but a list."""
+    if not isinstance(decisions, list):
+        raise TypeError(f"expected a list of decisions ([] for none), found {type(decisions).__name__}")
     for number, decision in enumerate(decisions, 1):
         if isinstance(decision, Finish):
             return decisions[:number]

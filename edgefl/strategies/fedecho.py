@@ -69,7 +69,7 @@ class FedEcho(Buffered):
 
     xh = x + eta buffer / M ;  y = mean of the y_i of those devices that have any ;  a job distils y into xh (edgefl.models.distil) ;  x <- xh
 
-    A device that is given work meanwhile gets x, the one too that replaces the last of the M (as in the listing, erratum C5); updates that
+    A device that is given work meanwhile gets x, the one too that replaces the last of the M (as in the listing); updates that
     arrive meanwhile go into the next buffer. Full buffers wait for their turn, each with one model's memory: should M updates come faster than
     a distillation takes, more and more of them do (``buffered_meanwhile``). No staleness weight. Normalisation buffers: the mean of the M. A
     distillation that fails leaves xh as it is, a prediction that fails the device's former logits.
@@ -82,7 +82,7 @@ class FedEcho(Buffered):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.fillings: deque[Filling] = deque([Filling(Gathered(self.layout.parameters))])  # the last one takes what arrives
-        self.logits: dict[str, Logits] = {}  # y_i; who is not in here has none, which is not the same as zeros (erratum C4)
+        self.logits: dict[str, Logits] = {}  # y_i; who is not in here has none, which is not the same as zeros
         self.moments: dict[str, np.ndarray] = {}  # Adam's
         self.adam_steps = 0
         self.student: np.ndarray | None = None  # xh while it is being taught

@@ -66,6 +66,11 @@ class Strategy:
         return []
 
     @classmethod
+    def server_samples(cls, options: Any) -> int:
+        """How many training samples the server must have for jobs (its option of that name, if it has one)."""
+        return 0
+
+    @classmethod
     def refuses(cls, options: Any, edges: int, medium: str, frames: bool) -> tuple[str, str] | None:
         """(key, problem) if these options cannot work with so many edges on a medium of this kind, divided into ``frames`` or not."""
         return None

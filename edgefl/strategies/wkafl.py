@@ -31,15 +31,15 @@ class WKAFLOptions(GradientsOptions):
 
 
 class WKAFL(Gradients):
-    """For each step j, with gbar_0 = 0 and tau = gap (fresh is 0, errata D1); steps as in algorithm 2, in its order:
+    """For each step j, with gbar_0 = 0 and tau = gap (a fresh one counts 0, as in the text; 1 in its code); steps as in algorithm 2, in its order:
 
     1. g~_i = g_i + alpha gbar_(j-1)                               eq. 4
-    2. mean loss <= eps: stage 2 from now on                        (printed as a sum, D3)
+    2. mean loss <= eps: stage 2 from now on                        (the listing prints their sum)
     3. gb_i = g~_i, clipped to the norm CB
     4. gbar_j = sum a_i gb_i / sum a_i ,  a_i = (e/2)^(-tau_i)      eq. 5
     5. p_i ~ exp(beta cos(gb_i, gbar_j)), 0 where cos < sim_min     eq. 6 to 8
-    6. stage 2: gb_i is clipped to the norm B ||gbar_j||            (after 5: scaling leaves a cosine as it is, D5)
-    7. G = sum p_i gb_i ; gbar_j if no gradient is similar          (0/0 in the paper, D4)
+    6. stage 2: gb_i is clipped to the norm B ||gbar_j||            (after 5: scaling leaves a cosine as it is)
+    7. G = sum p_i gb_i ; gbar_j if no gradient is similar          (0/0 in the paper)
     8. w <- w - eta_0 / (1 + gamma min tau_i) G                     eq. 9 and 10
 
     No gradient is copied: norms and cosines come from inner products, and G is one weighted sum. The flags below are for the ablations.

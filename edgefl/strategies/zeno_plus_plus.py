@@ -86,6 +86,10 @@ class ZenoPlusPlus(Gradients):
             return [told, Discard(update.task, "score below zero" if scale else "no direction"), *self.hand_out()]
         return [told, self._accepted(update, scale), *self._refresh_if_due(), *self.hand_out()]
 
+    @classmethod
+    def server_samples(cls, options: ZenoPlusPlusOptions) -> int:
+        return options.server_samples
+
     def rehearsal(self) -> Generator[tuple[str, Job], Result, None]:
         yield "gradient_s", self._refresh().job
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from emulator.capacity import Capacity
-from emulator.capacity.constant import Constant
-from emulator.capacity.cycle import Cycle, combined, constant
+from emulator.capacity.cycle import Cycle, combined
 from emulator.errors import BadValue
 
 
@@ -65,7 +64,5 @@ class Gated(Lowest):
 
 def cycle_of(capacity: Capacity, t_ns: int) -> Cycle | None:
     """How ``capacity`` repeats itself, asked at ``t_ns``; None if it does not, or does not say."""
-    if isinstance(capacity, Constant):
-        return constant(capacity.rate_bit_s)
     cycle = getattr(capacity, "cycle", None)
     return None if cycle is None else cycle(t_ns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from emulator.capacity.cycle import Cycle, constant
 from emulator.errors import BadValue
 from emulator.units import FOREVER
 
@@ -16,3 +17,6 @@ class Constant:
 
     def segment(self, t_ns: int) -> tuple[int, int]:
         return self.rate_bit_s, FOREVER
+
+    def cycle(self, t_ns: int) -> Cycle:
+        return constant(self.rate_bit_s)

@@ -90,7 +90,7 @@ def moment_of(work: int, starts_ns: list[int], works: list[int], rates_bit_s: li
 
 
 class Steady:
-    """The ``Curve`` of a constant rate, of which there is one for nearly every transfer of a run: nothing to read, nothing to keep."""
+    """The ``Curve`` of a rate that no longer changes, as nearly every transfer of a run has it: nothing to read, nothing to keep."""
 
     __slots__ = ("_rate_bit_s", "_start_ns")
 
@@ -102,6 +102,12 @@ class Steady:
 
     def when(self, size_bytes: int) -> int:
         return min(FOREVER, self._start_ns - -max(0, size_bytes) * WORK_PER_BYTE // self._rate_bit_s)  # rounded up
+
+
+def curve_of(capacity: Capacity, start_ns: int) -> Curve | Steady:
+    """Its service curve from ``start_ns`` on; the short form where its rate changes no more."""
+    rate_bit_s, until_ns = capacity.segment(start_ns)
+    return Steady(rate_bit_s, start_ns) if rate_bit_s and until_ns >= FOREVER else Curve(capacity, start_ns)
 
 
 class AtOnce:

@@ -60,11 +60,7 @@ class Evaluator:
 
 def serve(channel: Channel, evaluate: Callable[[Evaluate], Scores]) -> None:
     """The evaluating process: one snapshot after the other, until the channel closes."""
-    while True:
-        try:
-            order = channel.receive()
-        except EOFError:
-            return
+    for order in channel.messages():
         path = Path(order["file"])
         weights = aligned_copy(np.fromfile(path, dtype=np.float32))
         path.unlink()

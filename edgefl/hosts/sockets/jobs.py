@@ -131,11 +131,7 @@ class Jobs:
 
 def serve(channel: Channel, learned: Any, turns: Turns) -> None:
     """The worker process: one job after the other, each in a turn of its own, until the channel closes."""
-    while True:
-        try:
-            order = channel.receive()
-        except EOFError:
-            return
+    for order in channel.messages():
         path = Path(order["file"])
         if not path.exists():
             continue  # the coordinator that gave it is gone

@@ -10,7 +10,7 @@ from edgefl.strategies.events import UpdateArrived
 
 
 def arrival(update: UpdateArrived, sent: tuple[int, np.ndarray] | None, started: int, made: int, t: int, staleness: int) -> Arrival:
-    """The update at its place in the run. Gradient: g = (w_o - w_i) / (eta n), n steps (erratum A1: not its negative).
+    """The update at its place in the run. Gradient: g = (w_o - w_i) / (eta n), n steps (the paper prints its negative).
 
     With ``sent``, version and model that the device asked for and merged after m steps, the merge's jump is left out:
     w_i = (1 - beta) (w_o - A) + beta w_g - B, so g = ((1 - beta) w_o + beta w_g - w_i) / (eta ((1 - beta) m + n - m)).

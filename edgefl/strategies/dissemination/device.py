@@ -55,7 +55,7 @@ class Refresh(Stamped):
     def merge(self, run: Any, fresh: np.ndarray, version: int) -> None:
         state = self._state(run.memory)
         if state.get("task") == run.task.number:
-            return  # once a task (erratum A9)
+            return  # once a task
         slot, weights = self.slot(run), run.weights.numpy()
         loss_before, _ = run.probe(run.weights)
         change = fresh - weights
