@@ -35,13 +35,16 @@ LAST = 10  # evaluations
 LONG = "long"  # runtime class; with mild delay "long (mild)"
 LOCAL: Points = {f"local-{rate:g}": {"local_learning_rate": rate} for rate in (0.003, 0.01, 0.03)}
 SERVER: Points = {f"server-{rate:g}": {"server_learning_rate": rate} for rate in (3e-4, 1e-3, 3e-3)}  # steps of Adam's kind
+CONTROLLED: Points = {  # FedAC's devices may run away, the more so the larger their steps are
+    f"local-{local:g}-server-{rate:g}": {"local_learning_rate": local, "server_learning_rate": rate} for local, rate in ((0.03, 3e-4), (0.03, 1e-3), (0.01, 1e-3))
+}
 DISTIL: Points = {  # the first is the paper's: LeNet has 180 times fewer weights than its ResNet-18, and Adam's steps of that size hardly move it
     f"local-{local:g}-distil-{rate:g}": {"local_learning_rate": local, "distil_learning_rate": rate}
     for local, rate in ((0.03, 3e-6), (0.03, 3e-4), (0.01, 3e-4))
 }
-POINTS: Mapping[str, Points] = {"fedecho": DISTIL, "fedbuff": LOCAL, "ca2fl": LOCAL, "fedac": SERVER, "fadas": SERVER}
+POINTS: Mapping[str, Points] = {"fedecho": DISTIL, "fedbuff": LOCAL, "ca2fl": LOCAL, "fedac": CONTROLLED, "fadas": SERVER}
 COLUMNS = (
-    "method", "point", "accuracy", "accuracy_dev", "final_accuracy", "long_accuracy", "long_dev", "versions", "updates", "median_staleness",
+    "method", "point", "accuracy", "accuracy_dev", "final_accuracy", "long_accuracy", "long_dev", "versions", "updates", "discarded", "median_staleness",
     "up_MB", "down_MB",
 )  # fmt: skip
 
@@ -109,8 +112,8 @@ def row(ours: Study, trial: Trial, label: str, point: str) -> tuple[Any, ...]:
     results = ours.results(trial, label)
     held = spread_of([long_accuracy(run) for run in rundirs.runs_of(ours.folder / trial.name / label)])
     accuracies = (*spread(results, "convergence_accuracy"), mean(results, "final_accuracy"), held.mean, held.deviation)
-    counts = (mean(results, "versions"), mean(results, "updates"), median_staleness(results), mean(results, "up_MB"), mean(results, "down_MB"))
-    return label, point, *accuracies, *counts
+    counts = [mean(results, quantity) for quantity in ("versions", "updates", "discarded")]
+    return label, point, *accuracies, *counts, median_staleness(results), mean(results, "up_MB"), mean(results, "down_MB")
 
 
 def long_accuracy(run: Path) -> float | None:

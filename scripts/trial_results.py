@@ -30,6 +30,7 @@ class Result:
     final_accuracy: float | None
     versions: int
     updates: int
+    discarded: int
     up_MB: float
     down_MB: float
     staleness: Mapping[str, int]
@@ -40,8 +41,9 @@ def result(run: Path, seed: int) -> Result:
     facts = orjson.loads((run / "summary.json").read_bytes())
     late = late_accuracy(evaluations(read_csv(run / "metrics.csv")), facts["emulated_s"])
     accuracies = (late, facts["convergence_accuracy"], facts["final_accuracy"])
+    discarded = sum(facts["updates_discarded"].values())
     sent = (facts["bytes_up"] / 1e6, facts["bytes_down"] / 1e6)
-    return Result(seed, facts["time_to_target_s"], *accuracies, facts["versions"], facts["updates_applied"], *sent, facts["staleness"])
+    return Result(seed, facts["time_to_target_s"], *accuracies, facts["versions"], facts["updates_applied"], discarded, *sent, facts["staleness"])
 
 
 def late_accuracy(points: Sequence[tuple[float, float]], end_s: float) -> float | None:

@@ -118,13 +118,17 @@ def test_the_weights_sum_to_1_and_are_those_of_the_control_variates_too() -> Non
     assert story.strategy.first.tolist() == pytest.approx([5, 0.5, 0]) and control(story.strategy) == pytest.approx([0, 0, 21])
 
 
-def test_the_control_variate_as_scaffold_takes_it() -> None:
-    """C <- C + (M / N) mean dC with M = 2, N = 4: (1 + 1) / 2 x 1/2."""
-    story = angles(control_share="participation")
+@pytest.mark.parametrize(("share", "once", "twice"), [("participation", 1.5, 2.5), ("whole", 3.0, 5.0)])
+def test_the_control_variate_as_scaffold_takes_it(share: str, once: float, twice: float) -> None:
+    """M = 2 of N = 4, C_i = 1, 1, 2, 2 and then 2, 2, 3, 3. With M / N C is their mean, 1.5 and 2.5; the whole of dC makes it N / M = 2 times that."""
+    story = angles(control_share=share, concurrency=4)
     story.start("a", "b", "c", "d")
-    for edge in list(story.open):
-        story.bring(edge, 1, 0, 0)
-    assert control(story.strategy) == [0, 0, 0.5]
+    for edge, change in zip("abcd", (1, 1, 2, 2)):
+        story.bring(edge, 1, 0, 0, control=(0, 0, change))
+    assert control(story.strategy) == [0, 0, once]
+    for edge in sorted(story.open):
+        story.bring(edge, 1, 0, 0, control=(0, 0, 1))
+    assert control(story.strategy) == pytest.approx([0, 0, twice])
 
 
 def test_model_and_control_variate_go_down_together_and_an_old_one_does_not_change() -> None:

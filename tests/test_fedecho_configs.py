@@ -31,7 +31,7 @@ def test_what_all_settings_have_in_common(path: Path) -> None:
     assert (given.training.epochs, given.training.batch_size, given.training.weight_decay, given.training.momentum) == (2, 50, 1e-4, 0.0)
     assert all((each["concurrency"], each["buffer_size"]) == (25, 5) for each in options(given).values())
     assert given.devices.spread == "classes" and given.devices.gamma == 1.0
-    assert given.unlabelled is not None and given.unlabelled.size == (5000 if path.stem == "ablation_samples" else 2000)
+    assert given.unlabelled is not None and given.unlabelled.size == (5000 if path.stem in ("ablation_samples", "fmnist_lenet_ablations") else 2000)
 
 
 @pytest.mark.parametrize(("family", "buffered", "rounds", "alphas"), [("cifar10", 0.01, 500, (0.1, 0.3)), ("cifar100", 0.003, 1000, (0.03, 0.1))])
@@ -60,3 +60,13 @@ def test_ablations_of_tables_6_7_and_11() -> None:
     assert [each.get("unlabelled_samples", 5000) for each in options(loaded("ablation_samples")).values()] == [500, 1000, 2000, 5000]
     assert [each.get("alpha") for each in options(loaded("ablation_alpha")).values()] == [0.0, 1.0, 0.5, None]
     assert [each["clip_norm"] for each in options(loaded("ablation_clip")).values()] == [1.0, 5.0, 1e30]
+
+
+def test_the_small_ablations_differ_in_one_thing_each() -> None:
+    given = options(loaded("fmnist_lenet_ablations"))
+    plain = given.pop("fedecho")
+    differs = {name: {key: each.get(key) for key in {**plain, **each} if each.get(key) != plain.get(key)} for name, each in given.items()}
+    assert differs == {
+        "alpha-0": {"alpha": 0.0}, "alpha-half": {"alpha": 0.5}, "alpha-1": {"alpha": 1.0}, "clip-1": {"clip_norm": 1.0}, "clip-none": {"clip_norm": 1e30},
+        "samples-500": {"unlabelled_samples": 500}, "samples-1000": {"unlabelled_samples": 1000}, "samples-5000": {"unlabelled_samples": None},
+    }  # fmt: skip

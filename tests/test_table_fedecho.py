@@ -40,7 +40,7 @@ def pretended(ours: Any, trials: Sequence[Any]) -> bool:
                 run.mkdir(parents=True)
                 value = accuracy(entry, seed)
                 facts = {"convergence_accuracy": value, "final_accuracy": value, "time_to_target_s": None, "emulated_s": 700.0, "staleness": {"3": 5}}
-                (run / "summary.json").write_text(json.dumps(facts | {"versions": 150, "updates_applied": 750, "bytes_up": 1e6, "bytes_down": 2e6}))
+                (run / "summary.json").write_text(json.dumps(facts | {"versions": 150, "updates_applied": 750, "updates_discarded": {"not finite": 2}, "bytes_up": 1e6, "bytes_down": 2e6}))
                 (run / "metrics.csv").write_text(f"emulated_s,accuracy\n700.0,{value}\n")
                 (run / "edges.csv").write_text("edge,runtime,label_0,label_1\ne000,short,9,0\ne001,long (mild),0,9\n")
                 rows = "".join(f"{version},{version}.0,0.9,{0.1 if version < 5 else value - 0.2}\n" for version in range(15))
@@ -60,7 +60,7 @@ def test_the_best_point_of_each_method_goes_into_the_table(script: ModuleType, t
     rows = list(csv.DictReader((tmp_path / "fedecho-cifar10-lenet-700s.csv").open()))
     assert [(row["method"], row["point"]) for row in rows] == list(BEST.items())
     assert [float(rows[0][key]) for key in ("accuracy", "accuracy_dev", "long_accuracy", "long_dev")] == pytest.approx([0.85, 0.0707107, 0.65, 0.0707107])
-    assert len(drawn) == 3
+    assert float(rows[0]["discarded"]) == 2 and len(drawn) == 3
 
 
 def test_all_methods_have_the_same_time_and_tuning_hears_of_no_other_config_s_overrides(

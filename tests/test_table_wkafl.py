@@ -37,7 +37,7 @@ def pretended(ours: Any, trials: Sequence[Any]) -> bool:
                 accuracy = (0.9 if entry["server_learning_rate"] == BEST[entry["strategy"]] else 0.5) + (0.1 if seed == 2 else 0.0)
                 section = {"steps": 5, "tau_ave": 2.0, "n_ave": 4.0, "predominant": {}, "selected_ave": None, "stage_two_version": None}
                 facts = {"strategy": entry["strategy"], "seed": seed, "convergence_accuracy": accuracy, "stability": 0.01, "aggregation": section}
-                more = dict.fromkeys(("time_to_target_s", "final_accuracy"), None) | {"versions": 5, "updates_applied": 5, "bytes_up": 1, "bytes_down": 1}
+                more = dict.fromkeys(("time_to_target_s", "final_accuracy"), None) | {"versions": 5, "updates_applied": 5, "updates_discarded": {}, "bytes_up": 1, "bytes_down": 1}
                 (run / "summary.json").write_text(json.dumps(facts | more | {"emulated_s": 1.0, "staleness": {}}))
                 (run / "events.jsonl").write_text("")
                 (run / "metrics.csv").write_text("emulated_s,accuracy\n1.0,0.5\n")

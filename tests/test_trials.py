@@ -117,7 +117,7 @@ def test_a_gain_needs_both_to_reach_the_target(trials: ModuleType, tmp_path: Pat
         run = tmp_path / trial.name / label
         run.mkdir(parents=True)
         facts = {"staleness": {"0": 1, "2": 1, "7": 3}, "time_to_target_s": time_s, "convergence_accuracy": 0.9, "final_accuracy": 0.9, "emulated_s": 3500.0}
-        facts |= {"versions": 5, "updates_applied": 5, "bytes_up": 1, "bytes_down": 1}
+        facts |= {"versions": 5, "updates_applied": 5, "updates_discarded": {}, "bytes_up": 1, "bytes_down": 1}
         (run / "metrics.csv").write_text(f"emulated_s,accuracy\n0.0,0.1\n100.0,{accuracy}\n")
         (run / "summary.json").write_text(json.dumps(facts))
     found = module.gain(study, trial, "fedasync")

@@ -28,7 +28,7 @@ class FedACOptions(BufferedOptions):
     beta2: float = Field(0.9, ge=0, lt=1)
     epsilon: float = Field(1e-8, gt=0)
     correction: Literal["every step", "once"] = "every step"  # "once": after training, as in the re-implementation
-    control_share: Literal["whole", "participation"] = "whole"  # of the mean dC that C takes: all of it, or M / N as SCAFFOLD does
+    control_share: Literal["whole", "participation"] = "participation"  # of the mean dC that C takes: M / N as SCAFFOLD does, or all of it
 
 
 class Controlled(LocalRule):
@@ -68,7 +68,10 @@ class Controlled(LocalRule):
 class FedAC(Buffered):
     """r_i = max(cos(w - w_start,i , D_i), 0.1), 1 if the gap is 0 ;  q_i = r_i / sum r ;  D = sum q_i D_i ;  m <- b1 m + (1 - b1) D ;
 
-    v <- b2 v + (1 - b2) D^2 ;  mh = b1 m + (1 - b1) D ;  w <- w + eta_g mh / (sqrt(v) + eps) ;  C <- C + sum q_i dC_i.
+    v <- b2 v + (1 - b2) D^2 ;  mh = b1 m + (1 - b1) D ;  w <- w + eta_g mh / (sqrt(v) + eps) ;  C <- C + M / N sum q_i dC_i.
+
+    So C is about the mean of the C_i. Without M / N ("whole", as in the re-implementation) it comes to N / M times that, since a device's changes add
+    up to its C_i: harmless where a trained model is corrected once, but devices that add it to every step run away.
 
     w is the model at the step: it does not change while the buffer fills. Models and control variates travel together, down (w, C) and
     up (w_i, dC_i). Normalisation buffers: the average with the weights q_i.
