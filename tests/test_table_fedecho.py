@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import csv
 import importlib
-import json
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from studies import pretended
 
 from edgefl.config_file import load
 from edgefl.results import distillation_plot, plots, runtime_plot
-from edgefl.results.rundirs import seed_name
 
 ROOT = Path(__file__).resolve().parent.parent
 BEST = {"fedecho": "local-0.01-distil-0.0003", "fadas": "server-0.0003"}
@@ -31,26 +29,19 @@ def accuracy(entry: dict[str, Any], seed: int) -> float:
     return (0.8 if good else 0.5) + (0.1 if seed == 2 else 0.0)
 
 
-def pretended(ours: Any, trials: Sequence[Any]) -> bool:
-    """What runs would leave: a long device with label 1 alone, which the model knows as well as it knows anything."""
-    for trial in trials:
-        for entry in trial.entries:
-            for seed in ours.seeds:
-                run = ours.folder / trial.name / (entry.get("label") or entry["strategy"]) / seed_name(seed, len(ours.seeds) > 1)
-                run.mkdir(parents=True)
-                value = accuracy(entry, seed)
-                facts = {"convergence_accuracy": value, "final_accuracy": value, "time_to_target_s": None, "emulated_s": 700.0, "staleness": {"3": 5}}
-                (run / "summary.json").write_text(json.dumps(facts | {"versions": 150, "updates_applied": 750, "updates_discarded": {"not finite": 2}, "bytes_up": 1e6, "bytes_down": 2e6}))
-                (run / "metrics.csv").write_text(f"emulated_s,accuracy\n700.0,{value}\n")
-                (run / "edges.csv").write_text("edge,runtime,label_0,label_1\ne000,short,9,0\ne001,long (mild),0,9\n")
-                rows = "".join(f"{version},{version}.0,0.9,{0.1 if version < 5 else value - 0.2}\n" for version in range(15))
-                (run / "labels.csv").write_text(f"version,emulated_s,label_0,label_1\n{rows}")
-    return True
+def leave(run: Path, entry: dict[str, Any], seed: int) -> dict[str, Any]:
+    """A long device with label 1 alone, which the model knows as well as it knows anything."""
+    value = accuracy(entry, seed)
+    (run / "metrics.csv").write_text(f"emulated_s,accuracy\n700.0,{value}\n")
+    (run / "edges.csv").write_text("edge,runtime,label_0,label_1\ne000,short,9,0\ne001,long (mild),0,9\n")
+    rows = "".join(f"{version},{version}.0,0.9,{0.1 if version < 5 else value - 0.2}\n" for version in range(15))
+    (run / "labels.csv").write_text(f"version,emulated_s,label_0,label_1\n{rows}")
+    return {"convergence_accuracy": value, "final_accuracy": value, "updates_discarded": {"not finite": 2}}
 
 
 def test_the_best_point_of_each_method_goes_into_the_table(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study_type, drawn = importlib.import_module("trials").Study, []
-    monkeypatch.setattr(study_type, "do", pretended)
+    monkeypatch.setattr(study_type, "do", pretended(leave))
     for module, name in ((plots, "accuracy"), (runtime_plot, "runtimes"), (distillation_plot, "distillation")):
         monkeypatch.setattr(module, name, lambda paths, out: drawn.append(out.name) or [out])
     table = script.Comparison(study_type(tmp_path, (1, 2), 1, False, ("data.dir=elsewhere",)), script.CONFIGS / "cifar10_lenet.toml", list(BEST), 700.0)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import csv
 import importlib
-import json
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from studies import pretended
 
 from edgefl.config_file import load
 from edgefl.results import aggregation_plot, plots
-from edgefl.results.rundirs import seed_name
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "wkafl-mnist-1000-10"
@@ -27,26 +25,18 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("table_wkafl")
 
 
-def pretended(ours: Any, trials: Sequence[Any]) -> bool:
-    """What a run would leave: accuracy .9 at the method's best rate, .5 elsewhere; seed 2 is .1 better than seed 1."""
-    for trial in trials:
-        for entry in trial.entries:
-            for seed in ours.seeds:
-                run = ours.folder / trial.name / (entry.get("label") or entry["strategy"]) / seed_name(seed, len(ours.seeds) > 1)
-                run.mkdir(parents=True)
-                accuracy = (0.9 if entry["server_learning_rate"] == BEST[entry["strategy"]] else 0.5) + (0.1 if seed == 2 else 0.0)
-                section = {"steps": 5, "tau_ave": 2.0, "n_ave": 4.0, "predominant": {}, "selected_ave": None, "stage_two_version": None}
-                facts = {"strategy": entry["strategy"], "seed": seed, "convergence_accuracy": accuracy, "stability": 0.01, "aggregation": section}
-                more = dict.fromkeys(("time_to_target_s", "final_accuracy"), None) | {"versions": 5, "updates_applied": 5, "updates_discarded": {}, "bytes_up": 1, "bytes_down": 1}
-                (run / "summary.json").write_text(json.dumps(facts | more | {"emulated_s": 1.0, "staleness": {}}))
-                (run / "events.jsonl").write_text("")
-                (run / "metrics.csv").write_text("emulated_s,accuracy\n1.0,0.5\n")
-    return True
+def leave(run: Path, entry: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Accuracy .9 at the method's best rate, .5 elsewhere; seed 2 is .1 better than seed 1."""
+    (run / "events.jsonl").write_text("")
+    (run / "metrics.csv").write_text("emulated_s,accuracy\n1.0,0.5\n")
+    accuracy = (0.9 if entry["server_learning_rate"] == BEST[entry["strategy"]] else 0.5) + (0.1 if seed == 2 else 0.0)
+    section = {"steps": 5, "tau_ave": 2.0, "n_ave": 4.0, "predominant": {}, "selected_ave": None, "stage_two_version": None}
+    return {"strategy": entry["strategy"], "seed": seed, "convergence_accuracy": accuracy, "stability": 0.01, "aggregation": section}
 
 
 def test_the_best_rate_of_each_method_goes_into_the_table(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study_type = importlib.import_module("trials").Study
-    monkeypatch.setattr(study_type, "do", pretended)
+    monkeypatch.setattr(study_type, "do", pretended(leave))
     monkeypatch.setattr(plots, "accuracy", lambda paths, out: [out])
     monkeypatch.setattr(aggregation_plot, "aggregation", lambda paths, out: [out])
     ours = study_type(tmp_path, (1, 2), 1, False)
