@@ -246,6 +246,20 @@ def test_live_rates_are_of_the_last_seconds(tmp_path: Path) -> None:
     assert "up 400 kbit/s, down 200 kbit/s (transfers ended in the last 5 s)" in view.plain()
 
 
+def test_live_time_goes_on_while_nothing_is_written(tmp_path: Path) -> None:
+    """Devices may train for minutes: a display that stands at the latest event looks as if the run hung, and shows rates long past."""
+    (tmp_path / "events.jsonl").write_text("")
+    (tmp_path / "links.csv").write_text(LINKS)
+    view = LiveView(tmp_path, ["e000", "e001"], speed=2.0)
+    assert view.plain(100.0).startswith(f"{tmp_path.name}  0.0 s") and view.plain(107.0).startswith(f"{tmp_path.name}  0.0 s"), "not begun"
+    (tmp_path / "links.csv").write_text(LINKS + "e000,down,task,125000,0,1,1\n")
+    assert "  1.0 s emulated" in view.plain(110.0) and view.progress.rates_bit_s() == {"e000": (0.0, 1_000_000.0)}
+    assert "  5.0 s emulated" in view.plain(112.0) and view.progress.rates_bit_s() == {"e000": (0.0, 200_000.0)}, "two seconds at speed 2"
+    assert "  7.0 s emulated" in view.plain(113.0) and view.progress.rates_bit_s() == {}, "longer ago than the window"
+    write_events(tmp_path, [{"t": 8.0, "fact": "finished", "reason": "versions"}])
+    assert "  8.0 s emulated" in view.plain(120.0) and "  8.0 s emulated" in view.plain(130.0)
+
+
 def test_live_view_keeps_to_the_terminal(tmp_path: Path) -> None:
     edges = [f"e{n:03d}" for n in range(200)]
     write_events(tmp_path, [{**EVENTS[0], "edge": edge} for edge in edges] + [{"t": 1.0, "fact": "task_started", "edge": "e150", "task": 7}])

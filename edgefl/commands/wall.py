@@ -65,14 +65,15 @@ class Screen:
         """Show what is new in the run directory."""
         if directory != self._directory:
             self.close()
-            self._directory, self.view = directory, LiveView(directory, self.experiment.edges.ids())
+            self._directory, self.view = directory, LiveView(directory, self.experiment.edges.ids(), self.experiment.speed)
         assert self.view is not None
+        now_s = time.monotonic()
+        screen = self.view.update(now_s)
         if not self.console.is_terminal:
-            if time.monotonic() - self._said_s >= PLAIN_EVERY_S:
-                self._said_s = time.monotonic()
-                show.line(self.view.plain())
+            if now_s - self._said_s >= PLAIN_EVERY_S:
+                self._said_s = now_s
+                show.line(self.view.plain(now_s))
             return
-        screen = self.view.update()
         if self.live is None:
             self.live = Live(screen, console=self.console, auto_refresh=False, transient=True)
             self.live.start()

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from edgefl.errors import UserError
 from edgefl.results import rundirs, summary
 from edgefl.results.tail import is_torn, read_csv, read_events
 
@@ -105,11 +106,14 @@ def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write by temporary name and rename: a reader sees the old file or the new one, never half."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)
+    """Write by temporary name and rename: a reader sees the old file or the new one, never half. UserError if the system refuses."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(path.name + ".part")
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror})") from error
 
 
 def byte_unit(most: float) -> tuple[float, str]:
@@ -142,7 +146,7 @@ def _unfinished(run: Path) -> dict[str, Any]:
 def _read_config(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, tomllib.TOMLDecodeError):
+    except (FileNotFoundError, ValueError):  # no TOML, or no text
         return {}
 
 

@@ -16,10 +16,14 @@ COLOURS = {"lost": "red", "sending": "cyan", "training": "green", "receiving": "
 
 
 class LiveView:
-    """Call ``update`` a few times a second and show what it returns; ``edges`` are the expected ids, shown before they join."""
+    """Call ``update`` a few times a second and show what it returns; ``edges`` are the expected ids, shown before they join.
 
-    def __init__(self, run_dir: Path, edges: list[str] | None = None) -> None:
+    ``speed``: emulated seconds in one of the caller's clock, whose reading ``clock_s`` it passes: time goes on while nothing is written.
+    """
+
+    def __init__(self, run_dir: Path, edges: list[str] | None = None, speed: float = 1.0) -> None:
         self.progress = Progress(edges={edge: EdgeStatus() for edge in edges or ()})
+        self._speed, self._written_s, self._read_at_s = speed, 0.0, 0.0
         self._name = title(run_dir)
         self._events = Tail(run_dir / "events.jsonl")
         self._links = TableTail(run_dir / "links.csv")
@@ -30,20 +34,25 @@ class LiveView:
         """Has the run written its last line?"""
         return self.progress.finished is not None
 
-    def update(self) -> RenderableType:
+    def update(self, clock_s: float = 0.0) -> RenderableType:
         """Read what is new and return the screen, which fits itself to the height it is given."""
-        self.read()
+        self.read(clock_s)
         return _Screen(self._name, self.progress)
 
-    def read(self) -> None:
+    def read(self, clock_s: float = 0.0) -> None:
         """Read what is new in the run directory."""
-        self.progress.take_events(parse_events(self._events.read_new()))
-        self.progress.take_links(self._links.read_new())
-        self.progress.take_metrics(self._metrics.read_new())
+        progress = self.progress
+        progress.take_events(parse_events(self._events.read_new()))
+        progress.take_links(self._links.read_new())
+        progress.take_metrics(self._metrics.read_new())
+        if progress.emulated_s > self._written_s:
+            self._written_s, self._read_at_s = progress.emulated_s, clock_s
+        runs = self._written_s > 0 and not self.finished
+        progress.quiet_s = (clock_s - self._read_at_s) * self._speed if runs else 0.0
 
-    def plain(self) -> str:
+    def plain(self, clock_s: float = 0.0) -> str:
         """One line of text with what is new, for output that is no terminal."""
-        self.read()
+        self.read(clock_s)
         states = ", ".join(f"{n} {state}" for state, n in self.progress.states().items())
         return "  ".join(part for part in (self._name, *_facts(self.progress), *_traffic(self.progress), states) if part)
 
@@ -65,7 +74,7 @@ def _facts(progress: Progress) -> list[str]:
     if progress.evaluated not in (None, progress.version):
         accuracy += f" (of version {progress.evaluated})"
     facts = [
-        f"{progress.emulated_s:.1f} s emulated",
+        f"{progress.now_s:.1f} s emulated",
         f"version {progress.version}",
         f"accuracy {accuracy}",
         f"updates {progress.updates} ({progress.discarded} discarded)",

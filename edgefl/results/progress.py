@@ -30,7 +30,8 @@ class Progress:
     """Feed it events, links and metrics as they come; read its fields at any time."""
 
     edges: dict[str, EdgeStatus] = field(default_factory=dict)
-    emulated_s: float = 0.0
+    emulated_s: float = 0.0  # of the latest that was written
+    quiet_s: float = 0.0  # emulated time since then, if the reader has a clock
     version: int = 0
     accuracy: float | None = None
     evaluated: int | None = None  # the version that ``accuracy`` belongs to: evaluation may lag behind
@@ -46,6 +47,11 @@ class Progress:
         """Updates that arrived and were not discarded."""
         return max(0, self.arrived - self.discarded)
 
+    @property
+    def now_s(self) -> float:
+        """Emulated."""
+        return self.emulated_s + self.quiet_s
+
     def states(self) -> dict[str, int]:
         """State -> number of edges, in the order of STATES; states that no edge is in are left out."""
         counts = Counter(status.state for status in self.edges.values())
@@ -53,12 +59,12 @@ class Progress:
 
     def rates_bit_s(self) -> dict[str, tuple[float, float]]:
         """Edge -> (up, down): bits of its transfers that ended in the last RATE_WINDOW_S emulated seconds, over that time."""
-        since_s = max(0.0, self.emulated_s - RATE_WINDOW_S)
+        since_s = max(0.0, self.now_s - RATE_WINDOW_S)
         sent: Counter[tuple[str, str]] = Counter()
         for ended_s, edge, direction, size_bytes in self._transfers:
             if ended_s > since_s:
                 sent[edge, direction] += size_bytes
-        over_s = self.emulated_s - since_s
+        over_s = self.now_s - since_s
         return {edge: (sent[edge, "up"] * 8 / over_s, sent[edge, "down"] * 8 / over_s) for edge, _ in sent}
 
     def take_events(self, events: Iterable[Mapping[str, Any]]) -> None:

@@ -70,7 +70,7 @@ def _reconstructed(run: Path) -> bool:
     """Does the run say that its algorithm was rebuilt without the paper's equations? Every table must show it."""
     try:
         return tomllib.loads((run / "config.toml").read_text(encoding="utf-8")).get("run", {}).get("reconstructed", False)
-    except (OSError, tomllib.TOMLDecodeError):
+    except (OSError, ValueError):  # no TOML, or no text
         return False
 
 

@@ -62,7 +62,7 @@ def slot_s(run: Path) -> float:
     """Length of a slot of the run's channel. UserError if it has none."""
     try:
         return tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))["medium"]["slot_ms"] / MS_PER_S
-    except (OSError, KeyError, tomllib.TOMLDecodeError) as error:
+    except (OSError, KeyError, ValueError) as error:
         raise UserError(f'{run}: no run on a TDMA channel (medium.kind = "tdma" in its config.toml)') from error
 
 
