@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
+from rich.table import Column, Table
 from rich.text import Text
+
+from edgefl.errors import UserError
 
 
 def rows(entries: Sequence[tuple[str, str]]) -> None:
-    """A name and a line about it, one pair a line, never wrapped: the output may go into a pipe."""
+    """A name and a line about it, one pair a line: wrapped beside the names on a terminal, and never in a pipe."""
     width = max((len(name) for name, _ in entries), default=0)
     console = Console()
-    for name, line in entries:
-        console.print(Text.assemble((name.ljust(width), "bold"), "  ", line), soft_wrap=True)
+    if not console.is_terminal:
+        for name, text in entries:
+            line(f"{name:<{width}}  {text}")
+        return
+    listing = Table.grid(Column(style="bold", no_wrap=True), Column(), padding=(0, 2, 0, 0))
+    for name, text in entries:
+        listing.add_row(name, Text(text))
+    console.print(listing)
 
 
 def line(text: str) -> None:
@@ -24,3 +34,10 @@ def line(text: str) -> None:
 def hint(command: str) -> None:
     """The last line of a command: what to do next."""
     Console().print(Text(f"next: {command}", style="dim"), soft_wrap=True)
+
+
+def png(path: Path) -> Path:
+    """Where a figure goes: its PNG here, its PDF beside it. UserError for another ending: nobody expects a PNG in "figure.svg"."""
+    if path.suffix != ".png" or path.is_dir():
+        raise UserError(f"--out {path}: expected a file that ends in .png (a PDF goes beside it)")
+    return path
