@@ -9,7 +9,7 @@ import pytest
 import torch
 from builders import small_run
 
-from edgefl.commands import distillation
+from edgefl.commands import distillation, results
 from edgefl.data.task import right_answers
 from edgefl.errors import UserError
 from edgefl.hosts.by_label import RightByLabel
@@ -61,6 +61,15 @@ def test_the_figures_are_drawn_after_a_run(run: Path, capsys: pytest.CaptureFixt
     distillation.tell([run], run.parent)
     assert all((run.parent / "figures" / f"{name}.{kind}").stat().st_size > 1000 for name in ("distillation", "runtimes") for kind in ("png", "pdf"))
     assert "distillation.png" in capsys.readouterr().out
+
+
+def test_they_can_be_drawn_again(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results.plot([run], tmp_path / "again.png", results.Figure.distillation)
+    assert (tmp_path / "again.pdf").stat().st_size > 1000 and "again.png" in capsys.readouterr().out
+    for kind, of in ((results.Figure.controls, "fedasmu"), (results.Figure.aggregation, "wkafl")):
+        with pytest.raises(UserError, match=f"nothing to draw; --kind {kind.value} is of {of}"):
+            results.plot([run], tmp_path / "none.png", kind)
+    assert not list(tmp_path.glob("none*"))
 
 
 def test_panels_go_from_the_fastest_devices_to_the_slowest() -> None:

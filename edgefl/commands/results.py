@@ -36,15 +36,26 @@ class Figure(str, Enum):
     staleness = "staleness"
     loss = "loss"
     runtimes = "runtimes"
+    controls = "controls"
+    aggregation = "aggregation"
+    distillation = "distillation"
+
+
+KINDS = "Of slotted schemes: timeline, staleness, loss. Of fedasmu: controls, of wkafl: aggregation, of fedecho: distillation."
+OF = {  # whose runs have such a figure; those of the slots say it themselves
+    "controls": "fedasmu, fedssmu and their ablations",
+    "aggregation": "wkafl and what it is compared with",
+    "distillation": "strategies that distil, as fedecho does",
+}
 
 
 def plot(
     runs: Runs,
     out: Annotated[Optional[Path], typer.Option("--out", metavar="FILE.png", help="The figure; a PDF goes beside it.", show_default="KIND.png")] = None,
-    kind: Annotated[Figure, typer.Option(help="Of tdma-fl and its kin: turns, staleness, loss. runtimes: with evaluation.by_label.")] = Figure.accuracy,
+    kind: Annotated[Figure, typer.Option(help=KINDS)] = Figure.accuracy,
 ) -> None:
     """Draw accuracy over emulated time and over bytes sent, or another figure."""
-    from edgefl.results import plots, runtime_plot, slots_plot
+    from edgefl.results import aggregation_plot, controls_plot, distillation_plot, plots, runtime_plot, slots_plot
 
     draw = {
         "accuracy": plots.accuracy,
@@ -52,8 +63,14 @@ def plot(
         "staleness": slots_plot.staleness,
         "loss": slots_plot.loss,
         "runtimes": runtime_plot.runtimes,
+        "controls": controls_plot.controls,
+        "aggregation": aggregation_plot.aggregation,
+        "distillation": distillation_plot.distillation,
     }[kind.value]
-    for path in draw(runs, out or Path(f"{kind.value}.png")):
+    paths = draw(runs, show.png(out or Path(f"{kind.value}.png")))
+    if not paths:
+        raise UserError(f"{runs[0]}: nothing to draw; --kind {kind.value} is of {OF[kind.value]}")
+    for path in paths:
         show.line(str(path))
     show.hint(f"edgefl compare {' '.join(map(str, runs))}")
 

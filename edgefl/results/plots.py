@@ -29,7 +29,7 @@ LEGEND_COLUMNS = 5
 WIDE = 10  # bytes of one scheme over those of another, beyond which their axis is logarithmic
 STYLE = {
     "font.family": "DejaVu Sans", "font.size": 8, "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 8,
-    "axes.linewidth": 0.6, "xtick.major.width": 0.6, "ytick.major.width": 0.6, "pdf.fonttype": 42, "path.simplify": True,
+    "legend.handlelength": 2.6, "axes.linewidth": 0.6, "xtick.major.width": 0.6, "ytick.major.width": 0.6, "pdf.fonttype": 42, "path.simplify": True,
 }
 
 
@@ -107,19 +107,23 @@ def _draw(schemes: Mapping[str, Sequence[Curve]], targets: Sequence[float]) -> F
     over_time.set_ylabel("Test accuracy")
     handles, labels = over_time.get_legend_handles_labels()
     columns = min(len(labels), LEGEND_COLUMNS)
-    figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, handlelength=2.6, columnspacing=1.6)
+    figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, columnspacing=1.6)
     return figure
 
 
+def look(place: int) -> dict[str, str]:
+    """Colour and dashes of the ``place``-th scheme: the eighth has the first one's colour, dashed."""
+    return {"color": COLOURS[place % len(COLOURS)], "linestyle": DASHES[place // len(COLOURS) % len(DASHES)]}
+
+
 def _line(axes: Axes, place: int, name: str, line: Line, unit: float) -> None:
-    colour = COLOURS[place % len(COLOURS)]
     axes.plot(
-        line.x / unit, line.mean, label=name, color=colour, linestyle=DASHES[place // len(COLOURS) % len(DASHES)], linewidth=1.0,
+        line.x / unit, line.mean, label=name, **look(place), linewidth=1.0,
         marker=MARKERS[place % len(MARKERS)], markersize=4.5, markeredgewidth=0.5, markeredgecolor="white", markevery=(0.03 + 0.02 * place % 0.15, 0.15),
     )
     if line.deviation is not None:
         low, high = line.mean - line.deviation, line.mean + line.deviation
-        axes.fill_between(line.x / unit, low, high, color=colour, alpha=0.2, linewidth=0)
+        axes.fill_between(line.x / unit, low, high, color=look(place)["color"], alpha=0.2, linewidth=0)
 
 
 def _finish(axes: Axes, label: str, targets: Sequence[float]) -> None:
