@@ -1,4 +1,4 @@
-"""FedEcho, FedBuff, CA2FL, FedAC and FADAS in one table at equal emulated time: accuracy, and accuracy on what the slowest devices hold.
+"""FedEcho, FedBuff, CA2FL, FedAC and FADAS (plain and delay-adaptive) at equal emulated time: accuracy, in all and on what the slowest devices hold.
 
 Every method has three points, run for TUNING_S emulated seconds on a seed of its own, with large delay on Fashion-MNIST; its best point goes into
 all the tables. What is done already is not run again. Large delay, mild delay, CIFAR-10 (its files in DIR), and something short:
@@ -29,7 +29,7 @@ from edgefl.results.spread import spread as spread_of
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs" / "fedecho"
 MAIN = CONFIGS / "fmnist_lenet.toml"
-METHODS = ("fedecho", "fedbuff", "ca2fl", "fedac", "fadas")
+METHODS = ("fedecho", "fedbuff", "ca2fl", "fedac", "fadas", "fadas-adaptive")
 TUNING_S = 240.0  # some 50 rounds
 LAST = 10  # evaluations
 LONG = "long"  # runtime class; with mild delay "long (mild)"
