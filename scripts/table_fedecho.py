@@ -36,7 +36,8 @@ LONG = "long"  # runtime class; with mild delay "long (mild)"
 LOCAL: Points = {f"local-{rate:g}": {"local_learning_rate": rate} for rate in (0.003, 0.01, 0.03)}
 SERVER: Points = {f"server-{rate:g}": {"server_learning_rate": rate} for rate in (3e-4, 1e-3, 3e-3)}  # steps of Adam's kind
 CONTROLLED: Points = {  # FedAC's devices may run away, the more so the larger their steps are
-    f"local-{local:g}-server-{rate:g}": {"local_learning_rate": local, "server_learning_rate": rate} for local, rate in ((0.03, 3e-4), (0.03, 1e-3), (0.01, 1e-3))
+    f"local-{local:g}-server-{rate:g}": {"local_learning_rate": local, "server_learning_rate": rate}
+    for local, rate in ((0.03, 3e-4), (0.03, 1e-3), (0.01, 1e-3))
 }
 DISTIL: Points = {  # the first is the paper's: LeNet has 180 times fewer weights than its ResNet-18, and Adam's steps of that size hardly move it
     f"local-{local:g}-distil-{rate:g}": {"local_learning_rate": local, "distil_learning_rate": rate}
