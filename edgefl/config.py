@@ -90,7 +90,7 @@ class Stop(Section):
 
     versions: int | None = Field(None, ge=1)
     updates: int | None = Field(None, ge=1)
-    emulated_s: float | None = Field(None, gt=0)
+    emulated_s: float | None = Field(None, gt=0, le=9e9)  # moments have 63 bits
 
     @model_validator(mode="after")
     def _one_given(self) -> "Stop":
@@ -103,7 +103,7 @@ class Evaluation(Section):
     """When snapshots are evaluated; never on the emulated clock."""
 
     every_versions: int = Field(1, ge=0)  # 0: the first and the last model only
-    every_s: float | None = Field(None, gt=0)
+    every_s: float | None = Field(None, ge=1e-9)  # below a nanosecond its moment would never pass
     target_accuracy: float | None = Field(None, gt=0, le=1)
     train_samples: int = Field(2000, ge=0)  # size of the fixed sample for train_loss; 0: no train_loss
     by_label: bool = False  # accuracy of each label too: labels.csv, and edges.csv says who holds which

@@ -77,11 +77,14 @@ def _check_unlabelled(experiment: Experiment, source: Source, base: Path | None)
         _check_own(name, ("unlabelled", "data"), source, base)
     elif name != "held_out":
         try:
-            catalog.find("edgefl.data", name, "load", base, "data set")
+            options = catalog.options_of(catalog.find("edgefl.data", name, "load", base, "data set"))
         except UserError as error:
             near = nearest(name, [*catalog.names("edgefl.data", "load"), "held_out"])
             said = f"unknown data set {name!r}{near}" if "'held_out'" in near else f'{error}; or "held_out"'
             raise source.error(("unlabelled", "data"), said) from error
+        needed = [key for key, field in options.model_fields.items() if field.is_required()] if options is not None else []
+        if needed:
+            raise source.error(("unlabelled", "data"), f"{name!r} wants {needed[0]}, for which [unlabelled] has no key: expected another, or {catalog.FORMS}")
 
 
 def _check_faults(experiment: Experiment, source: Source) -> None:

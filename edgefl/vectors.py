@@ -117,11 +117,14 @@ def with_changes(
 ) -> np.ndarray:
     """old + sum_i shares[i] (ends[i] - starts[i]) for the first ``parameters`` elements, as a new aligned vector.
 
-    The buffers behind them are mixed instead, (1 - sum shares) old + sum_i shares[i] ends[i]: a variance must not become negative.
+    The buffers behind them are mixed instead, (1 - sum shares) old + sum_i shares[i] ends[i], or if a step is so large that the shares come to
+    more than 1, their mean alone: a variance must not become negative.
     """
     out = weighted_sum([old, *ends, *starts], [1.0, *shares, *(-share for share in shares)])
     if parameters < old.size:
-        out[parameters:] = weighted_sum([old[parameters:], *(end[parameters:] for end in ends)], [1.0 - sum(shares), *shares])
+        whole = max(1.0, sum(shares))
+        mixed = [1.0 - sum(shares) / whole, *(share / whole for share in shares)]
+        out[parameters:] = weighted_sum([old[parameters:], *(end[parameters:] for end in ends)], mixed)
     return out
 
 

@@ -50,7 +50,7 @@ def result(ours: Study, each: Trial, label: str) -> tuple[object, ...] | None:
     results = ours.results(each, label)
     if not results:
         return None
-    costs = dissemination_table.load([ours.folder / each.name / label])
+    costs = dissemination_table.load(ours.runs(each, label))
     extra = [dissemination_table.mean(costs, key) for key in ("merges", "waiting_mean_s", "use_down", "beta_median")]
     common = (*spread(results, "target_s"), *spread(results, "late_accuracy"), mean(results, "updates"), mean(results, "down_MB"))
     return each.name, label, *common, *extra

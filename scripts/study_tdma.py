@@ -20,7 +20,8 @@ from trials import QUICK, Study, Trial, arguments, entries, say, study, tell
 from edgefl.config import Experiment
 from edgefl.config_file import load
 from edgefl.errors import UserError
-from edgefl.results import rundirs, slots, slots_plot
+from edgefl.results import slots, slots_plot
+from edgefl.results.spread import spread
 from edgefl.results.summary import number
 from edgefl.results.tail import read_csv, read_events
 
@@ -53,7 +54,7 @@ def main() -> None:
 
 def result(ours: Study, trial: Trial, label: str) -> tuple[object, ...] | None:
     """A method's line; None if it has no result, or not one round."""
-    runs = [run for run in rundirs.runs_of(ours.folder / trial.name / label) if (run / "summary.json").is_file()]
+    runs = ours.runs(trial, label)
     curves = [curve for run in runs if (curve := _losses(run))]
     found = [slots.rounds(read_events(run / "events.jsonl")) for run in runs]
     if not curves or not all(found):
@@ -64,8 +65,7 @@ def result(ours: Study, trial: Trial, label: str) -> tuple[object, ...] | None:
     waits, stale = found[0][-1]["waiting_groups"], found[0][-1].get("staleness_most")
     late = [fmean(curve[-max(len(curve) // 5, 1) :]) for curve in curves]
     size = int(match[2]) if match else None
-    deviation = max(ends) - min(ends) if len(ends) > 1 else None
-    return label, size, waits, 1 + len(found[0]), stale, fmean(halves), fmean(ends), deviation, fmean(accuracy), fmean(late)
+    return label, size, waits, 1 + len(found[0]), stale, fmean(halves), fmean(ends), spread(ends).deviation, fmean(accuracy), fmean(late)
 
 
 def _losses(run: Path) -> list[float]:

@@ -17,6 +17,7 @@ from trial_results import mean, median_staleness, spread
 from trials import CONFIGS, QUICK, Study, Trial, arguments, entries, say, study, tell
 
 from edgefl.config_file import load
+from edgefl.errors import UserError
 from edgefl.results import dissemination_table, plots, rundirs
 
 COLUMNS = (
@@ -34,10 +35,13 @@ def main() -> None:
     experiment = load(options.config, options.set)
     labels = options.methods.split(",") if options.methods else [entry.name for entry in experiment.strategies]
     seconds = QUICK["stop"]["emulated_s"] if options.quick else options.emulated_s or experiment.stop.emulated_s
+    if seconds is None:
+        raise UserError(f"{options.config}: expected stop.emulated_s, since all methods get the same time; or --emulated-s")
     ours = study(options)
     trial = Trial(f"{experiment.name}-{seconds:g}s", options.config, entries(options.config, *labels), {"stop": {"emulated_s": seconds}})
     whole = ours.do([trial])
-    title = f"{experiment.name}: {seconds:g} emulated s, target {experiment.evaluation.target_accuracy:g}, seeds {', '.join(map(str, ours.seeds))}"
+    target = experiment.evaluation.target_accuracy
+    title = f"{experiment.name}: {seconds:g} emulated s{'' if target is None else f', target {target:g}'}, seeds {', '.join(map(str, ours.seeds))}"
     tell(title, COLUMNS, [row for label in labels if (row := result(ours, trial, label))], ours.folder / f"{trial.name}.csv")
     done = [ours.folder / trial.name / label for label in labels if ours.results(trial, label)]
     if done:
@@ -51,7 +55,7 @@ def result(ours: Study, trial: Trial, label: str) -> tuple[object, ...] | None:
     results = ours.results(trial, label)
     if not results:
         return None
-    beta = dissemination_table.mean(dissemination_table.load([ours.folder / trial.name / label]), "beta_median")
+    beta = dissemination_table.mean(dissemination_table.load(ours.runs(trial, label)), "beta_median")
     accuracies = (*spread(results, "late_accuracy"), mean(results, "final_accuracy"), mean(results, "convergence_accuracy"))
     counts = (mean(results, "versions"), mean(results, "updates"), median_staleness(results), mean(results, "up_MB"), mean(results, "down_MB"))
     (name,) = rundirs.find([ours.folder / trial.name / label])

@@ -24,7 +24,7 @@ from tuning import Points, Tuning
 
 from edgefl.config_file import load
 from edgefl.errors import UserError
-from edgefl.results import distillation_plot, labels, plots, rundirs, runtime_plot
+from edgefl.results import distillation_plot, labels, plots, runtime_plot
 from edgefl.results.spread import spread as spread_of
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs" / "fedecho"
@@ -111,7 +111,7 @@ class Comparison:
 def row(ours: Study, trial: Trial, label: str, point: str) -> tuple[Any, ...]:
     """A method's line. ``accuracy``: the mean of the last ten evaluations."""
     results = ours.results(trial, label)
-    held = spread_of([long_accuracy(run) for run in rundirs.runs_of(ours.folder / trial.name / label)])
+    held = spread_of([long_accuracy(run) for run in ours.runs(trial, label)])
     accuracies = (*spread(results, "convergence_accuracy"), mean(results, "final_accuracy"), held.mean, held.deviation)
     counts = [mean(results, quantity) for quantity in ("versions", "updates", "discarded")]
     return label, point, *accuracies, *counts, median_staleness(results), mean(results, "up_MB"), mean(results, "down_MB")

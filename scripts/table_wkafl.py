@@ -94,8 +94,7 @@ class Comparison:
 
     def _values(self, trial: Trial, label: str, key: str) -> list[Any]:
         """Of each seed that is done."""
-        directory = self.ours.folder / trial.name / label
-        return [each.value(key) for each in aggregation_table.load([directory])] if directory.is_dir() else []
+        return [each.value(key) for each in aggregation_table.load(self.ours.runs(trial, label))]
 
     def _row(self, trial: Trial, label: str, rate: float) -> tuple[Any, ...]:
         over = {column: spread(self._values(trial, label, key)) for column, key in KEYS.items()}

@@ -58,7 +58,11 @@ class Study:
 
     def results(self, trial: Trial, label: str) -> list[Result]:
         """Of one strategy, a seed each; [] for what has not been run."""
-        return [result(run, seed) for run, seed in zip(_runs(self.folder / trial.name / label, self.seeds), self.seeds) if (run / "summary.json").is_file()]
+        return [result(run, seed) for seed, run in self._done(trial, label)]
+
+    def runs(self, trial: Trial, label: str) -> list[Path]:
+        """Where these results lie: beside them there may be runs of other seeds."""
+        return [run for _, run in self._done(trial, label)]
 
     def do(self, trials: Sequence[Trial]) -> bool:
         """Run what is not done yet, and say how far it is; False if a run has failed."""
@@ -72,6 +76,7 @@ class Study:
             say(f"{place}: {', '.join(missing)}, seeds {', '.join(map(str, self.seeds))} ...")
             if not self._run(trial, missing):
                 failed.append(trial.name)
+                say(f"  not all seeds are there of: {', '.join(self._missing(trial)[1])}; tables are over those that are")
             minutes, left = (time.monotonic() - began_s) / 60, len(trials) - number
             say(f"{place}: {minutes:.1f} min so far, {left} of {len(trials)} trials left")
         if failed:
@@ -79,9 +84,18 @@ class Study:
         return not failed
 
     # ------------------------------------------------------------------ one trial
+    def _whole(self, trial: Trial) -> Experiment:
+        return load(self._write(trial, trial.entries), self.overrides)
+
+    def _done(self, trial: Trial, label: str) -> list[tuple[int, Path]]:
+        """(seed, run) of a strategy's results of this very trial: not what another config left there and a failed run could not replace."""
+        whole, runs = self._whole(trial), _runs(self.folder / trial.name / label, self.seeds)
+        (entry,) = [entry for entry in whole.strategies if entry.name == label] or [None]
+        return [(one.seed, run) for one, run in zip(whole.by_seed(), runs) if entry is not None and _is_result_of(run, one, entry)]
+
     def _missing(self, trial: Trial) -> tuple[Experiment, list[str]]:
         """(the trial as an experiment, the labels of its strategies that have no result of it)."""
-        whole = load(self._write(trial, trial.entries), self.overrides)
+        whole = self._whole(trial)
         return whole, [entry.name for entry in whole.strategies if not self._is_done(whole, entry, self.folder / trial.name / entry.name)]
 
     def _is_done(self, whole: Experiment, entry: StrategyEntry, directory: Path) -> bool:
@@ -131,6 +145,10 @@ def _label(entry: Mapping[str, Any]) -> str:
 
 
 def _runs(directory: Path, seeds: Sequence[int]) -> list[Path]:
+    """Where each seed's run lies; of a single one too it may be among others', which a new run of it would take away."""
+    among = directory / seed_name(seeds[0], True)
+    if len(seeds) == 1 and (among / "summary.json").is_file():
+        return [among]
     return [directory / seed_name(seed, len(seeds) > 1) for seed in seeds]
 
 

@@ -68,8 +68,7 @@ def rows(ours: Study, each: Trial) -> list[tuple[object, ...]]:
 
 
 def beta(ours: Study, each: Trial, name: str) -> float | None:
-    directory = ours.folder / each.name / name
-    return dissemination_table.mean(dissemination_table.load([directory]), "beta_median") if ours.results(each, name) else None
+    return dissemination_table.mean(dissemination_table.load(ours.runs(each, name)), "beta_median")
 
 
 if __name__ == "__main__":

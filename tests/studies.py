@@ -1,4 +1,4 @@
-"""What the tests of the study scripts share: runs that nobody made."""
+"""What the tests of the study scripts share: runs that nobody made, with the configs that they would have."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from edgefl.config_file import dump
 from edgefl.results.rundirs import seed_name
 
 SUMMARY = {
@@ -20,11 +21,14 @@ def pretended(leave: Callable[[Path, dict[str, Any], int], dict[str, Any]]) -> C
 
     def do(ours: Any, trials: Sequence[Any]) -> bool:
         for trial in trials:
-            for entry in trial.entries:
-                for seed in ours.seeds:
-                    run = ours.folder / trial.name / (entry.get("label") or entry["strategy"]) / seed_name(seed, len(ours.seeds) > 1)
+            for one in ours._whole(trial).by_seed():
+                config = dump(one, {})
+                for entry in trial.entries:
+                    label = entry.get("label") or entry["strategy"]
+                    run = ours.folder / trial.name / label / seed_name(one.seed, len(ours.seeds) > 1)
                     run.mkdir(parents=True)
-                    (run / "summary.json").write_text(json.dumps(SUMMARY | leave(run, entry, seed)))
+                    (run / "config.toml").write_text(config)
+                    (run / "summary.json").write_text(json.dumps(SUMMARY | {"label": label} | leave(run, entry, one.seed)))
         return True
 
     return do

@@ -101,7 +101,8 @@ def test_periodic_triggers_go_on_beside_the_slots() -> None:
     assert end(story, 5) == ["publish 4 0 0", "alarm slot end at 10"]
 
 
-@pytest.mark.parametrize("bad", [{"slot_s": 0.0}, {"staleness_exponent": -0.5}, {"slots": 3}])
+@pytest.mark.parametrize("bad", [{"slot_s": 0.0}, {"staleness_exponent": -0.5}, {"staleness_exponent": 1000.0}, {"slots": 3}])
 def test_bad_options_are_refused(bad: dict[str, Any]) -> None:
+    """With an exponent of 1000 all that is more than a version old weighs 0, and a sum of 0 would be divided by."""
     with pytest.raises(ValidationError):
         AsyncPartOptions(**bad)

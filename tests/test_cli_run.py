@@ -70,6 +70,12 @@ def summary(directory: Path) -> dict[str, Any]:
     ("edge --connect tcp://192.0.2.1:5555 --id e000", "--connect: '192.0.2.1' is not loopback and there are no keys"),
     ("edge --connect tcp://127.0.0.1:5555 --id E0", "--id 'E0': expected at most 32 of a-z, 0-9, _ and -"),
     ("replay small", "small/config.toml: no such file"),
+    ("run small.toml stop.emulated_s=1e300", "stop.emulated_s: expected less than or equal to"),
+    ("run small.toml evaluation.every_s=1e-12", "evaluation.every_s: expected greater than or equal to 0.000000001, found 1e-12"),
+    ("run small.toml strategies.0.period_s=1e-12", "strategies[0].period_s: expected greater than or equal to 0.000000001"),
+    ("plot small --out accuracy.svg", "--out accuracy.svg: expected a file that ends in .png"),
+    ("plot small --out .", "--out .: expected a file that ends in .png"),
+    ("data plot small.toml --out labels.pdf", "--out labels.pdf: expected a file that ends in .png"),
 ])
 def test_bad_input_is_one_line_and_status_2(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str, line: str,

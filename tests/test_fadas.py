@@ -49,6 +49,16 @@ def test_bias_correction_as_in_the_authors_code() -> None:
     assert FADASOptions().bias_correction
 
 
+def test_a_change_that_cannot_be_squared_is_discarded_and_holds_no_weight_still() -> None:
+    """1e20 squared is infinite in float32, and vh = inf would make every later step of that weight 0."""
+    story = adapting()
+    story.start("a")
+    assert story.deliver("a", 1e20, 0, 0)[0] == "discard 0: change too long to be squared"
+    assert story.weights == [0, 0, 0] and story.strategy.largest.tolist() == [0, 0, 0] and story.strategy.buffered == 0
+    assert story.strategy.failed == 1, "if nothing else comes for long, the run ends"
+    assert story.move("a", 4, 0, 0)[1].startswith("publish") and story.strategy.failed == 0 and story.weights[0] == pytest.approx(2 / sqrt(8))
+
+
 def test_the_change_is_the_mean_of_the_buffer_without_staleness_weights() -> None:
     """M = 2: D = ((6, 0, 0) + (2, 4, 0)) / 2 = (4, 2, 0)."""
     story = adapting(buffer_size=2, concurrency=2)

@@ -198,6 +198,19 @@ def test_when_all_are_dead_for_good_the_run_ends(tmp_path: Path) -> None:
     assert lost == [5.0]
 
 
+@pytest.mark.parametrize("alarms", [{"strategies": [{"strategy": "fedasync", "dispatch": "periodic"}]}, {"evaluation": {"every_s": 5.0}}])
+def test_alarms_that_repeat_keep_no_run_of_the_dead_going(tmp_path: Path, alarms: dict[str, Any]) -> None:
+    """An edge is missed 4 s after its death and its task closed 10 s later; nothing but a trigger or an evaluation every few seconds is left."""
+
+    def impatient(now: int, run: Any) -> None:
+        assert now < 100 * S, "it goes on for ever"
+
+    summary, _ = small_run(tmp_path, impatient, **ALONE | {"faults": [{"kind": "kill", "at_s": 1.0}]} | alarms)
+    assert summary["finished"] == "nothing left to do" and 15.0 <= summary["emulated_s"] <= 20.0
+    ended, _ = small_run(tmp_path / "moment", **ALONE | {"faults": [{"kind": "kill", "at_s": 1.0}], "stop": {"emulated_s": 60.0}} | alarms)
+    assert (ended["finished"], ended["emulated_s"]) == ("emulated_s", 60.0)
+
+
 def test_every_fault_is_on_record(tmp_path: Path) -> None:
     _, directory = small_run(tmp_path, **ALONE | {"faults": [{"kind": "cut_up", "at_s": 1.0, "for_s": 0.5}, {"kind": "restart", "at_s": 1.5}]})
     facts = [event for event in read_events(directory / "events.jsonl") if event.get("fact") == "fault"]

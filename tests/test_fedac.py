@@ -152,6 +152,15 @@ def test_an_update_without_its_control_variate_is_discarded() -> None:
     assert story.strategy.update_size("a", "control") == 3 == story.strategy.update_size("a", "weights")
 
 
+def test_a_change_that_cannot_be_squared_is_discarded_and_holds_no_weight_still() -> None:
+    """1e20 squared is infinite in float32, and v = inf would make every later step of that weight 0."""
+    story = angles()
+    story.start("a", "b")
+    assert story.bring("a", 1e20, 0, 0)[0] == "discard 0: change too long to be squared"
+    story.bring("a", 4, 0, 0)
+    assert story.bring("b", 4, 0, 0)[0] == "publish 3 0 0" and story.strategy.second.tolist() == [4, 0, 0]
+
+
 @pytest.mark.parametrize("bad", [{"beta1": 1.0}, {"correction": "never"}, {"control_share": 0.5}, {"server_learning_rate": 0.0}])
 def test_bad_options_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):

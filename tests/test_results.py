@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from rich.console import Console
 from edgefl.coordinator.record import Record
 from edgefl.coordinator.story import event_row
 from edgefl.errors import UserError
-from edgefl.results import compare, plots, rundirs, spread, summary
+from edgefl.results import compare, controls_plot, distillation_plot, plots, rundirs, runtime_plot, spread, summary
 from edgefl.results.live import LiveView, human_rate
 from edgefl.results.summary import one_line
 from edgefl.results.table import table
@@ -174,6 +175,20 @@ def test_comparison_csv(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["comparison.csv"]  # no temporary file left
 
 
+def test_where_nothing_can_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="comparison.csv: cannot be written"):
+        compare.write_csv([], tmp_path / "file" / "comparison.csv")
+
+
+def test_a_config_that_is_no_text_does_not_hide_the_results(tmp_path: Path) -> None:
+    run = finished_run(tmp_path / "fedavg")
+    (run / "config.toml").write_bytes(b'name = "\xff"')
+    assert [row.final_accuracy for row in compare.load(run)] == [0.92]
+    (run / "summary.json").unlink()
+    assert [(row.final_accuracy, row.verdict) for row in compare.load(run)] == [(0.92, "unfinished")]
+
+
 def test_find_names_runs_apart(tmp_path: Path) -> None:
     for experiment in ("one", "two"):
         finished_run(tmp_path / experiment / "fedavg")
@@ -205,6 +220,21 @@ def test_bytes_of_far_more_than_one_size_have_a_logarithmic_axis(tmp_path: Path,
     plots.accuracy([tmp_path], tmp_path / "a.png")
     over_time, over_bytes = drawn[0].axes
     assert (over_time.get_xscale(), over_bytes.get_xscale(), over_bytes.get_xlim()[0]) == ("linear", scale, pytest.approx(left))
+
+
+@pytest.mark.parametrize("module", [controls_plot, distillation_plot, runtime_plot])
+def test_no_two_of_fourteen_schemes_look_alike(module: Any) -> None:
+    """There are seven colours, and configs with nine and fourteen such schemes."""
+    panels = {controls_plot: controls_plot.PANELS, distillation_plot: distillation_plot.PANELS, runtime_plot: ("long",)}[module]
+    figure = module._draw({f"scheme {number}": {name: [(0.0, 0.5), (1.0, 0.6)] for name in panels} for number in range(14)})
+    lines = [line for line in figure.axes[0].get_lines() if not line.get_label().startswith("_")]
+    looks = {(line.get_color(), line.get_linestyle(), line.get_marker(), line.get_markerfacecolor()) for line in lines}
+    assert len(lines) == len(looks) == 14
+
+
+def test_a_name_in_brackets_is_shown_as_it_is(tmp_path: Path) -> None:
+    rows = [replace(row, name="[old]/fedavg") for row in compare.load(finished_run(tmp_path / "fedavg"))]
+    assert "[old]/fedavg" in shown(table(rows, 120), width=120)
 
 
 def test_figure_without_evaluations_is_refused(tmp_path: Path) -> None:

@@ -131,14 +131,15 @@ def test_ctrl_c_of_seeds_one_after_the_other(folder: Path, started: list[subproc
 
 
 def test_a_run_that_is_killed_is_told_and_the_others_go_on(folder: Path, started: list[subprocess.Popen[str]]) -> None:
-    process = start(started, "seeds=[1, 2]", "--workers", "2", "stop.versions=1500", "strategies=[{strategy='fedasync'}]")
+    process = start(started, "seeds=[1, 2, 3]", "--workers", "2", "stop.versions=1500", "strategies=[{strategy='fedasync'}]")
     first = folder / "runs" / "s" / "fedasync" / "seed1"
     wait_for(lambda: happened(first, event="update_arrived"))
     min(psutil.Process(process.pid).children(), key=lambda fork: fork.pid).kill()
     status, out, err = end(process)
     assert status == 1 and "edgefl: fedasync seed 1 died (exit status -9); what it wrote lies in runs/s/fedasync/seed1" in err
-    assert "unfinished" in out and "1 of 2" in out
-    assert not (first / "summary.json").exists() and summary(first.parent / "seed2")["versions"] == 1500
+    assert "unfinished" in out and "1 of 3" in out and "not begun" not in err
+    assert not (first / "summary.json").exists()
+    assert [summary(first.parent / seed)["versions"] for seed in ("seed2", "seed3")] == [1500, 1500], "the third has no other beside it"
 
 
 def test_after_a_bug_no_other_run_is_begun(folder: Path, started: list[subprocess.Popen[str]]) -> None:
@@ -147,6 +148,7 @@ def test_after_a_bug_no_other_run_is_begun(folder: Path, started: list[subproces
     )
     status, out, err = end(start(started, "seeds=[1, 2, 3, 4]", "--workers", "2", "strategies=[{strategy='broken.py:Broken'}]"))
     assert status == 1 and "IndexError" in err and "broken seed 1 died (exit status 1)" in err and "unfinished" in out
+    assert "edgefl: not begun after that: " in err and "broken seed 4" in err.rpartition("not begun")[2]
     assert len(told_dirs(folder)) <= 3, "one more may have begun beside the first"
 
 

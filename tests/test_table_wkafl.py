@@ -39,15 +39,19 @@ def test_the_best_rate_of_each_method_goes_into_the_table(script: ModuleType, tm
     monkeypatch.setattr(study_type, "do", pretended(leave))
     monkeypatch.setattr(plots, "accuracy", lambda paths, out: [out])
     monkeypatch.setattr(aggregation_plot, "aggregation", lambda paths, out: [out])
-    ours = study_type(tmp_path, (1, 2), 1, False)
+    ours = study_type(tmp_path, (1, 2, 3), 1, False)
     table = script.Comparison(ours, script.CONFIGS / "mnist_1000_10.toml", ["wkafl", "sasgd"], (0.02, 0.05, 0.1))
     assert table.tune() == (True, BEST)
     assert sorted(each.name for each in (tmp_path / f"{NAME}-tuning").iterdir()) == [f"{of}-at-{rate}" for of in ("sasgd", "wkafl") for rate in (0.02, 0.05, 0.1)]
     assert table.compare(BEST)
     rows = list(csv.DictReader((tmp_path / f"{NAME}.csv").open()))
     assert [(row["method"], row["rate"]) for row in rows] == [("wkafl", "0.05"), ("sasgd", "0.1")]
-    assert [float(row["accuracy"]) for row in rows] == pytest.approx([0.95, 0.95]) and float(rows[0]["accuracy_dev"]) == pytest.approx(0.0707107)
+    assert [float(row["accuracy"]) for row in rows] == pytest.approx([2.8 / 3] * 2) and float(rows[0]["accuracy_dev"]) == pytest.approx(0.0577350)
     assert (rows[0]["tau_ave"], rows[0]["n_ave"], rows[0]["stability_dev"]) == ("2.0", "4.0", "0.0")
+    monkeypatch.setattr(study_type, "do", lambda ours, trials: True)
+    fewer = script.Comparison(study_type(tmp_path, (1, 3), 1, False), script.CONFIGS / "mnist_1000_10.toml", ["wkafl", "sasgd"], (0.02, 0.05, 0.1))
+    assert fewer.compare(BEST)
+    assert [float(row["accuracy"]) for row in csv.DictReader((tmp_path / f"{NAME}.csv").open())] == pytest.approx([0.9, 0.9]), "seed 2 was not asked for"
 
 
 def test_every_method_has_three_points_and_all_are_one_run(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

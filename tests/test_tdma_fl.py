@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tdma_rounds import as_played, play, slotted
 
+from edgefl.strategies.idfl import Idfl
 from edgefl.strategies.tdma_fl import TdmaFL
 from edgefl.strategies.timetable import Timetable
 from emulator.tdma import Tdma
@@ -147,6 +148,17 @@ def test_the_server_adds_the_mean_change() -> None:
     server.start("a", "b")
     updates = [event_of(server, "a", 5.0), event_of(server, "b", 3.0)]
     assert strategy.aggregate(updates).tolist() == [4.0]
+
+
+@pytest.mark.parametrize(("alpha", "first"), [(1, 2), (2, 1), (3, 1), (4, 1)])
+def test_with_edges_missing_somebody_begins_whatever_alpha_is(alpha: int, first: int) -> None:
+    """Of the config's edges three have come, so that there are three groups; nobody at work would mean that no round ever ends."""
+    strategy = make(Idfl, (1,), per_round=1, alpha=alpha)
+    assert isinstance(strategy, Idfl)
+    strategy.use(Timetable(1, 1, 0, True, lambda edge, samples, steps: 1, lambda n, s, tau: 0))
+    server = Server(strategy)
+    server.start("a", "b", "c")
+    assert len(server.open) == first and len(strategy.owed) == 3 - first
 
 
 def event_of(server: Server, edge: str, end: float) -> Any:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from studies import pretended
 
 from edgefl.config_file import load
 from edgefl.errors import UserError
@@ -44,6 +46,23 @@ def test_a_trial_is_run_once_for_each_seed_and_again_when_it_changes(trials: Mod
     assert study._missing(small(trials))[1] == ["fedbuff"]
 
 
+def test_seeds_that_were_not_asked_for_and_what_another_config_left_are_no_results(
+    trials: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    study = trials.Study(tmp_path, (1, 2, 3), 1, False)
+    assert study.do([small(trials)])
+    fewer = trials.Study(tmp_path, (1, 3), 1, False)
+    assert fewer.do([small(trials)]) and "done before" in capfd.readouterr().err
+    assert [run.name for run in fewer.runs(small(trials), "fedbuff")] == ["seed1", "seed3"] and fewer.results(small(trials), "elsewhere") == []
+    alone = trials.Study(tmp_path, (2,), 1, False)
+    assert alone.do([small(trials)]) and "done before" in capfd.readouterr().err, "or the others would be taken away"
+    assert [row.seed for row in alone.results(small(trials), "fedbuff")] == [2] and len(fewer.results(small(trials), "fedbuff")) == 2
+    moved = trials.Study(tmp_path, (1, 2, 3), 1, False, ("data.name=mnist", f"data.dir={tmp_path}"))
+    assert not moved.do([small(trials)])
+    assert (tmp_path / "small" / "fedbuff" / "seed1" / "summary.json").is_file(), "the refused run has left it there"
+    assert moved.results(small(trials), "fedbuff") == [] and "not all seeds are there of: fedbuff" in capfd.readouterr().err
+
+
 def test_a_run_that_fails_is_told_and_the_others_go_on(trials: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     broken = trials.Trial("broken", BASE, [{"strategy": "fedavg"}], {"data": {"name": "mnist", "dir": str(tmp_path)}, "stop": {"emulated_s": 1.0}})
     assert not trials.Study(tmp_path, (1,), 1, False).do([broken])
@@ -72,6 +91,22 @@ def test_the_table_says_what_is_reconstructed(trials: ModuleType, tmp_path: Path
     study, trial = trials.Study(tmp_path, (1,), 1, False), trials.Trial("small", BASE, [{"strategy": "fedsa"}], {"stop": {"emulated_s": 1.0}})
     assert study.do([trial])
     assert table.result(study, trial, "fedsa")[0] == "fedsa (reconstructed)"
+
+
+def test_the_table_of_a_config_without_a_target_or_without_a_time(trials: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are known before an hour of runs, not behind it."""
+    table, config = importlib.import_module("table_fedasmu"), tmp_path / "no_target.toml"
+    config.write_text('strategies = [{strategy = "fedavg"}]\nstop = {versions = 2}\n')
+    monkeypatch.setattr(trials.Study, "do", lambda ours, trials: True)
+    words = ["table", "--config", str(config), "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(UserError, match="expected stop.emulated_s"):
+        table.main()
+    monkeypatch.setattr(sys, "argv", [*words, "--emulated-s", "5"])
+    titles: list[str] = []
+    monkeypatch.setattr(table, "tell", lambda title, *rest: titles.append(title))
+    table.main()
+    assert titles == ["run: 5 emulated s, seeds 1, 2"]
 
 
 @pytest.mark.parametrize("words", [["--workers", "0"], ["--seeds", "1,1"], ["--seeds", "x"]])
@@ -113,13 +148,15 @@ def test_late_accuracy_is_over_time_and_not_over_evaluations(trials: ModuleType)
 def test_a_gain_needs_both_to_reach_the_target(trials: ModuleType, tmp_path: Path) -> None:
     module = importlib.import_module("map_dissemination")
     trial, study = module.trial(5.0, 0.6), trials.Study(tmp_path, (1,), 1, False)
-    for label, time_s, accuracy in (("fedasmu", 300.0, 0.75), ("fedasync", 400.0, 0.7), ("fedbuff", None, 0.5)):
-        run = tmp_path / trial.name / label
-        run.mkdir(parents=True)
-        facts = {"staleness": {"0": 1, "2": 1, "7": 3}, "time_to_target_s": time_s, "convergence_accuracy": 0.9, "final_accuracy": 0.9, "emulated_s": 3500.0}
-        facts |= {"versions": 5, "updates_applied": 5, "updates_discarded": {}, "bytes_up": 1, "bytes_down": 1}
+    reached = {"fedasmu": (300.0, 0.75), "fedasync": (400.0, 0.7), "fedbuff": (None, 0.5), "fedasmu-0": (None, 0.5)}
+
+    def leave(run: Path, entry: dict[str, Any], seed: int) -> dict[str, Any]:
+        time_s, accuracy = reached[run.name]
         (run / "metrics.csv").write_text(f"emulated_s,accuracy\n0.0,0.1\n100.0,{accuracy}\n")
-        (run / "summary.json").write_text(json.dumps(facts))
+        return {"staleness": {"0": 1, "2": 1, "7": 3}, "time_to_target_s": time_s, "convergence_accuracy": 0.9, "final_accuracy": 0.9, "emulated_s": 3500.0}
+
+    pretended(leave)(study, [trial])
+    (tmp_path / trial.name / "fedasmu-0" / "summary.json").unlink()
     found = module.gain(study, trial, "fedasync")
     assert (found.time, found.accuracy, found.staleness) == (0.25, pytest.approx(0.05), 7)
     assert module.gain(study, trial, "fedbuff").time is None and module.gain(study, trial, "fedbuff").accuracy == pytest.approx(0.25)

@@ -180,3 +180,10 @@ def test_a_wrong_stl10_is_one_line(tmp_path: Path, cut: dict[str, int], said: st
         stl10.load(stl(tmp_path, **cut))
     with pytest.raises(UserError, match="edgefl data get stl10"):
         stl10.unlabelled(tmp_path / "nowhere")
+
+
+def test_a_data_set_that_wants_options_of_its_own_is_refused_in_one_line(tmp_path: Path) -> None:
+    config = tmp_path / "own.toml"
+    config.write_text('strategies = [{strategy = "fedavg"}]\nstop = {versions = 1}\nunlabelled = {data = "huggingface", size = 10}\n')
+    with pytest.raises(UserError, match="unlabelled.data: 'huggingface' wants path, for which .unlabelled. has no key"):
+        load(config)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from builders import layout, vector
 
-from edgefl.vectors import ALIGNMENT, BLOCK, Entry, Layout, aligned, aligned_copy, is_finite, mix, weighted_sum
+from edgefl.vectors import ALIGNMENT, BLOCK, Entry, Layout, aligned, aligned_copy, is_finite, mix, weighted_sum, with_changes
 
 CONV = Layout((
     Entry("conv.weight", (2, 1, 2), 0, "parameter", "conv"),
@@ -95,3 +95,11 @@ def test_is_finite() -> None:
     assert is_finite(vector(0, -1, 1e-45)) and is_finite(huge) and is_finite(-huge) and is_finite(aligned(0))
     for bad in ([np.nan], [np.inf], [-np.inf], [np.inf, -np.inf]):
         assert not is_finite(np.concatenate([huge, np.array(bad, np.float32)]))
+
+
+@pytest.mark.parametrize(("share", "parameter", "variance"), [(0.25, 2.0, 1.0), (0.5, 4.0, 0.5), (1.5, 12.0, 0.5)])
+def test_buffers_behind_changes_are_mixed_and_a_variance_stays_one(share: float, parameter: float, variance: float) -> None:
+    """Two changes of 4, variances of 0.5: w = 0 + 2 share 4; (1 - 2 share) 1.5 + 2 share 0.5, but never less than nothing of the old 1.5."""
+    old, end, start = vector(0, 1.5), vector(4, 0.5), vector(0, 9)
+    found = with_changes(old, [end, end], [start, start], [share, share], parameters=1)
+    assert found.tolist() == [parameter, variance]

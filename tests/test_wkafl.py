@@ -160,6 +160,14 @@ def test_a_gradient_too_long_to_be_measured_harms_nobody() -> None:
     assert np.isfinite(found := moved(wkafl(), [gradient(1e30, 0), gradient(2, 0)])).all() and found == pytest.approx([2, 0])
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("kind", [WKAFL, WKAFLNoNonIID])
+def test_gradients_that_are_all_too_long_to_be_measured_leave_the_model_where_it_is(kind: type[WKAFL]) -> None:
+    strategy = wkafl(kind)
+    for _ in range(2):
+        assert moved(strategy, [gradient(1e30, 0), gradient(0, 1e30)]).tolist() == [0, 0]
+
+
 def test_steep_weights_do_not_overflow() -> None:
     """exp(50 sim) of float32 does at beta = 100; the largest similarity is taken off first."""
     assert wkafl(similarity_weight=1e4).step([gradient(1, 0), gradient(1, 1)]).shares == pytest.approx([0.5, 0.5], abs=0.5)
@@ -230,7 +238,13 @@ def two_steps(kind: type[WKAFL], first: Sequence[Gradient] = TAKEN, second: Sequ
 
 def test_without_selection_the_estimate_is_the_step() -> None:
     step, past = two_steps(WKAFLNoSelection)
-    assert [vector is past for vector, _ in step.terms] == [True] and step.report["selected"] == 0
+    assert [vector is past for vector, _ in step.terms] == [True] and "selected" not in step.report
+
+
+def test_without_selection_no_number_of_selected_gradients_is_told() -> None:
+    """0 would say that no gradient agreed, where all of them are used."""
+    rows = [gradient(1, 0), gradient(-1, 0.5)]
+    assert "selected" not in wkafl(WKAFLNoSelection).step(rows).report and wkafl().step(rows).report["selected"] == 1
 
 
 def test_without_staleness_all_count_alike_and_the_rate_is_eta_0() -> None:

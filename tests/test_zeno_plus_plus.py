@@ -78,6 +78,13 @@ def test_the_bound_itself_is_accepted_and_a_zero_gradient_is_not() -> None:
     assert server.send("b", 0, 0)[1] == "discard 1: no direction"
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_one_too_long_to_be_measured_has_no_direction_and_its_score_is_a_number() -> None:
+    """Its square is infinite in float32; what is reported must be finite, or a replay would differ from its journal."""
+    server = served(1, 0)
+    assert server.send("a", 1e30, 0)[:2] == ["report score=0 gap=0 server_gradient_age=0", "discard 0: no direction"]
+
+
 def test_the_server_s_gradient_is_made_anew_after_every_k_steps_and_the_old_one_serves_meanwhile() -> None:
     server = served(1, 0, refresh_every=2)
     assert not server.send("a", 1, 0)[-2].startswith("run"), "one step"

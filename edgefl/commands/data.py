@@ -66,6 +66,7 @@ def plot(
 
     from edgefl.results import label_plot
 
+    show.png(out)
     learned = _learned(config, overrides)
     targets = learned.train[1].numpy()
     counts = [np.bincount(targets[rows], minlength=learned.task.dataset.classes) for rows in learned.shards.values()]

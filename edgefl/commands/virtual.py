@@ -73,8 +73,8 @@ class VirtualRuns:
         """All runs, or those until Ctrl-C; False if one has died, which is told."""
         beside = len(self.jobs) // self.power.workers * self.power.workers if self._may_fork else 0
         try:
-            whole, interrupted = self._side_by_side(self.jobs[:beside]) if beside else (True, False)
-            if whole and not interrupted:
+            whole, go_on = self._side_by_side(self.jobs[:beside]) if beside else (True, True)
+            if go_on:
                 self._one_by_one(self.jobs[beside:])
             return whole
         except KeyboardInterrupt:
@@ -101,7 +101,7 @@ class VirtualRuns:
 
     # ------------------------------------------------------------------ a worker for each run
     def _side_by_side(self, jobs: list[Job]) -> tuple[bool, bool]:
-        """(did all get to their end, or as far as Ctrl-C let them; was there a Ctrl-C)."""
+        """(did all get to their end, or as far as Ctrl-C let them; may the others begin: not after a Ctrl-C, nor after a bug)."""
         from edgefl.hosts.side_by_side import SideBySide
         from edgefl.hosts.virtual_run import run_virtual
 
@@ -123,7 +123,11 @@ class VirtualRuns:
             lies = f"what it wrote lies in {jobs[number].directory}"
             blamed = f": {outcome.blamed[number]}" if number in outcome.blamed else ""
             print(f"edgefl: {jobs[number].name} died (exit status {status}); {lies}{blamed}", file=sys.stderr)
-        return not outcome.died, outcome.interrupted
+        bug = any(status > 0 for status in outcome.died.values())
+        left = [job.name for number, job in enumerate(self.jobs) if number not in outcome.done and number not in outcome.died]
+        if bug and left:
+            print(f"edgefl: not begun after that: {', '.join(left)}", file=sys.stderr)
+        return not outcome.died, not (bug or outcome.interrupted)
 
     # ------------------------------------------------------------------ all workers for one run
     def _one_by_one(self, jobs: list[Job]) -> None:

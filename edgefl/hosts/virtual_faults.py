@@ -47,10 +47,17 @@ class FaultyVirtualHost(VirtualHost):
 
     def _step(self) -> None:
         others = min(self.network.next_due(), self.coordinator.next_due())
-        if others >= FOREVER and len(self._agenda) == 1 and not (self._down and self.revives):  # all that is left is faults
+        only_faults = len(self._agenda) == 1 and not (self._down and self.revives)  # are left
+        if only_faults and (others >= FOREVER or self._deserted):
             self._do(COORDINATOR, self.coordinator.finish("nothing left to do", self.clock.now()), self.clock.now())
             return
         super()._step()
+
+    @property
+    def _deserted(self) -> bool:
+        """Nobody will ever do anything again, but alarms that repeat, evaluations say, would ring for ever: no moment ends this run."""
+        endless = self.coordinator.experiment.stop.emulated_s is None
+        return endless and len(self._down) == len(self.edges) and not self.coordinator.tasks.open and self.network.next_due() >= FOREVER
 
     def _faults(self, now: int) -> None:
         for fault in self.schedule.pop_due(now):

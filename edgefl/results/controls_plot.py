@@ -88,4 +88,5 @@ def _scatter(axes: Axes, place: int, points: Points) -> None:
 
 
 def _marker(place: int) -> dict[str, Any]:
-    return {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)], "markeredgewidth": 0}
+    lap, at = divmod(place, len(COLOURS))  # the eighth scheme has the first one's colour and marker, hollow
+    return {"color": COLOURS[at], "marker": MARKERS[at], **({"markerfacecolor": "none", "markeredgewidth": 0.4} if lap % 2 else {"markeredgewidth": 0})}

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from edgefl.results import rundirs
-from edgefl.results.plots import COLOURS, STYLE, save, unit_of_time
+from edgefl.results.plots import STYLE, look, save, unit_of_time
 from edgefl.results.tail import read_events
 
 PANELS = {  # of the reports of rounds
@@ -58,7 +58,7 @@ def _draw(found: Mapping[str, Mapping[str, Points]]) -> Figure:
     for axes, (name, title) in zip(grid.flat, PANELS.items()):
         for place, (scheme, values) in enumerate(found.items()):
             points = values[name]
-            axes.plot([t / seconds for t, _ in points], [value for _, value in points], label=scheme, color=COLOURS[place % len(COLOURS)], linewidth=0.8)
+            axes.plot([t / seconds for t, _ in points], [value for _, value in points], label=scheme, **look(place), linewidth=0.8)
         axes.set_title(title, fontsize=7)
         axes.grid(color="0.9", linewidth=0.5)
         axes.set_axisbelow(True)

@@ -13,7 +13,7 @@ from matplotlib.ticker import PercentFormatter
 from edgefl.errors import UserError
 from edgefl.results import rundirs
 from edgefl.results.labels import Points, by_runtime
-from edgefl.results.plots import COLOURS, STYLE, save, unit_of_time
+from edgefl.results.plots import STYLE, look, save, unit_of_time
 
 SLOWER = {"short": 1, "medium": 2, "long": 3}  # the order of the panels, by a runtime class's first word
 
@@ -38,7 +38,7 @@ def _draw(found: Mapping[str, Mapping[str, Points]]) -> Figure:
     for axes, runtime in zip(panels, classes):
         for place, (scheme, values) in enumerate(found.items()):
             points = values.get(runtime, [])
-            axes.plot([t / seconds for t, _ in points], [share for _, share in points], label=scheme, color=COLOURS[place % len(COLOURS)], linewidth=0.9)
+            axes.plot([t / seconds for t, _ in points], [share for _, share in points], label=scheme, **look(place), linewidth=0.9)
         axes.set_title(f"what {runtime} devices hold", fontsize=7)
         axes.set_xlabel(f"Emulated time ({unit})")
         axes.set_ylim(0, 1)

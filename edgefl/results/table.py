@@ -34,7 +34,7 @@ def table(rows: Sequence[Row], width: int = 80) -> Table:
     for heading in columns:
         shown.add_column(heading, justify="left" if heading in (NAME, VERDICT) else "right", overflow="fold", width=widths[heading])
     for runs, *cells in zip(found.values(), *columns.values()):
-        shown.add_row(*cells[:-1], Text(cells[-1], style=COLOURS.get(verdict(runs), "")))
+        shown.add_row(Text(cells[0]), *cells[1:-1], Text(cells[-1], style=COLOURS.get(verdict(runs), "")))
     return shown
 
 

@@ -21,7 +21,7 @@ class AsynchronousOptions(StrategyOptions):
 
     dispatch: Literal["periodic", "replace"] = "replace"
     concurrency: int = Field(10, ge=1)  # Mc, or the cap on running edges
-    period_s: float = Field(10.0, gt=0)  # T
+    period_s: float = Field(10.0, ge=1e-9)  # T; below a nanosecond the same moment would trigger for ever
     clients_per_trigger: int = Field(10, ge=1)  # m'
     max_staleness: int | None = Field(None, ge=0)  # an update with a larger gap is discarded
 
@@ -62,6 +62,10 @@ class Asynchronous(Strategy):
         return self._refill() if self.begun else []
 
     def closed(self, event: TaskClosed, now: int) -> list[Decision]:
+        return self._undelivered()
+
+    def _undelivered(self) -> list[Decision]:
+        """A task has come to nothing; its edge gets another, unless there is no hope."""
         self.failed += 1
         return [Finish("no task delivers")] if self.failed >= MOST_FAILED * self.options.concurrency else self._refill()
 

@@ -20,8 +20,8 @@ from emulator.units import to_ns
 
 
 class AsyncPartOptions(AsynchronousOptions):
-    slot_s: float = Field(10.0, gt=0)  # T_agg; with dispatch = "replace", the edges that delivered get new work at a slot's end too
-    staleness_exponent: float = Field(0.5, ge=0)  # p
+    slot_s: float = Field(10.0, ge=1e-9)  # T_agg; with dispatch = "replace", the edges that delivered get new work at a slot's end too
+    staleness_exponent: float = Field(0.5, ge=0, le=50)  # p; far beyond it all weights of a slot may be 0
 
 
 class AsyncPart(Asynchronous):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 import numpy as np
 from pydantic import Field
 
 from edgefl.strategies.asynchronous import Asynchronous, AsynchronousOptions
-from edgefl.strategies.decisions import Assign, Decision
+from edgefl.strategies.decisions import Assign, Decision, Discard
+from edgefl.strategies.dissemination.passes import inner
 from edgefl.strategies.events import UpdateArrived
 from edgefl.vectors import weighted_sum
 
@@ -100,3 +102,19 @@ class Buffered(Asynchronous):
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
         early = self._refill() if self.options.dispatch_before_step else []
         return early + super().arrived(update, now)
+
+
+class Adaptive(Buffered):
+    """A subclass divides its steps by the root of a second moment.
+
+    An update whose change float32 cannot square is discarded, like one that is not finite: an infinite second moment would hold its weights
+    still for the rest of the run, and nobody would be told.
+    """
+
+    def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
+        change = ((update.weights, 1.0), (update.base, -1.0))
+        with np.errstate(over="ignore", invalid="ignore"):
+            squared = inner(change, change, self.layout.parameters)
+        if isfinite(squared):
+            return super().arrived(update, now)
+        return [Discard(update.task, "change too long to be squared"), *self._undelivered()]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.buffered import Buffered, BufferedOptions, Gathered
+from edgefl.strategies.buffered import Adaptive, BufferedOptions, Gathered
 from edgefl.strategies.decisions import Decision, Report
 from edgefl.strategies.events import UpdateArrived
 from edgefl.vectors import aligned_copy, blocks
@@ -26,7 +26,7 @@ class FADASOptions(BufferedOptions):
     delay_threshold: int = Field(1, ge=1)  # tau_c
 
 
-class FADAS(Buffered):
+class FADAS(Adaptive):
     """D = mean of the M changes ;  m <- b1 m + (1 - b1) D ;  v <- b2 v + (1 - b2) D^2 ;  vh <- max(vh, v) ;  w <- w + eta_t m / (sqrt(vh) + eps).
 
     Bias correction takes m / (1 - b1^t) and sqrt(vh / (1 - b2^t)) instead, t = steps so far. Delay-adaptive: eta_t = eta / tau with tau the

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.buffered import Buffered, BufferedOptions, Gathered
+from edgefl.strategies.buffered import Adaptive, BufferedOptions, Gathered
 from edgefl.strategies.decisions import Assign, Decision, Discard
 from edgefl.strategies.dissemination.passes import cosine
 from edgefl.strategies.events import UpdateArrived
@@ -65,7 +65,7 @@ class Controlled(LocalRule):
         return {"weights": sent.numpy(), CONTROL: change.numpy()}, {}
 
 
-class FedAC(Buffered):
+class FedAC(Adaptive):
     """r_i = max(cos(w - w_start,i , D_i), 0.1), 1 if the gap is 0 ;  q_i = r_i / sum r ;  D = sum q_i D_i ;  m <- b1 m + (1 - b1) D ;
 
     v <- b2 v + (1 - b2) D^2 ;  mh = b1 m + (1 - b1) D ;  w <- w + eta_g mh / (sqrt(v) + eps) ;  C <- C + M / N sum q_i dC_i.

@@ -47,7 +47,7 @@ class Idfl(Slotted):
     def first_groups(self, edges: list[str]) -> tuple[list[str], list[list[str]]]:
         """Groups 0 to G - alpha - 1 start from w_0; "adaptive" starts all, since nothing is measured yet."""
         groups = self.groups(edges)
-        first = groups[: len(groups) - self._delay(edges)]
+        first = groups[: max(1, len(groups) - self._delay(edges))]  # with edges missing there may be fewer groups than the config's alpha takes
         return [edge for group in first for edge in group], groups[len(first) :]
 
     def next_groups(self) -> list[list[str]]:

@@ -71,7 +71,9 @@ class WKAFL(Gradients):
             shares, direction = selected, _together(added, selected, self._bounded(sizes, scales, estimate))
         self.past = summed(direction) if self.options.momentum_of == "selected" else estimate
         rate = self.options.server_learning_rate / (1 + self.options.staleness_damping * min(gaps))
-        report = {"stage": float(self.stage), "learning_rate": rate, "selected": float(sum(share > 0 for share in selected or ()))}
+        report = {"stage": float(self.stage), "learning_rate": rate}
+        if self.selects:  # without selection no number of selected ones, instead of a 0 that tables would show
+            report["selected"] = float(sum(share > 0 for share in selected or ()))
         return Step(shares, [(vector, rate * factor) for vector, factor in direction], report)
 
     def _enter_stage(self, loss: float) -> None:
@@ -120,6 +122,7 @@ def _together(added: Sequence[Terms], shares: Sequence[float], scales: Sequence[
     """sum share_i scale_i g~_i as terms: each gradient's own, and once what all have in common."""
     factors = [share * scale for share, scale in zip(shares, scales)]
     own = [(terms[0][0], factor) for terms, factor in zip(added, factors) if factor]
+    own = own or [(added[0][0][0], 0.0)]  # none is left where all are too long to be measured
     return [*own, *((vector, factor * sum(factors)) for vector, factor in added[0][1:])]
 
 

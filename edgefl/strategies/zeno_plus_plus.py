@@ -78,8 +78,9 @@ class ZenoPlusPlus(Gradients):
         assert self.own is not None
         size = math.sqrt(inner(gradient, gradient, self.parameters))
         scale = self.own_norm / size if size else 0.0
+        size = size if scale else 0.0  # one too long to be measured has no direction either, and no score is NaN
         gamma = options.server_learning_rate if options.gamma is None else options.gamma
-        agreement = scale * inner(gradient, [(self.own, 1.0)], self.parameters)
+        agreement = scale * inner(gradient, [(self.own, 1.0)], self.parameters) if scale else 0.0
         score = gamma * agreement - options.rho * (scale * size) ** 2 + gamma * options.epsilon
         told = Report({"score": score, "gap": float(self.version - update.base_version), "server_gradient_age": float(self.version - self.own_version)})
         if score < 0 or not scale:
