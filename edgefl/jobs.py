@@ -1,7 +1,7 @@
 """Descriptions of heavy work. A host does it; the actor that asked gets the result as ``job_done``.
 
 The jobs that a strategy gives (decision ``RunJob``) say themselves how they are done: ``work(learned)``, called in a process that has torch,
-data and model (``edgefl.hosts.learning.Learning``), returns named flat float32 vectors and numbers. What comes of a job depends on its fields
+data and model (``edgefl.hosts.setup.learning.Learning``), returns named flat float32 vectors and numbers. What comes of a job depends on its fields
 alone, so that it may be done anywhere, at any time, and again if its worker dies. Fields are numbers, texts, vectors, and dicts of these.
 """
 

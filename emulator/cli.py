@@ -15,8 +15,8 @@ from emulator.commands.proxy import proxy
 from emulator.commands.tdma import tdma
 from emulator.delay.latency import Latency
 from emulator.errors import BadValue
-from emulator.link import Link
-from emulator.network import Network, Transfer
+from emulator.links.link import Link
+from emulator.links.network import Network, Transfer
 from emulator.units import FOREVER, parse_duration, parse_rate, parse_size, seconds_text
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)

@@ -12,7 +12,8 @@ from edgefl.commands import show
 
 def tell(console: Console, paths: Sequence[Path], folder: Path | None = None) -> None:
     """Print the table of the runs in ``paths``; with ``folder``, write aggregation.csv and figures/aggregation.png there."""
-    from edgefl.results import aggregation_plot, aggregation_table
+    from edgefl.reports.aggregation import figures as aggregation_plot
+    from edgefl.reports.aggregation import table as aggregation_table
 
     found = aggregation_table.load(paths)
     if not found:

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from edgefl.commands import aggregation, dissemination, distillation, show, slots
-from edgefl.config import Experiment
+from edgefl.config.experiment import Experiment
 
 
 def conclude(experiment: Experiment, folder: Path) -> None:

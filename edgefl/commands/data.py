@@ -14,8 +14,8 @@ from edgefl.commands import show
 from edgefl.errors import UserError
 
 if TYPE_CHECKING:
-    from edgefl.config import Experiment
-    from edgefl.hosts.learning import Learning
+    from edgefl.config.experiment import Experiment
+    from edgefl.hosts.setup.learning import Learning
 
 LINE_EVERY_S = 0.2
 
@@ -38,7 +38,7 @@ def get(
     """Download a data set from its authors' address, check it against the published checksum, and unpack it."""
     from edgefl import catalog
     from edgefl.data.download import fetch
-    from edgefl.data.place import data_dir
+    from edgefl.data.paths import data_dir
 
     if ":" in name:
         raise UserError(f"data get {name}: only the data sets of `edgefl datasets` have published addresses")
@@ -64,7 +64,7 @@ def plot(
     """Draw how many samples of which label each edge has."""
     import numpy as np
 
-    from edgefl.results import label_plot
+    from edgefl.results import partition_plot as label_plot
 
     show.png(out)
     learned = _learned(config, overrides)
@@ -99,8 +99,8 @@ def shard(
 
 def _learned(config: Path, overrides: list[str] | None) -> Learning:
     """The experiment's data in shares; of its first seed, if there are several."""
-    from edgefl.config_file import base_of, load
-    from edgefl.hosts.learning import learning
+    from edgefl.hosts.setup.learning import learning
+    from edgefl.loading.file import base_of, load
 
     return learning(load(config, overrides or ()).by_seed()[0], base_of(config))
 

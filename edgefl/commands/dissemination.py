@@ -12,7 +12,8 @@ from edgefl.commands import show
 
 def tell(console: Console, paths: Sequence[Path], folder: Path | None = None) -> None:
     """Print the table of the runs in ``paths``; with ``folder``, write dissemination.csv and figures/controls.png there."""
-    from edgefl.results import controls_plot, dissemination_table
+    from edgefl.reports.dissemination import figures as controls_plot
+    from edgefl.reports.dissemination import table as dissemination_table
 
     costs = dissemination_table.load(paths)
     if costs:

@@ -12,11 +12,11 @@ import orjson
 import typer
 
 from edgefl.commands import show
-from edgefl.config import EDGE_ID
+from edgefl.config.experiment import EDGE_ID
 from edgefl.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from edgefl.config import Experiment
+    from edgefl.config.experiment import Experiment
     from edgefl.protocol.messages import Setup
 
 BETWEEN_S = 900.0  # patience between two strategies: the coordinator waits for the last evaluations before it listens again
@@ -32,9 +32,9 @@ def edge(
     insecure: Annotated[bool, typer.Option("--insecure", help="Allow a network without keys.")] = False,
 ) -> None:
     """Be one edge of a run: join, train what comes, send updates, until the coordinator says that it is over."""
-    from edgefl.hosts.keys import load_edge, must_have_keys
-    from edgefl.hosts.sockets.edge_host import PATIENCE_S, EdgeHost
-    from edgefl.hosts.sockets.edge_worker import OwnMachine
+    from edgefl.hosts.wall.edge.host import PATIENCE_S, EdgeHost
+    from edgefl.hosts.wall.edge.worker import OwnMachine
+    from edgefl.hosts.wall.keys import load_edge, must_have_keys
     from edgefl.protocol.errors import Refused
 
     host = _host(connect)
@@ -78,8 +78,8 @@ class _Builder:
         self.strategy = "no strategy"  # that was run last
 
     def side(self, setup: "Setup") -> Any:
-        from edgefl.hosts.fleets.warm import side
-        from edgefl.hosts.learning import learning
+        from edgefl.hosts.setup.learning import learning
+        from edgefl.hosts.wall.fleet.warm import side
 
         experiment, base = self._experiment(setup)
         self.strategy = experiment.strategies[0].name
@@ -94,7 +94,7 @@ class _Builder:
 
     def _experiment(self, setup: "Setup") -> tuple["Experiment", Path | None]:
         """The coordinator's experiment, or our own with the strategy that it names; one strategy, at index 0."""
-        from edgefl.config_file import base_of, from_json, load
+        from edgefl.loading.file import base_of, from_json, load
 
         if self.config is None:
             return from_json(setup.config, self.allowed), Path.cwd()

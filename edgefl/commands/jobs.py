@@ -16,8 +16,8 @@ from emulator.calibrate import Timing, measure
 from emulator.commands.calibrate import BUSY_LOAD
 
 if TYPE_CHECKING:
-    from edgefl.hosts.learning import Learning
-    from edgefl.strategies.strategy import Strategy
+    from edgefl.hosts.setup.learning import Learning
+    from edgefl.strategies.base.strategy import Strategy
 
 REPEAT, WARM_UP = 11, 2
 
@@ -27,9 +27,9 @@ def jobs(
     overrides: Annotated[Optional[list[str]], typer.Argument(metavar="[KEY=VALUE]...", help="Changes for this time: unlabelled.size=500")] = None,
 ) -> None:
     """Time the server's jobs (predictions, distillations) on this host: how much emulated time do they need?"""
-    from edgefl.config_file import base_of, load
-    from edgefl.hosts import plan
-    from edgefl.hosts.learning import learning
+    from edgefl.hosts.setup import plan
+    from edgefl.hosts.setup.learning import learning
+    from edgefl.loading.file import base_of, load
 
     experiment, base = load(config, overrides or ()).by_seed()[0], base_of(config)
     entries = [entry for entry in experiment.strategies if plan.options(entry, base)[0].runs_jobs]
@@ -58,7 +58,7 @@ def lines(name: str, strategy: Strategy, learned: Learning, speed: float) -> lis
 
 def timed(strategy: Strategy, learned: Learning) -> Iterator[tuple[str, str, Timing]]:
     """(the option that is its cost, the sort of job, how long it takes here) of each sort of job that ``strategy`` gives."""
-    from edgefl.coordinator.story import snake
+    from edgefl.record.rows import snake
 
     rehearsal, result = strategy.rehearsal(), None
     while True:

@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from edgefl.commands import show
-from edgefl.config import Edges
+from edgefl.config.experiment import Edges
 from edgefl.errors import UserError
 
 app = typer.Typer(no_args_is_help=True, help="Keys of the coordinator and its edges (CURVE).")
@@ -26,7 +26,9 @@ def new(
     ids: Annotated[Optional[str], typer.Option("--ids", metavar="A,B", help="Keys for edges with these ids instead.")] = None,
 ) -> None:
     """Make keys: one pair for the coordinator, one for each edge, and the list of who may join."""
-    from edgefl.hosts.keys import new as write_keys  # here: the listings need no zmq
+    from edgefl.hosts.wall.keys import (
+        new as write_keys,  # here: the listings need no zmq
+    )
 
     if edges is not None and ids is not None:
         raise UserError("keys new: expected --edges or --ids, found both")

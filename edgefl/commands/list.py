@@ -8,7 +8,10 @@ from edgefl.commands import show
 
 def strategies() -> None:
     """The schemes that an experiment can compare."""
-    from edgefl.strategies.catalog import file_stem, strategy_names  # here: the frame brings numpy, which the other listings do not need
+    from edgefl.strategies.base.catalog import (  # here: the frame brings numpy, which the other listings do not need
+        file_stem,
+        strategy_names,
+    )
 
     show.rows([(name, catalog.one_line("edgefl.strategies", file_stem(name))) for name in strategy_names()])
     show.hint('[[strategies]] strategy = "NAME" in a config (or your own, "my_algo.py:MyAlgo"), then edgefl run CONFIG')

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from edgefl.commands import show
-from edgefl.config import Stop
+from edgefl.config.experiment import Stop
 from edgefl.results.pace import Pace, Point
 from emulator.units import NS_PER_S
 

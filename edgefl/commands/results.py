@@ -55,7 +55,12 @@ def plot(
     kind: Annotated[Figure, typer.Option(help=KINDS)] = Figure.accuracy,
 ) -> None:
     """Draw accuracy over emulated time and over bytes sent, or another figure."""
-    from edgefl.results import aggregation_plot, controls_plot, distillation_plot, plots, runtime_plot, slots_plot
+    from edgefl.reports.aggregation import figures as aggregation_plot
+    from edgefl.reports.by_label import figures as runtime_plot
+    from edgefl.reports.dissemination import figures as controls_plot
+    from edgefl.reports.distillation import figures as distillation_plot
+    from edgefl.reports.slots import figures as slots_plot
+    from edgefl.results import plots
 
     draw = {
         "accuracy": plots.accuracy,
@@ -77,7 +82,7 @@ def plot(
 
 def replay(run: Annotated[Path, typer.Argument(metavar="DIR", help="A strategy's run directory, recorded with record.payloads=true.")]) -> None:
     """Give a recorded run to a fresh strategy: same decisions, bit-equal weights, or say where they part."""
-    from edgefl.hosts.replay_run import replay_run
+    from edgefl.hosts.setup.replay_run import replay_run
 
     result = replay_run(run)
     show.line(f"{run}: {result.events} events, the same decisions, {result.version} versions, bit-equal weights")

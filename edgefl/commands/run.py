@@ -14,11 +14,11 @@ from edgefl.commands import virtual as on_virtual
 from edgefl.commands import wall as on_wall
 from edgefl.commands.conclude import conclude
 from edgefl.commands.virtual import EngineName, Power
-from edgefl.config import Experiment
-from edgefl.config_file import base_of, load
-from edgefl.config_groups import warnings
-from edgefl.config_names import strategy_warnings
+from edgefl.config.experiment import Experiment
+from edgefl.config.groups import warnings
 from edgefl.errors import UserError
+from edgefl.loading.file import base_of, load
+from edgefl.loading.names import strategy_warnings
 
 Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="The experiment file (TOML).")]
 Overrides = Annotated[Optional[list[str]], typer.Argument(metavar="[KEY=VALUE]...", help="Changes for this run: stop.emulated_s=10")]
@@ -42,7 +42,7 @@ def run(
     ray_address: RayAddress = None,
 ) -> None:
     """Run every strategy of an experiment on this machine and compare them."""
-    from edgefl.hosts.keys import is_loopback
+    from edgefl.hosts.wall.keys import is_loopback
 
     experiment = load(config, overrides or ())
     power = _power(clock, workers, engine, ray_address)
@@ -69,7 +69,7 @@ def coordinator(
     insecure: Annotated[bool, typer.Option("--insecure", help="Allow a network without keys.")] = False,
 ) -> None:
     """Be the coordinator for edges in other terminals or on other machines (`edgefl edge`)."""
-    from edgefl.hosts.keys import load_server, must_have_keys
+    from edgefl.hosts.wall.keys import load_server, must_have_keys
 
     experiment = load(config, overrides or ())
     must_have_keys(experiment.network.host, load_server(keys) if keys else None, insecure)

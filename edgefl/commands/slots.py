@@ -11,7 +11,8 @@ from edgefl.results import rundirs
 
 def tell(schemes: Sequence[Path], folder: Path) -> None:
     """A line for each scheme; timeline, staleness and loss into ``folder``/figures."""
-    from edgefl.results import slots, slots_plot
+    from edgefl.reports.slots import figures as slots_plot
+    from edgefl.reports.slots import section as slots
     from edgefl.results.tail import read_csv, read_events
 
     played = [scheme for scheme in schemes if (runs := rundirs.runs_of(scheme)) and slots.is_slotted(runs[0])]

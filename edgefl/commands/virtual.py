@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from edgefl.commands import show
 from edgefl.commands.progress import ProgressLines
-from edgefl.config import Experiment
+from edgefl.config.experiment import Experiment
 from edgefl.results.rundirs import seed_name, title
 from edgefl.results.summary import one_line
 
 if TYPE_CHECKING:
-    from edgefl.hosts.learning import Learning
-    from edgefl.hosts.pool.engine import Engine
+    from edgefl.hosts.setup.learning import Learning
+    from edgefl.hosts.virtual.pool.engine import Engine
 
 
 class EngineName(str, Enum):
@@ -55,8 +55,8 @@ class VirtualRuns:
     """Seed by seed, so that after Ctrl-C the seeds that are done have been run with every strategy."""
 
     def __init__(self, experiment: Experiment, base: Path, folder: Path, power: Power) -> None:
-        from edgefl.hosts.learning import learning, with_seed
-        from edgefl.hosts.plan import refuse_native
+        from edgefl.hosts.setup.learning import learning, with_seed
+        from edgefl.hosts.setup.plan import refuse_native
 
         refuse_native(experiment)
         self.experiment, self.folder, self.power, self.lines = experiment, folder, power, ProgressLines()
@@ -90,7 +90,7 @@ class VirtualRuns:
 
     def _begin(self) -> None:
         """Away with earlier runs, once nothing can be refused any more."""
-        from edgefl.hosts.rundir import clear
+        from edgefl.hosts.setup.rundir import clear
 
         if self._begun:
             return
@@ -102,8 +102,8 @@ class VirtualRuns:
     # ------------------------------------------------------------------ a worker for each run
     def _side_by_side(self, jobs: list[Job]) -> tuple[bool, bool]:
         """(did all get to their end, or as far as Ctrl-C let them; may the others begin: not after a Ctrl-C, nor after a bug)."""
-        from edgefl.hosts.side_by_side import SideBySide
-        from edgefl.hosts.virtual_run import run_virtual
+        from edgefl.hosts.virtual.parallel_runs import SideBySide
+        from edgefl.hosts.virtual.run import run_virtual
 
         def work(number: int, report: Any) -> dict[str, Any]:
             job = jobs[number]
@@ -137,7 +137,7 @@ class VirtualRuns:
 
     def _of_one_seed(self, jobs: list[Job]) -> bool:
         """Its strategies in order; False after a Ctrl-C."""
-        from edgefl.hosts.pool.opening import open_pool
+        from edgefl.hosts.virtual.pool.opening import open_pool
 
         with open_pool(jobs[0].learned, self.power.workers, self.power.engine.value, self.power.ray_address) as pool:
             if pool.note:
@@ -145,7 +145,7 @@ class VirtualRuns:
             return self._in_order(jobs, pool)
 
     def _in_order(self, jobs: list[Job], pool: "Engine") -> bool:
-        from edgefl.hosts.virtual_run import run_virtual
+        from edgefl.hosts.virtual.run import run_virtual
 
         self._begin()
         for job in jobs:

@@ -13,15 +13,15 @@ from rich.live import Live
 
 from edgefl.commands import show
 from edgefl.commands.progress import PLAIN_EVERY_S
-from edgefl.config import Experiment
-from edgefl.config_file import base_of
+from edgefl.config.experiment import Experiment
+from edgefl.loading.file import base_of
 from edgefl.results.live import LiveView
 from edgefl.results.rundirs import seed_name
 
 
 def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) -> None:
     """Run every seed, or as far as Ctrl-C lets them. Exit status 1 if a process dies that the run cannot do without."""
-    from edgefl.hosts.wall_run import Died, Interrupted, WallRun, Where
+    from edgefl.hosts.wall.launcher import Died, Interrupted, WallRun, Where
 
     seeds = experiment.by_seed()
     names = ", ".join(entry.name for entry in experiment.strategies)

@@ -1,1 +1,1 @@
-"""The coordinator's I/O-free half: open tasks, sessions, and what is kept on record."""
+"""The coordinator as an actor: open tasks, checks and open jobs. It opens no file."""

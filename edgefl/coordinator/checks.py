@@ -11,7 +11,7 @@ import numpy as np
 from edgefl.coordinator.tasks import OpenTask
 from edgefl.protocol.messages import Fresh, Task, Update
 from edgefl.protocol.transfers import beyond_limits, most_body
-from edgefl.strategies.strategy import Strategy
+from edgefl.strategies.base.strategy import Strategy
 from edgefl.vectors import is_finite
 
 

@@ -8,20 +8,32 @@ from typing import Any
 import numpy as np
 
 from edgefl.actor import Allow, Broadcast, End, Output, Run, Send
-from edgefl.config import Experiment
+from edgefl.config.experiment import Experiment
 from edgefl.coordinator.checks import sendable, update_fault
 from edgefl.coordinator.open_jobs import OpenJobs
-from edgefl.coordinator.record import Record
-from edgefl.coordinator.story import event_row
 from edgefl.coordinator.tasks import Alarms, OpenTask, Tasks
 from edgefl.errors import Bug, UserError
 from edgefl.jobs import Evaluate, Job, Result
 from edgefl.protocol.messages import (
-    Acknowledged, Cancel, Fresh, FreshRequest, Joined, Lost, NothingNewer, Ready, Started, Task, ToCoordinator, Update, Urge,
+    Acknowledged,
+    Cancel,
+    Fresh,
+    FreshRequest,
+    Joined,
+    Lost,
+    NothingNewer,
+    Ready,
+    Started,
+    Task,
+    ToCoordinator,
+    Update,
+    Urge,
 )
-from edgefl.strategies import decisions as do
-from edgefl.strategies import events as ev
-from edgefl.strategies.strategy import Strategy
+from edgefl.record.record import Record
+from edgefl.record.rows import event_row
+from edgefl.strategies.base import decisions as do
+from edgefl.strategies.base import events as ev
+from edgefl.strategies.base.strategy import Strategy
 from emulator.units import FOREVER, to_ns
 
 STORY_LENGTH = 20  # events shown with a bug

@@ -5,8 +5,8 @@ from __future__ import annotations
 from edgefl.actor import Run
 from edgefl.coordinator.checks import result_fault
 from edgefl.jobs import Job, Result
-from edgefl.strategies.decisions import RunJob
-from edgefl.strategies.events import JobDone, JobFailed
+from edgefl.strategies.base.decisions import RunJob
+from edgefl.strategies.base.events import JobDone, JobFailed
 
 
 class OpenJobs:

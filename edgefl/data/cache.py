@@ -20,7 +20,7 @@ import numpy as np
 import orjson
 
 from edgefl.data.dataset import Dataset
-from edgefl.data.place import CACHE_VARIABLE, cache_dir
+from edgefl.data.paths import CACHE_VARIABLE, cache_dir
 from edgefl.data.words import FILE
 from edgefl.errors import UserError
 

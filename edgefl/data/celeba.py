@@ -12,7 +12,7 @@ from edgefl.data.cache import cached, large
 from edgefl.data.dataset import Dataset
 from edgefl.data.image_statistics import by_channel
 from edgefl.data.labels import checked
-from edgefl.data.place import missing
+from edgefl.data.paths import missing
 from edgefl.errors import UserError, nearest
 
 FOLDERS = ("celeba", "CelebA")

@@ -12,7 +12,7 @@ from edgefl.data import numpy_pickle
 from edgefl.data.cache import cached
 from edgefl.data.dataset import Dataset
 from edgefl.data.labels import checked
-from edgefl.data.place import file_of
+from edgefl.data.paths import file_of
 from edgefl.errors import UserError
 
 SHAPE = (3, 32, 32)

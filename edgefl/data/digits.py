@@ -15,7 +15,9 @@ TRAIN_SHARE = 0.8
 
 def load(directory: Path) -> Dataset:
     """The same 80/20 split of every class in every run; ``directory`` is not used."""
-    from sklearn.datasets import load_digits  # here: it takes most of a second to import
+    from sklearn.datasets import (
+        load_digits,  # here: it takes most of a second to import
+    )
 
     bunch = load_digits()
     images, labels = bunch.images.astype(np.uint8)[:, None], bunch.target.astype(np.int64)

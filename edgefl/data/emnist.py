@@ -13,7 +13,7 @@ from edgefl.data.dataset import Dataset
 from edgefl.data.download import Download
 from edgefl.data.idx import pair
 from edgefl.data.image_statistics import by_channel
-from edgefl.data.place import file_of
+from edgefl.data.paths import file_of
 
 FOLDERS = ("emnist", "gzip", "EMNIST")
 DOWNLOADS = (Download("https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip", "md5:58c8d27c78d21e728a6bc7b3cc06412e", "gzip"),)

@@ -14,7 +14,7 @@ import numpy as np
 from edgefl.data.cache import cached
 from edgefl.data.dataset import Dataset
 from edgefl.data.labels import checked
-from edgefl.data.place import file_of
+from edgefl.data.paths import file_of
 from edgefl.errors import UserError
 
 UNSIGNED_BYTE = 0x08

@@ -14,7 +14,7 @@ from edgefl.data import characters
 from edgefl.data.cache import cached
 from edgefl.data.dataset import Dataset
 from edgefl.data.download import Download
-from edgefl.data.place import file_of
+from edgefl.data.paths import file_of
 from edgefl.errors import UserError
 
 FOLDERS = ("shakespeare", "tinyshakespeare")

@@ -11,7 +11,7 @@ from edgefl.data.dataset import Dataset
 from edgefl.data.download import Download
 from edgefl.data.image_statistics import by_channel
 from edgefl.data.labels import checked
-from edgefl.data.place import file_of
+from edgefl.data.paths import file_of
 from edgefl.errors import UserError
 
 FOLDERS = ("stl10_binary", "stl10")

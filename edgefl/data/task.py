@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Mean cross entropy of a batch of logits."""
-    from torch.nn import functional  # here, so that who only needs the data does without torch
+    from torch.nn import (
+        functional,  # here, so that who only needs the data does without torch
+    )
 
     return functional.cross_entropy(outputs, targets)
 

@@ -11,7 +11,7 @@ from edgefl.data.cache import cached, large
 from edgefl.data.dataset import Dataset
 from edgefl.data.download import Download
 from edgefl.data.labels import checked
-from edgefl.data.place import folder_of
+from edgefl.data.paths import folder_of
 from edgefl.errors import UserError
 
 FOLDERS = ("tiny-imagenet-200", "tiny_imagenet")

@@ -14,10 +14,10 @@ import numpy as np
 import xxhash
 
 from edgefl.catalog import find, options_of
-from edgefl.config import Experiment, Unlabelled
+from edgefl.config.experiment import Experiment, Unlabelled
 from edgefl.data.dataset import Dataset
 from edgefl.data.fitting import fitted
-from edgefl.data.place import data_dir
+from edgefl.data.paths import data_dir
 from edgefl.errors import UserError
 
 HELD_OUT = "held_out"

@@ -7,11 +7,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from edgefl.actor import COORDINATOR, Output, Run, Send
-from edgefl.edges.onward import Onward, onward
+from edgefl.edges.refresh import Onward, onward
 from edgefl.jobs import Train
-from edgefl.protocol.messages import Acknowledged, Cancel, Fresh, FreshRequest, NothingNewer, Task, ToEdge, TooLate, Update, Urge
+from edgefl.protocol.messages import (
+    Acknowledged,
+    Cancel,
+    Fresh,
+    FreshRequest,
+    NothingNewer,
+    Task,
+    ToEdge,
+    TooLate,
+    Update,
+    Urge,
+)
 from edgefl.protocol.transfers import beyond_limits, most_body
-from edgefl.strategies.local_rule import LocalRule
+from edgefl.strategies.base.local_rule import LocalRule
 from emulator.compute import Device
 
 MOST_UNACKNOWLEDGED = 8  # updates kept for offering again; beyond that the oldest is given up

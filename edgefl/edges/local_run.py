@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Callable, Mapping, Protocol
 
-from edgefl.strategies.local_rule import LocalRule
+from edgefl.strategies.base.local_rule import LocalRule
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,7 +6,7 @@ from typing import Callable
 
 from edgefl.edges.local_run import LocalRun
 from edgefl.edges.trainer import Trainer
-from edgefl.strategies.local_rule import LocalRule
+from edgefl.strategies.base.local_rule import LocalRule
 
 
 class Still(Trainer):

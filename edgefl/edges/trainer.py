@@ -10,7 +10,7 @@ import torch
 
 from edgefl.edges.local_run import LocalRun, Merge, TaskLike, TrainingPlan
 from edgefl.models.workspace import Workspace, wrap
-from edgefl.strategies.local_rule import LocalRule
+from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.streams import Streams
 from edgefl.vectors import aligned_copy
 

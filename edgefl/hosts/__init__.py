@@ -1,1 +1,1 @@
-"""The only rooms that own clocks, sockets, threads and processes: they do what the actors decide."""
+"""The two hosts: the only rooms that own clocks, sockets, threads and processes."""

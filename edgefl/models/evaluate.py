@@ -10,7 +10,6 @@ import torch
 from edgefl.data.task import right_answers
 from edgefl.models.workspace import Workspace
 
-
 BATCH = 125  # activations stay in a core's cache: 1000 at a time take up to 1.8 times as long
 
 

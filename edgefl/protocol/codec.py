@@ -10,7 +10,14 @@ import numpy as np
 
 from edgefl.protocol import messages
 from edgefl.protocol.errors import WireError
-from edgefl.protocol.messages import MAX_ARRAYS, MAX_HEADER_BYTES, MAX_ITEMS, MAX_NAME, Bulk, Limit
+from edgefl.protocol.messages import (
+    MAX_ARRAYS,
+    MAX_HEADER_BYTES,
+    MAX_ITEMS,
+    MAX_NAME,
+    Bulk,
+    Limit,
+)
 from edgefl.vectors import ALIGNMENT, aligned_copy
 
 Check = Callable[[Any], bool]

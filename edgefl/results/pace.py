@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from edgefl.config import Stop
+from edgefl.config.experiment import Stop
 
 WINDOW_S = 30.0  # the pace is that of the last so many wall seconds: it changes as devices come and go
 

@@ -1,1 +1,1 @@
-"""Algorithms: one file each, server half and edge half; the folder is the registry."""
+"""Algorithms: one file each, server half and edge half. The folder is the registry, and holds nothing else."""

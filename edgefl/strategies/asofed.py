@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.asynchronous import AsynchronousOptions
-from edgefl.strategies.decisions import Assign, Decision
-from edgefl.strategies.events import UpdateArrived
+from edgefl.strategies.base.asynchronous import AsynchronousOptions
+from edgefl.strategies.base.decisions import Assign, Decision
+from edgefl.strategies.base.events import UpdateArrived
+from edgefl.strategies.base.timed import Timed
 from edgefl.strategies.fedprox import Pull
-from edgefl.strategies.timed import Timed
 from edgefl.vectors import Layout, with_changes
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.asynchronous import Asynchronous, AsynchronousOptions
-from edgefl.strategies.decisions import Decision, SetAlarm
-from edgefl.strategies.events import UpdateArrived
+from edgefl.strategies.base.asynchronous import Asynchronous, AsynchronousOptions
+from edgefl.strategies.base.decisions import Decision, SetAlarm
+from edgefl.strategies.base.events import UpdateArrived
 from edgefl.vectors import weighted_sum
 from emulator.units import to_ns
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.buffered import Buffered, BufferedOptions, Gathered
-from edgefl.strategies.decisions import Decision, Report
-from edgefl.strategies.events import UpdateArrived
-from edgefl.strategies.spare_file import SpareFile
+from edgefl.strategies.base.buffered import Buffered, BufferedOptions, Gathered
+from edgefl.strategies.base.decisions import Decision, Report
+from edgefl.strategies.base.events import UpdateArrived
+from edgefl.vector_store import SpareFile
 from edgefl.vectors import aligned_copy, blocks
 
 

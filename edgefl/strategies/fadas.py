@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.buffered import Adaptive, BufferedOptions, Gathered
-from edgefl.strategies.decisions import Decision, Report
-from edgefl.strategies.events import UpdateArrived
+from edgefl.strategies.base.buffered import Adaptive, BufferedOptions, Gathered
+from edgefl.strategies.base.decisions import Decision, Report
+from edgefl.strategies.base.events import UpdateArrived
 from edgefl.vectors import aligned_copy, blocks
 
 

@@ -10,11 +10,11 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.buffered import Adaptive, BufferedOptions, Gathered
-from edgefl.strategies.decisions import Assign, Decision, Discard
-from edgefl.strategies.dissemination.passes import cosine
-from edgefl.strategies.events import UpdateArrived
-from edgefl.strategies.local_rule import LocalRule
+from edgefl.strategies.base.buffered import Adaptive, BufferedOptions, Gathered
+from edgefl.strategies.base.decisions import Assign, Decision, Discard
+from edgefl.strategies.base.events import UpdateArrived
+from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.vector_terms import cosine
 from edgefl.vectors import aligned_copy, blocks, weighted_sum
 
 LEAST_AGREEMENT = 0.1

@@ -6,14 +6,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from edgefl.strategies.asynchronous import Asynchronous
-from edgefl.strategies.decisions import Decision, Report, SendFresh
+from edgefl.strategies.base.asynchronous import Asynchronous
+from edgefl.strategies.base.decisions import Decision, Report, SendFresh
+from edgefl.strategies.base.events import FreshRequested, TaskClosed, UpdateArrived
 from edgefl.strategies.dissemination.arrivals import arrival
-from edgefl.strategies.dissemination.asking import Slots
 from edgefl.strategies.dissemination.device import Refresh
 from edgefl.strategies.dissemination.learned import FixedWeight, Weighing, weighing
-from edgefl.strategies.dissemination.options import BothOptions, TriggerOptions, slot_warnings
-from edgefl.strategies.events import FreshRequested, TaskClosed, UpdateArrived
+from edgefl.strategies.dissemination.options import (
+    BothOptions,
+    TriggerOptions,
+    slot_warnings,
+)
+from edgefl.strategies.dissemination.refresh_points import Slots
 
 
 class FedASMUOptions(TriggerOptions, BothOptions):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.dissemination.options import FixedWeightOptions, TriggerOptions
 from edgefl.strategies.fedasmu import FedASMU
-from edgefl.strategies.local_rule import LocalRule
 
 
 class FedASMU0Options(TriggerOptions, FixedWeightOptions):

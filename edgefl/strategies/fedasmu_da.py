@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from edgefl.strategies.dissemination.options import DeviceOptions, FixedWeightOptions, TriggerOptions
+from edgefl.strategies.dissemination.options import (
+    DeviceOptions,
+    FixedWeightOptions,
+    TriggerOptions,
+)
 from edgefl.strategies.fedasmu import FedASMU
 
 

@@ -7,8 +7,8 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.asynchronous import Asynchronous, AsynchronousOptions
-from edgefl.strategies.events import UpdateArrived
+from edgefl.strategies.base.asynchronous import Asynchronous, AsynchronousOptions
+from edgefl.strategies.base.events import UpdateArrived
 from edgefl.strategies.fedprox import Pull
 from edgefl.vectors import mix
 

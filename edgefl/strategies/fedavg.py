@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgefl.strategies.events import UpdateArrived
-from edgefl.strategies.rounds import Rounds
+from edgefl.strategies.base.events import UpdateArrived
+from edgefl.strategies.base.rounds import Rounds
 from edgefl.vectors import weighted_sum
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.buffered import Buffered, BufferedOptions, Gathered
-from edgefl.strategies.events import UpdateArrived
+from edgefl.strategies.base.buffered import Buffered, BufferedOptions, Gathered
+from edgefl.strategies.base.events import UpdateArrived
 from edgefl.vectors import weighted_sum
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.asynchronous import Asynchronous, AsynchronousOptions
-from edgefl.strategies.events import UpdateArrived
+from edgefl.strategies.base.asynchronous import Asynchronous, AsynchronousOptions
+from edgefl.strategies.base.events import UpdateArrived
 from edgefl.vectors import with_changes
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from edgefl.jobs import Distill, Job, Predict, Result
-from edgefl.strategies.buffered import Buffered, BufferedOptions, Gathered
-from edgefl.strategies.decisions import Decision, Publish, Report, RunJob
-from edgefl.strategies.events import JobDone, JobFailed, UpdateArrived
+from edgefl.strategies.base.buffered import Buffered, BufferedOptions, Gathered
+from edgefl.strategies.base.decisions import Decision, Publish, Report, RunJob
+from edgefl.strategies.base.events import JobDone, JobFailed, UpdateArrived
 from edgefl.vectors import weighted_sum
 from emulator.units import NS_PER_S, to_ns
 

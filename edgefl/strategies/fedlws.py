@@ -8,9 +8,9 @@ from typing import Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from edgefl.strategies.events import UpdateArrived
+from edgefl.strategies.base.events import UpdateArrived
+from edgefl.strategies.base.rounds import RoundsOptions
 from edgefl.strategies.fedavg import FedAvg
-from edgefl.strategies.rounds import RoundsOptions
 from edgefl.vectors import Layout
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import Field
 
+from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.rounds import RoundsOptions
 from edgefl.strategies.fedavg import FedAvg
-from edgefl.strategies.local_rule import LocalRule
-from edgefl.strategies.rounds import RoundsOptions
 
 
 class Pull(LocalRule):

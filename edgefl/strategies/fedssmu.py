@@ -6,14 +6,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from edgefl.strategies.decisions import Decision, Discard, Report, SendFresh
+from edgefl.strategies.base.decisions import Decision, Discard, Report, SendFresh
+from edgefl.strategies.base.events import FreshRequested, TaskClosed, UpdateArrived
+from edgefl.strategies.base.rounds import Rounds, RoundsOptions
 from edgefl.strategies.dissemination.arrivals import arrival
-from edgefl.strategies.dissemination.asking import Slots
 from edgefl.strategies.dissemination.device import Refresh
 from edgefl.strategies.dissemination.learned import weighing
-from edgefl.strategies.dissemination.options import BothOptions, BoundOptions, slot_warnings
-from edgefl.strategies.events import FreshRequested, TaskClosed, UpdateArrived
-from edgefl.strategies.rounds import Rounds, RoundsOptions
+from edgefl.strategies.dissemination.options import (
+    BothOptions,
+    BoundOptions,
+    slot_warnings,
+)
+from edgefl.strategies.dissemination.refresh_points import Slots
 
 
 class FedSSMUOptions(RoundsOptions, BoundOptions, BothOptions):

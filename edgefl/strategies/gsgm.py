@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.decisions import Decision
-from edgefl.strategies.gradients import Gradient, Gradients, GradientsOptions, Step
+from edgefl.strategies.base.decisions import Decision
+from edgefl.strategies.base.gradients import Gradient, Gradients, GradientsOptions, Step
 from edgefl.vectors import weighted_sum
 
 

@@ -12,8 +12,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from edgefl.errors import UserError
-from edgefl.strategies.slotted import Slotted, SlottedOptions
-from edgefl.strategies.timetable import Timetable
+from edgefl.strategies.base.slotted import Slotted, SlottedOptions
+from edgefl.strategies.base.timetable import Timetable
 
 
 class IdflOptions(SlottedOptions):

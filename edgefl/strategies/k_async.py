@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgefl.strategies.gradients import Gradient, Gradients, Step
+from edgefl.strategies.base.gradients import Gradient, Gradients, Step
 
 
 class KAsync(Gradients):

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.rounds import RoundsOptions
 from edgefl.strategies.fedavg import FedAvg
-from edgefl.strategies.local_rule import LocalRule
-from edgefl.strategies.rounds import RoundsOptions
 
 
 class MoonOptions(RoundsOptions):
@@ -55,6 +55,8 @@ class Moon(FedAvg):
 
 def _cosine(one: Any, other: Any) -> Any:
     """Cosine of each row; 0 where a row is all zero, as behind a ReLU it may be."""
-    from torch.nn.functional import cosine_similarity  # here: strategies are listed and served without torch
+    from torch.nn.functional import (
+        cosine_similarity,  # here: strategies are listed and served without torch
+    )
 
     return cosine_similarity(one, other, dim=1)

@@ -7,9 +7,9 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.asynchronous import Asynchronous, AsynchronousOptions
-from edgefl.strategies.decisions import Decision, Urge
-from edgefl.strategies.events import TaskClosed, UpdateArrived
+from edgefl.strategies.base.asynchronous import Asynchronous, AsynchronousOptions
+from edgefl.strategies.base.decisions import Decision, Urge
+from edgefl.strategies.base.events import TaskClosed, UpdateArrived
 from edgefl.vectors import weighted_sum, with_changes
 
 

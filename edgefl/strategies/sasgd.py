@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from edgefl.strategies.gradients import Gradient, Gradients, GradientsOptions, Step
+from edgefl.strategies.base.gradients import Gradient, Gradients, GradientsOptions, Step
 
 
 class SASGDOptions(GradientsOptions):

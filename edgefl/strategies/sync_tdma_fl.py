@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgefl.strategies.slotted import Slotted
+from edgefl.strategies.base.slotted import Slotted
 
 
 class SyncTdmaFL(Slotted):

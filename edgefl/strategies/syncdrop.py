@@ -8,12 +8,12 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.errors import UserError
-from edgefl.strategies.asynchronous import AsynchronousOptions
-from edgefl.strategies.decisions import Assign, Decision
-from edgefl.strategies.events import UpdateArrived
-from edgefl.strategies.local_rule import LocalRule
-from edgefl.strategies.submodels import Hidden, hidden_layers, without
-from edgefl.strategies.timed import Timed
+from edgefl.strategies.base.asynchronous import AsynchronousOptions
+from edgefl.strategies.base.decisions import Assign, Decision
+from edgefl.strategies.base.events import UpdateArrived
+from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.submodels import Hidden, hidden_layers, without
+from edgefl.strategies.base.timed import Timed
 from edgefl.vectors import Layout, aligned, aligned_copy
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgefl.strategies.slotted import Slotted
+from edgefl.strategies.base.slotted import Slotted
 
 
 class TdmaFL(Slotted):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgefl.strategies.gradients import Gradient, Gradients, GradientsOptions, Step
+from edgefl.strategies.base.gradients import Gradient, Gradients, GradientsOptions, Step
 
 HALF_E = math.e / 2
 

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.dissemination.passes import Terms, inner
-from edgefl.strategies.gradients import Gradient, Gradients, GradientsOptions, Step
+from edgefl.strategies.base.gradients import Gradient, Gradients, GradientsOptions, Step
 from edgefl.strategies.twafl import relative
+from edgefl.vector_terms import Terms, inner
 from edgefl.vectors import weighted_sum
 
 MEASURED_AT = 50  # the version at which stage_two_loss is measured, unless given: the paper does not say what its epsilon is

@@ -10,11 +10,18 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.jobs import Gradient, Job, Result
-from edgefl.strategies.decisions import Decision, Discard, Finish, Publish, Report, RunJob
-from edgefl.strategies.dissemination.passes import inner
-from edgefl.strategies.events import EdgeJoined, JobDone, JobFailed, UpdateArrived
-from edgefl.strategies.gradients import Gradients
-from edgefl.strategies.strategy import StrategyOptions
+from edgefl.strategies.base.decisions import (
+    Decision,
+    Discard,
+    Finish,
+    Publish,
+    Report,
+    RunJob,
+)
+from edgefl.strategies.base.events import EdgeJoined, JobDone, JobFailed, UpdateArrived
+from edgefl.strategies.base.gradients import Gradients
+from edgefl.strategies.base.strategy import StrategyOptions
+from edgefl.vector_terms import inner
 from emulator.units import to_ns
 
 JOB = "server gradient"

@@ -11,7 +11,14 @@ from typing import Annotated, Optional
 import psutil
 import typer
 
-from emulator.calibrate import COMMAND_REPEAT, STEP_REPEAT, Playable, Timing, time_command, time_step
+from emulator.calibrate import (
+    COMMAND_REPEAT,
+    STEP_REPEAT,
+    Playable,
+    Timing,
+    time_command,
+    time_step,
+)
 from emulator.errors import BadValue
 from emulator.host import host_facts
 from emulator.profile_table import REFERENCE_STEP

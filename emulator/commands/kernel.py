@@ -10,7 +10,7 @@ import typer
 from emulator.errors import BadValue
 
 if TYPE_CHECKING:
-    from emulator.kernel_plan import Shape
+    from emulator.kernel.commands import Shape
 
 app = typer.Typer(
     help="Links made by the Linux kernel (tc), in a network namespace of their own. Needs root; without it: emulator proxy.",
@@ -39,7 +39,7 @@ def run(
 
     COMMAND finds this host at EMULATOR_HOST_ADDRESS and itself at EMULATOR_OWN_ADDRESS; servers on this host must listen there or on 0.0.0.0.
     """
-    from emulator import kernel  # the one Linux-only import
+    from emulator.kernel import run as kernel
 
     shape = _shape(profile, {"up": up, "down": down, "latency": latency, "jitter": jitter, "loss": loss})
     return kernel.run(shape, command, shaper=shaper, latency=not no_latency, seed=seed, log=log, say=lambda line: typer.echo(f"emulator: {line}", err=True))
@@ -48,8 +48,8 @@ def run(
 @app.command()
 def check() -> int:
     """Say what this system has of what kernel mode needs. Status 0: it can shape rates here; 2: it cannot, and why."""
-    from emulator import kernel_check
-    from emulator.kernel_plan import Shape, Way
+    from emulator.kernel import probe as kernel_check
+    from emulator.kernel.commands import Shape, Way
 
     system = kernel_check.examine()
     for line in system.lines():
@@ -67,7 +67,7 @@ def check() -> int:
 def _shape(profile: str | None, said: dict[str, str | None]) -> Shape:
     """Both directions from a profile and what overrides it, or from the options alone."""
     from emulator import profiles
-    from emulator.kernel_plan import Shape, Way
+    from emulator.kernel.commands import Shape, Way
     from emulator.profile_table import LINKS
 
     if profile is None and all(value is None for value in said.values()):

@@ -21,13 +21,20 @@ from emulator.delay.jitter import Jitter
 from emulator.delay.latency import Latency
 from emulator.errors import BadValue
 from emulator.host import host_facts
-from emulator.loss import Lossy
-from emulator.proxy_plan import Address, Route, Way, address_text, parse_address, parse_map
-from emulator.proxy_record import Log
+from emulator.links.loss import Lossy
+from emulator.proxy.record import Log
+from emulator.proxy.routes import (
+    Address,
+    Route,
+    Way,
+    address_text,
+    parse_address,
+    parse_map,
+)
 from emulator.units import parse_rate
 
 if TYPE_CHECKING:
-    from emulator.proxy import Proxy
+    from emulator.proxy.proxy import Proxy
 
 UNSHAPED = "not shaped"
 
@@ -122,7 +129,7 @@ def _capacity(side: Side, rate_bit_s: int | None) -> Capacity | None:
 def _serve(routes: list[Route], shared_up: Capacity | None, shared_down: Capacity | None, seconds: float | None, log_path: Path | None) -> None:
     if not sys.platform.startswith("linux"):
         raise BadValue("proxy: needs Linux (it waits with epoll)")
-    from emulator.proxy import Proxy, take_priority
+    from emulator.proxy.proxy import Proxy, take_priority
 
     log = None if log_path is None else Log(log_path)
     try:

@@ -11,8 +11,8 @@ from typing import Annotated, Iterator, Optional
 import typer
 
 from emulator.errors import BadValue
-from emulator.tdma import Tdma
-from emulator.tdma_channel import Round, simulate
+from emulator.tdma.closed_form import Tdma
+from emulator.tdma.reference import Round, simulate
 
 SHOWN_ROUNDS = 6
 FIGURE_SUFFIXES = (".png", ".pdf", ".svg")
@@ -36,7 +36,7 @@ def tdma(
     if json_file is not None:
         files[json_file] = (json.dumps(facts, indent=2) + "\n").encode()
     if figure is not None:
-        from emulator.tdma_figure import timeline  # matplotlib takes its time
+        from emulator.tdma.figure import timeline  # matplotlib takes its time
 
         files[figure] = timeline(channel, figure.suffix[1:].lower())
     for line in lines(channel, facts):

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from emulator.compute.bursty import Bursts, Bursty, Steps
-from emulator.compute.classes import LONG, MEDIUM, MILD, SHORT, Drawn, RuntimeClass, runtime_classes
+from emulator.compute.classes import (
+    LONG,
+    MEDIUM,
+    MILD,
+    SHORT,
+    Drawn,
+    RuntimeClass,
+    runtime_classes,
+)
 from emulator.compute.device import Device, Native, Rate
 from emulator.compute.memoryless import Memoryless
 from emulator.compute.spread import lognormal, spread

@@ -6,9 +6,9 @@ from emulator.capacity.outage import Windows
 from emulator.capacity.trace import Trace
 from emulator.delay.jitter import Jitter
 from emulator.delay.latency import Latency
-from emulator.loss import Lossy
-from emulator.medium import Bottleneck
-from emulator.network import Network, Transfer
+from emulator.links.bottleneck import Bottleneck
+from emulator.links.loss import Lossy
+from emulator.links.network import Network, Transfer
 from emulator.units import FOREVER, parse_duration, parse_rate, seconds_text
 
 near, far, slow, fast = parse_duration("10ms"), parse_duration("30ms"), parse_rate("1mbit"), parse_rate("4mbit")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgefl.strategies.base.events import UpdateArrived
 from edgefl.strategies.dissemination.learned import Arrival
-from edgefl.strategies.dissemination.passes import Terms
-from edgefl.strategies.events import UpdateArrived
+from edgefl.vector_terms import Terms
 
 
 def arrival(update: UpdateArrived, sent: tuple[int, np.ndarray] | None, started: int, made: int, t: int, staleness: int) -> Arrival:

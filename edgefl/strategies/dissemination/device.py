@@ -7,9 +7,9 @@ from typing import Any, Mapping
 
 import numpy as np
 
-from edgefl.strategies.dissemination import slot_table
+from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.dissemination import q_table as slot_table
 from edgefl.strategies.dissemination.controls import DeviceControls, clipped, weight
-from edgefl.strategies.local_rule import LocalRule
 
 NUMBERS, TABLE = "merging", "slots"  # the vectors that a device keeps
 NAMES = ("gamma", "upsilon", "baseline", "slot", "task", "fresh_version", "beta", "reward", "merge_step")

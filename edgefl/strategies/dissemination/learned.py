@@ -13,8 +13,8 @@ from typing import Any, Iterable, Protocol
 import numpy as np
 
 from edgefl.strategies.dissemination.controls import ServerControls, clipped, weight
-from edgefl.strategies.dissemination.passes import Terms, inner, mix_keeping
-from edgefl.strategies.spare_file import SpareFile
+from edgefl.vector_store import SpareFile
+from edgefl.vector_terms import Terms, inner, mix_keeping
 from edgefl.vectors import Layout, mix
 
 

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from edgefl.strategies.asynchronous import AsynchronousOptions
-from edgefl.strategies.strategy import StrategyOptions
+from edgefl.strategies.base.asynchronous import AsynchronousOptions
+from edgefl.strategies.base.strategy import StrategyOptions
 
 
 class BoundOptions(StrategyOptions):

@@ -1,0 +1,184 @@
+"""What is wrong with a config, in one line: where it was said, the key, what was expected and found, the nearest valid key."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, TypeVar, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from edgefl.config.experiment import Experiment
+from edgefl.errors import UserError, nearest
+
+Loc = tuple[str | int, ...]  # ("strategies", 1, "alpha")
+Model = TypeVar("Model", bound=BaseModel)
+LARGEST_INT = 2**63 - 1  # of TOML and of the messages that carry a config
+
+EXPECTED = {
+    "model_type": "expected a table",
+    "tuple_type": "expected an array",
+    "list_type": "expected an array",
+    "int_type": "expected a whole number",
+    "int_parsing": "expected a whole number",  # of options that are not strict: someone's own
+    "int_from_float": "expected a whole number",
+    "float_type": "expected a number",
+    "float_parsing": "expected a number",
+    "string_type": 'expected text ("...")',
+    "bool_type": "expected true or false",
+    "too_short": "expected at least one",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a config was said: a file, and the overrides by the key that each of them brought in."""
+
+    file: str
+    overrides: Mapping[Loc, str] = field(default_factory=dict)
+
+    def error(self, loc: Loc, problem: str) -> UserError:
+        """The error for the key at ``loc``."""
+        said = [self.overrides[loc[:end]] for end in range(len(loc), 0, -1) if loc[:end] in self.overrides]
+        said += [text for key, text in self.overrides.items() if key[: len(loc)] == loc and re.search(rf"\b{re.escape(str(key[-1]))}\b", problem)]
+        place = f"override {said[0]!r}" if said else self.file
+        return UserError(f"{place}: {dotted(loc)}: {problem}" if loc else f"{place}: {problem}")
+
+
+def dotted(loc: Loc) -> str:
+    """A key as people write it: ``strategies[1].alpha``."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".")
+
+
+def found(value: Any) -> str:
+    """A value as an error line shows it."""
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list):
+        return f"an array of {len(value)}"
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def validated(model: type[Model], data: Mapping[str, Any], source: Source, at: Loc = (), also: Sequence[str] = ()) -> Model:
+    """``data`` as a ``model``. UserError for its first problem; ``also``: keys that stand beside the model's in the same table."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+    # an unknown key first: a required key with a typo is both unknown and missing
+    worst = next((detail for detail in details if detail["type"] == "extra_forbidden"), details[0])
+    key = _key(worst, data)
+    tried = [detail for detail in details if detail["loc"] != key and _key(detail, data) == key]
+    problem = _none_of(tried) if len(tried) > 1 else _problem(worst, _fields(model, key[:-1], also))
+    raise source.error((*at, *key), problem)
+
+
+def check_numbers(data: Mapping[str, Any], source: Source) -> None:
+    """Refuse what TOML lets through and no key wants: inf, nan, integers beyond 64 bits. UserError."""
+    left: list[tuple[Loc, Any]] = [((), data)]
+    while left:  # no recursion: the data may come from the wire
+        loc, value = left.pop()
+        if isinstance(value, dict):
+            left += [((*loc, key), inner) for key, inner in value.items()]
+        elif isinstance(value, list):
+            left += [((*loc, index), inner) for index, inner in enumerate(value)]
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise source.error(loc, f"expected a finite number, found {value}")
+        elif isinstance(value, int) and abs(value) > LARGEST_INT:
+            raise source.error(loc, f"expected a whole number of at most 64 bits, found {found(value)}")
+
+
+def sections(model: type[BaseModel] = Experiment, at: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
+    """(dotted place, model) of the whole file and of each of its tables, outermost first; an array's place ends in []."""
+    yield at, model
+    for key, info in model.model_fields.items():
+        place = f"{at}.{key}" if at else key
+        inner = _table(info.annotation)
+        if inner is not None:
+            yield from sections(inner, place + "[]" if get_origin(info.annotation) is tuple else place)
+
+
+def _key(detail: ErrorDetails, data: Any) -> Loc:
+    """Where the key of a problem is in ``data``: for a key that takes one thing or another, pydantic puts what it tried behind that."""
+    loc = detail["loc"]
+    for depth, part in enumerate(loc):
+        if not (isinstance(part, int) and isinstance(data, (list, tuple)) or isinstance(data, Mapping) and part in data):
+            return loc[: depth + (detail["type"] == "missing")]
+        data = data[part]
+    return loc
+
+
+def _none_of(tried: Sequence[ErrorDetails]) -> str:
+    """A key takes a number or one of some words, say, and this is neither."""
+    words = [word for detail in tried if detail["type"] == "literal_error" for word in _words(detail)]
+    kinds = [(EXPECTED.get(detail["type"]) or _plain(detail["msg"])).removeprefix("expected ") for detail in tried if detail["type"] != "literal_error"]
+    *first, last = (*kinds, *map(repr, words))
+    value = tried[0]["input"]
+    return f"expected {', '.join(first)} or {last}, found {found(value)}{_nearest_of(value, words)}"
+
+
+def _table(annotation: Any) -> type[BaseModel] | None:
+    """The model that an annotation holds: itself, or that of an array's entries."""
+    candidates = (annotation, *getattr(annotation, "__args__", ()))
+    return next((each for each in candidates if isinstance(each, type) and issubclass(each, BaseModel)), None)
+
+
+def _fields(model: type[BaseModel], loc: Loc, also: Sequence[str]) -> list[str]:
+    """The keys that are valid at ``loc`` inside ``model``."""
+    for part in loc:
+        inner = _table(model.model_fields[part].annotation) if part in model.model_fields else None
+        model = inner or model
+    return [*model.model_fields, *also]
+
+
+def _problem(detail: ErrorDetails, valid: list[str]) -> str:
+    kind, value = detail["type"], detail["input"]
+    if kind == "extra_forbidden":
+        return f"unknown key{_nearest_key(str(detail['loc'][-1]), valid)}"
+    if kind == "missing":
+        given = [key for key in value if key not in valid] if isinstance(value, dict) else []
+        typo = get_close_matches(str(detail["loc"][-1]), given, n=1)
+        return f"missing; {typo[0]!r} is there, is that it?" if typo else "missing"
+    if kind == "value_error":
+        return str(detail["ctx"]["error"])
+    expected = EXPECTED.get(kind) or _plain(detail["msg"])
+    return f"{expected}, found {found(value)}{_nearest_value(detail)}"
+
+
+def _plain(message: str) -> str:
+    """pydantic's sentence in our words."""
+    for start in ("Input should be ", "String should "):
+        if message.startswith(start):
+            return "expected " + ("text to " if start.startswith("String") else "") + message.removeprefix(start)
+    return message[:1].lower() + message[1:]
+
+
+def _nearest_value(detail: ErrorDetails) -> str:
+    """The nearest of the words that a key takes."""
+    return _nearest_of(detail["input"], _words(detail)) if detail["type"] == "literal_error" else ""
+
+
+def _words(detail: ErrorDetails) -> list[str]:
+    """What a key that takes words takes."""
+    return detail["ctx"]["expected"].replace(" or ", ", ").replace("'", "").split(", ")
+
+
+def _nearest_of(value: Any, words: list[str]) -> str:
+    close = get_close_matches(value, words, n=1) if isinstance(value, str) else []
+    return nearest(close[0], words) if close else ""
+
+
+def _nearest_key(key: str, valid: list[str]) -> str:
+    """A typo of a key of this table, else a key that belongs into another table, else all keys of this table."""
+    elsewhere = {name: f"{place}.{name}" if place else name for place, model in reversed(list(sections())) for name in model.model_fields}
+    if key in elsewhere and key not in valid:
+        return f" (nearest: {elsewhere[key]!r})"
+    if get_close_matches(key.lower(), [name.lower() for name in valid]):
+        return nearest(key, valid)
+    close = get_close_matches(key, elsewhere, n=1)
+    return f" (nearest: {elsewhere[close[0]]!r})" if close else nearest(key, valid)

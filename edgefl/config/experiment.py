@@ -1,0 +1,209 @@
+"""The experiment file, typed and strict: frozen sections, unknown keys refused, units in the key names.
+
+``edgefl.loading.file`` reads it from TOML; the README lists every key.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from edgefl.config.faults import FaultEntry
+from edgefl.config.links import Devices, Group, Links, Medium
+from edgefl.config.section import Section
+from emulator.units import to_ns
+
+EDGE_ID = r"^[a-z0-9][a-z0-9_-]{0,31}$"
+
+
+class Named(Section):
+    """A part whose ``name`` picks a file of a folder; its other keys are that file's own ``Options``."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+    name: str
+
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class Data(Named):
+    """Which data set, where its files lie (else $EDGEFL_DATA, else data/), and what an edge has of it (``edgefl.data.edge_data``)."""
+
+    name: str = "digits"
+    dir: str | None = None
+    source: Literal["partition", "shard", "local"] = "partition"
+
+
+class Unlabelled(Section):
+    """What the server has for distillation: ``data`` is a data set's name, or "held_out": training samples that no edge gets (in-domain)."""
+
+    data: str = "held_out"
+    size: int = Field(2000, ge=1)
+    transform: Literal["none", "fit"] = "none"  # "fit": another set's pictures get the channels and the size of ours
+
+
+class Training(Section):
+    """Local SGD on an edge; a strategy may override it for all its tasks."""
+
+    epochs: int = Field(1, ge=1)
+    batch_size: int = Field(32, ge=1)
+    learning_rate: float = Field(0.05, gt=0)
+    momentum: float = Field(0.0, ge=0, lt=1)
+    weight_decay: float = Field(0.0, ge=0)
+    trainer: Literal["sgd", "none"] = "sgd"  # "none": tasks take their time and change nothing
+
+
+class Edges(Section):
+    """How many edges; their ids are e000, e001, ..., unless ``names`` gives them (then ``count`` says nothing)."""
+
+    count: int = Field(10, ge=1, le=100_000)
+    names: tuple[Annotated[str, Field(pattern=EDGE_ID)], ...] = Field((), strict=False)
+
+    def ids(self) -> list[str]:
+        """Every edge's id; its place in the list is its share of the data and its device."""
+        return list(self.names) or [f"e{number:03d}" for number in range(self.count)]
+
+
+class Network(Section):
+    """The real sockets. Timers are wall seconds, but ``grace_s`` is emulated: it is part of the scheme."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(0, ge=0, le=65535)  # 0: any free port
+    join_timeout_s: float = Field(60.0, gt=0)
+    heartbeat_s: float = Field(0.5, gt=0)
+    liveness_s: float = Field(4.0, gt=0)
+    grace_s: float = Field(10.0, ge=0)
+    window_ms: float = Field(50.0, gt=0)  # how far bytes may run ahead of the service curve, besides the round trip
+    piece_ms: float = Field(20.0, gt=0)
+    max_edges: int = Field(100_000, ge=1)
+
+    @model_validator(mode="after")
+    def _a_heartbeat_may_be_late(self) -> "Network":
+        if to_ns(self.liveness_s) < 3 * to_ns(self.heartbeat_s):  # in ns: 3 * 0.1 is more than 0.3
+            raise ValueError(f"liveness_s: expected at least 3 times heartbeat_s ({3 * self.heartbeat_s:g}), found {self.liveness_s:g}")
+        return self
+
+
+class Stop(Section):
+    """The run ends at the first of these that is reached; at least one must be given."""
+
+    versions: int | None = Field(None, ge=1)
+    updates: int | None = Field(None, ge=1)
+    emulated_s: float | None = Field(None, gt=0, le=9e9)  # moments have 63 bits
+
+    @model_validator(mode="after")
+    def _one_given(self) -> "Stop":
+        if self.versions is None and self.updates is None and self.emulated_s is None:
+            raise ValueError("give at least one of versions, updates, emulated_s")
+        return self
+
+
+class Evaluation(Section):
+    """When snapshots are evaluated; never on the emulated clock."""
+
+    every_versions: int = Field(1, ge=0)  # 0: the first and the last model only
+    every_s: float | None = Field(None, ge=1e-9)  # below a nanosecond its moment would never pass
+    target_accuracy: float | None = Field(None, gt=0, le=1)
+    train_samples: int = Field(2000, ge=0)  # size of the fixed sample for train_loss; 0: no train_loss
+    by_label: bool = False  # accuracy of each label too: labels.csv, and edges.csv says who holds which
+
+
+class Record(Section):
+    """What is kept besides the tables; ``payloads`` keeps every array, so that the run can be replayed."""
+
+    payloads: bool = False
+
+
+class FidelityLimits(Section):
+    """When a run is called strained (README, "What the verdict means")."""
+
+    transfer_lag_ms: float = Field(5.0, gt=0)
+    transfer_lag_share: float = Field(0.02, ge=0)
+    overrun_share: float = Field(0.01, ge=0)
+
+
+class StrategyEntry(Section):
+    """One scheme of the comparison; keys besides these two are the strategy's own options."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+    strategy: str
+    label: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The directory and table name of this entry."""
+        return self.label or self.strategy.split(":")[-1].lower()
+
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class Experiment(Section):
+    """A whole experiment file."""
+
+    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
+    seed: int = Field(1, ge=0)
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1, strict=False)] | None = None  # instead of seed: a run for each
+    speed: float = Field(1.0, gt=0)  # emulated seconds per real second, on the wall clock
+    task: str | None = None  # "my_task.py:build": own data and model instead of [data] and [model]
+    data: Data = Data()
+    partition: Named = Named(name="iid")
+    unlabelled: Unlabelled | None = None
+    model: Named = Named(name="mlp")
+    training: Training = Training()
+    edges: Edges = Edges()
+    links: Links = Links()
+    devices: Devices = Devices()
+    groups: tuple[Group, ...] = Field((), strict=False)
+    medium: Medium = Medium()
+    network: Network = Network()
+    stop: Stop
+    evaluation: Evaluation = Evaluation()
+    record: Record = Record()
+    fidelity: FidelityLimits = FidelityLimits()
+    faults: tuple[FaultEntry, ...] = Field((), strict=False)
+    strategies: tuple[StrategyEntry, ...] = Field(min_length=1, strict=False)
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> "Experiment":
+        names = [entry.name for entry in self.strategies]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two strategies are called {twice[0]!r}: give one of them a label")
+        return self
+
+    @model_validator(mode="after")
+    def _seeds_differ(self) -> "Experiment":
+        if self.seeds is None:
+            return self
+        if self.seed != Experiment.model_fields["seed"].default:
+            raise ValueError(f"give seed or seeds, not both (found seed = {self.seed}, seeds = {list(self.seeds)})")
+        twice = next((seed for seed in self.seeds if self.seeds.count(seed) > 1), None)
+        if twice is not None:
+            raise ValueError(f"seeds: expected numbers that differ, found {twice} twice")
+        return self
+
+    def by_seed(self) -> list["Experiment"]:
+        """This experiment once for each of its seeds, in order, every one as if it had been given that ``seed`` alone."""
+        if self.seeds is None:
+            return [self]
+        return [self.model_copy(update={"seed": seed, "seeds": None}) for seed in self.seeds]
+
+    @model_validator(mode="after")
+    def _room_for_all(self) -> "Experiment":
+        edges = len(self.edges.ids())
+        if self.network.max_edges < edges:
+            raise ValueError(f"network.max_edges: expected at least the number of edges ({edges}), found {self.network.max_edges}")
+        return self
+
+    @model_validator(mode="after")
+    def _groups_are_all_edges(self) -> "Experiment":
+        names, edges = [group.name for group in self.groups], len(self.edges.ids())
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"groups: two are called {twice[0]!r}")
+        counted = sum(group.count for group in self.groups)
+        if self.groups and counted != edges:
+            raise ValueError(f"groups: their counts add up to {counted}, expected the number of edges ({edges})")
+        return self

@@ -1,0 +1,116 @@
+"""Which edges have which links and devices: the base sections, with what each group overrides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from edgefl.config.errors import Loc, Source, validated
+from edgefl.config.experiment import Experiment
+from edgefl.config.links import Devices, Group, Links, Medium
+from edgefl.config.section import Section
+from edgefl.errors import nearest
+from emulator import profiles
+from emulator.capacity.trace import Start, Trace, read_trace
+from emulator.errors import BadValue
+
+ONE_PROFILE = {  # what a profile says: a group that names one does not take these from the base section
+    "links": ("up_mbit_s", "down_mbit_s", "latency_ms", "jitter_ms", "loss", "trace_up", "trace_down"),
+    "devices": ("samples_per_s",),
+}
+WITHOUT_CAPS = ("bottleneck", "tdma")  # media on which edges have no rate of their own
+TRACES = ("trace_up", "trace_down")
+Table = TypeVar("Table", bound=Section)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Edges alike. ``name`` is empty if the experiment has no groups."""
+
+    name: str
+    ids: tuple[str, ...]
+    links: Links
+    devices: Devices
+
+
+def parts(experiment: Experiment, source: Source = Source("config")) -> list[Part]:
+    """The groups in order, or one part with all edges. UserError for a key of a group that is wrong."""
+    ids = experiment.edges.ids()
+    if not experiment.groups:
+        return [Part("", tuple(ids), experiment.links, experiment.devices)]
+    found: list[Part] = []
+    first = 0
+    for index, group in enumerate(experiment.groups):
+        links = _merged(Links, experiment.links, group, "links", ("groups", index), source)
+        devices = _merged(Devices, experiment.devices, group, "devices", ("groups", index), source)
+        found.append(Part(group.name, tuple(ids[first : first + group.count]), links, devices))
+        first += group.count
+    return found
+
+
+def _merged(kind: type[Table], base: Table, group: Group, table: str, loc: Loc, source: Source) -> Table:
+    said: dict[str, Any] = getattr(group, table)
+    whole = base.model_dump(exclude_none=True)
+    if "profile" in said:
+        whole = {key: value for key, value in whole.items() if key not in ONE_PROFILE[table]}
+    if "spread" in said:
+        whole = {key: value for key, value in whole.items() if key not in ("slowest_ratio", "sigma", "long", "gamma", "task_samples")}
+    return validated(kind, whole | said, source, (*loc, table))
+
+
+def check(experiment: Experiment, source: Source, base: Path | None) -> None:
+    """UserError for what is wrong with groups, traces and the medium together; without ``base`` no file is looked for."""
+    _check_traces(experiment.medium, ("medium",), source, base)
+    for index, part in enumerate(parts(experiment, source)):
+        loc: Loc = ("groups", index, "links") if experiment.groups else ("links",)
+        if part.links.kind == "native":
+            continue
+        if experiment.medium.kind in WITHOUT_CAPS:
+            _check_no_own_rate(part.links, loc, experiment.medium, source)
+        _check_traces(part.links, loc, source, base)
+
+
+def _check_traces(table: Links | Medium, loc: Loc, source: Source, base: Path | None) -> None:
+    for key in TRACES:
+        name = getattr(table, key)
+        if name is not None and base is not None:
+            try:
+                trace(name, base)
+            except BadValue as error:
+                raise source.error((*loc, key), f"{error}{_near(base / name)}") from error
+
+
+def trace(name: str, base: Path, start: Start = "run") -> Trace:
+    """The trace in a file of the config's folder. BadValue if it is none, or there is none."""
+    return read_trace(base / Path(name).expanduser(), start)
+
+
+def traces(experiment: Experiment) -> list[str]:
+    """The names of all trace files, each once."""
+    tables = [experiment.medium, *(part.links for part in parts(experiment) if part.links.kind == "emulated")]
+    return list(dict.fromkeys(name for one in tables for name in (one.trace_up, one.trace_down) if name is not None))
+
+
+def warnings(experiment: Experiment, base: Path) -> list[str]:
+    """What people should know about the traces, and what counts for nothing, before they run this."""
+    return [warning for name in traces(experiment) for warning in trace(name, base).warnings] + _unused(experiment)
+
+
+def _unused(experiment: Experiment) -> list[str]:
+    kind, links = experiment.medium.kind, [part.links for part in parts(experiment) if part.links.kind == "emulated"]
+    named = dict.fromkeys(one.profile for one in links if one.profile is not None and one.loss is None)
+    lossy = [name for name in named if profiles.link(name).loss] if kind in WITHOUT_CAPS else []
+    return [f'links: the loss of profile {name} counts for nothing on a medium of kind "{kind}", where edges have no rate of their own' for name in lossy]
+
+
+def _check_no_own_rate(links: Links, loc: Loc, medium: Medium, source: Source) -> None:
+    for key in (*(f"trace_{way}" for way in medium.shared), "loss"):
+        if getattr(links, key):
+            or_medium = f" (or medium.{key}: the shared rate)" if key in TRACES and medium.kind == "bottleneck" else ""
+            said = f'edges on a medium of kind "{medium.kind}" have no rate of their own: expected kind = "cell"{or_medium}, or no {key}'
+            raise source.error((*loc, key), said)
+
+
+def _near(path: Path) -> str:
+    return "" if path.exists() else nearest(path.name, [file.name for file in path.parent.glob("*") if file.suffix == path.suffix])

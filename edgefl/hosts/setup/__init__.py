@@ -1,0 +1,1 @@
+"""From an experiment to the parts that both hosts need."""

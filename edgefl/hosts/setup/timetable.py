@@ -1,0 +1,52 @@
+"""From an experiment to what a slotted strategy is told about its channel and its devices."""
+
+from __future__ import annotations
+
+from edgefl.config.experiment import Experiment
+from edgefl.errors import UserError
+from edgefl.hosts.setup.network import longest_delay_ns
+from edgefl.strategies.base.timetable import Timetable
+from edgefl.vectors import Layout
+from emulator.compute import Device, Rate
+from emulator.tdma.closed_form import Tdma
+from emulator.units import NS_PER_S, to_ns
+
+BESIDE_BYTES = 256  # of names and numbers beside the vector, at most
+BIT_PER_MBIT = 1_000_000
+
+
+def timetable(experiment: Experiment, layout: Layout, devices: dict[str, Device]) -> Timetable:
+    """UserError if the model does not fit into the slots that the config gives it."""
+    medium, plan = experiment.medium, experiment.training
+    slot_ns, guard_ns = _ns(medium.slot_ms), _ns(medium.guard_ms)
+    transfer_slots = slots_of_model(experiment, 4 * layout.size + BESIDE_BYTES)
+    late_ns = longest_delay_ns(experiment) - guard_ns
+
+    def compute_slots(edge: str, samples: int, steps: int | None) -> int | None:
+        epochs, batches = plan.epochs, 0
+        if steps is not None:
+            epochs, batches = divmod(steps, -(-samples // plan.batch_size))
+        return _slots(devices[edge], epochs * samples + min(batches * plan.batch_size, samples), slot_ns)
+
+    known = all(isinstance(device, Rate) for device in devices.values())
+    return Timetable(slot_ns, transfer_slots, late_ns, known, compute_slots, lambda n, s, tau: Tdma(n, s, transfer_slots, tau).auto_delay)
+
+
+def slots_of_model(experiment: Experiment, size_bytes: int) -> int:
+    """r: as many slots as the model needs at the channel's rate, or as the config says if they are enough."""
+    medium = experiment.medium
+    usable_ns, rate_bit_s = _ns(medium.slot_ms) - _ns(medium.guard_ms), round((medium.rate_mbit_s or 0.0) * BIT_PER_MBIT)
+    needed = max(-(-size_bytes * 8 * NS_PER_S // (rate_bit_s * usable_ns)), 1)
+    given = medium.slots_per_transfer
+    if given is not None and needed > given:
+        each = f"slots of {medium.slot_ms:g} ms at {medium.rate_mbit_s:g} Mbit/s"
+        raise UserError(f"medium.slots_per_transfer: a model of {size_bytes} bytes needs {needed} {each}, found {given}; expected more slots or a higher rate")
+    return given or needed
+
+
+def _slots(device: Device, samples: int, slot_ns: int) -> int | None:
+    return -(-device.duration_ns(samples) // slot_ns) if isinstance(device, Rate) else None
+
+
+def _ns(ms: float | None) -> int:
+    return to_ns((ms or 0.0) / 1000)

@@ -1,0 +1,159 @@
+"""Whole runs beside each other, each in a forked process of its own: what none needs from the others needs no common pool.
+
+A fork has the data set that its parent has loaded without a copy. Its process group is its own: a terminal's Ctrl-C reaches the parent
+alone, which passes it on; a killed parent takes its forks along.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import sys
+import traceback
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgefl.errors import Bug, UserError
+from edgefl.hosts.virtual.run import Interrupt
+from edgefl.hosts.wall.ipc import Channel
+from emulator.errors import BadValue
+
+POLL_S = 0.25
+PR_SET_PDEATHSIG = 1
+Report = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of the jobs, by their place in the list; a job that is nowhere was never begun or broke off before its first event."""
+
+    done: dict[int, dict[str, Any]] = field(default_factory=dict)
+    died: dict[int, int] = field(default_factory=dict)  # -> exit status
+    blamed: dict[int, str] = field(default_factory=dict)  # of these, -> whose bug it was
+    interrupted: bool = False
+
+
+class SideBySide:
+    """``work(job, report)`` runs in the fork and returns a summary; ``report(line)`` there is ``heard(job, line)`` here, and the summary
+    ``ended(job, summary)`` (None: it died)."""
+
+    def __init__(
+        self, workers: int, work: Callable[[int, Report], dict[str, Any]], heard: Callable[[int, str], None],
+        ended: Callable[[int, dict[str, Any] | None], None],
+    ) -> None:
+        self.workers, self.work, self.heard, self.ended = workers, work, heard, ended
+        self.outcome = Outcome()
+        self._waiting: deque[int] = deque()
+        self._running: dict[Channel, tuple[int, int]] = {}  # -> pid, job
+        self._refused: str | None = None
+
+    @property
+    def busy(self) -> int:
+        """Workers with a run in hand."""
+        return len(self._running)
+
+    def run(self, jobs: int) -> Outcome:
+        """All jobs in order, at most ``workers`` at a time. Ctrl-C ends those that run, in order, and begins no other; a second one kills.
+        After a bug in one no other is begun; one that was killed leaves the others alone.
+
+        UserError if a job found something that the user can correct; the others are ended in order.
+        """
+        self._waiting.extend(range(jobs))
+        told = False
+        try:
+            with Interrupt() as interrupt:
+                while self._waiting or self._running:
+                    if (interrupt.asked or self._refused is not None) and not told:
+                        told = True
+                        self._waiting.clear()
+                        self._signal(signal.SIGINT)
+                    while self._waiting and len(self._running) < self.workers:
+                        self._fork(self._waiting.popleft())
+                    self._hear()
+                self.outcome.interrupted = interrupt.asked
+        finally:
+            self._signal(signal.SIGKILL)
+            for channel in list(self._running):
+                self._bury(channel)
+        if self._refused is not None:
+            raise UserError(self._refused)
+        return self.outcome
+
+    def _fork(self, job: int) -> None:
+        ours, theirs = Channel.pair()
+        sys.stdout.flush(), sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            self._child(job, theirs)
+        theirs.close()
+        self._running[ours] = pid, job
+
+    def _child(self, job: int, channel: Channel) -> None:
+        """In the fork; never returns."""
+        status = 1
+        try:
+            os.setpgid(0, 0)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            with suppress(OSError, AttributeError):
+                ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            channel.send(summary=self.work(job, lambda line: channel.send(line=line)))
+            status = 0
+        except KeyboardInterrupt:
+            status = 0  # before there was anything to keep
+        except (UserError, BadValue) as error:
+            channel.send(error=str(error))
+            status = 0
+        except Bug as bug:
+            print(bug.tell(), file=sys.stderr)
+            channel.send(bug=bug.blame())
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush(), sys.stderr.flush()
+            os._exit(status)
+
+    def _hear(self) -> None:
+        for channel in select.select(list(self._running), [], [], POLL_S)[0]:
+            try:
+                message = channel.receive()
+            except EOFError:
+                pid, job = self._running[channel]
+                status = self._bury(channel)
+                if status and self._refused is None:  # else it was told to stop, perhaps while it was refusing, too
+                    self._died(job, status)
+                continue
+            self._take(self._running[channel][1], message)
+
+    def _died(self, job: int, status: int) -> None:
+        self.outcome.died[job] = status
+        self.ended(job, None)
+        if status > 0:  # a bug, and no signal: the others are likely to run into it, too
+            self._waiting.clear()
+
+    def _take(self, job: int, message: dict[str, Any]) -> None:
+        if "line" in message:
+            self.heard(job, message["line"])
+        elif "error" in message:
+            self._refused = self._refused or message["error"]
+        elif "bug" in message:
+            self.outcome.blamed[job] = message["bug"]
+        else:
+            self.outcome.done[job] = message["summary"]
+            self.ended(job, message["summary"])
+
+    def _signal(self, number: int) -> None:
+        for pid, _ in self._running.values():
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def _bury(self, channel: Channel) -> int:
+        """Wait for a fork that has ended, or is about to; returns its exit status."""
+        pid, _ = self._running.pop(channel)
+        channel.close()
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -1,0 +1,83 @@
+"""Where work is really done: one process's data and model, and the runs that stand at a checkpoint. Every engine's workers have one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from edgefl.edges.local_run import LocalRun
+from edgefl.edges.trainer import Trainer
+from edgefl.hosts.setup.learning import Learning
+from edgefl.hosts.virtual.pool.deferred_run import Merge, Outcome
+from edgefl.jobs import Evaluate
+from edgefl.protocol.messages import Task
+from edgefl.strategies.base.local_rule import LocalRule
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stretch:
+    """Train a task to step ``until``: on from where its run stands (``task`` None), or from its start, with all merges on the way."""
+
+    index: int
+    edge: str
+    task: Task | None
+    kept: Mapping[str, np.ndarray]
+    merges: Sequence[Merge]
+    until: int
+
+
+@dataclass(slots=True, eq=False)
+class Standing:
+    """A run with what belongs to it; ``merged``: how many fresher models are in it."""
+
+    run: LocalRun
+    rule: LocalRule
+    trainer: Trainer
+    merged: int = 0
+
+
+class Workbench:
+    """Does stretches and jobs, one after the other."""
+
+    def __init__(self, learned: Learning) -> None:
+        self.learned = learned
+        self._standing: dict[Any, Standing] = {}
+
+    def train(self, key: Any, stretch: Stretch, given_up: Callable[[], bool] | None = None) -> Outcome | None:
+        """The outcome, or None if the run now stands before its end (kept under ``key``) or was given up; that is asked after each step."""
+        standing = self._standing.pop(key, None) if stretch.task is None else self._begin(stretch)
+        assert standing is not None, "its worker is gone, or was never given its start"
+        run, rule, trainer = standing.run, standing.rule, standing.trainer
+        for merge in stretch.merges[standing.merged :]:
+            if not trainer.advance(run, rule, merge.step, given_up):
+                return None
+            trainer.merge(run, rule, merge.weights, merge.version)
+            standing.merged += 1
+        if not trainer.advance(run, rule, stretch.until, given_up):
+            return None
+        if run.step < run.steps:
+            self._standing[key] = standing
+            return None
+        return Outcome(*trainer.payload(run, rule), trainer.remembered(run, rule))
+
+    def forget(self, key: Any) -> None:
+        """Its run is not wanted any more."""
+        self._standing.pop(key, None)
+
+    def do(self, job: Any) -> Any:
+        """Any other job: an evaluation, or one that says itself how it is done, ``job.work(learned)``."""
+        return self.learned.evaluate(job) if isinstance(job, Evaluate) else job.work(self.learned)
+
+    def warm_up(self) -> None:
+        """One step, so that whoever is forked from here finds everything set up; and the sample of the train loss, to be shared."""
+        edge = next(iter(self.learned.shards))
+        trainer, rule = self.learned.trainer(edge), LocalRule(None)
+        trainer.advance(trainer.begin(Task(0, 0, {"weights": self.learned.initial_weights()}), rule, {}), rule, 1)
+        self.learned.union()
+
+    def _begin(self, stretch: Stretch) -> Standing:
+        trainer, rule = self.learned.trainer(stretch.edge), self.learned.rule(stretch.index)
+        return Standing(trainer.begin(stretch.task, rule, stretch.kept), rule, trainer)

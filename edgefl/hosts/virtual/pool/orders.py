@@ -1,0 +1,52 @@
+"""Orders to workers as plain data and arrays, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from edgefl import jobs
+from edgefl.errors import UserError
+from edgefl.hosts.virtual.pool.backend import Failure, Order
+from edgefl.hosts.virtual.pool.deferred_run import Merge, Sketch
+from edgefl.hosts.virtual.pool.executor import Stretch
+from edgefl.jobs import Train
+from edgefl.protocol.messages import Task
+
+
+def plain(order: Order) -> list[Any]:
+    """[kind, number, ...]: lists, dicts, strings, numbers and arrays."""
+    job = order.job
+    if not isinstance(job, Train):
+        return ["do", order.number, jobs.plain(job)]
+    run: Sketch = job.run
+    task = None if order.stands else [run.task.number, run.task.version, dict(run.task.vectors), dict(run.task.numbers)]
+    kept = {} if order.stands else dict(run.kept)
+    merges = [[merge.step, merge.weights, merge.version] for merge in run.merges]
+    return ["train", order.number, run.index, run.edge, task, kept, merges, job.until_step]
+
+
+def stretch(row: list[Any]) -> Stretch:
+    """Of a "train" order."""
+    _, _, index, edge, task, kept, merges, until = row
+    return Stretch(index, edge, None if task is None else Task(*task), kept, [Merge(*merge) for merge in merges], until)
+
+
+def job(row: list[Any]) -> Any:
+    """Of a "do" order."""
+    return jobs.of_plain(row[2])
+
+
+def arrays(job: Any) -> Iterator[np.ndarray]:
+    """The vectors that a job holds."""
+    if isinstance(job, Train):
+        run: Sketch = job.run
+        yield from (*run.task.vectors.values(), *run.kept.values(), *(merge.weights for merge in run.merges))
+        return
+    yield from (array for _, array in jobs.arrays(job))
+
+
+def failure(error: BaseException, trace: str) -> Failure:
+    return Failure(str(error), True) if isinstance(error, UserError) else Failure(trace, False)

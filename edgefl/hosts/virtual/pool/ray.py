@@ -1,0 +1,200 @@
+"""Workers on a Ray cluster: an actor of one CPU each, which loads data and model where it lives. Vectors go through Ray's object store,
+each version put there once.
+
+Ray pickles what it carries: whoever may talk to a Ray cluster may run code on it. That is Ray's way, and nothing of it reaches our own wire.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgefl.config.experiment import Experiment
+from edgefl.errors import UserError
+from edgefl.hosts.setup.learning import Learning, learning
+from edgefl.hosts.virtual.pool.backend import Order, Report
+from edgefl.hosts.virtual.pool.executor import Workbench
+from edgefl.hosts.virtual.pool.orders import failure, job, plain, stretch
+from edgefl.vectors import ALIGNMENT, aligned_copy
+
+CONNECT_S = 3.0
+PATIENCE_S = 60.0  # without any worker
+MOST_FAILED_STARTS = 3
+HTTP2_SETTINGS = b"\x04"  # type of the first frame that either side sends (RFC 9113, 3.4)
+HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + HTTP2_SETTINGS + bytes(5)
+
+
+class RayWorker:
+    """The actor."""
+
+    def __init__(self, experiment: str, base: str | None) -> None:
+        self.bench = Workbench(learning(Experiment.model_validate_json(experiment), None if base is None else Path(base)))
+
+    def here(self) -> None:
+        """Returns once everything is loaded."""
+
+    def work(self, row: list[Any]) -> tuple[Any, Any]:
+        """(failure, result) of an order; its vectors come as references."""
+        import ray
+
+        row = exchanged(row, lambda leaf: _aligned(ray.get(leaf)) if isinstance(leaf, ray.ObjectRef) else leaf)
+        try:
+            if row[0] == "do":
+                return None, self.bench.do(job(row))
+            outcome = self.bench.train(row[1], stretch(row))
+            return None, outcome and [outcome.vectors, outcome.numbers, outcome.remembered]
+        except Exception as error:
+            return failure(error, traceback.format_exc()), None
+
+    def forget(self, number: int) -> None:
+        self.bench.forget(number)
+
+
+class OnRay:
+    """Hands (see ``Crew``) on the cluster at ``address``; None: on one of our own, which ends with us. UserError if there is none."""
+
+    def __init__(self, learned: Learning, workers: int, address: str | None) -> None:
+        try:
+            import ray
+        except ImportError:
+            raise UserError("--engine ray needs Ray, which is not installed: pip install 'edgefl[ray]'") from None
+        self._ray = ray
+        self._ours = not ray.is_initialized()
+        if self._ours:
+            _connect(ray, address, workers)
+        self._actor = ray.remote(num_cpus=1)(RayWorker)
+        base = None if learned.base is None else str(learned.base.resolve())
+        self._begin = (learned.experiment.model_dump_json(), base)
+        self._refs: dict[Any, tuple[Any, int]] = {}  # of what is asked for -> actor and order
+        self._coming: dict[Any, Any] = {}  # of ``here`` -> actor
+        self._actors: list[Any] = []
+        self._inputs: dict[int, tuple[Any, np.ndarray]] = {}  # id of a vector -> its reference; held, so that no other gets that id
+        self._failed_starts = 0
+
+    def hire(self) -> None:
+        actor = self._actor.remote(*self._begin)
+        self._actors.append(actor)
+        self._coming[actor.here.remote()] = actor
+
+    def send(self, who: Any, order: Order) -> None:
+        row = exchanged(plain(order), lambda leaf: self._input(leaf) if isinstance(leaf, np.ndarray) else leaf)
+        self._refs[who.work.remote(row)] = who, order.number
+
+    def forget(self, who: Any, number: int) -> None:
+        """What has begun is trained to its end; it cannot be interrupted there."""
+        for ref in [ref for ref, at in self._refs.items() if at == (who, number)]:
+            with suppress(self._ray.exceptions.RayError):
+                self._ray.cancel(ref)
+        who.forget.remote(number)
+
+    def wait(self, timeout_s: float | None) -> list[Report]:
+        asked = [*self._refs, *self._coming]
+        if not asked:
+            return []
+        alone = len(self._coming) == len(self._actors)
+        first, _ = self._ray.wait(asked, num_returns=1, timeout=PATIENCE_S if timeout_s is None and alone else timeout_s)
+        if not first and timeout_s is None:
+            raise UserError(f"the Ray cluster has had no free CPU for any of {len(self._actors)} workers for {PATIENCE_S:g} s")
+        ready, _ = self._ray.wait(asked, num_returns=len(asked), timeout=0) if first else ([], [])
+        return [report for ref in ready for report in self._reports(ref)]
+
+    def release(self, array: np.ndarray) -> None:
+        self._inputs.pop(id(array), None)  # the object store drops what nobody refers to
+
+    def close(self) -> None:
+        for actor in self._actors:
+            with suppress(self._ray.exceptions.RayError):
+                self._ray.kill(actor)
+        self._refs.clear(), self._coming.clear(), self._inputs.clear()
+        if self._ours:
+            self._ray.shutdown()
+
+    def _reports(self, ref: Any) -> list[Report]:
+        if ref in self._coming:
+            return [self._come(ref, self._coming.pop(ref))]
+        if ref not in self._refs:
+            return []  # of one that was lost a moment ago
+        actor, number = self._refs.pop(ref)
+        try:
+            fault, result = self._ray.get(ref)
+        except self._ray.exceptions.TaskCancelledError:
+            return [Report(actor, number)]
+        except self._ray.exceptions.RayError as error:
+            return [self._lost(actor, error)]
+        return [Report(actor, number, fault or _taken(result))]
+
+    def _come(self, ref: Any, actor: Any) -> Report:
+        try:
+            self._ray.get(ref)
+        except self._ray.exceptions.RayError as error:
+            self._failed_starts += 1
+            if self._failed_starts >= MOST_FAILED_STARTS:
+                raise UserError(f"no Ray worker could begin: {str(error).strip().splitlines()[-1]}") from error
+            return self._lost(actor, error)
+        self._failed_starts = 0
+        return Report(actor, here=True)
+
+    def _lost(self, actor: Any, error: Exception) -> Report:
+        self._actors.remove(actor)
+        self._refs = {ref: at for ref, at in self._refs.items() if at[0] is not actor}
+        return Report(actor, gone=type(error).__name__)
+
+    def _input(self, vector: np.ndarray) -> Any:
+        if id(vector) not in self._inputs:
+            self._inputs[id(vector)] = self._ray.put(vector), vector
+        return self._inputs[id(vector)][0]
+
+
+def exchanged(value: Any, change: Callable[[Any], Any]) -> Any:
+    """``value`` with all that is no list and no dict in it exchanged."""
+    if isinstance(value, list):
+        return [exchanged(part, change) for part in value]
+    if isinstance(value, dict):
+        return {key: exchanged(part, change) for key, part in value.items()}
+    return change(value)
+
+
+def _taken(result: Any) -> Any:
+    """A result whose vectors are ours, not the object store's."""
+    return exchanged(result, lambda leaf: aligned_copy(leaf).reshape(leaf.shape) if isinstance(leaf, np.ndarray) else leaf)
+
+
+def _aligned(vector: np.ndarray) -> np.ndarray:
+    return vector if vector.ctypes.data % ALIGNMENT == 0 else aligned_copy(vector).reshape(vector.shape)
+
+
+def _connect(ray: Any, address: str | None, workers: int) -> None:
+    quiet = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
+    if address is None:
+        ray.init(num_cpus=workers, include_dashboard=False, **quiet)
+        return
+    _reach(os.environ.get("RAY_ADDRESS", address) if address == "auto" else address)
+    try:
+        ray.init(address=address, **quiet)
+    except ConnectionError as error:
+        where = "on this machine (auto)" if address == "auto" else f"at {address!r}"
+        raise UserError(f"no Ray cluster {where}: start one with `ray start --head`, or give the HOST:PORT of one") from error
+    except (RuntimeError, ValueError) as error:
+        raise UserError(f"no Ray cluster at {address!r}: {str(error).strip().splitlines()[0]}") from error
+
+
+def _reach(address: str) -> None:
+    """Does anybody there speak HTTP/2, as Ray does? Ray itself would try for minutes."""
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), CONNECT_S) as connection:
+            connection.settimeout(CONNECT_S)
+            connection.sendall(HTTP2_GREETING)
+            if connection.recv(4)[3:] != HTTP2_SETTINGS:
+                raise OSError("something else listens there")
+    except (OSError, ValueError) as error:
+        raise UserError(f"no Ray cluster at {address!r} ({error}): expected HOST:PORT, as `ray start --head` prints it, or auto") from error

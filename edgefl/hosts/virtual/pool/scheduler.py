@@ -1,0 +1,250 @@
+"""An engine of several workers: which of them does what, and what is done if one is lost. Where the workers are, its ``Hands`` know.
+
+    start ─▶ waiting, by emulated end ─▶ sent (DEPTH a worker) ─▶ done, until the host collects it ─▶ finish
+                      ▲                        │
+                      └──── worker lost ◀──────┘      a run that stands at its checkpoint stays where it is, and goes on there
+
+Tasks sent or done and not collected are at most LOOK_AHEAD a worker, unless one is wanted now: what lies far ahead may yet be called off.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
+
+import numpy as np
+
+from edgefl.errors import Bug, UserError
+from edgefl.hosts.virtual.pool.backend import Failure, Hands, Order, Report
+from edgefl.hosts.virtual.pool.deferred_run import Outcome, Sketch
+from edgefl.hosts.virtual.pool.orders import arrays
+from edgefl.jobs import Train
+
+LOOK_AHEAD = 4
+DEPTH = 2  # one in work, and one at hand when it ends
+MOST_DEATHS = 3  # of workers over one task, until it is the task's fault
+
+
+class State(Enum):
+    WAITING = auto()
+    SENT = auto()
+    DONE = auto()
+    STANDING = auto()  # collected at its checkpoint
+    CLOSED = auto()
+
+
+AHEAD = (State.SENT, State.DONE)
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """A run or a job, from ``start`` until it is collected or dropped. ``worker``: who has its order, or its standing run."""
+
+    key: Any
+    number: int
+    job: Any = None
+    due_ns: int = 0
+    pushed: int = 0
+    state: State = State.STANDING
+    worker: "Worker | None" = None
+    result: Any = None
+    deaths: int = 0
+    arrays: dict[int, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """``sent``: its orders, the one in work first; ``own``: waiting items whose runs stand here."""
+
+    who: Any
+    sent: list[int] = field(default_factory=list)
+    own: list[tuple[int, int, Item]] = field(default_factory=list)
+
+
+class Crew:
+    """An engine (see there) over ``hands``."""
+
+    def __init__(self, hands: Hands, workers: int) -> None:
+        self.workers, self.note = workers, None
+        self._hands = hands
+        self._workers: dict[Any, Worker] = {}
+        self._items: dict[Any, Item] = {}  # by run or job
+        self._numbered: dict[int, Item] = {}
+        self._waiting: list[tuple[int, int, Item]] = []  # a heap; entries of items that were pushed again or dropped are passed over
+        self._needed: dict[int, int] = {}  # id of a vector -> items that hold it
+        self._numbers = self._pushes = self._ahead = 0
+        for _ in range(workers):
+            hands.hire()
+
+    @property
+    def busy(self) -> int:
+        return sum(bool(worker.sent) for worker in self._workers.values())
+
+    # ------------------------------------------------------------------ what the host calls
+    def start(self, job: Any, due_ns: int) -> None:
+        key = job.run if isinstance(job, Train) else job
+        item = self._items.get(key)
+        if item is None:
+            item = self._items[key] = Item(key, -1)
+            self._renumber(item)
+        elif item.state is not State.STANDING:
+            self._recall(item)
+        item.job, item.due_ns = job, due_ns
+        self._need(item)
+        self._put(item)
+        self._turn(0.0)
+
+    def ready(self, job: Any) -> bool:
+        self._turn(0.0)
+        return self._items[job.run if isinstance(job, Train) else job].state is State.DONE
+
+    def finish(self, job: Any) -> Any:
+        item = self._items.get(job.run if isinstance(job, Train) else job)
+        if item is None or item.job is not job:
+            self.start(job, 0)
+            item = self._items[job.run if isinstance(job, Train) else job]
+        while item.state is not State.DONE:
+            self._turn(None, item)
+        result = item.result
+        if isinstance(result, Failure):
+            self._close(item)
+            raise UserError(result.text) if result.users else Bug(f"a worker failed at {_name(item)}", result.text.splitlines())
+        if not isinstance(job, Train):
+            self._close(item)
+            return result
+        job.run.step = job.until_step
+        if result is None:
+            self._become(item, State.STANDING)
+        else:
+            job.run.outcome = Outcome(*result)
+            self._close(item)
+        return None
+
+    def drop(self, run: Sketch) -> None:
+        item = self._items.get(run)
+        if item is not None:
+            self._recall(item)
+            self._close(item)
+
+    def clear(self) -> None:
+        for item in list(self._items.values()):
+            self._recall(item)
+            self._close(item)
+
+    def close(self) -> None:
+        self._hands.close()
+
+    # ------------------------------------------------------------------ who does what
+    def _turn(self, timeout_s: float | None, wanted: Item | None = None) -> None:
+        """Hand out what can be, hear what there is, hand out again. ``wanted``: the host waits for it."""
+        self._feed(wanted)
+        for report in self._hands.wait(timeout_s):
+            self._hear(report)
+        self._feed(wanted)
+
+    def _feed(self, wanted: Item | None) -> None:
+        most_ns = None if wanted is None else wanted.due_ns
+        while any(self._send_next(worker, most_ns) for worker in sorted(self._workers.values(), key=lambda worker: len(worker.sent))):
+            pass
+
+    def _send_next(self, worker: Worker, wanted_ns: int | None) -> bool:
+        if len(worker.sent) >= DEPTH:
+            return False
+        heaps = [heap for heap in (worker.own, self._waiting) if _first(heap) is not None]
+        if not heaps:
+            return False
+        heap = min(heaps, key=lambda heap: heap[0][:2])
+        item = heap[0][2]
+        if self._ahead >= LOOK_AHEAD * self.workers and (wanted_ns is None or item.due_ns > wanted_ns):
+            return False
+        heapq.heappop(heap)
+        stands = item.worker is worker
+        item.worker = worker
+        worker.sent.append(item.number)
+        self._become(item, State.SENT)
+        self._hands.send(worker.who, Order(item.number, item.job, stands))
+        return True
+
+    def _hear(self, report: Report) -> None:
+        if report.here:
+            self._workers[report.who] = Worker(report.who)
+            return
+        if report.gone is not None:
+            self._lose(self._workers.pop(report.who, None), report.gone)
+            return
+        worker, item = self._workers[report.who], self._numbered.get(report.number)
+        worker.sent.remove(report.number)
+        if item is not None and item.state is State.SENT:
+            item.result = report.result
+            self._become(item, State.DONE)
+
+    def _lose(self, worker: Worker | None, why: str) -> None:
+        """Another takes its place; what it had in hand, or kept standing, is trained again from its start, with all that was merged."""
+        self._hands.hire()
+        if worker is None:
+            return  # it never came
+        for item in [item for item in self._items.values() if item.worker is worker]:
+            item.worker = None
+            if item.state is State.SENT:
+                item.deaths += worker.sent[0] == item.number  # it was in work, the other not yet
+                self._renumber(item)
+                self._put(item)
+                if item.deaths >= MOST_DEATHS:
+                    item.result = Failure(f"{item.deaths} workers were lost at {_name(item)} ({why}); is there enough memory? Try fewer --workers", True)
+                    self._become(item, State.DONE)
+            elif item.state is State.WAITING:
+                self._put(item)
+
+    # ------------------------------------------------------------------ items
+    def _put(self, item: Item) -> None:
+        """Into the queue: of the worker where its run stands, else of all."""
+        self._pushes += 1
+        item.pushed = self._pushes
+        self._become(item, State.WAITING)
+        heapq.heappush(self._waiting if item.worker is None else item.worker.own, (item.due_ns, item.pushed, item))
+
+    def _recall(self, item: Item) -> None:
+        """It is to be done anew, or not at all: whoever has it may forget it."""
+        if item.worker is not None:
+            self._hands.forget(item.worker.who, item.number)
+        item.worker = None
+        self._renumber(item)
+
+    def _renumber(self, item: Item) -> None:
+        """What is still reported under its former number means nothing."""
+        self._numbered.pop(item.number, None)
+        item.number = self._numbers
+        self._numbers += 1
+        self._numbered[item.number] = item
+
+    def _close(self, item: Item) -> None:
+        del self._items[item.key], self._numbered[item.number]
+        self._become(item, State.CLOSED)
+        for vector in item.arrays.values():
+            self._needed[id(vector)] -= 1
+            if not self._needed[id(vector)]:
+                del self._needed[id(vector)]
+                self._hands.release(vector)
+
+    def _become(self, item: Item, state: State) -> None:
+        self._ahead += (state in AHEAD) - (item.state in AHEAD)
+        item.state = state
+
+    def _need(self, item: Item) -> None:
+        for vector in arrays(item.job):
+            if id(vector) not in item.arrays:
+                item.arrays[id(vector)] = vector
+                self._needed[id(vector)] = self._needed.get(id(vector), 0) + 1
+
+
+def _first(heap: list[tuple[int, int, Item]]) -> Item | None:
+    """The item on top, once those are gone that do not wait there any more."""
+    while heap and (heap[0][2].state is not State.WAITING or heap[0][2].pushed != heap[0][1]):
+        heapq.heappop(heap)
+    return heap[0][2] if heap else None
+
+
+def _name(item: Item) -> str:
+    return f"task {item.key.task.number} of edge {item.key.edge}" if isinstance(item.job, Train) else f"a job ({type(item.job).__name__})"

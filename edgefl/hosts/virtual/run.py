@@ -1,0 +1,93 @@
+"""One strategy of an experiment under the virtual clock."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import threading
+from pathlib import Path
+from typing import Any, Callable
+
+from edgefl.config.faults import revives, schedule
+from edgefl.hosts.memory import keep_freed_memory
+from edgefl.hosts.setup.learning import Learning
+from edgefl.hosts.setup.network import latencies, network
+from edgefl.hosts.setup.plan import fidelity, refuse_native
+from edgefl.hosts.setup.rundir import OpenRun
+from edgefl.hosts.virtual.faults import FaultyVirtualHost
+from edgefl.hosts.virtual.host import VirtualHost
+from edgefl.hosts.virtual.pool.deferred_run import Describer
+from edgefl.hosts.virtual.pool.engine import Engine, Here
+from edgefl.streams import Streams
+from emulator.units import to_ns
+
+Progress = Callable[[int, OpenRun], None]
+
+
+class Interrupt:
+    """Holds a Ctrl-C back until the step at hand is done, so that no event is left half decided or half recorded; a second one does not wait."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __enter__(self) -> "Interrupt":
+        self._main = threading.current_thread() is threading.main_thread()  # no other thread may set a handler, or is interrupted
+        if self._main:
+            self._former = signal.signal(signal.SIGINT, self._ask)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._main:
+            signal.signal(signal.SIGINT, self._former)
+
+    def _ask(self, number: int, frame: Any) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+def _host(learned: Learning, index: int, run: OpenRun, pool: Engine) -> VirtualHost:
+    experiment, plan, samples = learned.experiment, learned.plan, learned.samples
+
+    def describer(edge: str) -> Describer:
+        return Describer(index, edge, plan, samples[edge])
+
+    edges = learned.edges(index, trainer=describer)
+    parts = (run.coordinator, edges, network(experiment, learned.base, run.coordinator.strategy.schedules_slots), latencies(experiment), pool)
+    if not experiment.faults:
+        return VirtualHost(*parts)
+    planned = schedule(experiment.faults, list(edges), Streams(experiment.seed))
+    liveness_ns = to_ns(experiment.network.liveness_s * experiment.speed)
+    fresh = lambda edge: learned.edges(index, [edge], describer)[edge]
+    return FaultyVirtualHost(*parts, planned, revives(experiment.faults), fresh, liveness_ns)
+
+
+def run_virtual(
+    learned: Learning, index: int, directory: Path, progress: Progress | None = None, pool: Engine | None = None
+) -> dict[str, Any]:
+    """Run strategy ``index``; returns the summary. ``progress(now_ns, run)`` is called after every step. ``pool`` None: work is done here."""
+    experiment, pool = learned.experiment, pool or Here(learned)
+    refuse_native(experiment)
+    keep_freed_memory()
+    run = OpenRun(experiment, index, directory, learned.base, learned.initial_weights(), learned.layout)
+    book = fidelity(experiment)
+    host = _host(learned, index, run, pool)
+    run.begin("virtual", book)
+    learned.keep_beside(directory)
+
+    def after_step(now: int) -> None:
+        run.flush_now_and_then()
+        if progress is not None:
+            progress(now, run)
+        if interrupt.asked:
+            raise KeyboardInterrupt
+
+    gc.freeze()  # what is there by now stays: the collector need not walk through it again and again
+    try:
+        with Interrupt() as interrupt:
+            host.run(learned.samples, after_step)
+    finally:
+        gc.unfreeze()
+        pool.clear()  # tasks under way at the end
+        run.record.flush()  # if a bug ends the run here, what led to it can be read
+    return run.end("virtual", host.clock.now(), run.wall_s, book.summary())

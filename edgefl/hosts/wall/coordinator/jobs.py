@@ -1,0 +1,153 @@
+"""The strategy's jobs on the wall clock: a worker process does them one after the other, their results wait for their emulated end."""
+
+from __future__ import annotations
+
+import math
+import os
+import queue
+import time
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from edgefl.errors import Bug, UserError
+from edgefl.hosts.wall import array_file
+from edgefl.hosts.wall.coordinator.mailbox import Worked
+from edgefl.hosts.wall.edge.worker import Turns
+from edgefl.hosts.wall.ipc import Channel
+from edgefl.jobs import Job, Result, of_plain, plain
+from edgefl.record.rows import snake
+from emulator.agenda import Agenda
+from emulator.fidelity import Fidelity, spread_ms
+from emulator.quantiles import Quantiles
+
+MOST_DEATHS = 3  # of workers over one job, until it is the job's fault
+NS_PER_S = 1e9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Order:
+    """A job between its emulated moments."""
+
+    number: int
+    job: Job
+    start_ns: int
+    due_ns: int
+
+
+class Jobs:
+    """The coordinator's end. Its methods are the logic thread's; orders and results go in a thread of their own, since nobody may wait for them."""
+
+    def __init__(self, channel: Channel, scratch: Path, now: Callable[[], int], fidelity: Fidelity) -> None:
+        self.channel, self.scratch, self.now, self.fidelity = channel, scratch, now, fidelity
+        self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
+        self._held: Agenda[tuple[Job, Result | str]] = Agenda()  # done, and not due yet
+        self._given = 0
+        self._lag: defaultdict[str, Quantiles] = defaultdict(Quantiles)  # by sort of job
+        self._real: defaultdict[str, Quantiles] = defaultdict(Quantiles)
+        self._deaths: Counter[str] = Counter()
+
+    def listen(self, tell: Callable[[Any], None]) -> None:
+        """Give orders out, and pass what came of each to ``tell``, from now on."""
+        Thread(target=self._listen, args=(tell,), name="jobs", daemon=True).start()
+
+    def submit(self, job: Job, now: int, cost_ns: int) -> None:
+        self._given += 1
+        self._orders.put(Order(self._given, job, now, now + cost_ns))
+
+    def worked(self, item: Worked) -> None:
+        """Take a result in. What went wrong inside the job is raised here, as under the virtual clock."""
+        order: Order = item.order
+        if item.error is not None:
+            raise UserError(item.error) if item.users else Bug(f"a worker failed at a job ({type(order.job).__name__})", item.error.splitlines())
+        sort, late_ns = snake(type(order.job).__name__), item.now - order.due_ns
+        self._lag[sort].add(late_ns)
+        self._real[sort].add(int(item.real_s * NS_PER_S))
+        self._deaths[sort] += item.deaths
+        self.fidelity.task(late_ns, order.due_ns - order.start_ns)
+        self._held.add(order.due_ns, (order.job, item.result))
+
+    def next_due(self) -> int:
+        """When the first of the results that are here is due."""
+        return self._held.next_due()
+
+    def pop_due(self, now: int) -> list[tuple[Job, Result | str]]:
+        return [held for _, held in self._held.pop_due(now)]
+
+    def summary(self) -> dict[str, Any]:
+        """By sort of job: how many, how late their results were, how long they really took, how many workers died."""
+        return {
+            sort: {"count": lag.count, "lag_ms": spread_ms(lag), "real_ms": spread_ms(self._real[sort]), "workers_died": self._deaths[sort]}
+            for sort, lag in sorted(self._lag.items())
+        }
+
+    # ------------------------------------------------------------------ the thread
+    def _listen(self, tell: Callable[[Any], None]) -> None:
+        try:
+            while True:
+                tell(self._fate(self._orders.get()))
+        except (EOFError, ConnectionError):
+            return  # the processes of the run are being ended
+
+    def _fate(self, order: Order) -> Worked:
+        """Whatever it is, somebody waits for it."""
+        try:
+            return self._done(order)
+        except (EOFError, ConnectionError):
+            raise
+        except OSError as error:  # no room on the disk, say
+            return Worked(self.now(), order, error=f"a job ({snake(type(order.job).__name__)}) could not be handed to its worker: {error}", users=True)
+        except Exception:  # a job that cannot be put into a message: its author's bug
+            return Worked(self.now(), order, error=traceback.format_exc())
+
+    def _done(self, order: Order) -> Worked:
+        """The order is given again if its worker dies; one at a time, so that nothing else is lost with a worker."""
+        for deaths in range(MOST_DEATHS):
+            reply = self._asked(order, deaths)
+            if "died" in reply:
+                continue
+            if "error" in reply:
+                return Worked(self.now(), order, error=reply["error"], users=reply["users"])
+            vectors, numbers = array_file.take(Path(reply["file"]), reply["result"])
+            known = {name: math.nan if number is None else number for name, number in numbers.items()}  # JSON has no nan
+            return Worked(self.now(), order, (vectors, known), reply["real_s"], deaths)
+        return Worked(self.now(), order, f"its worker died {MOST_DEATHS} times", deaths=MOST_DEATHS)
+
+    def _asked(self, order: Order, attempt: int) -> dict[str, Any]:
+        name = f"{os.getpid()}-{order.number}"
+        path = self.scratch / f"job-{name}-{attempt}"
+        self.channel.send(order=name, due_ns=order.due_ns, file=str(path), job=array_file.put(path, plain(order.job)))
+        while True:
+            reply = self.channel.receive()
+            if "died" in reply or reply["order"] == name:
+                return reply
+            if "file" in reply:  # of an earlier strategy, or of a worker that was thought dead
+                Path(reply["file"]).unlink(missing_ok=True)
+
+
+def serve(channel: Channel, learned: Any, turns: Turns) -> None:
+    """The worker process: one job after the other, each in a turn of its own, until the channel closes."""
+    for order in channel.messages():
+        path = Path(order["file"])
+        if not path.exists():
+            continue  # the coordinator that gave it is gone
+        job = of_plain(array_file.take(path, order["job"]))
+        turns.take(order["due_ns"])
+        channel.send(order=order["order"], **_reply(job, learned, path.with_suffix(".done")))
+        turns.give()
+
+
+def _reply(job: Job, learned: Any, path: Path) -> dict[str, Any]:
+    began = time.perf_counter()
+    try:
+        result = list(job.work(learned))
+    except UserError as error:
+        return {"error": str(error), "users": True}
+    except Exception:
+        return {"error": traceback.format_exc(), "users": False}
+    real_s = time.perf_counter() - began
+    return {"result": array_file.put(path, result), "file": str(path), "real_s": real_s}

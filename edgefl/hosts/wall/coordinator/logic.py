@@ -1,0 +1,191 @@
+"""The logic thread: the coordinator, its strategy, the record and the journal. Maths here does not disturb the pacing (numpy lets go)."""
+
+from __future__ import annotations
+
+import queue
+import time
+import weakref
+from dataclasses import replace
+from threading import Thread
+from typing import Any, Callable
+
+import numpy as np
+
+from edgefl.actor import Allow, Broadcast, End, Output, Run, Send
+from edgefl.coordinator.coordinator import Coordinator
+from edgefl.errors import Bug
+from edgefl.hosts.wall.coordinator import mailbox as box
+from edgefl.hosts.wall.coordinator.jobs import Jobs
+from edgefl.jobs import Evaluate
+from edgefl.protocol.errors import WireError
+from edgefl.protocol.messages import Acknowledged, Fresh, NothingNewer, Task, Urge
+from edgefl.protocol.transfers import Outgoing, body_digest
+from emulator.fidelity import Fidelity
+from emulator.units import FOREVER
+
+FLUSH_S = 0.3
+MOST_EVALUATIONS = 100  # snapshots waiting for the evaluator
+NO_WEIGHTS = np.empty(0, np.float32)
+
+
+class Logic(Thread):
+    """Takes items from ``inbox`` one by one; what the coordinator puts out goes to the pacing thread through ``said``.
+
+    ``now`` never goes back: an event that reaches us after a later one counts as simultaneous with it.
+    """
+
+    def __init__(
+        self, coordinator: Coordinator, said: box.Mailbox, fidelity: Fidelity,
+        evaluate: Callable[[Evaluate], None] | None, begun: Callable[[], None], jobs: Jobs | None = None,
+    ) -> None:
+        super().__init__(name="logic", daemon=True)
+        self.coordinator, self.said, self.fidelity, self.evaluate, self.begun = coordinator, said, fidelity, evaluate, begun
+        self.jobs = jobs  # None: no process here does any
+        self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.now = 0
+        self.error: BaseException | None = None
+        self.ended = False
+        self._flushed_s = 0.0
+        self._alarm = FOREVER
+        self._jobs: dict[int, Evaluate] = {}  # version -> evaluation under way
+        self._digested: tuple[Callable[[], np.ndarray | None], str] = (lambda: None, "")  # the model last sent, held weakly
+
+    def run(self) -> None:
+        try:
+            while not self.ended:
+                self._next()
+        except BaseException as error:  # ours to stop for: the main thread raises it again
+            self.error = error
+            self.said.put(box.Over("internal error"))
+
+    def settle(self, timeout_s: float) -> None:
+        """After the end: take in the rows that are still coming; wait for evaluations under way, at most ``timeout_s`` without one ending."""
+        while True:
+            try:
+                self._item(self.inbox.get(timeout=timeout_s if self._jobs else 0.05))
+            except queue.Empty:
+                return
+
+    def _next(self) -> None:
+        if time.monotonic() - self._flushed_s > FLUSH_S:
+            self.coordinator.record.flush()
+            self._flushed_s = time.monotonic()
+        try:
+            item = self.inbox.get(timeout=FLUSH_S)
+        except queue.Empty:
+            return
+        self._item(item)
+
+    def _item(self, item: Any) -> None:
+        started = time.perf_counter_ns()
+        outputs = self._handle(item)
+        self._carry_out(outputs)
+        if not isinstance(item, (box.Carried, box.Evaluated)):
+            self.fidelity.handle(time.perf_counter_ns() - started)
+        due = min(self.coordinator.next_due(), FOREVER if self.jobs is None or self.ended else self.jobs.next_due())
+        if due < FOREVER and due != self._alarm:
+            self._alarm = due
+            self.said.put(box.WakeAt(due))
+
+    def _evaluate(self, job: Evaluate) -> None:
+        """Hand a snapshot over. A score is not worth the run: with too many under way, or no room on the disk, it is left out and said."""
+        last = self.coordinator.finished is not None
+        if self.evaluate is None:
+            return
+        if len(self._jobs) >= MOST_EVALUATIONS and not last:
+            self._fact("evaluation_skipped", of_version=job.version, under_way=len(self._jobs))
+            return
+        try:
+            self.evaluate(job)
+        except OSError as error:
+            self._fact("evaluation_skipped", of_version=job.version, error=str(error))
+            return
+        self._jobs[job.version] = replace(job, weights=NO_WEIGHTS)
+
+    def _job(self, output: Run) -> None:
+        if self.jobs is None:
+            raise Bug(f"no process here does jobs ({type(output.job).__name__})", [])
+        self.jobs.submit(output.job, self.now, output.duration_ns)
+
+    def _handle(self, item: Any) -> list[Output]:
+        if self.ended and not isinstance(item, (box.Evaluated, box.EvaluatorGone)):
+            return []  # what comes after the end is not part of the run
+        self.now = max(self.now, getattr(item, "now", 0))
+        match item:
+            case box.Begin():
+                self.begun()
+                return self.coordinator.start(item.edges, 0)
+            case box.Heard():
+                return self.coordinator.receive(item.edge, item.message, self.now)
+            case box.Whole():
+                return self._whole(item)
+            case box.Rang():
+                self._alarm = FOREVER
+                return [*self._jobs_due(), *self.coordinator.wake(self.now)]
+            case box.Worked():
+                self.jobs.worked(item)
+                return self._jobs_due()
+            case box.Carried():
+                self.coordinator.record.link(item.completion, item.finished_ns)
+            case box.Noticed():
+                self._fact(item.fact, **item.values)
+            case box.Evaluated():
+                return self.coordinator.job_done(self._jobs.pop(item.version), item.result, self.now)
+            case box.EvaluatorGone():
+                self._fact("evaluator_gone", unevaluated=sorted(self._jobs))
+                self._jobs, self.evaluate = {}, None
+            case box.Interrupt():
+                return self.coordinator.finish(item.reason, self.now)
+        return []
+
+    def _jobs_due(self) -> list[Output]:
+        """Results whose emulated end has come."""
+        due = [] if self.jobs is None else self.jobs.pop_due(self.now)
+        return [output for job, result in due for output in self.coordinator.job_done(job, result, self.now)]
+
+    def _fact(self, fact: str, **values: Any) -> None:
+        if not self.ended:  # "finished" is the last line
+            self.coordinator.record.fact(self.now, fact, **values)
+
+    def _whole(self, item: box.Whole) -> list[Output]:
+        try:
+            message = item.incoming.message()
+            item.incoming.body = None  # aligned copies are what goes on
+        except WireError as error:
+            self.said.put(box.Reject(item.edge, str(error)))
+            return []
+        return self.coordinator.receive(item.edge, message, self.now)
+
+    def _carry_out(self, outputs: list[Output]) -> None:
+        wishes: list[Any] = []
+        for output in outputs:
+            match output:
+                case Send(message=Task() | Fresh()):
+                    wishes.append(box.Carry(self.now, output.to, self._outgoing(output.message)))
+                case Send():
+                    wishes.append(box.Note(self.now, output.to, output.message, isinstance(output.message, (NothingNewer, Urge))))
+                case Allow():
+                    wishes.append(box.Permit(self.now, output.edge, output.task, output.slots))
+                case Broadcast():
+                    wishes.append(box.CarryAll(self.now, [(send.to, self._outgoing(send.message)) for send in output.sends], output.slots))
+                case Run(job=Evaluate()):
+                    self._evaluate(output.job)
+                case Run():
+                    self._job(output)
+                case End():
+                    wishes.append(box.Over(output.reason))
+                    self.ended = True
+        kept = self.coordinator.record.journal is not None
+        if kept and any(isinstance(output, Send) and isinstance(output.message, Acknowledged) for output in outputs):
+            self.coordinator.record.flush_fates()  # acknowledged means: its fate is in the journal, where one is kept
+        if wishes:
+            self.said.put(*wishes)
+
+    def _outgoing(self, message: Task | Fresh) -> Outgoing:
+        """The same model for many edges is digested once."""
+        if len(message.vectors) != 1:
+            return Outgoing(0, message)
+        vector = next(iter(message.vectors.values()))
+        if self._digested[0]() is not vector:
+            self._digested = (weakref.ref(vector), body_digest([vector]))
+        return Outgoing(0, message, self._digested[1])

@@ -1,0 +1,189 @@
+"""What the two threads of the coordinator say to each other, and how one wakes the other."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from edgefl.protocol.messages import ToCoordinator
+from edgefl.protocol.transfers import Incoming, Outgoing
+from emulator.links.network import Completion
+
+
+# ------------------------------------------------------------------ pacing -> logic
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """All who will come have joined: id -> samples. Emulated time 0 is now."""
+
+    edges: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A message for the coordinator, at emulated ``now``."""
+
+    now: int
+    edge: str
+    message: ToCoordinator
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """An update's bytes are all there; putting them together and checking them is the logic thread's work."""
+
+    now: int
+    edge: str
+    incoming: Incoming
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A transfer is done: a row of the link log."""
+
+    completion: Completion
+    finished_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rang:
+    """The coordinator's own next moment has come."""
+
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """A fact for the record."""
+
+    now: int
+    fact: str
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """An evaluation's result came back."""
+
+    version: int
+    result: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatorGone:
+    """Its process has ended: no result will come any more."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Worked:
+    """A job of the strategy came back at emulated ``now``: its result, or in words why there is none; ``error``: it raised."""
+
+    now: int
+    order: Any
+    result: Any = None
+    real_s: float = 0.0
+    deaths: int = 0  # of workers
+    error: str | None = None
+    users: bool = False  # the error is the user's
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """End the run in order."""
+
+    reason: str
+
+
+# ------------------------------------------------------------------ logic -> pacing
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """Start a downlink transfer at emulated ``now``."""
+
+    now: int
+    edge: str
+    outgoing: Outgoing
+
+
+@dataclass(frozen=True, slots=True)
+class CarryAll:
+    """Start one broadcast to several edges in these slots; (): they count as having it already."""
+
+    now: int
+    outgoings: list[tuple[str, Outgoing]]
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """The offered update of ``task`` may use its uplink from ``now`` on, or in these slots of its channel."""
+
+    now: int
+    edge: str
+    task: int
+    slots: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A small message to an edge's actor; ``charged``: it takes the link's latency."""
+
+    now: int
+    edge: str
+    note: Any
+    charged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAt:
+    """Ring the coordinator at this emulated moment."""
+
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """What the edge sent is broken (a digest differs): end its session."""
+
+    edge: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """The run has ended; say so to everybody."""
+
+    reason: str
+
+
+class Mailbox:
+    """A queue with a descriptor that becomes readable when something is in it; one thread puts, another takes."""
+
+    def __init__(self) -> None:
+        self._items: deque[Any] = deque()
+        self._signalled = False  # a byte lies in the pipe, or is about to: spares a system call for most puts and takes
+        self.fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def put(self, *items: Any) -> None:
+        self._items.extend(items)
+        if not self._signalled:
+            self._signalled = True
+            os.write(self._write_fd, b"!")
+
+    def take(self, woken: bool = True) -> list[Any]:
+        """Everything that is in it now. ``woken``: the descriptor was readable.
+
+        A byte may come after its item was taken. It then wakes us once for nothing; it must be read all the same, or a thread of higher
+        priority would spin on it and never let the other one go on.
+        """
+        if woken:
+            with suppress(BlockingIOError):
+                os.read(self.fd, 4096)
+        elif not self._signalled:
+            return []
+        self._signalled = False  # before the items are taken: what is put from now on is signalled anew
+        taken = []
+        while self._items:
+            taken.append(self._items.popleft())
+        return taken

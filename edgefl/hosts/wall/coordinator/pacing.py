@@ -1,0 +1,260 @@
+"""The pacing thread: it owns the socket, the sessions, the emulated network and the clock. Nothing slow happens here."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable
+
+from edgefl.hosts.wall.coordinator.copies import carry_all
+from edgefl.hosts.wall.coordinator.mailbox import (
+    Begin,
+    Carry,
+    CarryAll,
+    Heard,
+    Mailbox,
+    Note,
+    Noticed,
+    Over,
+    Permit,
+    Rang,
+    Reject,
+    WakeAt,
+)
+from edgefl.hosts.wall.coordinator.sessions import (
+    SILENT,
+    Entered,
+    Gone,
+    Outcome,
+    Passed,
+    Reply,
+    Sessions,
+)
+from edgefl.hosts.wall.coordinator.transport import Transport
+from edgefl.hosts.wall.wire import MOST_FRAMES, Router
+from edgefl.protocol.codec import encode, encode_note
+from edgefl.protocol.errors import WireError
+from edgefl.protocol.messages import (
+    Acknowledged,
+    Cancel,
+    Joined,
+    Lost,
+    Stamped,
+    Working,
+)
+from emulator.agenda import Agenda
+from emulator.clock import WallClock, precise_timers
+from emulator.units import NS_PER_S
+
+MOST_MESSAGES = 500  # taken from the socket before pieces that are due get their turn again
+MANY_FLOWS = 16
+PROBE_PATIENCE_S = 2.0
+LAST = ("interrupted", "launcher gone", "internal error")  # after these no other strategy follows
+
+
+class Pacing:
+    """Runs in its own thread from ``run`` until Over. ``said``: what the logic thread asks for; ``tell``: what it hears.
+
+    ``more``: another strategy of the comparison follows at the same address.
+    """
+
+    def __init__(
+        self, router: Router, sessions: Sessions, clock: WallClock, said: Mailbox, tell: Callable[[Any], None],
+        join_timeout_s: float, more: bool,
+    ) -> None:
+        self.router, self.sessions, self.clock = router, sessions, clock
+        self.said, self.tell, self.more = said, tell, more
+        self.agenda: Agenda[Any] = Agenda()
+        self.transport: Transport
+        self.join_by_s = time.monotonic() + join_timeout_s
+        self.waiting: dict[str, int] = {}  # who has joined before the start -> samples
+        self.working: dict[str, Working] = {}  # what each edge computes, and by when it must be done
+        self.silent: set[str] = set()  # edges whose session ended for want of any sign of life
+        self.excused: set[str] = set()  # edges that say nothing because the config froze them
+        self.started = self.over = False
+
+    def run(self) -> None:
+        precise_timers()
+        began_ns = 0
+        while not self.over:
+            woken = self.router.wait(self.said.fd, self._timeout_s())
+            self._gather(began_ns)
+            began_ns = time.monotonic_ns()
+            drained = self._hear()
+            self._obey(woken)
+            if self.started:
+                self._move(self.clock.now())
+            else:
+                self._start_if_ready()
+            if drained:  # a heartbeat may lie in what was not read yet
+                self._outcomes(self.sessions.tick(time.monotonic_ns()))
+
+    def send(self, edge: str, message: Any, body: Any = None) -> None:
+        """To an edge, if it is there; if not, it will hear what matters when it comes back."""
+        session = self.sessions.by_edge.get(edge)
+        if session is not None:
+            self._reply(session.routing, session.number, message, body)
+
+    # ------------------------------------------------------------------ time
+    def _timeout_s(self) -> float:
+        until_s = (self.sessions.next_tick() - time.monotonic_ns()) / NS_PER_S
+        if self.started:
+            due = min(self.agenda.next_due(), self.transport.pacer.next_due())
+            until_s = min(until_s, self.clock.real_s_until(due))
+        else:
+            until_s = min(until_s, 0.05)
+        return max(until_s, 0.0)
+
+    def _gather(self, began_ns: int) -> None:
+        """With many shaped links at work, let a grain pass since the last turn ``began_ns``, unless something is due: each message alone would cost a turn."""
+        if not self.started or self.transport.pacer.shaped_flows < MANY_FLOWS:
+            return
+        grain_s = self.transport.pacer.pace.grain_ns / self.clock.speed / NS_PER_S
+        rest_s = min(grain_s - (time.monotonic_ns() - began_ns) / NS_PER_S, self._timeout_s())
+        if rest_s > 0:
+            time.sleep(rest_s)
+
+    def _start_if_ready(self) -> None:
+        late = time.monotonic() > self.join_by_s
+        complete = len(self.waiting) == len(self.sessions.expected.edges)
+        if not (late or complete) or self.over:
+            return
+        if self.waiting and not late and not self.transport.probed(PROBE_PATIENCE_S):
+            return
+        if not self.waiting:
+            self.over = True  # nobody came: the launcher is told
+            return
+        self.started = True
+        self.clock.start()
+        missing = sorted(self.sessions.expected.edges - self.waiting.keys())
+        if missing:
+            self.tell(Noticed(0, "edges_missing", {"edges": missing}))
+        self.tell(Begin(dict(self.waiting)))
+
+    def _move(self, now: int) -> None:
+        """Everything that is due by ``now``: pieces first, then completions and alarms in the order of their moments, however late we woke."""
+        self.transport.release(now)
+        while (at_ns := min(self.agenda.next_due(), self.transport.pacer.network.next_due())) <= now:
+            self.transport.complete(at_ns)
+            self._ring(at_ns)
+
+    def _ring(self, now: int) -> None:
+        for at_ns, item in self.agenda.pop_due(now):
+            if isinstance(item, WakeAt):
+                self.tell(Rang(at_ns))
+            elif isinstance(item, Note):
+                self.send(item.edge, Stamped(at_ns, encode_note(item.note)))
+            elif callable(item):
+                item(at_ns)
+            else:
+                edge, message = item
+                self.tell(Heard(at_ns, edge, message))
+
+    # ------------------------------------------------------------------ the logic thread's wishes
+    def _obey(self, woken: bool) -> None:
+        for wish in self.said.take(woken):
+            match wish:
+                case Carry():
+                    self.transport.carry(wish.edge, wish.outgoing, wish.now)
+                case Permit():
+                    self.transport.permit(wish.edge, wish.task, wish.now, wish.slots)
+                case CarryAll():
+                    carry_all(self.transport, wish)
+                case Note():
+                    self._note(wish)
+                case WakeAt():
+                    self.agenda.add(wish.at_ns, wish)
+                case Reject():
+                    session = self.sessions.by_edge.get(wish.edge)
+                    if session is not None:
+                        self._outcomes(self.sessions.wire_error(session.routing, WireError(wish.reason)))
+                case Over():
+                    self._overdue(self.clock.now(), list(self.working))
+                    self.transport.overdue(self.clock.now())
+                    self._outcomes(self.sessions.finish(wish.reason, more=self.more and wish.reason not in LAST))
+                    self.over = True
+
+    def _note(self, wish: Note) -> None:
+        self.transport.noted(wish.edge, wish.note, wish.now)
+        if isinstance(wish.note, Cancel):
+            self.working.pop(wish.edge, None)
+        if isinstance(wish.note, Acknowledged):
+            self.transport.acknowledged(wish.edge, wish.note.task)
+        if wish.charged:
+            self.agenda.add(wish.now + self.transport.latency_ns[wish.edge], wish)
+        else:
+            self.send(wish.edge, Stamped(wish.now, encode_note(wish.note)))
+
+    def _overdue(self, now: int, edges: list[str]) -> None:
+        """Work that should be done by now and is not: its lateness would else never be counted."""
+        for edge in edges:
+            working = self.working.pop(edge)
+            task, began_ns = self.transport.began.get(edge, (None, 0))  # until its update is offered
+            if task == working.task and now > working.due_ns:
+                self.transport.pacer.fidelity.task(now - working.due_ns, working.due_ns - began_ns)
+
+    # ------------------------------------------------------------------ the wire
+    def _hear(self) -> bool:
+        """Take in what has come; False if there may be more."""
+        count = 0
+        for routing, user, frames in self.router.receive(MOST_MESSAGES):
+            now, count = time.monotonic_ns(), count + 1
+            if not 1 <= len(frames) <= MOST_FRAMES:
+                self._outcomes(self.sessions.wire_error(routing, WireError(f"{len(frames)} frames, expected 1 or 2")))
+                continue
+            body = frames[1].buffer if len(frames) > 1 else None
+            self._outcomes(self.sessions.receive(routing, user, frames[0].buffer, body, now))
+        return count < MOST_MESSAGES
+
+    def _outcomes(self, outcomes: list[Outcome]) -> None:
+        while self.sessions.faults:
+            sort, who, reason = self.sessions.faults.pop(0)
+            self.tell(Noticed(self.clock.now(), sort.replace(" ", "_"), {"edge": who, "reason": reason}))
+        for outcome in outcomes:
+            match outcome:
+                case Reply():
+                    self._reply(outcome.routing, outcome.session, outcome.message)
+                case Passed():
+                    self._frame(outcome)
+                case Entered():
+                    self._entered(outcome)
+                case Gone():
+                    self._gone(outcome)
+
+    def _reply(self, routing: bytes, number: int, message: Any, body: Any = None) -> None:
+        self.router.send(routing, encode(message, self.sessions.incarnation, number), body)
+
+    def _frame(self, passed: Passed) -> None:
+        edge, message = passed.session.edge, passed.message
+        if isinstance(message, Working):
+            self.working[edge] = message
+            return
+        if isinstance(message, Stamped):
+            self.working.pop(edge, None)  # it waits for an answer
+        try:
+            self.transport.frame(passed.session, passed.message, passed.body)
+        except WireError as error:
+            self._outcomes(self.sessions.wire_error(passed.session.routing, error))
+
+    def _entered(self, entered: Entered) -> None:
+        edge, join = entered.session.edge, entered.join
+        self.transport.entered(entered.session, join)
+        if not self.started:
+            self.waiting[edge] = join.samples
+            self.tell(Noticed(self.clock.now(), "edge_waits", {"edge": edge}))
+            return
+        if edge in self.silent and (join.tasks or join.held):  # it lived: this host, or the path, was too slow to hear it
+            self.transport.pacer.fidelity.strain(f"edge {edge} was not heard for {self.sessions.expected.liveness_ns / NS_PER_S:g} s and came back")
+        self.silent.discard(edge)
+        self.tell(Heard(self.clock.now(), edge, Joined(join.samples, join.tasks)))
+
+    def _gone(self, gone: Gone) -> None:
+        now = self.clock.now()
+        self.waiting.pop(gone.edge, None)
+        if gone.edge in self.working:
+            self._overdue(now, [gone.edge])
+        if gone.reason == SILENT and gone.edge not in self.excused:
+            self.silent.add(gone.edge)
+        self.tell(Noticed(now, "session_ended", {"edge": gone.edge, "reason": gone.reason}))
+        if self.started:
+            self.transport.gone(gone.edge, now)
+            self.tell(Heard(now, gone.edge, Lost()))

@@ -1,0 +1,228 @@
+"""The coordinator's process: it never imports torch, takes real-time priority where it may, and runs one strategy."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import orjson
+import zmq
+from safetensors.numpy import load_file
+
+import edgefl
+from edgefl.config.experiment import Experiment
+from edgefl.config.faults import revives, schedule
+from edgefl.errors import Bug, UserError
+from edgefl.hosts.memory import keep_freed_memory
+from edgefl.hosts.setup.network import latencies, network
+from edgefl.hosts.setup.plan import emulated_devices, fidelity
+from edgefl.hosts.setup.rundir import OpenRun
+from edgefl.hosts.wall import keys as curve
+from edgefl.hosts.wall.coordinator.evaluator import Evaluator
+from edgefl.hosts.wall.coordinator.faults import WallFaults
+from edgefl.hosts.wall.coordinator.faulty_transport import FaultyTransport
+from edgefl.hosts.wall.coordinator.flow import Pace
+from edgefl.hosts.wall.coordinator.jobs import Jobs
+from edgefl.hosts.wall.coordinator.logic import Logic
+from edgefl.hosts.wall.coordinator.mailbox import Interrupt, Mailbox
+from edgefl.hosts.wall.coordinator.pacer import Pacer
+from edgefl.hosts.wall.coordinator.pacing import Pacing
+from edgefl.hosts.wall.coordinator.probe import Probes
+from edgefl.hosts.wall.coordinator.sessions import WHOLE_RUN, Expected, Sessions
+from edgefl.hosts.wall.coordinator.transport import Transport
+from edgefl.hosts.wall.ipc import Channel
+from edgefl.hosts.wall.wire import Router, room_for_edges
+from edgefl.loading.file import shared_digest, to_json
+from edgefl.protocol.messages import Setup
+from edgefl.protocol.transfers import most_body
+from edgefl.streams import Streams
+from edgefl.vectors import Layout, aligned_copy
+from emulator.clock import WallClock
+from emulator.units import to_ns
+
+SETTLE_S = 60.0  # for evaluations that are still under way at the end
+GOODBYE_MS = 1000
+REAL_TIME = "SCHED_FIFO"
+GRAINS_PER_WINDOW = 25  # 2 ms of the default 50: 100 links of 2 Mbit/s then cost a third of a core instead of more than half
+SILENCE_SHARE = 1.25  # an edge waits a little longer for a word from us than we for one from it
+LOGIC_PRIORITY, PACING_PRIORITY = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What one coordinator process is to run; everything large lies in ``scratch``."""
+
+    experiment: Experiment
+    index: int
+    directory: Path
+    base: Path | None
+    scratch: Path
+    data_digest: str
+    keys: curve.ServerKeys | None
+    more: bool
+    strains: tuple[str, ...]  # known before the run begins
+
+
+class CoordinatorProcess:
+    """Wires sessions, pacing, logic and evaluation together."""
+
+    def __init__(self, job: Job, control: Channel, evaluations: Channel | None, jobs: Channel | None = None) -> None:
+        self.job, self.control = job, control
+        experiment = job.experiment
+        layout = Layout.from_json(orjson.loads((job.scratch / "layout.json").read_bytes()))
+        weights = aligned_copy(load_file(job.scratch / "initial.safetensors")["weights"])
+        self.files_left = room_for_edges(len(experiment.edges.ids()))
+        self.priority = real_time_priority(LOGIC_PRIORITY)
+        self.context = zmq_context(self.priority)
+        self.doorman = curve.Doorman(self.context, job.keys) if job.keys is not None else None
+        if self.doorman is not None:
+            self.doorman.start()
+        self.router = Router(self.context, job.keys)
+        self.port = self.router.bind(experiment.network.host, experiment.network.port)
+        self.run = OpenRun(experiment, job.index, job.directory, job.base, weights, layout)
+        self.fidelity = fidelity(experiment)
+        self.clock = WallClock(experiment.speed)
+        self.sessions = Sessions(expected(job, layout), incarnation=int.from_bytes(os.urandom(4), "big") + 1)
+        self.said = Mailbox()
+        evaluator = None if evaluations is None else Evaluator(evaluations, job.scratch)
+        self.jobs = None if jobs is None else Jobs(jobs, job.scratch, self.clock.now, self.fidelity)
+        self.logic = Logic(self.run.coordinator, self.said, self.fidelity, evaluator and evaluator.submit, self.run.start_wall, self.jobs)
+        for worker in (evaluator, self.jobs):
+            if worker is not None:
+                worker.listen(self.logic.inbox.put)
+        self.pacing = self._pacing(weights)
+        if isinstance(self.pacing.transport, FaultyTransport):
+            planned = schedule(experiment.faults, experiment.edges.ids(), Streams(experiment.seed))
+            WallFaults(self.pacing, self.pacing.transport, planned, revives(experiment.faults), control)
+
+    def main(self) -> dict[str, Any]:
+        """Until the run is over; returns the summary."""
+        self.fidelity.host |= {"open_files_left": self.files_left, "coordinator_priority": self.priority}
+        for reason in self.job.strains:
+            self.fidelity.strain(reason)
+        self.run.begin("wall", self.fidelity)
+        self.control.send(listening=self.port)
+        Thread(target=self._obey, name="control", daemon=True).start()
+        self.logic.start()
+        real_time_priority(PACING_PRIORITY)  # of this thread, above the logic thread's: maths must not hold the pacing up on one core
+        self.pacing.run()
+        self.router.close(GOODBYE_MS)
+        return self._end()
+
+    def _end(self) -> dict[str, Any]:
+        if self.logic.error is not None:
+            raise self.logic.error
+        if not self.pacing.waiting and not self.run.coordinator.finished:
+            self.run.undo()
+            raise UserError(f"no edge has joined within {self.job.experiment.network.join_timeout_s:g} s (network.join_timeout_s)")
+        self.logic.join()
+        wall_s = self.run.wall_s
+        self.logic.settle(SETTLE_S)
+        if self.doorman is not None:
+            self.doorman.stop()
+        counts = {f"{sort} ({who})" if who != WHOLE_RUN else sort: n for (sort, who), n in sorted(self.sessions.counts.items())}
+        summary = self.fidelity.summary() | {"wire": counts}
+        if self.jobs is not None and self.run.coordinator.strategy.runs_jobs:
+            summary["jobs"] = self.jobs.summary()
+        return self.run.end("wall", self.logic.now, wall_s, summary)
+
+    def _obey(self) -> None:
+        """The launching process may ask for an end; if it dies, the run ends too."""
+        try:
+            reason = self.control.receive()["stop"]
+        except (EOFError, OSError):
+            reason = "launcher gone"
+        self.logic.inbox.put(Interrupt(reason))
+
+    def _pacing(self, weights: np.ndarray) -> Pacing:
+        experiment = self.job.experiment
+        section, links = experiment.network, network(experiment, self.job.base, self.run.coordinator.strategy.schedules_slots)
+        window_ns, piece_ns = (to_ns(ms / 1000 * experiment.speed) for ms in (section.window_ms, section.piece_ms))
+        pace = Pace(window_ns, piece_ns, max(window_ns // GRAINS_PER_WINDOW, 1))
+        pacing = Pacing(self.router, self.sessions, self.clock, self.said, self.logic.inbox.put, section.join_timeout_s, self.job.more)
+        probes = Probes(links, experiment.speed, self.fidelity, pacing.send)
+        kind = FaultyTransport if experiment.faults else Transport
+        pacing.transport = kind(
+            Pacer(links, pace, self.fidelity), self.clock, pacing.agenda, pacing.send, self.logic.inbox.put, probes, latencies(experiment),
+            most_bytes=most_body(weights.nbytes), stamped=emulated_devices(experiment), sessions=self.sessions.by_edge,
+        )
+        return pacing
+
+
+def expected(job: Job, layout: Layout) -> Expected:
+    experiment, entry = job.experiment, job.experiment.strategies[job.index]
+    section = experiment.network
+    return Expected(
+        edges=frozenset(experiment.edges.ids()),
+        package=edgefl.__version__,
+        config_digest=shared_digest(experiment, entry),
+        layout_digest=layout.digest(),
+        data_digest=job.data_digest,
+        setup=Setup(to_json(experiment, entry), entry.strategy, to_ns(section.heartbeat_s), to_ns(SILENCE_SHARE * section.liveness_s)),
+        keyed=job.keys is not None,
+        heartbeat_ns=to_ns(section.heartbeat_s),
+        liveness_ns=to_ns(section.liveness_s),
+        max_sessions=section.max_edges,
+    )
+
+
+def zmq_context(priority: str) -> zmq.Context:
+    """A context whose own threads, which move the bytes, have the pacing thread's priority."""
+    context = zmq.Context()
+    if priority == REAL_TIME:
+        context.set(zmq.THREAD_SCHED_POLICY, os.SCHED_FIFO)
+        context.set(zmq.THREAD_PRIORITY, PACING_PRIORITY)
+    return context
+
+
+def real_time_priority(level: int) -> str:
+    """SCHED_FIFO for this thread and those it will start, where the system allows it; the record says what was got."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(level))
+    except (AttributeError, OSError):
+        return "normal"
+    return REAL_TIME
+
+
+def answer(raw: dict[str, Any], control: Channel, evaluations: Channel | None, jobs: Channel | None) -> dict[str, Any]:
+    """What the launcher hears at the end: the summary, or what it asked for wrongly, or whose bug it was."""
+    try:
+        job = Job(
+            Experiment.model_validate_json(raw["experiment"]), raw["index"], Path(raw["directory"]), Path(raw["base"]) if raw["base"] else None,
+            Path(raw["scratch"]), raw["data_digest"], curve.load_server(Path(raw["keys"])) if raw["keys"] else None, raw["more"],
+            tuple(raw.get("strains", ())),
+        )
+        return {"summary": CoordinatorProcess(job, control, evaluations, jobs).main()}
+    except UserError as error:
+        return {"error": str(error)}
+    except Bug as bug:
+        print(bug.tell(), file=sys.stderr, flush=True)
+        return {"bug": bug.blame()}
+
+
+def main(control_fd: int, evaluations_fd: int = -1, jobs_fd: int = -1) -> int:
+    """Exit status 0, or 2 with the error told to the launcher, or 1 with the bug."""
+    keep_freed_memory()
+    sys.setswitchinterval(0.0002)  # the pacing thread shares the interpreter with the logic thread
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    control = Channel.inherited(control_fd)
+    evaluations, jobs = (Channel.inherited(fd) if fd >= 0 else None for fd in (evaluations_fd, jobs_fd))
+    raw = control.receive()
+    try:
+        said = answer(raw, control, evaluations, jobs)
+        control.send(**said)
+    except ConnectionError:  # the launcher is gone; the results lie in the run directory
+        shutil.rmtree(raw["scratch"], ignore_errors=True)
+        return 1
+    return 2 if "error" in said else 1 if "bug" in said else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:])))

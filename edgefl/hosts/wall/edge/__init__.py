@@ -1,0 +1,1 @@
+"""An edge process: one thread for the socket, one for training."""

@@ -1,0 +1,281 @@
+"""An edge process: one thread for the socket (it stamps arrivals), one for training. It owns no emulated clock."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+import zmq
+
+import edgefl
+from edgefl.actor import Output, Run, Send
+from edgefl.edges.edge import Edge
+from edgefl.hosts.wall.coordinator.mailbox import Mailbox
+from edgefl.hosts.wall.edge.transfers import EdgeTransfers
+from edgefl.hosts.wall.edge.worker import Failure, Order, Turns, Worker
+from edgefl.hosts.wall.keys import EdgeKeys
+from edgefl.hosts.wall.wire import Dealer
+from edgefl.protocol.codec import decode, decode_note, encode, encode_note
+from edgefl.protocol.errors import Refused, WireError
+from edgefl.protocol.messages import (
+    PROTOCOL,
+    Acknowledged,
+    Cancel,
+    Credit,
+    Delivered,
+    Finished,
+    Hello,
+    Join,
+    Offer,
+    Piece,
+    Ping,
+    Pong,
+    Refuse,
+    Setup,
+    Stamped,
+    TooLate,
+    Update,
+    Urge,
+    Welcome,
+    Working,
+)
+
+PATIENCE_S = 60.0
+BACK_OFF_S = (0.05, 2.0)
+HANG_UPS = 3  # in one session's silence, before anything is said about them
+NS_PER_S = 1_000_000_000
+BEFORE_SETUP = Setup("", "")  # its timers, until the coordinator has said its own
+
+
+@dataclass(slots=True)
+class Side:
+    """What an edge has built for a run: its actor and what it tells the coordinator about itself."""
+
+    edge: Edge
+    config_digest: str
+    layout_digest: str
+    data_digest: str
+    samples: int
+    speed: float
+    most_bytes: int
+
+
+@dataclass(slots=True)
+class Link:
+    """One session's socket and number."""
+
+    dealer: Dealer
+    number: int
+    heard_s: float
+    incarnation: int = 0
+    joined: bool = False
+    pinged_s: float = field(default=0.0)
+
+
+class EdgeHost:
+    """``build(setup)`` makes this edge's Side once the coordinator has said what is run. ``run`` returns when the run is over."""
+
+    def __init__(self, name: str, address: str, keys: EdgeKeys | None, build: Callable[[Setup], Side], turns: Turns) -> None:
+        self.name, self.address, self.keys, self.build, self.turns = name, address, keys, build, turns
+        self.context = zmq.Context()
+        self.results = Mailbox()
+        self.side: Side | None = None
+        self.setup = BEFORE_SETUP
+        self.incarnation = 0  # of the coordinator that the side works for
+        self.worker: Worker | None = None
+        self.transfers: EdgeTransfers
+        self.finished: Finished | None = None
+        self.link: Link
+        self._pause_s = BACK_OFF_S[0]
+        self._wondered = False
+        self._given_up = 0
+        self._beyond: str | None = None
+        self._asked: Stamped | None = None  # the latest request: while it is open, it is repeated in a new session
+
+    def run(self, first_patience_s: float = PATIENCE_S) -> Finished:
+        """Until Finished. Refused if the coordinator will not have us or cannot be reached: at first for ``first_patience_s``."""
+        try:
+            return self._until_finished(first_patience_s)
+        finally:
+            if self.worker is not None:
+                self.worker.end()
+            self.context.destroy(linger=0)
+
+    def _until_finished(self, first_patience_s: float) -> Finished:
+        reached_s = time.monotonic()
+        self._connect()
+        while self.finished is None:
+            now_s = time.monotonic()
+            woken = self.link.dealer.wait(self.results.fd, self.setup.heartbeat_ns / NS_PER_S / 2)
+            self._work_done(woken)
+            if self._listen():
+                reached_s = time.monotonic()
+            self._heartbeat(now_s)
+            silence_s = self.setup.silence_ns / NS_PER_S
+            if time.monotonic() - self.link.heard_s > silence_s:
+                self._try_again(reached_s, first_patience_s if self.side is None else max(PATIENCE_S, 3 * silence_s))
+        return self.finished
+
+    def _try_again(self, reached_s: float, patience_s: float) -> None:
+        reason = self.link.dealer.turned_away()
+        if reason is None and time.monotonic() - reached_s > patience_s:
+            reason = f"no answer for {patience_s:g} s; is it there, and are these its keys?"
+        if reason is not None:
+            raise Refused(reason)
+        if self.link.dealer.hung_up >= HANG_UPS and not self._wondered:
+            self._wondered = True  # no more than that: a tunnel does so too while nobody listens at its end
+            keys = "" if self.keys is None else ", and is coordinator.key its key"
+            print(f"{self.name}: {self.address} takes connections and drops them: is it the coordinator{keys}? Trying on", file=sys.stderr, flush=True)
+        self._connect()
+
+    # ------------------------------------------------------------------ sessions
+    def _connect(self) -> None:
+        """A fresh socket and session; what was half received or not acknowledged goes on in it."""
+        if hasattr(self, "link"):
+            self.link.dealer.close()
+        number = random.SystemRandom().getrandbits(60)
+        self.link = Link(Dealer(self.context, self.keys, self.address), number, time.monotonic())
+        self._send(Hello(self.name, PROTOCOL, edgefl.__version__))
+
+    def _heartbeat(self, now_s: float) -> None:
+        if self.link.joined and now_s - self.link.pinged_s > self.setup.heartbeat_ns / NS_PER_S:
+            self.link.pinged_s = now_s
+            self._send(Pong(0, time.monotonic_ns()))
+
+    def _send(self, message: Any, body: Any = None) -> None:
+        self.link.dealer.send(encode(message, self.link.incarnation, self.link.number), body)
+
+    def _tell(self, message: Any) -> None:
+        """What the actor has to say; before Welcome nobody listens, and ``_welcome`` repeats what still matters."""
+        if self.link.joined:
+            self._send(message)
+
+    def _listen(self) -> bool:
+        """Handle everything that has come; True if anything had."""
+        heard, link = False, self.link
+        for frames in link.dealer.receive():
+            heard, link.heard_s = True, time.monotonic()
+            try:
+                message, incarnation, number = decode(frames[0].buffer)
+                if number == link.number:
+                    link.incarnation = incarnation
+                    self._frame(message, frames[1].buffer if len(frames) > 1 else None)
+            except WireError as error:
+                print(f"{self.name}: protocol error: {error}; a new session begins", file=sys.stderr, flush=True)
+                self._back_off()
+            if self.finished is not None or self.link is not link:
+                break
+        return heard
+
+    def _back_off(self) -> None:
+        time.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, BACK_OFF_S[1])
+        self._connect()
+
+    def _frame(self, message: Any, body: Any) -> None:
+        match message:
+            case Ping():
+                self._send(Pong(message.sent_ns, time.monotonic_ns()), body)
+            case Piece() if body is not None:
+                self._answer(self.transfers.piece(message, body, time.monotonic_ns()))
+            case Offer():
+                self._answer(self.transfers.offered(message, time.monotonic_ns()))
+            case Credit():
+                for piece, view in self.transfers.credit(message):
+                    self._send(piece, view)
+            case Delivered():
+                self._act(self.transfers.delivered(message.transfer), message.at_ns)
+            case Stamped():
+                self._act(decode_note(message.note), message.at_ns)
+            case Setup():
+                self._join(message)
+            case Welcome():
+                self._welcome()
+            case Finished():
+                self.finished = message
+            case Refuse():
+                if message.final:
+                    raise Refused(message.reason)
+                print(f"{self.name}: {message.reason}; a new session begins", file=sys.stderr, flush=True)
+                self._back_off()
+            case _:
+                raise WireError(f"{type(message).__name__} from the coordinator")
+
+    def _join(self, setup: Setup) -> None:
+        if self.side is None:
+            self.side, self.setup, self.incarnation = self.build(setup), setup, self.link.incarnation
+            self.transfers = EdgeTransfers(self.side.most_bytes)
+            self.worker = Worker(self.side.edge, self.turns, self.side.speed, self.results)
+            self.worker.start()
+            self.link.heard_s = time.monotonic()  # building took its time, and nobody listened meanwhile
+        elif (setup, self.link.incarnation) != (self.setup, self.incarnation):
+            self.finished = Finished("another run has taken its place", more=True)  # this side's tasks and transfers mean nothing to it
+            return
+        side = self.side
+        self.transfers.new_session()
+        tasks = sorted({*side.edge.open_tasks, *self.transfers.tasks})
+        self._send(Join(side.config_digest, side.layout_digest, side.data_digest, side.samples, tasks, self.transfers.held))
+
+    def _welcome(self) -> None:
+        self.link.joined = True
+        for outgoing, due_ns in self.transfers.unacknowledged(self._side.edge.unacknowledged):
+            self._send(outgoing.offer(due_ns))
+        if self._asked is not None and self._side.edge.asking:
+            self._send(self._asked)
+
+    # ------------------------------------------------------------------ the actor
+    @property
+    def _side(self) -> Side:
+        assert self.side is not None, "nothing but Setup is handled before it"
+        return self.side
+
+    def _answer(self, arrived: Any) -> None:
+        if arrived is not None:
+            self._send(arrived)
+
+    def _act(self, message: Any, at_ns: int) -> None:
+        if isinstance(message, Acknowledged):
+            self.transfers.acknowledged(message.task)
+        elif isinstance(message, (Cancel, TooLate)):
+            self.transfers.cancelled(message.task)
+        if message is not None:
+            self._pause_s = BACK_OFF_S[0]
+            outputs = self._side.edge.receive(message, at_ns)
+            if isinstance(message, Urge) and message.task not in self._side.edge.unacknowledged:
+                self.transfers.acknowledged(message.task)  # what was offered for later is void: another update takes its place
+            self._carry_out(outputs, at_ns)
+
+    def _work_done(self, woken: bool) -> None:
+        for result in self.results.take(woken):
+            if isinstance(result, Failure):
+                raise result.error
+            self._carry_out(self._side.edge.job_done(result.order.job, None, result.at_ns), result.at_ns)
+
+    def _carry_out(self, outputs: list[Output], at_ns: int) -> None:
+        for output in outputs:
+            match output:
+                case Run():
+                    due = None if output.duration_ns is None else at_ns + output.duration_ns
+                    assert self.worker is not None and self._side.edge.task is not None
+                    if due is not None:
+                        self._tell(Working(self._side.edge.task.number, due))
+                    self.worker.orders.put(Order(output.job, at_ns, due))
+                case Send(message=Update()):
+                    self._offer(output.message, at_ns)
+                case Send():
+                    self._asked = Stamped(at_ns, encode_note(output.message))
+                    self._tell(self._asked)
+
+    def _offer(self, update: Update, at_ns: int) -> None:
+        given_up = self._side.edge.given_up
+        if given_up > self._given_up:
+            self._given_up = given_up
+            print(f"{self.name}: {given_up} updates given up: the coordinator acknowledged none of the latest", file=sys.stderr, flush=True)
+        beyond = self._side.edge.beyond
+        if beyond != self._beyond:
+            self._beyond = beyond
+            print(f"{self.name}: an update cannot be sent: {beyond}; the coordinator discards it as of wrong length", file=sys.stderr, flush=True)
+        self._tell(self.transfers.new(update, at_ns).offer(at_ns))

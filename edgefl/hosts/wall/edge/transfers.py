@@ -1,0 +1,137 @@
+"""The edge's end of its transfers: downlink ones put together and stamped, uplink ones sent as far as the credit goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgefl.protocol.codec import places
+from edgefl.protocol.errors import WireError
+from edgefl.protocol.messages import (
+    MAX_PIECE_BYTES,
+    Arrived,
+    Bulk,
+    Credit,
+    Offer,
+    Piece,
+    Update,
+)
+from edgefl.protocol.transfers import Incoming, Outgoing
+
+MOST_INCOMING = 4
+MOST_STAMPS = 4096  # per transfer: more arrivals than that are thinned out
+
+
+@dataclass(slots=True)
+class Download:
+    """A downlink transfer: (bytes, own clock) at each arrival; ``message`` once it is whole."""
+
+    incoming: Incoming
+    curve: list[list[int]] = field(default_factory=list)
+    message: Bulk | None = None
+
+
+@dataclass(slots=True)
+class Upload:
+    """An offered update; ``sent`` None: the next credit says from which byte on."""
+
+    outgoing: Outgoing
+    due_ns: int
+    sent: int | None = None
+
+
+class EdgeTransfers:
+    """I/O-free: frames in, frames out; ``now_ns`` is the edge's own monotonic clock."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self.downloads: dict[int, Download] = {}
+        self.uploads: dict[int, Upload] = {}
+        self._numbers = 0
+
+    @property
+    def held(self) -> list[list[int]]:
+        """(transfer, bytes) of every download that was not yet delivered."""
+        return [[number, download.incoming.received] for number, download in self.downloads.items()]
+
+    @property
+    def tasks(self) -> list[int]:
+        """Tasks whose model is on its way or waits for its moment."""
+        return [_task_of(download) for download in self.downloads.values()]
+
+    def new_session(self) -> None:
+        """Credits of the old session are void."""
+        for upload in self.uploads.values():
+            upload.sent = None
+
+    def offered(self, offer: Offer, now_ns: int) -> Arrived | None:
+        if offer.transfer in self.downloads:
+            return None
+        if len(self.downloads) >= MOST_INCOMING:
+            raise WireError(f"{len(self.downloads)} downloads are under way already")
+        self.downloads[offer.transfer] = download = Download(Incoming(offer, self.most_bytes))
+        return self._whole(download, now_ns)
+
+    def piece(self, piece: Piece, body: Any, now_ns: int) -> Arrived | None:
+        """Stamp the arrival; Arrived when it was the last one."""
+        download = self.downloads.get(piece.transfer)
+        if download is None:
+            return None
+        download.incoming.add(piece.offset, body)
+        if len(download.curve) < MOST_STAMPS or download.incoming.complete:
+            download.curve.append([download.incoming.received, now_ns])
+        return self._whole(download, now_ns)
+
+    def delivered(self, number: int) -> Bulk | None:
+        """The message whose moment has come."""
+        download = self.downloads.pop(number, None)
+        return None if download is None else download.message
+
+    def new(self, update: Update, due_ns: int) -> Outgoing:
+        """Offer an update from now on."""
+        self._numbers += 1
+        outgoing = Outgoing(self._numbers, update)
+        self.uploads[outgoing.number] = Upload(outgoing, due_ns)
+        return outgoing
+
+    def credit(self, credit: Credit) -> Iterator[tuple[Piece, memoryview]]:
+        """The pieces that the credit pays for."""
+        upload = self.uploads.get(credit.transfer)
+        if upload is None:
+            return
+        if upload.sent is None:
+            upload.sent = credit.offset
+        end = min(credit.limit, upload.outgoing.body)
+        while upload.sent < end:
+            view = upload.outgoing.piece(upload.sent, min(end - upload.sent, MAX_PIECE_BYTES))
+            yield Piece(credit.transfer, upload.sent), view
+            upload.sent += len(view)
+
+    def acknowledged(self, task: int) -> None:
+        """The update's fate is on record: its bytes may go."""
+        self.uploads = {number: upload for number, upload in self.uploads.items() if upload.outgoing.task != task}
+
+    def cancelled(self, task: int) -> None:
+        """The task is called off: its model need not come."""
+        self.downloads = {number: download for number, download in self.downloads.items() if _task_of(download) != task}
+
+    def unacknowledged(self, updates: Mapping[int, Update]) -> Iterable[tuple[Outgoing, int]]:
+        """What is to be offered again, with its stamp; the rest is forgotten."""
+        self.uploads = {number: upload for number, upload in self.uploads.items() if upload.outgoing.task in updates}
+        return [(upload.outgoing, upload.due_ns) for upload in self.uploads.values()]
+
+    def _whole(self, download: Download, now_ns: int) -> Arrived | None:
+        incoming = download.incoming
+        if not incoming.complete:
+            return None
+        try:
+            download.message = incoming.message()
+        except WireError:
+            del self.downloads[incoming.offer.transfer]  # begin again at byte 0
+            raise
+        return Arrived(incoming.offer.transfer, download.curve or [[0, now_ns]])
+
+
+def _task_of(download: Download) -> int:
+    return places(download.incoming.offer.meta)[0]

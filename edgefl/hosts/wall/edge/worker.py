@@ -1,0 +1,114 @@
+"""The edge's training thread: local runs in slices, so that fresh models, cancelling and the host's other edges get their turn."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from threading import Thread
+from typing import Protocol
+
+from edgefl.edges.edge import Edge
+from edgefl.hosts.wall.coordinator.mailbox import Mailbox
+from edgefl.jobs import Train
+from emulator.units import FOREVER
+
+SLICE_S = 0.05
+END_PATIENCE_S = 5.0
+WANT, DONE = 1, 2
+TURN = struct.Struct("<Bq")  # WANT or DONE, and the emulated moment at which the job is due
+
+
+class Turns(Protocol):
+    """Who may compute now: a fleet on one machine shares its cores, a device of its own need not ask."""
+
+    def take(self, due_ns: int) -> None: ...
+
+    def give(self) -> None: ...
+
+
+class OwnMachine:
+    """Nobody to share with."""
+
+    def take(self, due_ns: int) -> None:
+        return None
+
+    def give(self) -> None:
+        return None
+
+
+class SharedTurns:
+    """Asks the warm parent over ``channel``."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+
+    def take(self, due_ns: int) -> None:
+        self._channel.send(TURN.pack(WANT, due_ns))
+        if not self._channel.recv(1):
+            raise EOFError("the warm parent is gone")
+
+    def give(self) -> None:
+        self._channel.send(TURN.pack(DONE, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A job with the emulated moments between which it lies; ``due_ns`` None: it ends when it ends (native)."""
+
+    job: Train
+    start_ns: int
+    due_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The order is done; ``at_ns`` is the stamp that its outcome carries."""
+
+    order: Order
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Training raised: the edge's own bug or its algorithm's."""
+
+    error: BaseException
+
+
+class Worker(Thread):
+    """Works on orders one after the other and drops those whose run is no longer the edge's."""
+
+    def __init__(self, edge: Edge, turns: Turns, speed: float, results: Mailbox) -> None:
+        super().__init__(name="training", daemon=True)
+        self.edge, self.turns, self.speed, self.results = edge, turns, speed, results
+        self.orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
+        self.ended = False
+
+    def end(self) -> None:
+        """Stop at the next step: a thread inside torch must not meet the end of its interpreter, which would abort the process."""
+        self.ended = True
+        self.orders.put(None)
+        self.join(END_PATIENCE_S)
+
+    def run(self) -> None:
+        try:
+            while (order := self.orders.get()) is not None:
+                self._work(order)
+        except BaseException as error:
+            self.results.put(Failure(error))
+
+    def _work(self, order: Order) -> None:
+        finished, spent_ns = False, 0
+        while not finished and not self.ended and order.job.run is self.edge.run:
+            self.turns.take(FOREVER if order.due_ns is None else order.due_ns)
+            began = time.monotonic_ns()  # waiting for a turn is no computing
+            end = time.monotonic() + SLICE_S
+            stop = lambda until_s=end: self.ended or time.monotonic() >= until_s
+            finished = self.edge.trainer.advance(order.job.run, self.edge.rule, order.job.until_step, stop)
+            spent_ns += time.monotonic_ns() - began
+            self.turns.give()
+        native = order.start_ns + int(spent_ns * self.speed)
+        self.results.put(Result(order, native if order.due_ns is None else order.due_ns))

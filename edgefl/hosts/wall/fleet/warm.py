@@ -1,0 +1,265 @@
+"""The warm parent: its own process, which loads torch, data and model once, calibrates the host, and forks edges from then on.
+
+It has no zmq socket, no other thread and no real-time priority, so that a fork is clean: 15 ms and 10 MB an edge, where a cold start
+costs a second and 110 MB. It stays to fork replacements and to hand out turns to train.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Callable
+
+import orjson
+from safetensors.numpy import save_file
+
+from edgefl.config.experiment import Experiment
+from edgefl.errors import UserError
+from edgefl.hosts.memory import keep_freed_memory
+from edgefl.hosts.setup.learning import Learning, learning
+from edgefl.hosts.wall.coordinator import jobs as jobs_of
+from edgefl.hosts.wall.coordinator.evaluator import serve
+from edgefl.hosts.wall.edge.host import EdgeHost, Side
+from edgefl.hosts.wall.edge.worker import TURN, WANT, SharedTurns
+from edgefl.hosts.wall.fleet.turnstile import Turnstile
+from edgefl.hosts.wall.ipc import Channel
+from edgefl.loading.file import shared_digest
+from edgefl.protocol.messages import Setup, Task
+from edgefl.protocol.transfers import most_body
+from edgefl.strategies.base.local_rule import LocalRule
+
+JOB_WORKER = "job worker"  # no edge has that name: ids have no space
+CALIBRATION_S = 0.4
+JOB_NICE, EDGE_NICE, EVALUATOR_NICE = 5, 10, 19
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
+
+
+class Warm:
+    """Serves one run: commands over ``control``, turns over one channel an edge."""
+
+    def __init__(self, control: Channel, evaluations: Channel, jobs: Channel | None, learned: Learning, data_digest: str) -> None:
+        self.control, self.evaluations, self.jobs, self.learned, self.data_digest = control, evaluations, jobs, learned, data_digest
+        self.turnstile = Turnstile(max(cores() - 1, 1))
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(control, selectors.EVENT_READ, None)
+        self.children: dict[int, str] = {}  # pid -> "edge NAME", "evaluator" or JOB_WORKER
+        self.turns: dict[str, socket.socket] = {}
+
+    def run(self) -> None:
+        """Until the control channel closes."""
+        while True:
+            for key, _ in self.selector.select(0.2):
+                if key.data is not None:
+                    if self.turns.get(key.data) is key.fileobj:  # else a fork in this very batch has replaced that edge
+                        self._turn(key.data)
+                elif not self._command():
+                    self._end_children(set(self.children.values()))
+                    return
+            for edge in self.turnstile.grants(time.monotonic()):
+                self._tell(edge)
+            self._bury()
+
+    def fork(self, name: str, work: Callable[[], Any], nice: int, keep: tuple[int, ...]) -> None:
+        """A child that does ``work`` and ends; of our descriptors it keeps only ``keep``."""
+        sys.stdout.flush(), sys.stderr.flush()
+        pid = os.fork()
+        if pid:
+            self.children[pid] = name
+            return
+        status = 1
+        try:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            process = ctypes.CDLL(None)
+            process.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            process.prctl(PR_SET_NAME, name.encode(), 0, 0, 0)  # for ps and top; the system cuts it to 15 bytes
+            close_all_but(*keep)
+            os.nice(nice)
+            sys.setswitchinterval(0.001)  # arrivals are stamped beside the training thread
+            work()
+            status = 0
+        except BaseException as error:
+            print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+
+    # ------------------------------------------------------------------ commands
+    def _command(self) -> bool:
+        try:
+            message = self.control.receive()
+        except EOFError:
+            return False
+        if "log" in message:
+            self._begin(message["log"])
+        for edge in message.get("fork", ()):
+            self._fork_edge(edge, message["connect"], message["index"])
+        if "fault" in message:
+            self._strike(message["fault"], message["edge"])
+        return True
+
+    def _strike(self, fault: str, edge: str) -> None:
+        """Kill, freeze or thaw an edge's process, if it is there."""
+        if fault == "kill":
+            self._end_children({f"edge {edge}"})
+            return
+        freeze = fault == "freeze"
+        (self.turnstile.freeze if freeze else self.turnstile.thaw)(edge)
+        for pid in [pid for pid, name in self.children.items() if name == f"edge {edge}"]:
+            os.kill(pid, signal.SIGSTOP if freeze else signal.SIGCONT)
+
+    def _begin(self, log: str) -> None:
+        """The first strategy runs: from now on stderr is that file; evaluation begins."""
+        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        os.dup2(file, 2)
+        os.close(file)
+        self.fork("evaluator", lambda: serve(self.evaluations, self.learned.evaluate), EVALUATOR_NICE, keep=(self.evaluations.fileno(),))
+        self.evaluations.close()
+        if self.jobs is not None and self.learned.runs_jobs:
+            self._fork_job_worker()
+
+    def _fork_job_worker(self) -> None:
+        """Our end of its channel stays open, for the next one if it dies."""
+        jobs, turns = self.jobs, self._new_turns(JOB_WORKER)
+        self.fork(JOB_WORKER, lambda: jobs_of.serve(jobs, self.learned, SharedTurns(turns)), JOB_NICE, keep=(jobs.fileno(), turns.fileno()))
+        turns.close()
+
+    def _fork_edge(self, edge: str, address: str, index: int) -> None:
+        self._end_children({f"edge {edge}"})  # one that missed the end of its run must not take the place of the new one
+        learned, theirs = self.learned, self._new_turns(edge)
+
+        def work() -> None:
+            EdgeHost(edge, address, None, lambda setup: side(learned, edge, index, self.data_digest, setup), SharedTurns(theirs)).run()
+
+        self.fork(f"edge {edge}", work, EDGE_NICE, keep=(theirs.fileno(),))
+        theirs.close()
+
+    def _end_children(self, names: set[str]) -> None:
+        for pid in [pid for pid, name in self.children.items() if name in names]:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            del self.children[pid]
+
+    # ------------------------------------------------------------------ turns
+    def _new_turns(self, name: str) -> socket.socket:
+        """The end for a child that is about to be forked."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if name in self.turns:
+            self._close_turns(name)
+        self.turns[name] = ours
+        self.selector.register(ours, selectors.EVENT_READ, name)
+        return theirs
+
+    def _turn(self, edge: str) -> None:
+        try:
+            data = self.turns[edge].recv(TURN.size)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            self._close_turns(edge)
+            return
+        sort, due_ns = TURN.unpack(data)
+        if sort == WANT:
+            self.turnstile.want(edge, due_ns)
+        else:
+            self.turnstile.done(edge)
+
+    def _tell(self, edge: str) -> None:
+        try:
+            self.turns[edge].send(b"g")
+        except (OSError, KeyError):
+            self.turnstile.done(edge)
+
+    def _close_turns(self, edge: str) -> None:
+        self.selector.unregister(self.turns[edge])
+        self.turns.pop(edge).close()
+        self.turnstile.gone(edge)
+
+    def _bury(self) -> None:
+        while self.children:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            name = self.children.pop(pid)
+            if status:
+                self.control.send(exited=name, status=os.waitstatus_to_exitcode(status))
+            if status and name == JOB_WORKER and self.jobs is not None:
+                self._fork_job_worker()
+                self.jobs.send(died=status)  # whoever waits for its result gives the job again
+
+
+def side(learned: Learning, edge: str, index: int, data_digest: str, setup: Setup) -> Side:
+    """What an edge of this process tells the coordinator; ``setup`` is checked by the digests."""
+    experiment = learned.experiment
+    entry = experiment.strategies[index]
+    actor = learned.edges(index, [edge])[edge]
+    most_bytes = most_body(4 * learned.layout.size)
+    digests = (shared_digest(experiment, entry), learned.layout.digest(), data_digest)
+    return Side(actor, *digests, learned.samples[edge], experiment.speed, most_bytes)
+
+
+def calibrate(learned: Learning) -> float:
+    """Samples per second that one core of this host trains, from real steps of the first edge (the first steps do not count)."""
+    edge = next(iter(learned.shards))
+    trainer, rule, weights = learned.trainer(edge), LocalRule(None), learned.initial_weights()
+    done, spent, number = 0, 0.0, 0
+    while spent < CALIBRATION_S:
+        run = trainer.begin(Task(number, 0, {"weights": weights}), rule, {})
+        trainer.advance(run, rule, min(2, run.steps))
+        before, started = run.samples, time.perf_counter()
+        trainer.advance(run, rule, None, lambda began=started, spent=spent: spent + time.perf_counter() - began > CALIBRATION_S)
+        spent += time.perf_counter() - started
+        done, number = done + run.samples - before, number + 1
+        if number > 10_000:
+            break
+    return done / max(spent, 1e-9)
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def close_all_but(*keep: int) -> None:
+    """Descriptors of the parent's other channels must not stay open in a child, or their ends would not be noticed."""
+    most = os.sysconf("SC_OPEN_MAX")
+    for below, fd in zip((2, *sorted(keep)), (*sorted(keep), min(most, 65536))):
+        os.closerange(below + 1, fd)
+
+
+def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
+    """Load, calibrate, write w_0 and its layout, then serve."""
+    control, evaluations = Channel.inherited(control_fd), Channel.inherited(evaluations_fd)
+    jobs = Channel.inherited(jobs_fd) if jobs_fd >= 0 else None
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keep_freed_memory()
+    job = control.receive()
+    try:
+        experiment = Experiment.model_validate_json(job["experiment"])
+        learned = learning(experiment, Path(job["base"]) if job["base"] else None, edges=None if job["fleet"] else ())
+        data_digest, weights = learned.data_digest(), learned.initial_weights()
+    except UserError as error:
+        control.send(error=str(error))
+        return
+    scratch = Path(job["scratch"])
+    save_file({"weights": weights}, scratch / "initial.safetensors")
+    (scratch / "layout.json").write_bytes(orjson.dumps(learned.layout.to_json()))
+    learned.keep_beside(scratch)
+    rate = calibrate(learned) if job["calibrate"] else None
+    gc.collect()
+    gc.freeze()  # what is loaded now stays for good: the collector must not touch its pages in every child
+    with suppress(ConnectionError):  # the launcher is gone: so are we, and with us our children
+        control.send(ready=True, data_digest=data_digest, samples_per_s=rate, cores=cores(), samples=learned.samples)
+        Warm(control, evaluations, jobs, learned, data_digest).run()
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,212 @@
+"""CURVE keys: who may join is a file, and the key of a message says which edge sent it.
+
+::
+
+    DIR/coordinator.key_secret   stays with the coordinator
+    DIR/coordinator.key          goes to every edge
+    DIR/edges/NAME.key_secret    goes to that edge
+    DIR/edges/NAME.key           its public half
+    DIR/allowed.json             edge id -> public key, read by the coordinator
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+import zmq
+import zmq.auth
+from zmq.auth.thread import ThreadAuthenticator
+from zmq.utils import z85
+
+from edgefl.config.experiment import EDGE_ID
+from edgefl.errors import UserError, nearest
+
+DOMAIN = "edgefl"
+KEY_CHARACTERS = 40  # z85 of 32 bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ServerKeys:
+    """The coordinator's key pair (z85) and the edge id of every public key that may come in."""
+
+    public: bytes
+    secret: bytes = field(repr=False)
+    allowed: dict[bytes, str]
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeKeys:
+    """An edge's key pair and the coordinator's public key (z85)."""
+
+    public: bytes
+    secret: bytes = field(repr=False)
+    server: bytes
+
+
+def new(folder: Path, edge_ids: Sequence[str]) -> None:
+    """Write keys for a coordinator and these edges into ``folder``, which must be new or empty: all of them or none."""
+    for edge in edge_ids:
+        if not re.fullmatch(EDGE_ID, edge):
+            raise UserError(f"edge id {edge!r}: expected at most 32 of a-z, 0-9, _ and -, beginning with a letter or digit")
+    twice = sorted({edge for edge in edge_ids if edge_ids.count(edge) > 1})
+    if twice:
+        raise UserError(f"edge id {twice[0]!r} is given twice")
+    folder = folder.absolute()
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UserError(f"{folder}: is there already; keys are never overwritten, expected a new directory")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be made ({error.strerror})") from error
+    try:
+        _fill(draft, edge_ids)
+        draft.rename(folder)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be written ({error.strerror})") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _fill(folder: Path, edge_ids: Sequence[str]) -> None:
+    (folder / "edges").mkdir(mode=0o700)
+    _write_pair(folder / "coordinator")
+    allowed = {edge: _write_pair(folder / "edges" / edge) for edge in edge_ids}
+    _write(folder / "allowed.json", orjson.dumps(allowed, option=orjson.OPT_INDENT_2).decode() + "\n")
+
+
+def _write_pair(stem: Path) -> str:
+    public, secret = (key.decode() for key in zmq.curve_keypair())
+    _write(stem.with_name(stem.name + ".key"), f'curve\n    public-key = "{public}"\n')
+    _write(stem.with_name(stem.name + ".key_secret"), f'curve\n    public-key = "{public}"\n    secret-key = "{secret}"\n')
+    return public
+
+
+def _write(path: Path, text: str) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+        file.write(text)
+
+
+def load_server(folder: Path) -> ServerKeys:
+    """The coordinator's keys and its allow-list. UserError if a file is missing or damaged."""
+    public, secret = _read_pair(folder / "coordinator.key_secret")
+    path = folder / "allowed.json"
+    try:
+        listed = orjson.loads(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); expected the list of edges' public keys that `edgefl keys new` writes") from error
+    except orjson.JSONDecodeError as error:
+        raise UserError(f"{path}: is not JSON ({error})") from error
+    if not isinstance(listed, dict):
+        raise UserError(f"{path}: expected an object {{edge id: public key}}")
+    allowed: dict[bytes, str] = {}
+    for edge, key in listed.items():
+        if not re.fullmatch(EDGE_ID, edge) or not isinstance(key, str):
+            raise UserError(f"{path}: {edge!r}: expected an edge id with its public key")
+        edge_key = _checked(key.encode(), path, f"public key of {edge!r}")
+        if edge_key in allowed:
+            raise UserError(f"{path}: {allowed[edge_key]!r} and {edge!r} have the same key; expected one for each")
+        allowed[edge_key] = edge
+    return ServerKeys(public, secret, allowed)
+
+
+def load_edge(folder: Path, edge: str) -> EdgeKeys:
+    """An edge's keys: needs DIR/coordinator.key and DIR/edges/NAME.key_secret only. UserError if one is missing or damaged."""
+    path = folder / "edges" / f"{edge}.key_secret"
+    if folder.is_dir() and not path.exists():
+        there = [other.name.removesuffix(".key_secret") for other in path.parent.glob("*.key_secret")]
+        raise UserError(f"{path}: no key for edge {edge!r}{nearest(edge, there)}")
+    public, secret = _read_pair(path)
+    return EdgeKeys(public, secret, _read(folder / "coordinator.key")[0])
+
+
+def _read_pair(path: Path) -> tuple[bytes, bytes]:
+    public, secret = _read(path)
+    if secret is None:
+        raise UserError(f"{path}: expected a secret-key")
+    return public, _checked(secret, path, "secret-key")
+
+
+def _read(path: Path) -> tuple[bytes, bytes | None]:
+    try:
+        public, secret = zmq.auth.load_certificate(path)
+    except OSError as error:
+        raise UserError(f"{path}: no such key file; `edgefl keys new DIR` makes them") from error
+    except ValueError as error:
+        raise UserError(f"{path}: expected a public-key") from error
+    return _checked(public, path, "public-key"), secret
+
+
+def _checked(key: bytes, path: Path, what: str) -> bytes:
+    try:
+        fits = len(key) == KEY_CHARACTERS and len(z85.decode(key)) == 32
+    except Exception:  # z85 raises whatever its table look-up gives
+        fits = False
+    if not fits:
+        raise UserError(f"{path}: {what}: expected {KEY_CHARACTERS} characters of z85")
+    return key
+
+
+def secure_server(socket: zmq.Socket, keys: ServerKeys) -> None:
+    """Let only allow-listed keys in; before ``bind``, with a Doorman started in the same context."""
+    socket.curve_secretkey = keys.secret
+    socket.curve_publickey = keys.public
+    socket.curve_server = True
+    socket.zap_domain = DOMAIN.encode()
+    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without it every key passes while no Doorman is there
+
+
+def secure_edge(socket: zmq.Socket, keys: EdgeKeys) -> None:
+    """Prove who we are and talk only to that coordinator; before ``connect``."""
+    socket.curve_secretkey = keys.secret
+    socket.curve_publickey = keys.public
+    socket.curve_serverkey = keys.server
+
+
+class Doorman(ThreadAuthenticator):
+    """Answers libzmq's question about every new connection (ZAP): allowed, and as which edge. ``start`` before ``bind``; ``stop`` at the end."""
+
+    def __init__(self, context: zmq.Context, keys: ServerKeys) -> None:
+        super().__init__(context)
+        self.edges = keys.allowed
+        self.configure_curve_callback(DOMAIN, self)
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """pyzmq asks: may this public key (z85) come in?"""
+        return key in self.edges
+
+    def curve_user_id(self, client_public_key: bytes) -> str:
+        """pyzmq asks: the User-Id of this public key (32 bytes), which ``edge_of`` finds on its messages."""
+        return self.edges[z85.encode(client_public_key)]
+
+
+def edge_of(frame: zmq.Frame) -> str | None:
+    """The edge whose key sent this frame; None on a socket without keys."""
+    try:
+        return str(frame.get("User-Id"))
+    except zmq.ZMQError:
+        return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine can reach ``host``. Names other than localhost count as reachable."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def must_have_keys(host: str, keys: ServerKeys | EdgeKeys | None, insecure: bool, said: str = "network.host") -> None:
+    """Refuse a network without keys: UserError off loopback, unless ``insecure``. ``said``: the key or option that named the host."""
+    if keys is None and not insecure and not is_loopback(host):
+        raise UserError(
+            f"{said}: {host!r} is not loopback and there are no keys: expected --keys DIR (made by `edgefl keys new DIR`), or --insecure"
+        )

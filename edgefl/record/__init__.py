@@ -1,0 +1,1 @@
+"""What a run writes while it runs: rows, journal, counters; and the replay of a journal."""

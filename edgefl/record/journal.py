@@ -1,0 +1,93 @@
+"""The journal: every event given to the strategy, in order, with its arrays and a fingerprint of what was decided.
+
+``journal.jsonl`` holds a line an event, ``CRC JSON``; ``journal.bin`` the arrays, one behind the other, with digests in the lines.
+A torn last line is ignored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Iterator
+from zlib import crc32
+
+import numpy as np
+import orjson
+
+from edgefl.errors import UserError
+from edgefl.record.rows import digest, event_row, fingerprint
+from edgefl.strategies.base.decisions import Decision
+from edgefl.strategies.base.events import Event, JobDone, UpdateArrived
+from edgefl.vectors import aligned_copy
+
+LINES, BLOBS = "journal.jsonl", "journal.bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line read back: ``arrays`` are aligned copies."""
+
+    now: int
+    row: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+    decisions: list[dict[str, Any]]
+
+
+class Journal:
+    """Writes the journal of one run into ``directory``."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._lines = (directory / LINES).open("wb")
+        self._blobs = (directory / BLOBS).open("wb")
+        self._offset = 0
+
+    def write(self, now: int, event: Event, decisions: list[Decision]) -> None:
+        arrays = event.vectors if isinstance(event, (UpdateArrived, JobDone)) else {}
+        places = {name: self._put(array) for name, array in arrays.items()}
+        line = {"now": now, "event": event_row(event), "arrays": places, "decisions": [fingerprint(d) for d in decisions]}
+        if places:
+            self._blobs.flush()  # arrays reach the system before the line that names them
+        text = orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY)
+        self._lines.write(b"%08x %b\n" % (crc32(text), text))
+
+    def flush(self) -> None:
+        """Hand everything to the operating system: it then survives the death of this process."""
+        self._blobs.flush()
+        self._lines.flush()
+
+    def close(self) -> None:
+        self._blobs.close()
+        self._lines.close()
+
+    def _put(self, array: np.ndarray) -> tuple[int, int, str]:
+        """Append float32 elements; (byte offset, element count, digest)."""
+        data = np.ascontiguousarray(array, dtype=np.float32)
+        self._blobs.write(data.data)
+        place = (self._offset, data.size, digest(data))
+        self._offset += data.nbytes
+        return place
+
+
+def read(directory: Path) -> Iterator[Entry]:
+    """The journal's entries up to the last whole line; UserError if there is none, or if a line or an array is damaged."""
+    if not all((directory / name).exists() for name in (LINES, BLOBS)):
+        raise UserError(f"{directory}: no journal here ({LINES} and {BLOBS}); a run keeps one with record.payloads = true")
+    blobs = np.memmap(directory / BLOBS, dtype=np.uint8, mode="r") if (directory / BLOBS).stat().st_size else np.empty(0, np.uint8)
+    lines = (directory / LINES).read_bytes().split(b"\n")
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        crc, _, text = line.partition(b" ")
+        if crc != b"%08x" % crc32(text):
+            if number == len(lines):
+                return  # torn by a crash
+            raise UserError(f"{directory / LINES}: line {number} is damaged (checksum differs)")
+        row = orjson.loads(text)
+        arrays = {}
+        for name, (at, size, expected) in row["arrays"].items():
+            found = blobs[at : at + 4 * size]
+            if found.size != 4 * size or digest(found) != expected:
+                raise UserError(f"{directory / BLOBS}: the array {name!r} of line {number} is damaged (digest differs)")
+            arrays[name] = aligned_copy(found.view(np.float32))
+        yield Entry(row["now"], row["event"], arrays, row["decisions"])

@@ -1,0 +1,1 @@
+"""What families of schemes add to a run's results: one folder a family."""

@@ -1,0 +1,1 @@
+"""Runs that step by K gradients."""

@@ -1,0 +1,1 @@
+"""Runs whose devices ask for fresher models in mid-training."""

@@ -1,0 +1,137 @@
+"""Dissemination side by side: a table for the terminal, a line for each scheme that asked for fresher models, and dissemination.csv."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import orjson
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from edgefl.reports.dissemination.section import negligible
+from edgefl.results import rundirs
+from edgefl.results.compare import byte_unit, write_table
+
+FILE = "dissemination.csv"
+STALENESS = ("staleness_before", "staleness_after")
+NUMBERS = (
+    "requests", "newer", "merges", "too_late", "waiting_total_s", "waiting_mean_s", "extra_bytes_down", "extra_bytes_up", "use_up", "use_down", "beta_median",
+)
+COLUMNS = ("name", "seed", *NUMBERS, *(f"{key}_{of}" for key in STALENESS for of in ("mean", "median")), "slots", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One run's "dissemination" section, the scheme's name, and all bytes that went down."""
+
+    name: str
+    seed: int | None
+    bytes_down: int
+    section: dict[str, Any]
+
+    def value(self, key: str) -> float | None:
+        """A number of the section; "staleness_before_mean" is that section's mean."""
+        if key in self.section:
+            return self.section[key]
+        outer, _, inner = key.rpartition("_")
+        return (self.section.get(outer) or {}).get(inner)
+
+    @property
+    def more_down(self) -> float:
+        """Extra downlink bytes as a share of those that would have gone down without a request."""
+        extra = self.section["extra_bytes_down"]
+        return extra / max(1, self.bytes_down - extra)
+
+
+def load(paths: Sequence[Path]) -> list[Cost]:
+    """The finished runs in ``paths`` or below in which somebody asked; UserError if a path holds no run."""
+    return [cost for name, runs in rundirs.find(paths).items() for run in runs if (cost := _load_run(name, run)) is not None]
+
+
+def _load_run(name: str, run: Path) -> Cost | None:
+    try:
+        facts = orjson.loads((run / "summary.json").read_bytes())
+    except (FileNotFoundError, orjson.JSONDecodeError):
+        return None
+    section = facts.get("dissemination")
+    return Cost(name, facts.get("seed"), facts.get("bytes_down", 0), section) if section else None
+
+
+def write_csv(costs: Sequence[Cost], path: Path) -> None:
+    """A row for each run; ``slots`` as "1:4 2:17"."""
+    write_table(path, COLUMNS, [[_field(cost, column) for column in COLUMNS] for cost in costs])
+
+
+def _field(cost: Cost, column: str) -> Any:
+    if column in ("name", "seed"):
+        return getattr(cost, column)
+    return _slots([cost]) if column == "slots" else cost.value(column)
+
+
+def table(costs: Sequence[Cost]) -> Table:
+    """Fit for 80 columns; means over the seeds of a scheme. Below it: when the schemes asked, and which of them merged next to nothing."""
+    schemes: dict[str, list[Cost]] = {}
+    for cost in costs:
+        schemes.setdefault(cost.name, []).append(cost)
+    notes = [f"{name}: {note}" for name, runs in schemes.items() if (note := negligible(mean(runs, "beta_median")))]
+    late = [f"{name}: {count:.4g} fresher models came too late to be merged" for name, runs in schemes.items() if (count := mean(runs, "too_late"))]
+    slots = [Text(f"{name}, requests by slot: {_slots(runs)}", style="dim") for name, runs in schemes.items() if _slots(runs)]
+    shown = Table(title="Dissemination", title_justify="left", title_style="", box=box.SIMPLE_HEAD, padding=0, show_edge=False, caption_justify="left")
+    shown.caption, shown.caption_style = Text("\n").join([*(Text(note, style="yellow") for note in notes), *map(Text, late), *slots]), ""
+    columns = _columns(schemes)
+    shown.add_column("strategy\n", overflow="fold", min_width=min(12, max(map(len, schemes))))
+    for heading in columns:
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for name, *cells in zip(schemes, *columns.values()):
+        shown.add_row(Text(name), *cells)
+    return shown
+
+
+def _columns(schemes: dict[str, list[Cost]]) -> dict[str, list[str]]:
+    """Heading -> a cell for each scheme."""
+    size, unit = byte_unit(max(cost.section["extra_bytes_down"] for runs in schemes.values() for cost in runs))
+
+    def cells(key: str, form: Callable[[float], str]) -> list[str]:
+        return [_form(mean(runs, key), form) for runs in schemes.values()]
+
+    def pairs(before: str, after: str, form: Callable[[float], str]) -> list[str]:
+        return [f"{old}/{new}" for old, new in zip(cells(before, form), cells(after, form))]
+
+    return {
+        "asked\n": cells("requests", "{:.4g}".format),
+        "newer\n": cells("newer", "{:.4g}".format),
+        "merged\n": cells("merges", "{:.4g}".format),
+        "wait\nmean s": cells("waiting_mean_s", "{:.3g}".format),
+        f"extra\ndown {unit}": cells("extra_bytes_down", lambda value: f"{value / size:.3g}"),
+        "which\nis": [f"+{100 * fmean(cost.more_down for cost in runs):.0f}%" for runs in schemes.values()],
+        "use %\nup/down": pairs("use_up", "use_down", _percent),
+        "stale\nbef./after": pairs("staleness_before_mean", "staleness_after_mean", "{:.1f}".format),
+        "beta\nmedian": cells("beta_median", "{:.2g}".format),
+    }
+
+
+def mean(runs: Sequence[Cost], key: str) -> float | None:
+    """Over the runs that have such a number."""
+    values = [value for cost in runs if (value := cost.value(key)) is not None]
+    return fmean(values) if values else None
+
+
+def _slots(runs: Sequence[Cost]) -> str:
+    counts: Counter[str] = Counter()
+    for cost in runs:
+        counts.update(cost.section["slots"])
+    return " ".join(f"{slot}:{counts[slot]}" for slot in sorted(counts, key=int))
+
+
+def _form(value: float | None, form: Callable[[float], str]) -> str:
+    return "-" if value is None else form(value)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}" if share >= 0.1 else f"{100 * share:.1f}" if share >= 0.001 else "<0.1"

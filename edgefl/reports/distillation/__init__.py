@@ -1,0 +1,1 @@
+"""Runs whose server distils predictions."""

@@ -1,0 +1,1 @@
+"""Runs on a TDMA channel whose slots the strategy gives out."""

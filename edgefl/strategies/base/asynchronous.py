@@ -1,0 +1,114 @@
+"""The asynchronous frame: who is given work when, and one server step for every update that arrives."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from edgefl.strategies.base.decisions import (
+    Decision,
+    Discard,
+    Finish,
+    Publish,
+    SetAlarm,
+)
+from edgefl.strategies.base.events import EdgeJoined, TaskClosed, UpdateArrived
+from edgefl.strategies.base.strategy import MOST_FAILED, Strategy, StrategyOptions
+from emulator.units import to_ns
+
+
+class AsynchronousOptions(StrategyOptions):
+    """``dispatch = "periodic"``: every ``period_s`` trigger min(clients_per_trigger, concurrency - running) idle edges.
+
+    ``dispatch = "replace"``: keep ``concurrency`` edges running; each that ends is replaced at once.
+    """
+
+    dispatch: Literal["periodic", "replace"] = "replace"
+    concurrency: int = Field(10, ge=1)  # Mc, or the cap on running edges
+    period_s: float = Field(10.0, ge=1e-9)  # T; below a nanosecond the same moment would trigger for ever
+    clients_per_trigger: int = Field(10, ge=1)  # m'
+    max_staleness: int | None = Field(None, ge=0)  # an update with a larger gap is discarded
+
+
+class Asynchronous(Strategy):
+    """Each arriving update is discarded as too stale or given to ``apply``, then the freed edges get work."""
+
+    Options = AsynchronousOptions
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.triggers = 0
+        self.failed = 0  # tasks in a row that were closed without an update
+        self.begun = False
+
+    @classmethod
+    def concurrency(cls, options: Any, edges: int) -> int:
+        return min(options.concurrency, edges)
+
+    @property
+    def bound(self) -> int | None:
+        """The largest gap that is not discarded."""
+        return self.options.max_staleness
+
+    def apply(self, update: UpdateArrived, gap: int) -> np.ndarray | None:
+        """The next global model, or None if this update alone does not make one. ``gap`` = version now - version it started from."""
+        raise TypeError(f"{type(self).__name__} must define apply")
+
+    def reports(self, update: UpdateArrived, gap: int) -> list[Decision]:
+        """What is worth keeping about the update that ``apply`` has just made a model of."""
+        return []
+
+    def started(self, now: int) -> list[Decision]:
+        self.begun = True
+        return self._trigger(now) if self.options.dispatch == "periodic" else self._refill()
+
+    def joined(self, event: EdgeJoined, now: int) -> list[Decision]:
+        return self._refill() if self.begun else []
+
+    def closed(self, event: TaskClosed, now: int) -> list[Decision]:
+        return self._undelivered()
+
+    def _undelivered(self) -> list[Decision]:
+        """A task has come to nothing; its edge gets another, unless there is no hope."""
+        self.failed += 1
+        return [Finish("no task delivers")] if self.failed >= MOST_FAILED * self.options.concurrency else self._refill()
+
+    def rang(self, name: str, now: int) -> list[Decision]:
+        return self._trigger(now)
+
+    def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
+        self.failed = 0
+        gap, too_stale = self.version - update.base_version, self.discarded(update)
+        if too_stale:
+            return [*too_stale, *self._refill()]
+        weights = self.apply(update, gap)
+        if weights is None:
+            return self._refill()
+        return [*self.reports(update, gap), self._publish(weights), *self._refill()]
+
+    def discarded(self, update: UpdateArrived) -> list[Decision]:
+        """A Discard if the update is too stale, else nothing."""
+        bound = self.bound
+        return [Discard(update.task, "too stale")] if bound is not None and self.version - update.base_version > bound else []
+
+    def _publish(self, weights: np.ndarray) -> Publish:
+        self.weights = weights
+        self.version += 1
+        return Publish(weights)
+
+    def _trigger(self, now: int) -> list[Decision]:
+        alarm = SetAlarm("dispatch", now + to_ns(self.options.period_s))
+        return [*self._assign(self.options.clients_per_trigger), alarm]
+
+    def _refill(self) -> list[Decision]:
+        return self._assign(self.options.concurrency) if self.options.dispatch == "replace" else []
+
+    def _assign(self, most: int) -> list[Decision]:
+        count = min(most, self.options.concurrency - len(self.running))
+        edges = self.select(count, self.triggers) if count > 0 else []
+        if not edges:
+            return []
+        self.triggers += 1
+        return self.assign(edges)

@@ -1,0 +1,285 @@
+"""The slotted frame: edges share one TDMA channel, and the server says who sends in which slots (Song, Hong: "Asynchronous Federated Learning
+Using Outdated Local Updates Over TDMA Channel", algorithms 1 and 2, with corrected indices).
+
+    slots   | nobody ready | up r | up r | ... S of them | broadcast r |  next round ...
+
+Round k: each upload slot goes to the device that finished first; w_{k+1} = w_k + (1/S) sum of the changes of S_k; w_{k+1} goes to those who
+are next to get a model: S_k itself, or with intentional delay S_{k-alpha}, who sent alpha rounds ago and have waited since.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from edgefl.strategies.base.decisions import (
+    Assign,
+    Cancel,
+    Decision,
+    Discard,
+    Finish,
+    Grant,
+    Publish,
+    Report,
+    SetAlarm,
+)
+from edgefl.strategies.base.events import (
+    EdgeJoined,
+    EdgeLost,
+    Event,
+    TaskClosed,
+    UpdateArrived,
+    UpdateReady,
+)
+from edgefl.strategies.base.strategy import MOST_FAILED, Strategy, StrategyOptions
+from edgefl.strategies.base.timetable import Timetable
+from edgefl.vectors import with_changes
+from emulator.units import FOREVER
+
+ALARM = "slot"
+
+
+class SlottedOptions(StrategyOptions):
+    per_round: int | None = Field(None, ge=1)  # S
+    order: Literal["finished", "oldest"] = "finished"  # the next to send finished first, or has the oldest model
+    wait_for_group: bool = False  # True: a round begins when S are ready
+    on_lost: Literal["skip", "wait"] = "skip"  # a slot whose update does not come: the round goes on without it, or gives another slot
+    local_steps: int | None = Field(None, ge=1)  # H; None: the config's epochs
+    server_learning_rate: float = Field(1.0, gt=0)  # of the mean change: eta / eta_local
+
+
+class Slotted(Strategy):
+    """A subclass says by ``first_groups`` and ``next_groups`` who gets which model."""
+
+    Options = SlottedOptions
+    schedules_uplink = schedules_slots = True
+    timetable: Timetable
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.size = 0  # S
+        self.numbers: dict[str, int] = {}  # of the edges: ties go to the lowest
+        self.free = 0  # the first slot that was given to nobody
+        self.computing: dict[str, int] = {}  # edge -> slot from which on it computes
+        self.queue: list[tuple[int, int, str, int]] = []  # who is ready: (slot or version, number, edge, task)
+        self.sending: dict[str, tuple[int, int]] = {}  # edge -> (task, when its update must have come)
+        self.group: list[str] = []  # who has had slots in this round
+        self.updates: list[UpdateArrived] = []
+        self.lost = self.wasted = self.missed = 0  # of this round: uploads, slots, and devices not ready when their turn came
+        self.damaged = 0  # of this round: uploads that came, but in pieces that do not fit, so that they are offered again
+        self.failed = 0  # rounds in a row without any update
+        self.owed: deque[list[str]] = deque()  # groups that wait for a model
+        self.strays: list[str] = []  # edges that came back: the next model is theirs, too
+        self.turn: dict[str, int] = {}  # edge -> the slot that it is expected to send in
+        self.alarm_ns: int | None = None
+        self.begun = False
+
+    # ------------------------------------------------------------------ what a subclass says
+    @classmethod
+    def refuses(cls, options: Any, edges: int, medium: str, frames: bool) -> tuple[str, str] | None:
+        if medium != "tdma" or frames:
+            return "strategy", f'{cls.__name__} gives out the slots of a channel itself: expected medium.kind = "tdma", without frame_slots'
+        if options.per_round is not None and options.per_round > edges:
+            return "per_round", f"expected at most the number of edges ({edges}), found {options.per_round}"
+        return None
+
+    def use(self, timetable: Timetable) -> None:
+        """The channel that the run is on. UserError if it does not say enough."""
+        self.timetable = timetable
+
+    def first_groups(self, edges: list[str]) -> tuple[list[str], list[list[str]]]:
+        """Who starts from w_0 at slot 0, and the groups that wait for a later model."""
+        return edges, []
+
+    def next_groups(self) -> list[list[str]]:
+        """The groups to get the newest model now, taken out of ``owed``."""
+        return [self.owed.popleft()] if self.owed else []
+
+    @property
+    def comm_slots(self) -> int:
+        """Of a round: S uploads and the broadcast (eq. 6)."""
+        return self.timetable.transfer_slots * (self.size + 1)
+
+    def groups(self, edges: list[str]) -> list[list[str]]:
+        """S after S; the last group may be smaller."""
+        return [edges[first : first + self.size] for first in range(0, len(edges), self.size)]
+
+    # ------------------------------------------------------------------ events
+    def handle(self, event: Event, now: int) -> list[Decision]:
+        if isinstance(event, EdgeLost) and event.edge in self.strays:
+            self.strays.remove(event.edge)
+        return super().handle(event, now)
+
+    def started(self, now: int) -> list[Decision]:
+        self.begun = True
+        edges = sorted(self.samples)
+        self.numbers = {edge: number for number, edge in enumerate(edges)}
+        self.size = min(self.options.per_round or len(edges), len(edges))
+        first, later = self.first_groups(edges)
+        self.owed.extend(later)
+        return [self._give(first, ())]
+
+    def joined(self, event: EdgeJoined, now: int) -> list[Decision]:
+        self.numbers.setdefault(event.edge, len(self.numbers))
+        self._stray(event.edge)
+        return self._go_on(now) if self.begun else []
+
+    def ready(self, event: UpdateReady, now: int) -> list[Decision]:
+        slot = self.timetable.next_at(now)
+        if event.edge in self.computing:
+            self.finished(event.edge, slot - self.computing.pop(event.edge))
+            self.missed += slot > self.turn.pop(event.edge)
+        else:
+            self._again(event.edge)
+        first = slot if self.options.order == "finished" else self.running[event.edge]
+        heapq.heappush(self.queue, (first, self.numbers[event.edge], event.edge, event.task))
+        return self._go_on(now)
+
+    def _again(self, edge: str) -> None:
+        """It offers an update that came damaged: its slots are lost, it has to wait for others, and the round gives one more."""
+        if self.sending.pop(edge, None) is not None:
+            self.group.remove(edge)
+            self.damaged += 1
+        self.queue = [entry for entry in self.queue if entry[2] != edge]
+        heapq.heapify(self.queue)
+
+    def finished(self, edge: str, slots: int) -> None:
+        """The edge has computed for so many slots."""
+
+    def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
+        if self.sending.pop(update.edge, None) is None:
+            self._stray(update.edge)
+            return [Discard(update.task, "without a slot"), *self._go_on(now)]
+        self.updates.append(update)
+        return self._go_on(now)
+
+    def closed(self, event: TaskClosed, now: int) -> list[Decision]:
+        self._lose(event.edge)
+        self._stray(event.edge)
+        return self._go_on(now)
+
+    def rang(self, name: str, now: int) -> list[Decision]:
+        self.alarm_ns = None
+        late = [(edge, task) for edge, (task, until_ns) in self.sending.items() if until_ns <= now]
+        for edge, _ in late:
+            del self.running[edge]
+            self._lose(edge)
+        return [*(Cancel(edge, task) for edge, task in late), *self._go_on(now, at_border=True)]
+
+    # ------------------------------------------------------------------ slots
+    def _go_on(self, now: int, at_border: bool = False) -> list[Decision]:
+        """Give the next slot, or end the round, if that can be done now; slots are given when they begin, to whoever is ready then."""
+        if not self.begun:
+            return []
+        wanted = min(self.size, self._taken + len(self.queue) + len(self.computing))
+        if self._taken >= wanted:
+            return self._watch(min(until_ns for _, until_ns in self.sending.values())) if self.sending else self._end_round(now)
+        enough = wanted if self.options.wait_for_group and not self._taken else 1
+        if len(self.queue) < enough:
+            return self._watch(min(until_ns for _, until_ns in self.sending.values())) if self.sending else []
+        begins_ns = self.timetable.begins(max(self.timetable.next_at(now), self.free))
+        return self._grant(now) if begins_ns == now and at_border else self._watch(begins_ns)
+
+    @property
+    def _taken(self) -> int:
+        """Uploads of this round; with ``on_lost`` "wait" those that were lost do not count."""
+        return len(self.group) - (self.lost if self.options.on_lost == "wait" else 0)
+
+    def _grant(self, now: int) -> list[Decision]:
+        slot, (_, _, edge, task) = self.timetable.next_at(now), heapq.heappop(self.queue)
+        self.wasted += slot - self.free
+        self.free = slot + self.timetable.transfer_slots
+        self.group.append(edge)
+        self.sending[edge] = task, self.timetable.settled_ns(self.free)
+        return [Grant(edge, task, tuple(range(slot, self.free))), *self._watch(self.timetable.begins(self.free))]
+
+    def _watch(self, at_ns: int) -> list[Decision]:
+        """Look again then, or at an earlier moment that is set already."""
+        if self.alarm_ns is not None and self.alarm_ns <= at_ns:
+            return []
+        self.alarm_ns = at_ns
+        return [SetAlarm(ALARM, at_ns)]
+
+    def _lose(self, edge: str) -> None:
+        """Whatever this edge was doing comes to nothing."""
+        self.computing.pop(edge, None)
+        self.turn.pop(edge, None)
+        self.queue = [entry for entry in self.queue if entry[2] != edge]
+        heapq.heapify(self.queue)
+        self.lost += self.sending.pop(edge, None) is not None
+
+    def _stray(self, edge: str) -> None:
+        """It gets the next model, if it is there and nobody has it in mind otherwise."""
+        known = edge in self.running or edge in self.group or any(edge in group for group in self.owed)
+        if self.begun and edge in self.samples and edge not in self.strays and not known:
+            self.strays.append(edge)
+
+    # ------------------------------------------------------------------ rounds
+    def _end_round(self, now: int) -> list[Decision]:
+        """A new model, if anything has come, and its broadcast; with nobody at work the next to wait get what there is."""
+        decisions: list[Decision] = []
+        if self.group:
+            self.owed.append(self.group)
+        self.failed = 0 if self.updates else self.failed + bool(self.group)
+        if self.failed >= MOST_FAILED:
+            return [Finish("no round delivers")]
+        if self.updates:
+            self.weights, self.version = self.aggregate(self.updates), self.version + 1
+            decisions.append(Publish(self.weights))
+        first = max(self.timetable.next_at(now), self.free)
+        receivers = self._receivers()
+        if self.group or receivers:
+            self.wasted += first - self.free  # the last upload came after its border
+            self.free = first + self.timetable.transfer_slots  # the broadcast has its slots even if nobody waits for it: turns are counted on them
+            decisions += [self._give(receivers, tuple(range(first, self.free)))] if receivers else []
+            self.wasted += 0 if receivers else self.timetable.transfer_slots
+        if self.group:
+            decisions.append(self._report())
+            self.lost = self.wasted = self.missed = self.damaged = 0
+        self.group, self.updates = [], []
+        self.alarm_ns = None  # whatever was set is moved
+        return decisions + (self._watch(self.timetable.begins(self.free)) if decisions else [])
+
+    def _receivers(self) -> list[str]:
+        """The edges of the next groups that are there, and those that came back; more groups, until somebody is at work."""
+        receivers: list[str] = []
+        groups = self.next_groups()
+        while groups:
+            receivers += [edge for group in groups for edge in group if edge in self.samples]
+            groups = [] if receivers or self.queue or self.computing or not self.owed else [self.owed.popleft()]
+        receivers += self.strays
+        self.strays = []
+        return receivers
+
+    def aggregate(self, updates: list[UpdateArrived]) -> np.ndarray:
+        """w + (1/|updates|) sum (w_end - w_start): with S of them w_{k+1} = w_k - (eta/S) sum u_n, u_n = (w_khat - w_end) / eta (algorithm 1)."""
+        share = self.options.server_learning_rate / len(updates)
+        ends, starts = [update.weights for update in updates], [update.base for update in updates]
+        return with_changes(self.weights, ends, starts, [share] * len(updates), self.layout.parameters)
+
+    def _give(self, edges: list[str], slots: tuple[int, ...]) -> Assign:
+        """The current version to these, in one broadcast; their expected turns follow those of all who have a model already."""
+        steps = self.options.local_steps
+        before = len(self.queue) + len(self.computing)
+        for place, edge in enumerate(edges, before):
+            self.computing[edge] = self.free
+            self.turn[edge] = self.turn_slot(place) if slots else FOREVER  # before the first models nobody has a turn to miss
+        self.mark_running(edges)
+        numbers = {} if steps is None else {"epochs": float(steps), "most_steps": float(steps)}
+        return Assign(tuple(edges), {"weights": self.weights}, numbers, broadcast=slots)
+
+    def turn_slot(self, place: int) -> int:
+        """The slot in which the device at ``place`` of the queue sends, if nothing is idle from the next round on."""
+        rounds, within = divmod(place, self.size)
+        return self.free + rounds * self.comm_slots + within * self.timetable.transfer_slots
+
+    def _report(self) -> Report:
+        ages = [self.version - 1 - update.base_version for update in self.updates]
+        stale = {"staleness_least": float(min(ages)), "staleness_most": float(max(ages))} if ages else {}
+        lost, waits = self.lost + self.damaged, len(self.owed)
+        counts = {"uploads": len(self.updates), "lost": lost, "wasted_slots": self.wasted, "missed": self.missed, "waiting_groups": waits}
+        return Report({"end_slot": float(self.free), **stale, **{name: float(value) for name, value in counts.items()}})

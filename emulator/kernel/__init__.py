@@ -1,0 +1,1 @@
+"""The same links shaped by the Linux kernel, around any program."""

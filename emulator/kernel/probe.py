@@ -1,0 +1,139 @@
+"""What this system has of what kernel mode needs. Qdiscs are tried, in a namespace of their own, since a kernel does not tell otherwise."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from emulator.errors import BadValue
+from emulator.kernel.commands import Argv, Place, Shape
+from emulator.kernel.namespaces import claimed, clear, execute
+
+_TUN = Path("/dev/net/tun")
+_IPV6 = Path("/proc/sys/net/ipv6")
+_TRIES: dict[str, Argv] = {
+    "sch_tbf": ["tbf", "rate", "1mbit", "burst", "3000", "limit", "15000"],
+    "sch_htb": ["htb", "default", "1"],
+    "sch_netem": ["netem", "delay", "1ms"],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """What is there; ``complaint`` is why there are no namespaces."""
+
+    linux: bool = False
+    root: bool = False
+    ip: bool = False
+    tc: bool = False
+    namespaces: bool = False
+    veth: bool = False
+    sch_tbf: bool = False
+    sch_htb: bool = False
+    sch_netem: bool = False
+    tun: bool = False
+    ipv6: bool = False
+    complaint: str = ""
+
+    def lines(self) -> list[str]:
+        """One line for each thing: its name, yes or no."""
+        told = {field.name: "yes" if getattr(self, field.name) else "no" for field in fields(self) if field.name != "complaint"}
+        if not self.can_try:
+            told |= {name: "not tried" for name in ("namespaces", "veth", *_TRIES)}
+        return [f"{name:<11}{what}" for name, what in told.items()]
+
+    @property
+    def can_try(self) -> bool:
+        """Whether a namespace can be asked for at all."""
+        return self.linux and self.root and self.ip and self.tc
+
+
+def tools() -> System:
+    """What can be said without touching anything."""
+    return System(
+        linux=sys.platform.startswith("linux"),
+        root=hasattr(os, "geteuid") and os.geteuid() == 0,
+        ip=shutil.which("ip") is not None,
+        tc=shutil.which("tc") is not None,
+        tun=_TUN.exists(),
+        ipv6=_IPV6.exists(),
+    )
+
+
+def examine() -> System:
+    """Everything; makes a namespace for it, and removes it, where root and the tools are there."""
+    found = tools()
+    if not found.can_try:
+        return found
+    with claimed() as place:
+        return probe(place, found)
+
+
+def probe(place: Place, found: System) -> System:
+    """``found`` with what a namespace at ``place`` shows; it is gone afterwards."""
+    facts = {field.name: getattr(found, field.name) for field in fields(found)}
+    try:
+        facts["complaint"] = _complaint(["ip", "netns", "add", place.namespace])
+        facts["namespaces"] = not facts["complaint"]
+        if facts["namespaces"]:
+            inside = ["-n", place.namespace]
+            facts["veth"] = not _complaint(["ip", *inside, "link", "add", "try0", "type", "veth", "peer", "name", "try1"])
+            facts |= {kind: not _complaint(["tc", *inside, "qdisc", "replace", "dev", "lo", "root", *words]) for kind, words in _TRIES.items()}
+    finally:
+        clear(place)
+    return System(**facts)
+
+
+def _complaint(argv: Argv) -> str:
+    try:
+        execute(argv)
+    except BadValue as error:
+        return str(error)
+    return ""
+
+
+def require_tools(system: System) -> None:
+    """BadValue, with what to do about it, unless kernel mode can be tried here at all."""
+    if not system.linux:
+        raise BadValue("kernel mode needs Linux (any system: emulator proxy)")
+    if not system.root:
+        raise BadValue("kernel mode needs root (without root: emulator proxy)")
+    missing = [name for name in ("ip", "tc") if not getattr(system, name)]
+    if missing:
+        raise BadValue(f"kernel mode needs {' and '.join(missing)}, from the package iproute2 (without it: emulator proxy)")
+
+
+def choose(system: System, shape: Shape, shaper: str | None, latency: bool = True) -> Shape:
+    """``shape`` with a shaper and a delay that this system has. BadValue if it has none; ``latency`` False: do without delays."""
+    if not system.namespaces:
+        raise BadValue(f"kernel mode needs network namespaces, and this system refuses: {system.complaint}")
+    ways = (shape.up, shape.down)
+    if any(way.rate_bit_s is not None for way in ways):
+        shaper = _shaper(system, shaper)
+    delay = _delay(system, shape) if any(way.delays for way in ways) and latency else "none"
+    if delay != "relay" and not system.veth:
+        raise BadValue("kernel mode needs veth interfaces, which this kernel does not have")
+    return Shape(shape.up, shape.down, shaper or shape.shaper, delay)
+
+
+def _shaper(system: System, wanted: str | None) -> str:
+    there = [kind for kind in ("htb", "tbf") if getattr(system, f"sch_{kind}")]
+    if wanted is not None and wanted not in there:
+        raise BadValue(f"kernel mode: this kernel has no sch_{wanted} (it has: {', '.join(there) or 'no shaper'})")
+    if not there:
+        raise BadValue("kernel mode needs sch_htb or sch_tbf, and this kernel has neither")
+    return wanted or there[0]
+
+
+def _delay(system: System, shape: Shape) -> str:
+    # netem lets frames with a random delay overtake each other; a link of ours keeps order, so jitter is for the relay.
+    jitter = shape.up.jitter_ns or shape.down.jitter_ns
+    if system.sch_netem and not jitter:
+        return "netem"
+    if system.tun:
+        return "relay"
+    missing = "jitter needs /dev/net/tun" if jitter else "this kernel has neither sch_netem nor /dev/net/tun"
+    raise BadValue(f"kernel mode cannot delay or lose frames here: {missing}; --no-latency leaves latency, jitter and loss out")

@@ -1,0 +1,1 @@
+"""The same links in front of any TCP program."""

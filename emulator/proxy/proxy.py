@@ -1,0 +1,230 @@
+"""Emulated links in front of any TCP program: one thread, one epoll, a timer of microseconds.
+
+Sockets are read in turns, a chunk each, while their lane has room; otherwise bytes wait in the kernel, and their senders with them.
+Chunks leave when ``emulator.proxy.pacing`` says. What a receiver does not take holds up its own connection and no other.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import socket
+import time
+from typing import Sequence, TextIO
+
+from emulator.capacity import Capacity
+from emulator.errors import BadValue
+from emulator.proxy.pacing import Junction, Lane
+from emulator.proxy.record import ConnectionRecord, Log
+from emulator.proxy.routes import Address, Route, Way, address_text
+from emulator.proxy.traffic import End, Item, Road, Traffic
+from emulator.units import NS_PER_S
+
+KERNEL_BYTES = 256 * 1024  # receive buffer on a shaped lane, so that a sender notices how slow its link is
+BATCH, BACKLOG, SPARE_FILES = 256, 1024, 64
+TICK_NS = NS_PER_S // 2
+REST_NS = 2_000_000  # what is due may be put off so long
+REST_SHARE = 3  # and by so many times the work of the last wake: many busy links share their wakes
+EDGES = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
+READABLE = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
+WRITABLE = select.EPOLLOUT | select.EPOLLHUP | select.EPOLLERR
+RESET_ON_CLOSE = b"\x01\0\0\0\0\0\0\0"  # struct linger {1, 0}
+SockAddr = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
+
+
+class Proxy:
+    """Listens at once (BadValue if it cannot); ``run`` carries traffic until ``stop``, which any thread or signal handler may call."""
+
+    def __init__(self, routes: Sequence[Route], shared_up: Capacity | None = None, shared_down: Capacity | None = None, log: Log | None = None) -> None:
+        self.addresses: list[Address] = []
+        self._origin_ns = time.monotonic_ns()
+        self.traffic = Traffic(self._now, self._hang_up, log)
+        self._most_open = _most_open(len(routes))
+        self._stopped = False
+        self._ends: dict[int, End] = {}
+        self._socks: dict[End, socket.socket] = {}
+        self._full_listeners: set[int] = set()  # not asked while there is no room for another connection
+        self._listeners: dict[int, tuple[socket.socket, SockAddr, Road, Road]] = {}
+        shared = {"up": shared_up, "down": shared_down}
+        self._junctions = {direction: Junction[Item](capacity) for direction, capacity in shared.items() if capacity is not None}
+        self._roads: list[Road] = []
+        self._epoll = select.epoll()  # before any other socket: select() wants its number below 1024
+        self._stop_fd = os.eventfd(0, os.EFD_NONBLOCK)
+        self._epoll.register(self._stop_fd, select.EPOLLIN)
+        try:
+            for route in routes:
+                self._listen(route)
+        except BaseException:
+            self.close()
+            raise
+
+    def stop(self) -> None:
+        """End ``run`` at its next step."""
+        self._stopped = True
+        if not self._epoll.closed:
+            os.eventfd_write(self._stop_fd, 1)
+
+    def run(self, seconds: float | None = None, status: TextIO | None = None) -> None:
+        """Carry traffic, for ``seconds`` at most; ``status`` gets a live line twice a second. What is open at the end is reset."""
+        tick_ns = self._now()
+        end_ns = None if seconds is None else tick_ns + round(seconds * NS_PER_S)
+        try:
+            while not self._stopped and (end_ns is None or self._now() < end_ns):
+                next_tick_ns = tick_ns + TICK_NS
+                self._wait(self._turn(next_tick_ns if end_ns is None else min(next_tick_ns, end_ns)))
+                if self._now() >= next_tick_ns:
+                    tick_ns = self._now()
+                    self._ask_all()
+                    self._show(status)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Reset what is open, listen no more. May be called twice."""
+        for end in list(self._ends.values()):
+            if not end.dead:
+                self.traffic.cut(end, "the proxy stopped")
+        for listener, *_ in self._listeners.values():
+            listener.close()
+        self._listeners.clear()
+        if not self._epoll.closed:
+            self._epoll.close()
+            os.close(self._stop_fd)
+
+    def _now(self) -> int:
+        return time.monotonic_ns() - self._origin_ns
+
+    def _listen(self, route: Route) -> None:
+        up, down = self._road("up", route.up), self._road("down", route.down)
+        family, address = _resolve(route.listen, "listen")
+        to = _resolve(route.to, "to")
+        listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self._listeners[listener.fileno()] = (listener, to, up, down)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if up.shaped:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BYTES)
+            listener.bind(address)
+            listener.listen(BACKLOG)
+        except OSError as error:
+            raise BadValue(f"listen {address_text(route.listen)}: {(error.strerror or str(error)).lower()}") from None
+        self._epoll.register(listener, select.EPOLLIN)
+        self.addresses.append(listener.getsockname()[:2])
+
+    def _road(self, direction: str, way: Way) -> Road:
+        road = Road(direction, Lane(len(self._roads), way.capacity, way.delay, self._junctions.get(direction)))
+        self._roads.append(road)
+        return road
+
+    def _turn(self, at_latest_ns: int) -> int:
+        """Send what is due, read while there is room; when to come back."""
+        began_ns = self._now()
+        for junction in self._junctions.values():
+            junction.advance(began_ns)
+        for road in self._roads:
+            if road.lane.next_due() <= began_ns:
+                self.traffic.deliver(road)
+        more = self.traffic.fill()
+        ended_ns = self._now()
+        if more:
+            return ended_ns
+        moments = [road.lane.next_due() for road in self._roads] + [junction.next_decision() for junction in self._junctions.values()]
+        rested_ns = ended_ns + min(REST_NS, REST_SHARE * (ended_ns - began_ns))
+        return min(at_latest_ns, max(rested_ns, min(*moments, self.traffic.refill_ns)))
+
+    def _wait(self, wake_ns: int) -> None:
+        """Sleep until ``wake_ns`` or until a socket has news, and pass the news on. epoll itself would round to milliseconds."""
+        rest_ns = wake_ns - self._now()
+        if rest_ns > 0 and not select.select([self._epoll], [], [], rest_ns / NS_PER_S)[0]:
+            self.traffic.fidelity.wake(self._now() - wake_ns)
+        for fd, events in self._epoll.poll(0, BATCH):
+            end = self._ends.get(fd)
+            if end is None:
+                self._accept(fd)
+                continue
+            if events & select.EPOLLERR and end.finished:
+                number = self._socks[end].getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                self.traffic.is_broken(end, OSError(number, os.strerror(number)))
+            if events & WRITABLE:
+                self.traffic.is_writable(end)
+            if events & READABLE:
+                self.traffic.is_readable(end)
+
+    def _accept(self, fd: int) -> None:
+        """One new connection, if there is still one and room for it; the rest is told again."""
+        if fd not in self._listeners:
+            return
+        listener, (family, to), up, down = self._listeners[fd]
+        if self.traffic.totals.open >= self._most_open:
+            self._ask_later(fd)
+            return
+        server = None
+        try:
+            server = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            client, peer = listener.accept()
+        except OSError as error:
+            if server is not None:
+                server.close()
+            if not isinstance(error, (BlockingIOError, ConnectionAbortedError)):  # else it has just gone away again
+                self._ask_later(fd)  # the system is out of sockets
+            return
+        record = ConnectionRecord(self.traffic.totals.opened, address_text(listener.getsockname()), address_text(peer), self._now())
+        ends = End(client, "client", up, record), End(server, "server", down, record)
+        self.traffic.opened(*ends)
+        if down.shaped:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BYTES)
+        server.connect_ex(to)  # a failure comes as an event, and the first read tells it
+        for end, sock in zip(ends, (client, server)):
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._ends[sock.fileno()], self._socks[end] = end, sock
+            self._epoll.register(sock, EDGES)
+
+    def _ask_later(self, fd: int) -> None:
+        self._epoll.unregister(fd)
+        self._full_listeners.add(fd)
+
+    def _ask_all(self) -> None:
+        while self._full_listeners:
+            self._epoll.register(self._full_listeners.pop(), select.EPOLLIN)
+
+    def _hang_up(self, end: End, reset: bool) -> None:
+        sock = self._socks.pop(end)
+        del self._ends[sock.fileno()]
+        if reset:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+        sock.close()
+        self._ask_all()
+
+    def _show(self, status: TextIO | None) -> None:
+        # Asked first, since a terminal that was stopped must not stop the traffic.
+        if status is not None and select.select([], [status], [], 0)[1]:
+            print(f"\r\x1b[K{self.traffic.totals.line(self._now(), self.traffic.fidelity.wake_lag)}", end="", file=status, flush=True)
+
+
+def take_priority() -> str:
+    """Ask for real-time priority: "SCHED_FIFO", or "normal" where the system refuses it."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    except (AttributeError, OSError):
+        return "normal"
+    return "SCHED_FIFO"
+
+
+def _most_open(listeners: int) -> int:
+    """Connections that the limit on files allows, once raised as far as it goes; two sockets each."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return max(1, (hard - SPARE_FILES - listeners) // 2) if hard != resource.RLIM_INFINITY else 2**20
+
+
+def _resolve(address: Address, what: str) -> SockAddr:
+    try:
+        found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise BadValue(f"{what} {address_text(address)}: {(error.strerror or str(error)).lower()}") from None
+    # A name such as localhost may be both; what listens on IPv6 alone is rarer than what listens on IPv4 alone.
+    family, _, _, _, sockaddr = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+    return family, sockaddr

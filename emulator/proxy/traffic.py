@@ -1,0 +1,227 @@
+"""The two ends of each proxied connection, and what passes between them over the lanes. Sockets and the clock are handed in."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Callable, Protocol
+
+from emulator.fidelity import Fidelity
+from emulator.proxy.pacing import Lane
+from emulator.proxy.record import ConnectionRecord, Flow, Log, Totals
+from emulator.units import FOREVER
+
+HELD_BYTES = (64 * 1024, 16 * 2**20)  # least and most that one connection may have on its way
+HELD_IN_ALL_BYTES = 256 * 2**20
+UNTAKEN_BYTES = 512 * 1024  # due, but not taken by the receiver: from here on its sender waits
+PASS_BYTES = 512 * 1024  # read from one lane before others have their turn
+FILL_NS = 500_000  # read from lanes before what is due has its turn
+SHUT_WR = 1
+
+
+class Socket(Protocol):
+    """What is needed of a non-blocking stream socket."""
+
+    def recv(self, size: int, /) -> bytes: ...
+
+    def send(self, data: bytes | memoryview, /) -> int: ...
+
+    def shutdown(self, how: int, /) -> None: ...
+
+
+class Road:
+    """A lane in one direction ("up" or "down"), and the ends that wait for their turn to put a chunk on it."""
+
+    __slots__ = ("direction", "lane", "turns", "shaped")
+
+    def __init__(self, direction: str, lane: Lane[Item]) -> None:
+        self.direction, self.lane = direction, lane
+        self.turns: deque[End] = deque()
+        self.shaped = lane.server.capacity is not None or lane.junction is not None
+
+
+class End:
+    """One socket of a connection. What is read from it goes over ``road`` to the ``other`` end; ``out`` is due here, but not taken yet."""
+
+    __slots__ = ("sock", "name", "road", "record", "other", "out", "untaken", "held", "readable", "writable", "queued", "finished", "shut", "dead")
+
+    def __init__(self, sock: Socket, name: str, road: Road, record: ConnectionRecord) -> None:
+        self.sock, self.name, self.road, self.record = sock, name, road, record
+        self.other = self
+        self.out: deque[bytes | memoryview] = deque()
+        self.untaken = self.held = 0
+        self.readable = self.writable = self.queued = self.finished = self.shut = self.dead = False
+
+    def flow(self) -> Flow:
+        """The record of what was read here."""
+        return self.record.up if self.road.direction == "up" else self.record.down
+
+
+Item = tuple[End, bytes | None, int]  # read from this end (b"": it has finished, None: it broke), at this moment
+
+
+class Traffic:
+    """Moves bytes between ends in time. ``hang_up`` closes an end's socket, with a reset if the flag says so."""
+
+    def __init__(self, now: Callable[[], int], hang_up: Callable[[End, bool], None], log: Log | None = None) -> None:
+        self.fidelity, self.totals = Fidelity(), Totals()
+        self.refill_ns = FOREVER  # when a full lane is worth filling again
+        self._now, self._hang_up, self._log = now, hang_up, log
+        self._willing: dict[Road, None] = {}  # roads with ends that have something to read
+
+    def opened(self, client: End, server: End) -> None:
+        """The two ends of a new connection."""
+        client.other, server.other = server, client
+        self.totals.opened += 1
+
+    def is_readable(self, end: End) -> None:
+        """Its socket has bytes, its end or an error to tell."""
+        end.readable = True
+        self._queue(end)
+
+    def is_writable(self, end: End) -> None:
+        """Its socket takes bytes (again)."""
+        end.writable = True
+        self._flush(end)
+
+    def is_broken(self, end: End, error: OSError) -> None:
+        """Its socket has failed. One that is still read tells so behind its last bytes; one that has finished would never be asked."""
+        if end.finished and not end.dead:
+            self._fail(end, error)
+
+    def fill(self) -> bool:
+        """Read in turns, a chunk each, while lanes have room, but not for long; True if there is more to read at once."""
+        began_ns, more, self.refill_ns = self._now(), False, FOREVER
+        for road in list(self._willing):
+            if self._now() - began_ns > FILL_NS:
+                return True
+            budget = PASS_BYTES
+            while road.turns and budget > 0 and road.lane.has_room(self._now()):
+                budget -= self._read(road.turns.popleft())
+            if not road.shaped:
+                self.deliver(road)
+            del self._willing[road]
+            if road.turns:
+                self._willing[road] = None  # behind the others
+                more = more or budget <= 0
+                self.refill_ns = min(self.refill_ns, road.lane.room_at(self._now()))
+        return more
+
+    def deliver(self, road: Road) -> None:
+        """Hand over what has come to the end of its lane."""
+        for due_ns, (source, data, arrived_ns) in road.lane.pop_due(self._now()):
+            dest = source.other
+            if dest.dead and source.dead:
+                continue  # counted as they were closed
+            source.held -= len(data or b"")
+            if dest.dead:
+                source.flow().dropped_bytes += len(data or b"")
+            elif data is None:
+                self._close(dest, reset=True)
+            else:
+                if data:
+                    self._note(source, len(data), due_ns, arrived_ns)
+                dest.out.append(data)
+                dest.untaken += len(data)
+                self._flush(dest)
+
+    def cut(self, end: End, reason: str) -> None:
+        """End its connection now, with a reset to both."""
+        self._blame(end, reason)
+        for each in (end, end.other):
+            if not each.dead:
+                self._close(each, reset=True)
+
+    def _queue(self, end: End) -> None:
+        """Give it a turn if it has something to read and its receiver keeps up."""
+        if end.readable and not (end.queued or end.finished or end.dead or self._is_full(end)):
+            end.queued = True
+            end.road.turns.append(end)
+            self._willing[end.road] = None
+
+    def _is_full(self, end: End) -> bool:
+        least, most = HELD_BYTES
+        share = max(least, HELD_IN_ALL_BYTES // max(1, self.totals.open))
+        return end.other.dead or end.other.untaken >= min(UNTAKEN_BYTES, share) or end.held >= min(most, share)
+
+    def _read(self, end: End) -> int:
+        end.queued = False
+        if end.dead or self._is_full(end):
+            return 0
+        lane = end.road.lane
+        try:
+            data = end.sock.recv(lane.chunk_bytes(self._now()))
+        except BlockingIOError:
+            end.readable = False
+            return 0
+        except OSError as error:
+            self._fail(end, error)
+            return 0
+        now = self._now()
+        lane.admit(len(data), (end, data, now), now)
+        end.held += len(data)
+        end.finished = not data
+        self._queue(end)
+        return len(data)
+
+    def _note(self, source: End, size_bytes: int, due_ns: int, arrived_ns: int) -> None:
+        now = self._now()
+        self.fidelity.transfer(now - due_ns, due_ns - arrived_ns)
+        self.totals.carried(source.road.direction, size_bytes)
+        source.flow().passed(size_bytes, due_ns, now)
+
+    def _flush(self, end: End) -> None:
+        """Give the receiver what it takes, then let its sender go on."""
+        while end.out and end.writable and not end.dead:
+            self._send(end, end.out[0])
+        self._queue(end.other)
+        if end.shut and end.other.shut and not end.dead:
+            self._close(end, reset=False)
+            self._close(end.other, reset=False)
+
+    def _send(self, end: End, data: bytes | memoryview) -> None:
+        sent = 0
+        try:
+            if data:
+                sent = end.sock.send(data)
+            else:
+                end.sock.shutdown(SHUT_WR)
+                end.shut = True
+        except BlockingIOError:
+            end.writable = False
+            return
+        except OSError as error:
+            self._fail(end, error)
+            return
+        end.untaken -= sent
+        if sent == len(data):
+            end.out.popleft()
+        else:
+            end.out[0] = memoryview(data)[sent:]
+
+    def _fail(self, end: End, error: OSError) -> None:
+        """The other end hears of it over the link, behind what was read before."""
+        self._blame(end, f"{end.name}: {error.strerror}")
+        self._close(end, reset=True)
+        if not end.other.dead:
+            now = self._now()
+            end.road.lane.admit(0, (end, None, now), now)
+
+    def _blame(self, end: End, reason: str) -> None:
+        if end.record.end == "closed":
+            end.record.end = reason
+
+    def _close(self, end: End, reset: bool) -> None:
+        end.dead = True
+        lost = end.other.flow()
+        lost.bytes -= end.untaken
+        lost.dropped_bytes += end.untaken
+        end.untaken = 0
+        end.out.clear()
+        self._hang_up(end, reset)
+        if end.other.dead:
+            for each in (end, end.other):  # on the lanes still, for nobody
+                each.flow().dropped_bytes += each.held
+                each.held = 0
+            self.totals.closed(failed=end.record.end != "closed")
+            if self._log is not None:
+                self._log.add(end.record.as_json(self._now()))

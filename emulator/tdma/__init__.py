@@ -1,0 +1,1 @@
+"""TDMA channels: slots, who has which, closed forms, and a reference simulation."""

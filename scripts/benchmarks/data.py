@@ -1,0 +1,97 @@
+"""How fast CIFAR-10 is there, and what a process that trains on it keeps of it for itself.
+
+The files are parsed once into a cache of this bench's own, then opened again by fresh processes, one of which also picks every training
+picture, batch by batch, as an edge does. Without --dir the files are made up: as many bytes, filled with noise.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from table import Row, arguments, host_line, load, report, run, say
+
+from edgefl.data import cifar10
+from edgefl.data.paths import CACHE_VARIABLE
+from edgefl.errors import UserError
+
+AGAIN_GOAL, MEMORY_GOAL = "<= 1", "<= 10"  # s, MB
+AGAIN = 5  # processes that open what is parsed
+SAMPLES, BATCH = 10_000, 32  # of one file; of one step
+LOOKING = "looking"  # first argument of this file when it starts itself
+STATUS = Path("/proc/self/status")
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--dir", type=Path, metavar="DIR", help="the directory that has CIFAR-10's files")
+    options, host = parser.parse_args(), host_line()
+    if not STATUS.exists():
+        raise UserError(f"no {STATUS}: memory is read from there")
+    with tempfile.TemporaryDirectory(prefix="bench-data-") as scratch:
+        directory = options.dir or made_up(Path(scratch) / "files")
+        os.environ[CACHE_VARIABLE] = str(Path(scratch) / "cache")
+        say("parsing")
+        first = looked(directory)
+        say(f"{AGAIN} times what is parsed")
+        again = [looked(directory) for _ in range(AGAIN)]
+    rows = [
+        Row("CIFAR-10 the first time, parsed into the cache", first["load_s"], "s"),
+        Row(f"the second time, median of {AGAIN} processes", median(each["load_s"] for each in again), "s", AGAIN_GOAL),
+        Row("the second time, longest", max(each["load_s"] for each in again), "s", AGAIN_GOAL),
+        Row("a process's own memory for the data, all of it picked once, largest", max(each["own_mb"] for each in again), "MB", MEMORY_GOAL),
+        Row("the data itself, shared by all processes", again[0]["data_mb"], "MB"),
+        Row("load after", float(load())),
+    ]
+    report("Loading a data set", host, rows, options.json)
+
+
+def made_up(directory: Path) -> Path:
+    """CIFAR-10's binary files with noise for pictures."""
+    say("making up CIFAR-10's files")
+    rng = np.random.Generator(np.random.PCG64(1))
+    directory.mkdir()
+    for stem in (*cifar10.KIND.train, cifar10.KIND.test):
+        records = rng.integers(0, 256, (SAMPLES, 1 + 3 * 32 * 32), dtype=np.uint8)
+        records[:, 0] %= 10
+        records.tofile(directory / f"{stem}.bin")
+    return directory
+
+
+def looked(directory: Path) -> dict[str, float]:
+    """What a fresh process sees. UserError if it cannot load the data."""
+    done = subprocess.run([sys.executable, __file__, LOOKING, str(directory)], capture_output=True, text=True)
+    if done.returncode:
+        raise UserError(done.stderr.strip())
+    return json.loads(done.stdout)
+
+
+def look(directory: Path) -> None:
+    """Load, pick all training samples in batches, and say how long the one took and how much memory the other left."""
+    import torch
+
+    torch.zeros(BATCH, 3, 32, 32).sub_(1).div_(2)  # what torch takes for itself is not the data's
+    before_kb, began_s = private_kb(), time.perf_counter()
+    found = cifar10.load(directory)
+    (inputs, _), _ = found.train(), found.test()
+    load_s = time.perf_counter() - began_s
+    for rows in torch.arange(len(inputs)).split(BATCH):
+        inputs.index_select(0, rows)
+    data_mb = (found.train_x.nbytes + found.test_x.nbytes) / 1e6
+    print(json.dumps({"load_s": load_s, "own_mb": (private_kb() - before_kb) * 1024 / 1e6, "data_mb": data_mb}))
+
+
+def private_kb() -> int:
+    """Memory of this process alone: no file, nothing shared."""
+    return next(int(line.split()[1]) for line in STATUS.read_text().splitlines() if line.startswith("RssAnon"))
+
+
+if __name__ == "__main__":
+    run((lambda: look(Path(sys.argv[2]))) if sys.argv[1:2] == [LOOKING] else main)

@@ -1,0 +1,50 @@
+"""Whether `emulator proxy` keeps anything of connections that have ended: its memory over 10,000 short ones."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+
+from emulator_proxy import PAUSE_S, Running, running
+from table import Row, say
+
+WARM, MEASURED, LOOKS = 1_000, 10_000, 10
+GOAL = "<= 4"
+MIB = 1 << 20
+REQUEST, ANSWER = bytes(200), bytes(1000)
+
+
+def rows() -> Iterator[Row]:
+    """Shaped, with a latency, so that connections pass through every queue; growth is counted from where the pools of the interpreter are filled."""
+    say(f"proxy: {MEASURED} short connections")
+    with running(["--up", "1gbit", "--down", "1gbit", "--latency", "0.1ms"]) as proxy:
+        _connect(proxy, WARM)
+        before, most, began_s = proxy.process.memory_info().rss, 0, time.monotonic()
+        for _ in range(LOOKS):
+            _connect(proxy, MEASURED // LOOKS)
+            most = max(most, proxy.process.memory_info().rss)
+        lasted_s = time.monotonic() - began_s
+        time.sleep(PAUSE_S)
+    ended = len(proxy.log["connections"])
+    yield Row(f"proxy, {MEASURED} short connections: memory grows by, most", (most - before) / MIB, "MiB", GOAL)
+    yield Row(f"proxy, {MEASURED} short connections: those in its log that were not closed properly", _failed(proxy), "", "<= 0")
+    yield Row(f"proxy, {MEASURED} short connections: missing in its log", WARM + MEASURED - ended, "", "<= 0")
+    yield Row(f"proxy, {MEASURED} short connections: one takes", 1e3 * lasted_s / MEASURED, "ms")
+
+
+def _connect(proxy: Running, times: int) -> None:
+    """Ask, answer, hang up: one connection after the other."""
+    for _ in range(times):
+        client, server = proxy.connect()
+        with client, server:
+            client.sendall(REQUEST)
+            server.recv(len(REQUEST), socket.MSG_WAITALL)
+            server.sendall(ANSWER)
+            server.shutdown(socket.SHUT_WR)
+            while client.recv(1 << 16):
+                pass
+
+
+def _failed(proxy: Running) -> int:
+    return sum(connection["end"] != "closed" for connection in proxy.log["connections"])

@@ -1,0 +1,61 @@
+"""The coordinator's process as emulator_accuracy.py starts it: the real one, which also notes when bytes came in and what every transfer was.
+
+    python emulator_watch.py CONTROL_FD NOTES_FILE
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from edgefl.hosts.wall.coordinator import process as coordinator_process
+from edgefl.hosts.wall.coordinator.flow import Flow
+from edgefl.hosts.wall.coordinator.sessions import Session
+from edgefl.hosts.wall.coordinator.transport import Transport
+from edgefl.protocol.messages import Arrived, Piece
+from emulator.tdma.channel import ChannelLink
+
+TRANSFERS: list[dict[str, Any]] = []
+ARRIVALS: list[tuple[int, int, int]] = []  # (transfer, bytes in all, emulated ns)
+
+
+class Watched(Transport):
+    """Stamps of both receivers: this process for uplinks, the edge for downlinks (one machine has one monotonic clock)."""
+
+    def _piece(self, session: Session, piece: Piece, body: Any) -> None:
+        now, waiting = self.clock.now(), self.waiting[session.edge].get(piece.transfer)
+        super()._piece(session, piece, body)
+        if waiting is not None and waiting.flow is not None:
+            ARRIVALS.append((waiting.flow.transfer.number, waiting.flow.meta + piece.offset + len(body), now))
+
+    def _arrived(self, session: Session, arrived: Arrived) -> None:
+        flow = self.pacer.flows.get(arrived.transfer)
+        if flow is not None:
+            ARRIVALS.extend((arrived.transfer, flow.meta + size, self.clock.at_monotonic(stamp)) for size, stamp in arrived.curve)
+        super()._arrived(session, arrived)
+
+    def _done(self, flow: Flow) -> None:
+        transfer, completion = flow.transfer, flow.completion
+        assert completion is not None
+        link = self.pacer.network.link(transfer.edge, transfer.direction)
+        uses = link.channel.log() if isinstance(link, ChannelLink) else []
+        TRANSFERS.append({
+            "number": transfer.number, "edge": transfer.edge, "direction": transfer.direction, "size": transfer.size, "meta": flow.meta,
+            "piece": flow.piece, "window_ns": flow.window_ns, "offered_ns": completion.offered_ns, "last_ns": flow.last_byte_ns,
+            "finished_ns": flow.finished_ns(), "slots": [use.slot for use in uses if use.number == transfer.number],
+        })
+        super()._done(flow)
+
+
+def main(control_fd: int, notes: Path) -> int:
+    coordinator_process.Transport = Watched
+    status = coordinator_process.main(control_fd, -1)
+    notes.write_bytes(orjson.dumps({"transfers": TRANSFERS, "arrivals": ARRIVALS}))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), Path(sys.argv[2])))

@@ -1,0 +1,195 @@
+"""How fast a fleet of real edge processes stands, and what it costs in memory.
+
+A warm parent forks N edges on this machine; they register at a real coordinator process and answer its pings. The coordinator expects one
+edge more than that, so that nothing else happens meanwhile. Then the last one comes, all train for a round, and memory is read again.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from statistics import mean
+from threading import Thread
+from typing import Any
+
+import psutil
+from table import Row, arguments, host_line, load, report, run, say
+
+from edgefl.config.experiment import Experiment
+from edgefl.errors import UserError
+from edgefl.hosts.wall.coordinator import process as coordinator_process
+from edgefl.hosts.wall.coordinator.process import CoordinatorProcess
+from edgefl.hosts.wall.coordinator.sessions import UNKNOWN_RTT
+from edgefl.hosts.wall.ipc import Channel
+from edgefl.hosts.wall.launcher import ONE_THREAD, spawn
+
+JOINED_GOAL, PSS_GOAL, LEFT_GOAL = "<= 6", "<= 30", "<= 0"  # s, MB, processes
+PATIENCE_S, LEAVE_S = 120.0, 10.0
+LOOK_S = 0.002
+AS_COORDINATOR = "as-coordinator"  # first argument of this file when it starts itself
+MB = 1e6
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--edges", type=int, default=100, metavar="N", help="edge processes (default: 100)")
+    options, host = parser.parse_args(), host_line()
+    if options.edges < 1:
+        raise UserError(f"--edges {options.edges}: expected 1 or more")
+    with tempfile.TemporaryDirectory(prefix="bench-fleet-") as scratch:
+        fleet = Fleet(experiment_of(options.edges + 1), Path(scratch))
+        try:
+            rows = [*measured(fleet, options.edges), Row("processes left", fleet.end(), "", LEFT_GOAL), Row("load after", float(load()))]
+        finally:
+            fleet.kill()
+    report(f"A fleet of {options.edges} edge processes", host, rows, options.json)
+
+
+def experiment_of(edges: int) -> Experiment:
+    """Digits and an MLP on fast links, every edge in every round."""
+    return Experiment.model_validate({
+        "name": "fleet",
+        "edges": {"count": edges},
+        "links": {"up_mbit_s": 100.0, "down_mbit_s": 100.0},
+        "network": {"join_timeout_s": 2 * PATIENCE_S},
+        "stop": {"emulated_s": 3600.0},
+        "strategies": [{"strategy": "fedavg", "clients_per_round": edges}],
+    })
+
+
+# ------------------------------------------------------------------ what is measured
+def measured(fleet: Fleet, edges: int) -> list[Row]:
+    ids = fleet.experiment.edges.ids()
+    say("starting the warm parent and the coordinator")
+    launched_s = time.monotonic()
+    fleet.start_coordinator(fleet.start_warm())
+    say(f"forking {edges} edges")
+    forked_s = time.monotonic()
+    fleet.fork(ids[:edges])
+    joined_s, answered_s = fleet.told("joined_s"), fleet.told("answered_s")
+    rows = [
+        Row("from the fork command until all have joined", joined_s - forked_s, "s"),
+        Row("from the fork command until all have joined and then answered a ping", answered_s - forked_s, "s", JOINED_GOAL),
+        Row("from the launch of the warm parent until then", answered_s - launched_s, "s"),
+        *memory_rows(fleet, "joined"),
+    ]
+    say("the last edge joins; one round")
+    fleet.fork(ids[edges:])
+    fleet.told("trained_s")
+    return rows + memory_rows(fleet, "after a round of training")
+
+
+def memory_rows(fleet: Fleet, when: str) -> list[Row]:
+    """PSS: what is an edge's own, and its share of what it shares. The parent's own pages are shared by all its children."""
+    pss = [process.memory_full_info().pss / MB for process in fleet.edges()]
+    parent, server = (process.memory_info().rss / MB for process in (fleet.warm, fleet.server))
+    return [
+        Row(f"proportional set size of an edge, mean of {len(pss)}, {when}", mean(pss), "MB", PSS_GOAL),
+        Row(f"proportional set size of an edge, largest, {when}", max(pss), "MB", PSS_GOAL),
+        Row(f"resident size of the warm parent, {when}", parent, "MB"),
+        Row(f"resident size of the coordinator, {when}", server, "MB"),
+    ]
+
+
+class Fleet:
+    """The processes of one run, started as ``edgefl run`` starts them, but without an evaluating one."""
+
+    def __init__(self, experiment: Experiment, scratch: Path) -> None:
+        self.experiment, self.scratch = experiment, scratch
+        self.seen: set[psutil.Process] = set()
+        self.address = ""
+
+    def start_warm(self) -> str:
+        """Until it is ready to fork; the digest of its data."""
+        self.control, theirs = Channel.pair()
+        _, evaluations = Channel.pair()
+        self.warm = self._saw(spawn("edgefl.hosts.wall.fleet.warm", [theirs, evaluations]))
+        self.control.send(experiment=self.experiment.model_dump_json(), base=None, scratch=str(self.scratch), calibrate=True)
+        return heard(self.control)["data_digest"]
+
+    def start_coordinator(self, data_digest: str) -> None:
+        """Until it listens."""
+        self.moments, theirs = Channel.pair()
+        command = [sys.executable, __file__, AS_COORDINATOR, str(theirs.fileno())]
+        self.server = self._saw(subprocess.Popen(command, pass_fds=[theirs.fileno()], env=os.environ | ONE_THREAD))
+        theirs.close()
+        self.moments.send(
+            experiment=self.experiment.model_dump_json(), index=0, directory=str(self.scratch / "run"), base=None, scratch=str(self.scratch),
+            data_digest=data_digest, keys=None, more=False,
+        )
+        self.address = f"tcp://{self.experiment.network.host}:{heard(self.moments)['listening']}"
+
+    def fork(self, ids: list[str]) -> None:
+        self.control.send(fork=ids, connect=self.address, index=0)
+
+    def told(self, moment: str) -> float:
+        """The monotonic second of ``moment``, once the coordinator has seen it."""
+        return heard(self.moments)[moment]
+
+    def edges(self) -> list[psutil.Process]:
+        edges = self.warm.children()
+        self.seen.update(edges)
+        return edges
+
+    def end(self) -> int:
+        """End the run in order; how many of its processes still run after LEAVE_S."""
+        self.edges()
+        self.moments.send(stop="measured")
+        heard(self.moments)
+        self.control.close()
+        _, there = psutil.wait_procs(self.seen, timeout=LEAVE_S)
+        return sum(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in there)
+
+    def kill(self) -> None:
+        """Whatever is still there."""
+        for process in self.seen:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def _saw(self, started: subprocess.Popen[bytes]) -> psutil.Process:
+        process = psutil.Process(started.pid)
+        self.seen.add(process)
+        return process
+
+
+def heard(channel: Channel) -> dict[str, Any]:
+    """The next message; UserError if that is one, or if none comes."""
+    message = channel.receive(PATIENCE_S)
+    if message is None or "error" in message:
+        raise UserError(f"no answer for {PATIENCE_S:g} s" if message is None else message["error"])
+    return message
+
+
+# ------------------------------------------------------------------ the coordinator's process
+class Watched(CoordinatorProcess):
+    """The real one; a thread beside it tells the moments of this bench over the control channel."""
+
+    def main(self) -> dict[str, Any]:
+        Thread(target=self.tell_moments, daemon=True).start()
+        return super().main()
+
+    def tell_moments(self) -> None:
+        """All edges but the last have joined; each of them has answered a ping since; a round is over."""
+        wanted, sessions = len(self.job.experiment.edges.ids()) - 1, self.sessions.by_edge
+        moments: dict[str, Callable[[], bool]] = {
+            "joined_s": lambda: len(sessions) >= wanted,
+            "answered_s": lambda: sum(session.rtt_ns < UNKNOWN_RTT for session in list(sessions.values())) >= wanted,
+            "trained_s": lambda: self.run.coordinator.version > 0,
+        }
+        for moment, reached in moments.items():
+            while not reached():
+                time.sleep(LOOK_S)
+            self.control.send(**{moment: time.monotonic()})
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == [AS_COORDINATOR]:
+        coordinator_process.CoordinatorProcess = Watched
+        sys.exit(coordinator_process.main(int(sys.argv[2]), -1))
+    run(main)

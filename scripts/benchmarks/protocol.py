@@ -1,0 +1,197 @@
+"""What the protocol costs: seconds per synchronous round without training and without shaping, over real processes on loopback.
+
+    python scripts/benchmarks/protocol.py [--json FILE] [--case 10x10]
+
+Edges are processes that send each model straight back. A last part paces links while a strategy does maths on 11 M parameters.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import orjson
+import psutil
+from safetensors.numpy import save_file
+from table import Row, arguments, host_line, report, say
+
+from edgefl.actor import COORDINATOR, Send
+from edgefl.config.experiment import Experiment
+from edgefl.hosts.memory import keep_freed_memory
+from edgefl.hosts.wall.edge.host import EdgeHost, Side
+from edgefl.hosts.wall.edge.worker import OwnMachine
+from edgefl.hosts.wall.ipc import Channel
+from edgefl.loading.file import shared_digest
+from edgefl.protocol.messages import Task, Update
+from edgefl.vectors import Entry, Layout
+
+MB = 1_000_000
+CASES = {"2x0.25": (2, 0.25, 100), "10x0.25": (10, 0.25, 60), "50x0.25": (50, 0.25, 20), "10x10": (10, 10, 12), "2x45": (2, 45, 12)}
+GOALS_S = {"2x0.25": 0.002, "10x0.25": 0.01, "50x0.25": 0.05, "10x10": 0.25, "2x45": 0.3}  # <= 1 ms a device at 0.25 MB
+JOINING_S = 1.0
+MATHS_STRATEGY = '''
+from edgefl.strategies.fedavg import FedAvg
+from edgefl.vectors import weighted_sum
+
+class Maths(FedAvg):
+    """FedAvg that passes six times over its parameters at every arrival."""
+    def arrived(self, update, now):
+        for _ in range(6):
+            weighted_sum((self.big, self.big), (0.5, 0.5))
+        return super().arrived(update, now)
+    def started(self, now):
+        import numpy as np
+        self.big = np.ones(11_000_000, dtype=np.float32)
+        return super().started(now)
+'''
+
+
+class Echo:
+    """An edge's actor that trains nothing."""
+
+    def __init__(self) -> None:
+        self.unacknowledged: dict[int, Update] = {}
+        self.open_tasks: list[int] = []
+        self.given_up, self.beyond = 0, None
+        self.run = None
+
+    def receive(self, message: Any, now: int) -> list[Send]:
+        if not isinstance(message, Task):
+            return []
+        return [Send(COORDINATOR, Update(message.number, message.version, message.vectors, {"samples": 1.0}))]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """One case as measured."""
+
+    rounds_s: list[float] = field(default_factory=list)
+    cpu_s: float = 0.0
+    base_bytes: int = 0  # before the first round: the model is loaded, all edges but one have joined
+    peak_bytes: int = 0
+    summary: dict[str, Any] = field(default_factory=dict)
+
+
+def experiment(edges: int, rounds: int, journal: bool, links: dict[str, Any], strategy: str = "fedavg") -> Experiment:
+    return Experiment.model_validate({
+        "edges": {"count": edges}, "links": links, "devices": {"kind": "native"}, "stop": {"versions": rounds},
+        "evaluation": {"every_versions": 0}, "record": {"payloads": journal},
+        "strategies": ({"strategy": strategy, "label": "bench", "clients_per_round": edges},),
+    })
+
+
+def run(edges: int, elements: int, config: Experiment, base: Path) -> Outcome:
+    """A coordinator process and its echoing edges, to the end."""
+    layout = Layout((Entry("w", (elements,), 0, "parameter", ""),))
+    save_file({"weights": np.zeros(elements, np.float32)}, base / "initial.safetensors")
+    (base / "layout.json").write_bytes(orjson.dumps(layout.to_json()))
+    control, theirs = Channel.pair()
+    command = [sys.executable, "-m", "edgefl.hosts.wall.coordinator.process", str(theirs.fileno()), "-1"]
+    coordinator = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
+    theirs.close()
+    control.send(
+        experiment=config.model_dump_json(), index=0, directory=str(base / "out"), base=str(base), scratch=str(base), data_digest="bench",
+        keys=None, more=False,
+    )
+    port = control.receive()["listening"]
+    process, outcome = psutil.Process(coordinator.pid), Outcome()
+    names = config.edges.ids()
+    children = [fork_edge(name, port, config, layout) for name in names[:-1]]
+    time.sleep(JOINING_S)
+    outcome.base_bytes, cpu = process.memory_info().rss, process.cpu_times()
+    children.append(fork_edge(names[-1], port, config, layout))
+    while (message := control.receive(timeout_s=0.02)) is None:
+        children = [pid for pid in children if still_runs(pid)]
+        with process.oneshot():
+            cpu_now, outcome.peak_bytes = process.cpu_times(), max(outcome.peak_bytes, process.memory_info().rss)
+    outcome.cpu_s = cpu_now.user + cpu_now.system - cpu.user - cpu.system
+    coordinator.wait()
+    for pid in children:
+        os.waitpid(pid, 0)  # it ends when it has heard that the run is over
+    outcome.summary = message["summary"]
+    outcome.rounds_s = round_times(base / "out" / "events.jsonl")
+    return outcome
+
+
+def still_runs(pid: int) -> bool:
+    """RuntimeError if the edge has died."""
+    gone, status = os.waitpid(pid, os.WNOHANG)
+    if status:
+        raise RuntimeError("an edge has died")
+    return not gone
+
+
+def fork_edge(name: str, port: int, config: Experiment, layout: Layout) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        side = Side(Echo(), shared_digest(config, config.strategies[0]), layout.digest(), "bench", 1, config.speed, 8 * 4 * layout.size + MB)
+        EdgeHost(name, f"tcp://127.0.0.1:{port}", None, lambda setup: side, OwnMachine()).run()
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def round_times(events: Path) -> list[float]:
+    """Seconds between the versions (the first round is left out: it warms up)."""
+    rows = [orjson.loads(line) for line in events.read_bytes().splitlines()]
+    published = [row["t"] for row in rows if any(decision["do"] == "publish" for decision in row.get("decisions", []))]
+    return [later - earlier for earlier, later in zip(published, published[1:])]
+
+
+def measure(case: str, journal: bool) -> list[Row]:
+    edges, size_mb, rounds = CASES[case]
+    say(f"{edges} edges, {size_mb} MB, {rounds} rounds, journal {'on' if journal else 'off'}")
+    outcome = measured(edges, int(size_mb * MB) // 4, rounds, journal)
+    name, seconds = f"round {case} MB", median(outcome.rounds_s)
+    if journal:
+        return [Row(f"{name}, journal on", seconds, "s")]
+    base = outcome.base_bytes / MB
+    return [
+        Row(name, seconds, "s", f"<= {GOALS_S[case]}"),
+        Row(f"coordinator CPU {case} MB", outcome.cpu_s / len(outcome.rounds_s), "s per round"),
+        Row(f"coordinator peak RSS {case} MB (base {base:.1f})", outcome.peak_bytes / MB, "MB", f"<= {base + 2 * edges * size_mb:.1f}"),
+    ]
+
+
+def measured(edges: int, elements: int, rounds: int, journal: bool) -> Outcome:
+    """One run over native links."""
+    with tempfile.TemporaryDirectory(prefix="edgefl-bench-") as folder:
+        return run(edges, elements, experiment(edges, rounds, journal, {"kind": "native"}), Path(folder))
+
+
+def pacing_beside_maths() -> Row:
+    """How late pieces leave while the logic thread works: 10 links at 10 Mbit/s, 0.25 MB, six passes over 11 M floats an arrival."""
+    say("pacing beside maths")
+    links = {"kind": "emulated", "up_mbit_s": 10.0, "down_mbit_s": 10.0}
+    with tempfile.TemporaryDirectory(prefix="edgefl-bench-") as folder:
+        (Path(folder) / "maths.py").write_text(MATHS_STRATEGY)
+        outcome = run(10, 62_500, experiment(10, 8, False, links, "maths.py:Maths"), Path(folder))
+    lag = outcome.summary["fidelity"]["wake_lag_ms"]
+    return Row("lateness p99 of pieces beside maths", lag["p99"], "ms", "<= 5")
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--case", choices=CASES, action="append", help="only these (all)")
+    chosen, host = parser.parse_args(), host_line()
+    keep_freed_memory()  # as the warm parent does for its edges
+    rows = [row for case in chosen.case or CASES for journal in (False, True) for row in measure(case, journal)]
+    report("Protocol cost", host, rows if chosen.case else [*rows, pacing_beside_maths()], chosen.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""What the server does with one update of an 11-million-parameter model, against numpy's ``y += a * x`` on that vector.
+
+Of schemes that make a step of K = 20 gradients it is the whole step, from the first gradient's arrival on, and what that is per gradient.
+
+The two are timed in turn in one process, and the medians compared: what else the machine does falls on both alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+from table import Row, arguments, host_line, report, run, say
+
+from edgefl.strategies.base.catalog import load
+from edgefl.strategies.base.decisions import Assign, Decision
+from edgefl.strategies.base.events import EdgeJoined, RunStarted, UpdateArrived
+from edgefl.streams import Streams
+from edgefl.vectors import Entry, Layout, aligned_copy
+
+SIZE = 11_000_000
+GOAL = "<= 6"  # times y += a * x
+EDGES = ("a", "b", "c", "d")
+CASES = {
+    "fedasmu, controls per device": ("fedasmu", {"dispatch": "replace", "concurrency": 4}, GOAL),
+    "fedasmu, shared controls": ("fedasmu", {"dispatch": "replace", "concurrency": 4, "controls": "shared"}, GOAL),
+    "fedssmu": ("fedssmu", {"clients_per_round": 4}, None),
+    "fedasmu-0": ("fedasmu-0", {"dispatch": "replace", "concurrency": 4}, None),
+    "fedasync": ("fedasync", {"concurrency": 4}, None),
+    "fedbuff": ("fedbuff", {"concurrency": 4, "buffer_size": 1}, None),
+    "ca2fl": ("ca2fl", {"concurrency": 4, "buffer_size": 1}, None),
+    "fedac": ("fedac", {"concurrency": 4, "buffer_size": 1}, None),
+    "fadas": ("fadas", {"concurrency": 4, "buffer_size": 1}, None),
+    "port": ("port", {"concurrency": 4, "least_updates": 1}, None),
+    "asofed": ("asofed", {"concurrency": 4}, None),
+    "fedsa": ("fedsa", {"concurrency": 4}, None),
+    "feddelay": ("feddelay", {"concurrency": 4}, None),
+    "feddyn": ("feddyn", {"clients_per_round": 1}, None),
+    "fedlws": ("fedlws", {"clients_per_round": 1}, None),
+}
+GRADIENTS = 20  # K
+STEPS = ("wkafl", "wkafl-no-selection", "k-async", "twafl", "sasgd", "gsgm")
+
+
+class Server:
+    """A strategy with some edges that answer in turn; their models, or gradients, stay the same two arrays."""
+
+    def __init__(self, name: str, options: dict[str, object], size: int, edges: tuple[str, ...] = EDGES) -> None:
+        kind, rng = load(name), np.random.Generator(np.random.PCG64(1))
+        layout = Layout((Entry("w", (size,), 0, "parameter", ""),))
+        self.strategy = kind(aligned_copy(rng.normal(size=size).astype(np.float32)), layout, kind.Options.model_validate(options), Streams(1))
+        self.models = [aligned_copy(rng.normal(size=size).astype(np.float32)) for _ in range(2)]
+        self.open: dict[str, tuple[int, dict[str, np.ndarray]]] = {}  # edge -> version and vectors that it was given
+        self.tasks = self.count = 0
+        for edge in edges:
+            self.heed(self.strategy.handle(EdgeJoined(edge, 10), 0))
+        self.heed(self.strategy.handle(RunStarted(), 0))
+
+    def heed(self, decisions: list[Decision]) -> None:
+        version = self.strategy.version
+        for decision in decisions:
+            if isinstance(decision, Assign):
+                self.open |= {edge: (version, decision.vectors) for edge in decision.edges}
+
+    def update_s(self) -> float:
+        """Seconds that the next update takes the strategy."""
+        edge = next(iter(self.open))
+        version, given = self.open.pop(edge)
+        numbers = {"samples": 10.0, "steps": 10.0, "learning_rate": 0.01, "loss": 1.0}
+        names = given if self.strategy.delivers == "weights" else (self.strategy.delivers,)  # FedAC's control variates go both ways, too
+        vectors = dict.fromkeys(names, self.models[self.count % 2])
+        event = UpdateArrived(edge, self.count, version, given["weights"], vectors, numbers)
+        self.count += 1
+        began_s = time.perf_counter()
+        decisions = self.strategy.handle(event, 0)
+        took_s = time.perf_counter() - began_s
+        self.heed(decisions)
+        return took_s
+
+    def step_s(self) -> float:
+        """Seconds that the next K updates take it."""
+        return sum(self.update_s() for _ in range(GRADIENTS))
+
+
+def axpy(size: int) -> Callable[[], float]:
+    """Times ``y += a * x``."""
+    x, y, a = np.ones(size, np.float32), np.ones(size, np.float32), np.float32(0.5)
+
+    def timed() -> float:
+        nonlocal y
+        began_s = time.perf_counter()
+        y += a * x
+        return time.perf_counter() - began_s
+
+    return timed
+
+
+def rows(size: int, repeats: int) -> list[Row]:
+    found: list[Row] = []
+    plain = axpy(size)
+    for name, (strategy, options, goal) in CASES.items():
+        say(f"{name} ...")
+        server = Server(strategy, options, size)
+        for _ in range(2 * len(EDGES)):
+            server.update_s()  # until every device has a step to learn from
+        pairs = [(plain(), server.update_s()) for _ in range(repeats)]
+        base_s, update_s = median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
+        found += [Row(f"{name}: one update", update_s * 1e3, "ms"), Row(f"{name}: times y += a * x ({base_s * 1e3:.1f} ms)", update_s / base_s, "", goal)]
+    return found + step_rows(size, plain, max(3, repeats // 5))
+
+
+def step_rows(size: int, plain: Callable[[], float], repeats: int) -> list[Row]:
+    found: list[Row] = []
+    for name in STEPS:
+        say(f"{name}, K = {GRADIENTS} ...")
+        server = Server(name, {"buffer_size": GRADIENTS}, size, tuple(f"e{number:02d}" for number in range(2 * GRADIENTS)))
+        server.step_s()
+        pairs = [(plain(), server.step_s()) for _ in range(repeats)]
+        base_s, step_s = median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
+        found.append(Row(f"{name}: one step of K = {GRADIENTS}", step_s * 1e3, "ms"))
+        found.append(Row(f"{name}: one of its gradients, times y += a * x", step_s / GRADIENTS / base_s))
+    return found
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--size", type=int, default=SIZE, help="parameters of the model")
+    parser.add_argument("--repeats", type=int, default=15, help="updates timed, each beside one y += a * x")
+    given = parser.parse_args()
+    host = host_line()
+    report("The server's work with one update", host, rows(given.size, given.repeats), given.json)
+
+
+if __name__ == "__main__":
+    run(main)

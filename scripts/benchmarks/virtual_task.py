@@ -1,0 +1,49 @@
+"""What virtual.py trains: a LeNet-5 on made-up data of Fashion-MNIST's shape; and a strategy that merges fresher models in mid-training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from edgefl.data.dataset import Dataset
+from edgefl.data.task import Task
+from edgefl.models import lenet5
+from edgefl.strategies.base.decisions import Decision, SendFresh
+from edgefl.strategies.base.events import FreshRequested
+from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.fedbuff import FedBuff
+
+TRAIN, TEST = 60_000, 100  # few to test on: evaluation is not what is measured
+CLASSES = 10
+
+
+def build() -> Task:
+    """Ten faint patterns under noise."""
+    rng = np.random.Generator(np.random.PCG64(1))
+    patterns = rng.integers(0, 60, (CLASSES, 1, 28, 28), dtype=np.uint8)
+    labels = rng.integers(0, CLASSES, TRAIN + TEST)
+    samples = patterns[labels] + rng.integers(0, 190, (TRAIN + TEST, 1, 28, 28), dtype=np.uint8)
+    dataset = Dataset(samples[:TRAIN], labels[:TRAIN], samples[TRAIN:], labels[TRAIN:], classes=CLASSES, mean=(125.0,), std=(57.0,))
+    return Task(dataset, lambda: lenet5.build(lenet5.Options(), dataset.shape, dataset.classes))
+
+
+class Halfway(LocalRule):
+    """Asks in the middle of the run, and goes on from the mean of its own model and the fresher one."""
+
+    def checkpoint(self, run: Any) -> int:
+        return run.steps // 2
+
+    def merge(self, run: Any, fresh: np.ndarray, version: int) -> None:
+        own = run.weights.numpy()
+        own += fresh
+        own *= np.float32(0.5)
+
+
+class Merging(FedBuff):
+    """FedBuff that answers with the newest model, if there is a newer one."""
+
+    rule = Halfway
+
+    def fresh_requested(self, event: FreshRequested, now: int) -> list[Decision]:
+        return [SendFresh(event.edge, event.task, self.weights if self.version > event.base_version else None)]

@@ -1,0 +1,83 @@
+"""Table I of the TDMA paper on the strategy itself: global models by slot T under the virtual clock, training switched off, against the closed form.
+
+CIFAR-10's setting, N = 20 and tau_comp = 4, with S = 1, 2, 5, 10, 20; staleness with and without intentional delay beside it.
+
+    python scripts/studies/table_tdma.py            # 100,000 slots, minutes
+    python scripts/studies/table_tdma.py --quick    # 5,000 slots
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import orjson
+from rich.console import Console
+from rich.table import Table
+from trials import PLAIN_WIDTH, run
+
+from edgefl.config.experiment import Experiment
+from edgefl.hosts.setup.learning import learning
+from edgefl.hosts.virtual.run import run_virtual
+from edgefl.reports.slots import section as rounds
+from edgefl.results.tail import read_events
+from emulator.tdma.closed_form import Tdma
+
+DEVICES, COMPUTES, SIZES = 20, 4, (1, 2, 5, 10, 20)
+PAPER = {1: 49_999, 2: 33_333, 5: 16_667, 10: 9_091, 20: 4_001}  # by slot 100,000
+SLOTS, QUICK_SLOTS = 100_000, 5_000
+STEPS = 8
+
+
+def experiment(per_round: int, delayed: bool, slots: int) -> Experiment:
+    """Digits, 89 or 90 samples each: a task of eight steps; what it would train does not matter."""
+    return Experiment.model_validate({
+        "model": {"name": "mlp", "hidden": [4]}, "training": {"trainer": "none", "batch_size": 32}, "edges": {"count": DEVICES},
+        "medium": {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 0.0, "rate_mbit_s": 1.0, "slots_per_transfer": 1},
+        "devices": {"samples_per_slot": STEPS * 32 / COMPUTES}, "stop": {"emulated_s": slots / 10}, "evaluation": {"every_versions": 0, "train_samples": 0},
+        "strategies": [{"strategy": "idfl" if delayed else "tdma-fl", "per_round": per_round, "local_steps": STEPS}],
+    })  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_SLOTS} slots")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep the numbers")
+    options = parser.parse_args()
+    slots = QUICK_SLOTS if options.quick else SLOTS
+    rows = [row(per_round, delayed, slots) for per_round in SIZES for delayed in (False, True)]
+    table = Table(title=f"Global models by slot {slots}, w_0 included")
+    for name in rows[0]:
+        table.add_column(name, justify="right")
+    for each in rows:
+        table.add_row(*map(str, each.values()))
+    Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)
+    if options.json is not None:
+        options.json.write_bytes(orjson.dumps(rows, option=orjson.OPT_INDENT_2))
+    if not all(each["models"] == each["plan"] and each["paper"] in ("-", each["models"]) for each in rows):
+        raise SystemExit(1)
+
+
+def row(per_round: int, delayed: bool, slots: int) -> dict[str, object]:
+    """One setting, run and planned."""
+    plain = Tdma(DEVICES, per_round, 1, COMPUTES)
+    shape = Tdma(DEVICES, per_round, 1, COMPUTES, plain.auto_delay) if delayed else plain
+    began_s = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        learned = learning(experiment(per_round, delayed, slots), None)
+        summary = run_virtual(learned, 0, Path(folder) / "run")
+        seconds = time.perf_counter() - began_s
+        models = 1 + sum(done[rounds.MARK] <= slots for done in rounds.rounds(read_events(Path(folder) / "run" / "events.jsonl")))
+    stalest = max(map(int, summary["staleness"]))
+    paper = PAPER[per_round] if slots == SLOTS else "-"
+    return {
+        "S": per_round, "delay": shape.delay, "models": models, "plan": shape.models_by(slots), "paper": paper,
+        "staleness": stalest, "planned": shape.settled_staleness()[0], "seconds": round(seconds, 1),
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    run(main)

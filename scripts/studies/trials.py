@@ -1,0 +1,242 @@
+"""What the studies share: trials made of a config and changes, run by ``edgefl run`` as a user would, and not again once they are done.
+
+A trial's config is written to OUT/NAME/configs/TRIAL.toml (it extends the one it comes from, and can be run by hand), what edgefl says
+while it runs to OUT/NAME/logs/TRIAL.log, results to OUT/NAME/TRIAL/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+import tomli_w
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from trial_results import Result, result
+
+from edgefl.config.experiment import Experiment, StrategyEntry
+from edgefl.errors import UserError
+from edgefl.loading.file import load
+from edgefl.results import compare
+from edgefl.results.rundirs import seed_name
+from emulator.errors import BadValue
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "fedasmu"
+QUICK = {"stop": {"emulated_s": 150.0}, "evaluation": {"every_s": 150.0}}  # is everything in place? The numbers mean nothing.
+PLAIN_WIDTH = 140  # of a table in a file or a pipe
+WORDS = ("method", "setting", "point", "against")  # columns of text
+LOG_LINES = 12  # shown of a run that failed
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Strategies (entries of a config) in one setting: ``base`` with ``changes`` (tables as in a config)."""
+
+    name: str
+    base: Path
+    entries: Sequence[Mapping[str, Any]]
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """Where the trials of one question go, and what they share."""
+
+    folder: Path
+    seeds: tuple[int, ...]
+    workers: int
+    quick: bool
+    overrides: tuple[str, ...] = ()  # key.path=value of every trial's config
+
+    def results(self, trial: Trial, label: str) -> list[Result]:
+        """Of one strategy, a seed each; [] for what has not been run."""
+        return [result(run, seed) for seed, run in self._done(trial, label)]
+
+    def runs(self, trial: Trial, label: str) -> list[Path]:
+        """Where these results lie: beside them there may be runs of other seeds."""
+        return [run for _, run in self._done(trial, label)]
+
+    def do(self, trials: Sequence[Trial]) -> bool:
+        """Run what is not done yet, and say how far it is; False if a run has failed."""
+        failed, began_s = [], time.monotonic()
+        for number, trial in enumerate(trials, 1):
+            whole, missing = self._missing(trial)
+            place = f"[{number}/{len(trials)}] {trial.name}"
+            if not missing:
+                say(f"{place}: done before ({', '.join(entry.name for entry in whole.strategies)})")
+                continue
+            say(f"{place}: {', '.join(missing)}, seeds {', '.join(map(str, self.seeds))} ...")
+            if not self._run(trial, missing):
+                failed.append(trial.name)
+                say(f"  not all seeds are there of: {', '.join(self._missing(trial)[1])}; tables are over those that are")
+            minutes, left = (time.monotonic() - began_s) / 60, len(trials) - number
+            say(f"{place}: {minutes:.1f} min so far, {left} of {len(trials)} trials left")
+        if failed:
+            say(f"failed: {', '.join(failed)}; the same command again goes on from here")
+        return not failed
+
+    # ------------------------------------------------------------------ one trial
+    def _whole(self, trial: Trial) -> Experiment:
+        return load(self._write(trial, trial.entries), self.overrides)
+
+    def _done(self, trial: Trial, label: str) -> list[tuple[int, Path]]:
+        """(seed, run) of a strategy's results of this very trial: not what another config left there and a failed run could not replace."""
+        whole, runs = self._whole(trial), _runs(self.folder / trial.name / label, self.seeds)
+        (entry,) = [entry for entry in whole.strategies if entry.name == label] or [None]
+        return [(one.seed, run) for one, run in zip(whole.by_seed(), runs) if entry is not None and _is_result_of(run, one, entry)]
+
+    def _missing(self, trial: Trial) -> tuple[Experiment, list[str]]:
+        """(the trial as an experiment, the labels of its strategies that have no result of it)."""
+        whole = self._whole(trial)
+        return whole, [entry.name for entry in whole.strategies if not self._is_done(whole, entry, self.folder / trial.name / entry.name)]
+
+    def _is_done(self, whole: Experiment, entry: StrategyEntry, directory: Path) -> bool:
+        return all(_is_result_of(run, one, entry) for run, one in zip(_runs(directory, self.seeds), whole.by_seed()))
+
+    def _run(self, trial: Trial, labels: Sequence[str]) -> bool:
+        """``edgefl run`` for the strategies ``labels``. Ctrl-C goes to it as well: it ends in order, and so do we."""
+        entries = [entry for entry in trial.entries if _label(entry) in labels]
+        words = ["run", str(self._write(trial, entries)), "--clock", "virtual", "--workers", str(self.workers), "--out", str(self.folder), *self.overrides]
+        log = self.folder / "logs" / f"{trial.name}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        say(f"  edgefl {shlex.join(words)}   (what it says: {log})")
+        with log.open("w", encoding="utf-8") as file:
+            child = subprocess.Popen([sys.executable, "-m", "edgefl.cli", *words], stdout=file, stderr=subprocess.STDOUT)
+            try:
+                status = child.wait()
+            except KeyboardInterrupt:
+                child.wait()
+                say("stopped; the same command again goes on from here")
+                raise SystemExit(130) from None
+        self._write(trial, trial.entries)  # all of them again, for whoever looks into it
+        if status:
+            say(f"  failed (exit status {status}):")
+            say("\n".join("    " + line for line in log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]))
+        return status == 0
+
+    def _write(self, trial: Trial, entries: Sequence[Mapping[str, Any]]) -> Path:
+        changes = _merged(trial.changes, QUICK) if self.quick else trial.changes
+        path = self.folder / "configs" / f"{trial.name}.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        config = {"extends": str(trial.base.resolve()), "name": trial.name, "seeds": list(self.seeds), **changes, "strategies": [dict(entry) for entry in entries]}
+        path.write_text(tomli_w.dumps(config), encoding="utf-8")
+        return path
+
+
+def entries(config: Path, *names: str) -> list[dict[str, Any]]:
+    """The strategies called ``names`` of a config, with the options that they have there."""
+    found = {entry.name: entry.model_dump(exclude_none=True) for entry in load(config).strategies}
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise UserError(f"{config}: no strategy {missing[0]!r} (there are {', '.join(found)})")
+    return [found[name] for name in names]
+
+
+def _label(entry: Mapping[str, Any]) -> str:
+    return entry.get("label") or entry["strategy"]
+
+
+def _runs(directory: Path, seeds: Sequence[int]) -> list[Path]:
+    """Where each seed's run lies; of a single one too it may be among others', which a new run of it would take away."""
+    among = directory / seed_name(seeds[0], True)
+    if len(seeds) == 1 and (among / "summary.json").is_file():
+        return [among]
+    return [directory / seed_name(seed, len(seeds) > 1) for seed in seeds]
+
+
+def _is_result_of(run: Path, experiment: Experiment, entry: StrategyEntry) -> bool:
+    """Did this very experiment, of one seed, come to its end there with that strategy?"""
+    try:
+        before, summary = load(run / "config.toml"), orjson.loads((run / "summary.json").read_bytes())
+    except (UserError, OSError, orjson.JSONDecodeError):
+        return False
+    same = before.model_dump(exclude={"strategies"}) == experiment.model_dump(exclude={"strategies"})
+    return same and entry in before.strategies and summary.get("label") == entry.name and summary.get("finished") != "interrupted"
+
+
+def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables key by key."""
+    return {key: {**base.get(key, {}), **value} for key, value in changes.items()} | {key: value for key, value in base.items() if key not in changes}
+
+
+# ------------------------------------------------------------------ command line and output
+def run(main: Callable[[], None]) -> None:
+    """Call the study; bad input is one line and exit status 2."""
+    try:
+        main()
+    except (UserError, BadValue) as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+
+
+def arguments(doc: str | None, name: str, seeds: Sequence[int]) -> argparse.ArgumentParser:
+    """The options that every study has."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=_positive, default=2, metavar="N", help="processes that train (default: 2)")
+    parser.add_argument("--seeds", type=_seeds, default=tuple(seeds), metavar="1,2", help=f"default: {','.join(map(str, seeds))}")
+    parser.add_argument("--out", type=Path, default=Path("runs") / name, metavar="DIR", help=f"results (default: runs/{name})")
+    parser.add_argument("--quick", action="store_true", help="150 emulated seconds only, in DIR-quick: a check that all is in place")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the config, as with edgefl run; may be given again")
+    return parser
+
+
+def study(options: argparse.Namespace) -> Study:
+    folder = options.out.with_name(options.out.name + "-quick") if options.quick else options.out
+    return Study(folder, options.seeds, options.workers, options.quick, tuple(options.set))
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 on, found {text!r}")
+    return int(text)
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if not all(part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
+        raise argparse.ArgumentTypeError(f"expected numbers that differ, as 1,2, found {text!r}")
+    return tuple(map(int, parts))
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """For argparse: "5,110" as numbers."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected numbers, as 5,110, found {text!r}") from None
+
+
+def say(text: str) -> None:
+    Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def tell(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], path: Path) -> None:
+    """A table on the terminal, without the columns that are empty, and as CSV."""
+    kept = [place for place in range(len(columns)) if any(row[place] is not None for row in rows)]
+    shown = Table(title=title, title_justify="left", title_style="", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for column in (columns[place] for place in kept):
+        text = column in WORDS
+        shown.add_column(column.replace("_", "\n"), justify="left" if text else "right", no_wrap=text, overflow="fold")
+    for row in rows:
+        shown.add_row(*(_cell(row[place]) for place in kept))
+    console = Console()
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
+    console.print(shown)
+    compare.write_table(path, columns, rows)
+    say(f"table: {path}")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

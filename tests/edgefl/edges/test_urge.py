@@ -1,0 +1,241 @@
+"""An urged edge: its run ends at the next step, whatever its host has trained or offered already; both clocks agree on which step that is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from builders import Desk, S, make, small_run, vector
+from paths import SUPPORT
+from safetensors.numpy import load_file
+from trainers import linear_trainer
+
+from edgefl.actor import Output, Run, Send
+from edgefl.edges.edge import Edge
+from edgefl.edges.local_run import TrainingPlan
+from edgefl.errors import Bug
+from edgefl.hosts.setup.learning import learning
+from edgefl.hosts.setup.replay_run import replay_run
+from edgefl.hosts.virtual.run import run_virtual
+from edgefl.hosts.wall.launcher import WallRun, Where
+from edgefl.loading.file import load
+from edgefl.protocol.messages import Acknowledged, Task, Update, Urge
+from edgefl.results.tail import read_events
+from edgefl.strategies.base import decisions as do
+from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import Strategy
+from emulator.compute import Native, Rate, Throttled
+
+PLAN = TrainingPlan(6, 2, 0.125, momentum=0.5)  # six steps of two samples
+
+
+def edge(device: Any = None, rule: LocalRule | None = None) -> Edge:
+    """Two samples a second unless told otherwise: a step takes 1 s."""
+    torch.set_num_threads(1)
+    return Edge("a", linear_trainer(PLAN), rule or LocalRule(None), device or Rate(2.0))
+
+
+def task(number: int = 7) -> Task:
+    return Task(number, 0, {"weights": vector(0, 0, 5)})
+
+
+def trained(on: Edge, outputs: list[Output], began_ns: int) -> tuple[Update, int]:
+    """Do the job and report it: (the update, its moment)."""
+    (run,) = outputs
+    assert isinstance(run, Run)
+    on.trainer.advance(run.job.run, on.rule, run.job.until_step)
+    end_ns = began_ns + run.duration_ns
+    (sent,) = on.job_done(run.job, None, end_ns)
+    assert isinstance(sent, Send)
+    return sent.message, end_ns
+
+
+def after(steps: int) -> list[float]:
+    """The weights that so many steps come to."""
+    one = edge()
+    run = one.trainer.begin(task(), one.rule, {})
+    one.trainer.advance(run, one.rule, steps)
+    return run.weights.tolist()
+
+
+# ------------------------------------------------------------------ the edge
+@pytest.mark.parametrize(("urged_ns", "steps"), [(0, 1), (1, 1), (S, 1), (S + 1, 2), (7 * S // 2, 4), (4 * S, 4)])
+def test_the_run_ends_at_the_first_step_at_or_after_the_moment(urged_ns: int, steps: int) -> None:
+    """Begun at 10 s, steps end at 11, 12, ... s; a run has one step at least."""
+    one = edge()
+    one.receive(task(), 10 * S)
+    update, end_ns = trained(one, one.receive(Urge(7), 10 * S + urged_ns), 10 * S + urged_ns)
+    assert end_ns == (10 + steps) * S and update.numbers["steps"] == steps and update.vectors["weights"].tolist() == after(steps)
+
+
+def test_what_was_trained_beyond_it_is_trained_again() -> None:
+    """A socket's edge works as fast as it can: here five steps while two have passed."""
+    one = edge()
+    (run,) = one.receive(task(), 0)
+    one.trainer.advance(run.job.run, one.rule, 5)
+    outputs = one.receive(Urge(7), 2 * S)
+    assert one.job_done(run.job, None, 6 * S) == [], "the first run's end is nobody's business any more"
+    update, end_ns = trained(one, outputs, 2 * S)
+    assert end_ns == 2 * S and update.vectors["weights"].tolist() == after(2)
+
+
+def test_what_was_offered_for_later_is_taken_back() -> None:
+    one = edge()
+    offered, due_ns = trained(one, one.receive(task(), 0), 0)
+    assert due_ns == 6 * S and offered.numbers["steps"] == 6 and list(one.unacknowledged) == [7]
+    outputs = one.receive(Urge(7), 3 * S)
+    assert one.unacknowledged == {} and one.open_tasks == [7]
+    update, end_ns = trained(one, outputs, 3 * S)
+    assert end_ns == 3 * S and update.vectors["weights"].tolist() == after(3) and one.unacknowledged == {7: update}
+
+
+@pytest.mark.parametrize("at_ns", [5 * S + 1, 6 * S, 9 * S])
+def test_whoever_is_in_the_last_step_or_has_reported_goes_on(at_ns: int) -> None:
+    one = edge()
+    trained(one, one.receive(task(), 0), 0)
+    assert one.receive(Urge(7), at_ns) == [] and list(one.unacknowledged) == [7]
+
+
+def test_a_second_urge_changes_nothing() -> None:
+    one = edge()
+    one.receive(task(), 0)
+    outputs = one.receive(Urge(7), 3 * S)
+    assert one.receive(Urge(7), 3 * S) == []
+    assert trained(one, outputs, 3 * S)[1] == 3 * S
+
+
+def test_an_urge_that_overtakes_the_model_is_kept_for_it() -> None:
+    one = edge()
+    assert one.receive(Urge(7), 0) == []
+    update, end_ns = trained(one, one.receive(task(), 4 * S), 4 * S)
+    assert end_ns == 5 * S and update.vectors["weights"].tolist() == after(1)
+    assert trained(one, one.receive(task(8), 5 * S), 5 * S)[0].numbers["steps"] == 6, "it was for task 7 alone"
+
+
+def test_an_urge_for_a_task_that_is_over_is_nothing() -> None:
+    one = edge()
+    trained(one, one.receive(task(), 0), 0)
+    one.receive(Acknowledged(7), 7 * S)
+    assert one.receive(Urge(7), 7 * S) == []
+    assert trained(one, one.receive(task(8), 8 * S), 8 * S)[0].numbers["steps"] == 6
+
+
+def test_the_memory_is_that_of_the_first_beginning() -> None:
+    class Counts(LocalRule):
+        remembers = ("count",)
+
+        def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+            run.memory["count"] = run.memory.get("count", torch.zeros(1)) + 1
+            return super().payload(run)
+
+    one = edge(rule=Counts(None))
+    trained(one, one.receive(task(), 0), 0)
+    trained(one, one.receive(Urge(7), 2 * S), 2 * S)
+    one.receive(Acknowledged(7), 3 * S)
+    assert one.memory["count"].tolist() == [1]
+
+
+def test_a_run_that_asks_for_a_fresher_model_goes_on_to_its_end() -> None:
+    class Asks(LocalRule):
+        def checkpoint(self, run: Any) -> int:
+            return 3
+
+    one = edge(rule=Asks(None))
+    (run,) = one.receive(task(), 0)
+    assert one.receive(Urge(7), S) == [] and run.job.until_step == 3
+
+
+def test_a_hot_device_s_steps_end_when_it_says() -> None:
+    """2 samples a second for 2 s of work, then 1: steps end at 1, 2, 4, 6, ... s; and it knows how much it has worked."""
+    device = Throttled(2.0, 1.0, 2 * S, 100 * S)
+    one = edge(device)
+    one.receive(task(), 0)
+    assert trained(one, one.receive(Urge(7), 2 * S + 1), 2 * S + 1)[1] == 4 * S
+    assert device.budget_left_ns(4 * S) == 0
+
+
+def test_real_hardware_stops_where_it_is() -> None:
+    one = edge(Native())
+    (run,) = one.receive(task(), 0)
+    one.trainer.advance(run.job.run, one.rule, 2)
+    assert one.receive(Urge(7), 5 * S) == []
+    assert one.trainer.advance(run.job.run, one.rule, run.job.until_step)
+    (sent,) = one.job_done(run.job, None, 6 * S)
+    assert sent.message.numbers["steps"] == 2
+
+
+# ------------------------------------------------------------------ the coordinator
+class Urges(Strategy):
+    """Gives a work, then urges whoever it was told to at once."""
+
+    whom = "a"
+
+    def started(self, now: int) -> list[do.Decision]:
+        self.mark_running(["a"])
+        return [do.Assign(("a",), {"weights": self.weights}), do.Urge(self.whom)]
+
+
+def test_the_coordinator_names_the_task(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, make(Urges))
+    outputs = desk.coordinator.start({"a": 1}, 0)
+    assert outputs[-1] == Send("a", Urge(0)) and desk.events()[-1]["decisions"][-1] == {"do": "urge", "edge": "a"}
+
+
+def test_only_an_edge_at_work_can_be_urged(tmp_path: Path) -> None:
+    strategy = make(Urges)
+    strategy.whom = "b"  # type: ignore[misc]
+    with pytest.raises(Bug) as caught:
+        Desk(tmp_path, strategy).coordinator.start({"a": 1, "b": 1}, 0)
+    assert str(caught.value.__cause__) == "cannot urge edge 'b': it has no open task"
+
+
+# ------------------------------------------------------------------ whole runs
+RUN: dict[str, Any] = {
+    "task": "../support/own_task.py:build", "stop": {"versions": 12}, "devices": {"samples_per_s": 300.0, "slowest_ratio": 8.0},
+    "training": {"epochs": 2, "batch_size": 8}, "record": {"payloads": True},
+    "strategies": [{"strategy": "port", "concurrency": 3, "least_updates": 1, "staleness_bound": 2}],
+}  # fmt: skip
+
+
+def urges(directory: Path) -> list[tuple[float, str]]:
+    """(moment, edge) of each."""
+    return [(event["t"], d["edge"]) for event in read_events(directory / "events.jsonl") for d in event.get("decisions", ()) if d["do"] == "urge"]
+
+
+def steps(directory: Path) -> dict[int, float]:
+    """Task -> steps that its update was trained for."""
+    return {event["task"]: event["numbers"]["steps"] for event in read_events(directory / "events.jsonl") if event.get("event") == "update_arrived"}
+
+
+def test_late_edges_report_at_once(tmp_path: Path) -> None:
+    """Nothing is fused until the slowest has reported: it does within a step and its upload, not at the end of its epochs."""
+    _, directory = small_run(tmp_path, **RUN)
+    asked = urges(directory)
+    assert asked and min(steps(directory).values()) < max(steps(directory).values())
+    ready = [(event["t"], event["edge"]) for event in read_events(directory / "events.jsonl") if event.get("fact") == "update_ready"]
+    for moment, name in asked:
+        later = [t for t, who in ready if who == name and t >= moment]
+        assert not later or later[0] - moment < 8 / (300 / 8) + 0.011, "a step of 8 samples at the slowest rate, and the urge's latency"
+    assert replay_run(directory).version == 12
+
+
+def test_both_clocks_cut_the_same_step(tmp_path: Path) -> None:
+    """The sockets' edges have trained further, or offered their update, when they are urged."""
+    lines = ['name = "urge"', "seed = 3", f'task = "{SUPPORT / "own_task.py"}:build"', "edges = {count = 3}"]
+    lines += ["training = {epochs = 2, batch_size = 8}", "devices = {samples_per_s = 300.0, slowest_ratio = 8.0}", "stop = {versions = 8}"]
+    lines += ["links = {up_mbit_s = 0.5, down_mbit_s = 1.0, latency_ms = 5.0}"]
+    lines += ['strategies = [{strategy = "port", concurrency = 3, least_updates = 1, staleness_bound = 2}]']
+    (tmp_path / "urge.toml").write_text("\n".join(lines))
+    wall = WallRun(load(tmp_path / "urge.toml", []), Where(tmp_path / "runs", tmp_path), print)
+    verdict = wall.run(lambda *_: None)[0]["fidelity"]["verdict"]
+    run_virtual(learning(wall.experiment, tmp_path), 0, tmp_path / "virtual")
+    assert urges(tmp_path / "virtual") and urges(wall.directory(0))
+    found, expected = steps(wall.directory(0)), steps(tmp_path / "virtual")
+    if verdict != "faithful" or list(found) != list(expected):
+        pytest.skip("this machine was too busy to keep the moments of arrivals")
+    assert found == expected and min(found.values()) < max(found.values())
+    ends = [load_file(directory / "model.safetensors")["weights"].tobytes() for directory in (wall.directory(0), tmp_path / "virtual")]
+    assert ends[0] == ends[1]

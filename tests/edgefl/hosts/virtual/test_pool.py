@@ -1,0 +1,216 @@
+"""Engines of the virtual clock: the same bytes whoever trains, whatever dies; and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from builders import vector
+from paths import ROOT, SUPPORT
+from pools import RUNS, SPREAD, bytes_of, bytes_with, learned_of
+
+from edgefl.errors import Bug, UserError
+from edgefl.hosts.setup.learning import Learning
+from edgefl.hosts.virtual.pool.engine import Here
+from edgefl.hosts.virtual.pool.executor import Workbench
+from edgefl.hosts.virtual.pool.forked import Forked
+from edgefl.hosts.virtual.pool.opening import open_pool
+from edgefl.hosts.virtual.pool.scheduler import Crew
+from edgefl.hosts.virtual.run import run_virtual
+from edgefl.results.tail import read_csv
+from edgefl.strategies.base.catalog import load, strategy_names
+
+
+def crew_of(learned: Learning, workers: int) -> Crew:
+    return Crew(Forked(learned, workers), workers)
+
+
+def pids(crew: Any) -> list[int]:
+    return sorted(process.pid for process in crew._hands._processes)
+
+
+def left(pids_before: list[int]) -> list[int]:
+    """Those of our former workers that are still there, be it as zombies."""
+    return [child.pid for child in psutil.Process().children() if child.pid in pids_before]
+
+
+# ------------------------------------------------------------------ the same bytes
+@pytest.mark.parametrize("name", RUNS)
+def test_every_number_of_workers_leaves_the_same_bytes(tmp_path: Path, name: str) -> None:
+    learned = learned_of(**RUNS[name])
+    here = bytes_with(tmp_path / "here", learned, None)
+    for workers in (1, 2, 3):
+        crew = crew_of(learned, workers)
+        try:
+            there = pids(crew)
+            assert bytes_with(tmp_path / str(workers), learned, crew) == here and len(there) == workers
+            assert not crew._items and not crew._needed and not crew._hands._inputs, "nothing is held for tasks that are over"
+        finally:
+            crew.close()
+        assert left(there) == []
+
+
+@pytest.mark.parametrize("name", ["plain", "rich"])
+def test_workers_may_be_killed_at_any_time(tmp_path: Path, name: str) -> None:
+    learned, steps, killed = learned_of(**RUNS[name]), [0], set()
+    crew = crew_of(learned, 2)
+
+    def strike(now: int, run: Any) -> None:
+        steps[0] += 1
+        if steps[0] in (20, 45):
+            for pid in pids(crew):
+                os.kill(pid, signal.SIGKILL)
+                killed.add(pid)
+
+    try:
+        assert bytes_with(tmp_path / "killed", learned, crew, strike) == bytes_with(tmp_path / "here", learned, None)
+        assert len(killed) >= 3 and len(pids(crew)) == 2, "others took their places"
+    finally:
+        crew.close()
+
+
+def test_a_pool_serves_one_run_after_the_other(tmp_path: Path) -> None:
+    learned = learned_of(**SPREAD | {"strategies": [{"strategy": "fedavg"}, {"strategy": "../support/pool_strategies.py:Rich"}]})
+    with open_pool(learned, 2) as pool:
+        for index in (0, 1, 0):
+            run_virtual(learned, index, tmp_path / f"pool {index}", None, pool)
+    for index in (0, 1):
+        run_virtual(learned, index, tmp_path / f"here {index}")
+        assert bytes_of(tmp_path / f"pool {index}") == bytes_of(tmp_path / f"here {index}")
+
+
+def test_without_room_for_vectors_they_travel_in_messages(tmp_path: Path) -> None:
+    learned = learned_of(**RUNS["rich"])
+    crew = crew_of(learned, 2)
+    crew._hands._arena._free.clear()
+    try:
+        assert bytes_with(tmp_path / "messages", learned, crew) == bytes_with(tmp_path / "here", learned, None)
+    finally:
+        crew.close()
+
+
+# ------------------------------------------------------------------ what is not done
+def test_here_nothing_is_trained_that_is_called_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[int] = []
+    train = Workbench.train
+    monkeypatch.setattr(Workbench, "train", lambda self, key, stretch, *rest: (trained.append(stretch.task.number), train(self, key, stretch, *rest))[1])
+    run_virtual(learned_of(**RUNS["called off"]), 0, tmp_path)
+    assert trained == [1, 2, 3], "task 0 was cancelled while in training"
+
+
+# ------------------------------------------------------------------ other jobs
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """A job: each vector times the number of samples of edge a."""
+
+    vectors: dict[str, np.ndarray]
+    by: float
+
+    def work(self, learned: Learning) -> list[Any]:
+        return [self.by, {name: vector * np.float32(self.by * learned.samples["a"]) for name, vector in self.vectors.items()}, None]
+
+
+def test_any_job_is_done_by_any_engine() -> None:
+    learned = learned_of()
+    by = np.float32(2.0 * learned.samples["a"])
+    job = Scaled({"one": vector(1, 2, 3), "long": np.arange(100_000, dtype=np.float32)}, 2.0)
+    crew = crew_of(learned, 2)
+    try:
+        for engine in (Here(learned), crew):
+            engine.start(job, 5)
+            number, vectors, nothing = engine.finish(job)
+            assert (number, nothing) == (2.0, None) and vectors["one"].tolist() == (vector(1, 2, 3) * by).tolist()
+            assert vectors["long"][-1] == np.float32(99_999) * by
+    finally:
+        crew.close()
+
+
+# ------------------------------------------------------------------ what goes wrong
+@pytest.mark.parametrize(
+    ("strategy", "error", "said"),
+    [("Failing", Bug, "task 3 of edge .*no gradient like this"), ("Refusing", UserError, "no layers"), ("Killing", UserError, "workers were lost at task 3")],
+)
+def test_what_goes_wrong_in_a_worker_ends_the_run(tmp_path: Path, strategy: str, error: type[Exception], said: str) -> None:
+    learned = learned_of(**SPREAD | {"strategies": [{"strategy": f"../support/pool_strategies.py:{strategy}"}]})
+    with open_pool(learned, 2) as pool, pytest.raises(error, match=f"(?s){said}"):
+        run_virtual(learned, 0, tmp_path, None, pool)
+
+
+def test_ctrl_c_keeps_the_results_and_leaves_no_process(tmp_path: Path) -> None:
+    def interrupt(now: int, run: Any) -> None:
+        if run.coordinator.version == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    learned = learned_of(**RUNS["rich"])
+    with open_pool(learned, 2) as pool:
+        summary = run_virtual(learned, 0, tmp_path, interrupt, pool)
+        there = pids(pool)
+    assert (summary["finished"], summary["versions"]) == ("interrupted", 5) and summary["final_accuracy"] is not None
+    assert [row["version"] for row in read_csv(tmp_path / "metrics.csv")] == [str(version) for version in range(6)] and len(there) == 2 and left(there) == []
+
+
+def test_workers_end_with_a_parent_that_is_killed() -> None:
+    code = "import time, test_pool\nwith test_pool.open_pool(test_pool.learned_of(), 2) as pool:\n    print(*test_pool.pids(pool), flush=True)\n    time.sleep(60)\n"
+    path = os.pathsep.join([str(Path(__file__).parent), str(SUPPORT), str(ROOT)])
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path})
+    assert parent.stdout is not None
+    workers = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
+    parent.kill()
+    parent.wait()
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert len(workers) == 2 and not [worker for worker in alive if worker.status() != psutil.STATUS_ZOMBIE]
+
+
+# ------------------------------------------------------------------ what is asked for
+def test_one_worker_is_this_process_and_fewer_are_none() -> None:
+    learned = learned_of()
+    for workers in (0, 1):
+        with open_pool(learned, workers) as pool:
+            assert isinstance(pool, Here) and (pool.workers, pool.note) == (1, None)
+    with pytest.raises(UserError, match="--workers -1: expected 1 or more"), open_pool(learned, -1):
+        pass
+
+
+def test_more_workers_than_tasks_is_said() -> None:
+    with open_pool(learned_of(strategies=[{"strategy": "fedasync", "concurrency": 1}]), 2) as pool:
+        assert pool.note == "2 workers, but at most 1 devices train at one time: the others have little to do"
+
+
+@pytest.mark.parametrize("what", ["mapping", "memory"])
+def test_too_little_shared_memory_falls_back_and_says_so(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    def refuse(*given: Any) -> None:
+        raise OSError("Cannot allocate memory")
+
+    if what == "mapping":
+        monkeypatch.setattr("edgefl.hosts.virtual.pool.shared_memory.mmap.mmap", refuse)
+    else:
+        memory = psutil.virtual_memory()
+        monkeypatch.setattr("psutil.virtual_memory", lambda: memory._replace(available=1000))
+    with open_pool(learned_of(), 2) as pool:
+        assert isinstance(pool, Here) and pool.note is not None and pool.note.endswith("training in this process") and "shared memory" in pool.note
+
+
+def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match=r"pip install 'edgefl\[ray\]'"), open_pool(learned_of(), 2, "ray"):
+        pass
+
+
+@pytest.mark.parametrize("name", strategy_names())
+def test_every_strategy_of_the_catalog_may_be_trained_elsewhere(tmp_path: Path, name: str) -> None:
+    """Its edge half keeps what it needs in the run and the edge's memory, not in itself."""
+    sections = SPREAD | {"task": None, "data": {"name": "digits"}, "model": {"name": "mlp"}, "edges": {"count": 6}, "stop": {"versions": 5}}
+    sections |= {"unlabelled": {"size": 50}}
+    if load(name).schedules_slots:
+        sections |= {"medium": {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 10.0, "rate_mbit_s": 1.0}}
+    learned = learned_of(**sections, strategies=[{"strategy": name}])
+    with open_pool(learned, 2) as pool:
+        assert bytes_with(tmp_path / "pool", learned, pool) == bytes_with(tmp_path / "here", learned, None)

@@ -1,0 +1,52 @@
+"""Workers on a Ray cluster of two nodes on this machine: the same bytes, also when a worker and a node are lost."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pools import RUNS, bytes_with, learned_of
+
+from edgefl.errors import UserError
+from edgefl.hosts.virtual.pool.opening import open_pool
+
+ray = pytest.importorskip("ray")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    yield made
+    made.shutdown()
+
+
+def test_lost_workers_and_nodes_do_not_show(tmp_path: Path, cluster: Any) -> None:
+    learned, steps, second = learned_of(**RUNS["rich"]), [0], cluster.add_node(num_cpus=1)
+
+    def strike(now: int, run: Any) -> None:
+        steps[0] += 1
+        if steps[0] == 20:
+            ray.kill(next(iter(pool._workers)))
+        if steps[0] == 40:
+            cluster.remove_node(second)
+
+    here = bytes_with(tmp_path / "here", learned, None)
+    with open_pool(learned, 2, "ray", cluster.address) as pool:
+        assert bytes_with(tmp_path / "ray", learned, pool, strike) == here
+        assert steps[0] > 40 and not pool._items and not pool._hands._inputs
+        run = bytes_with(tmp_path / "again", learned, pool)
+    assert run == here and not ray.is_initialized()
+
+
+def test_an_address_without_a_cluster_is_named_at_once() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        for address in ("127.0.0.1:9", "nonsense", f"127.0.0.1:{silent.getsockname()[1]}"):
+            with pytest.raises(UserError, match=f"no Ray cluster at '{address}'"), open_pool(learned_of(), 2, "ray", address):
+                pass

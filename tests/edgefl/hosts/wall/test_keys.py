@@ -1,0 +1,230 @@
+"""Keys: written whole or not at all, read with clear errors, and on real sockets they say who sent what."""
+
+from __future__ import annotations
+
+import stat
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import zmq
+
+from edgefl.errors import UserError
+from edgefl.hosts.wall import keys
+from edgefl.hosts.wall.wire import Dealer
+
+PASSING_MS = 5000  # a generous wait for what must come
+BLOCKED_MS = 300  # a wait for what must not come
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    keys.new(tmp_path / "keys", ["e000", "pi-1"])
+    return tmp_path / "keys"
+
+
+@dataclass
+class Wire:
+    """A context that keeps its sockets: one that is forgotten closes and takes what it has not sent with it."""
+
+    context: zmq.Context = field(default_factory=zmq.Context)
+    sockets: list[zmq.Socket] = field(default_factory=list)
+
+    def router(self, server: keys.ServerKeys | None) -> zmq.Socket:
+        self.sockets.append(self.context.socket(zmq.ROUTER))
+        if server is not None:
+            keys.secure_server(self.sockets[-1], server)
+        self.port = self.sockets[-1].bind_to_random_port("tcp://127.0.0.1")
+        return self.sockets[-1]
+
+    def dealer(self, edge: keys.EdgeKeys | None) -> zmq.Socket:
+        self.sockets.append(self.context.socket(zmq.DEALER))
+        if edge is not None:
+            keys.secure_edge(self.sockets[-1], edge)
+        self.sockets[-1].connect(f"tcp://127.0.0.1:{self.port}")
+        return self.sockets[-1]
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    wire = Wire()
+    yield wire
+    wire.context.destroy(linger=0)
+
+
+def test_new_writes_private_files(folder: Path) -> None:
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    assert sorted(files) == [
+        "allowed.json", "coordinator.key", "coordinator.key_secret",
+        "edges/e000.key", "edges/e000.key_secret", "edges/pi-1.key", "edges/pi-1.key_secret",
+    ]  # fmt: skip
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files.values()} == {0o600}
+    assert "secret" not in files["coordinator.key"].read_text() + files["edges/e000.key"].read_text()
+
+
+def test_loaded_keys_belong_together(folder: Path) -> None:
+    server, edge = keys.load_server(folder), keys.load_edge(folder, "pi-1")
+    assert edge.server == server.public and server.allowed[edge.public] == "pi-1" and sorted(server.allowed.values()) == ["e000", "pi-1"]
+    assert server.secret.decode() not in repr(server) and edge.secret.decode() not in repr(edge)
+
+
+def test_an_edge_needs_only_its_own_files(folder: Path, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    (there / "edges").mkdir(parents=True)
+    for name in ("coordinator.key", "edges/pi-1.key_secret"):
+        (there / name).write_bytes((folder / name).read_bytes())
+    assert keys.load_edge(there, "pi-1") == keys.load_edge(folder, "pi-1")
+
+
+@pytest.mark.parametrize(
+    ("ids", "line"),
+    [
+        (["ok", "Not ok"], "edge id 'Not ok': expected at most 32 of a-z, 0-9, _ and -, beginning with a letter or digit"),
+        (["../up"], "edge id '../up': expected at most 32 of"),
+        ([""], "edge id '': expected at most 32 of"),
+        (["a", "b", "a"], "edge id 'a' is given twice"),
+    ],
+)
+def test_bad_ids_write_nothing(tmp_path: Path, ids: list[str], line: str) -> None:
+    with pytest.raises(UserError) as caught:
+        keys.new(tmp_path / "keys", ids)
+    assert str(caught.value).startswith(line) and list(tmp_path.iterdir()) == []
+
+
+def test_new_never_overwrites(folder: Path) -> None:
+    before = keys.load_server(folder)
+    for there in (folder, folder / "coordinator.key"):
+        with pytest.raises(UserError, match="is there already; keys are never overwritten, expected a new directory"):
+            keys.new(there, ["e000"])
+    assert keys.load_server(folder) == before
+    with pytest.raises(UserError, match="cannot be made"):
+        keys.new(folder / "coordinator.key" / "below", ["e000"])
+    assert [path.name for path in folder.parent.iterdir()] == ["keys"]  # no draft is left
+    (folder.parent / "empty").mkdir()
+    keys.new(folder.parent / "empty", ["e000"])
+    assert keys.load_server(folder.parent / "empty").allowed
+
+
+def damage(path: Path, text: str | None) -> None:
+    path.unlink() if text is None else path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("coordinator.key_secret", None, "coordinator.key_secret: no such key file; `edgefl keys new DIR` makes them"),
+        ("coordinator.key_secret", "curve\n", "coordinator.key_secret: expected a public-key"),
+        ("coordinator.key_secret", f'public-key = "{"0" * 40}"\n', "coordinator.key_secret: expected a secret-key"),
+        ("coordinator.key_secret", 'public-key = "short"\n', "coordinator.key_secret: public-key: expected 40 characters of z85"),
+        ("coordinator.key_secret", f'public-key = "{"~" * 40}"\n', "coordinator.key_secret: public-key: expected 40 characters of z85"),
+        ("allowed.json", None, "allowed.json: cannot be read (No such file or directory); expected the list"),
+        ("allowed.json", "{", "allowed.json: is not JSON"),
+        ("allowed.json", "[]", "allowed.json: expected an object"),
+        ("allowed.json", '{"A": "x"}', "allowed.json: 'A': expected an edge id with its public key"),
+        ("allowed.json", '{"a": 3}', "allowed.json: 'a': expected an edge id with its public key"),
+        ("allowed.json", '{"a": "x"}', "allowed.json: public key of 'a': expected 40 characters of z85"),
+        ("allowed.json", f'{{"a": "{"0" * 40}", "b": "{"0" * 40}"}}', "allowed.json: 'a' and 'b' have the same key; expected one for each"),
+    ],
+)
+def test_damaged_server_keys(folder: Path, name: str, text: str | None, line: str) -> None:
+    damage(folder / name, text)
+    with pytest.raises(UserError) as caught:
+        keys.load_server(folder)
+    assert str(caught.value).startswith(f"{folder}/{line}")
+
+
+def test_missing_edge_key_names_the_nearest(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"pi1.key_secret: no key for edge 'pi1' \(nearest: 'pi-1'\)"):
+        keys.load_edge(folder, "pi1")
+    with pytest.raises(UserError, match="no such key file"):
+        keys.load_edge(folder / "nowhere", "pi-1")
+
+
+def test_every_message_carries_the_edge_of_its_key(folder: Path, wire: Wire) -> None:
+    server = keys.load_server(folder)
+    doorman = keys.Doorman(wire.context, server)
+    doorman.start()
+    router = wire.router(server)
+    sockets = {name: wire.dealer(keys.load_edge(folder, name)) for name in ("e000", "pi-1")}
+    for name, socket in sockets.items():
+        socket.send_multipart([name.encode(), b"second frame"])
+        assert router.poll(PASSING_MS)
+        routing, *frames = router.recv_multipart(copy=False)
+        assert [keys.edge_of(frame) for frame in frames] == [name, name] and frames[0].bytes == name.encode()
+        router.send_multipart([routing.bytes, b"answer to " + name.encode()])
+        assert socket.poll(PASSING_MS) and socket.recv() == b"answer to " + name.encode()
+    doorman.stop()
+
+
+def test_strangers_get_nothing_through(folder: Path, wire: Wire, tmp_path: Path) -> None:
+    server = keys.load_server(folder)
+    keys.new(tmp_path / "other", ["e000"])
+    stranger, friend = keys.load_edge(tmp_path / "other", "e000"), keys.load_edge(folder, "e000")
+    doorman = keys.Doorman(wire.context, server)
+    doorman.start()
+    router = wire.router(server)
+    unknown_key = keys.EdgeKeys(stranger.public, stranger.secret, friend.server)
+    wrong_server = keys.EdgeKeys(friend.public, friend.secret, stranger.server)
+    outside = [wire.dealer(edge) for edge in (unknown_key, wrong_server, None)]
+    for socket in outside:
+        socket.send(b"let me in")
+    assert not router.poll(BLOCKED_MS)
+    inside = wire.dealer(friend)
+    inside.send(b"hello")  # the door still opens for those it should
+    assert router.poll(PASSING_MS) and router.recv_multipart()[1] == b"hello"
+    doorman.stop()
+
+
+def test_without_a_doorman_the_door_stays_shut(folder: Path, wire: Wire) -> None:
+    router = wire.router(keys.load_server(folder))
+    edge = wire.dealer(keys.load_edge(folder, "e000"))
+    edge.send(b"hello")
+    assert not router.poll(BLOCKED_MS)
+
+
+def until_told(edge: Dealer, found: Callable[[str | None], bool]) -> str | None:
+    """What the edge's end says of its connection, once that is what is looked for."""
+    until_s = time.monotonic() + PASSING_MS / 1000
+    while not found(said := edge.turned_away()):
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+    return said
+
+
+def test_an_edge_is_told_what_is_wrong_with_its_keys(folder: Path, wire: Wire, tmp_path: Path) -> None:
+    """No keys where there should be, keys where there are none; of a wrong coordinator.key, only that it is hung up on, again and again."""
+    keys.new(tmp_path / "others", ["e000"])
+    own, wrong = keys.load_edge(folder, "e000"), keys.load_edge(tmp_path / "others", "e000")
+    for server, key, line in ((keys.load_server(folder), None, "it wants keys"), (None, own, "it has no keys")):
+        wire.router(server)
+        edge = Dealer(wire.context, key, f"tcp://127.0.0.1:{wire.port}")
+        assert line in (until_told(edge, lambda said: said is not None) or "")
+        edge.close()
+    wire.router(keys.load_server(folder))
+    edge = Dealer(wire.context, wrong, f"tcp://127.0.0.1:{wire.port}")
+    assert until_told(edge, lambda said: edge.hung_up >= 2) is None
+    edge.close()
+
+
+def test_without_keys_a_message_has_no_edge(wire: Wire) -> None:
+    router = wire.router(None)
+    edge = wire.dealer(None)
+    edge.send(b"hello")
+    assert router.poll(PASSING_MS) and keys.edge_of(router.recv_multipart(copy=False)[1]) is None
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"])
+def test_loopback_needs_no_keys(host: str) -> None:
+    assert keys.is_loopback(host)
+    keys.must_have_keys(host, None, insecure=False)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "*", "10.0.0.7", "::", "example.org", "localhost.example.org", ""])
+def test_a_network_needs_keys(host: str, folder: Path) -> None:
+    assert not keys.is_loopback(host)
+    with pytest.raises(UserError, match="is not loopback and there are no keys: expected --keys DIR .* or --insecure"):
+        keys.must_have_keys(host, None, insecure=False)
+    keys.must_have_keys(host, None, insecure=True)
+    keys.must_have_keys(host, keys.load_server(folder), insecure=False)

@@ -1,0 +1,406 @@
+"""Who may join, who is told why not, and what becomes of sessions that break, hang, lie or come back."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from edgefl.hosts.wall.coordinator.sessions import (
+    MOST_FAULTS,
+    MOST_TEXT,
+    RECENT_PINGS,
+    UNKNOWN_RTT,
+    WHOLE_RUN,
+    Entered,
+    Expected,
+    Gone,
+    Outcome,
+    Passed,
+    Reply,
+    Sessions,
+)
+from edgefl.protocol.codec import decode, encode
+from edgefl.protocol.errors import WireError
+from edgefl.protocol.messages import (
+    PROTOCOL,
+    Finished,
+    Hello,
+    Join,
+    Piece,
+    Ping,
+    Pong,
+    Refuse,
+    Setup,
+    Welcome,
+)
+
+S = 1_000_000_000
+RUN = 77  # incarnation
+SETUP = Setup('{"seed": 1}', "fedavg")
+EXPECTED = Expected(
+    edges=frozenset({"pi-1", "pi-2"}), package="1.0", config_digest="c", layout_digest="l", data_digest="d", setup=SETUP,
+    keyed=False, heartbeat_ns=1 * S, liveness_ns=4 * S, max_sessions=4,
+)
+HELLO = Hello("pi-1", PROTOCOL, "1.0")
+JOIN = Join("c", "l", "d", 100, [], [])
+
+
+class Story:
+    """Sessions, and what each of several edge processes has been told. A process is its routing id; its session number is that id's length."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.sessions = Sessions(replace(EXPECTED, **changes), RUN)
+        self.now = 100 * S
+
+    def says(self, who: str, message: Any, body: Any = None, user: str | None = None, incarnation: int = RUN, number: int | None = None) -> list[Outcome]:
+        header = encode(message, incarnation, len(who) if number is None else number)
+        return self.raw(who, header, body, user)
+
+    def raw(self, who: str, header: bytes, body: Any = None, user: str | None = None) -> list[Outcome]:
+        return self.sessions.receive(who.encode(), user, memoryview(header), body, self.now)
+
+    def joins(self, who: str, edge: str = "pi-1", user: str | None = None) -> list[Outcome]:
+        self.says(who, replace(HELLO, edge=edge), user=user, incarnation=0)
+        return self.says(who, JOIN, user=user)
+
+    def after(self, seconds: float) -> list[Outcome]:
+        self.now += round(seconds * S)
+        return self.sessions.tick(self.now)
+
+    def count(self, sort: str, who: str = WHOLE_RUN) -> int:
+        return self.sessions.counts[sort, who]
+
+
+def told(who: str, message: Any) -> Reply:
+    return Reply(who.encode(), len(who), message)
+
+
+def refusal(outcomes: list[Outcome]) -> Refuse:
+    """The only answer, a Refuse."""
+    (reply,) = (outcome for outcome in outcomes if isinstance(outcome, Reply))
+    assert isinstance(reply, Reply) and isinstance(reply.message, Refuse), outcomes
+    return reply.message
+
+
+# ------------------------------------------------------------------ coming in
+def test_an_edge_says_hello_is_set_up_joins_and_is_welcome() -> None:
+    story = Story()
+    assert story.says("a", HELLO, incarnation=0) == [told("a", SETUP)]
+    assert not story.sessions.by_edge
+    welcome, entered = story.says("a", replace(JOIN, tasks=[3], held=[[8, 500]]))
+    assert welcome == told("a", Welcome())
+    assert isinstance(entered, Entered) and (entered.session.edge, entered.join.tasks, entered.join.held) == ("pi-1", [3], [[8, 500]])
+    assert story.sessions.by_edge == {"pi-1": entered.session}
+    (passed,) = story.says("a", Piece(5, 0), body=b"abc")
+    assert isinstance(passed, Passed) and (passed.session, passed.message, passed.body) == (entered.session, Piece(5, 0), b"abc")
+
+
+@pytest.mark.parametrize(
+    ("hello", "reason"),
+    [
+        (replace(HELLO, protocol=PROTOCOL + 1), f"protocol version: the coordinator speaks {PROTOCOL}, this edge {PROTOCOL + 1}"),
+        (replace(HELLO, package="1.1"), "edgefl version: the coordinator runs 1.0, this edge 1.1"),
+        (replace(HELLO, edge="pi-3"), "edge id: 'pi-3' is none of this experiment's edges (edges.count, edges.names)"),
+    ],
+)
+def test_a_hello_that_does_not_fit_is_refused_for_good(hello: Hello, reason: str) -> None:
+    story = Story()
+    assert refusal(story.says("a", hello, incarnation=0)) == Refuse(reason, final=True)
+    assert not story.sessions.by_routing
+    assert sum(story.sessions.counts.values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("join", "reason"),
+    [
+        (replace(JOIN, config="x"), "config differs from"), (replace(JOIN, layout="x"), "layout differs from"), (replace(JOIN, data="x"), "data differs from"),
+        (replace(JOIN, config="x", data="y"), "config and data differ from"),
+    ],
+)
+def test_a_join_that_does_not_fit_says_what_differs(join: Join, reason: str) -> None:
+    story = Story()
+    story.says("a", HELLO, incarnation=0)
+    refused = refusal(story.says("a", join))
+    assert refused.final and refused.reason == f"{reason} the coordinator's"
+    assert not story.sessions.by_routing and story.count("refused", "pi-1") == 1
+
+
+def test_a_reason_that_quotes_the_peer_stays_short_enough_to_be_sent() -> None:
+    refused = refusal(Story().says("a", replace(HELLO, package="x" * 2000), incarnation=0))
+    assert len(refused.reason) == MOST_TEXT and decode(encode(refused, RUN, 1))[0] == refused
+
+
+def test_invented_ids_are_counted_together() -> None:
+    story = Story()
+    for number in range(50):
+        story.says(f"a{number}", replace(HELLO, edge=f"x{number}"), incarnation=0)
+    assert dict(story.sessions.counts) == {("refused", WHOLE_RUN): 50}
+
+
+def test_too_many_sessions_may_try_again() -> None:
+    story = Story(max_sessions=1)
+    story.joins("a")
+    assert refusal(story.says("bb", replace(HELLO, edge="pi-2"), incarnation=0)) == Refuse("too many sessions", final=False)
+    story.after(5)  # the first one is silent
+    assert story.says("bb", replace(HELLO, edge="pi-2"), incarnation=0) == [told("bb", SETUP)]
+
+
+@pytest.mark.parametrize("message", [Piece(1, 0), Welcome(), Ping(3)])
+def test_nothing_but_a_join_follows_a_hello(message: Any) -> None:
+    story = Story()
+    story.says("a", HELLO, incarnation=0)
+    assert "before Join" in refusal(story.says("a", message)).reason
+    assert story.count("wire error", "pi-1") == 1 and not story.sessions.by_routing
+
+
+def test_joining_twice_in_one_session_ends_it() -> None:
+    story = Story()
+    story.joins("a")
+    reply, gone = story.says("a", JOIN)
+    assert isinstance(reply, Reply) and "Join after Join" in reply.message.reason
+    assert gone == Gone("pi-1", "wire error: Join after Join")
+
+
+# ------------------------------------------------------------------ keys
+def test_a_hello_needs_its_own_key() -> None:
+    story = Story(keyed=True)
+    for user in (None, "pi-2"):
+        refused = refusal(story.says("a", HELLO, user=user, incarnation=0))
+        assert refused.final and refused.reason == f"key: it belongs to edge {user!r}, not to 'pi-1'"
+    assert story.says("a", HELLO, user="pi-1", incarnation=0) == [told("a", SETUP)]
+
+
+def test_a_hello_with_another_key_does_not_touch_the_edge() -> None:
+    story = Story(keyed=True)
+    story.says("a", HELLO, user="pi-1", incarnation=0)
+    story.says("bb", HELLO, user="pi-2", incarnation=0)
+    assert isinstance(story.says("a", JOIN, user="pi-1")[1], Entered)
+
+
+@pytest.mark.parametrize("user", [None, "pi-2"])
+def test_every_later_frame_needs_that_key_too(user: str | None) -> None:
+    story = Story(keyed=True)
+    story.joins("a", user="pi-1")
+    assert isinstance(story.says("a", Piece(1, 0), b"x", user="pi-1")[0], Passed)
+    reply, gone = story.says("a", Piece(1, 0), b"x", user=user)
+    assert isinstance(reply, Reply) and f"the key of {user}" in reply.message.reason and gone == Gone("pi-1", f"wire error: a frame of edge pi-1 came with the key of {user}")
+    assert story.count("wire error", "pi-1") == 1
+
+
+# ------------------------------------------------------------------ one edge, several sessions
+def test_a_new_session_replaces_the_old_one_when_it_joins() -> None:
+    story = Story()
+    story.joins("a")
+    assert story.says("bb", HELLO, incarnation=0) == [told("bb", SETUP)]  # the old one still works
+    assert isinstance(story.says("a", Piece(1, 0), b"x")[0], Passed)
+    refused, gone, welcome, entered = story.says("bb", JOIN)
+    assert refused == told("a", Refuse("another process has taken over as edge pi-1", final=True))
+    assert (gone, welcome) == (Gone("pi-1", "replaced by a new session"), told("bb", Welcome()))
+    assert isinstance(entered, Entered) and list(story.sessions.by_edge.values()) == list(story.sessions.by_routing.values()) == [entered.session]
+    assert refusal(story.says("a", Piece(1, 0), b"x")) == Refuse("this session has ended", final=False)
+
+
+def test_a_new_hello_replaces_a_session_that_has_not_joined() -> None:
+    story = Story(max_sessions=1)
+    for who in ("a", "bb", "ccc"):
+        story.says(who, HELLO, incarnation=0)
+    assert list(story.sessions.by_routing) == [b"ccc"]
+    assert not refusal(story.says("a", JOIN)).final
+    assert isinstance(story.says("ccc", JOIN)[1], Entered)
+
+
+def test_a_second_hello_on_the_same_socket_begins_again() -> None:
+    story = Story()
+    story.joins("a")
+    gone, setup = story.says("a", HELLO, incarnation=0, number=9)
+    assert gone == Gone("pi-1", "replaced by a new session") and setup == Reply(b"a", 9, SETUP)
+    assert not story.sessions.by_edge
+    assert isinstance(story.says("a", JOIN, number=9)[1], Entered)
+    assert len(story.sessions.by_routing) == len(story.sessions.by_edge) == 1
+
+
+def test_a_broken_hello_on_the_same_socket_ends_the_session() -> None:
+    story = Story()
+    story.joins("a")
+    gone, reply = story.says("a", replace(HELLO, edge="pi-9"), incarnation=0)
+    assert gone == Gone("pi-1", "replaced by a new session") and isinstance(reply, Reply) and reply.message.final
+    assert not story.sessions.by_edge and not story.sessions.by_routing
+
+
+# ------------------------------------------------------------------ silence
+def test_a_silent_edge_is_lost_after_its_liveness_and_may_come_back() -> None:
+    story = Story()
+    story.joins("a")
+    assert story.after(4) == [told("a", Ping(story.now))]
+    assert story.after(1) == [Gone("pi-1", "silent")]
+    assert refusal(story.says("a", Piece(1, 0), b"x")) == Refuse("this session has ended", final=False)
+    assert story.count("stale frame") == 1
+    assert isinstance(story.joins("bb")[1], Entered)
+
+
+@pytest.mark.parametrize("sign_of_life", [Pong(0, 5), Pong(90 * S, 5), Piece(1, 0)])
+def test_any_frame_is_a_sign_of_life(sign_of_life: Any) -> None:
+    story = Story()
+    story.joins("a")
+    for _ in range(5):
+        story.after(3)
+        story.says("a", sign_of_life)
+    assert "pi-1" in story.sessions.by_edge
+
+
+def test_an_edge_may_load_for_two_minutes_between_setup_and_join() -> None:
+    story = Story()
+    story.says("a", HELLO, incarnation=0)
+    for _ in range(60):
+        assert story.after(2) == []  # no pings: it could not answer
+    assert isinstance(story.says("a", JOIN)[1], Entered)
+    assert story.after(3) == [told("a", Ping(story.now))]  # from now on it has to answer
+
+
+def test_who_never_joins_is_forgotten() -> None:
+    story = Story()
+    story.says("a", HELLO, incarnation=0)
+    story.after(121)
+    assert not story.sessions.by_routing
+    assert not refusal(story.says("a", JOIN)).final
+
+
+def test_the_patience_for_joining_is_a_setting() -> None:
+    story = Story(join_patience_ns=10 * S)
+    story.says("a", HELLO, incarnation=0)
+    story.after(9)
+    assert story.sessions.by_routing
+    story.after(2)
+    assert not story.sessions.by_routing
+
+
+def test_pings_go_out_at_each_heartbeat() -> None:
+    story = Story()
+    story.joins("a")
+    assert story.after(0) == [told("a", Ping(story.now))]
+    assert story.sessions.next_tick() == story.now + 1 * S
+    assert story.after(0.5) == []
+    assert story.after(0.5) == [told("a", Ping(story.now))]
+
+
+# ------------------------------------------------------------------ garbage and strays
+@pytest.mark.parametrize("header", [b"", b"GET / HTTP/1.1", b"\x90", b"\x91" * 3000, bytes((1 << 20) + 1)])
+def test_strangers_get_no_answer_to_garbage_and_are_counted(header: bytes) -> None:
+    story = Story()
+    assert story.raw("stranger", header) == []
+    assert dict(story.sessions.counts) == {("wire error", WHOLE_RUN): 1} and not story.sessions.by_routing
+
+
+def test_garbage_costs_an_edge_its_session_but_not_its_place() -> None:
+    story = Story()
+    story.joins("a")
+    story.joins("bb", "pi-2")
+    reply, gone = story.raw("a", b"\x90")
+    assert isinstance(reply, Reply) and reply.message.reason.startswith("protocol error: ") and not reply.message.final
+    assert isinstance(gone, Gone) and gone.edge == "pi-1" and list(story.sessions.by_edge) == ["pi-2"]
+    assert isinstance(story.joins("ccc")[1], Entered)
+
+
+def test_what_the_transport_finds_wrong_ends_the_session_too() -> None:
+    story = Story()
+    story.joins("a")
+    reply, gone = story.sessions.wire_error(b"a", WireError("3 frames"))
+    assert reply == told("a", Refuse("protocol error: 3 frames", final=False)) and gone == Gone("pi-1", "wire error: 3 frames")
+    assert story.sessions.wire_error(b"a", WireError("again")) == []
+
+
+@pytest.mark.parametrize(("incarnation", "number"), [(0, 1), (RUN - 1, 1), (RUN + 1, 1), (RUN, 2), (RUN, 0)])
+def test_frames_of_another_run_or_session_are_dropped_and_counted(incarnation: int, number: int) -> None:
+    story = Story()
+    story.joins("a")
+    stale = story.says("a", Piece(1, 0), b"x", incarnation=incarnation, number=number)
+    assert stale == [Reply(b"a", number, Refuse("this session has ended", final=False))]
+    assert story.count("stale frame") == 1 and "pi-1" in story.sessions.by_edge
+    assert isinstance(story.says("a", Piece(1, 0), b"x")[0], Passed)
+
+
+def test_a_stale_frame_is_no_sign_of_life() -> None:
+    story = Story()
+    story.joins("a")
+    for _ in range(3):
+        outcomes = story.after(2)
+        story.says("a", Pong(0, 0), incarnation=RUN - 1)
+    assert outcomes == [Gone("pi-1", "silent")]
+
+
+def test_a_fuzzed_conversation_never_breaks_the_table() -> None:
+    story, rng = Story(keyed=False), random.Random(3)
+    frames = [encode(message, RUN, 1) for message in (HELLO, replace(HELLO, edge="pi-2"), JOIN, Pong(0, 1), Piece(1, 2), Welcome())]
+    for _ in range(5000):
+        frame = bytearray(rng.choice(frames))
+        if rng.random() < 0.3:
+            frame[rng.randrange(len(frame))] = rng.randrange(256)
+        story.raw(rng.choice("abcdef"), bytes(frame))
+        story.after(rng.random())
+        joined = {id(session) for session in story.sessions.by_routing.values() if session.joined}
+        assert joined == {id(session) for session in story.sessions.by_edge.values()}
+        assert all(routing == session.routing for routing, session in story.sessions.by_routing.items()) and len(story.sessions.by_routing) <= 4
+
+
+def test_the_first_faults_are_kept_for_the_record() -> None:
+    story = Story()
+    story.says("a", replace(HELLO, edge="pi-9"), incarnation=0)
+    story.joins("bb")
+    story.raw("bb", b"\xc1")
+    assert [(sort, who) for sort, who, _ in story.sessions.faults] == [("refused", WHOLE_RUN), ("wire error", "pi-1")]
+    for _ in range(2 * MOST_FAULTS):
+        story.raw("stranger", b"\xc1")
+    assert len(story.sessions.faults) == MOST_FAULTS and story.count("wire error") == 2 * MOST_FAULTS
+
+
+# ------------------------------------------------------------------ clocks
+def test_the_quickest_recent_ping_says_how_far_the_clocks_are_apart() -> None:
+    story = Story()
+    session = story.joins("a")[1].session  # type: ignore[union-attr]
+    assert session.rtt_ns == UNKNOWN_RTT
+    sent = story.now
+    story.now += 8_000
+    story.says("a", Pong(sent, sent + 4_000 + 5 * S))  # symmetric: the edge's clock is 5 s ahead
+    assert (session.rtt_ns, session.offset_ns) == (8_000, 5 * S)
+    sent, story.now = story.now, story.now + 100_000
+    story.says("a", Pong(sent, sent + 90_000 + 5 * S))  # a slow one is not believed
+    assert (session.rtt_ns, session.offset_ns) == (8_000, 5 * S)
+    sent, story.now = story.now, story.now + 2_000
+    story.says("a", Pong(sent, sent + 1_000 + 5 * S + 7))
+    assert (session.rtt_ns, session.offset_ns) == (2_000, 5 * S + 7)
+
+
+def test_clocks_that_drift_apart_are_followed() -> None:
+    story = Story()
+    session = story.joins("a")[1].session  # type: ignore[union-attr]
+    story.says("a", Pong(story.now - 1_000, story.now - 500))
+    for second in range(1, RECENT_PINGS + 1):
+        story.now += S
+        story.says("a", Pong(story.now - 2_000, story.now - 1_000 + 20_000 * second))
+    assert (session.rtt_ns, session.offset_ns) == (2_000, 20_000)
+
+
+@pytest.mark.parametrize("sent_ns", [0, 200 * S])
+def test_the_edges_own_heartbeats_and_times_to_come_measure_nothing(sent_ns: int) -> None:
+    story = Story()
+    session = story.joins("a")[1].session  # type: ignore[union-attr]
+    assert story.says("a", Pong(sent_ns, 5)) == [] and session.rtt_ns == UNKNOWN_RTT
+
+
+def test_a_probe_is_passed_on_once_the_edge_has_joined() -> None:
+    story = Story()
+    story.says("a", HELLO, incarnation=0)
+    assert story.says("a", Pong(story.now - 5, 5), body=b"x") == []
+    story.says("a", JOIN)
+    assert isinstance(story.says("a", Pong(story.now - 5, 5), body=b"x")[0], Passed)
+
+
+def test_everybody_hears_that_the_run_is_over() -> None:
+    story = Story()
+    story.joins("a")
+    story.says("bb", replace(HELLO, edge="pi-2"), incarnation=0)
+    over = Finished("updates", more=True)
+    assert story.sessions.finish("updates", more=True) == [told("a", over), told("bb", over)]

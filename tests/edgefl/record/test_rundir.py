@@ -1,0 +1,119 @@
+"""Where a run may write, what it clears away first, and which commit it says it is of."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from builders import experiment, layout, vector
+
+from edgefl.errors import UserError
+from edgefl.hosts.setup.plan import fidelity
+from edgefl.hosts.setup.rundir import OpenRun, clear, git_commit
+
+
+def opened(directory: Path, payloads: bool = True) -> OpenRun:
+    return OpenRun(experiment(record={"payloads": payloads}), 0, directory, None, vector(0, 0, 0), layout())
+
+
+def finished(directory: Path) -> None:
+    """A whole run directory, without a run."""
+    run, given = opened(directory), experiment()
+    run.begin("virtual", fidelity(given))
+    run.coordinator.finish("interrupted", 0)
+    run.end("virtual", 0, 0.0, fidelity(given).summary())
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+# ------------------------------------------------------------------ where nothing can be written
+@pytest.mark.parametrize("name", ["events.jsonl", "links.csv", "metrics.csv", "summary.json", "model.safetensors", "journal/journal.bin"])
+def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / name / "in the way").mkdir(parents=True)
+    with pytest.raises(UserError, match=rf"{name}: cannot be written \(.*\); expected --out DIR that can be written$"):
+        opened(tmp_path)
+
+
+def test_a_config_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    run = opened(tmp_path)
+    (tmp_path / "config.toml").mkdir()
+    with pytest.raises(UserError, match="config.toml: cannot be written"):
+        run.begin("virtual", fidelity(experiment()))
+
+
+def test_a_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"file/fedavg: cannot be made \(Not a directory\)"):
+        opened(tmp_path / "file" / "fedavg")
+
+
+# ------------------------------------------------------------------ earlier runs
+def test_earlier_runs_and_their_comparison_go(tmp_path: Path) -> None:
+    for name in ("fedavg", "fedasync", "fedbuff"):
+        finished(tmp_path / name)
+    (tmp_path / "figures").mkdir()
+    for name in ("comparison.csv", "figures/accuracy.png", "figures/accuracy.pdf", "edges.log"):
+        (tmp_path / name).touch()
+    kept = {f"fedbuff/{name}" for name in files(tmp_path / "fedbuff")}
+    assert len(kept) == 10
+    assert clear(tmp_path, ["fedavg", "fedasync", "fedprox"]) == ["fedbuff"], "no strategy of this experiment: left, and told"
+    assert files(tmp_path) == kept | {"edges.log"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["edges.log", "fedbuff"]
+
+
+def test_what_no_run_of_ours_has_written_stays(tmp_path: Path) -> None:
+    """Other files in a run directory, directories of the same name, links to elsewhere; and a folder without any run is not touched."""
+    finished(tmp_path / "out" / "fedavg")
+    (tmp_path / "out" / "fedavg" / "notes.md").touch()
+    (tmp_path / "out" / "fedprox").mkdir()
+    (tmp_path / "out" / "fedprox" / "events.jsonl").write_text("[1, 2]\n")
+    (tmp_path / "out" / "fedbuff").mkdir()
+    (tmp_path / "out" / "fedbuff" / "summary.json").touch()
+    finished(tmp_path / "elsewhere")
+    elsewhere = files(tmp_path / "elsewhere")
+    (tmp_path / "out" / "fedasync").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    assert clear(tmp_path / "out", ["fedavg", "fedprox", "fedbuff", "fedasync"]) == []
+    assert {name for name in files(tmp_path / "out") if "fedasync" not in name} == {"fedavg/notes.md", "fedprox/events.jsonl", "fedbuff/summary.json"}
+    assert (tmp_path / "out" / "fedasync").is_symlink() and files(tmp_path / "elsewhere") == elsewhere
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "comparison.csv").touch()
+    assert clear(tmp_path / "mine", ["fedavg"]) == [] and files(tmp_path / "mine") == {"comparison.csv"}
+
+
+def test_the_first_run_finds_nothing_to_clear(tmp_path: Path) -> None:
+    assert clear(tmp_path / "runs" / "first", ["fedavg"]) == [] and not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_broke_off_at_once_goes_too(tmp_path: Path) -> None:
+    opened(tmp_path / "fedavg", payloads=False)
+    assert clear(tmp_path, ["fedavg"]) == [] and not (tmp_path / "fedavg").exists()
+
+
+# ------------------------------------------------------------------ the commit
+def commit(top: Path) -> None:
+    (top / "site-packages" / "edgefl").mkdir(parents=True)
+    (top / "file").touch()
+    who = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
+    for command in (["init", "-q"], ["add", "file"], [*who, "commit", "-q", "-m", "m"]):
+        subprocess.run(["git", *command], cwd=top, check=True)
+
+
+def test_the_commit_is_ours_or_unknown(tmp_path: Path) -> None:
+    """Installed inside somebody's own repository, our code is not of that commit."""
+    package = tmp_path / "site-packages" / "edgefl"
+    commit(tmp_path)
+    assert git_commit(package) == "unknown"
+    for text in ('[project]\nname = "other"', "[tool.x]", "project = 1", "not toml"):
+        (tmp_path / "pyproject.toml").write_text(text)
+        assert git_commit(package) == "unknown"
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "edgefl"')
+    assert len(git_commit(package)) == 12
+    (tmp_path / "file").write_text("changed")
+    assert git_commit(package)[12:] == "+"
+
+
+def test_there_is_no_commit_outside_a_repository(tmp_path: Path) -> None:
+    assert git_commit(tmp_path) == "unknown"

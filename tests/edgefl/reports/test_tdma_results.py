@@ -1,0 +1,125 @@
+"""What a run on a TDMA channel leaves: counts of its slots, and figures from its files."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import EXAMPLES, small_run
+from paths import STUDIES
+from tdma_rounds import play, slotted
+from typer.testing import CliRunner
+
+from edgefl.cli import app
+from edgefl.config.experiment import Experiment
+from edgefl.errors import UserError
+from edgefl.hosts.setup.learning import learning
+from edgefl.reports.slots import figures as slots_plot
+from edgefl.reports.slots import section as slots
+from edgefl.reports.slots.section import Bar
+from edgefl.results.tail import read_csv, read_events
+
+SLOTS: dict[str, Any] = {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 10.0, "rate_mbit_s": 0.01}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs of figure 2 of the paper, N = 6, S = 2, tau_comp = 2: without delay, and with one round of it."""
+    place = tmp_path_factory.mktemp("slots")
+    for strategy, options in (("tdma-fl", {}), ("idfl", {"alpha": 1})):
+        given = slotted(6, 2, slots=30, strategy=strategy, per_round=2, **options)
+        evaluated: Experiment = given.model_copy(update={"evaluation": given.evaluation.model_copy(update={"every_s": 10.0})})
+        play(place, evaluated, learning(evaluated, EXAMPLES))
+    return place
+
+
+def test_the_summary_counts_slots(folder: Path) -> None:
+    """Rounds of three slots from slot 2 on: nine of them in 30 slots, and the two idle ones before the first."""
+    counted = slots.section(slots.rounds(read_events(folder / "tdma-fl" / "events.jsonl")))
+    assert counted == {"rounds": 9, "end_slot": 29, "uploads": 18, "lost": 0, "missed": 0, "wasted_slots": 2}
+    assert '"rounds": 9' in (folder / "tdma-fl" / "summary.json").read_text()
+
+
+def test_the_bars_are_those_of_the_papers_figure(folder: Path) -> None:
+    """Device 0 computes in slots 0 and 1, sends in 2, receives in 4, computes in 5 and 6; with a delay of one round it receives in 7."""
+    for strategy, receives in (("tdma-fl", 4), ("idfl", 7)):
+        found = slots.bars(read_events(folder / strategy / "events.jsonl"), 1.0, 10.0)
+        mine = [bar for bar in found if bar.edge == "e000"]
+        assert Bar("e000", "transmit", 2, 3) in mine and Bar("e000", "receive", receives, receives + 1) in mine
+        computes = [(bar.begin, bar.end) for bar in mine if bar.what == "compute"]
+        assert computes[0] == (0.0, 1.5) and computes[1] == (receives + 1, receives + 2.5), "ready in the middle of the second slot"
+
+
+def test_the_figures_are_drawn(folder: Path, tmp_path: Path) -> None:
+    for name in ("timeline", "staleness", "loss"):
+        files = getattr(slots_plot, name)([folder], tmp_path / f"{name}.png")
+        assert [path.suffix for path in files] == [".png", ".pdf"] and all(path.stat().st_size > 5_000 for path in files)
+
+
+def test_the_command_draws_them(folder: Path, tmp_path: Path) -> None:
+    said = CliRunner().invoke(app, ["plot", str(folder), "--kind", "timeline", "--out", str(tmp_path / "t.png")])
+    assert said.exit_code == 0 and (tmp_path / "t.png").exists() and (tmp_path / "t.pdf").exists()
+
+
+def test_without_slots_there_is_nothing_to_draw(tmp_path: Path) -> None:
+    _, directory = small_run(tmp_path, stop={"versions": 1})
+    for draw in (slots_plot.timeline, slots_plot.staleness):
+        with pytest.raises(UserError, match="no round of a slotted strategy"):
+            draw([directory], tmp_path / "x.png")
+    with pytest.raises(UserError, match="no run on a TDMA channel"):
+        slots_plot.loss([directory], tmp_path / "x.png")
+
+
+@pytest.mark.parametrize(("worst", "scale"), [(3.0, "linear"), (300.0, "log")])
+def test_a_loss_that_runs_away_does_not_flatten_the_others(worst: float, scale: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures: list[Any] = []
+    monkeypatch.setattr(slots_plot, "_saved", lambda figure, out: figures.append(figure) or [out])
+    monkeypatch.setattr(slots_plot.slots, "slot_s", lambda run: 0.1)
+    for seed, high in ((1, worst), (2, 1.0)):
+        run = tmp_path / "x" / f"seed{seed}"
+        run.mkdir(parents=True)
+        (run / "summary.json").write_text("{}")
+        (run / "metrics.csv").write_text(f"emulated_s,train_loss\n1.0,{high}\n2.0,0.5\n")
+    slots_plot.loss([tmp_path / "x"], tmp_path / "x.png")
+    (axes,) = figures[0].axes
+    assert axes.get_yscale() == scale and (axes.get_ylim()[0] > 0 or scale == "linear")
+
+
+# ------------------------------------------------------------------ the scripts
+@pytest.mark.parametrize(("name", "delay"), [("tdma-fl", 0), ("idfl", 1)])
+def test_a_run_against_its_plan(folder: Path, name: str, delay: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine rounds of three slots, all of them within a slot of the closed form; one that ends two slots late is not."""
+    monkeypatch.syspath_prepend(STUDIES)
+    import plan_tdma
+
+    assert plan_tdma.row(name, folder / name)[:9] == (name, 2, delay, 9, 9, "100.0%", 2, 0, 0)
+    told = [dict(each) for each in slots.rounds(read_events(folder / name / "events.jsonl"))]
+    told[4]["end_slot"] += 2
+    monkeypatch.setattr(slots, "rounds", lambda events: told)
+    assert plan_tdma.row(name, folder / name)[5] == "88.9%"
+
+
+def test_a_model_that_was_thrown_off_has_an_infinite_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the last one that was finite."""
+    monkeypatch.syspath_prepend(STUDIES)
+    import study_tdma
+
+    (tmp_path / "metrics.csv").write_text("version,train_loss\n0,2.5\n1,nan\n2,\n")
+    assert study_tdma._losses(tmp_path) == [2.5, math.inf]
+
+
+# ------------------------------------------------------------------ others on the same channel
+@pytest.mark.parametrize("strategy", [{"strategy": "fedbuff", "buffer_size": 2}, {"strategy": "fedasmu", "dispatch": "replace"}])
+def test_others_take_slots_in_order_of_readiness(tmp_path: Path, strategy: dict[str, Any]) -> None:
+    """Unchanged, from the config: no two slots overlap, and what an edge sends or receives (fresh models too) never falls into its computing."""
+    speeds = {"samples_per_slot": 10.0, "slowest_ratio": 2.0}
+    training = {"epochs": 3, "batch_size": 8}
+    summary, directory = small_run(
+        tmp_path, medium=SLOTS, devices=speeds, training=training, stop={"versions": 6}, strategies=[strategy | {"concurrency": 3}],
+    )
+    rows = read_csv(directory / "slots.csv")
+    assert summary["versions"] == 6 and len({row["begins_s"] for row in rows}) == len(rows) >= 12
+    assert {row["kind"] for row in rows} >= {"task", "update"}
+    assert all(row["edge"] in "abc" for row in rows), "copies of their own, no broadcast"

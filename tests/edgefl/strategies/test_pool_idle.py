@@ -1,0 +1,33 @@
+"""The list of idle edges is kept, not made anew: it must be what it would be if it were."""
+
+from __future__ import annotations
+
+from builders import make
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgefl.strategies.base.events import EdgeJoined, EdgeLost
+from edgefl.strategies.base.strategy import Strategy
+
+EDGES = [f"e{number}" for number in range(6)]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["join", "lose", "run", "end", "clear", "look"]), st.sampled_from(EDGES)), max_size=40))
+def test_idle_is_who_is_there_and_does_not_run(moves: list[tuple[str, str]]) -> None:
+    strategy = make(Strategy)
+    for move, edge in moves:
+        match move:
+            case "join":
+                strategy.handle(EdgeJoined(edge, 1), 0)
+            case "lose":
+                strategy.handle(EdgeLost(edge), 0)
+            case "run":
+                strategy.mark_running([edge])
+            case "end":
+                strategy.running.pop(edge, None)
+            case "clear":
+                strategy.running.clear()
+            case "look":
+                assert strategy.idle == sorted(edge for edge in strategy.samples if edge not in strategy.running)
+    assert strategy.idle == sorted(edge for edge in strategy.samples if edge not in strategy.running)
+    assert strategy.select(99, 0) is not strategy.idle

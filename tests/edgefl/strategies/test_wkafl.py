@@ -1,0 +1,270 @@
+"""WKAFL equation by equation, with the errata of its printed form as cases of their own (Zhou et al. 2022, arXiv 2203.01214)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import make
+from gradient_server import GradientServer, gradient, moved
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgefl.strategies.base.gradients import Gradient, Step
+from edgefl.strategies.wkafl import MEASURED_AT, WKAFL
+from edgefl.strategies.wkafl_no_noniid import WKAFLNoNonIID
+from edgefl.strategies.wkafl_no_selection import WKAFLNoSelection
+from edgefl.strategies.wkafl_no_staleness import WKAFLNoStaleness
+
+PLAIN: dict[str, Any] = {"server_learning_rate": 1.0, "momentum": 0.0, "staleness_damping": 0.0}
+
+
+def wkafl(kind: type[WKAFL] = WKAFL, size: int = 2, **options: Any) -> WKAFL:
+    """Without momentum and adapted rate unless told otherwise: one step moves w by -G."""
+    strategy = make(kind, (0,) * size, **PLAIN | options)
+    assert isinstance(strategy, WKAFL)
+    return strategy
+
+
+def by_the_book(g: np.ndarray, gaps: Sequence[int], past: np.ndarray, stage: int, o: Any) -> np.ndarray:
+    """eta_j G_j, line by line as the paper has it, in float64."""
+    with_past = g + o.momentum * past  # eq. 4
+    clipped = np.array([v * min(1, o.clip_norm / np.linalg.norm(v)) for v in with_past])
+    a = np.array([(math.e / 2) ** -gap for gap in gaps])
+    estimate = (a[:, None] * clipped).sum(axis=0) / a.sum()  # eq. 5
+    sims = np.array([v @ estimate / (np.linalg.norm(v) * np.linalg.norm(estimate)) for v in clipped])
+    p = np.where(sims >= o.least_similarity, np.exp(o.similarity_weight * sims), 0)
+    bound = o.norm_ratio * np.linalg.norm(estimate)
+    if stage == 2:
+        clipped = np.array([v * bound / np.linalg.norm(v) if np.linalg.norm(v) >= bound else v for v in clipped])
+    found = (p[:, None] * clipped).sum(axis=0) / p.sum() if p.any() else estimate
+    return o.server_learning_rate / (1 + o.staleness_damping * min(gaps)) * found  # eq. 9, 10
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+@pytest.mark.parametrize("seed", range(5))
+def test_two_steps_are_the_paper_s(seed: int, stage: int) -> None:
+    """The inner products and the one weighted sum of the code against the equations as they are written."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    options = {"momentum": 0.5, "clip_norm": 2.0, "norm_ratio": 0.8, "staleness_damping": 0.1, "server_learning_rate": 0.3, "stage_two_at": 0 if stage == 2 else 99}
+    strategy, past = wkafl(size=4, **options), np.zeros(4)
+    for _ in range(2):
+        rows, gaps = rng.normal(1, 1, (5, 4)).astype(np.float32), rng.integers(0, 6, 5).tolist()
+        taken = [gradient(*row, gap=gap) for row, gap in zip(rows, gaps)]
+        assert moved(strategy, taken) == pytest.approx(by_the_book(rows.astype(np.float64), gaps, past, stage, strategy.options), rel=1e-5, abs=1e-6)
+        past = strategy.past.astype(np.float64)
+
+
+# ------------------------------------------------------------------ 1: the last estimate is added
+def test_eq_4_adds_the_last_estimate_not_the_last_selection() -> None:
+    """gbar_1 = (1, 2), its selection alone (0, 4). Then g~ = g + .5 gbar_1 for both."""
+    strategy = wkafl(momentum=0.5, least_similarity=0.8)
+    assert moved(strategy, [gradient(2, 0), gradient(0, 4)]) == pytest.approx([0, 4]), "cos .45 and .89"
+    assert strategy.past == pytest.approx([1, 2])
+    assert moved(strategy, [gradient(1, 1), gradient(1, 1)]) == pytest.approx([1.5, 2])
+
+
+def test_the_code_s_momentum_of_the_selection_is_a_switch() -> None:
+    strategy = wkafl(momentum=0.5, least_similarity=0.8, momentum_of="selected")
+    moved(strategy, [gradient(2, 0), gradient(0, 4)])
+    assert moved(strategy, [gradient(1, 1), gradient(1, 1)]) == pytest.approx([1, 3])
+
+
+def test_the_first_step_has_nothing_to_add() -> None:
+    assert moved(wkafl(momentum=0.9), [gradient(1, 2)]) == pytest.approx([1, 2])
+
+
+# ------------------------------------------------------------------ 3: clipping
+def test_clipping_comes_after_the_estimate_is_added_and_before_the_next_one_is_made() -> None:
+    """Order of clipping: g~ = (0, 3) + .5 (4, 0) = (2, 3) is clipped to 2 as a whole, and gbar is made of clipped gradients."""
+    strategy = wkafl(momentum=0.5, clip_norm=100.0)
+    moved(strategy, [gradient(4, 0)])
+    strategy.options = strategy.options.model_copy(update={"clip_norm": 2.0})
+    expected = np.array([2, 3]) * 2 / math.sqrt(13)
+    assert moved(strategy, [gradient(0, 3)]) == pytest.approx(expected) and strategy.past == pytest.approx(expected)
+
+
+def test_a_large_stale_gradient_is_clipped_before_it_can_turn_the_estimate() -> None:
+    """Figure 4 of the paper."""
+    strategy = wkafl(clip_norm=1.0)
+    moved(strategy, [gradient(1, 0), gradient(0, 1000, gap=3)])
+    share = 1 / (1 + (math.e / 2) ** -3)
+    assert strategy.past == pytest.approx([share, 1 - share])
+
+
+# ------------------------------------------------------------------ 4: staleness
+@pytest.mark.parametrize("gap", [0, 1, 5])
+def test_eq_5_weighs_by_half_e_to_the_minus_staleness(gap: int) -> None:
+    strategy = wkafl()
+    moved(strategy, [gradient(1, 0), gradient(0, 1, gap=gap)])
+    weight = (math.e / 2) ** -gap
+    assert strategy.past == pytest.approx([1 / (1 + weight), weight / (1 + weight)])
+
+
+@given(st.lists(st.tuples(st.floats(-3, 3, width=32), st.floats(-3, 3, width=32), st.integers(0, 40)), min_size=1, max_size=6), st.integers(0, 3000))
+def test_adding_a_constant_to_all_staleness_values_leaves_the_direction_unchanged(rows: list[tuple[float, float, int]], constant: int) -> None:
+    """So it does not matter whether a fresh gradient counts 0 (the text) or 1 (the code); only eq. 10 tells the difference."""
+    one, other = (moved(wkafl(), [gradient(x, y, gap=gap + more) for x, y, gap in rows]) for more in (0, constant))
+    assert one.tolist() == other.tolist()
+
+
+def test_staleness_at_which_every_weight_underflows_leaves_the_freshest() -> None:
+    """Underflow: (e/2)^-4000 is 0 in float64, and 0/0 would follow."""
+    strategy = wkafl()
+    moved(strategy, [gradient(1, 0, gap=4000), gradient(0, 1, gap=9000)])
+    assert strategy.past.tolist() == [1, 0]
+
+
+# ------------------------------------------------------------------ 5: selection
+def test_only_gradients_that_agree_with_the_estimate_count() -> None:
+    """gbar = (2, 1) / 3: cosines .89, .89 and .45 for the third, which is out at .5."""
+    step = wkafl(least_similarity=0.5).step([gradient(1, 0), gradient(1, 0), gradient(0, 1)])
+    assert list(step.shares) == pytest.approx([0.5, 0.5, 0]) and step.report["selected"] == 2
+
+
+def test_a_similarity_equal_to_the_threshold_is_kept() -> None:
+    """Definitions 3.1 and 3.2 leave it open; eq. 7 keeps it. One gradient: its cosine with itself is 1."""
+    assert wkafl(least_similarity=1.0).step([gradient(1, 0)]).report["selected"] == 1
+
+
+def test_more_similar_gradients_weigh_exponentially_more() -> None:
+    """p' = exp(beta sim)."""
+    step = wkafl(similarity_weight=2.0, least_similarity=0.0).step([gradient(3, 0), gradient(0, 1)])
+    sims = np.array([3, 1]) / math.sqrt(10)
+    assert step.shares[0] / step.shares[1] == pytest.approx(math.exp(2 * (sims[0] - sims[1])), rel=1e-5)
+
+
+def test_all_similarities_below_the_threshold_leave_the_estimate() -> None:
+    """The paper divides 0 by 0; its code falls back to gbar."""
+    strategy = wkafl(least_similarity=0.9)
+    step = strategy.step([gradient(1, 0), gradient(0, 1)])
+    assert step.report["selected"] == 0 and strategy.past == pytest.approx([0.5, 0.5])
+    assert [(vector.tolist(), factor) for vector, factor in step.terms] == [([0.5, 0.5], 1.0)] and list(step.shares) == [0.5, 0.5]
+
+
+def test_gradients_that_cancel_out_leave_the_model_where_it_is() -> None:
+    assert moved(wkafl(least_similarity=-1.0), [gradient(1, 0), gradient(-1, 0)]).tolist() == [0, 0]
+
+
+def test_a_gradient_of_zeros_harms_nobody() -> None:
+    assert moved(wkafl(), [gradient(0, 0), gradient(2, 0)]) == pytest.approx([2, 0])
+    assert moved(wkafl(momentum=0.5), [gradient(0, 0)]).tolist() == [0, 0]
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_a_gradient_too_long_to_be_measured_harms_nobody() -> None:
+    """Its square is infinite in float32: clipping leaves nothing of it."""
+    assert np.isfinite(found := moved(wkafl(), [gradient(1e30, 0), gradient(2, 0)])).all() and found == pytest.approx([2, 0])
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("kind", [WKAFL, WKAFLNoNonIID])
+def test_gradients_that_are_all_too_long_to_be_measured_leave_the_model_where_it_is(kind: type[WKAFL]) -> None:
+    strategy = wkafl(kind)
+    for _ in range(2):
+        assert moved(strategy, [gradient(1e30, 0), gradient(0, 1e30)]).tolist() == [0, 0]
+
+
+def test_steep_weights_do_not_overflow() -> None:
+    """exp(50 sim) of float32 does at beta = 100; the largest similarity is taken off first."""
+    assert wkafl(similarity_weight=1e4).step([gradient(1, 0), gradient(1, 1)]).shares == pytest.approx([0.5, 0.5], abs=0.5)
+
+
+def test_the_code_s_staleness_in_the_selection_is_a_switch() -> None:
+    options = {"similarity_weight": 0.0, "least_similarity": 0.0}
+    taken = [gradient(1, 0), gradient(0, 1, gap=2)]
+    assert list(wkafl(**options).step(taken).shares) == pytest.approx([0.5, 0.5])
+    weight = (math.e / 2) ** -2
+    assert list(wkafl(**options, selected_by="similarity and staleness").step(taken).shares) == pytest.approx([1 / (1 + weight), weight / (1 + weight)])
+
+
+# ------------------------------------------------------------------ 2 and 6: the second stage
+def test_stage_2_begins_when_the_mean_loss_is_at_epsilon_and_never_ends() -> None:
+    """The listing prints the sum of the losses, text and intent are the mean: 2 losses of .5 at eps = .5."""
+    strategy = wkafl(stage_two_loss=0.5)
+    stages = [strategy.step([gradient(1, 0, loss=loss)] * 2).report["stage"] for loss in (0.6, 0.5, 9.0)]
+    assert stages == [1, 2, 2]
+
+
+def test_epsilon_is_half_of_the_loss_after_50_steps_unless_it_is_given() -> None:
+    strategy, stages = wkafl(), {}
+    for version, loss in ((0, 0.0), (MEASURED_AT - 1, 0.1), (MEASURED_AT, 2.0), (MEASURED_AT + 1, 1.1), (MEASURED_AT + 2, 1.0)):
+        strategy.version = version
+        stages[version] = strategy.step([gradient(1, 0, loss=loss)]).report["stage"]
+    assert list(stages.values()) == [1, 1, 1, 1, 2]
+
+
+def test_stage_2_may_begin_at_a_version_as_in_the_code() -> None:
+    strategy = wkafl(stage_two_at=1, stage_two_loss=5.0)
+    assert strategy.step([gradient(1, 0, loss=0.0)]).report["stage"] == 1, "the loss has no say"
+    strategy.version = 1
+    assert strategy.step([gradient(1, 0, loss=9.0)]).report["stage"] == 2
+
+
+def test_stage_2_bounds_norms_by_the_estimate_s_and_not_before() -> None:
+    """B = .5, gbar = (2, 0): (3, 0) and (1, 0), equally similar, become (1, 0) and (1, 0)."""
+    taken = [gradient(3, 0), gradient(1, 0)]
+    assert moved(wkafl(norm_ratio=0.5, stage_two_at=9), taken) == pytest.approx([2, 0])
+    assert moved(wkafl(norm_ratio=0.5, stage_two_at=0), taken) == pytest.approx([1, 0])
+
+
+def test_the_bound_of_stage_2_does_not_touch_the_similarities() -> None:
+    """Similarity first, rescaling second: a cosine does not know of scales. The estimate stays unbounded, too."""
+    one, two = wkafl(norm_ratio=0.1, stage_two_at=9), wkafl(norm_ratio=0.1, stage_two_at=0)
+    taken = [gradient(3, 1), gradient(1, 0)]
+    assert list(one.step(taken).shares) == list(two.step(taken).shares) and one.past.tolist() == two.past.tolist()
+
+
+# ------------------------------------------------------------------ 8: the rate
+@pytest.mark.parametrize(("gaps", "rate"), [((0, 7), 0.3), ((1, 7), 0.3 / 1.1), ((5, 5), 0.3 / 1.5)])
+def test_eq_10_divides_the_rate_by_the_least_staleness_and_fresh_is_0(gaps: tuple[int, int], rate: float) -> None:
+    """eta_j = eta_0 / (1 + gamma min tau). Zero staleness leaves eta_0: the code, which counts from 1, never has it."""
+    step = wkafl(server_learning_rate=0.3, staleness_damping=0.1).step([gradient(1, 0, gap=gap) for gap in gaps])
+    assert step.report["learning_rate"] == pytest.approx(rate)
+
+
+# ------------------------------------------------------------------ the ablations
+TAKEN = [gradient(1, 0), gradient(0, 1, gap=2), gradient(1, 1, gap=4)]
+
+
+def two_steps(kind: type[WKAFL], first: Sequence[Gradient] = TAKEN, second: Sequence[Gradient] = TAKEN) -> tuple[Step, np.ndarray]:
+    strategy = wkafl(kind, momentum=0.5, staleness_damping=0.1)
+    strategy.step(first)
+    return strategy.step(second), strategy.past
+
+
+def test_without_selection_the_estimate_is_the_step() -> None:
+    step, past = two_steps(WKAFLNoSelection)
+    assert [vector is past for vector, _ in step.terms] == [True] and "selected" not in step.report
+
+
+def test_without_selection_no_number_of_selected_gradients_is_told() -> None:
+    """0 would say that no gradient agreed, where all of them are used."""
+    rows = [gradient(1, 0), gradient(-1, 0.5)]
+    assert "selected" not in wkafl(WKAFLNoSelection).step(rows).report and wkafl().step(rows).report["selected"] == 1
+
+
+def test_without_staleness_all_count_alike_and_the_rate_is_eta_0() -> None:
+    stale = [gradient(2, 0, gap=5), gradient(0, 2, gap=9)]
+    strategy = wkafl(WKAFLNoStaleness, staleness_damping=0.1)
+    assert strategy.step(stale).report["learning_rate"] == 1.0 and strategy.past.tolist() == [1, 1]
+
+
+def test_without_the_non_iid_term_nothing_is_added() -> None:
+    strategy = wkafl(WKAFLNoNonIID, momentum=0.5)
+    moved(strategy, [gradient(8, 0)])
+    assert moved(strategy, [gradient(0, 1)]) == pytest.approx([0, 1])
+
+
+def test_driven_as_a_server_it_keeps_the_frame_and_reports() -> None:
+    """K = 2 of 3: gaps 0 and 1 in the second step; weighted staleness is sum p tau."""
+    server = GradientServer(make(WKAFL, (0, 0), buffer_size=2, server_learning_rate=1.0))
+    server.start("a", "b", "c")
+    server.send("a", 1, 0), server.send("b", 1, 0)
+    assert server.weights == pytest.approx([-1, 0])
+    server.send("a", 1, 0), server.send("c", 1, 0)
+    assert server.report["weighted_staleness"] == pytest.approx(0.5) and server.report["learning_rate"] == 1.0
+    assert server.report["aggregated"] == 2 and server.report["predominant"] == 2

@@ -1,0 +1,95 @@
+"""Strategy, model and task of one's own, from outside the checkout: the examples, copied elsewhere and run."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import EXAMPLES
+
+from edgefl.errors import UserError
+from edgefl.hosts.setup.learning import learning
+from edgefl.hosts.setup.replay_run import replay_run
+from edgefl.hosts.virtual.run import run_virtual
+from edgefl.loading.file import load
+
+CONFIG = """
+name = "own"
+[edges]
+count = 4
+[partition]
+name = "dirichlet"
+alpha = 1.0
+[stop]
+versions = 3
+[record]
+payloads = true
+"""
+TASK = 'task = "my_task.py:build"\n'
+MODEL = '[model]\nname = "my_model.py:build"\nfilters = 2\n'
+STRATEGY = '[[strategies]]\nstrategy = "my_algo.py:MyAlgo"\nclients_per_round = 2\n'
+PLAIN = '[[strategies]]\nstrategy = "fedavg"\nclients_per_round = 2\n'
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with copies of the examples; the working directory is another one."""
+    folder, cwd = tmp_path / "mine", tmp_path / "cwd"
+    shutil.copytree(EXAMPLES, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    cwd.mkdir()
+    monkeypatch.chdir(cwd)
+    return folder
+
+
+def go(folder: Path, text: str, index: int = 0) -> tuple[dict[str, Any], Path]:
+    config = folder / "own.toml"
+    config.write_text(text)
+    experiment = load(config)
+    directory = folder / "runs" / experiment.strategies[index].name
+    return run_virtual(learning(experiment, config.parent), index, directory), directory
+
+
+def test_an_own_strategy_and_task(elsewhere: Path) -> None:
+    summary, directory = go(elsewhere, TASK + CONFIG + STRATEGY)
+    assert (summary["strategy"], summary["label"], summary["versions"]) == ("my_algo.py:MyAlgo", "myalgo", 3)
+    assert directory == elsewhere / "runs" / "myalgo" and summary["final_accuracy"] > 0.6
+    assert replay_run(directory).version == 3, "config.toml says where the code lies"
+
+
+def test_the_changed_formula_makes_another_model(elsewhere: Path) -> None:
+    """Dirichlet shares differ in size, so that the plain mean is not the weighted one."""
+    both = TASK + CONFIG + STRATEGY + PLAIN
+    own, plain = (go(elsewhere, both, index)[1] for index in (0, 1))
+    assert (own / "model.safetensors").read_bytes() != (plain / "model.safetensors").read_bytes()
+
+
+def test_an_own_model_with_options(elsewhere: Path) -> None:
+    summary, _ = go(elsewhere, CONFIG + MODEL + PLAIN)
+    assert summary["versions"] == 3 and summary["final_accuracy"] > 0.3  # digits: 0.1 by guessing
+
+
+@pytest.mark.parametrize(
+    ("said", "instead", "line"),
+    [
+        ("filters = 2", "filter = 2", "options of 'my_model.py:build': model.filter: unknown key (nearest: 'filters')"),
+        ("filters = 2", "filters = 'two'", "options of 'my_model.py:build': model.filters: expected a whole number, found 'two'"),
+        ('name = "dirichlet"\nalpha = 1.0', 'name = "odd.py:split"\nbeta = 1', "options of 'odd.py:split': partition.beta: unknown key (valid: name)"),
+        ('name = "dirichlet"\nalpha = 1.0', 'name = "odd.py:split"', "partition 'odd.py:split' gave 2 shares with samples for 4 edges"),
+        ('name = "dirichlet"\nalpha = 1.0', 'name = "dirichlet"\nalpha = 1.0\nmin_samples = 2.0', "own.toml: partition.min_samples: expected a whole number, found 2.0"),
+        ('"my_model.py:build"', '"odd.py:Weird"', "model 'odd.py:Weird': its Options are no subclass of pydantic.BaseModel"),
+        ('name = "own"', 'name = "own"\ntask = "odd.py:split_nothing"', "task 'odd.py:split_nothing' returned NoneType, expected edgefl.data.task.Task"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_own_code_is_one_line(elsewhere: Path, said: str, instead: str, line: str) -> None:
+    (elsewhere / "odd.py").write_text(
+        "def split(labels, edges, options, rng):\n    return [[0, 1], [2], [], []]\n\n\ndef split_nothing():\n    return None\n\n\n"
+        "class Weird:\n    class Options:\n        pass\n"
+    )
+    text = CONFIG + MODEL + PLAIN
+    assert said in text
+    with pytest.raises(UserError) as caught:
+        go(elsewhere, text.replace(said, instead))
+    assert line in str(caught.value) and "\n" not in str(caught.value)
+    assert not (elsewhere / "runs").exists(), "nothing half-written"

@@ -1,0 +1,315 @@
+"""The TDMA channel: slots by hand, and what holds for every table of slots."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+from channels import MS, due, network, ten, transfer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from emulator.capacity.constant import Constant
+from emulator.delay.latency import Latency
+from emulator.errors import BadValue
+from emulator.links.link import Link
+from emulator.links.network import Completion, Network, Transfer
+from emulator.tdma.channel import Channel, ChannelLink
+from emulator.tdma.slot_curve import Grid
+from emulator.tdma.slot_table import Use
+from emulator.units import FOREVER, NS_PER_S
+
+
+# ------------------------------------------------------------------ by hand
+def test_a_transfer_goes_in_its_slots_and_nowhere_else() -> None:
+    net, model = network(ten(guard_ms=2), delay_ns=3 * MS), transfer(1, 20)
+    net.offer(model, 5 * MS)
+    assert (net.next_due(), net.started(model), net.active()) == (FOREVER, None, [])
+    assert net.grant(model, [7, 2, 4], 5 * MS) == [2, 4, 7]  # 8 + 8 + 4 bytes
+    assert net.started(model) == 20 * MS
+    assert [net.progress(model, at * MS) for at in (23, 24, 31, 33, 43, 44, 51, 73, 75)] == [0, 1, 8, 8, 8, 9, 16, 16, 18]
+    assert [net.due_at(model, n) // MS for n in (0, 1, 8, 9, 16, 17, 20)] == [23, 24, 31, 44, 51, 74, 77]
+    assert [net.opens_at(model, n) // MS for n in (0, 1, 8, 9, 20)] == [20, 20, 20, 40, 70]
+    windows = tuple((at * MS, (at + 8) * MS) for at in (20, 40, 70))
+    assert net.pop_due(77 * MS) == [Completion(model, 5 * MS, 20 * MS, 77 * MS, windows)]
+
+
+def test_slots_are_granted_in_any_order_and_completions_follow_the_slots() -> None:
+    channel = ten()
+    net = network(channel)
+    first, second, third = transfer(1, 20), transfer(2, 10), transfer(3, 10, "b")
+    for item in (first, second, third):
+        net.offer(item, 0)
+    net.grant(third, [5], 0)
+    net.grant(first, [9], 0)
+    assert net.next_due() == 60 * MS and net.due_at(first, 20) == FOREVER
+    net.grant(second, [3], 0)
+    net.grant(first, [0], 0)  # later said, earlier served
+    assert sorted(item.number for item in net.take_replanned()) == [1, 2, 3] and net.take_replanned() == []
+    assert due(net, 35 * MS) == []
+    assert net.active() == [second, first]  # in order of completion
+    assert due(net) == [(2, 40 * MS), (3, 60 * MS), (1, 100 * MS)]
+    assert channel.log() == [Use(0, "a", "up", 1), Use(3, "a", "up", 2), Use(5, "b", "up", 3), Use(9, "a", "up", 1)]
+    assert channel.log(50 * MS) == channel.log()[:2]
+    channel.forget(50 * MS)
+    assert [use.slot for use in channel.log()] == [5, 9]
+
+
+def test_two_never_get_the_same_slot_nor_anybody_one_that_is_past() -> None:
+    channel = ten()
+    net = network(channel)
+    mine, yours = transfer(1, 30), transfer(2, 30, "b", "down")
+    net.offer(mine, 0)
+    net.offer(yours, 0)
+    net.grant(mine, [4, 5], 0)
+    for slots, now in (([3, 5], 0), ([2, 3], 21 * MS), ([-1], 0)):
+        with pytest.raises(ValueError):
+            net.grant(yours, slots, now)
+    assert net.next_due() == FOREVER and [use.slot for use in channel.log()] == [4, 5]  # nothing of a refused grant is taken
+    assert channel.user(5) == Use(5, "a", "up", 1) and channel.user(3) is None
+    assert net.grant(yours, [2, 3], 20 * MS) == [2, 3]
+
+
+def test_slots_beyond_the_need_are_free_again() -> None:
+    channel = ten()
+    net = network(channel)
+    net.offer(transfer(1, 15), 0)
+    assert net.grant(transfer(1, 15), range(2, 9), 0) == [2, 3]
+    assert net.grant(transfer(1, 15), [0], 0) == [0, 2]
+    assert [use.slot for use in channel.log()] == [0, 2]
+
+
+def test_a_number_of_slots_per_transfer_whatever_its_size() -> None:
+    net = network(ten(guard_ms=1, slots_per_transfer=3))
+    for number, size in enumerate((1, 7, 10**6)):
+        item = transfer(number, size)
+        net.offer(item, 0)
+        assert net.grant(item, [10 * number + place for place in (1, 2, 5, 6)], 0) == [10 * number + place for place in (1, 2, 5)]
+        assert net.due_at(item, size) == (10 * number + 5) * 10 * MS + 9 * MS
+    assert net.due_at(transfer(2, 10**6), 500_000) == 22 * 10 * MS + 4_500_000
+    net.offer(transfer(9, 0), 0)
+    net.grant(transfer(9, 0), [0], 0)
+    assert due(net)[0] == (9, 0)
+
+
+def test_automatic_grants_are_the_next_free_slots_in_order_of_offer() -> None:
+    channel = ten(automatic=True)
+    net = network(channel)
+    net.offer(transfer(1, 15), 1)
+    net.offer(transfer(2, 5, "b"), 2)
+    net.offer(transfer(3, 10, "a", "down"), 20 * MS)
+    assert [(use.slot, use.number) for use in channel.log()] == [(1, 1), (2, 1), (3, 2), (4, 3)]
+    assert due(net) == [(1, 25 * MS), (2, 35 * MS), (3, 50 * MS)]
+
+
+def test_places_of_a_frame() -> None:
+    channel = ten()
+    assert channel.next_free(3, 11 * MS, places=[1, 3]) == [3, 5, 7]
+    assert channel.next_free(3, 10 * MS) == [1, 2, 3]
+    with pytest.raises(ValueError):
+        channel.next_free(1, 0, places=[4])
+
+
+def test_one_broadcast_reaches_all() -> None:
+    net, model = network(ten(), delay_ns=5), transfer(1, 20, "*", "down")
+    net.offer(model, 0)
+    assert net.receptions(model) == {"a": FOREVER, "b": FOREVER}
+    net.grant(model, [1, 2], 0)
+    assert net.receptions(model) == {"a": 30 * MS + 6, "b": 30 * MS + 7}
+    assert net.progress(model, 30 * MS + 6) == 19
+    net.change("*", "down", delay=Latency(50), at=25 * MS)
+    assert net.receptions(model) == {"a": 30 * MS + 50, "b": 30 * MS + 50}
+    assert due(net) == [(1, 30 * MS + 50)]
+    other = transfer(2, 1)
+    net.offer(other, 0)
+    net.grant(other, [5], 0)
+    assert net.receptions(other) == {"a": 51 * MS + 5}
+
+
+def test_a_broken_session_gives_its_slots_back_and_needs_others() -> None:
+    channel = ten()
+    net = network(channel)
+    model = transfer(1, 30)
+    net.offer(model, 0)
+    net.grant(model, [0, 1, 4], 0)
+    net.suspend(model, 12, 15 * MS)  # 15 were due
+    assert [use.slot for use in channel.log()] == [0, 1]  # slot 1 is spent
+    assert (net.next_due(), net.progress(model, FOREVER), net.started(model)) == (FOREVER, 12, 0)
+    with pytest.raises(ValueError):
+        net.grant(model, [4], 15 * MS)
+    net.resume(model, 50 * MS)
+    assert net.next_due() == FOREVER
+    assert net.grant(model, [5, 8], 50 * MS) == [5, 8]
+    windows = tuple((at * MS, (at + 10) * MS) for at in (0, 10, 50, 80))  # those spent before the break, too
+    assert net.pop_due(FOREVER) == [Completion(model, 0, 0, 88 * MS, windows)]
+
+
+def test_cancelled_its_slots_are_free() -> None:
+    channel = ten(automatic=True)
+    net = network(channel)
+    net.offer(transfer(1, 30), 0)
+    net.cancel(transfer(1, 30), 5 * MS)
+    assert [use.slot for use in channel.log()] == [0]
+    net.offer(transfer(2, 10, "b"), 5 * MS)
+    assert due(net) == [(2, 20 * MS)]
+
+
+def test_delays_change_and_nothing_is_overtaken() -> None:
+    net, model = network(ten(), delay_ns=50 * MS), transfer(1, 20)
+    net.offer(model, 0)
+    net.grant(model, [0, 2], 0)
+    assert net.change("a", "up", delay=Latency(0), at=25 * MS) == 25 * MS
+    assert [net.due_at(model, n) // MS for n in (10, 15, 16, 20)] == [60, 75, 75, 75]
+    with pytest.raises(ValueError):
+        net.change("a", "up", Constant(5), at=25 * MS)
+
+
+def test_half_duplex_is_for_callers_to_read() -> None:
+    assert ten().half_duplex and not ten(half_duplex=False).half_duplex
+
+
+def test_slots_are_counted_in_integers() -> None:
+    grid = Grid(20 * MS, 1, start_ns=7)
+    assert all(grid.at(grid.begins(slot)) == slot and grid.at(grid.begins(slot) - 1) == slot - 1 for slot in range(0, 10**6, 997))
+    assert [grid.next_at(t) for t in (0, 7, 8, 20 * MS + 7, 20 * MS + 8)] == [0, 0, 1, 1, 2]
+
+
+@pytest.mark.parametrize("wrong", [
+    lambda: Grid(10, 10), lambda: Grid(0), lambda: Grid(10, -1), lambda: Grid(10, frame_slots=0), lambda: Grid(10.0), lambda: Grid(True),  # type: ignore[arg-type]
+    lambda: Channel(Grid(10), 0), lambda: Channel(Grid(10), 5, slots_per_transfer=0), lambda: ten().broadcast({}),
+])
+def test_bad_numbers_are_refused(wrong: object) -> None:
+    with pytest.raises(BadValue):
+        wrong()  # type: ignore[operator]
+
+
+def test_only_channels_have_slots() -> None:
+    net = Network()
+    net.add_link("a", "up", Link(Constant(5)))
+    net.offer(transfer(1, 1), 0)
+    with pytest.raises(ValueError):
+        net.grant(transfer(1, 1), [1], 0)
+    with pytest.raises(ValueError):
+        net.receptions(transfer(1, 1))
+
+
+# ------------------------------------------------------------------ whatever the table
+@settings(deadline=None)
+@given(
+    st.integers(2, 10**7), st.floats(0, 0.99), st.integers(0, 10**6), st.integers(1_000, 10**10), st.one_of(st.none(), st.integers(1, 5)),
+    st.integers(1, 3_000), st.sets(st.integers(0, 60), min_size=1, max_size=8), st.integers(0, 10**8),
+)
+def test_the_closed_form_is_a_count_slot_by_slot(
+    slot_ns: int, guard: float, start_ns: int, rate: int, per: int | None, size: int, slots: set[int], delay_ns: int,
+) -> None:
+    grid = Grid(slot_ns, int(guard * slot_ns), start_ns=start_ns)
+    net, model = network(Channel(grid, rate, per), delay_ns), transfer(1, size)
+    net.offer(model, 0)
+    held = net.grant(model, slots, 0)
+    assert held == sorted(slots)[: len(held)] and (held == sorted(slots) or net.next_due() < FOREVER)
+    bytes_per, ns = (rate, 8 * NS_PER_S) if per is None else (size, per * grid.usable_ns)
+    before_ns = 0
+    for slot in held:
+        begin = grid.begins(slot)
+        assert net.progress(model, begin + delay_ns) == min(before_ns * bytes_per // ns, size)  # no byte before its slot
+        middle = begin + grid.usable_ns // 2
+        assert net.progress(model, middle + delay_ns) == min((before_ns + middle - begin) * bytes_per // ns, size)
+        before_ns += grid.usable_ns
+        for t_ns in (begin + grid.usable_ns, grid.begins(slot + 1)):
+            assert net.progress(model, t_ns + delay_ns) == min(before_ns * bytes_per // ns, size)
+    for n in {1, size // 2 + 1, size}:
+        at = net.due_at(model, n)
+        assert (at == FOREVER) == (before_ns * bytes_per // ns < n)
+        if at < FOREVER:
+            assert net.progress(model, at) >= n > net.progress(model, at - 1)
+            assert net.opens_at(model, n) < at - delay_ns <= net.opens_at(model, n) + grid.usable_ns
+            assert net.opens_at(model, n) in [grid.begins(slot) for slot in held]
+
+
+class AnyTable(RuleBasedStateMachine):
+    """Grants, breaks and cancellations in any order: bytes move in logged slots only, one transmitter a slot, and none is lost."""
+
+    items = Bundle("items")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.channel = ten(guard_ms=2)
+        self.net, self.now, self.numbers = network(self.channel, edges="abc"), 0, count()
+        self.held: dict[int, Transfer] = {}
+        self.suspended: set[int] = set()
+        self.offered = self.arrived = self.dropped = 0
+        self.moved: dict[int, set[int]] = {}  # slot -> transfers of which bytes were served in it
+
+    @rule(target=items, edge=st.sampled_from("abc"), direction=st.sampled_from(["up", "down"]), size=st.integers(0, 40))
+    def offer(self, edge: str, direction: str, size: int) -> Transfer:
+        item = transfer(next(self.numbers), size, edge, direction)
+        self.net.offer(item, self.now)
+        self.held[item.number] = item
+        self.offered += size
+        return item
+
+    @rule(item=items, ahead=st.lists(st.integers(0, 12), max_size=6))
+    def grant(self, item: Transfer, ahead: list[int]) -> None:
+        slots = [self.channel.grid.next_at(self.now) + slot for slot in ahead]
+        if item.number not in self.held:
+            return
+        taken = any(use is not None and use.number != item.number for use in map(self.channel.user, slots))
+        if taken or item.number in self.suspended:
+            before = self.channel.log()
+            with pytest.raises(ValueError):
+                self.net.grant(item, slots, self.now)
+            assert self.channel.log() == before
+        else:
+            self.net.grant(item, slots, self.now)
+
+    @rule(item=items, share=st.floats(0, 1))
+    def suspend(self, item: Transfer, share: float) -> None:
+        if item.number in self.held:
+            self.net.suspend(item, int(share * item.size), self.now)
+            self.suspended.add(item.number)
+
+    @rule(item=items)
+    def resume(self, item: Transfer) -> None:
+        if item.number in self.suspended:
+            self.net.resume(item, self.now)
+            self.suspended.discard(item.number)
+
+    @rule(item=consumes(items))
+    def cancel(self, item: Transfer) -> None:
+        if self.held.pop(item.number, None):
+            self.net.cancel(item, self.now)
+            self.suspended.discard(item.number)
+            self.dropped += item.size
+
+    @rule(pause_ms=st.integers(0, 60))
+    def pass_time(self, pause_ms: int) -> None:
+        for _ in range(pause_ms):  # ms by ms, so that each step lies in one slot
+            before = {number: self.net.progress(item, self.now) for number, item in self.held.items()}
+            slot = self.channel.grid.at(self.now)
+            self.now += MS
+            for number, item in self.held.items():
+                if self.net.progress(item, self.now) > before[number]:
+                    use = self.channel.user(slot)
+                    assert use == Use(slot, item.edge, item.direction, number)
+                    self.moved.setdefault(slot, set()).add(number)
+        for completion in self.net.pop_due(self.now):
+            self.arrived += self.held.pop(completion.transfer.number).size
+
+    @invariant()
+    def one_transmitter_a_slot_and_nothing_lost(self) -> None:
+        slots = [use.slot for use in self.channel.log()]
+        assert len(slots) == len(set(slots)) and all(len(numbers) == 1 for numbers in self.moved.values())
+        assert self.offered == self.arrived + self.dropped + sum(item.size for item in self.held.values())
+        moments = [self.net.due_at(item, item.size) for item in self.held.values()]
+        assert self.net.next_due() == min(moments, default=FOREVER)
+
+    @invariant()
+    def what_is_reserved_ahead_belongs_to_somebody(self) -> None:
+        ahead = {use.number for use in self.channel.log() if self.channel.grid.begins(use.slot) >= self.now}
+        assert ahead <= set(self.held) - self.suspended
+        assert all(isinstance(self.net.link(item.edge, item.direction), ChannelLink) for item in self.held.values())
+
+
+TestAnyTable = AnyTable.TestCase
+TestAnyTable.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)

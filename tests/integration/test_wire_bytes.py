@@ -1,0 +1,120 @@
+"""What each compared method puts on the wire, counted outside of it: by a relay between an edge and the coordinator, socket byte by socket byte."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from processes import PATIENCE_S
+from terminals import Terminals
+
+from edgefl.hosts.wall.coordinator.probe import PROBE_BYTES
+from edgefl.results.tail import read_csv
+
+INPUTS, HIDDEN, CLASSES = 64, 512, 10
+MODEL = INPUTS * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES  # elements
+DROPPED = HIDDEN // 4
+SUB_MODEL = MODEL - DROPPED * (INPUTS + 1 + CLASSES)
+ROUNDS = ("fedavg", "moon", "feddyn")
+ONE_BY_ONE = ("port", "asofed", "syncdrop", "fedac")  # those that are not here send as FedAvg and PORT do: test_strategies_sockets.py
+DOWN, UP = {"syncdrop": SUB_MODEL + DROPPED, "fedac": 2 * MODEL}, {"syncdrop": SUB_MODEL, "fedac": 2 * MODEL}  # ALGORITHMS 0.2; else one model
+EXTRA = {"port": ", least_updates = 1", "fedac": ", buffer_size = 1"}
+TALK = 12_000  # bytes: the experiment that the edge is told, offers, credits, signs of life; a quarter of a model is 38,000
+CONFIG = f"""
+name = "wire"
+model = {{name = "mlp", hidden = [{HIDDEN}]}}
+edges = {{count = 1}}
+training = {{batch_size = 256}}
+devices = {{kind = "native"}}
+links = {{kind = "native"}}
+network = {{liveness_s = 30.0}}
+stop = {{versions = 2, emulated_s = 30.0}}
+evaluation = {{every_versions = 0, train_samples = 0}}
+"""
+
+
+def tables() -> str:
+    """A [[strategies]] table for each method, one task at a time."""
+    one = {name: "clients_per_round = 1" for name in ROUNDS} | {name: f"concurrency = 1{EXTRA.get(name, '')}" for name in ONE_BY_ONE}
+    return f"strategies = [{', '.join(f'{{strategy = {name!r}, {options}}}' for name, options in one.items())}]\n"
+
+
+@dataclass
+class Counted:
+    """Bytes of one TCP connection; "up" is towards the coordinator."""
+
+    bytes: dict[str, int] = field(default_factory=lambda: {"up": 0, "down": 0})
+
+
+class Relay:
+    """Passes every connection on to ``port``; each session of an edge is a connection of its own."""
+
+    def __init__(self, port: int) -> None:
+        self.to = port
+        self.connections: list[Counted] = []
+        self.open: list[socket.socket] = []
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.port = self.server.getsockname()[1]
+        Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # closed: the test is over
+            while True:
+                edge, _ = self.server.accept()
+                try:
+                    coordinator = socket.create_connection(("127.0.0.1", self.to))
+                except OSError:  # between two strategies nobody listens
+                    edge.close()
+                    continue
+                self.open += [edge, coordinator]
+                self.connections.append(counted := Counted())
+                for direction, source, target in (("up", edge, coordinator), ("down", coordinator, edge)):
+                    Thread(target=self._pass_on, args=(counted, direction, source, target), daemon=True).start()
+
+    def _pass_on(self, counted: Counted, direction: str, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                counted.bytes[direction] += len(data)
+                target.sendall(data)
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        for each in (self.server, *self.open):
+            each.close()
+
+
+@pytest.fixture(scope="module")
+def carried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, Counted]]]:
+    """The experiment's directory, and what crossed the sockets: one edge, one session a strategy, in their order."""
+    started: list[subprocess.Popen[str]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder := tmp_path_factory.mktemp("wire"))
+        (folder / "wire.toml").write_text(CONFIG + tables())
+        terminals = Terminals(started, "wire.toml")
+        relay = Relay(terminals.port)
+        terminals.port = relay.port
+        edge = terminals.edge("e000")
+        ended = [process.communicate(timeout=3 * PATIENCE_S) for process in (terminals.coordinator, edge)]  # seven runs, one after the other
+        assert [err for _, err in ended] == ["", ""]
+        relay.close()
+    sessions = [each for each in relay.connections if each.bytes["up"] > PROBE_BYTES]
+    assert len(sessions) == len(ROUNDS + ONE_BY_ONE)
+    yield folder / "runs" / "wire", dict(zip(ROUNDS + ONE_BY_ONE, sessions))
+
+
+@pytest.mark.parametrize("name", ROUNDS + ONE_BY_ONE)
+def test_the_sockets_carry_the_method_s_vectors_and_little_else(name: str, carried: tuple[Path, dict[str, Counted]]) -> None:
+    """A probe of the path each way, then models and talk: ALGORITHMS 0.2. The last version's next task may be on its way when the run ends."""
+    directory, crossed = carried
+    rows = read_csv(directory / name / "links.csv")
+    for kind, direction, elements, more in (("task", "down", DOWN.get(name, MODEL), 1), ("update", "up", UP.get(name, MODEL), 0)):
+        delivered = sum(row["kind"] == kind and row["finished_s"] != "" for row in rows)
+        models, talk = divmod(crossed[name].bytes[direction] - PROBE_BYTES, 4 * elements)
+        assert 2 <= delivered <= models <= delivered + more and talk < TALK

@@ -1,0 +1,44 @@
+"""The bench of the virtual clock: its runs do what its rows say, and its profile puts time where it belongs."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from paths import BENCHMARKS, ROOT
+
+from edgefl.hosts.virtual.pool.executor import Workbench
+from edgefl.results.tail import read_events
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module("virtual")
+
+
+def test_runs_merge_and_untrained_ones_train_nothing(bench: ModuleType, tmp_path: Path) -> None:
+    few = {"concurrency": 4, "buffer_size": 2}
+    made = bench.Bench(tmp_path, 4)
+    spent = {"train": 0.0}
+    with bench.timed(Workbench, "train", spent):
+        learned = made.learned(bench.MERGING | few, 1000, 12)
+        made.run(learned)
+        trained_s = spent["train"]
+        assert trained_s > 0
+        made.run(learned, bench.Untrained(learned))
+        assert spent["train"] == trained_s
+    answers = [event["decisions"][0]["version"] for event in read_events(tmp_path / "1" / "events.jsonl") if event.get("event") == "fresh_requested"]
+    assert any(answers), "some heard of a newer model in mid-training"
+
+
+def test_time_is_shared_out_by_room(bench: ModuleType) -> None:
+    profile = importlib.import_module("profile_virtual")
+    ours, theirs = (str(ROOT / "edgefl/hosts/virtual/host.py"), 1, "f"), ("/x/site-packages/torch/nn/module.py", 2, "g")
+    assert profile.shares(ours, 2.0, {}) == {"edgefl/hosts/virtual": 2.0} and profile.shares(theirs, 2.0, {}) == {"torch": 2.0}
+    by_caller = {ours: (1, 1, 0.5, 0.5), theirs: (1, 1, 1.5, 1.5)}
+    assert profile.shares(("~", 0, "<built-in method builtins.len>"), 2.0, by_caller) == {"edgefl/hosts/virtual": 0.5, "torch": 1.5}
+    assert profile.shares(("~", 0, "<built-in method torch.conv2d>"), 2.0, {ours: (1, 1, 2.0, 2.0)}) == {"torch": 2.0}
+    assert profile.shares(("~", 0, "<method 'poll' of 'select.epoll' objects>"), 2.0, {ours: (1, 1, 2.0, 2.0)}) == {"waiting for workers": 2.0}

@@ -1,0 +1,219 @@
+"""What several test files need: tiny vectors, a tiny experiment, a strategy driven by hand, a coordinator with its files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from paths import EXAMPLES
+
+from edgefl.actor import Allow, End, Output, Run, Send
+from edgefl.config.experiment import Experiment
+from edgefl.coordinator.coordinator import Coordinator
+from edgefl.jobs import Evaluate
+from edgefl.protocol.messages import (
+    Acknowledged,
+    Cancel,
+    Fresh,
+    NothingNewer,
+    Ready,
+    Task,
+    Update,
+)
+from edgefl.record.record import Record
+from edgefl.results.tail import read_events
+from edgefl.strategies.base.decisions import (
+    Assign,
+    Decision,
+    Discard,
+    Finish,
+    Grant,
+    Publish,
+    Report,
+    RunJob,
+    SendFresh,
+    SetAlarm,
+    Urge,
+)
+from edgefl.strategies.base.decisions import Cancel as CancelTask
+from edgefl.strategies.base.events import (
+    AlarmRang,
+    EdgeJoined,
+    EdgeLost,
+    Event,
+    RunStarted,
+    TaskClosed,
+    UpdateArrived,
+)
+from edgefl.strategies.base.strategy import Strategy
+from edgefl.streams import Streams
+from edgefl.vectors import Entry, Layout, aligned_copy
+
+S = 1_000_000_000  # ns
+
+
+def vector(*numbers: float) -> np.ndarray:
+    return aligned_copy(np.array(numbers, dtype=np.float32))
+
+
+def layout(size: int = 3) -> Layout:
+    return Layout((Entry("w", (size,), 0, "parameter", ""),))
+
+
+def experiment(**sections: Any) -> Experiment:
+    """Checked as from a file; three-edge names unless told otherwise."""
+    return Experiment.model_validate({"stop": {"versions": 1000}, "edges": {"names": ["a", "b", "c"]}, "strategies": [{"strategy": "fedavg"}]} | sections)
+
+
+def make(kind: type[Strategy], start: tuple[float, ...] = (0, 0, 0), seed: int = 1, **options: Any) -> Strategy:
+    return kind(vector(*start), layout(len(start)), kind.Options(**options), Streams(seed))
+
+
+def plain(array: np.ndarray | None) -> str:
+    return "none" if array is None else " ".join(f"{x:g}" for x in array)
+
+
+def told(decision: Decision) -> str:
+    """A decision as a line of a story."""
+    match decision:
+        case Assign():
+            return f"assign {','.join(decision.edges)} <- {plain(decision.vectors['weights'])}"
+        case Publish():
+            return f"publish {plain(decision.weights)}"
+        case SetAlarm():
+            return f"alarm {decision.name} at {decision.at_ns / S:g}"
+        case Report():
+            return " ".join(["report", *([decision.edge] if decision.edge else []), *(f"{name}={value:g}" for name, value in decision.values.items())])
+        case Discard():
+            return f"discard {decision.task}: {decision.reason}"
+        case Finish():
+            return f"finish: {decision.reason}"
+        case RunJob():
+            return f"run {decision.name} for {decision.cost_ns / S:g}"
+        case Urge():
+            return f"urge {decision.edge}"
+        case Grant() | CancelTask() | SendFresh():
+            return f"{type(decision).__name__.lower()} {decision.edge} {decision.task}"
+    raise TypeError(decision)
+
+
+def small_run(folder: Path, progress: Any = None, **sections: Any) -> tuple[dict[str, Any], Path]:
+    """The first strategy of a small experiment (examples/my_task.py) under the virtual clock: (summary, run directory)."""
+    from edgefl.hosts.setup.learning import learning  # here: it brings torch
+    from edgefl.hosts.virtual.run import run_virtual
+
+    given = experiment(**{"task": "my_task.py:build", "links": {"up_mbit_s": 0.01, "down_mbit_s": 0.04, "latency_ms": 10.0}} | sections)
+    directory = folder / given.strategies[0].name
+    return run_virtual(learning(given, EXAMPLES), 0, directory, progress), directory
+
+
+class Server:
+    """A strategy driven by hand: each call is one event and returns the decisions as lines. Tasks are numbered as the coordinator does."""
+
+    def __init__(self, strategy: Strategy) -> None:
+        self.strategy = strategy
+        self.version = self.tasks = 0
+        self.decisions: list[Decision] = []  # of the last event
+        self.open: dict[str, tuple[int, int, np.ndarray]] = {}  # edge -> task, version, base
+
+    @property
+    def weights(self) -> list[float]:
+        return self.strategy.weights.tolist()
+
+    def give(self, event: Event, now: int = 0) -> list[str]:
+        decisions = self.decisions = self.strategy.handle(event, now)
+        for decision in decisions:
+            if isinstance(decision, Assign):
+                for edge in decision.edges:
+                    assert edge not in self.open, f"{edge} is busy"
+                    self.open[edge] = (self.tasks, self.version, decision.vectors["weights"])
+                    self.tasks += 1
+            elif isinstance(decision, Publish):
+                self.version += 1
+        return [told(decision) for decision in decisions]
+
+    def start(self, *edges: str, samples: int = 1) -> list[str]:
+        for edge in sorted(edges):
+            assert self.join(edge, samples) == [], "nothing happens before RunStarted"
+        return self.give(RunStarted())
+
+    def join(self, edge: str, samples: int = 1) -> list[str]:
+        return self.give(EdgeJoined(edge, samples))
+
+    def lose(self, edge: str) -> list[str]:
+        return self.give(EdgeLost(edge))
+
+    def close(self, edge: str, reason: str = "edge lost") -> list[str]:
+        task, _, _ = self.open.pop(edge)
+        return self.give(TaskClosed(edge, task, reason))
+
+    def ring(self, now: int) -> list[str]:
+        return self.give(AlarmRang("dispatch"), now)
+
+    def deliver(self, edge: str, *weights: float, samples: float = 1, now: int = 0, **numbers: float) -> list[str]:
+        task, version, base = self.open.pop(edge)
+        return self.give(UpdateArrived(edge, task, version, base, {"weights": vector(*weights)}, {"samples": float(samples), **numbers}), now)
+
+    def move(self, edge: str, *by: float, **given: float) -> list[str]:
+        """Deliver what the edge was given, moved by ``by``."""
+        return self.deliver(edge, *(self.open[edge][2] + vector(*by)), **given)
+
+
+def output(out: Output) -> str:
+    """An output of an actor as a line of a story."""
+    match out:
+        case Send(message=Task() as task):
+            return f"{out.to} <- task {task.number} v{task.version} ({plain(task.vectors['weights'])})"
+        case Send(message=Fresh() as fresh):
+            return f"{out.to} <- fresh {fresh.number} v{fresh.version} ({plain(fresh.vectors['weights'])})"
+        case Send(message=Acknowledged() | NothingNewer() | Cancel() as note):
+            return f"{out.to} <- {type(note).__name__} {note.task}"
+        case Allow():
+            return f"allow {out.edge} {out.task}"
+        case Run(job=Evaluate()):
+            return f"evaluate v{out.job.version}"
+        case Run():
+            return f"do {type(out.job).__name__} for {out.duration_ns / S:g}"
+        case End():
+            return f"end: {out.reason}"
+    raise TypeError(out)
+
+
+class Desk:
+    """A coordinator with its files in ``folder``; each call returns what it put out as lines."""
+
+    def __init__(self, folder: Path, strategy: Strategy, **sections: Any) -> None:
+        self.folder = folder
+        self.record = Record(folder, lambda: 0.0, None)
+        self.coordinator = Coordinator(strategy, experiment(**sections), self.record)
+
+    def start(self, *edges: str) -> list[str]:
+        return self.lines(self.coordinator.start({edge: 1 for edge in edges}, 0))
+
+    def hear(self, edge: str, message: Any, now: int = 0) -> list[str]:
+        return self.lines(self.coordinator.receive(edge, message, now))
+
+    def wake(self, now: int) -> list[str]:
+        return self.lines(self.coordinator.wake(now))
+
+    def ready(self, edge: str, number: int) -> list[str]:
+        return self.hear(edge, Ready(number))
+
+    def update(self, edge: str, number: int, *weights: float, version: int = 0, samples: float = 1.0, now: int = 0) -> list[str]:
+        return self.hear(edge, Update(number, version, {"weights": vector(*weights)}, {"samples": samples}), now)
+
+    def events(self) -> list[dict[str, Any]]:
+        """What events.jsonl holds so far."""
+        self.record.flush()
+        return read_events(self.folder / "events.jsonl")
+
+    def facts(self, *names: str) -> list[dict[str, Any]]:
+        return [event for event in self.events() if event.get("fact") in names]
+
+    def summary(self) -> dict[str, Any]:
+        """Closes the files."""
+        return self.record.close({"fidelity": {}, "versions": self.coordinator.version}, self.coordinator.weights, None)
+
+    def lines(self, outputs: list[Output]) -> list[str]:
+        return [output(out) for out in outputs]

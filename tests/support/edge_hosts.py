@@ -1,0 +1,87 @@
+"""An edge host with a scripted edge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from processes import EchoTrainer
+
+from edgefl.edges.edge import Edge
+from edgefl.hosts.wall.edge import host as edge_host
+from edgefl.hosts.wall.edge.host import EdgeHost, Side
+from edgefl.hosts.wall.edge.worker import OwnMachine
+from edgefl.protocol.codec import decode, encode
+from edgefl.protocol.messages import Setup
+from edgefl.strategies.base.local_rule import LocalRule
+from emulator.compute import Rate
+
+NS_PER_S = 1_000_000_000
+SETUP = Setup('{"seed": 1}', "fedavg")
+
+
+class Clock:
+    """In place of ``time``: it stands still but for waiting and sleeping."""
+
+    def __init__(self) -> None:
+        self.s = 1000.0
+        self.slept: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.s
+
+    def monotonic_ns(self) -> int:
+        return int(self.s * NS_PER_S)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.s += seconds
+
+
+
+
+class Script:
+    """In place of ``Dealer``: each look at the socket finds the next (message, incarnation), whatever the edge has said; None: nothing came."""
+
+    def __init__(self, *words: tuple[Any, int] | None) -> None:
+        self.words = list(words)
+        self.clock = Clock()
+        self.said: list[Any] = []
+        self.waits: list[float] = []
+        self.number = self.hung_up = 0
+
+    def open(self, context: Any, keys: Any, address: str) -> "Script":
+        return self
+
+    def wait(self, other_fd: int, timeout_s: float) -> None:
+        self.waits.append(timeout_s)
+        self.clock.s += timeout_s
+
+    def receive(self) -> Iterator[list[Any]]:
+        if self.words and (word := self.words.pop(0)) is not None:
+            yield [SimpleNamespace(buffer=encode(*word, self.number))]
+
+    def send(self, header: bytes, body: Any = None) -> None:
+        message, _, self.number = decode(header)
+        self.said.append(message)
+
+    def turned_away(self) -> None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+    def host(self, monkeypatch: pytest.MonkeyPatch) -> EdgeHost:
+        monkeypatch.setattr(edge_host, "Dealer", self.open)
+        monkeypatch.setattr(edge_host, "time", self.clock)
+        return EdgeHost("e000", "tcp://192.0.2.1:1", None, lambda setup: side(), OwnMachine())
+
+
+
+
+def side(trainer: Any = None) -> Side:
+    return Side(Edge("e000", trainer or EchoTrainer(), LocalRule(None), Rate(1000.0)), "c", "l", "d", 10, 1.0, 1 << 20)
+
+

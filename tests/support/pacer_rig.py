@@ -1,0 +1,70 @@
+"""A pacer over links of round numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgefl.hosts.wall.coordinator.flow import Flow, Pace
+from edgefl.hosts.wall.coordinator.pacer import Pacer
+from edgefl.protocol.messages import Task
+from edgefl.protocol.transfers import Outgoing
+from emulator.capacity.constant import Constant
+from emulator.delay.latency import Latency
+from emulator.fidelity import Fidelity
+from emulator.links.link import Link
+from emulator.links.network import Network, Transfer
+from emulator.units import FOREVER, NS_PER_S
+
+MS = 1_000_000
+PIECE_NS = 15 * MS
+MBIT = 1_000_000
+
+
+class Rig:
+    """One or more edges on equal links, and a host that wakes when it is told to (or later)."""
+
+    def __init__(
+        self, rate_bit_s: int | None = 2 * MBIT, latency_ns: int = 0, window_ns: int = 50 * MS, edges: str = "a", grain_ns: int = 1
+    ) -> None:
+        self.network, self.fidelity = Network(), Fidelity()
+        for edge in edges:
+            for direction in ("up", "down"):
+                self.network.add_link(edge, direction, Link(rate_bit_s and Constant(rate_bit_s), Latency(latency_ns)))
+        self.pacer = Pacer(self.network, Pace(window_ns, PIECE_NS, grain_ns), self.fidelity)
+        self.now = 0
+        self.sent: list[tuple[int, int, int, int]] = []  # (moment, transfer, from, to)
+        self.done: list[Flow] = []
+
+    def start(self, elements: int, edge: str = "a", at: int | None = None, rtt_ns: int = 0, vectors: int = 1) -> Flow:
+        """A downlink transfer; offered at ``at``, which the host hears now."""
+        named = {str(n): np.zeros(elements, np.float32) for n in range(vectors)}
+        outgoing = Outgoing(self.pacer.next_number(), Task(1, 0, named), "digest")
+        transfer = Transfer(outgoing.number, edge, "down", outgoing.size, outgoing.kind)
+        return self.pacer.start(transfer, len(outgoing.meta), outgoing, rtt_ns, self.now if at is None else at, self.now)
+
+    def step(self, late_ns: int = 0) -> bool:
+        """Wake for the next thing, ``late_ns`` too late; False if there is none."""
+        due = self.pacer.next_due()
+        if due == FOREVER:
+            return False
+        self.now = max(self.now, due + late_ns)
+        self.sent += [(self.now, flow.transfer.number, first, end) for flow, first, end in self.pacer.release(self.now)]
+        self.done += self.pacer.completed(self.now)
+        return True
+
+    def until(self, t_ns: int) -> None:
+        """Work on until ``t_ns``, which is then."""
+        while self.pacer.next_due() <= t_ns:
+            self.step()
+        self.now = t_ns
+
+    def ahead(self, flow: Flow) -> int:
+        """Bytes that the flow is ahead of its curve now."""
+        return flow.meta + flow.released - self.network.progress(flow.transfer, self.now)
+
+    def allowed(self, flow: Flow, rate_bit_s: int) -> int:
+        """The window or a quarter, whichever is less, but at least one piece (with the meta, which goes before everything)."""
+        window = self.pacer.pace.window_ns * rate_bit_s // (8 * NS_PER_S) + 1
+        return max(min(window, flow.transfer.size // 4), flow.meta + flow.piece)
+
+

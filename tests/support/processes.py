@@ -1,0 +1,230 @@
+"""What the tests with real processes and sockets share: a small experiment, waiting, a coordinator without torch, a peer made by hand."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import getrandbits
+from threading import Thread
+from typing import Any, TypeVar
+
+import numpy as np
+import orjson
+import zmq
+from builders import experiment, layout
+from safetensors.numpy import save_file
+
+from edgefl import __version__
+from edgefl.edges.edge import Edge
+from edgefl.hosts.wall.edge.host import EdgeHost, Side
+from edgefl.hosts.wall.edge.worker import OwnMachine
+from edgefl.hosts.wall.ipc import Channel
+from edgefl.loading.file import shared_digest
+from edgefl.protocol.codec import decode, encode
+from edgefl.protocol.messages import (
+    PROTOCOL,
+    Arrived,
+    Credit,
+    Delivered,
+    Hello,
+    Join,
+    Offer,
+    Piece,
+    Ping,
+    Pong,
+    Setup,
+    Task,
+    Update,
+    Welcome,
+)
+from edgefl.protocol.transfers import Incoming, Outgoing
+from edgefl.results.tail import read_events
+from edgefl.strategies.base.local_rule import LocalRule
+from emulator.compute import Rate
+
+PATIENCE_S = 60.0  # nothing here takes that long; a busy machine may be slow
+NS_PER_S = 1_000_000_000
+SMALL = """
+name = "small"
+seed = 3
+model = {name = "mlp", hidden = [16]}
+edges = {count = 3}
+training = {epochs = 1, batch_size = 32}
+devices = {samples_per_s = 2000.0, slowest_ratio = 2.0}
+links = {up_mbit_s = 0.5, down_mbit_s = 1.0, latency_ms = 5.0}
+stop = {versions = 8}
+strategies = [{strategy = "fedasync", concurrency = 3}]
+"""
+Found = TypeVar("Found")
+Message = TypeVar("Message")
+
+
+def start(started: list[subprocess.Popen[str]], *words: str, terminal: bool = True) -> subprocess.Popen[str]:
+    """`edgefl WORDS`, in a session of its own as if in a terminal of its own."""
+    command = [sys.executable, "-m", "edgefl.cli", *words]
+    started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=terminal))
+    return started[-1]
+
+
+def wait_for(found: Callable[[], Found]) -> Found:
+    """What ``found`` returns, once that is true."""
+    until_s = time.monotonic() + PATIENCE_S
+    while not (value := found()):
+        assert time.monotonic() < until_s, f"waited {PATIENCE_S:g} s for {found}"
+        time.sleep(0.02)
+    return value
+
+
+def patiently() -> Callable[..., None]:
+    """For ``WallRun.run``: a run that never ends is a failed test, which says so. Edges of a starved machine may be lost again and again."""
+    until_s = time.monotonic() + 3 * PATIENCE_S
+
+    def watch(*_: Any) -> None:
+        assert time.monotonic() < until_s, f"the run has not ended in {3 * PATIENCE_S:g} s"
+
+    return watch
+
+
+def happened(directory: Path, **fields: Any) -> list[dict[str, Any]]:
+    """The lines of a run's events.jsonl that have these fields."""
+    return [line for line in read_events(directory / "events.jsonl") if all(line.get(key) == value for key, value in fields.items())]
+
+
+class Coordinator:
+    """A coordinator process for a model of ``size`` made-up parameters: no launcher, no warm parent, no torch, no evaluation."""
+
+    def __init__(self, folder: Path, size: int, **sections: Any) -> None:
+        self.experiment, self.directory = experiment(**sections), folder / "run"
+        self.digests = (shared_digest(self.experiment, self.experiment.strategies[0]), layout(size).digest(), "data")
+        save_file({"weights": np.zeros(size, np.float32)}, folder / "initial.safetensors")
+        (folder / "layout.json").write_bytes(orjson.dumps(layout(size).to_json()))
+        self.control, theirs = Channel.pair()
+        command = [sys.executable, "-m", "edgefl.hosts.wall.coordinator.process", str(theirs.fileno()), "-1"]
+        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=os.environ | {"OMP_NUM_THREADS": "1"})
+        theirs.close()
+        self.control.send(
+            experiment=self.experiment.model_dump_json(), index=0, directory=str(self.directory), base=None, scratch=str(folder),
+            data_digest="data", keys=None, more=False,
+        )
+        self.port = self.hear()["listening"]
+
+    def hear(self) -> dict[str, Any]:
+        message = self.control.receive(PATIENCE_S)
+        assert message is not None
+        return message
+
+    def echo(self, name: str) -> None:
+        """A real edge host, in a thread, that sends every model back as it came, after 10 ms."""
+        def build(setup: Setup) -> Side:
+            return Side(Edge(name, EchoTrainer(), LocalRule(None), Rate(1000.0)), *self.digests, samples=10, speed=1.0, most_bytes=1 << 24)
+
+        Thread(target=EdgeHost(name, f"tcp://127.0.0.1:{self.port}", None, build, OwnMachine()).run, daemon=True).start()
+
+    def end(self) -> dict[str, Any]:
+        """Ask it to end in order; its summary."""
+        self.control.send(stop="interrupted")
+        summary = self.hear()["summary"]
+        assert self.process.wait(PATIENCE_S) == 0
+        return summary
+
+
+@dataclass(eq=False)
+class EchoRun:
+    """A local run that changes nothing, in one step."""
+
+    weights: np.ndarray
+    steps: int = 1
+    checkpoint: None = None
+
+    def samples_until(self, step: int) -> int:
+        return 10
+
+
+class EchoTrainer:
+    """Trains nothing."""
+
+    def begin(self, task: Task, rule: LocalRule, memory: dict[str, Any]) -> EchoRun:
+        return EchoRun(task.vectors["weights"])
+
+    def advance(self, run: EchoRun, rule: LocalRule, until_step: int, stop: Callable[[], bool]) -> bool:
+        return True
+
+    def payload(self, run: EchoRun, rule: LocalRule) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+        return {"weights": run.weights}, {"samples": 10.0}
+
+    def remembered(self, run: EchoRun, rule: LocalRule) -> dict[str, Any]:
+        return {}
+
+
+class Peer:
+    """A bare socket: every word is the test's. ``heard`` keeps (monotonic ns, message, body) of all that came."""
+
+    def __init__(self, port: int) -> None:
+        self.socket: zmq.Socket = zmq.Context.instance().socket(zmq.DEALER)
+        self.socket.linger = 0
+        self.socket.connect(f"tcp://127.0.0.1:{port}")
+        self.number, self.incarnation = getrandbits(60), 0
+        self.heard: list[tuple[int, Any, bytes | None]] = []
+
+    def say(self, message: Any, body: Any = None) -> None:
+        self.raw(encode(message, self.incarnation, self.number), *([] if body is None else [bytes(body)]))
+
+    def raw(self, *frames: bytes) -> None:
+        self.socket.send_multipart(frames)
+
+    def hear(self, kind: type[Message]) -> Message:
+        """The next message of that kind; pings are answered on the way."""
+        while self.socket.poll(PATIENCE_S * 1000):
+            frames = self.socket.recv_multipart()
+            message, self.incarnation, number = decode(frames[0])
+            assert number == self.number
+            body = frames[1] if len(frames) > 1 else None
+            self.heard.append((time.monotonic_ns(), message, body))
+            if isinstance(message, Ping):
+                self.say(Pong(message.sent_ns, time.monotonic_ns()), body)
+            if isinstance(message, kind):
+                return message
+        raise AssertionError(f"no {kind.__name__} came")
+
+    def greet(self, edge: str, protocol: int = PROTOCOL) -> None:
+        self.say(Hello(edge, protocol, __version__))
+
+    def join(self, edge: str, digests: tuple[str, str, str]) -> "Peer":
+        self.greet(edge)
+        self.hear(Setup)
+        self.say(Join(*digests, 10, [], []))
+        self.hear(Welcome)
+        return self
+
+    def task(self) -> Task:
+        """The next task, received as an edge should."""
+        incoming, curve = Incoming(self.hear(Offer), 1 << 24), []
+        while not incoming.complete:
+            piece = self.hear(Piece)
+            at_ns, _, body = self.heard[-1]
+            incoming.add(piece.offset, memoryview(body))
+            curve.append([incoming.received, at_ns])
+        self.say(Arrived(incoming.offer.transfer, curve))
+        self.hear(Delivered)
+        return incoming.message()
+
+    def offer(self, task: Task, weights: np.ndarray, number: int = 1, due_ns: int = 0) -> Outgoing:
+        outgoing = Outgoing(number, Update(task.number, task.version, {"weights": weights}, {"samples": 10.0}))
+        self.say(outgoing.offer(due_ns))
+        return outgoing
+
+    def upload(self, outgoing: Outgoing) -> None:
+        """Send what was offered, never more than was credited."""
+        sent = 0
+        while sent < outgoing.body:
+            limit = self.hear(Credit).limit
+            self.piece(outgoing, sent, limit)
+            sent = limit
+
+    def piece(self, outgoing: Outgoing, start: int, end: int) -> None:
+        self.say(Piece(outgoing.number, start), outgoing.piece(start, end - start))

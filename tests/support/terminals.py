@@ -1,0 +1,32 @@
+"""The commands as a user starts them in several terminals."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+
+from processes import PATIENCE_S, start, wait_for
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=PATIENCE_S)
+    return process.returncode, out, err
+
+
+
+
+class Terminals:
+    """A coordinator without a fleet; what its edges are told to connect to."""
+
+    def __init__(self, started: list[subprocess.Popen[str]], config: str, *words: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.started = started
+        self.coordinator = start(started, "coordinator", config, f"network.port={self.port}", *words)
+        wait_for(lambda: list(Path.cwd().glob("runs/*/*/config.toml")))
+
+    def edge(self, name: str, *words: str) -> subprocess.Popen[str]:
+        return start(self.started, "edge", "--connect", f"tcp://127.0.0.1:{self.port}", "--id", name, *words)
+
+

@@ -1,0 +1,146 @@
+"""The coordinator's end of the transfers in virtual time, with lists for a wire: what the tests of the transport share."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from edgefl.hosts.wall.coordinator.flow import Pace
+from edgefl.hosts.wall.coordinator.mailbox import Heard
+from edgefl.hosts.wall.coordinator.pacer import Pacer
+from edgefl.hosts.wall.coordinator.probe import Probes
+from edgefl.hosts.wall.coordinator.sessions import Session
+from edgefl.hosts.wall.coordinator.transport import Transport
+from edgefl.protocol.messages import Arrived, Credit, Join, Piece, Ping, Task, Update
+from edgefl.protocol.transfers import Outgoing
+from emulator.agenda import Agenda
+from emulator.capacity.constant import Constant
+from emulator.delay.latency import Latency
+from emulator.fidelity import Fidelity
+from emulator.links.link import Link
+from emulator.links.network import Network
+from emulator.units import NS_PER_S
+
+MS = 1_000_000
+RATE = 2_000_000
+AHEAD_NS = 1_000 * NS_PER_S  # the edges' clocks are that much ahead of the coordinator's
+MOST = 1 << 24
+
+
+class Clock:
+    """Emulated time as the host's clock has it; CLOCK_MONOTONIC and emulated time are the same."""
+
+    speed = 1.0
+
+    def __init__(self) -> None:
+        self.ns = 0
+
+    def now(self) -> int:
+        return self.ns
+
+    def at_monotonic(self, monotonic_ns: int) -> int:
+        return monotonic_ns
+
+
+class Rig:
+    """The coordinator's end for edges a and b. ``sent[edge]``: (moment, message, body size), without pings; ``told``: what the logic thread hears."""
+
+    def __init__(self, rate: int | None = RATE, latency_ns: int = 0, stamped: bool = True) -> None:
+        self.clock, self.agenda, self.fidelity, self.network = Clock(), Agenda(), Fidelity(), Network()
+        for edge in "ab":
+            for direction in ("up", "down"):
+                self.network.add_link(edge, direction, Link(rate and Constant(rate), Latency(latency_ns)))
+        self.pacer = Pacer(self.network, Pace(50 * MS, 15 * MS), self.fidelity)
+        self.sessions: dict[str, Session] = {}
+        self.sent: defaultdict[str, list[tuple[int, Any, int]]] = defaultdict(list)
+        self.told: list[Any] = []
+        probes = Probes(self.network, 1.0, self.fidelity, self.send)
+        self.transport = Transport(
+            self.pacer, self.clock, self.agenda, self.send, self.told.append, probes,  # type: ignore[arg-type]
+            latency_ns=dict.fromkeys("ab", latency_ns), most_bytes=MOST, stamped="ab" if stamped else "", sessions=self.sessions,
+        )
+        for edge in "ab":
+            self.joins(edge)
+
+    def send(self, edge: str, message: Any, body: Any = None) -> None:
+        if edge in self.sessions and not isinstance(message, Ping):
+            self.sent[edge].append((self.clock.ns, message, 0 if body is None else len(body)))
+
+    def joins(self, edge: str, tasks: list[int] | None = None, held: list[list[int]] | None = None) -> None:
+        session = Session(edge.encode(), edge, 1, 0, joined=True)
+        session.measured(0, AHEAD_NS)
+        self.sessions[edge] = session
+        self.transport.entered(session, Join("c", "l", "d", 1, tasks or [], held or []))
+
+    def breaks(self, edge: str) -> None:
+        del self.sessions[edge]
+        self.transport.gone(edge, self.clock.ns)
+
+    def until(self, t_ns: int) -> None:
+        while (due := min(self.agenda.next_due(), self.pacer.next_due())) <= t_ns:
+            self.clock.ns = max(self.clock.ns, due)
+            for at, item in self.agenda.pop_due(self.clock.ns):
+                if callable(item):
+                    item(at)
+                else:
+                    self.told.append(Heard(at, *item))
+            self.transport.release(self.clock.ns)
+            self.transport.complete(self.clock.ns)
+        self.clock.ns = t_ns
+
+    def says(self, edge: str, message: Any, body: Any = None) -> None:
+        self.transport.frame(self.sessions[edge], message, body)
+
+    # ------------------------------------------------------------------ downlink
+    def carry(self, edge: str = "a", number: int = 1, kind: type = Task, elements: int = 10_000) -> Outgoing:
+        outgoing = Outgoing(0, kind(number, 0, {"weights": np.zeros(elements, np.float32)}))
+        self.transport.carry(edge, outgoing, self.clock.ns)
+        return outgoing
+
+    def arrived(self, edge: str, outgoing: Outgoing, at_ns: int | None = None) -> None:
+        """The edge says that its last byte came at ``at_ns``."""
+        stamp = (self.clock.ns if at_ns is None else at_ns) + AHEAD_NS
+        self.says(edge, Arrived(outgoing.number, [[outgoing.body, stamp]]))
+
+    # ------------------------------------------------------------------ uplink
+    def offer(self, edge: str = "a", task: int = 1, due_ns: int = 0, number: int = 5, value: float = 0.0, elements: int = 10_000) -> Outgoing:
+        outgoing = Outgoing(number, Update(task, 0, {"weights": np.full(elements, value, np.float32)}))
+        self.says(edge, outgoing.offer(due_ns))
+        return outgoing
+
+    def permitted(self, task: int = 1) -> Outgoing:
+        """An offer of edge a that may come up from now on."""
+        outgoing = self.offer(task=task, due_ns=self.clock.ns)
+        self.transport.permit("a", task, self.clock.ns)
+        return outgoing
+
+    def pays(self, edge: str = "a") -> list[tuple[int, int, int]]:
+        """Credits so far: (moment, offset, limit)."""
+        return [(at, message.offset, message.limit) for at, message, _ in self.sent[edge] if isinstance(message, Credit)]
+
+    def upload(self, outgoing: Outgoing, first: int, end: int, edge: str = "a") -> None:
+        while first < end:
+            view = outgoing.piece(first, min(end - first, MOST))
+            self.says(edge, Piece(outgoing.number, first), view)
+            first += len(view)
+
+    def answers(self, outgoing: Outgoing, t_ns: int) -> None:
+        """Until ``t_ns`` the edge sends each byte as soon as it is credited."""
+        sent = None
+        while (due := self.pacer.next_due()) <= t_ns:
+            seen = len(self.pays())
+            self.until(due)
+            for _, offset, limit in self.pays()[seen:]:
+                sent = offset if sent is None else sent
+                self.upload(outgoing, sent, limit)
+                sent = limit
+        self.until(t_ns)
+
+    def heard(self, kind: type) -> list[Any]:
+        return [item for item in self.told if isinstance(item, kind)]
+
+
+def take(size: int) -> int:
+    return -(-size * 8 * NS_PER_S // RATE)
