@@ -1,4 +1,6 @@
-"""What actors (Coordinator, Edge) give back to their host: things to do. They do nothing themselves."""
+"""What actors (Coordinator, Edge) give back to their host: things to do. They do nothing
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ COORDINATOR = "coordinator"
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Deliver ``message`` to an edge id or to COORDINATOR; bulk messages travel over the emulated link."""
+    """Deliver ``message`` to an edge id or to COORDINATOR; bulk messages travel over the
+    emulated link.
+    """
 
     to: str
     message: ToEdge | ToCoordinator
@@ -20,7 +24,9 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Allow:
-    """The edge's offered update may use its uplink from now on, or in these slots of its channel."""
+    """The edge's offered update may use its uplink from now on, or in these slots of its
+    channel.
+    """
 
     edge: str
     task: int
@@ -29,7 +35,9 @@ class Allow:
 
 @dataclass(frozen=True, slots=True)
 class Broadcast:
-    """Deliver tasks to all these edges with one transfer, in these slots of the channel; (): at once, they have them already."""
+    """Deliver tasks to all these edges with one transfer, in these slots of the channel; (): at
+    once, they have them already.
+    """
 
     sends: tuple[Send, ...]
     slots: tuple[int, ...]
@@ -37,7 +45,9 @@ class Broadcast:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """Do ``job`` (edgefl.jobs) and report ``job_done`` at now + ``duration_ns``; None: when it really ends."""
+    """Do ``job`` (edgefl.jobs) and report ``job_done`` at now + ``duration_ns``; None: when it
+    really ends.
+    """
 
     job: Any = field(repr=False)
     duration_ns: int | None

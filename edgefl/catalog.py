@@ -1,7 +1,9 @@
-"""The folder is the registry: a name is a file in a package's folder; ``package.module:attribute`` or ``file.py:attribute`` is as good.
+"""The folder is the registry: a name is a file in a package's folder; ``package.module:attribute``
+or ``file.py:attribute`` is as good.
 
-A package's folder also holds files that are no entries (bases, helpers), so an entry is a file that binds the wanted attribute at its
-top level. Names and one-liners are read from the source text: listing the models does not import torch.
+A package's folder also holds files that are no entries (bases, helpers), so an entry is a file that
+binds the wanted attribute at its top level. Names and one-liners are read from the source text:
+listing the models does not import torch.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ FORMS = "'package.module:attribute' or 'path/to/file.py:attribute'"
 
 def names(package: str, attribute: str) -> list[str]:
     """Every entry of ``package``: the modules in its folder that bind ``attribute``, sorted."""
-    return [path.stem for path in sorted(_folder(package).glob("*.py")) if attribute in _bound(path)]
+    return [
+        path.stem for path in sorted(_folder(package).glob("*.py")) if attribute in _bound(path)
+    ]
 
 
 def one_line(package: str, name: str) -> str:
@@ -32,8 +36,12 @@ def one_line(package: str, name: str) -> str:
     return text.partition("\n")[0]
 
 
-def find(package: str, name: str, attribute: str, base: Path | None = None, what: str = "name") -> Any:
-    """``attribute`` of the entry ``name``, or the object that a dotted name or path leads to. UserError calls it a ``what``."""
+def find(
+    package: str, name: str, attribute: str, base: Path | None = None, what: str = "name"
+) -> Any:
+    """``attribute`` of the entry ``name``, or the object that a dotted name or path leads to.
+    UserError calls it a ``what``.
+    """
     if ":" in name:
         return load_dotted(name, base)
     valid = names(package, attribute)
@@ -43,18 +51,26 @@ def find(package: str, name: str, attribute: str, base: Path | None = None, what
 
 
 def options_of(found: Any) -> type | None:
-    """The ``Options`` class of a found object: its own attribute, else its module's; None if it takes no options."""
+    """The ``Options`` class of a found object: its own attribute, else its module's; None if it
+    takes no options.
+    """
     beside = getattr(sys.modules.get(getattr(found, "__module__", "")), "Options", None)
     return getattr(found, "Options", beside)
 
 
 def load_dotted(name: str, base: Path | None = None) -> Any:
-    """The object that ``name`` leads to. A path is relative to ``base`` (the config's folder), then to the working directory."""
+    """The object that ``name`` leads to. A path is relative to ``base`` (the config's folder),
+    then to the working directory.
+    """
     place, colon, attribute = name.rpartition(":")
     if not (colon and place and attribute):
         raise UserError(f"{name!r}: expected {FORMS}")
     folders = [folder.resolve() for folder in (base, Path.cwd()) if folder is not None]
-    module = _from_file(name, place, folders) if place.endswith(".py") else _from_package(name, place, folders)
+    module = (
+        _from_file(name, place, folders)
+        if place.endswith(".py")
+        else _from_package(name, place, folders)
+    )
     if not hasattr(module, attribute):
         public = [key for key in vars(module) if not key.startswith("_")]
         raise UserError(f"{name!r}: {place} has no {attribute!r}{nearest(attribute, public)}")
@@ -69,14 +85,21 @@ def _from_package(name: str, dotted: str, folders: list[Path]) -> ModuleType:
             if error.name is None or not f"{dotted}.".startswith(f"{error.name}."):
                 raise _broken(name, error) from error
             where = " or ".join(str(folder) for folder in dict.fromkeys(folders))
-            raise UserError(f"{name!r}: no module {error.name!r}, neither installed nor in {where}; expected {FORMS}") from error
+            raise UserError(
+                f"{name!r}: no module {error.name!r}, neither installed nor in {where}; expected"
+                f" {FORMS}"
+            ) from error
         except Exception as error:
             raise _broken(name, error) from error
 
 
 def _from_file(name: str, place: str, folders: list[Path]) -> ModuleType:
-    """The module in a file, registered under a name made from its path: stable, so that pickles and repeated loads agree."""
-    candidates = list(dict.fromkeys((folder / Path(place).expanduser()).resolve() for folder in folders))
+    """The module in a file, registered under a name made from its path: stable, so that pickles
+    and repeated loads agree.
+    """
+    candidates = list(
+        dict.fromkeys((folder / Path(place).expanduser()).resolve() for folder in folders)
+    )
     path = next((candidate for candidate in candidates if candidate.is_file()), None)
     if path is None:
         beside = [file.name for file in candidates[0].parent.glob("*.py")]
@@ -100,18 +123,28 @@ def _executed(name: str, unique: str, path: Path) -> ModuleType:
 
 
 def _broken(name: str, error: Exception) -> UserError:
-    """Someone else's code may raise anything while it is imported: name it and its line, since the traceback is not shown."""
-    line, file, trace = getattr(error, "lineno", None), getattr(error, "filename", None), error.__traceback__
+    """Someone else's code may raise anything while it is imported: name it and its line, since
+    the traceback is not shown.
+    """
+    line, file, trace = (
+        getattr(error, "lineno", None),
+        getattr(error, "filename", None),
+        error.__traceback__,
+    )
     while line is None and trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     if line is None and trace is not None:
         line, file = trace.tb_lineno, trace.tb_frame.f_code.co_filename
-    return UserError(f"{name!r} cannot be imported: {type(error).__name__}: {error} ({file}, line {line})")
+    return UserError(
+        f"{name!r} cannot be imported: {type(error).__name__}: {error} ({file}, line {line})"
+    )
 
 
 @contextmanager
 def _importable(folders: list[Path]) -> Iterator[None]:
-    """Put ``folders`` in front of sys.path for as long as an import takes: a file may import its neighbours."""
+    """Put ``folders`` in front of sys.path for as long as an import takes: a file may import its
+    neighbours.
+    """
     added = [str(folder) for folder in folders]
     sys.path[:0] = added
     importlib.invalidate_caches()

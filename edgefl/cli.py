@@ -1,4 +1,6 @@
-"""The command line: puts the commands together, and makes one line of whatever the user can correct."""
+"""The command line: puts the commands together, and makes one line of whatever the user can
+correct.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ app.add_typer(keys.app, name="keys")
 
 
 def main() -> None:
-    """Run the command in sys.argv. Bad input: one line on stderr, exit status 2; a bug: all that is known, status 1."""
+    """Run the command in sys.argv. Bad input: one line on stderr, exit status 2; a bug: all that
+    is known, status 1.
+    """
     try:
         status = app(args=sys.argv[1:] or ["--help"], prog_name="edgefl", standalone_mode=False)
     except typer.Abort:
@@ -43,7 +47,9 @@ def main() -> None:
         print(f"{bug.tell()}\nedgefl: {bug.blame()}", file=sys.stderr)
         sys.exit(1)
     except Exception as error:
-        if not hasattr(error, "format_message"):  # what a wrong word on the command line raises; typer does not export its class
+        if not hasattr(
+            error, "format_message"
+        ):  # what a wrong word on the command line raises; typer does not export its class
             raise
         _refuse(error.format_message())
     sys.exit(status if isinstance(status, int) else 0)

@@ -9,14 +9,18 @@ from typing import Iterable
 
 
 class UserError(Exception):
-    """Bad input from the user: one line that says where, what was expected and what is near. The command line ends with status 2."""
+    """Bad input from the user: one line that says where, what was expected and what is near. The
+    command line ends with status 2.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.splitlines()))
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """" (nearest: 'x')" for a likely typo, else " (valid: a, b)", else "" if nothing is valid: the end of an error line."""
+    """ " (nearest: 'x')" for a likely typo, else " (valid: a, b)", else "" if nothing is valid:
+    the end of an error line.
+    """
     names = sorted(valid)
     folded = {candidate.lower(): candidate for candidate in names}
     close = get_close_matches(name.lower(), folded, n=1)
@@ -36,15 +40,25 @@ class Bug(Exception):
         self.message, self.story, self.module = message, story, module
 
     def tell(self) -> str:
-        """For stderr: the story, then the traceback. ``blame`` belongs below it, on the last line, where people look."""
-        trace = "" if self.__cause__ is None else "".join(traceback.format_exception(self.__cause__))
+        """For stderr: the story, then the traceback. ``blame`` belongs below it, on the last
+        line, where people look.
+        """
+        trace = (
+            "" if self.__cause__ is None else "".join(traceback.format_exception(self.__cause__))
+        )
         return "\n  ".join(["the story so far:", *self.story]) + f"\n{trace}".rstrip()
 
     def blame(self) -> str:
-        """In one line: who failed at what, the exception, and the last line of the algorithm's own file that led there."""
+        """In one line: who failed at what, the exception, and the last line of the algorithm's
+        own file that led there.
+        """
         cause = self.__cause__
         if cause is None:  # the story is a worker's traceback
             return " ".join(": ".join([self.message, *self.story[-1:]]).split())
-        own = [at for at in traceback.walk_tb(cause.__traceback__) if at[0].f_globals.get("__name__") == self.module]
+        own = [
+            at
+            for at in traceback.walk_tb(cause.__traceback__)
+            if at[0].f_globals.get("__name__") == self.module
+        ]
         place = f" ({Path(own[-1][0].f_code.co_filename).name}, line {own[-1][1]})" if own else ""
         return " ".join(f"{self.message}: {type(cause).__name__}: {cause}{place}".split())

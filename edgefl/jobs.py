@@ -1,8 +1,10 @@
 """Descriptions of heavy work. A host does it; the actor that asked gets the result as ``job_done``.
 
-The jobs that a strategy gives (decision ``RunJob``) say themselves how they are done: ``work(learned)``, called in a process that has torch,
-data and model (``edgefl.hosts.setup.learning.Learning``), returns named flat float32 vectors and numbers. What comes of a job depends on its fields
-alone, so that it may be done anywhere, at any time, and again if its worker dies. Fields are numbers, texts, vectors, and dicts of these.
+The jobs that a strategy gives (decision ``RunJob``) say themselves how they are done:
+``work(learned)``, called in a process that has torch, data and model
+(``edgefl.hosts.setup.learning.Learning``), returns named flat float32 vectors and numbers. What
+comes of a job depends on its fields alone, so that it may be done anywhere, at any time, and again
+if its worker dies. Fields are numbers, texts, vectors, and dicts of these.
 """
 
 from __future__ import annotations
@@ -18,11 +20,15 @@ from edgefl.errors import UserError
 from edgefl.streams import Streams
 from edgefl.vectors import aligned_copy
 
-Result = tuple[dict[str, np.ndarray], dict[str, float]]  # vectors and numbers, as an update has them
+Result = tuple[
+    dict[str, np.ndarray], dict[str, float]
+]  # vectors and numbers, as an update has them
 
 
 class Job(Protocol):
-    """What RunJob takes: a frozen dataclass at the top level of a module, compared by identity (``eq=False``)."""
+    """What RunJob takes: a frozen dataclass at the top level of a module, compared by identity
+    (``eq=False``).
+    """
 
     def work(self, learned: Any) -> Result:
         """Do it, with this process's data and model."""
@@ -50,7 +56,9 @@ class Evaluate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Predict:
-    """The logits of a model on the unlabelled samples: {"logits": flat (|U| C)}. ``samples``: on so many of them, evenly spaced; None: all."""
+    """The logits of a model on the unlabelled samples: {"logits": flat (|U| C)}. ``samples``: on
+    so many of them, evenly spaced; None: all.
+    """
 
     weights: np.ndarray = field(repr=False)
     samples: int | None
@@ -58,14 +66,18 @@ class Predict:
     def work(self, learned: Any) -> Result:
         from edgefl.models.distil import logits
 
-        return {"logits": logits(learned.workspace, self.weights, learned.some_unlabelled(self.samples))}, {}
+        return {
+            "logits": logits(learned.workspace, self.weights, learned.some_unlabelled(self.samples))
+        }, {}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Distill:
-    """Teach a model the mean logits ``teacher`` (flat, on the same samples as Predict's): new "weights", Adam's "first" and "second" moments.
+    """Teach a model the mean logits ``teacher`` (flat, on the same samples as Predict's): new
+    "weights", Adam's "first" and "second" moments.
 
-    ``first`` and ``second`` None: Adam begins. Numbers: Adam's steps, and means over the batches (edgefl.models.distil).
+    ``first`` and ``second`` None: Adam begins. Numbers: Adam's steps, and means over the batches
+    (edgefl.models.distil).
     """
 
     weights: np.ndarray = field(repr=False)
@@ -91,21 +103,33 @@ class Distill:
 
         inputs, space = learned.some_unlabelled(self.samples), learned.workspace
         weights = wrap(aligned_copy(self.weights))
-        moments = [wrap(np.zeros(space.layout.parameters, np.float32) if old is None else aligned_copy(old)) for old in (self.first, self.second)]
-        adam = distil.Adam(*moments, self.steps, self.learning_rate, self.beta1, self.beta2, self.epsilon)
+        moments = [
+            wrap(
+                np.zeros(space.layout.parameters, np.float32) if old is None else aligned_copy(old)
+            )
+            for old in (self.first, self.second)
+        ]
+        adam = distil.Adam(
+            *moments, self.steps, self.learning_rate, self.beta1, self.beta2, self.epsilon
+        )
         recipe = distil.Recipe(self.passes, self.batch, self.alpha_min, self.alpha_max, self.clip)
         teacher = wrap(self.teacher).view(len(inputs), -1)
-        numbers = distil.distil(space, weights, adam, inputs, teacher, recipe, Streams(self.seed).rng("distil batches"))
+        numbers = distil.distil(
+            space, weights, adam, inputs, teacher, recipe, Streams(self.seed).rng("distil batches")
+        )
         vectors = {"weights": weights, "first": adam.first, "second": adam.second}
-        return {name: vector.numpy() for name, vector in vectors.items()}, numbers | {"steps": float(adam.steps)}
+        return {name: vector.numpy() for name, vector in vectors.items()}, numbers | {
+            "steps": float(adam.steps)
+        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gradient:
-    """The gradient of the loss at a model: {"gradient": the trainable elements}, and the loss; on a batch of ``samples`` training samples.
+    """The gradient of the loss at a model: {"gradient": the trainable elements}, and the loss; on a
+    batch of ``samples`` training samples.
 
-    ``seed`` draws these samples, the same in each of a strategy's jobs, and together with ``draw`` the batch among them. ``labels``: they are
-    of so many labels, drawn as well; None: of any.
+    ``seed`` draws these samples, the same in each of a strategy's jobs, and together with ``draw``
+    the batch among them. ``labels``: they are of so many labels, drawn as well; None: of any.
     """
 
     weights: np.ndarray = field(repr=False)
@@ -122,8 +146,16 @@ class Gradient:
 
         (inputs, targets), streams = learned.train, Streams(self.seed)
         own = self._own(targets.numpy(), streams)
-        batch = torch.from_numpy(streams.rng("server batch", self.draw).permutation(own)[: self.batch])
-        found, loss = gradient(learned.workspace, self.weights, inputs.index_select(0, batch), targets.index_select(0, batch), learned.task.loss)
+        batch = torch.from_numpy(
+            streams.rng("server batch", self.draw).permutation(own)[: self.batch]
+        )
+        found, loss = gradient(
+            learned.workspace,
+            self.weights,
+            inputs.index_select(0, batch),
+            targets.index_select(0, batch),
+            learned.task.loss,
+        )
         return {"gradient": found}, {"loss": loss}
 
     def _own(self, targets: np.ndarray, streams: Streams) -> np.ndarray:
@@ -133,14 +165,25 @@ class Gradient:
             chosen = streams.rng("server labels").permutation(np.unique(targets))[: self.labels]
             rows = rows[np.isin(targets[rows], chosen)]
         if self.samples > len(rows):
-            of = "" if self.labels is None else f" of the labels drawn (server_labels = {self.labels})"
-            raise UserError(f"server_samples: expected at most {len(rows)}, the training samples{of}, found {self.samples}")
+            of = (
+                ""
+                if self.labels is None
+                else f" of the labels drawn (server_labels = {self.labels})"
+            )
+            raise UserError(
+                f"server_samples: expected at most {len(rows)}, the training samples{of}, found"
+                f" {self.samples}"
+            )
         return rows[: self.samples]
 
 
 def plain(job: Any) -> list[Any]:
     """[module, class, fields]: a job as lists, dicts, strings, numbers and arrays."""
-    return [type(job).__module__, type(job).__qualname__, {each.name: getattr(job, each.name) for each in fields(job)}]
+    return [
+        type(job).__module__,
+        type(job).__qualname__,
+        {each.name: getattr(job, each.name) for each in fields(job)},
+    ]
 
 
 def of_plain(row: list[Any]) -> Any:
@@ -152,5 +195,9 @@ def of_plain(row: list[Any]) -> Any:
 def arrays(job: Any) -> Iterator[tuple[str, np.ndarray]]:
     """The arrays in a job's fields, by name ("weights", "vectors.first")."""
     for name, value in plain(job)[2].items():
-        parts = {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
+        parts = (
+            {f"{name}.{key}": part for key, part in value.items()}
+            if isinstance(value, dict)
+            else {name: value}
+        )
         yield from ((key, part) for key, part in parts.items() if isinstance(part, np.ndarray))

@@ -1,4 +1,6 @@
-"""Vectors of many devices in one sparse file without a name: the system keeps in memory what is used, and frees all at the end."""
+"""Vectors of many devices in one sparse file without a name: the system keeps in memory what is
+used, and frees all at the end.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,18 @@ FLOAT = np.dtype(np.float32).itemsize
 
 
 class SpareFile:
-    """One float32 vector of ``size`` elements a name; names that never come take no room on the disk. ``instead``: another way out, if it is full."""
+    """One float32 vector of ``size`` elements a name; names that never come take no room on the
+    disk. ``instead``: another way out, if it is full.
+    """
 
     def __init__(self, size: int, instead: str = "") -> None:
         self.size, self.instead = size, instead
-        self._stride = -(-max(size, 1) * FLOAT // ALIGNMENT) * ALIGNMENT // FLOAT  # every row starts on the border that maths wants
-        self._file = TemporaryFile(prefix="edgefl-")  # it has no name: nothing is left behind, whatever happens
+        self._stride = (
+            -(-max(size, 1) * FLOAT // ALIGNMENT) * ALIGNMENT // FLOAT
+        )  # every row starts on the border that maths wants
+        self._file = TemporaryFile(
+            prefix="edgefl-"
+        )  # it has no name: nothing is left behind, whatever happens
         self._rows: np.ndarray = np.empty((0, self._stride), np.float32)
         self._number: dict[str, int] = {}
 
@@ -28,7 +36,9 @@ class SpareFile:
         return len(self._number)
 
     def row(self, name: str) -> np.ndarray:
-        """The vector of ``name``, of zeros the first time; what is written into it is kept. UserError if the disk has no room for it."""
+        """The vector of ``name``, of zeros the first time; what is written into it is kept.
+        UserError if the disk has no room for it.
+        """
         if name not in self._number:
             self._add(name)
         return self._rows[self._number[name], : self.size]
@@ -38,11 +48,17 @@ class SpareFile:
         if number >= len(self._rows):
             rows = max(16, 2 * number)
             self._file.truncate(rows * length)
-            self._rows = np.memmap(self._file, np.float32, "r+", shape=(rows, self._stride)).view(np.ndarray)
+            self._rows = np.memmap(self._file, np.float32, "r+", shape=(rows, self._stride)).view(
+                np.ndarray
+            )
         try:
-            os.posix_fallocate(self._file.fileno(), number * length, length)  # later, a write into the hole of a full disk would kill the process
+            os.posix_fallocate(
+                self._file.fileno(), number * length, length
+            )  # later, a write into the hole of a full disk would kill the process
         except OSError as error:
             needed = f"{length / 1e6:.0f} MB for another device's vector ({number} are there)"
             ways = "set TMPDIR" + (f", or {self.instead}" if self.instead else "")
-            raise UserError(f"{gettempdir()}: no room for {needed}: {ways} ({error.strerror})") from error
+            raise UserError(
+                f"{gettempdir()}: no room for {needed}: {ways} ({error.strerror})"
+            ) from error
         self._number[name] = number

@@ -1,4 +1,6 @@
-"""Passes over whole models in blocks that stay in the cache: each vector is read once, and nothing but the results is written."""
+"""Passes over whole models in blocks that stay in the cache: each vector is read once, and
+nothing but the results is written.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,23 @@ Terms = Sequence[tuple[np.ndarray, float]]  # sum of factor * vector
 
 
 def inner(left: Terms, right: Terms, size: int) -> float:
-    """<sum f_j v_j, sum g_k u_k> over the first ``size`` elements; blocks in float32, their sum in float64."""
+    """<sum f_j v_j, sum g_k u_k> over the first ``size`` elements; blocks in float32, their sum
+    in float64.
+    """
     length = min(BLOCK, size)
     a, b, scratch, total = aligned(length), aligned(length), aligned(length), 0.0
     for start in range(0, size, BLOCK):
         part = slice(start, min(start + BLOCK, size))
-        total += float(np.einsum("i,i->", _sum(left, part, a, scratch), _sum(right, part, b, scratch)))
+        total += float(
+            np.einsum("i,i->", _sum(left, part, a, scratch), _sum(right, part, b, scratch))
+        )
     return total
 
 
 def cosine(left: Terms, right: Terms, size: int) -> float:
-    """Of the angle between sum f_j v_j and sum g_k u_k, over the first ``size`` elements; 0 if either is all zero."""
+    """Of the angle between sum f_j v_j and sum g_k u_k, over the first ``size`` elements; 0 if
+    either is all zero.
+    """
     length = min(BLOCK, size)
     a, b, scratch, totals = aligned(length), aligned(length), aligned(length), np.zeros(3)
     for part in blocks(size):
@@ -34,7 +42,9 @@ def cosine(left: Terms, right: Terms, size: int) -> float:
 
 
 def mix_keeping(old: np.ndarray, new: np.ndarray, alpha: float, change: np.ndarray) -> np.ndarray:
-    """old + alpha (new - old) as a new vector; the front of ``new - old`` goes into ``change``, as much as that holds."""
+    """old + alpha (new - old) as a new vector; the front of ``new - old`` goes into ``change``,
+    as much as that holds.
+    """
     out, scratch, factor = aligned(old.size), aligned(min(BLOCK, old.size)), np.float32(alpha)
     for start in range(0, old.size, BLOCK):
         part = slice(start, min(start + BLOCK, old.size))
@@ -56,5 +66,9 @@ def _sum(terms: Terms, part: slice, out: np.ndarray, scratch: np.ndarray) -> np.
         if factor == -1.0:
             found = np.subtract(found, vector[part], out=out)
         else:
-            found = np.add(found, np.multiply(vector[part], np.float32(factor), out=scratch[: out.size]), out=out)
+            found = np.add(
+                found,
+                np.multiply(vector[part], np.float32(factor), out=scratch[: out.size]),
+                out=out,
+            )
     return found

@@ -1,7 +1,8 @@
 """Flat float32 vectors and the layout that gives their parts names.
 
-Outside the trainer a model is one vector, ``[parameters | float buffers]``, so that an algorithm reads like its paper's formula.
-A ``Layout`` says which slice is which tensor, for the algorithms that work layer by layer.
+Outside the trainer a model is one vector, ``[parameters | float buffers]``, so that an algorithm
+reads like its paper's formula. A ``Layout`` says which slice is which tensor, for the algorithms
+that work layer by layer.
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ from typing import Iterator, Sequence
 import numpy as np
 import orjson
 
-ALIGNMENT = 64  # float32 sums depend on alignment (vector units), so every vector that maths sees starts on this border
+# float32 sums depend on alignment (vector units), so every vector that maths sees starts on this
+# border
+ALIGNMENT = 64
 BLOCK = 1 << 15  # elements: three such blocks fit in a core's own cache
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One tensor inside the flat vector; ``kind`` is "parameter" or "buffer", ``module`` the owner's dotted name."""
+    """One tensor inside the flat vector; ``kind`` is "parameter" or "buffer", ``module`` the
+    owner's dotted name.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -46,11 +51,15 @@ class Layout:
 
     @property
     def parameters(self) -> int:
-        """Number of trainable elements: ``vector[:layout.parameters]`` is what an algorithm may treat as a gradient space."""
+        """Number of trainable elements: ``vector[:layout.parameters]`` is what an algorithm may
+        treat as a gradient space.
+        """
         return sum(entry.size for entry in self.entries if entry.kind == "parameter")
 
     def view(self, vector: np.ndarray, name: str) -> np.ndarray:
-        """The tensor ``name`` as a view into ``vector`` (no copy). KeyError if the layout has no such tensor."""
+        """The tensor ``name`` as a view into ``vector`` (no copy). KeyError if the layout has no
+        such tensor.
+        """
         for entry in self.entries:
             if entry.name == name:
                 return vector[entry.offset : entry.offset + entry.size].reshape(entry.shape)
@@ -84,19 +93,29 @@ def aligned_copy(vector: np.ndarray) -> np.ndarray:
 
 
 def blocks(size: int) -> Iterator[slice]:
-    """The stretches of a vector of ``size`` elements that stay in the cache while several steps are done on each."""
+    """The stretches of a vector of ``size`` elements that stay in the cache while several steps
+    are done on each.
+    """
     return (slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK))
 
 
 def weighted_sum(vectors: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
-    """sum_i weights[i] * vectors[i] in the order given, as a new aligned vector. ValueError if there are none or they differ in length.
+    """sum_i weights[i] * vectors[i] in the order given, as a new aligned vector. ValueError if
+    there are none or they differ in length.
 
-    Works in blocks that stay in the cache: each input is read once from memory, whatever their number.
+    Works in blocks that stay in the cache: each input is read once from memory, whatever their
+    number.
     """
     if not len(vectors) or len(vectors) != len(weights):
-        raise ValueError(f"a weighted sum needs as many weights as vectors and at least one, got {len(weights)} and {len(vectors)}")
+        raise ValueError(
+            f"a weighted sum needs as many weights as vectors and at least one, got {len(weights)}"
+            f" and {len(vectors)}"
+        )
     if len({vector.size for vector in vectors}) > 1:
-        raise ValueError(f"a weighted sum of vectors of {' and '.join(str(vector.size) for vector in vectors)} elements")
+        raise ValueError(
+            f"a weighted sum of vectors of {' and '.join(str(vector.size) for vector in vectors)}"
+            " elements"
+        )
     factors = [np.float32(weight) for weight in weights]
     out, scratch = aligned(vectors[0].size), aligned(min(BLOCK, vectors[0].size))
     for start in range(0, out.size, BLOCK):
@@ -113,26 +132,37 @@ def mix(old: np.ndarray, new: np.ndarray, alpha: float) -> np.ndarray:
 
 
 def with_changes(
-    old: np.ndarray, ends: Sequence[np.ndarray], starts: Sequence[np.ndarray], shares: Sequence[float], parameters: int
+    old: np.ndarray,
+    ends: Sequence[np.ndarray],
+    starts: Sequence[np.ndarray],
+    shares: Sequence[float],
+    parameters: int,
 ) -> np.ndarray:
-    """old + sum_i shares[i] (ends[i] - starts[i]) for the first ``parameters`` elements, as a new aligned vector.
+    """old + sum_i shares[i] (ends[i] - starts[i]) for the first ``parameters`` elements, as a new
+    aligned vector.
 
-    The buffers behind them are mixed instead, (1 - sum shares) old + sum_i shares[i] ends[i], or if a step is so large that the shares come to
-    more than 1, their mean alone: a variance must not become negative.
+    The buffers behind them are mixed instead, (1 - sum shares) old + sum_i shares[i] ends[i], or if
+    a step is so large that the shares come to more than 1, their mean alone: a variance must not
+    become negative.
     """
     out = weighted_sum([old, *ends, *starts], [1.0, *shares, *(-share for share in shares)])
     if parameters < old.size:
         whole = max(1.0, sum(shares))
         mixed = [1.0 - sum(shares) / whole, *(share / whole for share in shares)]
-        out[parameters:] = weighted_sum([old[parameters:], *(end[parameters:] for end in ends)], mixed)
+        out[parameters:] = weighted_sum(
+            [old[parameters:], *(end[parameters:] for end in ends)], mixed
+        )
     return out
 
 
 def is_finite(vector: np.ndarray) -> bool:
     """True if no element is NaN or infinite.
 
-    The vector's inner product with itself tells nearly always, in one quick pass; where it is infinite, a float64 sum says whether an element
-    is, or only too large to be squared: it is finite exactly when every float32 summand is.
+    The vector's inner product with itself tells nearly always, in one quick pass; where it is
+    infinite, a float64 sum says whether an element is, or only too large to be squared: it is
+    finite exactly when every float32 summand is.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # inf - inf
-        return math.isfinite(np.einsum("i,i->", vector, vector)) or math.isfinite(np.sum(vector, dtype=np.float64))
+        return math.isfinite(np.einsum("i,i->", vector, vector)) or math.isfinite(
+            np.sum(vector, dtype=np.float64)
+        )

@@ -1,1 +1,3 @@
-"""Emulated links, slots and devices under one clock. Knows nothing of federated learning; usable alone."""
+"""Emulated links, slots and devices under one clock. Knows nothing of federated learning; usable
+alone.
+"""

@@ -1,4 +1,6 @@
-"""How fast this host works, and so how fast an emulated device it can honestly play. The one part of devices that reads a real clock."""
+"""How fast this host works, and so how fast an emulated device it can honestly play. The one
+part of devices that reads a real clock.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +46,12 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Playable:
-    """What a host can play: ``devices`` at a time of ``samples_per_s``, or slower ones whose speeds add up to the same.
+    """What a host can play: ``devices`` at a time of ``samples_per_s``, or slower ones whose speeds
+    add up to the same.
 
-    One core is kept for the network and its pacing. The speed is that of the 90th percentile, rounded down to two digits: a device
-    that is emulated at the median would overrun every second step.
+    One core is kept for the network and its pacing. The speed is that of the 90th percentile,
+    rounded down to two digits: a device that is emulated at the median would overrun every second
+    step.
     """
 
     samples_per_s: float
@@ -58,7 +62,9 @@ class Playable:
         return cls(two_digits_down(timing.samples_per_s(timing.p90_ns)), max(cores - 1, 1))
 
     def at_a_time(self, samples_per_s: float) -> int:
-        """How many devices of this speed can train at a time, taking turns on the cores; none if one alone needs more than a core."""
+        """How many devices of this speed can train at a time, taking turns on the cores; none if
+        one alone needs more than a core.
+        """
         if samples_per_s > self.samples_per_s:
             return 0
         return math.floor(self.devices * self.samples_per_s / samples_per_s * (1 + 1e-12))
@@ -76,7 +82,12 @@ def two_digits_down(number: float) -> float:
     return float(f"{math.floor(number / step * (1 + 1e-12)) * step:.2g}")
 
 
-def measure(run: Callable[[], object], repeat: int, warm_up: int, clock_ns: Callable[[], int] = time.perf_counter_ns) -> tuple[int, ...]:
+def measure(
+    run: Callable[[], object],
+    repeat: int,
+    warm_up: int,
+    clock_ns: Callable[[], int] = time.perf_counter_ns,
+) -> tuple[int, ...]:
     """How long each of ``repeat`` runs takes, after ``warm_up`` that do not count."""
     if not 1 <= repeat <= MOST_REPEAT:
         raise BadValue(f"repeat {repeat}: expected 1 to {MOST_REPEAT}")
@@ -91,7 +102,9 @@ def measure(run: Callable[[], object], repeat: int, warm_up: int, clock_ns: Call
 
 
 def time_command(command: str, samples: float = 1.0, repeat: int = COMMAND_REPEAT) -> Timing:
-    """Time a program with its start and end; its output is dropped. BadValue if it cannot be run or fails."""
+    """Time a program with its start and end; its output is dropped. BadValue if it cannot be run
+    or fails.
+    """
     if not 0 < samples < math.inf:
         raise BadValue(f"samples {samples}: expected a number above 0")
     words = _words(command)
@@ -122,12 +135,17 @@ def _words(command: str) -> Sequence[str]:
 
 def _run(command: str, words: Sequence[str]) -> None:
     try:
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
     except OSError as error:
         raise BadValue(f"command {command!r}: {error.strerror}") from None
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise BadValue(f"command {command!r}: exit status {done.returncode}{f', it said: {said[-1]}' if said else ''}")
+        raise BadValue(
+            f"command {command!r}: exit status"
+            f" {done.returncode}{f', it said: {said[-1]}' if said else ''}"
+        )
 
 
 def _torch() -> Any:
@@ -135,15 +153,28 @@ def _torch() -> Any:
     try:
         return importlib.import_module("torch")
     except ImportError:
-        raise BadValue("the built-in step needs torch, which is not installed here; time a program of yours instead: --command 'PROGRAM ...'") from None
+        raise BadValue(
+            "the built-in step needs torch, which is not installed here; time a program of yours"
+            " instead: --command 'PROGRAM ...'"
+        ) from None
 
 
 def _lenet_step(torch: Any) -> Callable[[], None]:
     nn = torch.nn
     model = nn.Sequential(
-        nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10),
-    )  # fmt: skip
+        nn.Conv2d(1, 6, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(400, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, 10),
+    )
     optimizer, loss = torch.optim.SGD(model.parameters(), lr=0.01), nn.CrossEntropyLoss()
     images, labels = torch.randn(STEP_BATCH, 1, 28, 28), torch.arange(STEP_BATCH) % 10
 

@@ -1,4 +1,6 @@
-"""The two clocks of a run, both in emulated nanoseconds. The only file of the emulator that reads real time or sleeps."""
+"""The two clocks of a run, both in emulated nanoseconds. The only file of the emulator that
+reads real time or sleeps.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ class WallClock:
 
     def __init__(self, speed: float = 1.0) -> None:
         if not 0 < speed < float("inf"):
-            raise BadValue(f"speed {speed}: expected a number above 0 (emulated seconds per real second)")
+            raise BadValue(
+                f"speed {speed}: expected a number above 0 (emulated seconds per real second)"
+            )
         self.speed = speed
         self._origin_ns: int | None = None
 
@@ -30,7 +34,9 @@ class WallClock:
         return self.at_monotonic(time.monotonic_ns())
 
     def at_monotonic(self, monotonic_ns: int) -> int:
-        """The emulated moment of a CLOCK_MONOTONIC stamp taken anywhere on this machine; 0 before ``start``."""
+        """The emulated moment of a CLOCK_MONOTONIC stamp taken anywhere on this machine; 0
+        before ``start``.
+        """
         if self._origin_ns is None:
             return 0
         return int((monotonic_ns - self._origin_ns) * self.speed)
@@ -42,10 +48,13 @@ class WallClock:
         return (t_ns / self.speed + (origin_ns - now_ns)) / NS_PER_S
 
     def wait_until(self, t_ns: int) -> None:
-        """Sleep until the emulated moment ``t_ns``, never returning early; see ``precise_timers``."""
+        """Sleep until the emulated moment ``t_ns``, never returning early; see
+        ``precise_timers``.
+        """
         if self._origin_ns is None:
             raise RuntimeError("wait_until needs a started clock")
-        # The second comparison is in emulated ns: rounding must not let a caller find its moment not yet come.
+        # The second comparison is in emulated ns: rounding must not let a caller find its moment
+        # not yet come.
         while (rest_s := self.real_s_until(t_ns)) > 0 or self.now() < t_ns:
             time.sleep(max(rest_s, 0.0))
 
@@ -67,7 +76,11 @@ class VirtualClock:
 
 
 def precise_timers() -> bool:
-    """Ask the kernel for 1 ns timer slack in this thread and those it starts later (default 50 us). False where refused."""
+    """Ask the kernel for 1 ns timer slack in this thread and those it starts later (default 50
+    us). False where refused.
+    """
     if not sys.platform.startswith("linux"):
         return False
-    return ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0) == 0
+    return (
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0) == 0
+    )

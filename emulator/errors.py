@@ -4,4 +4,6 @@ from __future__ import annotations
 
 
 class BadValue(ValueError):
-    """One line for the user: which value, what was expected. Command lines print it and exit with status 2."""
+    """One line for the user: which value, what was expected. Command lines print it and exit
+    with status 2.
+    """

@@ -1,7 +1,9 @@
-"""What goes wrong during a run, and when: at given moments or by a random process, lazily and in order of time.
+"""What goes wrong during a run, and when: at given moments or by a random process, lazily and in
+order of time.
 
-A fault that lasts is a window, known beforehand: a cut is a gate of a link's capacity, a slow stretch is the pace of a device, and
-a freeze is both, so that every clock sees the same moments to the nanosecond, and no bytes burst when a window ends.
+A fault that lasts is a window, known beforehand: a cut is a gate of a link's capacity, a slow
+stretch is the pace of a device, and a freeze is both, so that every clock sees the same moments to
+the nanosecond, and no bytes burst when a window ends.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ KINDS = (*LASTING, "kill", "restart", "duplicate", "corrupt")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``kind`` befalls ``target`` at ``at_ns``. ``for_ns``: how long it lasts; ``factor``: of the target's speed (slow), above 0 and at most 1."""
+    """``kind`` befalls ``target`` at ``at_ns``. ``for_ns``: how long it lasts; ``factor``: of
+    the target's speed (slow), above 0 and at most 1.
+    """
 
     at_ns: int
     target: str
@@ -41,9 +45,15 @@ class Fault:
         if self.kind not in KINDS:
             raise BadValue(f"fault {self.kind!r}: expected one of {', '.join(KINDS)}")
         if self.at_ns < 0 or self.for_ns < 0 or (self.kind in LASTING) != (self.for_ns > 0):
-            raise BadValue(f"fault {self.kind!r} at {self.at_ns} ns for {self.for_ns} ns: expected a moment of 0 or more, and a length if it lasts")
+            raise BadValue(
+                f"fault {self.kind!r} at {self.at_ns} ns for {self.for_ns} ns: expected a moment of"
+                " 0 or more, and a length if it lasts"
+            )
         if not 0 < self.factor <= 1:
-            raise BadValue(f"fault {self.kind!r}: factor {self.factor}: expected a number above 0 and at most 1")
+            raise BadValue(
+                f"fault {self.kind!r}: factor {self.factor}: expected a number above 0 and at"
+                " most 1"
+            )
 
     @property
     def until_ns(self) -> int:
@@ -58,11 +68,19 @@ def given(at_ns: int, target: str, kind: str, for_ns: int = 0, factor: float = 1
 
 
 def poisson(
-    rng: np.random.Generator, target: str, kind: str, mean_ns: int, for_ns: int = 0, factor: float = 1.0, random_length: bool = False,
+    rng: np.random.Generator,
+    target: str,
+    kind: str,
+    mean_ns: int,
+    for_ns: int = 0,
+    factor: float = 1.0,
+    random_length: bool = False,
 ) -> Iterator[Fault]:
-    """Faults of one target, one after the other: from the end of one to the next it is an exponential time of mean ``mean_ns``.
+    """Faults of one target, one after the other: from the end of one to the next it is an
+    exponential time of mean ``mean_ns``.
 
-    With ``random_length``, ``for_ns`` is the mean of exponential lengths. Times are at least 1 ns. ``rng`` is the process's own.
+    With ``random_length``, ``for_ns`` is the mean of exponential lengths. Times are at least 1 ns.
+    ``rng`` is the process's own.
     """
     if mean_ns < 1:
         raise BadValue(f"mean time between faults {mean_ns} ns: expected 1 ns or more")
@@ -81,7 +99,9 @@ def _exponential(rng: np.random.Generator, mean_ns: int) -> int:
 
 
 class Schedule:
-    """Faults of many sources, each in order of time, drawn as far as they are asked for; at the same ns in order of the sources."""
+    """Faults of many sources, each in order of time, drawn as far as they are asked for; at the
+    same ns in order of the sources.
+    """
 
     def __init__(self, *sources: Iterable[Fault]) -> None:
         self._faults = heapq.merge(*sources, key=lambda fault: fault.at_ns)
@@ -101,7 +121,9 @@ class Schedule:
 
 
 class Timeline:
-    """Which of ``faults``, all of which last and come in order of time, are on at a moment. All that was drawn is kept."""
+    """Which of ``faults``, all of which last and come in order of time, are on at a moment. All
+    that was drawn is kept.
+    """
 
     def __init__(self, faults: Iterable[Fault]) -> None:
         self.finite = isinstance(faults, Sequence)
@@ -117,7 +139,9 @@ class Timeline:
         while self._starts_ns[-1] <= t_ns and self._border_ns() < FOREVER:
             self._advance(self._border_ns())
         index = bisect_right(self._starts_ns, t_ns)
-        return self._levels[index - 1], self._starts_ns[index] if index < len(self._starts_ns) else FOREVER
+        return self._levels[index - 1], (
+            self._starts_ns[index] if index < len(self._starts_ns) else FOREVER
+        )
 
     def last_ns(self) -> int:
         """After that nothing changes any more. Only of a finite one."""
@@ -125,7 +149,9 @@ class Timeline:
         return self._starts_ns[-1]
 
     def _border_ns(self) -> int:
-        return min(self._next.at_ns if self._next else FOREVER, self._on[0][0] if self._on else FOREVER)
+        return min(
+            self._next.at_ns if self._next else FOREVER, self._on[0][0] if self._on else FOREVER
+        )
 
     def _advance(self, to_ns: int) -> None:
         while self._on and self._on[0][0] <= to_ns:
@@ -161,20 +187,27 @@ class Outages:
 
 
 class Slowed:
-    """A device whose own time passes slower while faults of ``timeline`` are on: by the product of their factors, not at all in a freeze."""
+    """A device whose own time passes slower while faults of ``timeline`` are on: by the product
+    of their factors, not at all in a freeze.
+    """
 
     def __init__(self, device: Device, timeline: Timeline) -> None:
         self.device, self.timeline = device, timeline
 
     def duration_ns(self, samples: float, start_ns: int = 0) -> int | None:
-        """As ``Device.duration_ns``; exact, in fractions, rounded up to whole ns. A native device stays as it is."""
+        """As ``Device.duration_ns``; exact, in fractions, rounded up to whole ns. A native
+        device stays as it is.
+        """
         length_ns = self.device.duration_ns(samples, start_ns)
         if length_ns is None:
             return None
         left, now = Fraction(length_ns), start_ns
         while left > 0:
             on, until_ns = self.timeline.at(now)
-            factor = math.prod((Fraction(0) if fault.kind == "freeze" else Fraction(fault.factor) for fault in on), start=Fraction(1))
+            factor = math.prod(
+                (Fraction(0) if fault.kind == "freeze" else Fraction(fault.factor) for fault in on),
+                start=Fraction(1),
+            )
             if until_ns >= FOREVER and not factor:
                 return FOREVER - start_ns
             if factor and (until_ns >= FOREVER or now + math.ceil(left / factor) <= until_ns):

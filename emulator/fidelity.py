@@ -13,11 +13,15 @@ NS_PER_MS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """What may still be called faithful. A transfer, task or job may be late by the larger of the two allowances."""
+    """What may still be called faithful. A transfer, task or job may be late by the larger of
+    the two allowances.
+    """
 
     transfer_lag_ms: float = 5.0
     transfer_lag_share: float = 0.02  # of its own length
-    late_share: float = 0.01  # of all transfers may exceed their allowance: the rule "p99 of transfer lag"
+    late_share: float = (
+        0.01  # of all transfers may exceed their allowance: the rule "p99 of transfer lag"
+    )
     overrun_share: float = 0.01  # of all stamped tasks and jobs
 
     def __post_init__(self) -> None:
@@ -27,14 +31,20 @@ class Thresholds:
                 raise BadValue(f"{field.name} {value}: expected a number of 0 or more")
 
     def exceeded(self, late_ns: int, length_ns: int) -> bool:
-        """Whether something that should take ``length_ns`` and ends ``late_ns`` too late is beyond its allowance."""
+        """Whether something that should take ``length_ns`` and ends ``late_ns`` too late is
+        beyond its allowance.
+        """
         return late_ns > max(self.transfer_lag_ms * NS_PER_MS, self.transfer_lag_share * length_ns)
 
 
 class Fidelity:
-    """Counts what the host could not keep up with, in bounded memory. ``host``: facts that go into the summary unchanged."""
+    """Counts what the host could not keep up with, in bounded memory. ``host``: facts that go
+    into the summary unchanged.
+    """
 
-    def __init__(self, thresholds: Thresholds | None = None, host: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, thresholds: Thresholds | None = None, host: Mapping[str, object] | None = None
+    ) -> None:
         self.thresholds = thresholds or Thresholds()
         self.host = dict(host or {})
         self.transfer_lag = Quantiles()
@@ -54,7 +64,9 @@ class Fidelity:
         self.transfers_late += self.thresholds.exceeded(lag_ns, length_ns)
 
     def lead(self, lead_ns: int) -> None:
-        """The last byte of a transfer arrived ``lead_ns`` before it was due (within the window: reported, not judged)."""
+        """The last byte of a transfer arrived ``lead_ns`` before it was due (within the window:
+        reported, not judged).
+        """
         self.last_byte_lead.add(lead_ns)
 
     def ahead(self, count: int) -> None:
@@ -70,12 +82,16 @@ class Fidelity:
         self.handle_time.add(duration_ns)
 
     def task(self, late_ns: int, length_ns: int) -> None:
-        """A stamped task or job of ``length_ns`` was ready ``late_ns`` after its emulated end (0 or less: in time)."""
+        """A stamped task or job of ``length_ns`` was ready ``late_ns`` after its emulated end (0
+        or less: in time).
+        """
         self.tasks += 1
         self.overruns += self.thresholds.exceeded(late_ns, length_ns)
 
     def slow_path(self, edge: str, measured_bit_s: int, emulated_bit_s: int) -> None:
-        """The real path to ``edge`` carries ``measured_bit_s``: a reason if its emulated link is faster. The slowest measure stays."""
+        """The real path to ``edge`` carries ``measured_bit_s``: a reason if its emulated link is
+        faster. The slowest measure stays.
+        """
         known_bit_s, _ = self._slow_paths.get(edge, (emulated_bit_s, emulated_bit_s))
         if measured_bit_s < min(known_bit_s, emulated_bit_s):
             self._slow_paths[edge] = (measured_bit_s, emulated_bit_s)
@@ -89,14 +105,27 @@ class Fidelity:
         limits, transfers = self.thresholds, self.transfer_lag.count
         reasons = []
         if self.transfers_late > limits.late_share * transfers:
-            allowance = f"max({limits.transfer_lag_ms:g} ms, {100 * limits.transfer_lag_share:g} % of the transfer)"
-            reasons.append(f"{self.transfers_late} of {transfers} transfers late by more than {allowance}, worst {_ms(self.transfer_lag.max)} ms")
+            allowance = (
+                f"max({limits.transfer_lag_ms:g} ms, {100 * limits.transfer_lag_share:g} % of the"
+                " transfer)"
+            )
+            reasons.append(
+                f"{self.transfers_late} of {transfers} transfers late by more than {allowance},"
+                f" worst {_ms(self.transfer_lag.max)} ms"
+            )
         if self.ahead_of_curve:
-            reasons.append(f"{self.ahead_of_curve} arrivals ahead of the service curve by more than the window")
+            reasons.append(
+                f"{self.ahead_of_curve} arrivals ahead of the service curve by more than the window"
+            )
         if self.overruns > limits.overrun_share * self.tasks:
-            reasons.append(f"{self.overruns} of {self.tasks} tasks and jobs overran their emulated time")
+            reasons.append(
+                f"{self.overruns} of {self.tasks} tasks and jobs overran their emulated time"
+            )
         for edge, (measured_bit_s, emulated_bit_s) in self._slow_paths.items():
-            reasons.append(f"the real path of edge {edge} carries {measured_bit_s} bit/s, its emulated link {emulated_bit_s} bit/s")
+            reasons.append(
+                f"the real path of edge {edge} carries {measured_bit_s} bit/s, its emulated link"
+                f" {emulated_bit_s} bit/s"
+            )
         return reasons + list(self._strains)
 
     @property
@@ -123,7 +152,11 @@ class Fidelity:
 
 def spread_ms(quantiles: Quantiles) -> dict[str, float | None]:
     """Median, 99th percentile and maximum in ms; None where nothing was measured."""
-    values = {"p50": quantiles.percentile(50), "p99": quantiles.percentile(99), "max": quantiles.max if quantiles.count else None}
+    values = {
+        "p50": quantiles.percentile(50),
+        "p99": quantiles.percentile(99),
+        "max": quantiles.max if quantiles.count else None,
+    }
     return {name: None if ns is None else _ms(ns) for name, ns in values.items()}
 
 

@@ -13,9 +13,13 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 
 def host_facts() -> dict[str, object]:
-    """Cores this process may use, python, kernel, CPU model, frequency governor (None where it cannot be read), memory in bytes."""
+    """Cores this process may use, python, kernel, CPU model, frequency governor (None where it
+    cannot be read), memory in bytes.
+    """
     return {
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count(),
+        "cores": (
+            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count()
+        ),
         "cpu_model": _cpu_model(),
         "governor": _text(_GOVERNOR).strip() or None,
         "kernel": f"{platform.system()} {platform.release()}",
@@ -25,7 +29,8 @@ def host_facts() -> dict[str, object]:
 
 
 def _cpu_model() -> str:
-    # x86 says "model name" for each core, a Raspberry Pi "Model" once at the end, and platform.processor() is often empty.
+    # x86 says "model name" for each core, a Raspberry Pi "Model" once at the end, and
+    # platform.processor() is often empty.
     for key in ("model name", "Model"):
         for line in _text(_CPUINFO).splitlines():
             name, _, value = line.partition(":")

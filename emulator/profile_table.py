@@ -1,7 +1,9 @@
-"""The figures behind the named profiles: each with the source it comes from. "ours" says that nobody measured it.
+"""The figures behind the named profiles: each with the source it comes from. "ours" says that
+nobody measured it.
 
-Rates are what a program gets (measured over TCP, as speed tests do), so what loss costs is already in them and ``loss`` is 0:
-a loss on top of a measured rate would be charged twice. Latency is one way: half of a measured round trip.
+Rates are what a program gets (measured over TCP, as speed tests do), so what loss costs is already
+in them and ``loss`` is 0: a loss on top of a measured rate would be charged twice. Latency is one
+way: half of a measured round trip.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from typing import Mapping
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number as text with its unit (a link) or as samples/s (a device), a key of ``SOURCES``, and how it follows from that."""
+    """One number as text with its unit (a link) or as samples/s (a device), a key of
+    ``SOURCES``, and how it follows from that.
+    """
 
     value: str
     source: str
@@ -21,12 +25,16 @@ class Figure:
 
 OURS = "ours"
 REFERENCE_STEP = "LeNet-5 on 28 x 28 images, batch 32, one SGD step, one thread, PyTorch"
-POINT = "x 6 samples/s a point; the 6 is ours, an order of magnitude: the step was timed on server cores only, whose points we had to guess"
+POINT = (
+    "x 6 samples/s a point; the 6 is ours, an order of magnitude: the step was timed on server"
+    " cores only, whose points we had to guess"
+)
 
 SOURCES: Mapping[str, str] = {
     OURS: "an order of magnitude of ours, measured by nobody; override it where it matters",
     "ofcom-2023": (
-        "Ofcom, Mobile Matters 2023 (Opensignal, October 2022 to March 2023, UK), reported by ISPreview, 21 July 2023, "
+        "Ofcom, Mobile Matters 2023 (Opensignal, October 2022 to March 2023, UK), reported by"
+        " ISPreview, 21 July 2023, "
         "https://www.ispreview.co.uk/index.php/2023/07/ofcom-publish-benchmarks-of-uk-5g-4g-and-3g-mobile-networks.html"
     ),
     "ofcom-2024": (
@@ -37,31 +45,56 @@ SOURCES: Mapping[str, str] = {
         "Ofcom, UK Home Broadband Performance, March 2016, reported by Advanced Television, "
         "https://advanced-television.com/2016/03/24/ofcom-uk-broadband-speeds-improve/"
     ),
-    "webpagetest": "WebPageTest, connectivity profiles, https://github.com/WPO-Foundation/webpagetest/blob/master/www/settings/connectivity.ini.sample",
+    "webpagetest": (
+        "WebPageTest, connectivity profiles,"
+        " https://github.com/WPO-Foundation/webpagetest/blob/master/www/settings/connectivity.ini.sample"
+    ),
     "firefox": (
         "Firefox, network throttling presets, "
         "https://github.com/mozilla-firefox/firefox/blob/main/devtools/docs/user/network_monitor/throttling/index.rst"
     ),
     "silabs": (
-        "Silicon Labs, SiWT917 Wi-Fi throughput, TCP, 802.11ax, 2.4 GHz, 20 MHz, host Raspberry Pi 4, shielded chamber, "
+        "Silicon Labs, SiWT917 Wi-Fi throughput, TCP, 802.11ax, 2.4 GHz, 20 MHz, host Raspberry Pi"
+        " 4, shielded chamber, "
         "https://docs.silabs.com/wifi-application-notes/latest/wifi-siwt917-rcp-wi-fi-throughput/expected-results"
     ),
-    "ookla-2021": "Ookla Speedtest Intelligence, Q2 2021, Starlink, US medians, https://www.ookla.com/articles/starlink-hughesnet-viasat-performance-q2-2021",
-    "apnic-2022": (
-        "Michel et al., A first look at Starlink performance, IMC 2022, retold at https://blog.apnic.net/2022/11/28/fact-checking-starlinks-performance-figures"
+    "ookla-2021": (
+        "Ookla Speedtest Intelligence, Q2 2021, Starlink, US medians,"
+        " https://www.ookla.com/articles/starlink-hughesnet-viasat-performance-q2-2021"
     ),
-    "anritsu": "Anritsu, Determining peak data rates for NB-IoT, https://www.temcom.com/determining-peak-data-rates-for-nb-iot/",
-    "ugwuanyi-2021": "Ugwuanyi, Paul, Irvine: Survey of IoT for developing countries, Electronics 10 (2021) 2224",
-    "ttn-eu868": "The Things Network, EU863-870 MHz band, https://www.thethingsnetwork.org/docs/lorawan/regional-parameters/eu868",
+    "apnic-2022": (
+        "Michel et al., A first look at Starlink performance, IMC 2022, retold at"
+        " https://blog.apnic.net/2022/11/28/fact-checking-starlinks-performance-figures"
+    ),
+    "anritsu": (
+        "Anritsu, Determining peak data rates for NB-IoT,"
+        " https://www.temcom.com/determining-peak-data-rates-for-nb-iot/"
+    ),
+    "ugwuanyi-2021": (
+        "Ugwuanyi, Paul, Irvine: Survey of IoT for developing countries, Electronics 10 (2021) 2224"
+    ),
+    "ttn-eu868": (
+        "The Things Network, EU863-870 MHz band,"
+        " https://www.thethingsnetwork.org/docs/lorawan/regional-parameters/eu868"
+    ),
     "lorawan": "LoRa Alliance, LoRaWAN 1.0.3 Regional Parameters, revision A (2018)",
     "top500": "Geerling, HPL results, https://github.com/geerlingguy/top500-benchmark",
-    "sbc-reviews": "Geerling, Raspberry Pi 5, Geekbench 6, https://github.com/geerlingguy/sbc-reviews/issues/21",
+    "sbc-reviews": (
+        "Geerling, Raspberry Pi 5, Geekbench 6,"
+        " https://github.com/geerlingguy/sbc-reviews/issues/21"
+    ),
     "7zip": (
         "7-Zip, four threads: Jetson Nano, https://github.com/Cat5TV/cat5tv-sbctest/issues/12; "
         "Pi 4 at 2.4 GHz, https://github.com/ThomasKaiser/sbc-bench/issues/32"
     ),
-    "kreier": "Kreier, Geekbench 5 and 6 of an HP ZBook 15 G3, https://github.com/kreier/benchmark/blob/main/geekbench/README.md",
-    "nanoreview": "NanoReview, Geekbench 5 of a Snapdragon 680, https://nanoreview.net/en/soc-compare/qualcomm-snapdragon-680-vs-mediatek-helio-g36",
+    "kreier": (
+        "Kreier, Geekbench 5 and 6 of an HP ZBook 15 G3,"
+        " https://github.com/kreier/benchmark/blob/main/geekbench/README.md"
+    ),
+    "nanoreview": (
+        "NanoReview, Geekbench 5 of a Snapdragon 680,"
+        " https://nanoreview.net/en/soc-compare/qualcomm-snapdragon-680-vs-mediatek-helio-g36"
+    ),
     "notebookcheck": (
         "Notebookcheck, Geekbench 6 of a Galaxy S23 Ultra (Snapdragon 8 Gen 2), February 2023, "
         "https://www.notebookcheck.com/Geekbench-6-Apple-iPhone-14-Pro-Max-"
@@ -73,19 +106,31 @@ LINKS: Mapping[str, Mapping[str, Figure]] = {
     "lte": {
         "up": Figure("7.6mbit", "ofcom-2023", "average 4G upload"),
         "down": Figure("29.5mbit", "ofcom-2023", "average 4G download"),
-        "latency": Figure("10.5ms", "ofcom-2024", "half of 21 ms, the middle of the operators' average 4G response times, 18.3 to 23.7 ms"),
+        "latency": Figure(
+            "10.5ms",
+            "ofcom-2024",
+            "half of 21 ms, the middle of the operators' average 4G response times, 18.3 to"
+            " 23.7 ms",
+        ),
         "jitter": Figure("5ms", OURS, "radio scheduling and retransmission"),
         "loss": Figure("0", "ofcom-2023", "in the measured rates"),
     },
     "5g-sub6": {
         "up": Figure("14.7mbit", "ofcom-2023", "average 5G upload"),
         "down": Figure("129.9mbit", "ofcom-2023", "average 5G download; all of it is below 6 GHz"),
-        "latency": Figure("9.4ms", "ofcom-2024", "half of 18.8 ms, the middle of the operators' average 5G response times, 16.3 to 21.4 ms"),
+        "latency": Figure(
+            "9.4ms",
+            "ofcom-2024",
+            "half of 18.8 ms, the middle of the operators' average 5G response times, 16.3 to"
+            " 21.4 ms",
+        ),
         "jitter": Figure("3ms", OURS, "shorter slots than LTE"),
         "loss": Figure("0", "ofcom-2023", "in the measured rates"),
     },
     "wifi": {
-        "up": Figure("46.2mbit", "silabs", "TCP uplink of one embedded station, nobody else on the channel"),
+        "up": Figure(
+            "46.2mbit", "silabs", "TCP uplink of one embedded station, nobody else on the channel"
+        ),
         "down": Figure("52.6mbit", "silabs", "TCP downlink of the same"),
         "latency": Figure("2ms", "firefox", "its Wi-Fi preset"),
         "jitter": Figure("1ms", OURS, "waiting for a free channel; much more on a busy one"),
@@ -101,31 +146,64 @@ LINKS: Mapping[str, Mapping[str, Figure]] = {
     "satellite": {
         "up": Figure("13.89mbit", "ookla-2021", "median upload, low Earth orbit"),
         "down": Figure("97.23mbit", "ookla-2021", "median download, low Earth orbit"),
-        "latency": Figure("22.5ms", "ookla-2021", "half of the median 45 ms; for a geostationary satellite override it with about 300ms"),
-        "jitter": Figure("5ms", "apnic-2022", "a quarter of the round trip's span between its quartiles, 40 to 60 ms"),
+        "latency": Figure(
+            "22.5ms",
+            "ookla-2021",
+            "half of the median 45 ms; for a geostationary satellite override it with about 300ms",
+        ),
+        "jitter": Figure(
+            "5ms",
+            "apnic-2022",
+            "a quarter of the round trip's span between its quartiles, 40 to 60 ms",
+        ),
         "loss": Figure("0", "ookla-2021", "in the measured rates"),
     },
     "nb-iot": {
-        "up": Figure("25kbit", "anritsu", "a tenth of the 250 kbit/s peak: what a release 13 device keeps up"),
+        "up": Figure(
+            "25kbit", "anritsu", "a tenth of the 250 kbit/s peak: what a release 13 device keeps up"
+        ),
         "down": Figure("20kbit", "anritsu", "a tenth of the 200 kbit/s peak"),
-        "latency": Figure("420ms", "ugwuanyi-2021", "half of the measured 837 ms; several seconds in bad coverage"),
+        "latency": Figure(
+            "420ms", "ugwuanyi-2021", "half of the measured 837 ms; several seconds in bad coverage"
+        ),
         "jitter": Figure("200ms", OURS, "repetitions and waiting for a grant"),
         "loss": Figure("0", OURS, "repeated on the radio link until delivered"),
     },
     "lora-like": {
-        "up": Figure("5470bit", "ttn-eu868", "data rate 5 (SF7, 125 kHz) while on the air; the band's duty cycle of 1 % makes it 55 bit/s over time"),
-        "down": Figure("5470bit", "ttn-eu868", "answers in the first receive window have the uplink's data rate"),
-        "latency": Figure("500ms", "lorawan", "half of RECEIVE_DELAY1 = 1 s, after which the first receive window opens"),
+        "up": Figure(
+            "5470bit",
+            "ttn-eu868",
+            "data rate 5 (SF7, 125 kHz) while on the air; the band's duty cycle of 1 % makes it 55"
+            " bit/s over time",
+        ),
+        "down": Figure(
+            "5470bit",
+            "ttn-eu868",
+            "answers in the first receive window have the uplink's data rate",
+        ),
+        "latency": Figure(
+            "500ms",
+            "lorawan",
+            "half of RECEIVE_DELAY1 = 1 s, after which the first receive window opens",
+        ),
         "jitter": Figure("0ms", "lorawan", "the windows are fixed"),
-        "loss": Figure("0.05", OURS, "unconfirmed frames collide; it grows with the number of devices"),
+        "loss": Figure(
+            "0.05", OURS, "unconfirmed frames collide; it grows with the number of devices"
+        ),
     },
 }
 
 DEVICES: Mapping[str, Figure] = {
     "pi4": Figure("1800", "top500", "a Pi 5's times 11.889 / 30.249 Gflop/s"),
     "pi5": Figure("4500", "sbc-reviews", f"748 points single-core {POINT}"),
-    "jetson-nano": Figure("1500", "7zip", "a Pi 4's times 4953 MIPS / (7900 MIPS x 1.8 / 2.4); its CPU alone, not its GPU"),
+    "jetson-nano": Figure(
+        "1500",
+        "7zip",
+        "a Pi 4's times 4953 MIPS / (7900 MIPS x 1.8 / 2.4); its CPU alone, not its GPU",
+    ),
     "laptop": Figure("6600", "kreier", f"an older business laptop, 1102 points {POINT}"),
-    "phone-low": Figure("2600", "nanoreview", f"371 points of Geekbench 5, x 1102 / 951 of Geekbench 6 {POINT}"),
+    "phone-low": Figure(
+        "2600", "nanoreview", f"371 points of Geekbench 5, x 1102 / 951 of Geekbench 6 {POINT}"
+    ),
     "phone-high": Figure("13000", "notebookcheck", f"2095 points {POINT}"),
 }

@@ -1,4 +1,6 @@
-"""Named links and devices as plain numbers, whose sources stand in ``emulator.profile_table``. Any field can be overridden."""
+"""Named links and devices as plain numbers, whose sources stand in ``emulator.profile_table``.
+Any field can be overridden.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from emulator.units import parse_duration, parse_rate
 
 @dataclass(frozen=True, slots=True)
 class LinkProfile:
-    """Both directions of one device's link. Latency and jitter are one way; jitter is the standard deviation around the latency."""
+    """Both directions of one device's link. Latency and jitter are one way; jitter is the
+    standard deviation around the latency.
+    """
 
     name: str
     up_bit_s: int
@@ -33,11 +37,17 @@ class DeviceProfile:
 
 
 def link(name: str, **overrides: Any) -> LinkProfile:
-    """A named link; overrides: up, down, latency, jitter, loss, as text with a unit ("2mbit", "30ms", "1%") or as bit/s, ns, share. None: as named."""
+    """A named link; overrides: up, down, latency, jitter, loss, as text with a unit ("2mbit",
+    "30ms", "1%") or as bit/s, ns, share. None: as named.
+    """
     figures = LINKS[_known("link profile", name, LINKS)]
     said = _overridden(name, overrides, figures)
-    values = {key: _LINK_FIELDS[key](said.get(key, figure.value)) for key, figure in figures.items()}
-    return LinkProfile(name, values["up"], values["down"], values["latency"], values["jitter"], values["loss"])
+    values = {
+        key: _LINK_FIELDS[key](said.get(key, figure.value)) for key, figure in figures.items()
+    }
+    return LinkProfile(
+        name, values["up"], values["down"], values["latency"], values["jitter"], values["loss"]
+    )
 
 
 def device(name: str, **overrides: Any) -> DeviceProfile:
@@ -63,7 +73,9 @@ def _known(what: str, name: str, valid: Iterable[str]) -> str:
     names = list(valid)
     if name in names:
         return name
-    near = [one for one in names if name and one.startswith(name.lower())] or difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    near = [
+        one for one in names if name and one.startswith(name.lower())
+    ] or difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     hint = f": did you mean {near[0]}?" if near else ""
     raise BadValue(f"{what} {name!r} does not exist{hint} (valid: {', '.join(names)})")
 
@@ -73,14 +85,20 @@ def _whole(what: str, least: int, parse: Callable[[str], int]) -> Callable[[Any]
         if isinstance(value, str):
             return parse(value)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise BadValue(f"{what} {value!r}: expected text with a unit or a whole number of {least} or more")
+            raise BadValue(
+                f"{what} {value!r}: expected text with a unit or a whole number of {least} or more"
+            )
         return value
 
     return read
 
 
 def _share(value: Any) -> float:
-    share = _number("loss", value[:-1], least=0.0) / 100 if isinstance(value, str) and value.endswith("%") else _number("loss", value, least=0.0)
+    share = (
+        _number("loss", value[:-1], least=0.0) / 100
+        if isinstance(value, str) and value.endswith("%")
+        else _number("loss", value, least=0.0)
+    )
     if share >= 1:
         raise BadValue(f"loss {value!r}: expected a share of packets below 1, such as 0.01 or 1%")
     return share
@@ -92,7 +110,10 @@ def _number(what: str, value: Any, least: float | None = None) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not (number > 0 if least is None else number >= least) or number == math.inf:
-        raise BadValue(f"{what} {value!r}: expected a number {'above 0' if least is None else f'of {least:g} or more'}")
+        raise BadValue(
+            f"{what} {value!r}: expected a number"
+            f" {'above 0' if least is None else f'of {least:g} or more'}"
+        )
     return number
 
 

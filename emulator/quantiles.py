@@ -9,9 +9,11 @@ _BUCKETS = 2**_FINE_BITS + (64 - _FINE_BITS) * 2 ** (_FINE_BITS - 1)
 
 
 class Quantiles:
-    """A histogram of integers from 0 to 2**64 - 1 with logarithmic buckets: 30 KB however many are added.
+    """A histogram of integers from 0 to 2**64 - 1 with logarithmic buckets: 30 KB however many are
+    added.
 
-    A quantile is wrong by at most 1/128 (0.8 %) of itself; the maximum is exact. Numbers below 0 count as 0.
+    A quantile is wrong by at most 1/128 (0.8 %) of itself; the maximum is exact. Numbers below 0
+    count as 0.
     """
 
     __slots__ = ("_buckets", "count", "max")
@@ -29,7 +31,9 @@ class Quantiles:
         self.max = max(self.max, value)
 
     def percentile(self, percent: int) -> int | None:
-        """The smallest number that at least ``percent`` % of all do not exceed (nearest rank); None if there are none."""
+        """The smallest number that at least ``percent`` % of all do not exceed (nearest rank);
+        None if there are none.
+        """
         rank = max(1, -(-self.count * percent // 100))
         seen = 0
         for index, count in enumerate(self._buckets):

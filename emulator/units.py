@@ -14,16 +14,36 @@ FOREVER = 2**63 - 1
 """The moment (ns) that never comes; also the largest time, rate or size that is accepted."""
 
 RATE_UNITS: Mapping[str, int] = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
-DURATION_UNITS: Mapping[str, int] = {"ns": 1, "us": 10**3, "ms": 10**6, "s": NS_PER_S, "min": 60 * NS_PER_S, "h": 3600 * NS_PER_S}
-# Capital B only: "2Mb" means bits to some and bytes to others, so it is refused rather than guessed.
-SIZE_UNITS: Mapping[str, int] = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+DURATION_UNITS: Mapping[str, int] = {
+    "ns": 1,
+    "us": 10**3,
+    "ms": 10**6,
+    "s": NS_PER_S,
+    "min": 60 * NS_PER_S,
+    "h": 3600 * NS_PER_S,
+}
+# Capital B only: "2Mb" means bits to some and bytes to others, so it is refused rather than
+# guessed.
+SIZE_UNITS: Mapping[str, int] = {
+    "B": 1,
+    "kB": 10**3,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+}
 
-# ASCII digits without an exponent, bounded in length, so that no text can ask for an enormous number.
+# ASCII digits without an exponent, bounded in length, so that no text can ask for an enormous
+# number.
 _QUANTITY = re.compile(r"([+-]?)(\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})\s*(\S*)", re.ASCII)
 
 
 def seconds_text(ns: int) -> str:
-    """``ns`` as seconds with exactly 9 decimals, by integer arithmetic: what every file of a run prints."""
+    """``ns`` as seconds with exactly 9 decimals, by integer arithmetic: what every file of a run
+    prints.
+    """
     if ns < 0:
         return f"-{seconds_text(-ns)}"
     return f"{ns // NS_PER_S}.{ns % NS_PER_S:09d}"
@@ -36,9 +56,13 @@ def to_ns(seconds: float) -> int:
 
 def parse_rate(text: str) -> int:
     """'2mbit' or '500kbit/s' -> bit/s (units of 1000, any case); more than 0."""
-    rate_bit_s = _parse(text, "rate", "2mbit", RATE_UNITS, lambda unit: unit.lower().removesuffix("/s"))
+    rate_bit_s = _parse(
+        text, "rate", "2mbit", RATE_UNITS, lambda unit: unit.lower().removesuffix("/s")
+    )
     if rate_bit_s == 0:
-        raise BadValue(f"rate {text!r}: expected at least 1 bit/s; a link that carries nothing is no link")
+        raise BadValue(
+            f"rate {text!r}: expected at least 1 bit/s; a link that carries nothing is no link"
+        )
     return rate_bit_s
 
 
@@ -52,7 +76,9 @@ def parse_size(text: str) -> int:
     return _parse(text, "size", "0.25MB", SIZE_UNITS, str)
 
 
-def _parse(text: str, what: str, example: str, units: Mapping[str, int], canonical: Callable[[str], str]) -> int:
+def _parse(
+    text: str, what: str, example: str, units: Mapping[str, int], canonical: Callable[[str], str]
+) -> int:
     match = _QUANTITY.fullmatch(text.strip())
     if match is None:
         raise BadValue(f"{what} {text!r}: expected a number and a unit, such as {example}")

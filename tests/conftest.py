@@ -1,4 +1,6 @@
-"""What every test needs: a cache of parsed data sets of its own, a Ctrl-C that arrives, an end of what it started."""
+"""What every test needs: a cache of parsed data sets of its own, a Ctrl-C that arrives, an end
+of what it started.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _ctrl_c() -> None:
-    """A shell starts what it puts into the background with SIGINT ignored, and so would be what the tests start and then interrupt."""
+    """A shell starts what it puts into the background with SIGINT ignored, and so would be what
+    the tests start and then interrupt.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

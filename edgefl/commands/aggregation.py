@@ -1,4 +1,6 @@
-"""How steps made of K gradients weighed them, behind the comparison: only where a scheme makes such steps."""
+"""How steps made of K gradients weighed them, behind the comparison: only where a scheme makes
+such steps.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from edgefl.commands import show
 
 
 def tell(console: Console, paths: Sequence[Path], folder: Path | None = None) -> None:
-    """Print the table of the runs in ``paths``; with ``folder``, write aggregation.csv and figures/aggregation.png there."""
+    """Print the table of the runs in ``paths``; with ``folder``, write aggregation.csv and
+    figures/aggregation.png there.
+    """
     from edgefl.reports.aggregation import figures as aggregation_plot
     from edgefl.reports.aggregation import table as aggregation_table
 

@@ -14,7 +14,9 @@ def conclude(experiment: Experiment, folder: Path) -> None:
     """What the strategies of the experiment came to, as far as they got."""
     from edgefl.results import compare, plots, rundirs, spread, table
 
-    schemes = [scheme for entry in experiment.strategies if rundirs.runs_of(scheme := folder / entry.name)]
+    schemes = [
+        scheme for entry in experiment.strategies if rundirs.runs_of(scheme := folder / entry.name)
+    ]
     rows = compare.load(*schemes)
     if not rows:
         return
@@ -29,4 +31,6 @@ def conclude(experiment: Experiment, folder: Path) -> None:
     aggregation.tell(console, schemes, folder)
     slots.tell(schemes, folder)
     distillation.tell(schemes, folder)
-    show.hint(f"edgefl compare {folder}, or look into {rundirs.runs_of(schemes[0])[0] / 'summary.json'}")
+    show.hint(
+        f"edgefl compare {folder}, or look into {rundirs.runs_of(schemes[0])[0] / 'summary.json'}"
+    )

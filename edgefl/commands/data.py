@@ -1,4 +1,6 @@
-"""``edgefl data get | plot | shard``: data sets from where they are published, who gets which samples, and files for edges elsewhere."""
+"""``edgefl data get | plot | shard``: data sets from where they are published, who gets which
+samples, and files for edges elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,14 @@ if TYPE_CHECKING:
 
 LINE_EVERY_S = 0.2
 
-app = typer.Typer(no_args_is_help=True, help="Data sets: get them, look at the partition, cut them into files.")
+app = typer.Typer(
+    no_args_is_help=True, help="Data sets: get them, look at the partition, cut them into files."
+)
 Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="The experiment file (TOML).")]
-Overrides = Annotated[Optional[list[str]], typer.Argument(metavar="[KEY=VALUE]...", help="Changes for this time: partition.alpha=0.1")]
+Overrides = Annotated[
+    Optional[list[str]],
+    typer.Argument(metavar="[KEY=VALUE]...", help="Changes for this time: partition.alpha=0.1"),
+]
 
 
 @app.callback()
@@ -32,20 +39,35 @@ def data() -> None:
 @app.command()
 def get(
     name: Annotated[str, typer.Argument(metavar="NAME", help="One of `edgefl datasets`.")],
-    directory: Annotated[Optional[Path], typer.Option("--dir", metavar="DIR", help="Where to (else $EDGEFL_DATA, else data/).")] = None,
-    origin: Annotated[Optional[str], typer.Option("--from", metavar="URL|DIR", help="Another place that has the published files.")] = None,
+    directory: Annotated[
+        Optional[Path],
+        typer.Option("--dir", metavar="DIR", help="Where to (else $EDGEFL_DATA, else data/)."),
+    ] = None,
+    origin: Annotated[
+        Optional[str],
+        typer.Option(
+            "--from", metavar="URL|DIR", help="Another place that has the published files."
+        ),
+    ] = None,
 ) -> None:
-    """Download a data set from its authors' address, check it against the published checksum, and unpack it."""
+    """Download a data set from its authors' address, check it against the published checksum,
+    and unpack it.
+    """
     from edgefl import catalog
     from edgefl.data.download import fetch
     from edgefl.data.paths import data_dir
 
     if ":" in name:
-        raise UserError(f"data get {name}: only the data sets of `edgefl datasets` have published addresses")
+        raise UserError(
+            f"data get {name}: only the data sets of `edgefl datasets` have published addresses"
+        )
     module = sys.modules[catalog.find("edgefl.data", name, "load", None, "data set").__module__]
     downloads = getattr(module, "DOWNLOADS", ())
     if not downloads:
-        raise UserError(f"data get {name}: nothing to get by this command; {catalog.one_line('edgefl.data', name)}")
+        raise UserError(
+            f"data get {name}: nothing to get by this command;"
+            f" {catalog.one_line('edgefl.data', name)}"
+        )
     place = directory or data_dir(None, os.environ)
     ticker = _Ticker()
     paths = fetch(downloads, place, module.FOLDERS[0], origin, ticker.tick)
@@ -59,7 +81,9 @@ def get(
 def plot(
     config: Config,
     overrides: Overrides = None,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE.png", help="The figure; a PDF goes beside it.")] = Path("labels.png"),
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE.png", help="The figure; a PDF goes beside it.")
+    ] = Path("labels.png"),
 ) -> None:
     """Draw how many samples of which label each edge has."""
     import numpy as np
@@ -69,18 +93,29 @@ def plot(
     show.png(out)
     learned = _learned(config, overrides)
     targets = learned.train[1].numpy()
-    counts = [np.bincount(targets[rows], minlength=learned.task.dataset.classes) for rows in learned.shards.values()]
+    counts = [
+        np.bincount(targets[rows], minlength=learned.task.dataset.classes)
+        for rows in learned.shards.values()
+    ]
     for path in label_plot.labels(np.stack(counts, axis=1), list(learned.shards), out):
         show.line(str(path))
-    sizes, kinds = sorted(int(count.sum()) for count in counts), sorted(int((count > 0).sum()) for count in counts)
-    show.line(f"samples per edge: {sizes[0]} to {sizes[-1]}, median {sizes[len(sizes) // 2]}; labels per edge: {kinds[0]} to {kinds[-1]}")
+    sizes, kinds = (
+        sorted(int(count.sum()) for count in counts),
+        sorted(int((count > 0).sum()) for count in counts),
+    )
+    show.line(
+        f"samples per edge: {sizes[0]} to {sizes[-1]}, median {sizes[len(sizes) // 2]}; labels per"
+        f" edge: {kinds[0]} to {kinds[-1]}"
+    )
     show.hint(f"edgefl run {config}, or edgefl data shard {config} --out DIR")
 
 
 @app.command()
 def shard(
     config: Config,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="A new directory for the files.")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="A new directory for the files.")
+    ],
     overrides: Overrides = None,
 ) -> None:
     """Write each edge's samples into a file of its own, for edges on other machines."""
@@ -89,12 +124,23 @@ def shard(
     learned = _learned(config, overrides)
     experiment = learned.experiment
     if experiment.data.source != "partition" or experiment.task is not None:
-        raise UserError(f'data shard: expected a data set of [data] with source = "partition", found {_other(experiment)}')
-    paths = shards.write(out, experiment.data.name, learned.task.dataset, learned.shards, learned.data_digest())
+        raise UserError(
+            'data shard: expected a data set of [data] with source = "partition", found'
+            f" {_other(experiment)}"
+        )
+    paths = shards.write(
+        out, experiment.data.name, learned.task.dataset, learned.shards, learned.data_digest()
+    )
     sizes = [path.stat().st_size for path in paths[:-1]]
     smallest, largest = min(sizes) / 1e6, max(sizes) / 1e6
-    show.line(f"{paths[0]} ... {paths[-2].name}: {len(sizes)} files of {smallest:.3g} to {largest:.3g} MB; {paths[-1].name} is the coordinator's")
-    show.hint(f"edgefl coordinator {config} data.source=shard data.dir={out}, and on each edge, with its own file in DIR: edgefl edge --data DIR ...")
+    show.line(
+        f"{paths[0]} ... {paths[-2].name}: {len(sizes)} files of {smallest:.3g} to {largest:.3g}"
+        f" MB; {paths[-1].name} is the coordinator's"
+    )
+    show.hint(
+        f"edgefl coordinator {config} data.source=shard data.dir={out}, and on each edge, with its"
+        " own file in DIR: edgefl edge --data DIR ..."
+    )
 
 
 def _learned(config: Path, overrides: list[str] | None) -> Learning:
@@ -106,11 +152,17 @@ def _learned(config: Path, overrides: list[str] | None) -> Learning:
 
 
 def _other(experiment: Experiment) -> str:
-    return "a task of one's own" if experiment.task is not None else f'source = "{experiment.data.source}"'
+    return (
+        "a task of one's own"
+        if experiment.task is not None
+        else f'source = "{experiment.data.source}"'
+    )
 
 
 class _Ticker:
-    """How far a download is: in place on a terminal; elsewhere a line when a file begins, and one when it is there."""
+    """How far a download is: in place on a terminal; elsewhere a line when a file begins, and
+    one when it is there.
+    """
 
     def __init__(self) -> None:
         self._file = self._text = ""

@@ -1,4 +1,6 @@
-"""What timely dissemination cost and gave, behind the comparison: only where a scheme asked for fresher models."""
+"""What timely dissemination cost and gave, behind the comparison: only where a scheme asked for
+fresher models.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from edgefl.commands import show
 
 
 def tell(console: Console, paths: Sequence[Path], folder: Path | None = None) -> None:
-    """Print the table of the runs in ``paths``; with ``folder``, write dissemination.csv and figures/controls.png there."""
+    """Print the table of the runs in ``paths``; with ``folder``, write dissemination.csv and
+    figures/controls.png there.
+    """
     from edgefl.reports.dissemination import figures as controls_plot
     from edgefl.reports.dissemination import table as dissemination_table
 

@@ -1,4 +1,6 @@
-"""What distilling schemes report, and whether the model knows what slow devices hold, behind the comparison: figures, where there is something."""
+"""What distilling schemes report, and whether the model knows what slow devices hold, behind the
+comparison: figures, where there is something.
+"""
 
 from __future__ import annotations
 

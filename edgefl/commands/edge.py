@@ -1,4 +1,6 @@
-"""``edgefl edge``: one edge, on this machine or another, for a coordinator that is already there."""
+"""``edgefl edge``: one edge, on this machine or another, for a coordinator that is already
+there.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +21,54 @@ if TYPE_CHECKING:
     from edgefl.config.experiment import Experiment
     from edgefl.protocol.messages import Setup
 
-BETWEEN_S = 900.0  # patience between two strategies: the coordinator waits for the last evaluations before it listens again
+# patience between two strategies: the coordinator waits for the last evaluations before it listens
+# again
+BETWEEN_S = 900.0
 
 
 def edge(
-    connect: Annotated[str, typer.Option("--connect", metavar="tcp://HOST:PORT", help="Where the coordinator listens.")],
-    name: Annotated[str, typer.Option("--id", metavar="NAME", help="Which of the experiment's edges this is: e000, or one of edges.names.")],
-    keys: Annotated[Optional[Path], typer.Option("--keys", metavar="DIR", help="This edge's CURVE keys.")] = None,
-    config: Annotated[Optional[Path], typer.Option("--config", metavar="FILE", help="Join only if the coordinator runs this experiment.")] = None,
-    data: Annotated[Optional[Path], typer.Option("--data", metavar="DIR", help="Where data sets lie here (else $EDGEFL_DATA, else data/).")] = None,
-    allow_task: Annotated[Optional[list[str]], typer.Option("--allow-task", metavar="NAME", help="Own code that the coordinator may name.")] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Allow a network without keys.")] = False,
+    connect: Annotated[
+        str,
+        typer.Option("--connect", metavar="tcp://HOST:PORT", help="Where the coordinator listens."),
+    ],
+    name: Annotated[
+        str,
+        typer.Option(
+            "--id",
+            metavar="NAME",
+            help="Which of the experiment's edges this is: e000, or one of edges.names.",
+        ),
+    ],
+    keys: Annotated[
+        Optional[Path], typer.Option("--keys", metavar="DIR", help="This edge's CURVE keys.")
+    ] = None,
+    config: Annotated[
+        Optional[Path],
+        typer.Option(
+            "--config", metavar="FILE", help="Join only if the coordinator runs this experiment."
+        ),
+    ] = None,
+    data: Annotated[
+        Optional[Path],
+        typer.Option(
+            "--data",
+            metavar="DIR",
+            help="Where data sets lie here (else $EDGEFL_DATA, else data/).",
+        ),
+    ] = None,
+    allow_task: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            "--allow-task", metavar="NAME", help="Own code that the coordinator may name."
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Allow a network without keys.")
+    ] = False,
 ) -> None:
-    """Be one edge of a run: join, train what comes, send updates, until the coordinator says that it is over."""
+    """Be one edge of a run: join, train what comes, send updates, until the coordinator says
+    that it is over.
+    """
     from edgefl.hosts.wall.edge.host import PATIENCE_S, EdgeHost
     from edgefl.hosts.wall.edge.worker import OwnMachine
     from edgefl.hosts.wall.keys import load_edge, must_have_keys
@@ -39,7 +76,10 @@ def edge(
 
     host = _host(connect)
     if not re.fullmatch(EDGE_ID, name):
-        raise UserError(f"--id {name!r}: expected at most 32 of a-z, 0-9, _ and -, beginning with a letter or digit")
+        raise UserError(
+            f"--id {name!r}: expected at most 32 of a-z, 0-9, _ and -, beginning with a letter or"
+            " digit"
+        )
     own = load_edge(keys, name) if keys else None
     must_have_keys(host, own, insecure, said="--connect")
     if data is not None:
@@ -70,7 +110,9 @@ def _host(address: str) -> str:
 
 
 class _Builder:
-    """Builds this edge's side from what the coordinator says; data and model are loaded once for all its strategies."""
+    """Builds this edge's side from what the coordinator says; data and model are loaded once for
+    all its strategies.
+    """
 
     def __init__(self, name: str, config: Path | None, allowed: list[str]) -> None:
         self.name, self.config, self.allowed = name, config, allowed
@@ -85,32 +127,51 @@ class _Builder:
         self.strategy = experiment.strategies[0].name
         if self.learned is None or self._data_differs(experiment):
             self.learned = learning(experiment, base, [self.name])
-        self.learned = replace(self.learned, experiment=experiment, _chosen={})  # another strategy, at the same index
+        self.learned = replace(
+            self.learned, experiment=experiment, _chosen={}
+        )  # another strategy, at the same index
         return side(self.learned, self.name, 0, self.learned.data_digest(), setup)
 
     def _data_differs(self, experiment: "Experiment") -> bool:
         old = self.learned.experiment
-        return any(getattr(old, key) != getattr(experiment, key) for key in ("seed", "task", "data", "unlabelled", "partition", "model", "edges"))
+        return any(
+            getattr(old, key) != getattr(experiment, key)
+            for key in ("seed", "task", "data", "unlabelled", "partition", "model", "edges")
+        )
 
     def _experiment(self, setup: "Setup") -> tuple["Experiment", Path | None]:
-        """The coordinator's experiment, or our own with the strategy that it names; one strategy, at index 0."""
+        """The coordinator's experiment, or our own with the strategy that it names; one
+        strategy, at index 0.
+        """
         from edgefl.loading.file import base_of, from_json, load
 
         if self.config is None:
             return from_json(setup.config, self.allowed), Path.cwd()
         own = load(self.config)
         if self.name not in own.edges.ids():
-            raise UserError(f"{self.config}: edges: none of them is {self.name!r}{nearest(self.name, own.edges.ids())}")
+            raise UserError(
+                f"{self.config}: edges: none of them is"
+                f" {self.name!r}{nearest(self.name, own.edges.ids())}"
+            )
         return _same(own, setup.config), base_of(self.config)
 
 
 def _same(own: "Experiment", config: str) -> "Experiment":
-    """Ours with the seed and the entry that the coordinator runs now; any other of ours if there is none, which the digests will tell."""
+    """Ours with the seed and the entry that the coordinator runs now; any other of ours if there
+    is none, which the digests will tell.
+    """
     try:
         theirs = orjson.loads(config)
         seed, entries = theirs["seed"], theirs["strategies"]
     except (ValueError, KeyError, TypeError):
         seed = entries = None
-    seeds, same = own.by_seed(), [entry for entry in own.strategies if [entry.model_dump(mode="json", exclude_none=True)] == entries]
+    seeds, same = (
+        own.by_seed(),
+        [
+            entry
+            for entry in own.strategies
+            if [entry.model_dump(mode="json", exclude_none=True)] == entries
+        ],
+    )
     of_seed = next((one for one in seeds if one.seed == seed), seeds[0])
     return of_seed.model_copy(update={"strategies": ((same or own.strategies)[0],)})

@@ -1,4 +1,6 @@
-"""``edgefl jobs``: how long the server's jobs take on this host, and so which emulated costs of theirs are honest."""
+"""``edgefl jobs``: how long the server's jobs take on this host, and so which emulated costs of
+theirs are honest.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,14 @@ REPEAT, WARM_UP = 11, 2
 
 def jobs(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The experiment file (TOML).")],
-    overrides: Annotated[Optional[list[str]], typer.Argument(metavar="[KEY=VALUE]...", help="Changes for this time: unlabelled.size=500")] = None,
+    overrides: Annotated[
+        Optional[list[str]],
+        typer.Argument(metavar="[KEY=VALUE]...", help="Changes for this time: unlabelled.size=500"),
+    ] = None,
 ) -> None:
-    """Time the server's jobs (predictions, distillations) on this host: how much emulated time do they need?"""
+    """Time the server's jobs (predictions, distillations) on this host: how much emulated time
+    do they need?
+    """
     from edgefl.hosts.setup import plan
     from edgefl.hosts.setup.learning import learning
     from edgefl.loading.file import base_of, load
@@ -34,15 +41,22 @@ def jobs(
     experiment, base = load(config, overrides or ()).by_seed()[0], base_of(config)
     entries = [entry for entry in experiment.strategies if plan.options(entry, base)[0].runs_jobs]
     if not entries:
-        raise UserError(f"{config}: none of its strategies has jobs (fedecho and zeno-plus-plus have)")
+        raise UserError(
+            f"{config}: none of its strategies has jobs (fedecho and zeno-plus-plus have)"
+        )
     learned, load_before = learning(experiment, base), psutil.getloadavg()[0]
     for entry in entries:
         made = plan.strategy(experiment, entry, base, learned.initial_weights(), learned.layout)
         for line in lines(entry.name, made, learned, experiment.speed):
             show.line(line)
     if load_before >= BUSY_LOAD:
-        show.line(f"other programs were running (load {load_before:.1f}): on an idle host jobs may take less")
-    show.hint(f"edgefl run {config}, whose summary.json says how late jobs really were (fidelity.jobs)")
+        show.line(
+            f"other programs were running (load {load_before:.1f}): on an idle host jobs may take"
+            " less"
+        )
+    show.hint(
+        f"edgefl run {config}, whose summary.json says how late jobs really were (fidelity.jobs)"
+    )
 
 
 def lines(name: str, strategy: Strategy, learned: Learning, speed: float) -> list[str]:
@@ -50,14 +64,25 @@ def lines(name: str, strategy: Strategy, learned: Learning, speed: float) -> lis
     told, paste = [f"{name}, at speed {speed:g}:"], []
     for option, sort, timing in timed(strategy, learned):
         least, given = honest_s(timing, speed), getattr(strategy.options, option)
-        verdict = "is enough" if given >= least else f"is too short for this host, at least {least:g}"
-        told.append(f"  {sort}: {timing.median_ns / 1e6:.1f} ms, p90 {timing.p90_ns / 1e6:.1f} ms ({REPEAT} times); {option} = {given:g} {verdict}")
+        verdict = (
+            "is enough" if given >= least else f"is too short for this host, at least {least:g}"
+        )
+        told.append(
+            f"  {sort}: {timing.median_ns / 1e6:.1f} ms, p90 {timing.p90_ns / 1e6:.1f} ms ({REPEAT}"
+            f" times); {option} = {given:g} {verdict}"
+        )
         paste.append(f"{option} = {least:g}")
-    return [*told, f"  to paste: {', '.join(paste)}"] if paste else [*told, "  it does not say which jobs to time (its method rehearsal)"]
+    return (
+        [*told, f"  to paste: {', '.join(paste)}"]
+        if paste
+        else [*told, "  it does not say which jobs to time (its method rehearsal)"]
+    )
 
 
 def timed(strategy: Strategy, learned: Learning) -> Iterator[tuple[str, str, Timing]]:
-    """(the option that is its cost, the sort of job, how long it takes here) of each sort of job that ``strategy`` gives."""
+    """(the option that is its cost, the sort of job, how long it takes here) of each sort of job
+    that ``strategy`` gives.
+    """
     from edgefl.record.rows import snake
 
     rehearsal, result = strategy.rehearsal(), None
@@ -67,11 +92,17 @@ def timed(strategy: Strategy, learned: Learning) -> Iterator[tuple[str, str, Tim
         except StopIteration:
             return
         result = job.work(learned)
-        yield option, snake(type(job).__name__), Timing(1.0, measure(lambda given=job: given.work(learned), REPEAT, WARM_UP))
+        yield (
+            option,
+            snake(type(job).__name__),
+            Timing(1.0, measure(lambda given=job: given.work(learned), REPEAT, WARM_UP)),
+        )
 
 
 def honest_s(timing: Timing, speed: float) -> float:
-    """Emulated seconds, two digits: twice the 90th percentile, since a job waits for its turn behind an edge's slice or another job."""
+    """Emulated seconds, two digits: twice the 90th percentile, since a job waits for its turn
+    behind an edge's slice or another job.
+    """
     return _two_digits_up(2 * timing.p90_ns / 1e9 * speed)
 
 

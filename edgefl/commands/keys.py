@@ -22,8 +22,16 @@ def keys() -> None:
 @app.command()
 def new(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new directory.")],
-    edges: Annotated[Optional[int], typer.Option("--edges", min=1, max=10_000, help="Keys for e000, e001, ...; 10 if nothing is said.")] = None,
-    ids: Annotated[Optional[str], typer.Option("--ids", metavar="A,B", help="Keys for edges with these ids instead.")] = None,
+    edges: Annotated[
+        Optional[int],
+        typer.Option(
+            "--edges", min=1, max=10_000, help="Keys for e000, e001, ...; 10 if nothing is said."
+        ),
+    ] = None,
+    ids: Annotated[
+        Optional[str],
+        typer.Option("--ids", metavar="A,B", help="Keys for edges with these ids instead."),
+    ] = None,
 ) -> None:
     """Make keys: one pair for the coordinator, one for each edge, and the list of who may join."""
     from edgefl.hosts.wall.keys import (
@@ -32,8 +40,21 @@ def new(
 
     if edges is not None and ids is not None:
         raise UserError("keys new: expected --edges or --ids, found both")
-    names = [name.strip() for name in ids.split(",")] if ids is not None else (Edges() if edges is None else Edges(count=edges)).ids()
+    names = (
+        [name.strip() for name in ids.split(",")]
+        if ids is not None
+        else (Edges() if edges is None else Edges(count=edges)).ids()
+    )
     write_keys(folder, names)
-    show.line(f"{folder}: keys for the coordinator and {len(names)} edge{'s' * (len(names) > 1)} ({names[0]}{' ... ' + names[-1] if len(names) > 1 else ''})")
-    show.line(f"give each edge {folder / 'coordinator.key'} and its own {folder / 'edges' / 'NAME.key_secret'}; {folder / 'coordinator.key_secret'} stays here")
-    show.hint(f"edgefl coordinator CONFIG --keys {folder}, and on each edge: edgefl edge --connect tcp://HOST:PORT --id NAME --keys {folder}")
+    show.line(
+        f"{folder}: keys for the coordinator and {len(names)} edge{'s' * (len(names) > 1)}"
+        f" ({names[0]}{' ... ' + names[-1] if len(names) > 1 else ''})"
+    )
+    show.line(
+        f"give each edge {folder / 'coordinator.key'} and its own"
+        f" {folder / 'edges' / 'NAME.key_secret'}; {folder / 'coordinator.key_secret'} stays here"
+    )
+    show.hint(
+        f"edgefl coordinator CONFIG --keys {folder}, and on each edge: edgefl edge --connect"
+        f" tcp://HOST:PORT --id NAME --keys {folder}"
+    )

@@ -1,4 +1,6 @@
-"""``edgefl strategies | models | datasets``: what there is, a line each from the docstrings. Imports none of it."""
+"""``edgefl strategies | models | datasets``: what there is, a line each from the docstrings.
+Imports none of it.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,22 @@ from edgefl.commands import show
 
 def strategies() -> None:
     """The schemes that an experiment can compare."""
-    from edgefl.strategies.base.catalog import (  # here: the frame brings numpy, which the other listings do not need
+    # here: the frame brings numpy, which the other listings do not need
+    from edgefl.strategies.base.catalog import (
         file_stem,
         strategy_names,
     )
 
-    show.rows([(name, catalog.one_line("edgefl.strategies", file_stem(name))) for name in strategy_names()])
-    show.hint('[[strategies]] strategy = "NAME" in a config (or your own, "my_algo.py:MyAlgo"), then edgefl run CONFIG')
+    show.rows(
+        [
+            (name, catalog.one_line("edgefl.strategies", file_stem(name)))
+            for name in strategy_names()
+        ]
+    )
+    show.hint(
+        '[[strategies]] strategy = "NAME" in a config (or your own, "my_algo.py:MyAlgo"), then'
+        " edgefl run CONFIG"
+    )
 
 
 def models() -> None:

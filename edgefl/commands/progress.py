@@ -1,4 +1,6 @@
-"""Where runs under the virtual clock stand: in place on a terminal, else a line for each of them every few seconds."""
+"""Where runs under the virtual clock stand: in place on a terminal, else a line for each of them
+every few seconds.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class ProgressLines:
         self._lines: dict[str, str] = {}
         self._live: Live | None = None
 
-    def ticker(self, stop: Stop, say: Callable[[str], None], pool: Any = None) -> Callable[[int, Any], None]:
+    def ticker(
+        self, stop: Stop, say: Callable[[str], None], pool: Any = None
+    ) -> Callable[[int, Any], None]:
         """For a host to call after every step: mostly it looks at the clock and that is all."""
         every_s, clock = self.every_s, time.monotonic
         pace, due_s = Pace(stop, clock()), clock() + every_s
@@ -38,8 +42,16 @@ class ProgressLines:
             if wall_s < due_s:
                 return
             due_s = wall_s + every_s
-            pace.take(Point(wall_s, now_ns / NS_PER_S, run.coordinator.version, run.record.updates_applied))
-            crowd = f", {pool.busy} of {pool.workers} workers busy" if pool is not None and pool.workers > 1 else ""
+            pace.take(
+                Point(
+                    wall_s, now_ns / NS_PER_S, run.coordinator.version, run.record.updates_applied
+                )
+            )
+            crowd = (
+                f", {pool.busy} of {pool.workers} workers busy"
+                if pool is not None and pool.workers > 1
+                else ""
+            )
             say(pace.line() + crowd)
 
         return tick
@@ -53,7 +65,13 @@ class ProgressLines:
         lines = "\n".join(f"{each}: {line}" for each, line in self._lines.items())
         if self._live is None:
             # no refreshing thread, no redirected streams: both would go along into forks
-            self._live = Live(console=self.console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False)
+            self._live = Live(
+                console=self.console,
+                auto_refresh=False,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
             self._live.start()
         self._live.update(Text(lines), refresh=True)
 

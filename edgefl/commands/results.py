@@ -12,7 +12,12 @@ from rich.console import Console
 from edgefl.commands import aggregation, dissemination, show
 from edgefl.errors import UserError
 
-Runs = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories, or the experiment's directory above them.")]
+Runs = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="DIR...", help="Run directories, or the experiment's directory above them."
+    ),
+]
 
 
 def compare(runs: Runs) -> None:
@@ -22,7 +27,10 @@ def compare(runs: Runs) -> None:
 
     rows = results.load(*runs)
     if not rows:
-        raise UserError(f"{runs[0]}: no run directory here (expected one with events.jsonl, or a directory of such)")
+        raise UserError(
+            f"{runs[0]}: no run directory here (expected one with events.jsonl, or a directory of"
+            " such)"
+        )
     console = Console()
     console.print(table(rows, console.width))
     dissemination.tell(console, runs)
@@ -41,7 +49,10 @@ class Figure(str, Enum):
     distillation = "distillation"
 
 
-KINDS = "Of slotted schemes: timeline, staleness, loss. Of fedasmu: controls, of wkafl: aggregation, of fedecho: distillation."
+KINDS = (
+    "Of slotted schemes: timeline, staleness, loss. Of fedasmu: controls, of wkafl: aggregation, of"
+    " fedecho: distillation."
+)
 OF = {  # whose runs have such a figure; those of the slots say it themselves
     "controls": "fedasmu, fedssmu and their ablations",
     "aggregation": "wkafl and what it is compared with",
@@ -51,7 +62,15 @@ OF = {  # whose runs have such a figure; those of the slots say it themselves
 
 def plot(
     runs: Runs,
-    out: Annotated[Optional[Path], typer.Option("--out", metavar="FILE.png", help="The figure; a PDF goes beside it.", show_default="KIND.png")] = None,
+    out: Annotated[
+        Optional[Path],
+        typer.Option(
+            "--out",
+            metavar="FILE.png",
+            help="The figure; a PDF goes beside it.",
+            show_default="KIND.png",
+        ),
+    ] = None,
     kind: Annotated[Figure, typer.Option(help=KINDS)] = Figure.accuracy,
 ) -> None:
     """Draw accuracy over emulated time and over bytes sent, or another figure."""
@@ -80,10 +99,22 @@ def plot(
     show.hint(f"edgefl compare {' '.join(map(str, runs))}")
 
 
-def replay(run: Annotated[Path, typer.Argument(metavar="DIR", help="A strategy's run directory, recorded with record.payloads=true.")]) -> None:
-    """Give a recorded run to a fresh strategy: same decisions, bit-equal weights, or say where they part."""
+def replay(
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR", help="A strategy's run directory, recorded with record.payloads=true."
+        ),
+    ],
+) -> None:
+    """Give a recorded run to a fresh strategy: same decisions, bit-equal weights, or say where
+    they part.
+    """
     from edgefl.hosts.setup.replay_run import replay_run
 
     result = replay_run(run)
-    show.line(f"{run}: {result.events} events, the same decisions, {result.version} versions, bit-equal weights")
+    show.line(
+        f"{run}: {result.events} events, the same decisions, {result.version} versions, bit-equal"
+        " weights"
+    )
     show.hint(f"edgefl compare {run}")

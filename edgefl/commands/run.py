@@ -1,4 +1,6 @@
-"""``edgefl run`` and ``edgefl coordinator``: an experiment from its file to its table and figures."""
+"""``edgefl run`` and ``edgefl coordinator``: an experiment from its file to its table and
+figures.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,21 @@ from edgefl.loading.file import base_of, load
 from edgefl.loading.names import strategy_warnings
 
 Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="The experiment file (TOML).")]
-Overrides = Annotated[Optional[list[str]], typer.Argument(metavar="[KEY=VALUE]...", help="Changes for this run: stop.emulated_s=10")]
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Results go to DIR/<name of the experiment>/.")]
-RayAddress = Annotated[Optional[str], typer.Option("--ray-address", metavar="auto|HOST:PORT", help="With --engine ray: a running cluster (else its own).")]
+Overrides = Annotated[
+    Optional[list[str]],
+    typer.Argument(metavar="[KEY=VALUE]...", help="Changes for this run: stop.emulated_s=10"),
+]
+Out = Annotated[
+    Path, typer.Option("--out", metavar="DIR", help="Results go to DIR/<name of the experiment>/.")
+]
+RayAddress = Annotated[
+    Optional[str],
+    typer.Option(
+        "--ray-address",
+        metavar="auto|HOST:PORT",
+        help="With --engine ray: a running cluster (else its own).",
+    ),
+]
 
 
 class Clock(str, Enum):
@@ -34,11 +48,33 @@ class Clock(str, Enum):
 def run(
     config: Config,
     overrides: Overrides = None,
-    clock: Annotated[Clock, typer.Option("--clock", help="Real sockets in real time, or the same schemes at full speed.")] = Clock.wall,
+    clock: Annotated[
+        Clock,
+        typer.Option(
+            "--clock", help="Real sockets in real time, or the same schemes at full speed."
+        ),
+    ] = Clock.wall,
     out: Out = Path("runs"),
-    force: Annotated[bool, typer.Option("--force", help="Go on although this host cannot keep up; the run will be strained.")] = False,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Virtual clock: processes that train; the results are the same.")] = 1,
-    engine: Annotated[EngineName, typer.Option("--engine", help="Virtual clock: workers on this machine, or on a Ray cluster.")] = EngineName.local,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Go on although this host cannot keep up; the run will be strained."
+        ),
+    ] = False,
+    workers: Annotated[
+        int,
+        typer.Option(
+            "--workers",
+            min=1,
+            help="Virtual clock: processes that train; the results are the same.",
+        ),
+    ] = 1,
+    engine: Annotated[
+        EngineName,
+        typer.Option(
+            "--engine", help="Virtual clock: workers on this machine, or on a Ray cluster."
+        ),
+    ] = EngineName.local,
     ray_address: RayAddress = None,
 ) -> None:
     """Run every strategy of an experiment on this machine and compare them."""
@@ -47,7 +83,10 @@ def run(
     experiment = load(config, overrides or ())
     power = _power(clock, workers, engine, ray_address)
     if clock is Clock.wall and not is_loopback(experiment.network.host):
-        expected = "edgefl run stays on this machine (for edges elsewhere: edgefl coordinator): expected 127.0.0.1"
+        expected = (
+            "edgefl run stays on this machine (for edges elsewhere: edgefl coordinator): expected"
+            " 127.0.0.1"
+        )
         raise UserError(f"network.host: {expected}, found {experiment.network.host!r}")
     _warn(experiment, config)
     folder = out / experiment.name
@@ -65,8 +104,13 @@ def coordinator(
     config: Config,
     overrides: Overrides = None,
     out: Out = Path("runs"),
-    keys: Annotated[Optional[Path], typer.Option("--keys", metavar="DIR", help="CURVE keys from `edgefl keys new`.")] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Allow a network without keys.")] = False,
+    keys: Annotated[
+        Optional[Path],
+        typer.Option("--keys", metavar="DIR", help="CURVE keys from `edgefl keys new`."),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Allow a network without keys.")
+    ] = False,
 ) -> None:
     """Be the coordinator for edges in other terminals or on other machines (`edgefl edge`)."""
     from edgefl.hosts.wall.keys import load_server, must_have_keys
@@ -81,11 +125,20 @@ def coordinator(
 
 def _power(clock: Clock, workers: int, engine: EngineName, ray_address: str | None) -> Power:
     """UserError for options that would say nothing."""
-    if clock is Clock.wall and (workers > 1 or engine is not EngineName.local or ray_address is not None):
-        raise UserError("--workers, --engine and --ray-address are for --clock virtual; on the wall clock every edge is a process of its own")
+    if clock is Clock.wall and (
+        workers > 1 or engine is not EngineName.local or ray_address is not None
+    ):
+        raise UserError(
+            "--workers, --engine and --ray-address are for --clock virtual; on the wall clock every"
+            " edge is a process of its own"
+        )
     if ray_address is not None and engine is not EngineName.ray:
         raise UserError(f"--ray-address {ray_address}: expected --engine ray beside it")
-    if ray_address is not None and ray_address != "auto" and not re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}", ray_address):
+    if (
+        ray_address is not None
+        and ray_address != "auto"
+        and not re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}", ray_address)
+    ):
         raise UserError(f"--ray-address {ray_address}: expected auto or HOST:PORT")
     return Power(workers, engine, ray_address)
 

@@ -13,7 +13,9 @@ from edgefl.errors import UserError
 
 
 def rows(entries: Sequence[tuple[str, str]]) -> None:
-    """A name and a line about it, one pair a line: wrapped beside the names on a terminal, and never in a pipe."""
+    """A name and a line about it, one pair a line: wrapped beside the names on a terminal, and
+    never in a pipe.
+    """
     width = max((len(name) for name, _ in entries), default=0)
     console = Console()
     if not console.is_terminal:
@@ -37,7 +39,9 @@ def hint(command: str) -> None:
 
 
 def png(path: Path) -> Path:
-    """Where a figure goes: its PNG here, its PDF beside it. UserError for another ending: nobody expects a PNG in "figure.svg"."""
+    """Where a figure goes: its PNG here, its PDF beside it. UserError for another ending: nobody
+    expects a PNG in "figure.svg".
+    """
     if path.suffix != ".png" or path.is_dir():
         raise UserError(f"--out {path}: expected a file that ends in .png (a PDF goes beside it)")
     return path

@@ -1,7 +1,8 @@
 """Runs under the virtual clock: every seed of every strategy, on as many cores as asked for.
 
-As long as there are as many whole runs left as workers, each worker does whole runs, which need nothing from each other. What is left
-after that is done run by run, with the workers training inside each. Either way every run gives the same bytes as alone.
+As long as there are as many whole runs left as workers, each worker does whole runs, which need
+nothing from each other. What is left after that is done run by run, with the workers training
+inside each. Either way every run gives the same bytes as alone.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class EngineName(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """What may be used: so many worker processes, here or on the Ray cluster at that address (None: one of its own)."""
+    """What may be used: so many worker processes, here or on the Ray cluster at that address
+    (None: one of its own).
+    """
 
     workers: int = 1
     engine: EngineName = EngineName.local
@@ -52,20 +55,28 @@ class Job:
 
 
 class VirtualRuns:
-    """Seed by seed, so that after Ctrl-C the seeds that are done have been run with every strategy."""
+    """Seed by seed, so that after Ctrl-C the seeds that are done have been run with every
+    strategy.
+    """
 
     def __init__(self, experiment: Experiment, base: Path, folder: Path, power: Power) -> None:
         from edgefl.hosts.setup.learning import learning, with_seed
         from edgefl.hosts.setup.plan import refuse_native
 
         refuse_native(experiment)
-        self.experiment, self.folder, self.power, self.lines = experiment, folder, power, ProgressLines()
+        self.experiment, self.folder, self.power, self.lines = (
+            experiment,
+            folder,
+            power,
+            ProgressLines(),
+        )
         seeds = experiment.by_seed()
         first = learning(seeds[0], base)
         learned = [first, *(with_seed(first, one) for one in seeds[1:])]
         self.jobs = [
             Job(each, index, folder / entry.name / seed_name(each.experiment.seed, len(seeds) > 1))
-            for each in learned for index, entry in enumerate(experiment.strategies)
+            for each in learned
+            for index, entry in enumerate(experiment.strategies)
         ]
         self._begun = False
 
@@ -101,16 +112,25 @@ class VirtualRuns:
 
     # ------------------------------------------------------------------ a worker for each run
     def _side_by_side(self, jobs: list[Job]) -> tuple[bool, bool]:
-        """(did all get to their end, or as far as Ctrl-C let them; may the others begin: not after a Ctrl-C, nor after a bug)."""
+        """(did all get to their end, or as far as Ctrl-C let them; may the others begin: not
+        after a Ctrl-C, nor after a bug).
+        """
         from edgefl.hosts.virtual.parallel_runs import SideBySide
         from edgefl.hosts.virtual.run import run_virtual
 
         def work(number: int, report: Any) -> dict[str, Any]:
             job = jobs[number]
-            return run_virtual(job.learned, job.index, job.directory, self.lines.ticker(self.experiment.stop, report))
+            return run_virtual(
+                job.learned,
+                job.index,
+                job.directory,
+                self.lines.ticker(self.experiment.stop, report),
+            )
 
         def heard(number: int, line: str) -> None:
-            self.lines.show(jobs[number].name, f"{line}, {runs.busy} of {runs.workers} workers busy")
+            self.lines.show(
+                jobs[number].name, f"{line}, {runs.busy} of {runs.workers} workers busy"
+            )
 
         def ended(number: int, summary: dict[str, Any] | None) -> None:
             name = jobs[number].name
@@ -122,9 +142,16 @@ class VirtualRuns:
         for number, status in outcome.died.items():
             lies = f"what it wrote lies in {jobs[number].directory}"
             blamed = f": {outcome.blamed[number]}" if number in outcome.blamed else ""
-            print(f"edgefl: {jobs[number].name} died (exit status {status}); {lies}{blamed}", file=sys.stderr)
+            print(
+                f"edgefl: {jobs[number].name} died (exit status {status}); {lies}{blamed}",
+                file=sys.stderr,
+            )
         bug = any(status > 0 for status in outcome.died.values())
-        left = [job.name for number, job in enumerate(self.jobs) if number not in outcome.done and number not in outcome.died]
+        left = [
+            job.name
+            for number, job in enumerate(self.jobs)
+            if number not in outcome.done and number not in outcome.died
+        ]
         if bug and left:
             print(f"edgefl: not begun after that: {', '.join(left)}", file=sys.stderr)
         return not outcome.died, not (bug or outcome.interrupted)
@@ -139,7 +166,9 @@ class VirtualRuns:
         """Its strategies in order; False after a Ctrl-C."""
         from edgefl.hosts.virtual.pool.opening import open_pool
 
-        with open_pool(jobs[0].learned, self.power.workers, self.power.engine.value, self.power.ray_address) as pool:
+        with open_pool(
+            jobs[0].learned, self.power.workers, self.power.engine.value, self.power.ray_address
+        ) as pool:
             if pool.note:
                 show.line(pool.note)
             return self._in_order(jobs, pool)
@@ -149,7 +178,9 @@ class VirtualRuns:
 
         self._begin()
         for job in jobs:
-            tick = self.lines.ticker(self.experiment.stop, lambda line, name=job.name: self.lines.show(name, line), pool)
+            tick = self.lines.ticker(
+                self.experiment.stop, lambda line, name=job.name: self.lines.show(name, line), pool
+            )
             summary = run_virtual(job.learned, job.index, job.directory, tick, pool)
             self.lines.end(job.name, one_line(summary, job.name))
             if summary["finished"] == "interrupted":

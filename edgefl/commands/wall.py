@@ -20,22 +20,35 @@ from edgefl.results.rundirs import seed_name
 
 
 def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) -> None:
-    """Run every seed, or as far as Ctrl-C lets them. Exit status 1 if a process dies that the run cannot do without."""
+    """Run every seed, or as far as Ctrl-C lets them. Exit status 1 if a process dies that the
+    run cannot do without.
+    """
     from edgefl.hosts.wall.launcher import Died, Interrupted, WallRun, Where
 
     seeds = experiment.by_seed()
     names = ", ".join(entry.name for entry in experiment.strategies)
-    each = f", each with the seeds {', '.join(str(one.seed) for one in seeds)}" if len(seeds) > 1 else ""
+    each = (
+        f", each with the seeds {', '.join(str(one.seed) for one in seeds)}"
+        if len(seeds) > 1
+        else ""
+    )
     port = experiment.network.port
     screen = Screen(experiment)
     try:
         for number, one in enumerate(seeds):
             within = seed_name(one.seed, len(seeds) > 1)
             order = {"within": within, "first": number == 0, "more": number + 1 < len(seeds)}
-            same_port = one.model_copy(update={"network": one.network.model_copy(update={"port": port})})
-            launcher = WallRun(same_port, Where(folder, base_of(config), **order, **where), screen.say)
+            same_port = one.model_copy(
+                update={"network": one.network.model_copy(update={"port": port})}
+            )
+            launcher = WallRun(
+                same_port, Where(folder, base_of(config), **order, **where), screen.say
+            )
             if number == 0:
-                show.line(f"{experiment.name}: {names} with {len(experiment.edges.ids())} edges{each}, results in {folder}")
+                show.line(
+                    f"{experiment.name}: {names} with {len(experiment.edges.ids())} edges{each},"
+                    f" results in {folder}"
+                )
             launcher.run(screen.watch)
             port = launcher.port  # edges elsewhere come back to the same one
     except Interrupted:
@@ -51,7 +64,9 @@ def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) 
 
 
 class Screen:
-    """The live display of a wall-clock run: a screen on a terminal, a line every few seconds elsewhere."""
+    """The live display of a wall-clock run: a screen on a terminal, a line every few seconds
+    elsewhere.
+    """
 
     def __init__(self, experiment: Experiment) -> None:
         self.experiment = experiment
@@ -65,7 +80,10 @@ class Screen:
         """Show what is new in the run directory."""
         if directory != self._directory:
             self.close()
-            self._directory, self.view = directory, LiveView(directory, self.experiment.edges.ids(), self.experiment.speed)
+            self._directory, self.view = (
+                directory,
+                LiveView(directory, self.experiment.edges.ids(), self.experiment.speed),
+            )
         assert self.view is not None
         now_s = time.monotonic()
         screen = self.view.update(now_s)
@@ -81,7 +99,9 @@ class Screen:
 
     def say(self, text: str) -> None:
         """A line that stays."""
-        (self.live.console if self.live else self.console).print(text, highlight=False, markup=False, soft_wrap=True)
+        (self.live.console if self.live else self.console).print(
+            text, highlight=False, markup=False, soft_wrap=True
+        )
 
     def close(self) -> None:
         if self.live is not None:

@@ -1,4 +1,6 @@
-"""What is wrong with a config, in one line: where it was said, the key, what was expected and found, the nearest valid key."""
+"""What is wrong with a config, in one line: where it was said, the key, what was expected and
+found, the nearest valid key.
+"""
 
 from __future__ import annotations
 
@@ -36,22 +38,34 @@ EXPECTED = {
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a config was said: a file, and the overrides by the key that each of them brought in."""
+    """Where a config was said: a file, and the overrides by the key that each of them brought
+    in.
+    """
 
     file: str
     overrides: Mapping[Loc, str] = field(default_factory=dict)
 
     def error(self, loc: Loc, problem: str) -> UserError:
         """The error for the key at ``loc``."""
-        said = [self.overrides[loc[:end]] for end in range(len(loc), 0, -1) if loc[:end] in self.overrides]
-        said += [text for key, text in self.overrides.items() if key[: len(loc)] == loc and re.search(rf"\b{re.escape(str(key[-1]))}\b", problem)]
+        said = [
+            self.overrides[loc[:end]]
+            for end in range(len(loc), 0, -1)
+            if loc[:end] in self.overrides
+        ]
+        said += [
+            text
+            for key, text in self.overrides.items()
+            if key[: len(loc)] == loc and re.search(rf"\b{re.escape(str(key[-1]))}\b", problem)
+        ]
         place = f"override {said[0]!r}" if said else self.file
         return UserError(f"{place}: {dotted(loc)}: {problem}" if loc else f"{place}: {problem}")
 
 
 def dotted(loc: Loc) -> str:
     """A key as people write it: ``strategies[1].alpha``."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".")
+    return "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc
+    ).removeprefix(".")
 
 
 def found(value: Any) -> str:
@@ -64,8 +78,16 @@ def found(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def validated(model: type[Model], data: Mapping[str, Any], source: Source, at: Loc = (), also: Sequence[str] = ()) -> Model:
-    """``data`` as a ``model``. UserError for its first problem; ``also``: keys that stand beside the model's in the same table."""
+def validated(
+    model: type[Model],
+    data: Mapping[str, Any],
+    source: Source,
+    at: Loc = (),
+    also: Sequence[str] = (),
+) -> Model:
+    """``data`` as a ``model``. UserError for its first problem; ``also``: keys that stand beside
+    the model's in the same table.
+    """
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -79,7 +101,9 @@ def validated(model: type[Model], data: Mapping[str, Any], source: Source, at: L
 
 
 def check_numbers(data: Mapping[str, Any], source: Source) -> None:
-    """Refuse what TOML lets through and no key wants: inf, nan, integers beyond 64 bits. UserError."""
+    """Refuse what TOML lets through and no key wants: inf, nan, integers beyond 64 bits.
+    UserError.
+    """
     left: list[tuple[Loc, Any]] = [((), data)]
     while left:  # no recursion: the data may come from the wire
         loc, value = left.pop()
@@ -90,24 +114,39 @@ def check_numbers(data: Mapping[str, Any], source: Source) -> None:
         elif isinstance(value, float) and not math.isfinite(value):
             raise source.error(loc, f"expected a finite number, found {value}")
         elif isinstance(value, int) and abs(value) > LARGEST_INT:
-            raise source.error(loc, f"expected a whole number of at most 64 bits, found {found(value)}")
+            raise source.error(
+                loc, f"expected a whole number of at most 64 bits, found {found(value)}"
+            )
 
 
-def sections(model: type[BaseModel] = Experiment, at: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
-    """(dotted place, model) of the whole file and of each of its tables, outermost first; an array's place ends in []."""
+def sections(
+    model: type[BaseModel] = Experiment, at: str = ""
+) -> Iterator[tuple[str, type[BaseModel]]]:
+    """(dotted place, model) of the whole file and of each of its tables, outermost first; an
+    array's place ends in [].
+    """
     yield at, model
     for key, info in model.model_fields.items():
         place = f"{at}.{key}" if at else key
         inner = _table(info.annotation)
         if inner is not None:
-            yield from sections(inner, place + "[]" if get_origin(info.annotation) is tuple else place)
+            yield from sections(
+                inner, place + "[]" if get_origin(info.annotation) is tuple else place
+            )
 
 
 def _key(detail: ErrorDetails, data: Any) -> Loc:
-    """Where the key of a problem is in ``data``: for a key that takes one thing or another, pydantic puts what it tried behind that."""
+    """Where the key of a problem is in ``data``: for a key that takes one thing or another,
+    pydantic puts what it tried behind that.
+    """
     loc = detail["loc"]
     for depth, part in enumerate(loc):
-        if not (isinstance(part, int) and isinstance(data, (list, tuple)) or isinstance(data, Mapping) and part in data):
+        if not (
+            isinstance(part, int)
+            and isinstance(data, (list, tuple))
+            or isinstance(data, Mapping)
+            and part in data
+        ):
             return loc[: depth + (detail["type"] == "missing")]
         data = data[part]
     return loc
@@ -115,8 +154,14 @@ def _key(detail: ErrorDetails, data: Any) -> Loc:
 
 def _none_of(tried: Sequence[ErrorDetails]) -> str:
     """A key takes a number or one of some words, say, and this is neither."""
-    words = [word for detail in tried if detail["type"] == "literal_error" for word in _words(detail)]
-    kinds = [(EXPECTED.get(detail["type"]) or _plain(detail["msg"])).removeprefix("expected ") for detail in tried if detail["type"] != "literal_error"]
+    words = [
+        word for detail in tried if detail["type"] == "literal_error" for word in _words(detail)
+    ]
+    kinds = [
+        (EXPECTED.get(detail["type"]) or _plain(detail["msg"])).removeprefix("expected ")
+        for detail in tried
+        if detail["type"] != "literal_error"
+    ]
     *first, last = (*kinds, *map(repr, words))
     value = tried[0]["input"]
     return f"expected {', '.join(first)} or {last}, found {found(value)}{_nearest_of(value, words)}"
@@ -125,7 +170,10 @@ def _none_of(tried: Sequence[ErrorDetails]) -> str:
 def _table(annotation: Any) -> type[BaseModel] | None:
     """The model that an annotation holds: itself, or that of an array's entries."""
     candidates = (annotation, *getattr(annotation, "__args__", ()))
-    return next((each for each in candidates if isinstance(each, type) and issubclass(each, BaseModel)), None)
+    return next(
+        (each for each in candidates if isinstance(each, type) and issubclass(each, BaseModel)),
+        None,
+    )
 
 
 def _fields(model: type[BaseModel], loc: Loc, also: Sequence[str]) -> list[str]:
@@ -154,7 +202,11 @@ def _plain(message: str) -> str:
     """pydantic's sentence in our words."""
     for start in ("Input should be ", "String should "):
         if message.startswith(start):
-            return "expected " + ("text to " if start.startswith("String") else "") + message.removeprefix(start)
+            return (
+                "expected "
+                + ("text to " if start.startswith("String") else "")
+                + message.removeprefix(start)
+            )
     return message[:1].lower() + message[1:]
 
 
@@ -174,8 +226,14 @@ def _nearest_of(value: Any, words: list[str]) -> str:
 
 
 def _nearest_key(key: str, valid: list[str]) -> str:
-    """A typo of a key of this table, else a key that belongs into another table, else all keys of this table."""
-    elsewhere = {name: f"{place}.{name}" if place else name for place, model in reversed(list(sections())) for name in model.model_fields}
+    """A typo of a key of this table, else a key that belongs into another table, else all keys
+    of this table.
+    """
+    elsewhere = {
+        name: f"{place}.{name}" if place else name
+        for place, model in reversed(list(sections()))
+        for name in model.model_fields
+    }
     if key in elsewhere and key not in valid:
         return f" (nearest: {elsewhere[key]!r})"
     if get_close_matches(key.lower(), [name.lower() for name in valid]):

@@ -1,4 +1,5 @@
-"""The experiment file, typed and strict: frozen sections, unknown keys refused, units in the key names.
+"""The experiment file, typed and strict: frozen sections, unknown keys refused, units in the key
+names.
 
 ``edgefl.loading.file`` reads it from TOML; the README lists every key.
 """
@@ -18,7 +19,9 @@ EDGE_ID = r"^[a-z0-9][a-z0-9_-]{0,31}$"
 
 
 class Named(Section):
-    """A part whose ``name`` picks a file of a folder; its other keys are that file's own ``Options``."""
+    """A part whose ``name`` picks a file of a folder; its other keys are that file's own
+    ``Options``.
+    """
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
     name: str
@@ -28,7 +31,9 @@ class Named(Section):
 
 
 class Data(Named):
-    """Which data set, where its files lie (else $EDGEFL_DATA, else data/), and what an edge has of it (``edgefl.data.edge_data``)."""
+    """Which data set, where its files lie (else $EDGEFL_DATA, else data/), and what an edge has
+    of it (``edgefl.data.edge_data``).
+    """
 
     name: str = "digits"
     dir: str | None = None
@@ -36,11 +41,15 @@ class Data(Named):
 
 
 class Unlabelled(Section):
-    """What the server has for distillation: ``data`` is a data set's name, or "held_out": training samples that no edge gets (in-domain)."""
+    """What the server has for distillation: ``data`` is a data set's name, or "held_out":
+    training samples that no edge gets (in-domain).
+    """
 
     data: str = "held_out"
     size: int = Field(2000, ge=1)
-    transform: Literal["none", "fit"] = "none"  # "fit": another set's pictures get the channels and the size of ours
+    transform: Literal["none", "fit"] = (
+        "none"  # "fit": another set's pictures get the channels and the size of ours
+    )
 
 
 class Training(Section):
@@ -55,7 +64,9 @@ class Training(Section):
 
 
 class Edges(Section):
-    """How many edges; their ids are e000, e001, ..., unless ``names`` gives them (then ``count`` says nothing)."""
+    """How many edges; their ids are e000, e001, ..., unless ``names`` gives them (then ``count``
+    says nothing).
+    """
 
     count: int = Field(10, ge=1, le=100_000)
     names: tuple[Annotated[str, Field(pattern=EDGE_ID)], ...] = Field((), strict=False)
@@ -66,7 +77,9 @@ class Edges(Section):
 
 
 class Network(Section):
-    """The real sockets. Timers are wall seconds, but ``grace_s`` is emulated: it is part of the scheme."""
+    """The real sockets. Timers are wall seconds, but ``grace_s`` is emulated: it is part of the
+    scheme.
+    """
 
     host: str = "127.0.0.1"
     port: int = Field(0, ge=0, le=65535)  # 0: any free port
@@ -74,14 +87,19 @@ class Network(Section):
     heartbeat_s: float = Field(0.5, gt=0)
     liveness_s: float = Field(4.0, gt=0)
     grace_s: float = Field(10.0, ge=0)
-    window_ms: float = Field(50.0, gt=0)  # how far bytes may run ahead of the service curve, besides the round trip
+    window_ms: float = Field(
+        50.0, gt=0
+    )  # how far bytes may run ahead of the service curve, besides the round trip
     piece_ms: float = Field(20.0, gt=0)
     max_edges: int = Field(100_000, ge=1)
 
     @model_validator(mode="after")
     def _a_heartbeat_may_be_late(self) -> "Network":
         if to_ns(self.liveness_s) < 3 * to_ns(self.heartbeat_s):  # in ns: 3 * 0.1 is more than 0.3
-            raise ValueError(f"liveness_s: expected at least 3 times heartbeat_s ({3 * self.heartbeat_s:g}), found {self.liveness_s:g}")
+            raise ValueError(
+                f"liveness_s: expected at least 3 times heartbeat_s ({3 * self.heartbeat_s:g}),"
+                f" found {self.liveness_s:g}"
+            )
         return self
 
 
@@ -105,12 +123,18 @@ class Evaluation(Section):
     every_versions: int = Field(1, ge=0)  # 0: the first and the last model only
     every_s: float | None = Field(None, ge=1e-9)  # below a nanosecond its moment would never pass
     target_accuracy: float | None = Field(None, gt=0, le=1)
-    train_samples: int = Field(2000, ge=0)  # size of the fixed sample for train_loss; 0: no train_loss
-    by_label: bool = False  # accuracy of each label too: labels.csv, and edges.csv says who holds which
+    train_samples: int = Field(
+        2000, ge=0
+    )  # size of the fixed sample for train_loss; 0: no train_loss
+    by_label: bool = (
+        False  # accuracy of each label too: labels.csv, and edges.csv says who holds which
+    )
 
 
 class Record(Section):
-    """What is kept besides the tables; ``payloads`` keeps every array, so that the run can be replayed."""
+    """What is kept besides the tables; ``payloads`` keeps every array, so that the run can be
+    replayed.
+    """
 
     payloads: bool = False
 
@@ -144,7 +168,9 @@ class Experiment(Section):
 
     name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
     seed: int = Field(1, ge=0)
-    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1, strict=False)] | None = None  # instead of seed: a run for each
+    seeds: (
+        Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1, strict=False)] | None
+    ) = None  # instead of seed: a run for each
     speed: float = Field(1.0, gt=0)  # emulated seconds per real second, on the wall clock
     task: str | None = None  # "my_task.py:build": own data and model instead of [data] and [model]
     data: Data = Data()
@@ -178,14 +204,19 @@ class Experiment(Section):
         if self.seeds is None:
             return self
         if self.seed != Experiment.model_fields["seed"].default:
-            raise ValueError(f"give seed or seeds, not both (found seed = {self.seed}, seeds = {list(self.seeds)})")
+            raise ValueError(
+                f"give seed or seeds, not both (found seed = {self.seed}, seeds ="
+                f" {list(self.seeds)})"
+            )
         twice = next((seed for seed in self.seeds if self.seeds.count(seed) > 1), None)
         if twice is not None:
             raise ValueError(f"seeds: expected numbers that differ, found {twice} twice")
         return self
 
     def by_seed(self) -> list["Experiment"]:
-        """This experiment once for each of its seeds, in order, every one as if it had been given that ``seed`` alone."""
+        """This experiment once for each of its seeds, in order, every one as if it had been
+        given that ``seed`` alone.
+        """
         if self.seeds is None:
             return [self]
         return [self.model_copy(update={"seed": seed, "seeds": None}) for seed in self.seeds]
@@ -194,7 +225,10 @@ class Experiment(Section):
     def _room_for_all(self) -> "Experiment":
         edges = len(self.edges.ids())
         if self.network.max_edges < edges:
-            raise ValueError(f"network.max_edges: expected at least the number of edges ({edges}), found {self.network.max_edges}")
+            raise ValueError(
+                f"network.max_edges: expected at least the number of edges ({edges}), found"
+                f" {self.network.max_edges}"
+            )
         return self
 
     @model_validator(mode="after")
@@ -205,5 +239,7 @@ class Experiment(Section):
             raise ValueError(f"groups: two are called {twice[0]!r}")
         counted = sum(group.count for group in self.groups)
         if self.groups and counted != edges:
-            raise ValueError(f"groups: their counts add up to {counted}, expected the number of edges ({edges})")
+            raise ValueError(
+                f"groups: their counts add up to {counted}, expected the number of edges ({edges})"
+            )
         return self

@@ -1,4 +1,6 @@
-"""``[[faults]]`` of the experiment file: what befalls which edges and when, the same moments in every process and on both clocks."""
+"""``[[faults]]`` of the experiment file: what befalls which edges and when, the same moments in
+every process and on both clocks.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ PROCESS_KINDS = ("kill", "restart", "freeze")
 class FaultEntry(Section):
     """One fault (``at_s``) or a random process of them (``every_s``) on each of ``edges``."""
 
-    kind: Literal["kill", "restart", "freeze", "cut", "cut_up", "cut_down", "slow", "duplicate", "corrupt"]
+    kind: Literal[
+        "kill", "restart", "freeze", "cut", "cut_up", "cut_down", "slow", "duplicate", "corrupt"
+    ]
     edges: tuple[str, ...] = Field((), strict=False)  # none named: all
     at_s: float | None = Field(None, ge=0)
     every_s: float | None = Field(None, gt=0)
@@ -49,13 +53,17 @@ class FaultEntry(Section):
     @model_validator(mode="after")
     def _whole(self) -> "FaultEntry":
         if (self.at_s is None) == (self.every_s is None):
-            raise ValueError("expected one of at_s (once) and every_s (again and again, mean time between)")
+            raise ValueError(
+                "expected one of at_s (once) and every_s (again and again, mean time between)"
+            )
         if self.for_s is None and self.kind in LASTING:
             raise ValueError(f"for_s: missing; a {self.kind} lasts")
         if self.for_s is not None and self.kind not in (*LASTING, "kill"):
             raise ValueError(f"for_s: a {self.kind} does not last")
         if (self.factor is None) == (self.kind == "slow"):
-            raise ValueError("factor: expected with kind slow and with no other (0.5: half as fast)")
+            raise ValueError(
+                "factor: expected with kind slow and with no other (0.5: half as fast)"
+            )
         if self.for_random and (self.every_s is None or self.for_s is None):
             raise ValueError("for_random: expected with every_s and for_s only")
         return self
@@ -69,7 +77,15 @@ class FaultEntry(Section):
         if self.at_s is not None:
             return given(to_ns(self.at_s), edge, self.kind, for_ns, factor)
         assert self.every_s is not None
-        return poisson(streams.rng("faults", number, edge), edge, self.kind, max(1, to_ns(self.every_s)), for_ns, factor, self.for_random)
+        return poisson(
+            streams.rng("faults", number, edge),
+            edge,
+            self.kind,
+            max(1, to_ns(self.every_s)),
+            for_ns,
+            factor,
+            self.for_random,
+        )
 
 
 def schedule(entries: Sequence[FaultEntry], edges: Sequence[str], streams: Streams) -> Schedule:
@@ -79,21 +95,34 @@ def schedule(entries: Sequence[FaultEntry], edges: Sequence[str], streams: Strea
 
 def revives(entries: Sequence[FaultEntry]) -> bool:
     """Whether dead edges come back."""
-    return any(entry.kind == "restart" or (entry.kind == "kill" and entry.for_s is not None) for entry in entries)
+    return any(
+        entry.kind == "restart" or (entry.kind == "kill" and entry.for_s is not None)
+        for entry in entries
+    )
 
 
 def told(fault: Fault) -> dict[str, Any]:
     """A fault as the record tells it."""
-    return {"kind": fault.kind, "edge": fault.target} | ({"for_s": fault.for_ns / NS_PER_S} if fault.for_ns else {})
+    return {"kind": fault.kind, "edge": fault.target} | (
+        {"for_s": fault.for_ns / NS_PER_S} if fault.for_ns else {}
+    )
 
 
-def gated(capacity: Capacity | None, entries: Sequence[FaultEntry], edge: str, direction: str, streams: Streams) -> Capacity | None:
+def gated(
+    capacity: Capacity | None,
+    entries: Sequence[FaultEntry],
+    edge: str,
+    direction: str,
+    streams: Streams,
+) -> Capacity | None:
     """The capacity of an edge's link with its outages; itself if it has none, or is not shaped."""
     gate = outages(entries, edge, direction, streams)
     return capacity if capacity is None or gate is None else Gated(capacity, gate)
 
 
-def outages(entries: Sequence[FaultEntry], edge: str, direction: str, streams: Streams) -> Outages | None:
+def outages(
+    entries: Sequence[FaultEntry], edge: str, direction: str, streams: Streams
+) -> Outages | None:
     """When an edge's link is closed; None if it never is."""
     cuts = any(entry.kind in CUTS[direction] and entry.befalls(edge) for entry in entries)
     return Outages(_timeline(entries, edge, streams, CUTS[direction])) if cuts else None
@@ -106,14 +135,24 @@ def slowed(device: Device, entries: Sequence[FaultEntry], edge: str, streams: St
     return Slowed(device, _timeline(entries, edge, streams, SLOWING))
 
 
-def _timeline(entries: Sequence[FaultEntry], edge: str, streams: Streams, kinds: Sequence[str]) -> Timeline:
+def _timeline(
+    entries: Sequence[FaultEntry], edge: str, streams: Streams, kinds: Sequence[str]
+) -> Timeline:
     sources = _sources(entries, edge, streams, kinds)
     if all(isinstance(source, list) for source in sources):
-        return Timeline(sorted((fault for source in sources for fault in source), key=lambda fault: fault.at_ns))
+        return Timeline(
+            sorted((fault for source in sources for fault in source), key=lambda fault: fault.at_ns)
+        )
     return Timeline(heapq.merge(*sources, key=lambda fault: fault.at_ns))
 
 
-def _sources(entries: Sequence[FaultEntry], edge: str, streams: Streams, kinds: Sequence[str] | None = None) -> list[Iterable[Fault]]:
+def _sources(
+    entries: Sequence[FaultEntry], edge: str, streams: Streams, kinds: Sequence[str] | None = None
+) -> list[Iterable[Fault]]:
     """The random numbers of an entry do not depend on which others are asked for."""
-    chosen = [(number, entry) for number, entry in enumerate(entries) if entry.befalls(edge) and (kinds is None or entry.kind in kinds)]
+    chosen = [
+        (number, entry)
+        for number, entry in enumerate(entries)
+        if entry.befalls(edge) and (kinds is None or entry.kind in kinds)
+    ]
     return [entry.faults(edge, number, streams) for number, entry in chosen]

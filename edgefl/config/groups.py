@@ -15,8 +15,17 @@ from emulator import profiles
 from emulator.capacity.trace import Start, Trace, read_trace
 from emulator.errors import BadValue
 
-ONE_PROFILE = {  # what a profile says: a group that names one does not take these from the base section
-    "links": ("up_mbit_s", "down_mbit_s", "latency_ms", "jitter_ms", "loss", "trace_up", "trace_down"),
+# what a profile says: a group that names one does not take these from the base section
+ONE_PROFILE = {
+    "links": (
+        "up_mbit_s",
+        "down_mbit_s",
+        "latency_ms",
+        "jitter_ms",
+        "loss",
+        "trace_up",
+        "trace_down",
+    ),
     "devices": ("samples_per_s",),
 }
 WITHOUT_CAPS = ("bottleneck", "tdma")  # media on which edges have no rate of their own
@@ -35,7 +44,9 @@ class Part:
 
 
 def parts(experiment: Experiment, source: Source = Source("config")) -> list[Part]:
-    """The groups in order, or one part with all edges. UserError for a key of a group that is wrong."""
+    """The groups in order, or one part with all edges. UserError for a key of a group that is
+    wrong.
+    """
     ids = experiment.edges.ids()
     if not experiment.groups:
         return [Part("", tuple(ids), experiment.links, experiment.devices)]
@@ -49,18 +60,26 @@ def parts(experiment: Experiment, source: Source = Source("config")) -> list[Par
     return found
 
 
-def _merged(kind: type[Table], base: Table, group: Group, table: str, loc: Loc, source: Source) -> Table:
+def _merged(
+    kind: type[Table], base: Table, group: Group, table: str, loc: Loc, source: Source
+) -> Table:
     said: dict[str, Any] = getattr(group, table)
     whole = base.model_dump(exclude_none=True)
     if "profile" in said:
         whole = {key: value for key, value in whole.items() if key not in ONE_PROFILE[table]}
     if "spread" in said:
-        whole = {key: value for key, value in whole.items() if key not in ("slowest_ratio", "sigma", "long", "gamma", "task_samples")}
+        whole = {
+            key: value
+            for key, value in whole.items()
+            if key not in ("slowest_ratio", "sigma", "long", "gamma", "task_samples")
+        }
     return validated(kind, whole | said, source, (*loc, table))
 
 
 def check(experiment: Experiment, source: Source, base: Path | None) -> None:
-    """UserError for what is wrong with groups, traces and the medium together; without ``base`` no file is looked for."""
+    """UserError for what is wrong with groups, traces and the medium together; without ``base``
+    no file is looked for.
+    """
     _check_traces(experiment.medium, ("medium",), source, base)
     for index, part in enumerate(parts(experiment, source)):
         loc: Loc = ("groups", index, "links") if experiment.groups else ("links",)
@@ -88,29 +107,62 @@ def trace(name: str, base: Path, start: Start = "run") -> Trace:
 
 def traces(experiment: Experiment) -> list[str]:
     """The names of all trace files, each once."""
-    tables = [experiment.medium, *(part.links for part in parts(experiment) if part.links.kind == "emulated")]
-    return list(dict.fromkeys(name for one in tables for name in (one.trace_up, one.trace_down) if name is not None))
+    tables = [
+        experiment.medium,
+        *(part.links for part in parts(experiment) if part.links.kind == "emulated"),
+    ]
+    return list(
+        dict.fromkeys(
+            name for one in tables for name in (one.trace_up, one.trace_down) if name is not None
+        )
+    )
 
 
 def warnings(experiment: Experiment, base: Path) -> list[str]:
-    """What people should know about the traces, and what counts for nothing, before they run this."""
-    return [warning for name in traces(experiment) for warning in trace(name, base).warnings] + _unused(experiment)
+    """What people should know about the traces, and what counts for nothing, before they run
+    this.
+    """
+    return [
+        warning for name in traces(experiment) for warning in trace(name, base).warnings
+    ] + _unused(experiment)
 
 
 def _unused(experiment: Experiment) -> list[str]:
-    kind, links = experiment.medium.kind, [part.links for part in parts(experiment) if part.links.kind == "emulated"]
-    named = dict.fromkeys(one.profile for one in links if one.profile is not None and one.loss is None)
+    kind, links = (
+        experiment.medium.kind,
+        [part.links for part in parts(experiment) if part.links.kind == "emulated"],
+    )
+    named = dict.fromkeys(
+        one.profile for one in links if one.profile is not None and one.loss is None
+    )
     lossy = [name for name in named if profiles.link(name).loss] if kind in WITHOUT_CAPS else []
-    return [f'links: the loss of profile {name} counts for nothing on a medium of kind "{kind}", where edges have no rate of their own' for name in lossy]
+    return [
+        f'links: the loss of profile {name} counts for nothing on a medium of kind "{kind}", where'
+        " edges have no rate of their own"
+        for name in lossy
+    ]
 
 
 def _check_no_own_rate(links: Links, loc: Loc, medium: Medium, source: Source) -> None:
     for key in (*(f"trace_{way}" for way in medium.shared), "loss"):
         if getattr(links, key):
-            or_medium = f" (or medium.{key}: the shared rate)" if key in TRACES and medium.kind == "bottleneck" else ""
-            said = f'edges on a medium of kind "{medium.kind}" have no rate of their own: expected kind = "cell"{or_medium}, or no {key}'
+            or_medium = (
+                f" (or medium.{key}: the shared rate)"
+                if key in TRACES and medium.kind == "bottleneck"
+                else ""
+            )
+            said = (
+                f'edges on a medium of kind "{medium.kind}" have no rate of their own: expected'
+                f' kind = "cell"{or_medium}, or no {key}'
+            )
             raise source.error((*loc, key), said)
 
 
 def _near(path: Path) -> str:
-    return "" if path.exists() else nearest(path.name, [file.name for file in path.parent.glob("*") if file.suffix == path.suffix])
+    return (
+        ""
+        if path.exists()
+        else nearest(
+            path.name, [file.name for file in path.parent.glob("*") if file.suffix == path.suffix]
+        )
+    )

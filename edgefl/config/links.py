@@ -1,4 +1,6 @@
-"""The parts of the experiment file about the emulated world: links, devices, groups of edges that differ in them, a shared medium."""
+"""The parts of the experiment file about the emulated world: links, devices, groups of edges
+that differ in them, a shared medium.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def _with_defaults(data: Any, defaults: Mapping[str, Any]) -> Any:
 
 
 class Links(Section):
-    """Every edge's own uplink and downlink; "native" does no shaping and measures. What is None is as the profile has it."""
+    """Every edge's own uplink and downlink; "native" does no shaping and measures. What is None
+    is as the profile has it.
+    """
 
     kind: Literal["emulated", "native"] = "emulated"
     profile: str | None = None
@@ -55,7 +59,9 @@ class Links(Section):
 
 
 class Throttling(Section):
-    """A device that grows hot after ``budget_s`` of work at full speed, has ``hot_share`` of it then, and cools down within ``recovery_s`` of idling."""
+    """A device that grows hot after ``budget_s`` of work at full speed, has ``hot_share`` of it
+    then, and cools down within ``recovery_s`` of idling.
+    """
 
     budget_s: float = Field(ge=0)
     hot_share: float = Field(gt=0, le=1)
@@ -63,7 +69,9 @@ class Throttling(Section):
 
 
 class Bursts(Section):
-    """Other work on the device: after ``calm_s`` on average, for ``burst_s`` on average, ``share`` of the speed is left."""
+    """Other work on the device: after ``calm_s`` on average, for ``burst_s`` on average,
+    ``share`` of the speed is left.
+    """
 
     calm_s: float = Field(ge=1e-9)
     burst_s: float = Field(ge=1e-9)
@@ -75,9 +83,15 @@ class Devices(Section):
 
     kind: Literal["emulated", "native"] = "emulated"
     profile: str | None = None
-    samples_per_s: float | None = Field(None, gt=0)  # of the fastest device; the median one (lognormal); on average (exponential)
-    samples_per_slot: float | None = Field(None, gt=0)  # in place of samples_per_s, on a TDMA channel (q)
-    slowest_ratio: float = Field(1.0, ge=1)  # the slowest takes this many times as long as the fastest; uniform in between
+    samples_per_s: float | None = Field(
+        None, gt=0
+    )  # of the fastest device; the median one (lognormal); on average (exponential)
+    samples_per_slot: float | None = Field(
+        None, gt=0
+    )  # in place of samples_per_s, on a TDMA channel (q)
+    slowest_ratio: float = Field(
+        1.0, ge=1
+    )  # the slowest takes this many times as long as the fastest; uniform in between
     spread: Literal["uniform", "lognormal", "classes", "exponential"] = "uniform"
     sigma: float | None = Field(None, ge=0, le=5)
     long: Literal["large", "mild"] = "large"
@@ -96,21 +110,38 @@ class Devices(Section):
         if self.profile is not None:
             profiles.device(self.profile)
         if self.spread == "lognormal" and self.sigma is None:
-            raise ValueError('sigma: missing, which spread = "lognormal" wants (the deviation of the logarithms)')
+            raise ValueError(
+                'sigma: missing, which spread = "lognormal" wants (the deviation of the logarithms)'
+            )
         if self.spread != "lognormal" and self.sigma is not None:
             raise ValueError(f'sigma: goes with spread = "lognormal", found "{self.spread}"')
-        strange = next((key for key in ("long", "gamma", "task_samples") if getattr(self, key) != type(self).model_fields[key].default), None)
+        strange = next(
+            (
+                key
+                for key in ("long", "gamma", "task_samples")
+                if getattr(self, key) != type(self).model_fields[key].default
+            ),
+            None,
+        )
         if strange is not None and self.spread != "classes":
             raise ValueError(f'{strange}: goes with spread = "classes"')
-        if self.samples_per_slot is not None and (self.profile is not None or self.spread == "classes"):
-            raise ValueError('samples_per_slot: a speed of its own; expected no profile and no spread = "classes" beside it')
+        if self.samples_per_slot is not None and (
+            self.profile is not None or self.spread == "classes"
+        ):
+            raise ValueError(
+                "samples_per_slot: a speed of its own; expected no profile and no spread ="
+                ' "classes" beside it'
+            )
         if self.slowest_ratio != 1 and self.spread != "uniform":
             raise ValueError('slowest_ratio: goes with spread = "uniform"')
         over_time = [key for key in ("throttling", "bursts") if getattr(self, key) is not None]
         drawn = self.spread in ("classes", "exponential")
         if len(over_time) > (0 if drawn else 1):
             spread = self.spread if drawn else "classes"
-            raise ValueError(f'{over_time[0]}: expected one of throttling, bursts and spread = "{spread}", not two together')
+            raise ValueError(
+                f'{over_time[0]}: expected one of throttling, bursts and spread = "{spread}", not'
+                " two together"
+            )
         return self
 
 
@@ -139,15 +170,24 @@ class Medium(Section):
 
     @model_validator(mode="after")
     def _keys_of_its_kind(self) -> "Medium":
-        given = [key for key in type(self).model_fields if key != "kind" and getattr(self, key) is not None]
+        given = [
+            key
+            for key in type(self).model_fields
+            if key != "kind" and getattr(self, key) is not None
+        ]
         strange = [key for key in given if key not in MEDIA[self.kind]]
         if strange:
             kinds = " or ".join(f'"{kind}"' for kind, keys in MEDIA.items() if strange[0] in keys)
             raise ValueError(f'{strange[0]}: expected kind = {kinds}, found "{self.kind}"')
         if self.kind in ("bottleneck", "cell") and not given:
-            raise ValueError(f"a {self.kind} wants up_mbit_s, down_mbit_s or both (or trace_up, trace_down)")
+            raise ValueError(
+                f"a {self.kind} wants up_mbit_s, down_mbit_s or both (or trace_up, trace_down)"
+            )
         for way in ("up", "down"):
-            if getattr(self, f"{way}_mbit_s") is not None and getattr(self, f"trace_{way}") is not None:
+            if (
+                getattr(self, f"{way}_mbit_s") is not None
+                and getattr(self, f"trace_{way}") is not None
+            ):
                 raise ValueError(f"trace_{way}: expected in place of {way}_mbit_s, not with it")
         if self.kind == "tdma":
             self._slots_are_whole()
@@ -156,14 +196,29 @@ class Medium(Section):
     @property
     def shared(self) -> tuple[str, ...]:
         """The directions in which edges share it."""
-        return tuple(way for way in ("up", "down") if self.kind == "tdma" or getattr(self, f"{way}_mbit_s") or getattr(self, f"trace_{way}"))
+        return tuple(
+            way
+            for way in ("up", "down")
+            if self.kind == "tdma"
+            or getattr(self, f"{way}_mbit_s")
+            or getattr(self, f"trace_{way}")
+        )
 
     def _slots_are_whole(self) -> None:
         for key in ("slot_ms", "rate_mbit_s"):
             if getattr(self, key) is None:
                 raise ValueError(f"{key}: missing")
-        if self.guard_ms is not None and self.slot_ms is not None and to_ns(self.guard_ms / 1000) >= to_ns(self.slot_ms / 1000):
-            raise ValueError(f"slot_ms: expected more than guard_ms ({self.guard_ms:g}), found {self.slot_ms:g}")
+        if (
+            self.guard_ms is not None
+            and self.slot_ms is not None
+            and to_ns(self.guard_ms / 1000) >= to_ns(self.slot_ms / 1000)
+        ):
+            raise ValueError(
+                f"slot_ms: expected more than guard_ms ({self.guard_ms:g}), found {self.slot_ms:g}"
+            )
         usable_ms = (self.slot_ms or 0.0) - (self.guard_ms or 0.0)
         if self.slots_per_transfer is None and usable_ms * (self.rate_mbit_s or 0.0) < BYTE_MBIT_MS:
-            raise ValueError(f"slot_ms: at {self.rate_mbit_s:g} Mbit/s, {usable_ms:g} ms without the guard carry no byte; expected longer slots")
+            raise ValueError(
+                f"slot_ms: at {self.rate_mbit_s:g} Mbit/s, {usable_ms:g} ms without the guard carry"
+                " no byte; expected longer slots"
+            )

@@ -1,4 +1,6 @@
-"""The coordinator as an actor: it owns the open tasks, asks the strategy about every event, and carries its decisions out."""
+"""The coordinator as an actor: it owns the open tasks, asks the strategy about every event, and
+carries its decisions out.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ STORY_LENGTH = 20  # events shown with a bug
 
 
 class Coordinator:
-    """Events in (``start``, ``receive``, ``wake``, ``job_done``), outputs out; ``now`` is emulated ns.
+    """Events in (``start``, ``receive``, ``wake``, ``job_done``), outputs out; ``now`` is emulated
+    ns.
 
     Own alarms: "stop", "evaluate" and "close NUMBER"; the strategy's are prefixed with "strategy ".
     """
@@ -58,7 +61,9 @@ class Coordinator:
         self.jobs = OpenJobs(strategy.runs_jobs)
         self.evaluated = -1
         self.finished: str | None = None
-        self.story: deque[tuple[int, dict[str, Any]]] = deque(maxlen=STORY_LENGTH)  # the latest events, as (now, row)
+        self.story: deque[tuple[int, dict[str, Any]]] = deque(
+            maxlen=STORY_LENGTH
+        )  # the latest events, as (now, row)
 
     # ------------------------------------------------------------------ what the host calls
     def start(self, edges: dict[str, int], now: int) -> list[Output]:
@@ -107,8 +112,12 @@ class Coordinator:
                 outputs += self._ring(name, now)
         return outputs
 
-    def job_done(self, job: Evaluate | Job, result: tuple[float | None, ...] | Result | str, now: int) -> list[Output]:
-        """An evaluation ended (see ``Record.metrics``); or a job of the strategy: its result, or why there is none."""
+    def job_done(
+        self, job: Evaluate | Job, result: tuple[float | None, ...] | Result | str, now: int
+    ) -> list[Output]:
+        """An evaluation ended (see ``Record.metrics``); or a job of the strategy: its result, or
+        why there is none.
+        """
         if isinstance(job, Evaluate):
             self.record.metrics(job, *result)
             return []
@@ -126,7 +135,9 @@ class Coordinator:
 
     # ------------------------------------------------------------------ events
     def _joined(self, edge: str, message: Joined, now: int) -> list[Output]:
-        outputs: list[Output] = [Send(edge, Cancel(number)) for number in message.tasks if number not in self.tasks.open]
+        outputs: list[Output] = [
+            Send(edge, Cancel(number)) for number in message.tasks if number not in self.tasks.open
+        ]
         task = self.tasks.by_edge.get(edge)
         if task is not None and task.number in message.tasks:
             task.lost = False
@@ -157,7 +168,9 @@ class Coordinator:
         return [Allow(edge, number)]  # no medium to share: at once
 
     def _settled(self, edge: str, number: int, now: int) -> list[Output]:
-        """An update whose fate is on record already, or of a task that was closed without it: the edge may forget it."""
+        """An update whose fate is on record already, or of a task that was closed without it:
+        the edge may forget it.
+        """
         if self.tasks.late(edge, number):
             self.record.discarded(now, edge, number, "task closed")
         else:
@@ -174,19 +187,29 @@ class Coordinator:
             self.record.discarded(now, edge, task.number, fault, **more)
             return [acknowledged, *self._close(task, fault, now, delivered=True)]
         self._forget(task, delivered=True)
-        event = ev.UpdateArrived(edge, task.number, task.version, task.base, update.vectors, update.numbers)
+        event = ev.UpdateArrived(
+            edge, task.number, task.version, task.base, update.vectors, update.numbers
+        )
         outputs = [acknowledged, *self._ask(event, now)]
         most = self.experiment.stop.updates
-        return outputs + self.finish("updates", now) if most is not None and self.record.updates_applied >= most else outputs
+        return (
+            outputs + self.finish("updates", now)
+            if most is not None and self.record.updates_applied >= most
+            else outputs
+        )
 
     def _fresh_requested(self, edge: str, message: FreshRequest, now: int) -> list[Output]:
         task = self.tasks.of(edge, message.task)
         if task is None:
-            return [Send(edge, Cancel(message.task))]  # it waits for an answer, and its work is not wanted any more
+            return [
+                Send(edge, Cancel(message.task))
+            ]  # it waits for an answer, and its work is not wanted any more
         if 0 < message.until_ns <= now:
             self.record.fact(now, "request_too_late", edge=edge, task=task.number)
             return []  # its training is over, or will be before anything can come
-        return self._ask(ev.FreshRequested(edge, task.number, task.version, message.step, message.until_ns), now)
+        return self._ask(
+            ev.FreshRequested(edge, task.number, task.version, message.step, message.until_ns), now
+        )
 
     def _ring(self, name: str, now: int) -> list[Output]:
         if name == "stop":
@@ -200,7 +223,9 @@ class Coordinator:
         return self._ask(ev.AlarmRang(name.removeprefix("strategy ")), now)
 
     # ------------------------------------------------------------------ tasks
-    def _close(self, task: OpenTask, reason: str, now: int, delivered: bool = False) -> list[Output]:
+    def _close(
+        self, task: OpenTask, reason: str, now: int, delivered: bool = False
+    ) -> list[Output]:
         self._forget(task, delivered)
         return self._ask(ev.TaskClosed(task.edge, task.number, reason), now)
 
@@ -211,7 +236,14 @@ class Coordinator:
     def _evaluate(self, now: int) -> list[Output]:
         self.evaluated = self.version
         self.record.snapshot(self.version)
-        return [Run(Evaluate(self.version, now, self.weights, self.record.bytes_up, self.record.bytes_down), 0)]
+        return [
+            Run(
+                Evaluate(
+                    self.version, now, self.weights, self.record.bytes_up, self.record.bytes_down
+                ),
+                0,
+            )
+        ]
 
     # ------------------------------------------------------------------ the strategy
     def _ask(self, event: ev.Event, now: int) -> list[Output]:
@@ -227,15 +259,28 @@ class Coordinator:
         except UserError:
             raise  # the disk is full, say: not the algorithm's mistake
         except Exception as error:
-            kind, short = type(self.strategy), {key: value for key, value in row.items() if key != "numbers"}  # the story has them
-            raise Bug(f"{kind.__name__} failed at {short}", [f"{at} {told}" for at, told in self.story], kind.__module__) from error
+            kind, short = (
+                type(self.strategy),
+                {key: value for key, value in row.items() if key != "numbers"},
+            )  # the story has them
+            raise Bug(
+                f"{kind.__name__} failed at {short}",
+                [f"{at} {told}" for at, told in self.story],
+                kind.__module__,
+            ) from error
         self.record.event(now, before, event, row, decisions, numbers)
         if decisions and isinstance(decisions[-1], do.Finish):
             return outputs + self.finish(decisions[-1].reason, now)
         most = self.experiment.stop.versions
-        return outputs + self.finish("versions", now) if most is not None and self.version >= most else outputs
+        return (
+            outputs + self.finish("versions", now)
+            if most is not None and self.version >= most
+            else outputs
+        )
 
-    def _carry_out(self, decisions: list[do.Decision], event: ev.Event, now: int) -> tuple[list[Output], list[list[int]]]:
+    def _carry_out(
+        self, decisions: list[do.Decision], event: ev.Event, now: int
+    ) -> tuple[list[Output], list[list[int]]]:
         """The outputs, and for each Assign the numbers of its tasks."""
         outputs: list[Output] = []
         numbers: list[list[int]] = []
@@ -244,12 +289,19 @@ class Coordinator:
                 case do.Assign():
                     sends = [self._open(edge, decision) for edge in decision.edges]
                     numbers.append([send.message.number for send in sends])
-                    outputs += sends if decision.broadcast is None else [Broadcast(tuple(sends), decision.broadcast)]
+                    outputs += (
+                        sends
+                        if decision.broadcast is None
+                        else [Broadcast(tuple(sends), decision.broadcast)]
+                    )
                 case do.Publish():
                     outputs += self._publish(decision.weights, now)
                 case do.Discard():
                     if not isinstance(event, ev.UpdateArrived) or event.task != decision.task:
-                        raise ValueError(f"task {decision.task} cannot be discarded now: only the update in hand can")
+                        raise ValueError(
+                            f"task {decision.task} cannot be discarded now: only the update in"
+                            " hand can"
+                        )
                 case do.Finish():
                     break
                 case do.Report():
@@ -272,7 +324,15 @@ class Coordinator:
                 version = self.version if decision.version is None else decision.version
                 if decision.weights is None:
                     return [Send(decision.edge, NothingNewer(decision.task))]
-                return [Send(decision.edge, sendable(Fresh(decision.task, version, {"weights": decision.weights}), self.weights))]
+                return [
+                    Send(
+                        decision.edge,
+                        sendable(
+                            Fresh(decision.task, version, {"weights": decision.weights}),
+                            self.weights,
+                        ),
+                    )
+                ]
             case do.Urge():
                 return [Send(decision.edge, Urge(self.tasks.at_work(decision.edge).number))]
             case do.Cancel():
@@ -284,12 +344,17 @@ class Coordinator:
         """The open task that a decision names with its edge."""
         task = self.tasks.of(decision.edge, decision.task)
         if task is None:
-            raise ValueError(f"{decision!r}: edge {decision.edge!r} has no open task {decision.task}")
+            raise ValueError(
+                f"{decision!r}: edge {decision.edge!r} has no open task {decision.task}"
+            )
         return task
 
     def _grant(self, task: OpenTask, slots: tuple[int, ...] | None) -> list[Output]:
         if not task.waits:
-            raise ValueError(f"cannot grant the uplink for task {task.number}: edge {task.edge!r} does not wait for it")
+            raise ValueError(
+                f"cannot grant the uplink for task {task.number}: edge {task.edge!r} does not wait"
+                " for it"
+            )
         task.waits = False
         return [Allow(task.edge, task.number, slots)]
 
@@ -298,11 +363,16 @@ class Coordinator:
         if busy or edge not in self.present:
             raise ValueError(f"cannot assign to {edge!r}: it is {'busy' if busy else 'not there'}")
         task = self.tasks.add(edge, self.version, assign.vectors["weights"])
-        return Send(edge, sendable(Task(task.number, task.version, assign.vectors, assign.numbers), self.weights))
+        return Send(
+            edge,
+            sendable(Task(task.number, task.version, assign.vectors, assign.numbers), self.weights),
+        )
 
     def _publish(self, weights: np.ndarray, now: int) -> list[Output]:
         if weights.shape != self.weights.shape or weights.dtype != np.float32:
-            raise ValueError(f"published {weights.dtype} {weights.shape}, expected float32 {self.weights.shape}")
+            raise ValueError(
+                f"published {weights.dtype} {weights.shape}, expected float32 {self.weights.shape}"
+            )
         weights.flags.writeable = False
         self.weights = weights
         self.version += 1

@@ -1,4 +1,6 @@
-"""The strategy's jobs that are under way: from RunJob to the one event that tells what came of each."""
+"""The strategy's jobs that are under way: from RunJob to the one event that tells what came of
+each.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,23 @@ class OpenJobs:
         self.names: dict[Job, str] = {}
 
     def open(self, decision: RunJob) -> Run:
-        """What the host is to do. ValueError if there are no workers, or if another job of that name is under way."""
+        """What the host is to do. ValueError if there are no workers, or if another job of that
+        name is under way.
+        """
         if not self.allowed:
-            raise ValueError(f"cannot run job {decision.name!r}: only a strategy with runs_jobs = True has workers for jobs")
+            raise ValueError(
+                f"cannot run job {decision.name!r}: only a strategy with runs_jobs = True has"
+                " workers for jobs"
+            )
         if decision.name in self.names.values():
             raise ValueError(f"cannot run job {decision.name!r}: a job of that name is under way")
         self.names[decision.job] = decision.name
         return Run(decision.job, decision.cost_ns)
 
     def end(self, job: Job, result: Result | str) -> JobDone | JobFailed | None:
-        """What to tell the strategy of a result, or of why there is none; None if it has been told: a job may be done twice."""
+        """What to tell the strategy of a result, or of why there is none; None if it has been
+        told: a job may be done twice.
+        """
         name = self.names.pop(job, None)
         if name is None:
             return None

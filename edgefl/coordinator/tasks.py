@@ -10,14 +10,18 @@ import numpy as np
 
 from emulator.agenda import Agenda
 
-MOST_CLOSED = 10_000  # tasks closed without an update that are remembered: a late update of an older one passes for a duplicate
+# tasks closed without an update that are remembered: a late update of an older one passes for a
+# duplicate
+MOST_CLOSED = 10_000
 
 
 @dataclass(slots=True)
 class OpenTask:
-    """A task from Assign until its update, its closing, or its cancelling; ``base`` is the model that the edge started from.
+    """A task from Assign until its update, its closing, or its cancelling; ``base`` is the model
+    that the edge started from.
 
-    ``lost``: its edge is not there at present; ``waits``: its update is ready and the strategy has not granted the uplink.
+    ``lost``: its edge is not there at present; ``waits``: its update is ready and the strategy has
+    not granted the uplink.
     """
 
     number: int
@@ -30,11 +34,15 @@ class OpenTask:
 
 @dataclass(slots=True)
 class Tasks:
-    """Open tasks by number and by edge (one each), and those that were closed without an update, which may still come."""
+    """Open tasks by number and by edge (one each), and those that were closed without an update,
+    which may still come.
+    """
 
     open: dict[int, OpenTask] = field(default_factory=dict)
     by_edge: dict[str, OpenTask] = field(default_factory=dict)
-    closed: OrderedDict[int, str] = field(default_factory=OrderedDict)  # number -> edge, the oldest first
+    closed: OrderedDict[int, str] = field(
+        default_factory=OrderedDict
+    )  # number -> edge, the oldest first
     count: int = 0
 
     def add(self, edge: str, version: int, base: np.ndarray) -> OpenTask:
@@ -64,7 +72,9 @@ class Tasks:
                 self.closed.popitem(last=False)
 
     def late(self, edge: str, number: int) -> bool:
-        """True for the update of a task that was closed without one, the first time it comes; later it is a duplicate."""
+        """True for the update of a task that was closed without one, the first time it comes;
+        later it is a duplicate.
+        """
         return self.closed.get(number) == edge and self.closed.pop(number, None) is not None
 
 
@@ -83,7 +93,9 @@ class Alarms:
         self.at.pop(name, None)
 
     def due(self, now: int) -> Iterator[str]:
-        """The names that ring at ``now``, one after the other: each may still move or drop those behind it."""
+        """The names that ring at ``now``, one after the other: each may still move or drop those
+        behind it.
+        """
         for at_ns, name in self.agenda.pop_due(now):
             if self.at.get(name) == at_ns:
                 del self.at[name]

@@ -1,7 +1,8 @@
-"""Parsed once: a data set's arrays as memory-mapped files, which every process of this user's machine shares.
+"""Parsed once: a data set's arrays as memory-mapped files, which every process of this user's
+machine shares.
 
-An entry belongs to one content of the source files (their sizes and times are in its name); its digest is pinned when it is written. The
-whole directory may be deleted at any time.
+An entry belongs to one content of the source files (their sizes and times are in its name); its
+digest is pinned when it is written. The whole directory may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -30,10 +31,14 @@ ABOUT = "about.json"
 COLUMN = "column_"  # begins the file names of what else is known of the training samples
 
 
-def cached(name: str, sources: Sequence[Path], options: str, parse: Callable[[Path], Dataset]) -> Dataset:
-    """The data set in ``sources`` read with ``options``, from the cache or by ``parse(folder)``, which may leave big arrays in ``folder``.
+def cached(
+    name: str, sources: Sequence[Path], options: str, parse: Callable[[Path], Dataset]
+) -> Dataset:
+    """The data set in ``sources`` read with ``options``, from the cache or by ``parse(folder)``,
+    which may leave big arrays in ``folder``.
 
-    Processes that ask at the same time wait for the first one. UserError if the cache cannot be written, or an entry is damaged.
+    Processes that ask at the same time wait for the first one. UserError if the cache cannot be
+    written, or an entry is damaged.
     """
     root = cache_dir(os.environ)
     entry = root / f"{name}-{_key(sources, options)}"
@@ -43,7 +48,10 @@ def cached(name: str, sources: Sequence[Path], options: str, parse: Callable[[Pa
             if not entry.exists():
                 _fill(entry, parse)
     except OSError as error:
-        raise UserError(f"{root}: the cache of parsed data sets cannot be written ({error.strerror}); ${CACHE_VARIABLE} may name another place") from error
+        raise UserError(
+            f"{root}: the cache of parsed data sets cannot be written ({error.strerror});"
+            f" ${CACHE_VARIABLE} may name another place"
+        ) from error
     return _opened(entry)
 
 
@@ -56,7 +64,9 @@ def _key(sources: Sequence[Path], options: str) -> str:
     key = hashlib.sha256(f"{FORMAT}\n{options}\n".encode())
     for source in sources:
         state = source.stat()
-        key.update(f"{source.resolve()}\n{state.st_ino} {state.st_size} {state.st_mtime_ns}\n".encode())
+        key.update(
+            f"{source.resolve()}\n{state.st_ino} {state.st_size} {state.st_mtime_ns}\n".encode()
+        )
     return key.hexdigest()[:20]
 
 
@@ -66,13 +76,22 @@ def _fill(entry: Path, parse: Callable[[Path], Dataset]) -> None:
         found = parse(folder)
         for name in ARRAYS:
             array = getattr(found, name)
-            if isinstance(array, np.memmap) and Path(array.filename or "") == folder / f"{name}.npy":
+            if (
+                isinstance(array, np.memmap)
+                and Path(array.filename or "") == folder / f"{name}.npy"
+            ):
                 array.flush()
             else:
                 np.save(folder / f"{name}.npy", array, allow_pickle=False)
         for name, column in found.columns.items():
             np.save(folder / f"{COLUMN}{name}.npy", column, allow_pickle=False)
-        about = {"classes": found.classes, "mean": found.mean, "std": found.std, "vocabulary": found.vocabulary, "digest": found.digest()}
+        about = {
+            "classes": found.classes,
+            "mean": found.mean,
+            "std": found.std,
+            "vocabulary": found.vocabulary,
+            "digest": found.digest(),
+        }
         about["columns"] = list(found.columns)
         (folder / ABOUT).write_bytes(orjson.dumps(about))
         folder.rename(entry)  # whole or not at all
@@ -84,17 +103,37 @@ def _fill(entry: Path, parse: Callable[[Path], Dataset]) -> None:
 def _opened(entry: Path) -> Dataset:
     try:
         about = orjson.loads((entry / ABOUT).read_bytes())
-        arrays = [np.load(entry / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ARRAYS]
-        found = Dataset(*arrays, about["classes"], tuple(about["mean"]), tuple(about["std"]), about["vocabulary"])
-        found = replace(found, columns={name: np.load(entry / f"{COLUMN}{name}.npy", allow_pickle=False) for name in about["columns"]})
-        return replace(found, pinned=about["digest"], words=entry / FILE if found.vocabulary else None)
+        arrays = [
+            np.load(entry / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ARRAYS
+        ]
+        found = Dataset(
+            *arrays,
+            about["classes"],
+            tuple(about["mean"]),
+            tuple(about["std"]),
+            about["vocabulary"],
+        )
+        found = replace(
+            found,
+            columns={
+                name: np.load(entry / f"{COLUMN}{name}.npy", allow_pickle=False)
+                for name in about["columns"]
+            },
+        )
+        return replace(
+            found, pinned=about["digest"], words=entry / FILE if found.vocabulary else None
+        )
     except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{entry}: a damaged entry of the cache of parsed data sets ({error}): delete it") from error
+        raise UserError(
+            f"{entry}: a damaged entry of the cache of parsed data sets ({error}): delete it"
+        ) from error
 
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Held by one process at a time; the system lets go of it when that process ends, however it ends."""
+    """Held by one process at a time; the system lets go of it when that process ends, however it
+    ends.
+    """
     with open(path, "wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

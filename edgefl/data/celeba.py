@@ -1,4 +1,6 @@
-"""CelebA: faces of 10,177 celebrities, with or without an attribute, from the folder of pictures and lists of its authors' page (Liu et al. 2015)."""
+"""CelebA: faces of 10,177 celebrities, with or without an attribute, from the folder of pictures
+and lists of its authors' page (Liu et al. 2015).
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,20 @@ from edgefl.data.paths import missing
 from edgefl.errors import UserError, nearest
 
 FOLDERS = ("celeba", "CelebA")
-PICTURES, ATTRIBUTES, IDENTITIES, PARTS = "img_align_celeba", "list_attr_celeba.txt", "identity_CelebA.txt", "list_eval_partition.txt"
+PICTURES, ATTRIBUTES, IDENTITIES, PARTS = (
+    "img_align_celeba",
+    "list_attr_celeba.txt",
+    "identity_CelebA.txt",
+    "list_eval_partition.txt",
+)
 TEST_PART = "2"  # 0: training, 1: validation, which we train on as well
 WHERE = "its authors' page, mmlab.ie.cuhk.edu.hk/projects/CelebA.html"
 
 
 class Options(BaseModel):
-    """``attribute``: what is to be told of a face; ``size``: pictures become ``size`` x ``size`` pixels."""
+    """``attribute``: what is to be told of a face; ``size``: pictures become ``size`` x ``size``
+    pixels.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     attribute: str = "Smiling"
@@ -30,43 +39,83 @@ class Options(BaseModel):
 
 
 def load(directory: Path, options: Options) -> Dataset:
-    """From ``directory/celeba/`` or ``directory/``: the folder of pictures, the attributes; celebrities and parts where their lists are there.
+    """From ``directory/celeba/`` or ``directory/``: the folder of pictures, the attributes;
+    celebrities and parts where their lists are there.
 
-    Without the list of parts every tenth picture is for the test; without that of celebrities there is no column ``celebrity``.
+    Without the list of parts every tenth picture is for the test; without that of celebrities there
+    is no column ``celebrity``.
     """
     places = (*(directory / folder for folder in FOLDERS), directory)
-    root = next((place for place in places if (place / ATTRIBUTES).is_file() and (place / PICTURES).is_dir()), None)
+    root = next(
+        (
+            place
+            for place in places
+            if (place / ATTRIBUTES).is_file() and (place / PICTURES).is_dir()
+        ),
+        None,
+    )
     if root is None:
-        raise UserError(str(missing(f"folder {PICTURES} and file {ATTRIBUTES}", directory, FOLDERS, "celeba")).split(": `")[0] + f": they are on {WHERE}")
+        raise UserError(
+            str(
+                missing(f"folder {PICTURES} and file {ATTRIBUTES}", directory, FOLDERS, "celeba")
+            ).split(": `")[0]
+            + f": they are on {WHERE}"
+        )
     lists = [root / name for name in (ATTRIBUTES, IDENTITIES, PARTS) if (root / name).is_file()]
-    return cached("celeba", [root / PICTURES, *lists], options.model_dump_json(), lambda folder: _parsed(root, options, folder))
+    return cached(
+        "celeba",
+        [root / PICTURES, *lists],
+        options.model_dump_json(),
+        lambda folder: _parsed(root, options, folder),
+    )
 
 
 def _parsed(root: Path, options: Options, folder: Path) -> Dataset:
     labels = _attribute(root / ATTRIBUTES, options.attribute)
     parts, people = _second_column(root / PARTS), _second_column(root / IDENTITIES)
-    test = [name for number, name in enumerate(labels) if (parts.get(name) == TEST_PART if parts else number % 10 == 9)]
+    test = [
+        name
+        for number, name in enumerate(labels)
+        if (parts.get(name) == TEST_PART if parts else number % 10 == 9)
+    ]
     train = sorted(labels.keys() - set(test))
-    train_x, test_x = (_pictures(root / PICTURES, names, options.size, folder, array) for names, array in ((train, "train_x"), (test, "test_x")))
-    train_y, test_y = (checked(np.array([labels[name] for name in names], dtype=np.int64), 2, root / ATTRIBUTES) for names in (train, test))
+    train_x, test_x = (
+        _pictures(root / PICTURES, names, options.size, folder, array)
+        for names, array in ((train, "train_x"), (test, "test_x"))
+    )
+    train_y, test_y = (
+        checked(np.array([labels[name] for name in names], dtype=np.int64), 2, root / ATTRIBUTES)
+        for names in (train, test)
+    )
     unknown = next((name for name in train if people and name not in people), None)
     if unknown is not None:
         raise UserError(f"{root / IDENTITIES}: no line for {unknown}")
-    columns = {"celebrity": np.array([int(people[name]) for name in train], dtype=np.int64)} if people else {}
+    columns = (
+        {"celebrity": np.array([int(people[name]) for name in train], dtype=np.int64)}
+        if people
+        else {}
+    )
     return Dataset(train_x, train_y, test_x, test_y, 2, *by_channel(train_x), columns=columns)
 
 
 def _attribute(path: Path, attribute: str) -> dict[str, int]:
-    """Picture -> 1 or 0. The file: a count, the attributes' names, then lines of a picture's name and 1 or -1 for each."""
+    """Picture -> 1 or 0. The file: a count, the attributes' names, then lines of a picture's
+    name and 1 or -1 for each.
+    """
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     names = lines[1].split() if len(lines) > 1 else []
     if attribute not in names:
-        raise UserError(f"data.attribute: {path} has no attribute {attribute!r}{nearest(attribute, names)}")
+        raise UserError(
+            f"data.attribute: {path} has no attribute {attribute!r}{nearest(attribute, names)}"
+        )
     found = {}
     for number, line in enumerate(lines[2:], start=3):
         name, *values = line.split() or [""]
         if len(values) != len(names) or set(values) - {"1", "-1"}:
-            raise UserError(f"{path}: line {number}: expected a picture's name and {len(names)} times 1 or -1, found {line[:60]!r}")
+            raise UserError(
+                f"{path}: line {number}: expected a picture's name and {len(names)} times 1 or -1,"
+                f" found {line[:60]!r}"
+            )
         found[name] = int(values[names.index(attribute)] == "1")
     return found
 
@@ -76,10 +125,15 @@ def _second_column(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     found = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+    for number, line in enumerate(
+        path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1
+    ):
         name, *rest = line.split() or [""]
         if len(rest) != 1 or not rest[0].isdecimal():
-            raise UserError(f"{path}: line {number}: expected a picture's name and a number, found {line[:60]!r}")
+            raise UserError(
+                f"{path}: line {number}: expected a picture's name and a number, found"
+                f" {line[:60]!r}"
+            )
         found[name] = rest[0]
     return found
 
@@ -92,7 +146,9 @@ def _pictures(root: Path, names: Sequence[str], size: int, folder: Path, array: 
     for row, name in enumerate(names):
         try:
             with Image.open(root / name) as picture:
-                out[row] = np.asarray(picture.convert("RGB").resize((size, size))).transpose(2, 0, 1)
+                out[row] = np.asarray(picture.convert("RGB").resize((size, size))).transpose(
+                    2, 0, 1
+                )
         except (OSError, ValueError, Image.DecompressionBombError) as error:
             raise UserError(f"{root / name}: cannot be read as a picture ({error})") from error
     return out

@@ -1,4 +1,6 @@
-"""The files of CIFAR-10 and CIFAR-100 (Krizhevsky 2009): the binary form (records of labels and 3 x 32 x 32 bytes), or the python form."""
+"""The files of CIFAR-10 and CIFAR-100 (Krizhevsky 2009): the binary form (records of labels and
+3 x 32 x 32 bytes), or the python form.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ PIXELS = 3 * 32 * 32
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """``train`` and ``test`` name the files without ``.bin``; ``label_bytes`` stand before each picture, of which the last is the label."""
+    """``train`` and ``test`` name the files without ``.bin``; ``label_bytes`` stand before each
+    picture, of which the last is the label.
+    """
 
     name: str
     folders: tuple[str, ...]
@@ -35,19 +39,30 @@ class Kind:
 
 
 def cifar(kind: Kind, directory: Path) -> Dataset:
-    """The data set in whichever form its files have. UserError names the file that is missing or wrong."""
-    files = [file_of(directory, kind.folders, (f"{stem}.bin", stem), kind.name) for stem in (*kind.train, kind.test)]
+    """The data set in whichever form its files have. UserError names the file that is missing or
+    wrong.
+    """
+    files = [
+        file_of(directory, kind.folders, (f"{stem}.bin", stem), kind.name)
+        for stem in (*kind.train, kind.test)
+    ]
 
     def parse(folder: Path) -> Dataset:
-        return Dataset(*_read(kind, files[:-1]), *_read(kind, files[-1:]), kind.classes, kind.mean, kind.std)
+        return Dataset(
+            *_read(kind, files[:-1]), *_read(kind, files[-1:]), kind.classes, kind.mean, kind.std
+        )
 
     return cached(kind.name, files, "", parse)
 
 
 def _read(kind: Kind, files: Sequence[Path]) -> tuple[np.ndarray, np.ndarray]:
     """Pictures (n, 3, 32, 32) and labels (n,) of some files, one after the other."""
-    parts = [_binary(kind, file) if file.suffix == ".bin" else _python(kind, file) for file in files]
-    return np.concatenate([pictures for pictures, _ in parts]), np.concatenate([labels for _, labels in parts])
+    parts = [
+        _binary(kind, file) if file.suffix == ".bin" else _python(kind, file) for file in files
+    ]
+    return np.concatenate([pictures for pictures, _ in parts]), np.concatenate(
+        [labels for _, labels in parts]
+    )
 
 
 def _binary(kind: Kind, file: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -57,16 +72,32 @@ def _binary(kind: Kind, file: Path) -> tuple[np.ndarray, np.ndarray]:
     except OSError as error:
         raise UserError(f"{file}: {error.strerror}") from error
     if not len(content) or len(content) % size:
-        raise UserError(f"{file}: truncated or no {kind.name} file: expected records of {size} bytes, it holds {len(content)} bytes")
+        raise UserError(
+            f"{file}: truncated or no {kind.name} file: expected records of {size} bytes, it holds"
+            f" {len(content)} bytes"
+        )
     records = content.reshape(-1, size)
-    return records[:, kind.label_bytes :].reshape(-1, *SHAPE), checked(records[:, kind.label_bytes - 1], kind.classes, file)
+    return records[:, kind.label_bytes :].reshape(-1, *SHAPE), checked(
+        records[:, kind.label_bytes - 1], kind.classes, file
+    )
 
 
 def _python(kind: Kind, file: Path) -> tuple[np.ndarray, np.ndarray]:
     found = numpy_pickle.read(file)
-    pictures, labels = (found.get(key) for key in ("data", kind.labels_key)) if isinstance(found, dict) else (None, None)
+    pictures, labels = (
+        (found.get(key) for key in ("data", kind.labels_key))
+        if isinstance(found, dict)
+        else (None, None)
+    )
     if not isinstance(pictures, np.ndarray) or not isinstance(labels, (list, np.ndarray)):
-        raise UserError(f"{file}: no {kind.name} file: expected a dict with 'data' and {kind.labels_key!r}")
+        raise UserError(
+            f"{file}: no {kind.name} file: expected a dict with 'data' and {kind.labels_key!r}"
+        )
     if pictures.dtype != np.uint8 or pictures.ndim != 2 or pictures.shape != (len(labels), PIXELS):
-        raise UserError(f"{file}: 'data' is {pictures.dtype} {pictures.shape}, expected uint8 ({len(labels)}, {PIXELS}), a row for each label")
-    return pictures.reshape(-1, *SHAPE), checked(np.array(labels, dtype=np.int64), kind.classes, file)
+        raise UserError(
+            f"{file}: 'data' is {pictures.dtype} {pictures.shape}, expected uint8 ({len(labels)},"
+            f" {PIXELS}), a row for each label"
+        )
+    return pictures.reshape(-1, *SHAPE), checked(
+        np.array(labels, dtype=np.int64), kind.classes, file
+    )

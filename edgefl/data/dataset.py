@@ -15,16 +15,20 @@ if TYPE_CHECKING:
 
     from edgefl.data.samples import Samples
 
-SMALL = 1 << 23  # elements: up to here all samples are normalised at once, beyond it each batch when it is picked
+SMALL = (
+    1 << 23
+)  # elements: up to here all samples are normalised at once, beyond it each batch when it is picked
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """Samples (n, channels, height, width) as uint8 or float32, or texts (n, length) as int32 token numbers; labels (n,) as int64.
+    """Samples (n, channels, height, width) as uint8 or float32, or texts (n, length) as int32 token
+    numbers; labels (n,) as int64.
 
-    ``mean`` and ``std`` are in the units of the samples, one number for all channels or one for each; tensors are (x - mean) / std.
-    ``vocabulary``: the token numbers of texts are below it; 0 for anything else.
-    ``pinned``: the digest, where it was computed when the files were parsed; ``words``: a file with the words behind token numbers 2 and on.
+    ``mean`` and ``std`` are in the units of the samples, one number for all channels or one for
+    each; tensors are (x - mean) / std. ``vocabulary``: the token numbers of texts are below it; 0
+    for anything else. ``pinned``: the digest, where it was computed when the files were parsed;
+    ``words``: a file with the words behind token numbers 2 and on.
     """
 
     train_x: np.ndarray
@@ -37,15 +41,25 @@ class Dataset:
     vocabulary: int = 0
     pinned: str = ""
     words: Path | None = None
-    columns: Mapping[str, np.ndarray] = field(default_factory=dict)  # what else is known of the training samples: name -> numbers (n,), for natural shares
+    columns: Mapping[str, np.ndarray] = field(
+        default_factory=dict
+    )  # what else is known of the training samples: name -> numbers (n,), for natural shares
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(channels, height, width) of one sample; of a text (vocabulary, length), as if a word were a channel."""
-        return (self.vocabulary, *self.train_x.shape[1:]) if self.vocabulary else self.train_x.shape[1:]
+        """(channels, height, width) of one sample; of a text (vocabulary, length), as if a word
+        were a channel.
+        """
+        return (
+            (self.vocabulary, *self.train_x.shape[1:])
+            if self.vocabulary
+            else self.train_x.shape[1:]
+        )
 
     def train(self) -> tuple[torch.Tensor | Samples, torch.Tensor]:
-        """Normalised float32 inputs (int64 for texts) and int64 targets of the training set; ``Samples`` can be picked from like a tensor."""
+        """Normalised float32 inputs (int64 for texts) and int64 targets of the training set;
+        ``Samples`` can be picked from like a tensor.
+        """
         return self._tensors(self.train_x, self.train_y)
 
     def test(self) -> tuple[torch.Tensor | Samples, torch.Tensor]:
@@ -56,13 +70,19 @@ class Dataset:
         """Two sides with equal digests train on the same numbers."""
         if self.pinned:
             return self.pinned
-        digest = hashlib.sha256(repr((self.classes, self.mean, self.std, *([self.vocabulary] if self.vocabulary else []))).encode())
+        digest = hashlib.sha256(
+            repr(
+                (self.classes, self.mean, self.std, *([self.vocabulary] if self.vocabulary else []))
+            ).encode()
+        )
         for array in (self.train_x, self.train_y, self.test_x, self.test_y):
             digest.update(f"{array.dtype.str}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()[:16]
 
-    def _tensors(self, samples: np.ndarray, labels: np.ndarray) -> tuple[torch.Tensor | Samples, torch.Tensor]:
+    def _tensors(
+        self, samples: np.ndarray, labels: np.ndarray
+    ) -> tuple[torch.Tensor | Samples, torch.Tensor]:
         import torch
 
         from edgefl.data.samples import Samples
@@ -70,7 +90,9 @@ class Dataset:
         targets = torch.from_numpy(np.array(labels, dtype=np.int64))
         if self.vocabulary:
             return Samples(samples), targets
-        inputs = Samples(samples, _by_channel(self.mean, samples.ndim), _by_channel(self.std, samples.ndim))
+        inputs = Samples(
+            samples, _by_channel(self.mean, samples.ndim), _by_channel(self.std, samples.ndim)
+        )
         return inputs[:] if samples.size <= SMALL else inputs, targets
 
 

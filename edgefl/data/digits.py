@@ -26,4 +26,12 @@ def load(directory: Path) -> Dataset:
     for label in np.unique(labels):
         members = rng.permutation(np.flatnonzero(labels == label))
         train[members[: round(TRAIN_SHARE * len(members))]] = True
-    return Dataset(images[train], labels[train], images[~train], labels[~train], int(labels.max()) + 1, (MEAN,), (STD,))
+    return Dataset(
+        images[train],
+        labels[train],
+        images[~train],
+        labels[~train],
+        int(labels.max()) + 1,
+        (MEAN,),
+        (STD,),
+    )

@@ -1,4 +1,6 @@
-"""Getting a data set from where its authors published it: resumed where it broke off, checked against the published checksum, unpacked."""
+"""Getting a data set from where its authors published it: resumed where it broke off, checked
+against the published checksum, unpacked.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from typing import Any
 
 from edgefl.errors import UserError
 
-Progress = Callable[[str, int, int], None]  # file, bytes that have come, bytes in all (0: not known)
+Progress = Callable[
+    [str, int, int], None
+]  # file, bytes that have come, bytes in all (0: not known)
 ATTEMPTS = 4  # a connection that breaks is taken up again so often
 TIMEOUT_S = 30.0  # without a byte
 CHUNK = 1 << 14  # a broken connection loses the one that was under way
@@ -23,7 +27,9 @@ CHUNK = 1 << 14  # a broken connection loses the one that was under way
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A published file. ``checksum``: "md5:..." as published; ``folder``: what an archive unpacks to, "" for a file that stays as it is."""
+    """A published file. ``checksum``: "md5:..." as published; ``folder``: what an archive
+    unpacks to, "" for a file that stays as it is.
+    """
 
     url: str
     checksum: str
@@ -34,16 +40,30 @@ class Download:
         return self.url.rpartition("/")[2]
 
 
-def fetch(downloads: Sequence[Download], directory: Path, own_folder: str, origin: str | None, progress: Progress) -> list[Path]:
-    """Bring every file to ``directory``: archives as the folders that they hold, other files into ``own_folder``. The paths, there or new.
+def fetch(
+    downloads: Sequence[Download],
+    directory: Path,
+    own_folder: str,
+    origin: str | None,
+    progress: Progress,
+) -> list[Path]:
+    """Bring every file to ``directory``: archives as the folders that they hold, other files into
+    ``own_folder``. The paths, there or new.
 
-    ``origin``: a directory or another address that has files of the same names. UserError for whatever fails; what has come is kept.
+    ``origin``: a directory or another address that has files of the same names. UserError for
+    whatever fails; what has come is kept.
     """
     found = []
     for download in downloads:
-        place = directory / download.folder if download.folder else directory / own_folder / download.name
+        place = (
+            directory / download.folder
+            if download.folder
+            else directory / own_folder / download.name
+        )
         if not (download.folder and place.exists()):
-            file = _retrieved(download, directory if download.folder else place.parent, origin, progress)
+            file = _retrieved(
+                download, directory if download.folder else place.parent, origin, progress
+            )
             if download.folder:
                 _unpacked(file, place)
         found.append(place)
@@ -56,22 +76,46 @@ def _retrieved(download: Download, folder: Path, origin: str | None, progress: P
 
     pooch.get_logger().setLevel("ERROR")
     copied = origin is not None and "://" not in origin
-    bring: Callable[..., None] = Copying(Path(origin or "")) if copied else Resuming(folder, progress)
-    url = f"{origin.rstrip('/')}/{download.name}" if origin is not None and "://" in origin else download.url
+    bring: Callable[..., None] = (
+        Copying(Path(origin or "")) if copied else Resuming(folder, progress)
+    )
+    url = (
+        f"{origin.rstrip('/')}/{download.name}"
+        if origin is not None and "://" in origin
+        else download.url
+    )
     if not url.startswith(("http://", "https://")):
-        raise UserError(f"{url}: expected an address that begins with http:// or https://, or a directory")
+        raise UserError(
+            f"{url}: expected an address that begins with http:// or https://, or a directory"
+        )
     try:
         if isinstance(bring, Copying):
             bring.file(download.name)  # before anything is made here
         folder.mkdir(parents=True, exist_ok=True)
-        return Path(pooch.retrieve(url, download.checksum, fname=download.name, path=folder, downloader=bring))
-    except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
-        raise UserError(f"{url}: cannot be reached, or broke off; what has come so far is kept, the same command goes on from there") from error
+        return Path(
+            pooch.retrieve(
+                url, download.checksum, fname=download.name, path=folder, downloader=bring
+            )
+        )
+    except (
+        requests.ConnectionError,
+        requests.Timeout,
+        requests.exceptions.ChunkedEncodingError,
+    ) as error:
+        raise UserError(
+            f"{url}: cannot be reached, or broke off; what has come so far is kept, the same"
+            " command goes on from there"
+        ) from error
     except requests.RequestException as error:
         raise UserError(f"{url}: {error}") from error
-    except ValueError as error:  # pooch's word for a wrong checksum, with which it has deleted the file
+    except (
+        ValueError
+    ) as error:  # pooch's word for a wrong checksum, with which it has deleted the file
         source = Path(origin or "") / download.name if copied else url
-        raise UserError(f"{source}: its checksum differs from the published {download.checksum}: a damaged or another file") from error
+        raise UserError(
+            f"{source}: its checksum differs from the published {download.checksum}: a damaged or"
+            " another file"
+        ) from error
     except OSError as error:
         raise UserError(f"{folder / download.name}: {error.strerror or error}") from error
 
@@ -94,7 +138,9 @@ class Copying:
 
 
 class Resuming:
-    """Pooch's downloader for addresses: a ``.part`` file beside the target survives a broken connection, and the next call goes on behind it."""
+    """Pooch's downloader for addresses: a ``.part`` file beside the target survives a broken
+    connection, and the next call goes on behind it.
+    """
 
     def __init__(self, folder: Path, progress: Progress) -> None:
         self.folder, self.progress = folder, progress
@@ -107,7 +153,11 @@ class Resuming:
             try:
                 self._go_on(url, part)
                 break
-            except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError):
+            except (
+                requests.ConnectionError,
+                requests.Timeout,
+                requests.exceptions.ChunkedEncodingError,
+            ):
                 if attempt == ATTEMPTS:
                     raise
         os.replace(part, output_file)
@@ -118,7 +168,9 @@ class Resuming:
         have = part.stat().st_size if part.exists() else 0
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
         with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT_S) as answer:
-            if answer.status_code == requests.codes.requested_range_not_satisfiable:  # nothing is left, or the part is another file's
+            if (
+                answer.status_code == requests.codes.requested_range_not_satisfiable
+            ):  # nothing is left, or the part is another file's
                 if answer.headers.get("Content-Range", "").rpartition("/")[2] != str(have):
                     part.unlink()
                     self._go_on(url, part)
@@ -142,7 +194,9 @@ class Resuming:
 
 
 def _unpacked(archive: Path, place: Path) -> None:
-    """Make ``place`` from the folder of that name in the archive, whole or not at all, and delete the archive."""
+    """Make ``place`` from the folder of that name in the archive, whole or not at all, and
+    delete the archive.
+    """
     with tempfile.TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as scratch:
         try:
             _extract(archive, Path(scratch))
@@ -150,7 +204,10 @@ def _unpacked(archive: Path, place: Path) -> None:
             raise UserError(f"{archive}: cannot be unpacked ({error})") from error
         inner = Path(scratch) / place.name
         if not inner.is_dir():
-            raise UserError(f"{archive}: expected a folder {place.name} in it, found {', '.join(sorted(os.listdir(scratch))[:5]) or 'nothing'}")
+            raise UserError(
+                f"{archive}: expected a folder {place.name} in it, found"
+                f" {', '.join(sorted(os.listdir(scratch))[:5]) or 'nothing'}"
+            )
         inner.rename(place)
     archive.unlink()
 

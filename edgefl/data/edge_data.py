@@ -1,8 +1,10 @@
-"""What a process trains on: the data set and the edges' shares of it, from wherever ``[data] source`` says.
+"""What a process trains on: the data set and the edges' shares of it, from wherever ``[data]
+source`` says.
 
 "partition"  every process has the whole set, and cuts it alike
-"shard"      an edge has its own file of ``edgefl data shard``, the coordinator those or the test samples alone
-"local"      an edge has a data set of its own, whose training samples are all its; the coordinator's own has the test samples
+"shard"      an edge has its own file of ``edgefl data shard``, the coordinator those or the test
+samples alone "local"      an edge has a data set of its own, whose training samples are all its;
+the coordinator's own has the test samples
 """
 
 from __future__ import annotations
@@ -34,18 +36,31 @@ Shares = dict[str, np.ndarray]  # edge id -> indices of its training samples
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """``own_digest``: what two sides must agree on where nobody needs to have all the data, else ""."""
+    """``own_digest``: what two sides must agree on where nobody needs to have all the data, else
+    "".
+    """
 
     dataset: Dataset
     shares: Shares
     own_digest: str = ""
 
 
-def material(experiment: Experiment, base: Path | None, edges: Sequence[str] | None = None) -> Material:
-    """What ``edges`` train on (None: all of them; none: what a coordinator needs whose edges are elsewhere). UserError for what is missing."""
+def material(
+    experiment: Experiment, base: Path | None, edges: Sequence[str] | None = None
+) -> Material:
+    """What ``edges`` train on (None: all of them; none: what a coordinator needs whose edges are
+    elsewhere). UserError for what is missing.
+    """
     here = experiment.edges.ids() if edges is None else list(edges)
     if experiment.data.source == "shard":
-        return Material(*shards.read(_directory(experiment), experiment.data.name, here, wants_test=edges is None or not here))
+        return Material(
+            *shards.read(
+                _directory(experiment),
+                experiment.data.name,
+                here,
+                wants_test=edges is None or not here,
+            )
+        )
     if experiment.data.source == "local":
         return _local(experiment, base, here, alone=edges is not None)
     found = dataset(experiment, base)
@@ -70,25 +85,46 @@ def dataset(experiment: Experiment, base: Path | None, directory: Path | None = 
 
 
 def cut(experiment: Experiment, base: Path | None, found: Dataset) -> Shares:
-    """Each edge's share of the training samples. A partitioner that takes ``columns`` is given the data set's."""
+    """Each edge's share of the training samples. A partitioner that takes ``columns`` is given
+    the data set's.
+    """
     ids = experiment.edges.ids()
     split = find("edgefl.data.partition", experiment.partition.name, "split", base, "partition")
     values = checked_options(split, experiment.partition, "partition")
     kept_back = held_out(experiment.unlabelled, len(found.train_y))
     rest = np.delete(np.arange(len(found.train_y)), kept_back)
-    more = {"columns": {name: column[rest] for name, column in found.columns.items()}} if "columns" in signature(split).parameters else {}
-    parts = split(found.train_y[rest], len(ids), values, Streams(experiment.seed).rng("partition"), **more)
+    more = (
+        {"columns": {name: column[rest] for name, column in found.columns.items()}}
+        if "columns" in signature(split).parameters
+        else {}
+    )
+    parts = split(
+        found.train_y[rest], len(ids), values, Streams(experiment.seed).rng("partition"), **more
+    )
     if len(parts) != len(ids) or not all(len(part) for part in parts):
-        raise UserError(f"partition {experiment.partition.name!r} gave {sum(len(part) > 0 for part in parts)} shares with samples for {len(ids)} edges")
+        raise UserError(
+            f"partition {experiment.partition.name!r} gave {sum(len(part) > 0 for part in parts)}"
+            f" shares with samples for {len(ids)} edges"
+        )
     return dict(zip(ids, [rest[part] for part in parts] if len(kept_back) else parts))
 
 
 def checked_options(found: Any, section: Named, table: str) -> BaseModel:
-    """Checked here for own code too, which nobody has run before. Code without ``Options`` takes none."""
+    """Checked here for own code too, which nobody has run before. Code without ``Options`` takes
+    none.
+    """
     kind = options_of(found) or Section
     if not issubclass(kind, BaseModel):
-        raise UserError(f"{table} {section.name!r}: its Options are no subclass of pydantic.BaseModel")
-    return validated(kind, section.options(), Source(f"options of {section.name!r}"), (table,), tuple(type(section).model_fields))
+        raise UserError(
+            f"{table} {section.name!r}: its Options are no subclass of pydantic.BaseModel"
+        )
+    return validated(
+        kind,
+        section.options(),
+        Source(f"options of {section.name!r}"),
+        (table,),
+        tuple(type(section).model_fields),
+    )
 
 
 def _directory(experiment: Experiment) -> Path:
@@ -96,34 +132,49 @@ def _directory(experiment: Experiment) -> Path:
 
 
 def _local(experiment: Experiment, base: Path | None, here: list[str], alone: bool) -> Material:
-    """One after the other, every edge's own set in DIR/ID/; an edge that is ``alone`` on its machine may have it in DIR itself."""
+    """One after the other, every edge's own set in DIR/ID/; an edge that is ``alone`` on its
+    machine may have it in DIR itself.
+    """
     directory = _directory(experiment)
     places = {edge: directory / edge for edge in here}
     if alone and len(here) == 1 and not places[here[0]].is_dir():
         places[here[0]] = directory
     gone = next((place for place in places.values() if not place.is_dir()), None)
     if gone is not None:
-        raise UserError(f'no folder {gone}: with data.source = "local" every edge has its own data set, in a folder of its id')
+        raise UserError(
+            f'no folder {gone}: with data.source = "local" every edge has its own data set, in a'
+            " folder of its id"
+        )
     own = {edge: dataset(experiment, base, place) for edge, place in places.items()}
     if alone and len(here) == 1:
         main, place = own[here[0]], places[here[0]]
     else:
         main, place = dataset(experiment, base), directory
     common = _alike(main, experiment, place)
-    differs = next((edge for edge, part in own.items() if _alike(part, experiment, places[edge]) != common), None)
+    differs = next(
+        (edge for edge, part in own.items() if _alike(part, experiment, places[edge]) != common),
+        None,
+    )
     if differs is not None:
         part = own[differs]
         words = ", or another vocabulary_file" if part.vocabulary else ""
-        raise UserError(f"{places[differs]}: samples of {part.shape} in {part.classes} classes{words}, expected {main.shape} in {main.classes}")
+        raise UserError(
+            f"{places[differs]}: samples of {part.shape} in {part.classes} classes{words}, expected"
+            f" {main.shape} in {main.classes}"
+        )
     shares = shards.in_order({edge: len(part.train_y) for edge, part in own.items()})
     return Material(_joined(main, list(own.values())), shares, common)
 
 
 def _joined(main: Dataset, own: list[Dataset]) -> Dataset:
-    """``main`` with the training samples of ``own``, one behind the other; as it is if there is nothing to join."""
+    """``main`` with the training samples of ``own``, one behind the other; as it is if there is
+    nothing to join.
+    """
     if not own or own == [main]:
         return main
-    train_x, train_y = (np.concatenate([getattr(part, name) for part in own]) for name in ("train_x", "train_y"))
+    train_x, train_y = (
+        np.concatenate([getattr(part, name) for part in own]) for name in ("train_x", "train_y")
+    )
     return replace(main, train_x=train_x, train_y=train_y, pinned="")
 
 
@@ -133,6 +184,11 @@ def _alike(found: Dataset, experiment: Experiment, place: Path) -> str:
     if found.vocabulary:
         name = experiment.data.options().get("vocabulary_file")
         if not name:
-            raise UserError('data.vocabulary_file: expected with data.source = "local", or every edge would number its words differently')
+            raise UserError(
+                'data.vocabulary_file: expected with data.source = "local", or every edge would'
+                " number its words differently"
+            )
         known = (place / Path(name).expanduser()).read_bytes()
-    return sha256(repr((found.shape, found.classes, found.mean, found.std, known)).encode()).hexdigest()[:16]
+    return sha256(
+        repr((found.shape, found.classes, found.mean, found.std, known)).encode()
+    ).hexdigest()[:16]

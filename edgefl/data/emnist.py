@@ -1,4 +1,6 @@
-"""EMNIST: handwritten letters and digits, 28 x 28, from IDX files: ByClass, 62 classes, or the MNIST split, 10 classes (Cohen et al. 2017)."""
+"""EMNIST: handwritten letters and digits, 28 x 28, from IDX files: ByClass, 62 classes, or the
+MNIST split, 10 classes (Cohen et al. 2017).
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,20 @@ from edgefl.data.image_statistics import by_channel
 from edgefl.data.paths import file_of
 
 FOLDERS = ("emnist", "gzip", "EMNIST")
-DOWNLOADS = (Download("https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip", "md5:58c8d27c78d21e728a6bc7b3cc06412e", "gzip"),)
+DOWNLOADS = (
+    Download(
+        "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
+        "md5:58c8d27c78d21e728a6bc7b3cc06412e",
+        "gzip",
+    ),
+)
 CLASSES = {"byclass": 62, "mnist": 10}
 
 
 class Options(BaseModel):
-    """``split``: "byclass", 697,932 + 116,323 samples (digits, capitals, small letters), or "mnist", 60,000 + 10,000 digits."""
+    """``split``: "byclass", 697,932 + 116,323 samples (digits, capitals, small letters), or
+    "mnist", 60,000 + 10,000 digits.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     split: Literal["byclass", "mnist"] = "byclass"
@@ -29,7 +39,11 @@ class Options(BaseModel):
 
 def load(directory: Path, options: Options) -> Dataset:
     """From ``directory/emnist/``, ``directory/gzip/`` or ``directory/``, gzipped or not."""
-    stems = [f"emnist-{options.split}-{part}-{kind}-ubyte" for part in ("train", "test") for kind in ("images-idx3", "labels-idx1")]
+    stems = [
+        f"emnist-{options.split}-{part}-{kind}-ubyte"
+        for part in ("train", "test")
+        for kind in ("images-idx3", "labels-idx1")
+    ]
     files = [file_of(directory, FOLDERS, (stem, f"{stem}.gz"), "emnist") for stem in stems]
     classes = CLASSES[options.split]
 

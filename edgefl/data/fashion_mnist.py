@@ -1,4 +1,6 @@
-"""Fashion-MNIST: pictures of clothes, 28 x 28, 60,000 + 10,000 samples, from IDX files (Xiao, Rasul, Vollgraf 2017)."""
+"""Fashion-MNIST: pictures of clothes, 28 x 28, 60,000 + 10,000 samples, from IDX files (Xiao,
+Rasul, Vollgraf 2017).
+"""
 
 from __future__ import annotations
 

@@ -13,20 +13,28 @@ BLOCK = 1024
 def fitted(pictures: np.ndarray, like: np.ndarray) -> np.ndarray:
     """``pictures`` (n, channels, height, width) with the channels, size and type of ``like``.
 
-    Colours become grey by their brightness, grey becomes three equal channels; sizes change by averaging areas. UserError if they are no
-    pictures, or of other numbers of channels.
+    Colours become grey by their brightness, grey becomes three equal channels; sizes change by
+    averaging areas. UserError if they are no pictures, or of other numbers of channels.
     """
     if pictures.ndim != 4 or like.ndim != 4 or pictures.dtype != like.dtype:
-        raise UserError(f'unlabelled.transform: "fit" is for pictures of one type, found {pictures.dtype} {pictures.shape} for {like.dtype} {like.shape}')
+        raise UserError(
+            f'unlabelled.transform: "fit" is for pictures of one type, found {pictures.dtype}'
+            f" {pictures.shape} for {like.dtype} {like.shape}"
+        )
     channels, height, width = like.shape[1:]
     if {pictures.shape[1], channels} - {1, 3} and pictures.shape[1] != channels:
-        raise UserError(f'unlabelled.transform: "fit" knows pictures of 1 or 3 channels, found {pictures.shape[1]} for {channels}')
+        raise UserError(
+            'unlabelled.transform: "fit" knows pictures of 1 or 3 channels, found'
+            f" {pictures.shape[1]} for {channels}"
+        )
     out = np.empty((len(pictures), channels, height, width), like.dtype)
     down, across = _areas(pictures.shape[2], height), _areas(pictures.shape[3], width)
     for start in range(0, len(pictures), BLOCK):
         block = _with_channels(pictures[start : start + BLOCK].astype(np.float64), channels)
         block = down @ block @ across.T
-        out[start : start + BLOCK] = np.rint(block) if np.issubdtype(like.dtype, np.integer) else block
+        out[start : start + BLOCK] = (
+            np.rint(block) if np.issubdtype(like.dtype, np.integer) else block
+        )
     return out
 
 

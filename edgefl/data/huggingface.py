@@ -1,4 +1,6 @@
-"""Any data set of pictures or texts with labels from the Hugging Face hub by its name, or from local parquet files; needs edgefl[datasets]."""
+"""Any data set of pictures or texts with labels from the Hugging Face hub by its name, or from
+local parquet files; needs edgefl[datasets].
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ EXTRA = "a Hugging Face data set needs the extra: pip install 'edgefl[datasets]'
 
 
 class Options(TextOptions):
-    """``path``: the hub's name of the set, or a folder of parquet files in the data directory; which ``subset``, ``revision``, splits and columns."""
+    """``path``: the hub's name of the set, or a folder of parquet files in the data directory;
+    which ``subset``, ``revision``, splits and columns.
+    """
 
     path: str
     subset: str | None = None
@@ -32,32 +36,49 @@ class Options(TextOptions):
     test: str = "test"
     input: str | None = None
     label: str | None = None
-    classes: int | None = Field(default=None, ge=2)  # where the labels are plain numbers; else as many as the largest says
+    classes: int | None = Field(
+        default=None, ge=2
+    )  # where the labels are plain numbers; else as many as the largest says
 
 
 def load(directory: Path, options: Options) -> Dataset:
-    """The set's splits, downloaded by the ``datasets`` library if it has no copy. From version 4 on it can run no code of the hub."""
+    """The set's splits, downloaded by the ``datasets`` library if it has no copy. From version 4
+    on it can run no code of the hub.
+    """
     files = _local(directory, options)
 
     def parse(folder: Path) -> Dataset:
         train, test = (_split(options, files, name) for name in (options.train, options.test))
         inputs, label = _columns(train, options)
         classes = _classes(train, test, label, options)
-        labels = [checked(np.array(part[label], dtype=np.int64), classes, f"{options.path}, {name}") for part, name in ((train, "train"), (test, "test"))]
+        labels = [
+            checked(np.array(part[label], dtype=np.int64), classes, f"{options.path}, {name}")
+            for part, name in ((train, "train"), (test, "test"))
+        ]
         if isinstance(train[0][inputs], str):
-            train_x, test_x, vocabulary = words.tokenized(list(train[inputs]), list(test[inputs]), options, directory, folder)
+            train_x, test_x, vocabulary = words.tokenized(
+                list(train[inputs]), list(test[inputs]), options, directory, folder
+            )
             return Dataset(train_x, labels[0], test_x, labels[1], classes, vocabulary=vocabulary)
         train_x, test_x = _pictures(train, inputs, options), _pictures(test, inputs, options)
         if train_x.shape[1:] != test_x.shape[1:]:
-            raise UserError(f"{options.path}: pictures of {train_x.shape[1:]} in training and {test_x.shape[1:]} in testing, expected one size")
+            raise UserError(
+                f"{options.path}: pictures of {train_x.shape[1:]} in training and"
+                f" {test_x.shape[1:]} in testing, expected one size"
+            )
         return Dataset(train_x, labels[0], test_x, labels[1], classes, *by_channel(train_x))
 
-    sources = [*(file for part in files.values() for file in part), *words.vocabulary_path(directory, options)]
+    sources = [
+        *(file for part in files.values() for file in part),
+        *words.vocabulary_path(directory, options),
+    ]
     return cached("huggingface", sources, options.model_dump_json(), parse)
 
 
 def _local(directory: Path, options: Options) -> dict[str, list[Path]]:
-    """Parquet files of each split in the folder ``path``, as train-00000-of-00002.parquet; none if it is a name of the hub."""
+    """Parquet files of each split in the folder ``path``, as train-00000-of-00002.parquet; none
+    if it is a name of the hub.
+    """
     root = directory / Path(options.path).expanduser()
     if not root.is_dir():
         if options.path.startswith((".", "/", "~")):
@@ -76,14 +97,25 @@ def _split(options: Options, files: dict[str, list[Path]], name: str) -> Any:
     except ImportError as error:
         raise UserError(f"data set {options.path!r}: {EXTRA}") from error
     if int(datasets.__version__.partition(".")[0]) < FIRST_WITHOUT_CODE:
-        raise UserError(f"data set {options.path!r}: datasets {datasets.__version__} may run code of the hub; {EXTRA}")
+        raise UserError(
+            f"data set {options.path!r}: datasets {datasets.__version__} may run code of the hub;"
+            f" {EXTRA}"
+        )
     datasets.disable_progress_bars()
     try:
         if files:
-            return datasets.load_dataset("parquet", data_files={name: [str(file) for file in files[name]]}, split=name)
-        return datasets.load_dataset(options.path, options.subset, split=name, revision=options.revision)
-    except Exception as error:  # the library has dozens of kinds, from no network to a split that is not there
-        raise UserError(f"data set {options.path!r}, split {name!r}: {type(error).__name__}: {error}") from error
+            return datasets.load_dataset(
+                "parquet", data_files={name: [str(file) for file in files[name]]}, split=name
+            )
+        return datasets.load_dataset(
+            options.path, options.subset, split=name, revision=options.revision
+        )
+    except (
+        Exception
+    ) as error:  # the library has dozens of kinds, from no network to a split that is not there
+        raise UserError(
+            f"data set {options.path!r}, split {name!r}: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _columns(split: Any, options: Options) -> tuple[str, str]:
@@ -92,7 +124,10 @@ def _columns(split: Any, options: Options) -> tuple[str, str]:
     for key, said, usual in (("input", options.input, INPUTS), ("label", options.label, LABELS)):
         column = said or next((name for name in usual if name in split.column_names), "")
         if column not in split.column_names:
-            raise UserError(f"data.{key}: {options.path!r} has no column {said or ' or '.join(usual)!r}{nearest(column, split.column_names)}")
+            raise UserError(
+                f"data.{key}: {options.path!r} has no column"
+                f" {said or ' or '.join(usual)!r}{nearest(column, split.column_names)}"
+            )
         found.append(column)
     return found[0], found[1]
 
@@ -104,18 +139,28 @@ def _classes(train: Any, test: Any, label: str, options: Options) -> int:
     try:
         return int(max(np.max(train[label]), np.max(test[label]))) + 1
     except (TypeError, ValueError) as error:
-        raise UserError(f"data.label: the column {label!r} of {options.path!r} holds no whole numbers") from error
+        raise UserError(
+            f"data.label: the column {label!r} of {options.path!r} holds no whole numbers"
+        ) from error
 
 
 def _pictures(split: Any, column: str, options: Options) -> np.ndarray:
-    """Pictures (n, channels, height, width), grey ones with one channel. UserError unless all have one size."""
+    """Pictures (n, channels, height, width), grey ones with one channel. UserError unless all
+    have one size.
+    """
     rows: list[np.ndarray] = []
     for number, picture in enumerate(split[column]):
         if not hasattr(picture, "convert"):
-            raise UserError(f"data.input: the column {column!r} of {options.path!r} holds neither texts nor pictures")
+            raise UserError(
+                f"data.input: the column {column!r} of {options.path!r} holds neither texts nor"
+                " pictures"
+            )
         grey = picture.mode in ("1", "L")
         pixels = np.asarray(picture.convert("L" if grey else "RGB"))
         rows.append(pixels[None] if grey else pixels.transpose(2, 0, 1))
         if rows[-1].shape != rows[0].shape:
-            raise UserError(f"{options.path}: picture {number} is {rows[-1].shape}, the first one {rows[0].shape}: expected one size")
+            raise UserError(
+                f"{options.path}: picture {number} is {rows[-1].shape}, the first one"
+                f" {rows[0].shape}: expected one size"
+            )
     return np.stack(rows)

@@ -1,4 +1,6 @@
-"""The IDX format of MNIST and its relatives: magic, dimensions (big-endian), then unsigned bytes; as it is or gzipped."""
+"""The IDX format of MNIST and its relatives: magic, dimensions (big-endian), then unsigned
+bytes; as it is or gzipped.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +23,29 @@ UNSIGNED_BYTE = 0x08
 LARGEST = 1 << 31  # bytes; a damaged header must not ask for all the memory there is
 
 
-def idx_dataset(directory: Path, name: str, folders: tuple[str, ...], classes: int, mean: float, std: float) -> Dataset:
+def idx_dataset(
+    directory: Path, name: str, folders: tuple[str, ...], classes: int, mean: float, std: float
+) -> Dataset:
     """The four standard files as a data set. UserError names the file that is missing or wrong."""
-    stems = [f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
+    stems = [
+        f"{part}-{kind}-ubyte"
+        for part in ("train", "t10k")
+        for kind in ("images-idx3", "labels-idx1")
+    ]
     files = [file_of(directory, folders, (stem, f"{stem}.gz"), name) for stem in stems]
 
     def parse(folder: Path) -> Dataset:
-        return Dataset(*pair(*files[:2], classes), *pair(*files[2:], classes), classes, (mean,), (std,))
+        return Dataset(
+            *pair(*files[:2], classes), *pair(*files[2:], classes), classes, (mean,), (std,)
+        )
 
     return cached(name, files, "", parse)
 
 
 def read(path: Path, dimensions: int) -> np.ndarray:
-    """The array in an IDX file of unsigned bytes with so many dimensions. UserError if it is anything else."""
+    """The array in an IDX file of unsigned bytes with so many dimensions. UserError if it is
+    anything else.
+    """
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
             return _parse(path, file, dimensions)
@@ -45,15 +57,23 @@ def _parse(path: Path, file: BinaryIO, dimensions: int) -> np.ndarray:
     header = file.read(4 + 4 * dimensions)
     magic = struct.pack(">HBB", 0, UNSIGNED_BYTE, dimensions)
     if header[:4] != magic or len(header) < 4 + 4 * dimensions:
-        raise UserError(f"{path}: expected an IDX file of unsigned bytes with {dimensions} dimensions (magic {magic.hex()}), it begins with {header[:4].hex()}")
+        raise UserError(
+            f"{path}: expected an IDX file of unsigned bytes with {dimensions} dimensions (magic"
+            f" {magic.hex()}), it begins with {header[:4].hex()}"
+        )
     shape = struct.unpack(f">{dimensions}I", header[4:])
     size = math.prod(shape)
     if not 0 < size <= LARGEST:
-        raise UserError(f"{path}: its header promises {' x '.join(map(str, shape))} bytes, expected 1 to {LARGEST} in all")
+        raise UserError(
+            f"{path}: its header promises {' x '.join(map(str, shape))} bytes, expected 1 to"
+            f" {LARGEST} in all"
+        )
     content = file.read(size + 1)
     if len(content) != size:
         found = f"only {len(content)}" if len(content) < size else "more"
-        raise UserError(f"{path}: its header promises {' x '.join(map(str, shape))} bytes, it holds {found}")
+        raise UserError(
+            f"{path}: its header promises {' x '.join(map(str, shape))} bytes, it holds {found}"
+        )
     return np.frombuffer(content, dtype=np.uint8).reshape(shape)
 
 
@@ -61,5 +81,7 @@ def pair(image_file: Path, label_file: Path, classes: int) -> tuple[np.ndarray, 
     """Images (n, 1, height, width) and labels (n,) of one part, which must fit together."""
     images, labels = read(image_file, 3), read(label_file, 1)
     if len(images) != len(labels):
-        raise UserError(f"{label_file}: {len(labels)} labels for the {len(images)} images in {image_file}")
+        raise UserError(
+            f"{label_file}: {len(labels)} labels for the {len(images)} images in {image_file}"
+        )
     return images[:, None], checked(labels, classes, label_file)

@@ -8,12 +8,19 @@ BLOCK = 4096
 
 
 def by_channel(pictures: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel of ``pictures`` (n, channels, height, width), uint8: counted, then computed in float64."""
+    """Mean and standard deviation of each channel of ``pictures`` (n, channels, height, width),
+    uint8: counted, then computed in float64.
+    """
     counts = np.zeros((pictures.shape[1], 256), dtype=np.int64)
     for start in range(0, len(pictures), BLOCK):
         block = pictures[start : start + BLOCK]
-        counts += [np.bincount(block[:, channel].reshape(-1), minlength=256) for channel in range(pictures.shape[1])]
+        counts += [
+            np.bincount(block[:, channel].reshape(-1), minlength=256)
+            for channel in range(pictures.shape[1])
+        ]
     levels, total = np.arange(256, dtype=np.float64), counts.sum(axis=1)
     mean = (counts * levels).sum(axis=1) / total
     deviation = np.sqrt((counts * (levels - mean[:, None]) ** 2).sum(axis=1) / total)
-    return tuple(round(float(value), 3) for value in mean), tuple(max(round(float(value), 3), 0.001) for value in deviation)
+    return tuple(round(float(value), 3) for value in mean), tuple(
+        max(round(float(value), 3), 0.001) for value in deviation
+    )

@@ -1,4 +1,6 @@
-"""IMDb: film reviews, bad or good, 25,000 + 25,000 texts, from aclImdb's folders, JSON lines or CSV (Maas et al. 2011)."""
+"""IMDb: film reviews, bad or good, 25,000 + 25,000 texts, from aclImdb's folders, JSON lines or
+CSV (Maas et al. 2011).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ from edgefl.data.paths import file_of
 from edgefl.data.words import TextOptions
 
 FOLDERS = ("imdb", "aclImdb", "imdb/aclImdb")
-DOWNLOADS = (Download("https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz", "md5:7c2ac02c03563afcf9b574c7e56c153a", "aclImdb"),)
+DOWNLOADS = (
+    Download(
+        "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
+        "md5:7c2ac02c03563afcf9b574c7e56c153a",
+        "aclImdb",
+    ),
+)
 LABELS = {"neg": 0, "pos": 1}
 FILM = "film"
 NAMES = LABELS | {"negative": 0, "positive": 1, "0": 0, "1": 1}
@@ -25,23 +33,55 @@ Options = TextOptions
 
 
 def load(directory: Path, options: TextOptions) -> Dataset:
-    """From ``directory/imdb/``, ``directory/aclImdb/`` or ``directory/``: the folders train/neg and so on, else train.jsonl or train.csv and test's."""
-    root = next((place for place in (*(directory / folder for folder in FOLDERS), directory) if (place / "train" / "pos").is_dir()), None)
+    """From ``directory/imdb/``, ``directory/aclImdb/`` or ``directory/``: the folders train/neg
+    and so on, else train.jsonl or train.csv and test's.
+    """
+    root = next(
+        (
+            place
+            for place in (*(directory / folder for folder in FOLDERS), directory)
+            if (place / "train" / "pos").is_dir()
+        ),
+        None,
+    )
     if root is not None:
         sources = [root / part / label for part in ("train", "test") for label in LABELS]
     else:
-        sources = [file_of(directory, FOLDERS, text_files.names(part), "imdb") for part in ("train", "test")]
+        sources = [
+            file_of(directory, FOLDERS, text_files.names(part), "imdb")
+            for part in ("train", "test")
+        ]
 
     def read(part: int) -> text_files.Texts:
-        return text_files.from_file(sources[part], NAMES, FILM) if root is None else text_files.from_folders(root / ("train", "test")[part], LABELS)
+        return (
+            text_files.from_file(sources[part], NAMES, FILM)
+            if root is None
+            else text_files.from_folders(root / ("train", "test")[part], LABELS)
+        )
 
     def parse(folder: Path) -> Dataset:
         (train, train_y, films), (test, test_y, _) = read(0), read(1)
         train_x, test_x, vocabulary = words.tokenized(train, test, options, directory, folder)
-        labels = [checked(found, len(LABELS), sources[index * len(sources) // 2]) for index, found in enumerate((train_y, test_y))]
-        return Dataset(train_x, labels[0], test_x, labels[1], len(LABELS), vocabulary=vocabulary, columns=_columns(films))
+        labels = [
+            checked(found, len(LABELS), sources[index * len(sources) // 2])
+            for index, found in enumerate((train_y, test_y))
+        ]
+        return Dataset(
+            train_x,
+            labels[0],
+            test_x,
+            labels[1],
+            len(LABELS),
+            vocabulary=vocabulary,
+            columns=_columns(films),
+        )
 
-    return cached("imdb", [*sources, *words.vocabulary_path(directory, options)], options.model_dump_json(), parse)
+    return cached(
+        "imdb",
+        [*sources, *words.vocabulary_path(directory, options)],
+        options.model_dump_json(),
+        parse,
+    )
 
 
 def _columns(films: Sequence[str]) -> dict[str, np.ndarray]:

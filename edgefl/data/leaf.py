@@ -1,4 +1,6 @@
-"""LEAF's JSON files, of pictures or of text for next-character models: every sample has its user (Caldas et al. 2018, arXiv 1812.01097)."""
+"""LEAF's JSON files, of pictures or of text for next-character models: every sample has its user
+(Caldas et al. 2018, arXiv 1812.01097).
+"""
 
 from __future__ import annotations
 
@@ -21,24 +23,38 @@ FOLDERS = ("leaf",)
 
 
 class Options(BaseModel):
-    """``path``: the folder with ``train/*.json`` and ``test/*.json``, in the data directory; ``shape``: of pictures, else they are square and grey."""
+    """``path``: the folder with ``train/*.json`` and ``test/*.json``, in the data directory;
+    ``shape``: of pictures, else they are square and grey.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     path: str = "leaf"
-    shape: tuple[int, int, int] | None = Field(default=None, strict=False)  # TOML's arrays are lists
+    shape: tuple[int, int, int] | None = Field(
+        default=None, strict=False
+    )  # TOML's arrays are lists
 
 
 Part = tuple[list[str], list[Any], list[Any]]  # of each sample: its user, x, y
 
 
 def load(directory: Path, options: Options) -> Dataset:
-    """From ``directory/PATH/``. Users of the training part are the column ``user``, numbered in order of their names."""
+    """From ``directory/PATH/``. Users of the training part are the column ``user``, numbered in
+    order of their names.
+    """
     root = directory / Path(options.path).expanduser()
     files = [sorted((root / part).glob("*.json")) for part in ("train", "test")]
     for part, found in zip(("train", "test"), files):
         if not found:
-            raise UserError(f"no file {root / part}/*.json: data.path names the folder with LEAF's train and test files, as its preprocess.sh leaves them")
-    return cached("leaf", [*files[0], *files[1]], options.model_dump_json(), lambda folder: _parsed(files, root, options, folder))
+            raise UserError(
+                f"no file {root / part}/*.json: data.path names the folder with LEAF's train and"
+                " test files, as its preprocess.sh leaves them"
+            )
+    return cached(
+        "leaf",
+        [*files[0], *files[1]],
+        options.model_dump_json(),
+        lambda folder: _parsed(files, root, options, folder),
+    )
 
 
 def _parsed(files: Sequence[Sequence[Path]], root: Path, options: Options, folder: Path) -> Dataset:
@@ -50,21 +66,42 @@ def _parsed(files: Sequence[Sequence[Path]], root: Path, options: Options, folde
     columns = {"user": np.array([numbers[user] for user in train[0]], dtype=np.int64)}
     if isinstance(train[1][0], str):
         return _texts(train, test, folder, root, columns)
-    (train_x, train_y), (test_x, test_y) = (_pictures(part, options.shape, root) for part in (train, test))
+    (train_x, train_y), (test_x, test_y) = (
+        _pictures(part, options.shape, root) for part in (train, test)
+    )
     classes = int(max(train_y.max(), test_y.max())) + 1
     labels = [checked(found, classes, root) for found in (train_y, test_y)]
-    return Dataset(train_x, labels[0], test_x, labels[1], classes, (float(train_x.mean()),), (max(float(train_x.std()), 1e-6),), columns=columns)
+    return Dataset(
+        train_x,
+        labels[0],
+        test_x,
+        labels[1],
+        classes,
+        (float(train_x.mean()),),
+        (max(float(train_x.std()), 1e-6),),
+        columns=columns,
+    )
 
 
 def _read(path: Path) -> Part:
-    """A file: {"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y": [...]}}}."""
+    """A file: {"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y":
+    [...]}}}.
+    """
     try:
         content = orjson.loads(path.read_bytes())
-        users, counts, data = list(content["users"]), list(content["num_samples"]), dict(content["user_data"])
+        users, counts, data = (
+            list(content["users"]),
+            list(content["num_samples"]),
+            dict(content["user_data"]),
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: expected LEAF's JSON with users, num_samples and user_data ({error!r})") from error
+        raise UserError(
+            f"{path}: expected LEAF's JSON with users, num_samples and user_data ({error!r})"
+        ) from error
     if len(counts) != len(users):
-        raise UserError(f"{path}: {len(users)} users and {len(counts)} num_samples, expected as many")
+        raise UserError(
+            f"{path}: {len(users)} users and {len(counts)} num_samples, expected as many"
+        )
     gone = next((user for user in users if not isinstance(data.get(user), dict)), None)
     if gone is not None:
         raise UserError(f"{path}: user {gone!r} is among its users, and has no user_data")
@@ -76,7 +113,10 @@ def _read(path: Path) -> Part:
     for user, count in zip(users, counts):
         x, y = data[user].get("x", []), data[user].get("y", [])
         if not len(x) == len(y) == count:
-            raise UserError(f"{path}: user {user!r} has {len(x)} x and {len(y)} y, expected num_samples {count} of each")
+            raise UserError(
+                f"{path}: user {user!r} has {len(x)} x and {len(y)} y, expected num_samples {count}"
+                " of each"
+            )
         found[0].extend([user] * count), found[1].extend(x), found[2].extend(y)
     return found
 
@@ -86,25 +126,39 @@ def _joined(parts: Sequence[Part]) -> Part:
     return users, x, y
 
 
-def _pictures(part: Part, shape: tuple[int, int, int] | None, root: Path) -> tuple[np.ndarray, np.ndarray]:
+def _pictures(
+    part: Part, shape: tuple[int, int, int] | None, root: Path
+) -> tuple[np.ndarray, np.ndarray]:
     """(n, channels, height, width) as float32, labels (n,)."""
     try:
         x, y = np.array(part[1], dtype=np.float32), np.array(part[2], dtype=np.int64)
     except (TypeError, ValueError) as error:
-        raise UserError(f"{root}: expected rows of pixels of one length, or texts, with their labels ({error})") from error
+        raise UserError(
+            f"{root}: expected rows of pixels of one length, or texts, with their labels ({error})"
+        ) from error
     pixels = x[0].size if len(x) else 0
     side = math.isqrt(pixels)
     made = shape or (1, side, side)
     if not pixels or math.prod(made) != pixels:
-        raise UserError(f"{root}: samples of {pixels} numbers are no pictures of {made}: data.shape = [channels, height, width]")
+        raise UserError(
+            f"{root}: samples of {pixels} numbers are no pictures of {made}: data.shape ="
+            " [channels, height, width]"
+        )
     return x.reshape(-1, *made), y
 
 
-def _texts(train: Part, test: Part, folder: Path, root: Path, columns: dict[str, np.ndarray]) -> Dataset:
-    """x: texts of one length, y: the character behind each; the alphabet is that of the training part."""
+def _texts(
+    train: Part, test: Part, folder: Path, root: Path, columns: dict[str, np.ndarray]
+) -> Dataset:
+    """x: texts of one length, y: the character behind each; the alphabet is that of the training
+    part.
+    """
     lengths = {len(text) for text in (*train[1], *test[1])}
     if len(lengths) > 1 or any(len(character) != 1 for character in (*train[2], *test[2])):
-        raise UserError(f"{root}: expected texts x of one length and single characters y, found texts of {min(lengths)} to {max(lengths)} characters")
+        raise UserError(
+            f"{root}: expected texts x of one length and single characters y, found texts of"
+            f" {min(lengths)} to {max(lengths)} characters"
+        )
     known = characters.alphabet([*train[1], *train[2], *test[2]])
     characters.write(known, folder)
     arrays = []

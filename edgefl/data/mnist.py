@@ -1,4 +1,6 @@
-"""MNIST: handwritten digits, 28 x 28, 60,000 + 10,000 samples, from IDX files (LeCun, Cortes, Burges)."""
+"""MNIST: handwritten digits, 28 x 28, 60,000 + 10,000 samples, from IDX files (LeCun, Cortes,
+Burges).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from edgefl.data.idx import idx_dataset
 
 FOLDERS = ("mnist", "MNIST")
 MEAN, STD = 33.318, 78.567  # of the training images, in grey levels
-PUBLISHED = "https://ossci-datasets.s3.amazonaws.com/mnist/"  # a mirror of the authors' page, which asks for a password now
+# a mirror of the authors' page, which asks for a password now
+PUBLISHED = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 DOWNLOADS = (
     Download(PUBLISHED + "train-images-idx3-ubyte.gz", "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873"),
     Download(PUBLISHED + "train-labels-idx1-ubyte.gz", "md5:d53e105ee54ea40749a09fcbcd1e9432"),

@@ -1,7 +1,9 @@
-"""Reads pickled plain data and numpy arrays, and can do nothing else: the opcodes are interpreted here, no object is ever built by name.
+"""Reads pickled plain data and numpy arrays, and can do nothing else: the opcodes are interpreted
+here, no object is ever built by name.
 
-Some data sets (CIFAR's python form) were published as pickles. Python's own unpickler calls whatever a file names; this one knows five names,
-all numpy's, and takes them for what they mean. Numbers, texts, bytes, lists, tuples, dicts and arrays of numbers come out.
+Some data sets (CIFAR's python form) were published as pickles. Python's own unpickler calls
+whatever a file names; this one knows five names, all numpy's, and takes them for what they mean.
+Numbers, texts, bytes, lists, tuples, dicts and arrays of numbers come out.
 """
 
 from __future__ import annotations
@@ -17,10 +19,14 @@ from edgefl.errors import UserError
 
 NUMBERS = re.compile(r"[<>|=]?[biuf][1248]")  # kinds of dtype
 MEANINGS = {
-    "numpy.core.multiarray _reconstruct": "array", "numpy._core.multiarray _reconstruct": "array",
-    "numpy.core.numeric _frombuffer": "buffer", "numpy._core.numeric _frombuffer": "buffer",
-    "numpy ndarray": "ndarray", "numpy dtype": "dtype", "_codecs encode": "encode",
-}  # fmt: skip
+    "numpy.core.multiarray _reconstruct": "array",
+    "numpy._core.multiarray _reconstruct": "array",
+    "numpy.core.numeric _frombuffer": "buffer",
+    "numpy._core.numeric _frombuffer": "buffer",
+    "numpy ndarray": "ndarray",
+    "numpy dtype": "dtype",
+    "_codecs encode": "encode",
+}
 
 
 class Refused(ValueError):
@@ -48,13 +54,17 @@ def read(path: Path) -> Any:
         with open(path, "rb") as file:
             return _finished(_Machine().run(file))
     except Refused as error:
-        raise UserError(f"{path}: a pickle that holds more than numbers and texts ({error}): not read") from error
+        raise UserError(
+            f"{path}: a pickle that holds more than numbers and texts ({error}): not read"
+        ) from error
     except (OSError, ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path}: not a whole pickle of numpy arrays ({error})") from error
 
 
 def _finished(value: Any) -> Any:
-    """``value`` with arrays in place of their containers; Python 2's byte strings are texts if they can be."""
+    """``value`` with arrays in place of their containers; Python 2's byte strings are texts if
+    they can be.
+    """
     if isinstance(value, _Array):
         if value.value is None:
             raise ValueError("an array without content")
@@ -135,7 +145,7 @@ class _Machine:
         self.stack.append(tuple(self._tail(3)))
 
     def _append(self) -> None:
-        item, = self._tail(1)
+        (item,) = self._tail(1)
         self.stack[-1].append(item)
 
     def _appends(self) -> None:
@@ -161,7 +171,7 @@ class _Machine:
         self.stack.append(CALLS[name](*arguments))
 
     def _build(self) -> None:
-        state, = self._tail(1)
+        (state,) = self._tail(1)
         target = self.stack[-1]
         if isinstance(target, _Array):
             _, shape, kind, fortran, content = state
@@ -187,7 +197,9 @@ def _dtype(text: Any, *ignored: Any) -> _Dtype:
 def _array(content: Any, kind: Any, shape: tuple[int, ...], order: Any) -> np.ndarray:
     if not isinstance(kind, _Dtype) or not isinstance(content, (bytes, bytearray)):
         raise Refused("an array of objects")
-    return np.frombuffer(content, dtype=np.dtype(kind.text)).reshape(shape, order="F" if order == "F" else "C")
+    return np.frombuffer(content, dtype=np.dtype(kind.text)).reshape(
+        shape, order="F" if order == "F" else "C"
+    )
 
 
 def _buffer(content: Any, kind: Any, shape: Any, order: Any) -> _Array:
@@ -202,10 +214,32 @@ def _encoded(text: str, encoding: str) -> bytes:
     return text.encode("latin-1")
 
 
-CONSTANTS = {"NONE": lambda: None, "NEWTRUE": lambda: True, "NEWFALSE": lambda: False, "EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_TUPLE": tuple}
+CONSTANTS = {
+    "NONE": lambda: None,
+    "NEWTRUE": lambda: True,
+    "NEWFALSE": lambda: False,
+    "EMPTY_LIST": list,
+    "EMPTY_DICT": dict,
+    "EMPTY_TUPLE": tuple,
+}
 VALUES = {
-    "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8",
-    "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8",
-}  # fmt: skip
+    "INT",
+    "BININT",
+    "BININT1",
+    "BININT2",
+    "LONG",
+    "LONG1",
+    "LONG4",
+    "FLOAT",
+    "BINFLOAT",
+    "UNICODE",
+    "BINUNICODE",
+    "SHORT_BINUNICODE",
+    "BINUNICODE8",
+    "BINBYTES",
+    "SHORT_BINBYTES",
+    "BINBYTES8",
+    "BYTEARRAY8",
+}
 BYTE_STRINGS = {"STRING", "BINSTRING", "SHORT_BINSTRING"}  # of Python 2
 CALLS = {"array": lambda *ignored: _Array(), "dtype": _dtype, "encode": _encoded, "buffer": _buffer}

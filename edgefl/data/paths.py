@@ -17,12 +17,18 @@ def data_dir(configured: str | None, env: Mapping[str, str]) -> Path:
 
 
 def cache_dir(env: Mapping[str, str]) -> Path:
-    """The cache of this user's parsed data sets: $EDGEFL_CACHE, else ``edgefl`` in the user's cache directory."""
-    return Path(env.get(CACHE_VARIABLE) or Path(env.get("XDG_CACHE_HOME") or "~/.cache") / "edgefl").expanduser()
+    """The cache of this user's parsed data sets: $EDGEFL_CACHE, else ``edgefl`` in the user's
+    cache directory.
+    """
+    return Path(
+        env.get(CACHE_VARIABLE) or Path(env.get("XDG_CACHE_HOME") or "~/.cache") / "edgefl"
+    ).expanduser()
 
 
 def file_of(directory: Path, folders: Iterable[str], names: Iterable[str], get: str) -> Path:
-    """The first file called one of ``names`` in ``directory/FOLDER/`` or, after those, ``directory/``. UserError tells how to ``get`` the set."""
+    """The first file called one of ``names`` in ``directory/FOLDER/`` or, after those,
+    ``directory/``. UserError tells how to ``get`` the set.
+    """
     names = tuple(names)
     for place in (*(directory / folder for folder in folders), directory):
         for name in names:
@@ -32,7 +38,9 @@ def file_of(directory: Path, folders: Iterable[str], names: Iterable[str], get: 
 
 
 def folder_of(directory: Path, folders: Iterable[str], inside: str, get: str) -> Path:
-    """The first of ``directory/FOLDER/`` and ``directory/`` that holds ``inside``. UserError tells how to ``get`` the set."""
+    """The first of ``directory/FOLDER/`` and ``directory/`` that holds ``inside``. UserError
+    tells how to ``get`` the set.
+    """
     for place in (*(directory / folder for folder in folders), directory):
         if (place / inside).exists():
             return place
@@ -40,7 +48,12 @@ def folder_of(directory: Path, folders: Iterable[str], inside: str, get: str) ->
 
 
 def missing(what: str, directory: Path, folders: Iterable[str], get: str) -> UserError:
-    """The error for a data set that is not there: what, where it was looked for, and the command that gets it."""
+    """The error for a data set that is not there: what, where it was looked for, and the command
+    that gets it.
+    """
     where = f"{directory.absolute() / next(iter(folders))} or {directory.absolute()}"
     command = f"`edgefl data get {get} --dir {directory}`"
-    return UserError(f"no {what} in {where}: {command} gets it; or set [data] dir or ${VARIABLE} to the directory that has it")
+    return UserError(
+        f"no {what} in {where}: {command} gets it; or set [data] dir or ${VARIABLE} to the"
+        " directory that has it"
+    )

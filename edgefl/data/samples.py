@@ -1,4 +1,6 @@
-"""A data set's samples as torch takes them, made only for the rows that are asked for: the arrays stay what they are, shared by all processes."""
+"""A data set's samples as torch takes them, made only for the rows that are asked for: the
+arrays stay what they are, shared by all processes.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,17 @@ import torch
 
 
 class Samples:
-    """Rows of ``raw`` (n, ...), picked as from a tensor: (x - mean) / std in float32, or, without ``mean``, token numbers in int64."""
+    """Rows of ``raw`` (n, ...), picked as from a tensor: (x - mean) / std in float32, or,
+    without ``mean``, token numbers in int64.
+    """
 
-    def __init__(self, raw: np.ndarray, mean: np.ndarray | None = None, std: np.ndarray | None = None) -> None:
+    def __init__(
+        self, raw: np.ndarray, mean: np.ndarray | None = None, std: np.ndarray | None = None
+    ) -> None:
         self.raw = shared(raw)
-        self.mean, self.std = (None if numbers is None else torch.from_numpy(numbers) for numbers in (mean, std))
+        self.mean, self.std = (
+            None if numbers is None else torch.from_numpy(numbers) for numbers in (mean, std)
+        )
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -32,7 +40,9 @@ class Samples:
 
 
 def shared(array: np.ndarray) -> torch.Tensor:
-    """A tensor over ``array``, without a copy if torch can have it so. Nobody writes into it: a memory-mapped file could not be written to."""
+    """A tensor over ``array``, without a copy if torch can have it so. Nobody writes into it: a
+    memory-mapped file could not be written to.
+    """
     if not array.dtype.isnative or any(stride < 0 for stride in array.strides):
         array = array.astype(array.dtype.newbyteorder("="), order="C")
     with warnings.catch_warnings():

@@ -1,4 +1,6 @@
-"""Shakespeare: the next character of a play, speaker by speaker, from a text of speeches (as tinyshakespeare; Caldas et al. 2018, LEAF)."""
+"""Shakespeare: the next character of a play, speaker by speaker, from a text of speeches (as
+tinyshakespeare; Caldas et al. 2018, LEAF).
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,15 @@ DOWNLOADS = (
         "sha256:86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
     ),
 )
-SPEECH = re.compile(r"([^\n:]+):(?:\n(.*))?", re.DOTALL)  # who speaks, and from the next line on what
+SPEECH = re.compile(
+    r"([^\n:]+):(?:\n(.*))?", re.DOTALL
+)  # who speaks, and from the next line on what
 
 
 class Options(BaseModel):
-    """``length``: characters that a sample shows; ``stride``: from one sample to the next; ``test_share``: the last part of each speaker's text."""
+    """``length``: characters that a sample shows; ``stride``: from one sample to the next;
+    ``test_share``: the last part of each speaker's text.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     length: int = Field(default=80, ge=1, le=1 << 12)
@@ -38,9 +44,16 @@ class Options(BaseModel):
 
 
 def load(directory: Path, options: Options) -> Dataset:
-    """From ``directory/shakespeare/``, ``directory/tinyshakespeare/`` or ``directory/``. Speakers are numbered in order of their names."""
+    """From ``directory/shakespeare/``, ``directory/tinyshakespeare/`` or ``directory/``.
+    Speakers are numbered in order of their names.
+    """
     path = file_of(directory, FOLDERS, NAMES, "shakespeare")
-    return cached("shakespeare", [path], options.model_dump_json(), lambda folder: _parsed(path, options, folder))
+    return cached(
+        "shakespeare",
+        [path],
+        options.model_dump_json(),
+        lambda folder: _parsed(path, options, folder),
+    )
 
 
 def _parsed(path: Path, options: Options, folder: Path) -> Dataset:
@@ -54,15 +67,30 @@ def _parsed(path: Path, options: Options, folder: Path) -> Dataset:
         train.append(characters.windows(text[:cut], options.length, options.stride))
         test.append(characters.windows(text[cut:], options.length, options.stride))
         speakers.append(np.full(len(train[-1][1]), number))
-    (train_x, train_y), (test_x, test_y) = (tuple(map(np.concatenate, zip(*parts))) for parts in (train, test))
+    (train_x, train_y), (test_x, test_y) = (
+        tuple(map(np.concatenate, zip(*parts))) for parts in (train, test)
+    )
     if not len(train_y) or not len(test_y):
-        raise UserError(f"{path}: no speaker says as much as {options.length} characters in the training part and in the test part")
+        raise UserError(
+            f"{path}: no speaker says as much as {options.length} characters in the training part"
+            " and in the test part"
+        )
     vocabulary = len(known) + characters.FIRST
-    return Dataset(train_x, train_y, test_x, test_y, len(known), vocabulary=vocabulary, columns={"speaker": np.concatenate(speakers)})
+    return Dataset(
+        train_x,
+        train_y,
+        test_x,
+        test_y,
+        len(known),
+        vocabulary=vocabulary,
+        columns={"speaker": np.concatenate(speakers)},
+    )
 
 
 def speeches(text: str, path: Path) -> dict[str, str]:
-    """Speaker -> all that is said, in order. Speeches are parted by an empty line, and begin with the speaker's name and a colon."""
+    """Speaker -> all that is said, in order. Speeches are parted by an empty line, and begin
+    with the speaker's name and a colon.
+    """
     found: dict[str, list[str]] = {}
     speaker = ""
     for part in re.split(r"\n\n+", text.strip("\n")):
@@ -74,7 +102,10 @@ def speeches(text: str, path: Path) -> dict[str, str]:
         if speaker and said:
             found.setdefault(speaker, []).append(said)
     if not found:
-        raise UserError(f"{path}: expected speeches: a line with a name and a colon, lines of text, an empty line")
+        raise UserError(
+            f"{path}: expected speeches: a line with a name and a colon, lines of text, an empty"
+            " line"
+        )
     return {name: "\n".join(parts) for name, parts in found.items()}
 
 

@@ -1,4 +1,6 @@
-"""One file per edge, for edges on other machines: its training samples, and in a file of its own the test samples for the coordinator."""
+"""One file per edge, for edges on other machines: its training samples, and in a file of its own
+the test samples for the coordinator.
+"""
 
 from __future__ import annotations
 
@@ -23,32 +25,69 @@ SUFFIX = ".safetensors"
 ABOUT = "edgefl"
 
 
-def write(directory: Path, name: str, found: Dataset, shares: Mapping[str, np.ndarray], digest: str) -> list[Path]:
-    """A file for each edge, and the test samples'; beside them the vocabulary of texts. UserError unless ``directory`` is new or empty."""
+def write(
+    directory: Path, name: str, found: Dataset, shares: Mapping[str, np.ndarray], digest: str
+) -> list[Path]:
+    """A file for each edge, and the test samples'; beside them the vocabulary of texts.
+    UserError unless ``directory`` is new or empty.
+    """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UserError(f"--out {directory}: expected a new or empty directory")
     directory.mkdir(parents=True, exist_ok=True)
-    about = {"name": name, "classes": found.classes, "mean": found.mean, "std": found.std, "vocabulary": found.vocabulary, "whole": digest}
+    about = {
+        "name": name,
+        "classes": found.classes,
+        "mean": found.mean,
+        "std": found.std,
+        "vocabulary": found.vocabulary,
+        "whole": digest,
+    }
     if found.words is not None:
         shutil.copyfile(found.words, directory / FILE)
-    written = [_save(directory / f"{edge}{SUFFIX}", found.train_x[rows], found.train_y[rows], about) for edge, rows in shares.items()]
+    written = [
+        _save(directory / f"{edge}{SUFFIX}", found.train_x[rows], found.train_y[rows], about)
+        for edge, rows in shares.items()
+    ]
     return [*written, _save(directory / f"{TEST}{SUFFIX}", found.test_x, found.test_y, about)]
 
 
-def read(directory: Path, name: str, edges: Sequence[str], wants_test: bool) -> tuple[Dataset, dict[str, np.ndarray], str]:
-    """(data, shares, digest) of some edges' files, and of the test samples if they are wanted. UserError for a file that is missing or wrong."""
+def read(
+    directory: Path, name: str, edges: Sequence[str], wants_test: bool
+) -> tuple[Dataset, dict[str, np.ndarray], str]:
+    """(data, shares, digest) of some edges' files, and of the test samples if they are wanted.
+    UserError for a file that is missing or wrong.
+    """
     parts = {edge: _load(directory, edge, name) for edge in edges}
     parts |= {TEST: _load(directory, TEST, name)} if wants_test else {}
     about = next(iter(parts.values()))[2]
-    other = next((part for part, (_, _, said) in parts.items() if said["whole"] != about["whole"]), None)
+    other = next(
+        (part for part, (_, _, said) in parts.items() if said["whole"] != about["whole"]), None
+    )
     if other is not None:
-        raise UserError(f"{directory / other}{SUFFIX}: is of another `edgefl data shard` than {directory / next(iter(parts))}{SUFFIX}")
+        raise UserError(
+            f"{directory / other}{SUFFIX}: is of another `edgefl data shard` than"
+            f" {directory / next(iter(parts))}{SUFFIX}"
+        )
     x, y, _ = next(iter(parts.values()))
     nothing = (x[:0], y[:0])
     test_x, test_y = parts.pop(TEST)[:2] if wants_test else nothing
-    train_x, train_y = (np.concatenate([part[index] for part in parts.values()]) for index in (0, 1)) if parts else nothing
+    train_x, train_y = (
+        (np.concatenate([part[index] for part in parts.values()]) for index in (0, 1))
+        if parts
+        else nothing
+    )
     words = directory / FILE if (directory / FILE).is_file() else None
-    found = Dataset(train_x, train_y, test_x, test_y, about["classes"], tuple(about["mean"]), tuple(about["std"]), about["vocabulary"], words=words)
+    found = Dataset(
+        train_x,
+        train_y,
+        test_x,
+        test_y,
+        about["classes"],
+        tuple(about["mean"]),
+        tuple(about["std"]),
+        about["vocabulary"],
+        words=words,
+    )
     return found, in_order({edge: len(part[1]) for edge, part in parts.items()}), about["whole"]
 
 
@@ -60,22 +99,33 @@ def in_order(counts: Mapping[str, int]) -> dict[str, np.ndarray]:
 
 def _save(path: Path, x: np.ndarray, y: np.ndarray, about: Mapping[str, Any]) -> Path:
     said = {ABOUT: orjson.dumps(dict(about) | {"content": _content(x, y)}).decode()}
-    save_file({"x": np.ascontiguousarray(x), "y": np.ascontiguousarray(y, dtype=np.int64)}, path, metadata=said)
+    save_file(
+        {"x": np.ascontiguousarray(x), "y": np.ascontiguousarray(y, dtype=np.int64)},
+        path,
+        metadata=said,
+    )
     return path
 
 
 def _load(directory: Path, part: str, name: str) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     path = directory / f"{part}{SUFFIX}"
     if not path.is_file():
-        raise UserError(f"no file {path}: `edgefl data shard CONFIG --out {directory}` writes it; [data] dir (on an edge: --data DIR) says where it is")
+        raise UserError(
+            f"no file {path}: `edgefl data shard CONFIG --out {directory}` writes it; [data] dir"
+            " (on an edge: --data DIR) says where it is"
+        )
     try:
         with safe_open(path, "numpy") as file:
             about = orjson.loads((file.metadata() or {})[ABOUT])
             x, y = file.get_tensor("x"), file.get_tensor("y")
     except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise UserError(f"{path}: truncated, or no file of `edgefl data shard` ({error})") from error
+        raise UserError(
+            f"{path}: truncated, or no file of `edgefl data shard` ({error})"
+        ) from error
     if about["name"] != name:
-        raise UserError(f"{path}: holds samples of {about['name']!r}, expected data.name = {name!r}")
+        raise UserError(
+            f"{path}: holds samples of {about['name']!r}, expected data.name = {name!r}"
+        )
     if about["content"] != _content(x, y):
         raise UserError(f"{path}: damaged (its digest differs)")
     return x, y, about

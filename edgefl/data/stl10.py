@@ -1,4 +1,6 @@
-"""STL-10: photographs of ten things, 3 x 96 x 96, 5,000 + 8,000 samples and 100,000 without labels, binary files (Coates, Ng, Lee 2011)."""
+"""STL-10: photographs of ten things, 3 x 96 x 96, 5,000 + 8,000 samples and 100,000 without
+labels, binary files (Coates, Ng, Lee 2011).
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,23 @@ from edgefl.data.paths import file_of
 from edgefl.errors import UserError
 
 FOLDERS = ("stl10_binary", "stl10")
-DOWNLOADS = (Download("http://ai.stanford.edu/~acoates/stl10/stl10_binary.tar.gz", "md5:91f7769df0f17e558f3565bffb0c7dfb", "stl10_binary"),)
+DOWNLOADS = (
+    Download(
+        "http://ai.stanford.edu/~acoates/stl10/stl10_binary.tar.gz",
+        "md5:91f7769df0f17e558f3565bffb0c7dfb",
+        "stl10_binary",
+    ),
+)
 SHAPE = (3, 96, 96)
 CLASSES = 10
 
 
 def load(directory: Path) -> Dataset:
     """From ``directory/stl10_binary/`` or ``directory/``: the samples that have labels."""
-    files = [_file(directory, name) for name in ("train_X.bin", "train_y.bin", "test_X.bin", "test_y.bin")]
+    files = [
+        _file(directory, name)
+        for name in ("train_X.bin", "train_y.bin", "test_X.bin", "test_y.bin")
+    ]
 
     def parse(folder: Path) -> Dataset:
         train = _labelled(*files[:2])
@@ -44,12 +55,20 @@ def _pictures(file: Path) -> np.ndarray:
     """(n, 3, 96, 96): the files have each channel column by column."""
     size, pixels = file.stat().st_size, int(np.prod(SHAPE))
     if not size or size % pixels:
-        raise UserError(f"{file}: truncated or no STL-10 file: expected pictures of {pixels} bytes, it holds {size} bytes")
+        raise UserError(
+            f"{file}: truncated or no STL-10 file: expected pictures of {pixels} bytes, it holds"
+            f" {size} bytes"
+        )
     return np.memmap(file, np.uint8, mode="r").reshape(-1, *SHAPE).transpose(0, 1, 3, 2)
 
 
 def _labelled(pictures: Path, labels: Path) -> tuple[np.ndarray, np.ndarray]:
-    found, numbers = _pictures(pictures), np.fromfile(labels, np.uint8).astype(np.int64) - 1  # they count from 1
+    found, numbers = (
+        _pictures(pictures),
+        np.fromfile(labels, np.uint8).astype(np.int64) - 1,
+    )  # they count from 1
     if len(found) != len(numbers):
-        raise UserError(f"{labels}: {len(numbers)} labels for the {len(found)} pictures of {pictures}")
+        raise UserError(
+            f"{labels}: {len(numbers)} labels for the {len(found)} pictures of {pictures}"
+        )
     return np.ascontiguousarray(found), checked(numbers, CLASSES, labels)

@@ -1,4 +1,6 @@
-"""What there is to learn: data, model and loss together. A user's own ``task = "my_task.py:build"`` returns one."""
+"""What there is to learn: data, model and loss together. A user's own ``task =
+"my_task.py:build"`` returns one.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def right_answers(outputs: torch.Tensor, targets: torch.Tensor) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """``model()`` builds a fresh module; ``loss(outputs, targets)`` is a batch's mean, ``metric(outputs, targets)`` a batch's sum."""
+    """``model()`` builds a fresh module; ``loss(outputs, targets)`` is a batch's mean,
+    ``metric(outputs, targets)`` a batch's sum.
+    """
 
     dataset: Dataset
     model: Callable[[], nn.Module]

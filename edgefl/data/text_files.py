@@ -1,4 +1,6 @@
-"""Labelled texts from files: a folder for each label, CSV with a header, or a JSON row on each line; the latter two also as .gz or .xz."""
+"""Labelled texts from files: a folder for each label, CSV with a header, or a JSON row on each
+line; the latter two also as .gz or .xz.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ FORMS = (".jsonl", ".csv")
 PACKINGS = ("", ".gz", ".xz")
 KEY_PLACE = 3  # of a JSON array of five: label, rating, name, key, text
 
-Texts = tuple[list[str], np.ndarray, list[str]]  # with what each text is about (say, a film), [] where that is not known
+Texts = tuple[
+    list[str], np.ndarray, list[str]
+]  # with what each text is about (say, a film), [] where that is not known
 
 
 def names(part: str) -> list[str]:
@@ -32,7 +36,11 @@ def names(part: str) -> list[str]:
 
 def from_folders(root: Path, labels: Mapping[str, int]) -> Texts:
     """Every ``root/LABEL/*.txt``, in the order of the labels and then of the names."""
-    files = [(file, label) for name, label in labels.items() for file in sorted((root / name).glob("*.txt"))]
+    files = [
+        (file, label)
+        for name, label in labels.items()
+        for file in sorted((root / name).glob("*.txt"))
+    ]
     texts = []
     for file, _ in files:
         try:
@@ -43,9 +51,11 @@ def from_folders(root: Path, labels: Mapping[str, int]) -> Texts:
 
 
 def from_file(path: Path, labels: Mapping[str, int], key: str) -> Texts:
-    """Rows of a file. A JSON row is a table with ``text`` and ``label``, or an array of which the first is the label and the last the text.
+    """Rows of a file. A JSON row is a table with ``text`` and ``label``, or an array of which the
+    first is the label and the last the text.
 
-    Column ``key`` says what a text is about, in an array of five the last but one; rows without it, and nobody knows.
+    Column ``key`` says what a text is about, in an array of five the last but one; rows without it,
+    and nobody knows.
     """
     rows = _json_rows if ".jsonl" in path.suffixes else _csv_rows
     texts, found, keys = [], [], []
@@ -53,13 +63,19 @@ def from_file(path: Path, labels: Mapping[str, int], key: str) -> Texts:
         with _opened(path) as file:
             for line, label, text, about in rows(path, file, key):
                 if str(label).lower() not in labels:
-                    raise UserError(f"{path}: line {line}: label {label!r}, expected one of {', '.join(labels)}")
+                    raise UserError(
+                        f"{path}: line {line}: label {label!r}, expected one of {', '.join(labels)}"
+                    )
                 texts.append(text)
                 found.append(labels[str(label).lower()])
                 keys.append(about)
     except (OSError, EOFError, lzma.LZMAError, zlib.error, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path}: truncated or damaged ({error})") from error
-    return texts, np.array(found, dtype=np.int64), [] if None in keys else [str(about) for about in keys]
+    return (
+        texts,
+        np.array(found, dtype=np.int64),
+        [] if None in keys else [str(about) for about in keys],
+    )
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -69,7 +85,9 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _json_rows(path: Path, file: BinaryIO, key: str) -> Iterator[tuple[int, Any, str, Any]]:
-    for line, raw in enumerate(file, start=1):  # bytes: "\n" alone ends a line, other line separators are part of a text
+    for line, raw in enumerate(
+        file, start=1
+    ):  # bytes: "\n" alone ends a line, other line separators are part of a text
         try:
             row = orjson.loads(raw)
         except orjson.JSONDecodeError as error:
@@ -79,7 +97,10 @@ def _json_rows(path: Path, file: BinaryIO, key: str) -> Iterator[tuple[int, Any,
             about = row.get(key)
             row = [_column(row, LABEL_COLUMNS), _column(row, TEXT_COLUMNS)]
         if not isinstance(row, list) or len(row) < 2 or not isinstance(row[-1], str):
-            raise UserError(f"{path}: line {line}: expected a table with text and label, or an array from the label to the text")
+            raise UserError(
+                f"{path}: line {line}: expected a table with text and label, or an array from the"
+                " label to the text"
+            )
         yield line, row[0], row[-1], row[KEY_PLACE] if len(row) == KEY_PLACE + 2 else about
 
 
@@ -87,11 +108,16 @@ def _csv_rows(path: Path, file: BinaryIO, key: str) -> Iterator[tuple[int, Any, 
     reader = csv.DictReader(io.TextIOWrapper(file, encoding="utf-8", newline=""), strict=True)
     columns = reader.fieldnames or []
     if not set(columns) & set(TEXT_COLUMNS) or not set(columns) & set(LABEL_COLUMNS):
-        raise UserError(f"{path}: its header has {', '.join(columns) or 'nothing'}; expected {' or '.join(TEXT_COLUMNS)}, and {' or '.join(LABEL_COLUMNS)}")
+        raise UserError(
+            f"{path}: its header has {', '.join(columns) or 'nothing'}; expected"
+            f" {' or '.join(TEXT_COLUMNS)}, and {' or '.join(LABEL_COLUMNS)}"
+        )
     for row in reader:
         text = _column(row, TEXT_COLUMNS)
         if text is None or _column(row, LABEL_COLUMNS) is None:
-            raise UserError(f"{path}: line {reader.line_num}: fewer columns than the header: truncated?")
+            raise UserError(
+                f"{path}: line {reader.line_num}: fewer columns than the header: truncated?"
+            )
         yield reader.line_num, _column(row, LABEL_COLUMNS), text, row.get(key)
 
 

@@ -1,4 +1,6 @@
-"""Tiny-ImageNet: photographs of 200 things, 3 x 64 x 64, 100,000 + 10,000 samples, from its folders of JPEG files (Stanford CS231N)."""
+"""Tiny-ImageNet: photographs of 200 things, 3 x 64 x 64, 100,000 + 10,000 samples, from its
+folders of JPEG files (Stanford CS231N).
+"""
 
 from __future__ import annotations
 
@@ -15,43 +17,85 @@ from edgefl.data.paths import folder_of
 from edgefl.errors import UserError
 
 FOLDERS = ("tiny-imagenet-200", "tiny_imagenet")
-DOWNLOADS = (Download("http://cs231n.stanford.edu/tiny-imagenet-200.zip", "md5:90528d7ca1a48142e341f4ef8d21d0de", "tiny-imagenet-200"),)
+DOWNLOADS = (
+    Download(
+        "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+        "md5:90528d7ca1a48142e341f4ef8d21d0de",
+        "tiny-imagenet-200",
+    ),
+)
 CLASSES, SIDE = 200, 64
-MEAN, STD = (122.45, 114.26, 101.36), (70.64, 68.62, 71.94)  # of the training pictures, channel by channel
+MEAN, STD = (
+    (122.45, 114.26, 101.36),
+    (70.64, 68.62, 71.94),
+)  # of the training pictures, channel by channel
 ANNOTATIONS = "val/val_annotations.txt"
 
 
 def load(directory: Path) -> Dataset:
-    """From ``directory/tiny-imagenet-200/`` or ``directory/``. The test set is its validation part: the labels of its test part are secret."""
+    """From ``directory/tiny-imagenet-200/`` or ``directory/``. The test set is its validation
+    part: the labels of its test part are secret.
+    """
     root = folder_of(directory, FOLDERS, "wnids.txt", "tiny_imagenet")
     names = (root / "wnids.txt").read_text(encoding="utf-8", errors="replace").split()
     if not 0 < len(set(names)) == len(names) <= CLASSES:
-        raise UserError(f"{root / 'wnids.txt'}: expected at most {CLASSES} names of classes, all different, found {len(names)}")
+        raise UserError(
+            f"{root / 'wnids.txt'}: expected at most {CLASSES} names of classes, all different,"
+            f" found {len(names)}"
+        )
     folders = [root / "train" / name / "images" for name in names]
-    gone = next((path for path in (*folders, root / ANNOTATIONS, root / "val" / "images") if not path.exists()), None)
+    gone = next(
+        (
+            path
+            for path in (*folders, root / ANNOTATIONS, root / "val" / "images")
+            if not path.exists()
+        ),
+        None,
+    )
     if gone is not None:
-        raise UserError(f"no {gone}, which {root / 'wnids.txt'} speaks of: delete {root}, then `edgefl data get tiny_imagenet --dir {directory}` gets it anew")
+        raise UserError(
+            f"no {gone}, which {root / 'wnids.txt'} speaks of: delete {root}, then `edgefl data get"
+            f" tiny_imagenet --dir {directory}` gets it anew"
+        )
 
     def parse(folder: Path) -> Dataset:
-        pictures = [(file, label) for label, place in enumerate(folders) for file in sorted(place.glob("*.JPEG"))]
+        pictures = [
+            (file, label)
+            for label, place in enumerate(folders)
+            for file in sorted(place.glob("*.JPEG"))
+        ]
         train = _read(pictures, folder, "train_x", root)
-        return Dataset(*train, *_read(_validation(root, names), folder, "test_x", root), CLASSES, MEAN, STD)
+        return Dataset(
+            *train, *_read(_validation(root, names), folder, "test_x", root), CLASSES, MEAN, STD
+        )
 
-    return cached("tiny_imagenet", [root / "wnids.txt", root / ANNOTATIONS, *folders, root / "val" / "images"], "", parse)
+    return cached(
+        "tiny_imagenet",
+        [root / "wnids.txt", root / ANNOTATIONS, *folders, root / "val" / "images"],
+        "",
+        parse,
+    )
 
 
 def _validation(root: Path, names: list[str]) -> list[tuple[Path, int]]:
     """Files and labels: lines of file name, class, then a box, with tabs between them."""
     numbers, found = {name: label for label, name in enumerate(names)}, []
-    for line, text in enumerate((root / ANNOTATIONS).read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+    for line, text in enumerate(
+        (root / ANNOTATIONS).read_text(encoding="utf-8", errors="replace").splitlines(), start=1
+    ):
         parts = text.split("\t")
         if len(parts) < 2 or parts[1] not in numbers:
-            raise UserError(f"{root / ANNOTATIONS}: line {line}: expected a file name, a tab and a class of wnids.txt, found {text[:60]!r}")
+            raise UserError(
+                f"{root / ANNOTATIONS}: line {line}: expected a file name, a tab and a class of"
+                f" wnids.txt, found {text[:60]!r}"
+            )
         found.append((root / "val" / "images" / parts[0], numbers[parts[1]]))
     return found
 
 
-def _read(pictures: Sequence[tuple[Path, int]], folder: Path, array: str, root: Path) -> tuple[np.ndarray, np.ndarray]:
+def _read(
+    pictures: Sequence[tuple[Path, int]], folder: Path, array: str, root: Path
+) -> tuple[np.ndarray, np.ndarray]:
     """Pictures (n, 3, 64, 64), which go to the disk one by one, and labels (n,)."""
     from PIL import Image  # here: nobody else needs it
 
@@ -64,6 +108,8 @@ def _read(pictures: Sequence[tuple[Path, int]], folder: Path, array: str, root: 
         except (OSError, ValueError, Image.DecompressionBombError) as error:
             raise UserError(f"{file}: cannot be read as a picture ({error})") from error
         if pixels.shape != (SIDE, SIDE, 3):
-            raise UserError(f"{file}: {pixels.shape[1]} x {pixels.shape[0]} pixels, expected {SIDE} x {SIDE}")
+            raise UserError(
+                f"{file}: {pixels.shape[1]} x {pixels.shape[0]} pixels, expected {SIDE} x {SIDE}"
+            )
         out[row] = pixels.transpose(2, 0, 1)
     return out, labels

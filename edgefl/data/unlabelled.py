@@ -1,6 +1,8 @@
-"""The server's samples without labels: held-out training samples, or those of another data set, made to fit and never of the test set.
+"""The server's samples without labels: held-out training samples, or those of another data set,
+made to fit and never of the test set.
 
-They are taken evenly spaced through their source, so that the seed says nothing about them: every seed of an experiment has the same ones.
+They are taken evenly spaced through their source, so that the seed says nothing about them: every
+seed of an experiment has the same ones.
 """
 
 from __future__ import annotations
@@ -24,18 +26,29 @@ HELD_OUT = "held_out"
 
 
 def held_out(section: Unlabelled | None, samples: int) -> np.ndarray:
-    """Indices of the training samples that no edge gets, of ``samples`` in all. UserError if there are too few."""
-    return _spread(section.size, samples, "training samples") if section is not None and section.data == HELD_OUT else np.zeros(0, np.int64)
+    """Indices of the training samples that no edge gets, of ``samples`` in all. UserError if
+    there are too few.
+    """
+    return (
+        _spread(section.size, samples, "training samples")
+        if section is not None and section.data == HELD_OUT
+        else np.zeros(0, np.int64)
+    )
 
 
 def unlabelled(experiment: Experiment, base: Path | None, dataset: Dataset) -> np.ndarray | None:
-    """The samples of ``[unlabelled]`` (size, ...), as ``dataset`` has its own; None without that table. UserError for what is wrong with them."""
+    """The samples of ``[unlabelled]`` (size, ...), as ``dataset`` has its own; None without that
+    table. UserError for what is wrong with them.
+    """
     section = experiment.unlabelled
     if section is None:
         return None
     if section.data == HELD_OUT:
         if experiment.data.source != "partition":
-            raise UserError(f'unlabelled.data: "{HELD_OUT}" needs data.source = "partition", found "{experiment.data.source}": give another data set')
+            raise UserError(
+                f'unlabelled.data: "{HELD_OUT}" needs data.source = "partition", found'
+                f' "{experiment.data.source}": give another data set'
+            )
         rows = dataset.train_x[held_out(section, len(dataset.train_x))]
     else:
         rows = _of_another(section, data_dir(experiment.data.dir, os.environ), base, dataset)
@@ -43,20 +56,29 @@ def unlabelled(experiment: Experiment, base: Path | None, dataset: Dataset) -> n
     return rows
 
 
-def _of_another(section: Unlabelled, directory: Path, base: Path | None, dataset: Dataset) -> np.ndarray:
+def _of_another(
+    section: Unlabelled, directory: Path, base: Path | None, dataset: Dataset
+) -> np.ndarray:
     source = _samples(find("edgefl.data", section.data, "load", base, "data set"), directory)
-    rows = np.ascontiguousarray(source[_spread(section.size, len(source), f"samples in {section.data!r}")])
+    rows = np.ascontiguousarray(
+        source[_spread(section.size, len(source), f"samples in {section.data!r}")]
+    )
     if section.transform == "fit":
         rows = fitted(rows, dataset.train_x)
     expected = (*dataset.train_x.shape[1:], dataset.train_x.dtype)
     if (*rows.shape[1:], rows.dtype) != expected:
         hint = "" if section.transform == "fit" else '; transform = "fit" makes pictures fit'
-        raise UserError(f"unlabelled.data: samples of {section.data!r} are {rows.dtype} {rows.shape[1:]}, expected {expected[-1]} {expected[:-1]}{hint}")
+        raise UserError(
+            f"unlabelled.data: samples of {section.data!r} are {rows.dtype} {rows.shape[1:]},"
+            f" expected {expected[-1]} {expected[:-1]}{hint}"
+        )
     return rows
 
 
 def _samples(load: Any, directory: Path) -> np.ndarray:
-    """A data set's own unlabelled part, if its file has a function ``unlabelled``, else its training samples."""
+    """A data set's own unlabelled part, if its file has a function ``unlabelled``, else its
+    training samples.
+    """
     own = getattr(sys.modules[load.__module__], "unlabelled", None)
     if own is not None:
         return own(directory)
@@ -75,8 +97,9 @@ def _refuse_test_samples(rows: np.ndarray, test: np.ndarray, name: str) -> None:
     same = [number for number, row in enumerate(rows) if _key(row) in known]
     if same:
         raise UserError(
-            f"unlabelled.data: {len(same)} of the {len(rows)} samples of {name!r} are test samples too, the first is number {same[0]}: "
-            "what is learned from them says nothing about new data"
+            f"unlabelled.data: {len(same)} of the {len(rows)} samples of {name!r} are test samples"
+            f" too, the first is number {same[0]}: what is learned from them says nothing about new"
+            " data"
         )
 
 

@@ -1,4 +1,6 @@
-"""The edge as an actor: it trains what it is given, asks for a fresher model where its rule says so, and offers its update."""
+"""The edge as an actor: it trains what it is given, asks for a fresher model where its rule says
+so, and offers its update.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,9 @@ MOST_UNACKNOWLEDGED = 8  # updates kept for offering again; beyond that the olde
 
 @dataclass(slots=True)
 class Latest:
-    """The task at hand, or the last one until its update is acknowledged: when its run began, with what memory, and whether it asks for a
-    fresher model. ``done_ns``: when its run is, or was, at its end; None: not known beforehand.
+    """The task at hand, or the last one until its update is acknowledged: when its run began, with
+    what memory, and whether it asks for a fresher model. ``done_ns``: when its run is, or was, at
+    its end; None: not known beforehand.
     """
 
     task: Task
@@ -44,9 +47,10 @@ class Latest:
 class Edge:
     """One device. ``now`` is emulated ns and comes from the coordinator; the edge owns no clock.
 
-    While it waits for the answer to a FreshRequest, training stands still (``on_request = "wait"``, FedASMU's Algorithm 2), or goes on
-    (``"train_on"``). Its host may then be through with a run whose request is still open: the update is held until the answer, or the word
-    that none came in time, and if a fresher model comes, the run is taken back to its request.
+    While it waits for the answer to a FreshRequest, training stands still (``on_request = "wait"``,
+    FedASMU's Algorithm 2), or goes on (``"train_on"``). Its host may then be through with a run
+    whose request is still open: the update is held until the answer, or the word that none came in
+    time, and if a fresher model comes, the run is taken back to its request.
     """
 
     def __init__(self, name: str, trainer: Any, rule: LocalRule, device: Device) -> None:
@@ -55,11 +59,15 @@ class Edge:
         self.rule = rule
         self.device = device
         self.memory: dict[str, Any] = {}  # vectors that the rule remembers between tasks
-        self._learned: dict[int, dict[str, Any]] = {}  # task -> what it adds to the memory once its update is acknowledged
+        self._learned: dict[
+            int, dict[str, Any]
+        ] = {}  # task -> what it adds to the memory once its update is acknowledged
         self.task: Task | None = None
         self.run: Any = None
         self.latest: Latest | None = None
-        self.urged: tuple[int, int] | None = None  # task whose model is still to come, moment at which it was urged
+        self.urged: tuple[int, int] | None = (
+            None  # task whose model is still to come, moment at which it was urged
+        )
         self.ask_at: int | None = None
         self.asking = False  # its request is open
         self.onward: Onward | None = None  # of the run at hand, if it trains on
@@ -70,7 +78,9 @@ class Edge:
 
     @property
     def open_tasks(self) -> list[int]:
-        """Numbers of the tasks whose fate is not known yet: what a new session tells the coordinator."""
+        """Numbers of the tasks whose fate is not known yet: what a new session tells the
+        coordinator.
+        """
         return sorted({*self.unacknowledged, *([self.task.number] if self.task else [])})
 
     def receive(self, message: ToEdge, now: int) -> list[Output]:
@@ -114,10 +124,17 @@ class Edge:
         return [Send(COORDINATOR, update)]
 
     def _update(self, task: Task) -> Update:
-        """The run's outcome. One that cannot travel goes empty: the coordinator discards it and closes the task, instead of waiting for ever."""
+        """The run's outcome. One that cannot travel goes empty: the coordinator discards it and
+        closes the task, instead of waiting for ever.
+        """
         vectors, numbers = self.trainer.payload(self.run, self.rule)
         numbers = {**numbers, "too_late": 1.0} if self.too_late else numbers
-        update = Update(task.number, task.version, vectors, {name: float(value) for name, value in numbers.items()})
+        update = Update(
+            task.number,
+            task.version,
+            vectors,
+            {name: float(value) for name, value in numbers.items()},
+        )
         beyond = beyond_limits(update, most_body(task.vectors["weights"].nbytes))
         if beyond is None:
             return update
@@ -141,7 +158,9 @@ class Edge:
             self.trainer.merge(self.run, self.rule, fresh.vectors["weights"], fresh.version)
             return self._train(self.run.steps, now)
         self.run = self.onward.kept
-        self.trainer.merge_at(self.run, self.onward.step_at(now), fresh.vectors["weights"], fresh.version)
+        self.trainer.merge_at(
+            self.run, self.onward.step_at(now), fresh.vectors["weights"], fresh.version
+        )
         return Run(Train(self.run, self.run.steps), self.onward.end_ns - now)
 
     def _go_on(self, now: int) -> list[Output]:
@@ -149,7 +168,11 @@ class Edge:
         self.asking = False
         if self.onward is None:
             return [self._train(self.run.steps, now)]
-        return [Run(Train(self.run, self.run.steps), self.onward.end_ns - now)] if self.onward.held else []
+        return (
+            [Run(Train(self.run, self.run.steps), self.onward.end_ns - now)]
+            if self.onward.held
+            else []
+        )
 
     def _begin(self, task: Task, now: int) -> list[Output]:
         self.task, self.onward = task, None
@@ -159,14 +182,20 @@ class Edge:
         self.ask_at = self.run.checkpoint
         if self.ask_at == 0:  # nothing to train before: no turn to wait for
             return self._ask(now)
-        whole = [self._train(self.run.steps if self.ask_at is None else min(self.ask_at, self.run.steps), now)]
+        whole = [
+            self._train(
+                self.run.steps if self.ask_at is None else min(self.ask_at, self.run.steps), now
+            )
+        ]
         urged = self.urged is not None and self.urged[0] == task.number
         return (urged and self._cut_short(*self.urged, now)) or whole
 
     def _cut_short(self, number: int, urged_ns: int, now: int) -> list[Output]:
-        """End the run of this task at the first step, but not before one, that is done at or after ``urged_ns``.
+        """End the run of this task at the first step, but not before one, that is done at or after
+        ``urged_ns``.
 
-        The run begins again and goes up to that step: training may be ahead of emulated time, or through, with its update offered for later.
+        The run begins again and goes up to that step: training may be ahead of emulated time, or
+        through, with its update offered for later.
         """
         latest = self.latest
         if latest is None or latest.task.number < number:
@@ -182,7 +211,9 @@ class Edge:
 
     def _begin_again(self, latest: Latest, urged_ns: int, now: int) -> list[Output]:
         run, began_ns = self.trainer.begin(latest.task, self.rule, latest.memory), latest.began_ns
-        done_ns = lambda step: began_ns + self.device.duration_ns(run.samples_until(step) * self.rule.work, began_ns)
+        done_ns = lambda step: (
+            began_ns + self.device.duration_ns(run.samples_until(step) * self.rule.work, began_ns)
+        )
         steps = 1 + bisect_left(range(1, run.steps), urged_ns, key=done_ns)
         end_ns = done_ns(steps)  # asked last: a device may remember its last stretch of work
         if end_ns >= latest.done_ns:
@@ -190,17 +221,25 @@ class Edge:
         self.unacknowledged.pop(latest.task.number, None)
         self._learned.pop(latest.task.number, None)
         self.task, self.ask_at, latest.done_ns = latest.task, None, end_ns
-        self.run = self.trainer.begin(replace(latest.task, numbers={**latest.task.numbers, "most_steps": float(steps)}), self.rule, latest.memory)
+        self.run = self.trainer.begin(
+            replace(latest.task, numbers={**latest.task.numbers, "most_steps": float(steps)}),
+            self.rule,
+            latest.memory,
+        )
         return [Run(Train(self.run, steps), end_ns - now)]
 
     def _ask(self, now: int) -> list[Output]:
-        """Ask before the step at which the run stands; then train on, if the rule wants that and somebody knows when it will be done."""
+        """Ask before the step at which the run stands; then train on, if the rule wants that and
+        somebody knows when it will be done.
+        """
         assert self.task is not None
         self.ask_at, self.asking = None, True
         if self.rule.on_request == "train_on":
             self.onward = onward(self.trainer.kept(self.run), self.device, self.rule.work, now)
         until_ns = 0 if self.onward is None else self.onward.until_ns
-        request = Send(COORDINATOR, FreshRequest(self.task.number, self.task.version, self.run.step, until_ns))
+        request = Send(
+            COORDINATOR, FreshRequest(self.task.number, self.task.version, self.run.step, until_ns)
+        )
         return [request] if self.onward is None else [request, self._train(self.run.steps, now)]
 
     def _train(self, until_step: int, now: int) -> Run:

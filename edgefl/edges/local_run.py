@@ -1,4 +1,6 @@
-"""What a device is told about training, and one training task in progress, as plain data (no torch needed to hold it)."""
+"""What a device is told about training, and one training task in progress, as plain data (no
+torch needed to hold it).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class TrainingPlan:
     momentum: float = 0.0
 
     def epochs_of(self, task: TaskLike) -> int:
-        """The task's own number or the plan's, times its scale, rounded. ValueError below 1, unless it is the scale that leads there."""
+        """The task's own number or the plan's, times its scale, rounded. ValueError below 1,
+        unless it is the scale that leads there.
+        """
         epochs = int(task.numbers.get("epochs", self.epochs))
         if epochs < 1:
             raise ValueError(f"task {task.number} asks for {epochs} epochs, expected at least 1")
@@ -33,16 +37,22 @@ class TrainingPlan:
 
     def learning_rate_of(self, task: TaskLike) -> float:
         """The task's own or the plan's, times its scale."""
-        return float(task.numbers.get("learning_rate", self.learning_rate)) * task.numbers.get("learning_rate_scale", 1.0)
+        return float(task.numbers.get("learning_rate", self.learning_rate)) * task.numbers.get(
+            "learning_rate_scale", 1.0
+        )
 
     def steps(self, task: TaskLike, rule: LocalRule, samples: int) -> int:
-        """The steps of ``task`` on a device of so many samples, and no more than the task's ``most_steps``."""
+        """The steps of ``task`` on a device of so many samples, and no more than the task's
+        ``most_steps``.
+        """
         steps = self.epochs_of(task) * -(-samples // self.batch_size) if rule.moves else 1
         return min(steps, int(task.numbers.get("most_steps", steps)))
 
 
 class TaskLike(Protocol):
-    """What the trainer reads of a task: ``vectors["weights"]`` to start from; ``numbers`` may override or scale epochs and learning_rate."""
+    """What the trainer reads of a task: ``vectors["weights"]`` to start from; ``numbers`` may
+    override or scale epochs and learning_rate.
+    """
 
     number: int
     version: int
@@ -71,12 +81,16 @@ class Course:
         return self.samples_at(self.step)
 
     def samples_at(self, step: int) -> int:
-        """Samples processed when ``step`` steps are done; the last batch of an epoch may be smaller."""
+        """Samples processed when ``step`` steps are done; the last batch of an epoch may be
+        smaller.
+        """
         epochs, batches = divmod(step, self.steps_per_epoch)
         return epochs * self.local_samples + min(batches * self.batch_size, self.local_samples)
 
     def samples_until(self, step: int) -> int:
-        """Samples to be processed from here to ``step``: what the emulated compute time of that stretch depends on."""
+        """Samples to be processed from here to ``step``: what the emulated compute time of that
+        stretch depends on.
+        """
         return self.samples_at(step) - self.samples
 
 
@@ -91,16 +105,20 @@ class Merge:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class LocalRun(Course):
-    """One task on one device, with its weights; see ``LocalRule`` for what an algorithm may do with it.
+    """One task on one device, with its weights; see ``LocalRule`` for what an algorithm may do with
+    it.
 
-    ``start`` may share memory with the received vector: nobody writes to it. ``weights`` is the run's own and always current.
+    ``start`` may share memory with the received vector: nobody writes to it. ``weights`` is the
+    run's own and always current.
     """
 
     layout: Layout
     start: torch.Tensor
     weights: torch.Tensor
     trainable: torch.Tensor  # weights[:parameters], a view
-    memory: dict[str, torch.Tensor]  # the vectors that the rule remembers: copies, given back by Trainer.remembered
+    memory: dict[
+        str, torch.Tensor
+    ]  # the vectors that the rule remembers: copies, given back by Trainer.remembered
     learning_rate: float
     order: torch.Tensor  # sample indices, epoch after epoch
     velocity: torch.Tensor | None
@@ -109,7 +127,9 @@ class LocalRun(Course):
     loss_sum: float = 0.0
     coming: Merge | None = None  # what ``Trainer.advance`` is to merge on its way
     gradient: torch.Tensor | None = None  # set at the end of a run whose rule does not move
-    probe: Callable[[torch.Tensor], tuple[float, torch.Tensor]] | None = None  # while a fresher model is merged, see ``LocalRule.merge``
+    probe: Callable[[torch.Tensor], tuple[float, torch.Tensor]] | None = (
+        None  # while a fresher model is merged, see ``LocalRule.merge``
+    )
 
     @property
     def parameters(self) -> int:

@@ -1,4 +1,6 @@
-"""An edge that trains on while the fresher model that it asked for comes down (``on_request = "train_on"``, ours): what is left of its run."""
+"""An edge that trains on while the fresher model that it asked for comes down (``on_request =
+"train_on"``, ours): what is left of its run.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,9 @@ from emulator.compute import Device
 class Onward:
     """The rest of a run, begun with its request. Its end does not move, whatever comes of that.
 
-    ``kept``: the run as it stood at the request. A fresher model is merged at the first step that is done at or after its arrival, if a step
-    is still to come behind that; so one that comes at ``until_ns`` or later is too late. ``held``: trained to its end, ahead of emulated time.
+    ``kept``: the run as it stood at the request. A fresher model is merged at the first step that
+    is done at or after its arrival, if a step is still to come behind that; so one that comes at
+    ``until_ns`` or later is too late. ``held``: trained to its end, ahead of emulated time.
     """
 
     kept: Any

@@ -1,4 +1,6 @@
-"""Local training in slices: SGD on flat vectors, with an algorithm's edge half (``LocalRule``) called at its hooks."""
+"""Local training in slices: SGD on flat vectors, with an algorithm's edge half (``LocalRule``)
+called at its hooks.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,11 @@ from edgefl.vectors import aligned_copy
 
 
 class Trainer:
-    """Trains one device's samples: the rows ``members`` of ``inputs`` and ``targets`` (all rows if None).
+    """Trains one device's samples: the rows ``members`` of ``inputs`` and ``targets`` (all rows if
+    None).
 
-    Trainers of one process may share ``workspace``, ``inputs`` and ``targets``, and their runs may be advanced in turn, slice by slice.
+    Trainers of one process may share ``workspace``, ``inputs`` and ``targets``, and their runs may
+    be advanced in turn, slice by slice.
     """
 
     def __init__(
@@ -34,12 +38,16 @@ class Trainer:
     ) -> None:
         self.workspace, self.inputs, self.targets, self.loss = workspace, inputs, targets, loss
         self.plan, self.streams, self.edge = plan, streams, edge
-        self.members = np.arange(len(inputs)) if members is None else np.asarray(members, dtype=np.int64)
+        self.members = (
+            np.arange(len(inputs)) if members is None else np.asarray(members, dtype=np.int64)
+        )
         if not len(self.members):
             raise ValueError(f"edge {edge} has no samples to train on")
 
     def begin(self, task: TaskLike, rule: LocalRule, memory: Mapping[str, np.ndarray]) -> LocalRun:
-        """A run at its first step, with the rule's ``begin`` and ``checkpoint`` called. ValueError if the vector has not the model's length."""
+        """A run at its first step, with the rule's ``begin`` and ``checkpoint`` called.
+        ValueError if the vector has not the model's length.
+        """
         start = wrap(self._checked(rule.unpack(task, self.workspace.layout)))
         weights = wrap(aligned_copy(start.numpy()))
         trainable = weights[: self.workspace.layout.parameters]
@@ -50,7 +58,9 @@ class Trainer:
             start=start,
             weights=weights,
             trainable=trainable,
-            memory={name: wrap(aligned_copy(memory[name])) for name in rule.remembers if name in memory},
+            memory={
+                name: wrap(aligned_copy(memory[name])) for name in rule.remembers if name in memory
+            },
             local_samples=len(self.members),
             batch_size=self.plan.batch_size,
             steps=steps,
@@ -64,8 +74,16 @@ class Trainer:
         run.checkpoint = rule.checkpoint(run)
         return run
 
-    def advance(self, run: LocalRun, rule: LocalRule, until_step: int | None = None, deadline: Callable[[], bool] | None = None) -> bool:
-        """Train to ``until_step`` (None: to the end) or until ``deadline()``, asked after each step, is true. True if it got there."""
+    def advance(
+        self,
+        run: LocalRun,
+        rule: LocalRule,
+        until_step: int | None = None,
+        deadline: Callable[[], bool] | None = None,
+    ) -> bool:
+        """Train to ``until_step`` (None: to the end) or until ``deadline()``, asked after each
+        step, is true. True if it got there.
+        """
         stop, coming = run.steps if until_step is None else min(until_step, run.steps), run.coming
         if coming is not None and coming.step <= stop:
             if not self._advance(run, rule, coming.step, deadline):
@@ -74,7 +92,9 @@ class Trainer:
             run.coming = None
         return self._advance(run, rule, stop, deadline)
 
-    def _advance(self, run: LocalRun, rule: LocalRule, stop: int, deadline: Callable[[], bool] | None) -> bool:
+    def _advance(
+        self, run: LocalRun, rule: LocalRule, stop: int, deadline: Callable[[], bool] | None
+    ) -> bool:
         if run.step >= stop:
             return True
         self.workspace.point(run.weights, run.counters)
@@ -96,7 +116,9 @@ class Trainer:
             run.probe = None
 
     def kept(self, run: LocalRun) -> LocalRun:
-        """The run as it stands now, to go on from another time, whatever becomes of the one at hand."""
+        """The run as it stands now, to go on from another time, whatever becomes of the one at
+        hand.
+        """
         weights = wrap(aligned_copy(run.weights.numpy()))
         return replace(
             run,
@@ -111,18 +133,30 @@ class Trainer:
         """Let ``advance`` merge it when it has done ``step`` steps."""
         run.coming = Merge(step, self._checked(fresh), version)
 
-    def payload(self, run: LocalRun, rule: LocalRule) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-        """What goes up: copies of the rule's vectors; its numbers with samples (the device's), steps (done) and loss (mean over batches)."""
+    def payload(
+        self, run: LocalRun, rule: LocalRule
+    ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+        """What goes up: copies of the rule's vectors; its numbers with samples (the device's),
+        steps (done) and loss (mean over batches).
+        """
         vectors, numbers = rule.payload(run)
-        counted = {"samples": run.local_samples, "steps": run.step, "loss": run.loss_sum / max(run.step, 1)}
+        counted = {
+            "samples": run.local_samples,
+            "steps": run.step,
+            "loss": run.loss_sum / max(run.step, 1),
+        }
         return {name: _copied(vector) for name, vector in vectors.items()}, {**numbers, **counted}
 
     def remembered(self, run: LocalRun, rule: LocalRule) -> dict[str, np.ndarray]:
-        """Copies of the vectors that the edge keeps for its next task, once this one is acknowledged."""
+        """Copies of the vectors that the edge keeps for its next task, once this one is
+        acknowledged.
+        """
         return {name: _copied(run.memory[name]) for name in rule.remembers if name in run.memory}
 
     def forward(self, weights: np.ndarray | torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
-        """Outputs of another flat vector: evaluation mode, no gradient, and the run in progress does not notice."""
+        """Outputs of another flat vector: evaluation mode, no gradient, and the run in progress
+        does not notice.
+        """
         with self.workspace.inference(weights) as model:
             return model(inputs)
 
@@ -154,8 +188,12 @@ class Trainer:
         run.step += 1
 
     def _probe(self, run: LocalRun, weights: torch.Tensor) -> tuple[float, torch.Tensor]:
-        """Loss of the batch to come at ``weights``, and its gradient. Works on copies: training does not notice."""
-        self.workspace.point(wrap(aligned_copy(weights.numpy())), [counter.clone() for counter in run.counters])
+        """Loss of the batch to come at ``weights``, and its gradient. Works on copies: training
+        does not notice.
+        """
+        self.workspace.point(
+            wrap(aligned_copy(weights.numpy())), [counter.clone() for counter in run.counters]
+        )
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(run.random_state)  # dropout as in the step to come
             inputs, targets = self._batch(run)
@@ -178,7 +216,9 @@ class Trainer:
     def _order(self, task: TaskLike, steps: int) -> torch.Tensor:
         rng = self.streams.rng("batches", self.edge, task.number)
         epochs = -(-steps // -(-len(self.members) // self.plan.batch_size))
-        return torch.from_numpy(np.concatenate([rng.permutation(self.members) for _ in range(epochs)]))
+        return torch.from_numpy(
+            np.concatenate([rng.permutation(self.members) for _ in range(epochs)])
+        )
 
     def _random_state(self, task: TaskLike) -> torch.Tensor:
         seed = int(self.streams.rng("torch", self.edge, task.number).integers(2**63))
@@ -186,7 +226,10 @@ class Trainer:
 
     def _checked(self, vector: np.ndarray) -> np.ndarray:
         if vector.shape != (self.workspace.layout.size,):
-            raise ValueError(f"edge {self.edge}: a vector of shape {vector.shape} for a model of {self.workspace.layout.size} elements")
+            raise ValueError(
+                f"edge {self.edge}: a vector of shape {vector.shape} for a model of"
+                f" {self.workspace.layout.size} elements"
+            )
         return vector
 
 

@@ -1,1 +1,3 @@
-"""From a file and the command line to an Experiment. It resolves names, so it stands above the strategies."""
+"""From a file and the command line to an Experiment. It resolves names, so it stands above the
+strategies.
+"""

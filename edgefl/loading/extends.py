@@ -15,9 +15,11 @@ INSTEAD = {"seed": "seeds", "seeds": "seed"}  # a key that takes the place of an
 
 
 def resolved(path: Path, read: Callable[[Path], dict[str, Any]]) -> tuple[dict[str, Any], str]:
-    """(the config in ``path`` with all that it extends, what to call it in an error line). UserError for a circle, or no file there.
+    """(the config in ``path`` with all that it extends, what to call it in an error line).
+    UserError for a circle, or no file there.
 
-    Tables are merged key by key, arrays and everything else replaced. Another ``name`` of a model or partition brings its own options.
+    Tables are merged key by key, arrays and everything else replaced. Another ``name`` of a model
+    or partition brings its own options.
     """
     layers, chain = [read(path)], [path]
     while KEY in layers[-1]:
@@ -29,19 +31,30 @@ def resolved(path: Path, read: Callable[[Path], dict[str, Any]]) -> tuple[dict[s
         for key in INSTEAD.keys() & layer.keys():
             whole.pop(INSTEAD[key], None)
         whole = _merged(whole, {key: value for key, value in layer.items() if key != KEY})
-    return whole, str(path) if len(chain) == 1 else f"{path} (extends {', '.join(str(each) for each in chain[1:])})"
+    return whole, (
+        str(path)
+        if len(chain) == 1
+        else f"{path} (extends {', '.join(str(each) for each in chain[1:])})"
+    )
 
 
 def _other(layer: Mapping[str, Any], chain: list[Path]) -> Path:
     """The file that the last one of ``chain`` extends, relative to its own folder."""
     path, name = chain[-1], layer[KEY]
     if not isinstance(name, str):
-        raise UserError(f'{path}: {KEY}: expected the path of another config, as "base.toml", found {found(name)}')
+        raise UserError(
+            f'{path}: {KEY}: expected the path of another config, as "base.toml", found'
+            f" {found(name)}"
+        )
     if "name" not in layer:  # else its results would take the place of the other's
-        raise UserError(f"{path}: name: missing; a config that extends another needs a name of its own")
+        raise UserError(
+            f"{path}: name: missing; a config that extends another needs a name of its own"
+        )
     other = path.parent / Path(name).expanduser()
     if other.resolve() in [each.resolve() for each in chain]:
-        raise UserError(f"{path}: {KEY}: goes in a circle: {' -> '.join(each.name for each in (*chain, other))}")
+        raise UserError(
+            f"{path}: {KEY}: goes in a circle: {' -> '.join(each.name for each in (*chain, other))}"
+        )
     return other
 
 
@@ -56,7 +69,11 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     whole = dict(base)
     for key, value in changes.items():
         old = base.get(key)
-        inner = isinstance(old, dict) and isinstance(value, dict) and not (key in PICKED and _picks_another(old, value))
+        inner = (
+            isinstance(old, dict)
+            and isinstance(value, dict)
+            and not (key in PICKED and _picks_another(old, value))
+        )
         whole[key] = _merged(old, value) if inner else value
     return whole
 

@@ -1,4 +1,6 @@
-"""The experiment file between disk, command line and wire: TOML in, checked; resolved TOML out; the part that edges must share."""
+"""The experiment file between disk, command line and wire: TOML in, checked; resolved TOML out;
+the part that edges must share.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,32 @@ from edgefl.loading import names as config_names
 from edgefl.loading import overrides as config_overrides
 
 FACTS = "run"  # the table that a run adds to its config
-SHARED = ("seed", "speed", "task", "data", "partition", "unlabelled", "model", "training", "edges", "links", "devices", "groups", "medium", "faults")
-HEADER = "# The configuration of a run, with every default. [run] holds facts about it and is left out when this file is read again.\n"
+SHARED = (
+    "seed",
+    "speed",
+    "task",
+    "data",
+    "partition",
+    "unlabelled",
+    "model",
+    "training",
+    "edges",
+    "links",
+    "devices",
+    "groups",
+    "medium",
+    "faults",
+)
+HEADER = (
+    "# The configuration of a run, with every default. [run] holds facts about it and is left out"
+    " when this file is read again.\n"
+)
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
-    """The experiment in a TOML file, changed by ``key.path=value`` overrides. UserError, in one line, for whatever is wrong."""
+    """The experiment in a TOML file, changed by ``key.path=value`` overrides. UserError, in one
+    line, for whatever is wrong.
+    """
     raw, called = config_extends.resolved(path, _read)
     base = _base(raw.pop(FACTS, None), path)
     source = Source(called, config_overrides.apply(raw, overrides))
@@ -32,7 +54,9 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
 
 
 def base_of(path: Path) -> Path:
-    """The folder that own code named in the file starts from: the file's own, or for a run's config.toml the one that the run had."""
+    """The folder that own code named in the file starts from: the file's own, or for a run's
+    config.toml the one that the run had.
+    """
     return _base(config_extends.resolved(path, _read)[0].get(FACTS), path)
 
 
@@ -45,11 +69,18 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file{nearest(path.name, [file.name for file in path.parent.glob('*.toml')])}") from error
+        raise UserError(
+            f"{path}: no such"
+            f" file{nearest(path.name, [file.name for file in path.parent.glob('*.toml')])}"
+        ) from error
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); expected a TOML file") from error
+        raise UserError(
+            f"{path}: cannot be read ({error.strerror}); expected a TOML file"
+        ) from error
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: is not UTF-8 text (byte {error.start}); expected a TOML file") from error
+        raise UserError(
+            f"{path}: is not UTF-8 text (byte {error.start}); expected a TOML file"
+        ) from error
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path}: is not valid TOML: {error}") from error
 
@@ -62,7 +93,9 @@ def _checked(raw: Mapping[str, Any], source: Source, base: Path | None) -> Exper
 
 
 def dump(experiment: Experiment, extra: Mapping[str, Any]) -> str:
-    """The whole experiment as TOML, with ``extra`` tables (``load`` leaves out [run] alone); None is left out, since TOML has no null."""
+    """The whole experiment as TOML, with ``extra`` tables (``load`` leaves out [run] alone);
+    None is left out, since TOML has no null.
+    """
     return HEADER + tomli_w.dumps(experiment.model_dump(exclude_none=True) | _without_none(extra))
 
 
@@ -77,22 +110,34 @@ def _without_none(value: Any) -> Any:
 def _shared(experiment: Experiment, entry: StrategyEntry) -> dict[str, Any]:
     whole = experiment.model_dump(mode="json", exclude_none=True)
     whole["data"].pop("dir", None)  # where files lie is each machine's own matter
-    return {key: whole[key] for key in SHARED if key in whole} | {"strategies": [entry.model_dump(mode="json", exclude_none=True)]}
+    return {key: whole[key] for key in SHARED if key in whole} | {
+        "strategies": [entry.model_dump(mode="json", exclude_none=True)]
+    }
 
 
 def shared_digest(experiment: Experiment, entry: StrategyEntry) -> str:
     """16 hex digits over all that the coordinator and its edges must agree on."""
-    return hashlib.sha256(orjson.dumps(_shared(experiment, entry), option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
+    return hashlib.sha256(
+        orjson.dumps(_shared(experiment, entry), option=orjson.OPT_SORT_KEYS)
+    ).hexdigest()[:16]
 
 
 def to_json(experiment: Experiment, entry: StrategyEntry) -> str:
-    """What an edge needs of the experiment to run ``entry``: the shared part and what makes it a valid experiment."""
-    whole = experiment.model_dump(mode="json", include={"name": True, "stop": True, "network": {"max_edges"}}, exclude_none=True)
+    """What an edge needs of the experiment to run ``entry``: the shared part and what makes it a
+    valid experiment.
+    """
+    whole = experiment.model_dump(
+        mode="json",
+        include={"name": True, "stop": True, "network": {"max_edges"}},
+        exclude_none=True,
+    )
     return orjson.dumps(whole | _shared(experiment, entry)).decode()
 
 
 def from_json(text: str, allowed: Collection[str] = ()) -> Experiment:
-    """An experiment from the wire, with one strategy. UserError if it is damaged or names code that is neither in a catalog nor ``allowed``."""
+    """An experiment from the wire, with one strategy. UserError if it is damaged or names code
+    that is neither in a catalog nor ``allowed``.
+    """
     source = Source("the coordinator's config")
     try:
         raw = orjson.loads(text)
@@ -104,6 +149,9 @@ def from_json(text: str, allowed: Collection[str] = ()) -> Experiment:
     experiment = validated(Experiment, raw, source)
     refused = [name for name in config_names.own_names(experiment) if name not in allowed]
     if refused:
-        raise UserError(f"{source.file} names {refused[0]!r}, which is code of this machine: expected --allow-task {refused[0]} here")
+        raise UserError(
+            f"{source.file} names {refused[0]!r}, which is code of this machine: expected"
+            f" --allow-task {refused[0]} here"
+        )
     config_names.check(experiment, source, None)
     return experiment

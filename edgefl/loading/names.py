@@ -24,17 +24,24 @@ PARTS = {  # table -> where its name is looked up, what the file must bind, what
     "partition": ("edgefl.data.partition", "split", "partition"),
 }
 DIRECTORY_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
-TAKEN = r"figures|comparison\.csv|comparison_seeds\.csv|dissemination\.csv|aggregation\.csv|seed\d+"  # beside the strategies' directories, and below them
+# beside the strategies' directories, and below them
+TAKEN = r"figures|comparison\.csv|comparison_seeds\.csv|dissemination\.csv|aggregation\.csv|seed\d+"
 
 
 def check(experiment: Experiment, source: Source, base: Path | None) -> None:
-    """UserError for the first name that leads nowhere, or option that its file does not take. Imports no torch.
+    """UserError for the first name that leads nowhere, or option that its file does not take.
+    Imports no torch.
 
-    Own models, partitioners, data and tasks are not run here, since they may import anything: only their files are looked for.
+    Own models, partitioners, data and tasks are not run here, since they may import anything: only
+    their files are looked for.
     """
     ids = experiment.edges.ids()
     if len(set(ids)) < len(ids):
-        raise source.error(("edges", "names"), f"expected names that differ, found {next(name for name in ids if ids.count(name) > 1)!r} twice")
+        raise source.error(
+            ("edges", "names"),
+            "expected names that differ, found"
+            f" {next(name for name in ids if ids.count(name) > 1)!r} twice",
+        )
     if experiment.task is not None:
         _check_own(experiment.task, ("task",), source, base)
     else:
@@ -55,15 +62,26 @@ def strategy_warnings(experiment: Experiment, base: Path | None) -> list[str]:
     found: list[str] = []
     for entry in experiment.strategies:
         strategy = load_strategy(entry.strategy, base)
-        given = strategy.warnings(strategy.Options.model_validate(entry.options()), experiment.training.epochs)
+        given = strategy.warnings(
+            strategy.Options.model_validate(entry.options()), experiment.training.epochs
+        )
         found += [f"{entry.name}: {warning}" for warning in given]
     return found
 
 
 def own_names(experiment: Experiment) -> list[str]:
     """Every name in ``experiment`` that leads to code outside the catalogs."""
-    picked = (experiment.task, experiment.data.name, experiment.partition.name, experiment.model.name)
-    return [name for name in (*picked, *(entry.strategy for entry in experiment.strategies)) if name is not None and ":" in name]
+    picked = (
+        experiment.task,
+        experiment.data.name,
+        experiment.partition.name,
+        experiment.model.name,
+    )
+    return [
+        name
+        for name in (*picked, *(entry.strategy for entry in experiment.strategies))
+        if name is not None and ":" in name
+    ]
 
 
 def _check_part(table: str, section: Named, source: Source, base: Path | None) -> None:
@@ -75,7 +93,13 @@ def _check_part(table: str, section: Named, source: Source, base: Path | None) -
         picked = catalog.find(package, section.name, attribute, base, what)
     except UserError as error:
         raise source.error((table, "name"), str(error)) from error
-    validated(catalog.options_of(picked) or Section, section.options(), source, (table,), tuple(type(section).model_fields))
+    validated(
+        catalog.options_of(picked) or Section,
+        section.options(),
+        source,
+        (table,),
+        tuple(type(section).model_fields),
+    )
 
 
 def _check_unlabelled(experiment: Experiment, source: Source, base: Path | None) -> None:
@@ -84,14 +108,28 @@ def _check_unlabelled(experiment: Experiment, source: Source, base: Path | None)
         _check_own(name, ("unlabelled", "data"), source, base)
     elif name != "held_out":
         try:
-            options = catalog.options_of(catalog.find("edgefl.data", name, "load", base, "data set"))
+            options = catalog.options_of(
+                catalog.find("edgefl.data", name, "load", base, "data set")
+            )
         except UserError as error:
             near = nearest(name, [*catalog.names("edgefl.data", "load"), "held_out"])
-            said = f"unknown data set {name!r}{near}" if "'held_out'" in near else f'{error}; or "held_out"'
+            said = (
+                f"unknown data set {name!r}{near}"
+                if "'held_out'" in near
+                else f'{error}; or "held_out"'
+            )
             raise source.error(("unlabelled", "data"), said) from error
-        needed = [key for key, field in options.model_fields.items() if field.is_required()] if options is not None else []
+        needed = (
+            [key for key, field in options.model_fields.items() if field.is_required()]
+            if options is not None
+            else []
+        )
         if needed:
-            raise source.error(("unlabelled", "data"), f"{name!r} wants {needed[0]}, for which [unlabelled] has no key: expected another, or {catalog.FORMS}")
+            raise source.error(
+                ("unlabelled", "data"),
+                f"{name!r} wants {needed[0]}, for which [unlabelled] has no key: expected another,"
+                f" or {catalog.FORMS}",
+            )
 
 
 def _check_faults(experiment: Experiment, source: Source) -> None:
@@ -99,14 +137,30 @@ def _check_faults(experiment: Experiment, source: Source) -> None:
     for number, entry in enumerate(experiment.faults):
         unknown = next((edge for edge in entry.edges if edge not in ids), None)
         if unknown is not None:
-            raise source.error(("faults", number, "edges"), f"no edge {unknown!r}{nearest(unknown, ids)}")
-        if experiment.medium.kind == "tdma" and (entry.kind == "freeze" or entry.kind.startswith("cut")):
-            raise source.error(("faults", number, "kind"), f'a {entry.kind} closes links, and with medium.kind = "tdma" edges have none of their own')
+            raise source.error(
+                ("faults", number, "edges"), f"no edge {unknown!r}{nearest(unknown, ids)}"
+            )
+        if experiment.medium.kind == "tdma" and (
+            entry.kind == "freeze" or entry.kind.startswith("cut")
+        ):
+            raise source.error(
+                ("faults", number, "kind"),
+                f'a {entry.kind} closes links, and with medium.kind = "tdma" edges have none of'
+                " their own",
+            )
         for part in config_groups.parts(experiment, source):
-            native = part.links.kind == "native" and entry.kind.startswith("cut") or part.devices.kind == "native" and entry.kind == "slow"
+            native = (
+                part.links.kind == "native"
+                and entry.kind.startswith("cut")
+                or part.devices.kind == "native"
+                and entry.kind == "slow"
+            )
             if native and any(entry.befalls(edge) for edge in part.ids):
                 needed = "device" if entry.kind == "slow" else "link"
-                raise source.error(("faults", number, "kind"), f"a {entry.kind} needs an emulated {needed}, found a native one")
+                raise source.error(
+                    ("faults", number, "kind"),
+                    f"a {entry.kind} needs an emulated {needed}, found a native one",
+                )
 
 
 def _check_own(name: str, loc: Loc, source: Source, base: Path | None) -> None:
@@ -120,38 +174,72 @@ def _check_own(name: str, loc: Loc, source: Source, base: Path | None) -> None:
         raise source.error(loc, f"no file {' or '.join(dict.fromkeys(map(str, paths)))}{near}")
 
 
-def _check_strategy(entry: StrategyEntry, loc: Loc, source: Source, base: Path | None, unlabelled: Unlabelled | None) -> None:
+def _check_strategy(
+    entry: StrategyEntry, loc: Loc, source: Source, base: Path | None, unlabelled: Unlabelled | None
+) -> None:
     if not re.fullmatch(DIRECTORY_NAME, entry.name) or re.fullmatch(TAKEN, entry.name):
         key = "strategy" if entry.label is None else "label"
-        kept = ", which is what a seed's directory is called" if re.fullmatch(r"seed\d+", entry.name) else ""
-        raise source.error((*loc, key), f"expected a name for a directory (letters, digits, _ . -), found {entry.name!r}{kept}")
+        kept = (
+            ", which is what a seed's directory is called"
+            if re.fullmatch(r"seed\d+", entry.name)
+            else ""
+        )
+        raise source.error(
+            (*loc, key),
+            f"expected a name for a directory (letters, digits, _ . -), found {entry.name!r}{kept}",
+        )
     try:
         strategy = load_strategy(entry.strategy, base)
     except UserError as error:
         raise source.error((*loc, "strategy"), str(error)) from error
     validated(strategy.Options, entry.options(), source, loc, tuple(StrategyEntry.model_fields))
     if strategy.needs_unlabelled and unlabelled is None:
-        raise source.error(loc, f"{entry.strategy} distils: expected a table [unlabelled] that says from which samples")
+        raise source.error(
+            loc,
+            f"{entry.strategy} distils: expected a table [unlabelled] that says from which samples",
+        )
     wanted = entry.options().get("unlabelled_samples") or 0
     if unlabelled is not None and wanted > unlabelled.size:
-        raise source.error((*loc, "unlabelled_samples"), f"expected at most unlabelled.size ({unlabelled.size}), found {wanted}")
+        raise source.error(
+            (*loc, "unlabelled_samples"),
+            f"expected at most unlabelled.size ({unlabelled.size}), found {wanted}",
+        )
 
 
 def _check_devices(experiment: Experiment, source: Source) -> None:
     for index, part in enumerate(config_groups.parts(experiment, source)):
         if part.devices.samples_per_slot is not None and experiment.medium.kind != "tdma":
             loc: Loc = ("groups", index, "devices") if experiment.groups else ("devices",)
-            raise source.error((*loc, "samples_per_slot"), f'expected medium.kind = "tdma", found "{experiment.medium.kind}"')
+            raise source.error(
+                (*loc, "samples_per_slot"),
+                f'expected medium.kind = "tdma", found "{experiment.medium.kind}"',
+            )
 
 
-def _check_channel(experiment: Experiment, entry: StrategyEntry, loc: Loc, source: Source, base: Path | None) -> None:
+def _check_channel(
+    experiment: Experiment, entry: StrategyEntry, loc: Loc, source: Source, base: Path | None
+) -> None:
     """What a strategy refuses of the edges and the medium that it is to run on."""
     found = load_strategy(entry.strategy, base)
     medium, values = experiment.medium, found.Options.model_validate(entry.options())
-    refused = found.refuses(values, len(experiment.edges.ids()), medium.kind, medium.frame_slots is not None)
+    refused = found.refuses(
+        values, len(experiment.edges.ids()), medium.kind, medium.frame_slots is not None
+    )
     if refused is not None:
         raise source.error((*loc, refused[0]), refused[1])
-    if found.schedules_slots and medium.guard_ms is not None and (medium.slot_ms or 0.0) < 2 * medium.guard_ms:
-        raise source.error(("medium", "slot_ms"), f"expected at least twice guard_ms ({2 * medium.guard_ms:g}), found {medium.slot_ms:g}")
-    if found.schedules_slots and any(part.links.kind == "native" for part in config_groups.parts(experiment, source)):
-        raise source.error(("links", "kind"), f"{entry.name} gives out slots: expected emulated links, found a native one")
+    if (
+        found.schedules_slots
+        and medium.guard_ms is not None
+        and (medium.slot_ms or 0.0) < 2 * medium.guard_ms
+    ):
+        raise source.error(
+            ("medium", "slot_ms"),
+            f"expected at least twice guard_ms ({2 * medium.guard_ms:g}), found {medium.slot_ms:g}",
+        )
+    if found.schedules_slots and any(
+        part.links.kind == "native" for part in config_groups.parts(experiment, source)
+    ):
+        raise source.error(
+            ("links", "kind"),
+            f"{entry.name} gives out slots: expected emulated links, found a native one",
+        )

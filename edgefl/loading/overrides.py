@@ -12,13 +12,18 @@ from edgefl.errors import UserError, nearest
 
 
 def apply(raw: dict[str, Any], overrides: Sequence[str]) -> dict[Loc, str]:
-    """Change ``raw`` in place; returns which override brought in which key. UserError if one does not fit."""
+    """Change ``raw`` in place; returns which override brought in which key. UserError if one
+    does not fit.
+    """
     origins: dict[Loc, str] = {}
     for text in overrides:
         path, equals, value = text.partition("=")
         keys = path.strip().split(".")
         if not equals or not all(keys):
-            raise UserError(f"override {text!r}: expected key.path=value, as training.epochs=2 or strategies.0.alpha=0.5")
+            raise UserError(
+                f"override {text!r}: expected key.path=value, as training.epochs=2 or"
+                " strategies.0.alpha=0.5"
+            )
         origins[_put(raw, keys, _value(value), text)] = text
     return origins
 
@@ -60,12 +65,17 @@ def _step(node: Any, key: str, loc: Loc, text: str) -> str | int:
     names = [_entry_name(entry) for entry in node] if loc == ("strategies",) else []
     if key in names:
         return names.index(key)
-    raise UserError(f"override {text!r}: {dotted(loc)} has no entry {key!r}{nearest(key, [*filter(None, names)])}, expected one of the {len(node)} from 0")
+    raise UserError(
+        f"override {text!r}: {dotted(loc)} has no entry"
+        f" {key!r}{nearest(key, [*filter(None, names)])}, expected one of the {len(node)} from 0"
+    )
 
 
 def _entry_name(entry: Any) -> str:
     """What a strategy entry, not checked yet, will be called."""
-    fields = {key: entry.get(key) for key in ("strategy", "label")} if isinstance(entry, dict) else {}
+    fields = (
+        {key: entry.get(key) for key in ("strategy", "label")} if isinstance(entry, dict) else {}
+    )
     if not isinstance(fields.get("strategy"), str):
         return ""
     return str(StrategyEntry.model_construct(**fields).name)

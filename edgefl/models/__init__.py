@@ -1,1 +1,3 @@
-"""One model per file: ``Options`` and ``build(options, shape, classes)``. The folder is the registry."""
+"""One model per file: ``Options`` and ``build(options, shape, classes)``. The folder is the
+registry.
+"""

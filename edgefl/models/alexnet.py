@@ -1,7 +1,8 @@
-"""AlexNet for 32 x 32: its five convolutions (64, 192, 384, 256, 256 filters), three poolings, and one fully connected layer.
+"""AlexNet for 32 x 32: its five convolutions (64, 192, 384, 256, 256 filters), three poolings, and
+one fully connected layer.
 
-Filters as in the one-column AlexNet (Krizhevsky 2014, arXiv 1404.5997). On small pictures the two hidden layers of 4096 are left out, as is
-usual: they would hold nine tenths of the weights.
+Filters as in the one-column AlexNet (Krizhevsky 2014, arXiv 1404.5997). On small pictures the two
+hidden layers of 4096 are left out, as is usual: they would hold nine tenths of the weights.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ from pydantic import BaseModel, ConfigDict
 if TYPE_CHECKING:
     from torch import nn
 
-CONVS = ((64, 11, 4, 5), (192, 5, 1, 2), (384, 3, 1, 1), (256, 3, 1, 1), (256, 3, 1, 1))  # filters, side, stride, padding
+CONVS = (
+    (64, 11, 4, 5),
+    (192, 5, 1, 2),
+    (384, 3, 1, 1),
+    (256, 3, 1, 1),
+    (256, 3, 1, 1),
+)  # filters, side, stride, padding
 POOLED = (1, 2, 5)  # the convolutions with a pooling behind them
 
 
@@ -26,7 +33,9 @@ class Options(BaseModel):
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A fresh AlexNet for samples of ``shape`` (channels, height, width); those smaller than 32 x 32 get a border of zeros."""
+    """A fresh AlexNet for samples of ``shape`` (channels, height, width); those smaller than 32
+    x 32 get a border of zeros.
+    """
     from torch import nn  # here, so that listing the models stays light
 
     from edgefl.models.layers import bordered, image_shape, norm
@@ -35,11 +44,19 @@ def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
     border, height, width = bordered(height, width)
     parts: OrderedDict[str, nn.Module] = OrderedDict(border=border)
     for number, (filters, side, stride, padding) in enumerate(CONVS, start=1):
-        parts[f"conv{number}"] = nn.Conv2d(channels, filters, side, stride=stride, padding=padding, bias=options.norm == "none")
+        parts[f"conv{number}"] = nn.Conv2d(
+            channels, filters, side, stride=stride, padding=padding, bias=options.norm == "none"
+        )
         parts[f"norm{number}"] = norm(options.norm, filters)
         parts[f"act{number}"] = nn.ReLU()
-        height, width, channels = (height + 2 * padding - side) // stride + 1, (width + 2 * padding - side) // stride + 1, filters
+        height, width, channels = (
+            (height + 2 * padding - side) // stride + 1,
+            (width + 2 * padding - side) // stride + 1,
+            filters,
+        )
         if number in POOLED:
             parts[f"pool{number}"] = nn.MaxPool2d(2)
             height, width = height // 2, width // 2
-    return nn.Sequential(parts | {"flatten": nn.Flatten(), "output": nn.Linear(channels * height * width, classes)})
+    return nn.Sequential(
+        parts | {"flatten": nn.Flatten(), "output": nn.Linear(channels * height * width, classes)}
+    )

@@ -1,4 +1,6 @@
-"""Next-character LSTM: an embedding of 8, two layers of 256, and one linear layer on the last character's state (Caldas et al. 2018, LEAF)."""
+"""Next-character LSTM: an embedding of 8, two layers of 256, and one linear layer on the last
+character's state (Caldas et al. 2018, LEAF).
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,14 @@ def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
     from edgefl.models.layers import LastState
 
     if len(shape) != 2:
-        raise UserError(f"model char_lstm takes texts (vocabulary, length), these samples have the shape {shape}; model cnn takes pictures")
-    return nn.Sequential(OrderedDict(
-        embedding=nn.Embedding(shape[0], options.embedding),
-        features=LastState(options.embedding, options.hidden, options.layers),
-        output=nn.Linear(options.hidden, classes),
-    ))  # fmt: skip
+        raise UserError(
+            "model char_lstm takes texts (vocabulary, length), these samples have the shape"
+            f" {shape}; model cnn takes pictures"
+        )
+    return nn.Sequential(
+        OrderedDict(
+            embedding=nn.Embedding(shape[0], options.embedding),
+            features=LastState(options.embedding, options.hidden, options.layers),
+            output=nn.Linear(options.hidden, classes),
+        )
+    )

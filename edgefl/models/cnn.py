@@ -1,4 +1,6 @@
-"""The two-convolution CNN of FedASMU (arXiv 2312.05770): 64@2x2, ReLU, 32@2x2, ReLU, then one fully connected layer."""
+"""The two-convolution CNN of FedASMU (arXiv 2312.05770): 64@2x2, ReLU, 32@2x2, ReLU, then one
+fully connected layer.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,23 @@ class Options(BaseModel):
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A fresh CNN for samples of ``shape`` (channels, height, width). No padding and no pooling: nearly all weights are in the last layer."""
+    """A fresh CNN for samples of ``shape`` (channels, height, width). No padding and no pooling:
+    nearly all weights are in the last layer.
+    """
     from torch import nn  # here, so that listing the models stays light
 
     from edgefl.models.layers import image_shape, norm
 
     channels, height, width = image_shape("cnn", shape)
-    return nn.Sequential(OrderedDict(
-        conv1=nn.Conv2d(channels, 64, 2), norm1=norm(options.norm, 64), act1=nn.ReLU(),
-        conv2=nn.Conv2d(64, 32, 2), norm2=norm(options.norm, 32), act2=nn.ReLU(),
-        flatten=nn.Flatten(),
-        output=nn.Linear(32 * (height - 2) * (width - 2), classes),
-    ))  # fmt: skip
+    return nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(channels, 64, 2),
+            norm1=norm(options.norm, 64),
+            act1=nn.ReLU(),
+            conv2=nn.Conv2d(64, 32, 2),
+            norm2=norm(options.norm, 32),
+            act2=nn.ReLU(),
+            flatten=nn.Flatten(),
+            output=nn.Linear(32 * (height - 2) * (width - 2), classes),
+        )
+    )

@@ -1,8 +1,10 @@
-"""Distillation: a model is taught by logits that others gave on the same samples (FedEcho, eqs. 2 to 5).
+"""Distillation: a model is taught by logits that others gave on the same samples (FedEcho, eqs. 2
+to 5).
 
-    p = softmax(y) of the teacher, q = softmax(yh) of the student, both (batch, C)
-    H = mean over the batch of  -sum_c p_c log p_c / log C ;   alpha = H alpha_max + (1 - H) alpha_min
-    loss = alpha KL(p || q) + (1 - alpha) CE(yh, argmax y) ;   its gradient is clipped to a global norm, then Adam makes a step
+p = softmax(y) of the teacher, q = softmax(yh) of the student, both (batch, C)
+H = mean over the batch of  -sum_c p_c log p_c / log C ;   alpha = H alpha_max + (1 - H) alpha_min
+loss = alpha KL(p || q) + (1 - alpha) CE(yh, argmax y) ;   its gradient is clipped to a global norm,
+then Adam makes a step
 """
 
 from __future__ import annotations
@@ -24,18 +26,25 @@ BATCH = 500  # of a prediction: any, the result is the same samples' logits
 def logits(workspace: Workspace, weights: np.ndarray, inputs: torch.Tensor) -> np.ndarray:
     """The model's outputs for all inputs in evaluation mode, flat: (n * C,)."""
     with workspace.inference(weights) as model:
-        parts = [model(inputs[start : start + BATCH]).flatten(1) for start in range(0, len(inputs), BATCH)]
+        parts = [
+            model(inputs[start : start + BATCH]).flatten(1)
+            for start in range(0, len(inputs), BATCH)
+        ]
     return aligned_copy(torch.cat(parts).numpy())
 
 
 def entropy(teacher: torch.Tensor) -> torch.Tensor:
     """Each sample's entropy of softmax(teacher) over log C: in [0, 1]."""
     log_p = functional.log_softmax(teacher, dim=1)
-    return (-(log_p.exp() * log_p).sum(dim=1) / math.log(teacher.shape[1])).clamp(0.0, 1.0)  # rounding leaves some a little above
+    return (-(log_p.exp() * log_p).sum(dim=1) / math.log(teacher.shape[1])).clamp(
+        0.0, 1.0
+    )  # rounding leaves some a little above
 
 
 def loss(student: torch.Tensor, teacher: torch.Tensor, alpha: float) -> torch.Tensor:
-    """alpha KL(softmax(teacher) || softmax(student)) + (1 - alpha) CE(student, argmax teacher), the batch's mean."""
+    """alpha KL(softmax(teacher) || softmax(student)) + (1 - alpha) CE(student, argmax teacher),
+    the batch's mean.
+    """
     log_p, log_q = functional.log_softmax(teacher, dim=1), functional.log_softmax(student, dim=1)
     divergence = (log_p.exp() * (log_p - log_q)).sum(dim=1).mean()
     return alpha * divergence + (1 - alpha) * functional.nll_loss(log_q, teacher.argmax(dim=1))
@@ -51,7 +60,9 @@ def clipped(gradient: torch.Tensor, norm: float) -> float:
 
 @dataclass(slots=True)
 class Adam:
-    """Adam (Kingma, Ba 2015) with bias correction; ``first`` and ``second`` are its moments, ``steps`` how many it has made."""
+    """Adam (Kingma, Ba 2015) with bias correction; ``first`` and ``second`` are its moments,
+    ``steps`` how many it has made.
+    """
 
     first: torch.Tensor
     second: torch.Tensor
@@ -67,7 +78,9 @@ class Adam:
         self.first.mul_(self.beta1).add_(gradient, alpha=1 - self.beta1)
         self.second.mul_(self.beta2).addcmul_(gradient, gradient, value=1 - self.beta2)
         scale = (self.second / (1 - self.beta2**self.steps)).sqrt_().add_(self.epsilon)
-        weights.addcdiv_(self.first, scale, value=-self.learning_rate / (1 - self.beta1**self.steps))
+        weights.addcdiv_(
+            self.first, scale, value=-self.learning_rate / (1 - self.beta1**self.steps)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +95,13 @@ class Recipe:
 
 
 def distil(
-    workspace: Workspace, weights: torch.Tensor, adam: Adam, inputs: torch.Tensor, teacher: torch.Tensor, recipe: Recipe, rng: np.random.Generator
+    workspace: Workspace,
+    weights: torch.Tensor,
+    adam: Adam,
+    inputs: torch.Tensor,
+    teacher: torch.Tensor,
+    recipe: Recipe,
+    rng: np.random.Generator,
 ) -> dict[str, float]:
     """Teach ``weights`` (whole layout) in place; returns means over the batches.
 

@@ -22,7 +22,9 @@ def evaluate(
     batch: int = BATCH,
     metric: Callable = right_answers,
 ) -> tuple[float, float]:
-    """(mean loss, mean metric: by default the accuracy) in evaluation mode; leaves ``weights`` and the workspace as they were."""
+    """(mean loss, mean metric: by default the accuracy) in evaluation mode; leaves ``weights``
+    and the workspace as they were.
+    """
     total_loss = total_metric = 0.0
     with workspace.inference(weights) as model:
         for start in range(0, len(inputs), batch):
@@ -34,10 +36,14 @@ def evaluate(
 
 
 def _channels_last(inputs: torch.Tensor) -> torch.Tensor:
-    """Images (batch, channels, height, width) as convolutions read them best: 1.7 times as fast on a CPU; anything else as it is."""
+    """Images (batch, channels, height, width) as convolutions read them best: 1.7 times as fast
+    on a CPU; anything else as it is.
+    """
     if inputs.dim() != 4:
         return inputs
     if inputs.shape[1] > 1:
         return inputs.contiguous(memory_format=torch.channels_last)
     height, width = inputs.shape[2:]
-    return inputs.contiguous().as_strided(inputs.shape, (height * width, 1, width, 1))  # one channel is both; torch goes by the strides
+    return inputs.contiguous().as_strided(
+        inputs.shape, (height * width, 1, width, 1)
+    )  # one channel is both; torch goes by the strides

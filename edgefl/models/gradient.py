@@ -12,9 +12,15 @@ from edgefl.vectors import aligned_copy
 
 
 def gradient(
-    workspace: Workspace, weights: np.ndarray, inputs: torch.Tensor, targets: torch.Tensor, loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    workspace: Workspace,
+    weights: np.ndarray,
+    inputs: torch.Tensor,
+    targets: torch.Tensor,
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> tuple[np.ndarray, float]:
-    """(gradient over the trainable elements, loss), in evaluation mode: nothing is drawn, and normalisation buffers stand still."""
+    """(gradient over the trainable elements, loss), in evaluation mode: nothing is drawn, and
+    normalisation buffers stand still.
+    """
     with workspace.frozen(wrap(weights)) as model:
         workspace.gradient.zero_()
         value = loss(model(inputs), targets)

@@ -1,4 +1,6 @@
-"""Parts that several models are built from. Imports torch: a model imports this inside ``build``."""
+"""Parts that several models are built from. Imports torch: a model imports this inside
+``build``.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ FULL_SIZE = 32
 
 
 def norm(kind: Norm, channels: int) -> nn.Module:
-    """Normalisation after a convolution. "group" has no running statistics, which suits label skew; "none" does nothing."""
+    """Normalisation after a convolution. "group" has no running statistics, which suits label
+    skew; "none" does nothing.
+    """
     if kind == "batch":
         return nn.BatchNorm2d(channels)
     if kind == "group":
@@ -33,26 +37,38 @@ def conv3x3(inputs: int, outputs: int, kind: Norm, stride: int = 1) -> nn.Conv2d
 def image_shape(model: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
     """(channels, height, width). UserError if the samples are texts."""
     if len(shape) != 3:
-        raise UserError(f"model {model} takes pictures (channels, height, width), these samples have the shape {shape}; model textcnn takes texts")
+        raise UserError(
+            f"model {model} takes pictures (channels, height, width), these samples have the shape"
+            f" {shape}; model textcnn takes texts"
+        )
     return shape[0], shape[1], shape[2]
 
 
 def bordered(height: int, width: int) -> tuple[nn.Module, int, int]:
-    """A border of zeros that makes smaller pictures 32 x 32 (28 x 28 gets 2 on each side), and the sides that come out."""
+    """A border of zeros that makes smaller pictures 32 x 32 (28 x 28 gets 2 on each side), and
+    the sides that come out.
+    """
     rows, columns = max(FULL_SIZE - height, 0), max(FULL_SIZE - width, 0)
     if not rows and not columns:
         return nn.Identity(), height, width
-    return nn.ZeroPad2d((columns // 2, columns - columns // 2, rows // 2, rows - rows // 2)), height + rows, width + columns
+    return (
+        nn.ZeroPad2d((columns // 2, columns - columns // 2, rows // 2, rows - rows // 2)),
+        height + rows,
+        width + columns,
+    )
 
 
 class Residual(nn.Module):
-    """Two 3 x 3 convolutions and a shortcut around them, which is the input itself where its size stays.
+    """Two 3 x 3 convolutions and a shortcut around them, which is the input itself where its size
+    stays.
 
-    Where it does not, the shortcut has no weights: every ``stride``-th pixel, new channels zero (He et al. 2016, option A). Or it is
-    ``projected``: a 1 x 1 convolution, normalised (option B).
+    Where it does not, the shortcut has no weights: every ``stride``-th pixel, new channels zero (He
+    et al. 2016, option A). Or it is ``projected``: a 1 x 1 convolution, normalised (option B).
     """
 
-    def __init__(self, inputs: int, outputs: int, stride: int, kind: Norm, projected: bool = False) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, stride: int, kind: Norm, projected: bool = False
+    ) -> None:
         super().__init__()
         self.stride, self.added = stride, outputs - inputs
         self.conv1, self.norm1 = conv3x3(inputs, outputs, kind, stride), norm(kind, outputs)
@@ -68,12 +84,19 @@ class Residual(nn.Module):
     def _padded(self, x: torch.Tensor) -> torch.Tensor:
         shortcut = x[:, :, :: self.stride, :: self.stride]
         if self.added:
-            shortcut = functional.pad(shortcut, (0, 0, 0, 0, self.added // 2, self.added - self.added // 2))
+            shortcut = functional.pad(
+                shortcut, (0, 0, 0, 0, self.added // 2, self.added - self.added // 2)
+            )
         return shortcut
 
 
 def _projection(inputs: int, outputs: int, stride: int, kind: Norm) -> nn.Sequential:
-    return nn.Sequential(OrderedDict(conv=nn.Conv2d(inputs, outputs, 1, stride=stride, bias=kind == "none"), norm=norm(kind, outputs)))
+    return nn.Sequential(
+        OrderedDict(
+            conv=nn.Conv2d(inputs, outputs, 1, stride=stride, bias=kind == "none"),
+            norm=norm(kind, outputs),
+        )
+    )
 
 
 class GlobalAverage(nn.Module):
@@ -84,7 +107,9 @@ class GlobalAverage(nn.Module):
 
 
 class Embedded(nn.Module):
-    """(batch, length) token numbers -> (batch, width, length): token 0, the padding, is the zero vector and stays it."""
+    """(batch, length) token numbers -> (batch, width, length): token 0, the padding, is the zero
+    vector and stays it.
+    """
 
     def __init__(self, vocabulary: int, width: int) -> None:
         super().__init__()
@@ -95,7 +120,9 @@ class Embedded(nn.Module):
 
 
 class MaxOverTime(nn.Module):
-    """Convolutions of several widths over (batch, width, length), each one's maximum over the length, side by side (Kim 2014, eq. 2-3)."""
+    """Convolutions of several widths over (batch, width, length), each one's maximum over the
+    length, side by side (Kim 2014, eq. 2-3).
+    """
 
     def __init__(self, width: int, filters: int, windows: tuple[int, ...]) -> None:
         super().__init__()

@@ -1,6 +1,8 @@
-"""LeNet-5: convolutions 6@5x5 and 16@5x5, each pooled, then fully connected 120, 84 and one output per class (LeCun et al. 1998).
+"""LeNet-5: convolutions 6@5x5 and 16@5x5, each pooled, then fully connected 120, 84 and one output
+per class (LeCun et al. 1998).
 
-With max pooling and ReLU by default, as it is used today; the paper's subsampling and tanh are options.
+With max pooling and ReLU by default, as it is used today; the paper's subsampling and tanh are
+options.
 """
 
 from __future__ import annotations
@@ -28,26 +30,39 @@ class Options(BaseModel):
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A fresh LeNet-5 for samples of ``shape`` (channels, height, width). UserError if they are smaller than 12 x 12."""
+    """A fresh LeNet-5 for samples of ``shape`` (channels, height, width). UserError if they are
+    smaller than 12 x 12.
+    """
     from torch import nn  # here, so that listing the models stays light
 
     from edgefl.models.layers import image_shape
 
     channels, height, width = image_shape("lenet5", shape)
     if min(height, width) < SMALLEST:
-        raise UserError(f"model lenet5 needs images of at least {SMALLEST} x {SMALLEST}, these are {height} x {width}; model mlp takes any size")
+        raise UserError(
+            f"model lenet5 needs images of at least {SMALLEST} x {SMALLEST}, these are {height} x"
+            f" {width}; model mlp takes any size"
+        )
     border = 2 if min(height, width) < FULL_SIZE else 0
     activation = nn.ReLU if options.activation == "relu" else nn.Tanh
     pool = nn.MaxPool2d if options.pool == "max" else nn.AvgPool2d
     features = 16 * _pooled_twice(height, border) * _pooled_twice(width, border)
-    return nn.Sequential(OrderedDict(
-        conv1=nn.Conv2d(channels, 6, 5, padding=border), act1=activation(), pool1=pool(2),
-        conv2=nn.Conv2d(6, 16, 5), act2=activation(), pool2=pool(2),
-        flatten=nn.Flatten(),
-        full1=nn.Linear(features, 120), act3=activation(),
-        full2=nn.Linear(120, 84), act4=activation(),
-        output=nn.Linear(84, classes),
-    ))  # fmt: skip
+    return nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(channels, 6, 5, padding=border),
+            act1=activation(),
+            pool1=pool(2),
+            conv2=nn.Conv2d(6, 16, 5),
+            act2=activation(),
+            pool2=pool(2),
+            flatten=nn.Flatten(),
+            full1=nn.Linear(features, 120),
+            act3=activation(),
+            full2=nn.Linear(120, 84),
+            act4=activation(),
+            output=nn.Linear(84, classes),
+        )
+    )
 
 
 def _pooled_twice(side: int, border: int) -> int:

@@ -14,11 +14,15 @@ class Options(BaseModel):
     """``hidden``: width of each hidden layer; empty for softmax regression."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-    hidden: tuple[Annotated[int, Field(gt=0)], ...] = Field((64,), strict=False)  # TOML's arrays are lists
+    hidden: tuple[Annotated[int, Field(gt=0)], ...] = Field(
+        (64,), strict=False
+    )  # TOML's arrays are lists
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A fresh MLP for samples of ``shape`` (channels, height, width), with torch's default initialisation."""
+    """A fresh MLP for samples of ``shape`` (channels, height, width), with torch's default
+    initialisation.
+    """
     from torch import nn  # here, so that listing the models stays light
 
     from edgefl.models.layers import image_shape

@@ -1,7 +1,8 @@
-"""ResNet-18 in the form for 32 x 32 pictures: 4 stages of 2 residual blocks with 64, 128, 256 and 512 channels, 11 million weights.
+"""ResNet-18 in the form for 32 x 32 pictures: 4 stages of 2 residual blocks with 64, 128, 256 and
+512 channels, 11 million weights.
 
-He et al. 2016 (arXiv 1512.03385), table 1, shortcuts of option B. What that form leaves out of the one for large pictures: the first
-convolution is 3 x 3 with stride 1, and no pooling follows it.
+He et al. 2016 (arXiv 1512.03385), table 1, shortcuts of option B. What that form leaves out of the
+one for large pictures: the first convolution is 3 x 3 with stride 1, and no pooling follows it.
 """
 
 from __future__ import annotations
@@ -26,16 +27,24 @@ class Options(BaseModel):
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A fresh ResNet-18 for samples of ``shape`` (channels, height, width), of any size (28 x 28 as well)."""
+    """A fresh ResNet-18 for samples of ``shape`` (channels, height, width), of any size (28 x 28
+    as well).
+    """
     from torch import nn  # here, so that listing the models stays light
 
     from edgefl.models.layers import GlobalAverage, Residual, conv3x3, image_shape, norm
 
     channels, _, _ = image_shape("resnet18", shape)
-    parts: OrderedDict[str, nn.Module] = OrderedDict(conv=conv3x3(channels, STAGES[0], options.norm), norm=norm(options.norm, STAGES[0]), act=nn.ReLU())
+    parts: OrderedDict[str, nn.Module] = OrderedDict(
+        conv=conv3x3(channels, STAGES[0], options.norm),
+        norm=norm(options.norm, STAGES[0]),
+        act=nn.ReLU(),
+    )
     width = STAGES[0]
     for stage, outputs in enumerate(STAGES, start=1):
         for block in range(1, BLOCKS + 1):
-            parts[f"stage{stage}_block{block}"] = Residual(width, outputs, 2 if block == 1 and stage > 1 else 1, options.norm, projected=True)
+            parts[f"stage{stage}_block{block}"] = Residual(
+                width, outputs, 2 if block == 1 and stage > 1 else 1, options.norm, projected=True
+            )
             width = outputs
     return nn.Sequential(parts | {"pool": GlobalAverage(), "output": nn.Linear(width, classes)})

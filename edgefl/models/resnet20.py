@@ -1,4 +1,6 @@
-"""ResNet-20 for small pictures: 3 stages of 3 residual blocks with 16, 32 and 64 channels (He et al. 2016, arXiv 1512.03385, section 4.2)."""
+"""ResNet-20 for small pictures: 3 stages of 3 residual blocks with 16, 32 and 64 channels (He et
+al. 2016, arXiv 1512.03385, section 4.2).
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,24 @@ class Options(BaseModel):
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A fresh ResNet-20 for samples of ``shape`` (channels, height, width), of any size (64 x 64 as well)."""
+    """A fresh ResNet-20 for samples of ``shape`` (channels, height, width), of any size (64 x 64
+    as well).
+    """
     from torch import nn  # here, so that listing the models stays light
 
     from edgefl.models.layers import GlobalAverage, Residual, conv3x3, image_shape, norm
 
     channels, _, _ = image_shape("resnet20", shape)
-    parts: OrderedDict[str, nn.Module] = OrderedDict(conv=conv3x3(channels, STAGES[0], options.norm), norm=norm(options.norm, STAGES[0]), act=nn.ReLU())
+    parts: OrderedDict[str, nn.Module] = OrderedDict(
+        conv=conv3x3(channels, STAGES[0], options.norm),
+        norm=norm(options.norm, STAGES[0]),
+        act=nn.ReLU(),
+    )
     width = STAGES[0]
     for stage, outputs in enumerate(STAGES, start=1):
         for block in range(1, BLOCKS + 1):
-            parts[f"stage{stage}_block{block}"] = Residual(width, outputs, 1 if outputs == width else 2, options.norm)
+            parts[f"stage{stage}_block{block}"] = Residual(
+                width, outputs, 1 if outputs == width else 2, options.norm
+            )
             width = outputs
     return nn.Sequential(parts | {"pool": GlobalAverage(), "output": nn.Linear(width, classes)})

@@ -1,4 +1,6 @@
-"""The CNN of the TDMA papers (Song, Hong), with sizes of ours: convolutions 10@5x5 and 20@5x5, each with ReLU and 2x2 max pooling, then one dense layer."""
+"""The CNN of the TDMA papers (Song, Hong), with sizes of ours: convolutions 10@5x5 and 20@5x5,
+each with ReLU and 2x2 max pooling, then one dense layer.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +24,29 @@ class Options(BaseModel):
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A fresh CNN for samples of ``shape`` (channels, height, width). UserError if they are smaller than 16 x 16."""
+    """A fresh CNN for samples of ``shape`` (channels, height, width). UserError if they are
+    smaller than 16 x 16.
+    """
     from torch import nn  # here, so that listing the models stays light
 
     from edgefl.models.layers import image_shape
 
     channels, height, width = image_shape("tdma_cnn", shape)
     if min(height, width) < SMALLEST:
-        raise UserError(f"model tdma_cnn needs images of at least {SMALLEST} x {SMALLEST}, these are {height} x {width}; model mlp takes any size")
+        raise UserError(
+            f"model tdma_cnn needs images of at least {SMALLEST} x {SMALLEST}, these are {height} x"
+            f" {width}; model mlp takes any size"
+        )
     left = [((side - 4) // 2 - 4) // 2 for side in (height, width)]
-    return nn.Sequential(OrderedDict(
-        conv1=nn.Conv2d(channels, 10, 5), act1=nn.ReLU(), pool1=nn.MaxPool2d(2),
-        conv2=nn.Conv2d(10, 20, 5), act2=nn.ReLU(), pool2=nn.MaxPool2d(2),
-        flatten=nn.Flatten(), output=nn.Linear(20 * left[0] * left[1], classes),
-    ))  # fmt: skip
+    return nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(channels, 10, 5),
+            act1=nn.ReLU(),
+            pool1=nn.MaxPool2d(2),
+            conv2=nn.Conv2d(10, 20, 5),
+            act2=nn.ReLU(),
+            pool2=nn.MaxPool2d(2),
+            flatten=nn.Flatten(),
+            output=nn.Linear(20 * left[0] * left[1], classes),
+        )
+    )

@@ -1,4 +1,5 @@
-"""VGG-11 for 32 x 32: eight 3 x 3 convolutions in five pooled stages, then one fully connected layer (Simonyan, Zisserman 2015, column A).
+"""VGG-11 for 32 x 32: eight 3 x 3 convolutions in five pooled stages, then one fully connected
+layer (Simonyan, Zisserman 2015, column A).
 
 The two hidden layers of 4096 are left out, as is usual on small pictures.
 """
@@ -17,14 +18,18 @@ STAGES = ((64,), (128,), (256, 256), (512, 512), (512, 512))
 
 
 class Options(BaseModel):
-    """``norm``: normalisation after each convolution; "none" is the paper's, which learns slowly at first."""
+    """``norm``: normalisation after each convolution; "none" is the paper's, which learns slowly
+    at first.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     norm: Literal["none", "batch", "group"] = "batch"
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A fresh VGG-11 for samples of ``shape`` (channels, height, width); those smaller than 32 x 32 get a border of zeros."""
+    """A fresh VGG-11 for samples of ``shape`` (channels, height, width); those smaller than 32 x
+    32 get a border of zeros.
+    """
     from torch import nn  # here, so that listing the models stays light
 
     from edgefl.models.layers import bordered, conv3x3, image_shape, norm

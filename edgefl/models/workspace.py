@@ -1,6 +1,7 @@
 """One torch module whose tensors are views into whichever flat vector is wanted now.
 
-Thousands of devices in one process share a workspace: moving it from one run to another re-points a handful of views and copies nothing.
+Thousands of devices in one process share a workspace: moving it from one run to another re-points a
+handful of views and copies nothing.
 """
 
 from __future__ import annotations
@@ -19,29 +20,42 @@ from edgefl.vectors import ALIGNMENT, Entry, Layout, aligned, aligned_copy
 
 
 class Workspace:
-    """A module, its layout, and one flat gradient (trainable elements) that every parameter's ``grad`` is a view of."""
+    """A module, its layout, and one flat gradient (trainable elements) that every parameter's
+    ``grad`` is a view of.
+    """
 
     def __init__(self, build: Callable[[], nn.Module]) -> None:
         self.model = _built(build, seed=0)
         self.layout = layout_of(self.model)
         self._tensors = [tensor for _, _, tensor in _float_tensors(self.model)]
-        self._sizes, self._shapes = [e.size for e in self.layout.entries], [e.shape for e in self.layout.entries]
-        self._counters = [buffer for buffer in self.model.buffers() if not buffer.is_floating_point()]
+        self._sizes, self._shapes = (
+            [e.size for e in self.layout.entries],
+            [e.shape for e in self.layout.entries],
+        )
+        self._counters = [
+            buffer for buffer in self.model.buffers() if not buffer.is_floating_point()
+        ]
         self._fresh_counters = [buffer.clone() for buffer in self._counters]
         self.gradient = wrap(aligned(self.layout.parameters)).zero_()
         trainable = [tensor for tensor in self._tensors if tensor.requires_grad]
-        for tensor, part in zip(trainable, self.gradient.split([tensor.numel() for tensor in trainable])):
+        for tensor, part in zip(
+            trainable, self.gradient.split([tensor.numel() for tensor in trainable])
+        ):
             tensor.grad = part.view(tensor.shape)
         self._resident: tuple[torch.Tensor, Sequence[torch.Tensor]] = (torch.empty(0), [])
         self.point(wrap(flat(self.model)), self.fresh_counters())
         self.model.train()
 
     def fresh_counters(self) -> list[torch.Tensor]:
-        """Integer buffers (BatchNorm counts batches) as in a new model: no part of the vector, but each run needs its own."""
+        """Integer buffers (BatchNorm counts batches) as in a new model: no part of the vector,
+        but each run needs its own.
+        """
         return [counter.clone() for counter in self._fresh_counters]
 
     def point(self, vector: torch.Tensor, counters: Sequence[torch.Tensor]) -> None:
-        """Make the module live in ``vector`` (whole layout) and ``counters``: it trains them in place."""
+        """Make the module live in ``vector`` (whole layout) and ``counters``: it trains them in
+        place.
+        """
         if vector is self._resident[0]:
             return
         for tensor, part, shape in zip(self._tensors, vector.split(self._sizes), self._shapes):
@@ -51,9 +65,13 @@ class Workspace:
         self._resident = (vector, counters)
 
     def with_features(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The module's outputs, and what entered its last linear layer: (batch, features). UserError if it has no such layer."""
+        """The module's outputs, and what entered its last linear layer: (batch, features).
+        UserError if it has no such layer.
+        """
         entered: list[torch.Tensor] = []
-        hook = _head(self.model).register_forward_pre_hook(lambda _, given: entered.append(given[0].flatten(1)))
+        hook = _head(self.model).register_forward_pre_hook(
+            lambda _, given: entered.append(given[0].flatten(1))
+        )
         try:
             return self.model(inputs), entered[-1]
         finally:
@@ -61,15 +79,26 @@ class Workspace:
 
     @contextmanager
     def inference(self, weights: np.ndarray | torch.Tensor) -> Iterator[nn.Module]:
-        """The module at ``weights``, in evaluation mode and without gradients; afterwards it is back where it was."""
-        with self.frozen(wrap(weights) if isinstance(weights, np.ndarray) else weights.detach()) as model, torch.no_grad():
+        """The module at ``weights``, in evaluation mode and without gradients; afterwards it is
+        back where it was.
+        """
+        with (
+            self.frozen(
+                wrap(weights) if isinstance(weights, np.ndarray) else weights.detach()
+            ) as model,
+            torch.no_grad(),
+        ):
             yield model
 
     @contextmanager
     def frozen(self, vector: torch.Tensor) -> Iterator[nn.Module]:
-        """The module at ``vector`` in evaluation mode: no buffer changes, no dropout; afterwards it is back where it was."""
+        """The module at ``vector`` in evaluation mode: no buffer changes, no dropout; afterwards
+        it is back where it was.
+        """
         if vector.numel() != self.layout.size:
-            raise ValueError(f"a vector of {vector.numel()} elements for a model of {self.layout.size}")
+            raise ValueError(
+                f"a vector of {vector.numel()} elements for a model of {self.layout.size}"
+            )
         before = self._resident
         self.point(vector, before[1])
         self.model.eval()
@@ -83,16 +112,24 @@ class Workspace:
 def _head(model: nn.Module) -> nn.Linear:
     linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
     if not linear:
-        raise UserError("the model has no linear layer, so nothing enters the last one: this strategy needs such features")
+        raise UserError(
+            "the model has no linear layer, so nothing enters the last one: this strategy needs"
+            " such features"
+        )
     return linear[-1]
 
 
 def layout_of(model: nn.Module) -> Layout:
-    """[trainable parameters | frozen parameters | float buffers] in the module's order. UserError unless all are float32."""
+    """[trainable parameters | frozen parameters | float buffers] in the module's order.
+    UserError unless all are float32.
+    """
     entries, offset = [], 0
     for name, kind, tensor in _float_tensors(model):
         if tensor.dtype != torch.float32:
-            raise UserError(f"the model's tensor {name!r} is {str(tensor.dtype).removeprefix('torch.')}: expected float32")
+            raise UserError(
+                f"the model's tensor {name!r} is {str(tensor.dtype).removeprefix('torch.')}:"
+                " expected float32"
+            )
         entries.append(Entry(name, tuple(tensor.shape), offset, kind, name.rpartition(".")[0]))
         offset += tensor.numel()
     return Layout(tuple(entries))
@@ -113,11 +150,20 @@ def flat(model: nn.Module) -> np.ndarray:
 
 
 def wrap(vector: np.ndarray) -> torch.Tensor:
-    """A tensor over ``vector``: the same memory if that is float32 on a 64-byte border, else an aligned copy."""
-    fits = vector.dtype == np.float32 and vector.flags.c_contiguous and vector.ctypes.data % ALIGNMENT == 0
-    with warnings.catch_warnings():  # a vector may be read-only to protect its other readers; what the trainer changes is its own
+    """A tensor over ``vector``: the same memory if that is float32 on a 64-byte border, else an
+    aligned copy.
+    """
+    fits = (
+        vector.dtype == np.float32
+        and vector.flags.c_contiguous
+        and vector.ctypes.data % ALIGNMENT == 0
+    )
+    # a vector may be read-only to protect its other readers; what the trainer changes is its own
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(vector if fits else aligned_copy(vector.astype(np.float32, copy=False)))
+        return torch.from_numpy(
+            vector if fits else aligned_copy(vector.astype(np.float32, copy=False))
+        )
 
 
 def _built(build: Callable[[], nn.Module], seed: int) -> nn.Module:
@@ -127,11 +173,20 @@ def _built(build: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 
 def _float_tensors(model: nn.Module) -> list[tuple[str, str, torch.Tensor]]:
-    """(name, kind, tensor) in layout order. A buffer that the module does not save is derived from code and stays where it is."""
-    unsaved = {f"{prefix}.{name}".lstrip(".") for prefix, module in model.named_modules() for name in module._non_persistent_buffers_set}
+    """(name, kind, tensor) in layout order. A buffer that the module does not save is derived
+    from code and stays where it is.
+    """
+    unsaved = {
+        f"{prefix}.{name}".lstrip(".")
+        for prefix, module in model.named_modules()
+        for name in module._non_persistent_buffers_set
+    }
     parameters = list(model.named_parameters())
-    buffers = [(name, b) for name, b in model.named_buffers() if b.is_floating_point() and name not in unsaved]
+    buffers = [
+        (name, b)
+        for name, b in model.named_buffers()
+        if b.is_floating_point() and name not in unsaved
+    ]
     trainable = [(name, "parameter", p) for name, p in parameters if p.requires_grad]
     frozen = [(name, "buffer", p) for name, p in parameters if not p.requires_grad]
     return trainable + frozen + [(name, "buffer", b) for name, b in buffers]
-

@@ -1,4 +1,6 @@
-"""Bytes of messages: one msgpack header, then raw buffers. Everything that comes in is checked against the message's types and limits."""
+"""Bytes of messages: one msgpack header, then raw buffers. Everything that comes in is checked
+against the message's types and limits.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,14 @@ from edgefl.vectors import ALIGNMENT, aligned_copy
 
 Check = Callable[[Any], bool]
 BULK = {kind.__name__.lower(): kind for kind in (messages.Task, messages.Fresh, messages.Update)}
-NOTES = (messages.FreshRequest, messages.NothingNewer, messages.Cancel, messages.Acknowledged, messages.Urge, messages.TooLate)
+NOTES = (
+    messages.FreshRequest,
+    messages.NothingNewer,
+    messages.Cancel,
+    messages.Acknowledged,
+    messages.Urge,
+    messages.TooLate,
+)
 SMALL = (*messages.Frame.__args__, *NOTES)
 CODES = {kind: code for code, kind in enumerate(SMALL)}
 NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in SMALL}
@@ -46,20 +55,33 @@ def _limited(base: Any, limit: Limit) -> Check:
     if base is str or base is bytes:
         return lambda value: type(value) is base and len(value) <= most
     if base == list[int]:
-        return lambda value: type(value) is list and len(value) <= most and all(type(item) is int and 0 <= item <= MOST for item in value)
+        return lambda value: (
+            type(value) is list
+            and len(value) <= most
+            and all(type(item) is int and 0 <= item <= MOST for item in value)
+        )
     if base == list[list[int]]:
         pair = _limited(list[int], Limit(2))
-        return lambda value: type(value) is list and len(value) <= most and all(pair(item) and len(item) == 2 for item in value)
+        return lambda value: (
+            type(value) is list
+            and len(value) <= most
+            and all(pair(item) and len(item) == 2 for item in value)
+        )
     raise TypeError(f"no check for {base!r}")
 
 
-CHECKS = [[(name, _check(get_type_hints(kind, include_extras=True)[name])) for name in NAMES[kind]] for kind in SMALL]
+CHECKS = [
+    [(name, _check(get_type_hints(kind, include_extras=True)[name])) for name in NAMES[kind]]
+    for kind in SMALL
+]
 
 
 def encode(message: Any, incarnation: int, session: int) -> bytes:
     """The header frame of a small message: [code, incarnation, session, fields...]."""
     kind = type(message)
-    return msgpack.packb([CODES[kind], incarnation, session, *[getattr(message, name) for name in NAMES[kind]]])
+    return msgpack.packb(
+        [CODES[kind], incarnation, session, *[getattr(message, name) for name in NAMES[kind]]]
+    )
 
 
 def decode(header: bytes | memoryview) -> tuple[Any, int, int]:
@@ -67,14 +89,23 @@ def decode(header: bytes | memoryview) -> tuple[Any, int, int]:
     if len(header) > MAX_HEADER_BYTES:
         raise WireError(f"header of {len(header)} bytes, at most {MAX_HEADER_BYTES}")
     try:
-        row = msgpack.unpackb(header, max_array_len=min(MAX_ITEMS, len(header)), max_map_len=0)  # memory is taken for the length it claims
+        row = msgpack.unpackb(
+            header, max_array_len=min(MAX_ITEMS, len(header)), max_map_len=0
+        )  # memory is taken for the length it claims
     except Exception as error:
         raise WireError(f"header is not msgpack: {error}") from None
-    if not isinstance(row, list) or len(row) < 3 or any(type(v) is not int for v in row[:3]) or not 0 <= row[0] < len(SMALL):
+    if (
+        not isinstance(row, list)
+        or len(row) < 3
+        or any(type(v) is not int for v in row[:3])
+        or not 0 <= row[0] < len(SMALL)
+    ):
         raise WireError("header is not [code, incarnation, session, ...]")
     checks, values = CHECKS[row[0]], row[3:]
     if len(values) != len(checks):
-        raise WireError(f"{SMALL[row[0]].__name__} has {len(values)} fields, expected {len(checks)}")
+        raise WireError(
+            f"{SMALL[row[0]].__name__} has {len(values)} fields, expected {len(checks)}"
+        )
     for (name, check), value in zip(checks, values):
         if not check(value):
             raise WireError(f"{SMALL[row[0]].__name__}.{name} is out of its limits")
@@ -94,8 +125,13 @@ def decode_note(data: bytes) -> Any:
 
 
 def pack(message: Bulk) -> tuple[bytes, list[np.ndarray]]:
-    """(meta, arrays): the arrays are sent as they lie in memory, the meta says what they are. All are float32 and flat."""
-    return _meta(message), [np.ascontiguousarray(vector, dtype=np.float32).reshape(-1) for vector in message.vectors.values()]
+    """(meta, arrays): the arrays are sent as they lie in memory, the meta says what they are.
+    All are float32 and flat.
+    """
+    return _meta(message), [
+        np.ascontiguousarray(vector, dtype=np.float32).reshape(-1)
+        for vector in message.vectors.values()
+    ]
 
 
 def size_of(message: Bulk) -> int:
@@ -105,31 +141,48 @@ def size_of(message: Bulk) -> int:
 
 def _meta(message: Bulk) -> bytes:
     places = [[name, vector.size] for name, vector in message.vectors.items()]
-    return msgpack.packb([message.number, message.version, places, {k: float(v) for k, v in message.numbers.items()}])
+    return msgpack.packb(
+        [message.number, message.version, places, {k: float(v) for k, v in message.numbers.items()}]
+    )
 
 
 def places(meta: bytes) -> tuple[int, int, list[tuple[str, int]], dict[str, float]]:
     """(number, version, [(name, elements)], numbers) of a bulk message; WireError if malformed."""
     try:
-        number, version, rows, numbers = msgpack.unpackb(meta, max_array_len=MAX_ARRAYS, max_map_len=MAX_ARRAYS)
+        number, version, rows, numbers = msgpack.unpackb(
+            meta, max_array_len=MAX_ARRAYS, max_map_len=MAX_ARRAYS
+        )
         named = [(name, size) for name, size in rows]
     except Exception as error:
         raise WireError(f"transfer header is malformed: {error}") from None
-    counts = type(rows) is list and all(type(v) is int and 0 <= v <= MOST for v in (number, version))
-    if not counts or not all(type(n) is str and len(n) <= MAX_NAME and type(s) is int and 0 <= s < 2**38 for n, s in named):
+    counts = type(rows) is list and all(
+        type(v) is int and 0 <= v <= MOST for v in (number, version)
+    )
+    if not counts or not all(
+        type(n) is str and len(n) <= MAX_NAME and type(s) is int and 0 <= s < 2**38
+        for n, s in named
+    ):
         raise WireError("transfer header is out of its limits")
     if len({name for name, _ in named}) < len(named):
         raise WireError("transfer header names a vector twice")
-    if type(numbers) is not dict or not all(type(key) is str and len(key) <= MAX_NAME and type(value) is float for key, value in numbers.items()):
+    if type(numbers) is not dict or not all(
+        type(key) is str and len(key) <= MAX_NAME and type(value) is float
+        for key, value in numbers.items()
+    ):
         raise WireError("transfer numbers are not floats by name")
     return number, version, named, numbers
 
 
 def unpack(kind: str, meta: bytes, body: np.ndarray) -> Bulk:
-    """The message from its meta and its body (uint8, 64-byte aligned): vectors are views, copied only where they are not aligned."""
+    """The message from its meta and its body (uint8, 64-byte aligned): vectors are views, copied
+    only where they are not aligned.
+    """
     number, version, named, numbers = places(meta)
     if body.size != 4 * sum(size for _, size in named):
-        raise WireError(f"transfer holds {body.size} bytes, its header names {4 * sum(size for _, size in named)}")
+        raise WireError(
+            f"transfer holds {body.size} bytes, its header names"
+            f" {4 * sum(size for _, size in named)}"
+        )
     vectors, at = {}, 0
     for name, size in named:
         view = body[at : at + 4 * size].view(np.float32)

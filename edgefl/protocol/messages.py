@@ -1,7 +1,8 @@
 """Every message of the protocol, with its limits.
 
-Three sorts. *Bulk* messages carry models and cross the emulated link as a transfer. *Notes* are small messages between the actors.
-*Frames* belong to the transport: sessions, offers, pieces, credits.
+Three sorts. *Bulk* messages carry models and cross the emulated link as a transfer. *Notes* are
+small messages between the actors. *Frames* belong to the transport: sessions, offers, pieces,
+credits.
 
 How one update travels (downlink and uplink alike, only the side that paces differs)::
 
@@ -25,7 +26,9 @@ from typing import Annotated
 import numpy as np
 
 PROTOCOL = 1
-MAX_HEADER_BYTES = 1 << 20  # the Setup frame carries a whole config; every other header is far smaller
+MAX_HEADER_BYTES = (
+    1 << 20
+)  # the Setup frame carries a whole config; every other header is far smaller
 MAX_PIECE_BYTES = 1 << 20
 MAX_ARRAYS = 64  # vectors of a bulk message, and numbers
 MAX_NAME = 64  # letters
@@ -109,7 +112,8 @@ class Ready:
 class FreshRequest:
     """An edge in training, before ``step``, asks for a model newer than ``version``.
 
-    ``until_ns``: it trains on, and an answer that comes at this emulated moment or later is too late; 0: it stands still until the answer.
+    ``until_ns``: it trains on, and an answer that comes at this emulated moment or later is too
+    late; 0: it stands still until the answer.
     """
 
     task: Count
@@ -127,7 +131,9 @@ class NothingNewer:
 
 @dataclass(frozen=True, slots=True)
 class TooLate:
-    """No answer to this task's FreshRequest has come in time, and none will: of the host, to whom the moments of both are known."""
+    """No answer to this task's FreshRequest has come in time, and none will: of the host, to
+    whom the moments of both are known.
+    """
 
     task: Count
 
@@ -167,7 +173,8 @@ class Hello:
 class Setup:
     """The answer: what is run. ``config`` is the shared part of the experiment as JSON.
 
-    ``heartbeat_ns``: how often the edge gives a sign of life; ``silence_ns``: how long it waits for one before it begins a new session.
+    ``heartbeat_ns``: how often the edge gives a sign of life; ``silence_ns``: how long it waits for
+    one before it begins a new session.
     """
 
     config: Annotated[str, Limit(1 << 19)]
@@ -178,9 +185,11 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """The edge has built its side and says what it built; after a broken session also what it still works on and holds.
+    """The edge has built its side and says what it built; after a broken session also what it still
+    works on and holds.
 
-    ``held``: (transfer, bytes of its body received) for each downlink transfer that it has not been told to be delivered.
+    ``held``: (transfer, bytes of its body received) for each downlink transfer that it has not been
+    told to be delivered.
     """
 
     config: Digest
@@ -206,14 +215,18 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Heartbeat; ``sent_ns`` comes back in the Pong. With a payload behind it, it probes the path."""
+    """Heartbeat; ``sent_ns`` comes back in the Pong. With a payload behind it, it probes the
+    path.
+    """
 
     sent_ns: Count
 
 
 @dataclass(frozen=True, slots=True)
 class Pong:
-    """Echo of a Ping (payload too), with the edge's own clock; ``sent_ns`` 0: the edge's own heartbeat."""
+    """Echo of a Ping (payload too), with the edge's own clock; ``sent_ns`` 0: the edge's own
+    heartbeat.
+    """
 
     sent_ns: Count
     clock_ns: Count
@@ -221,7 +234,9 @@ class Pong:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A transfer is about to come: what it holds, its size and digest. ``due_ns``: emulated moment at which it is offered (uplink)."""
+    """A transfer is about to come: what it holds, its size and digest. ``due_ns``: emulated
+    moment at which it is offered (uplink).
+    """
 
     transfer: Count
     kind: Id
@@ -241,7 +256,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """The edge may send the transfer's bytes up to ``limit``, from ``offset`` on if it starts anew."""
+    """The edge may send the transfer's bytes up to ``limit``, from ``offset`` on if it starts
+    anew.
+    """
 
     transfer: Count
     offset: Offset
@@ -266,7 +283,9 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Stamped:
-    """A note that the edge's actor sent at the emulated moment ``at_ns``; ``note`` is the encoded note."""
+    """A note that the edge's actor sent at the emulated moment ``at_ns``; ``note`` is the
+    encoded note.
+    """
 
     at_ns: Count
     note: Annotated[bytes, Limit(1 << 12)]
@@ -274,7 +293,9 @@ class Stamped:
 
 @dataclass(frozen=True, slots=True)
 class Working:
-    """The edge computes for ``task``, which must be done at the emulated moment ``due_ns``: if it never is, the host could not keep up."""
+    """The edge computes for ``task``, which must be done at the emulated moment ``due_ns``: if
+    it never is, the host could not keep up.
+    """
 
     task: Count
     due_ns: Count
@@ -291,4 +312,20 @@ class Finished:
 Bulk = Task | Fresh | Update
 ToEdge = Task | Fresh | NothingNewer | TooLate | Cancel | Urge | Acknowledged
 ToCoordinator = Update | Joined | Lost | Started | Ready | FreshRequest
-Frame = Hello | Setup | Join | Welcome | Refuse | Ping | Pong | Offer | Piece | Credit | Arrived | Delivered | Stamped | Working | Finished
+Frame = (
+    Hello
+    | Setup
+    | Join
+    | Welcome
+    | Refuse
+    | Ping
+    | Pong
+    | Offer
+    | Piece
+    | Credit
+    | Arrived
+    | Delivered
+    | Stamped
+    | Working
+    | Finished
+)

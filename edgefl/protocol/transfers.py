@@ -1,4 +1,6 @@
-"""One bulk message on its way: cut into pieces on one side, put together and checked on the other."""
+"""One bulk message on its way: cut into pieces on one side, put together and checked on the
+other.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from edgefl.vectors import aligned
 
 
 class Outgoing:
-    """A message as bytes: the meta travels in the Offer and counts, the body in pieces that share the message's memory."""
+    """A message as bytes: the meta travels in the Offer and counts, the body in pieces that
+    share the message's memory.
+    """
 
     def __init__(self, number: int, message: Bulk, of_body: str | None = None) -> None:
         """``of_body``: the body's digest, if it is known already (one model for many edges)."""
@@ -43,7 +47,8 @@ class Outgoing:
 class Incoming:
     """A transfer being put together; pieces come in order, each exactly where the last one ended.
 
-    One that comes in a single piece is kept where it lies: ``message`` aligns it, off the thread that receives.
+    One that comes in a single piece is kept where it lies: ``message`` aligns it, off the thread
+    that receives.
     """
 
     offer: Offer
@@ -71,8 +76,16 @@ class Incoming:
     def add(self, offset: int, data: memoryview) -> None:
         """Put a piece in; WireError if it is out of order or too long."""
         end = offset + len(data)
-        if offset != self.received or end > self.offer.size or len(data) > MAX_PIECE_BYTES or not len(data):
-            raise WireError(f"piece [{offset}, {end}) of transfer {self.offer.transfer}, expected from {self.received} up to {self.offer.size}")
+        if (
+            offset != self.received
+            or end > self.offer.size
+            or len(data) > MAX_PIECE_BYTES
+            or not len(data)
+        ):
+            raise WireError(
+                f"piece [{offset}, {end}) of transfer {self.offer.transfer}, expected from"
+                f" {self.received} up to {self.offer.size}"
+            )
         piece = np.frombuffer(data, dtype=np.uint8)
         if piece.size == self.offer.size:
             self.body = piece
@@ -90,20 +103,31 @@ class Incoming:
 
 
 def most_body(model_bytes: int) -> int:
-    """Bytes of vectors in one transfer, at most: eight models, and a MiB for what lies beside a small one."""
+    """Bytes of vectors in one transfer, at most: eight models, and a MiB for what lies beside a
+    small one.
+    """
     return 8 * model_bytes + (1 << 20)
 
 
 def beyond_limits(message: Bulk, most_bytes: int) -> str | None:
-    """Which limit the other side would refuse this message for, or None. What passes these has a meta that fits into an Offer."""
+    """Which limit the other side would refuse this message for, or None. What passes these has a
+    meta that fits into an Offer.
+    """
     for what, named in (("vectors", message.vectors), ("numbers", message.numbers)):
         if len(named) > MAX_ARRAYS:
             return f"{len(named)} {what}, at most {MAX_ARRAYS}"
         wrong = [name for name in named if not isinstance(name, str) or len(name) > MAX_NAME]
         if wrong:
-            return f"a name among its {what} is {str(wrong[0])[:MAX_NAME]!r}, expected text of at most {MAX_NAME} letters"
+            return (
+                f"a name among its {what} is {str(wrong[0])[:MAX_NAME]!r}, expected text of at most"
+                f" {MAX_NAME} letters"
+            )
     size = sum(4 * vector.size for vector in message.vectors.values())
-    return f"{size} bytes of vectors, at most {most_bytes} (eight models and 1 MiB)" if size > most_bytes else None
+    return (
+        f"{size} bytes of vectors, at most {most_bytes} (eight models and 1 MiB)"
+        if size > most_bytes
+        else None
+    )
 
 
 def body_digest(arrays: list[np.ndarray]) -> str:

@@ -1,7 +1,8 @@
-"""The journal: every event given to the strategy, in order, with its arrays and a fingerprint of what was decided.
+"""The journal: every event given to the strategy, in order, with its arrays and a fingerprint of
+what was decided.
 
-``journal.jsonl`` holds a line an event, ``CRC JSON``; ``journal.bin`` the arrays, one behind the other, with digests in the lines.
-A torn last line is ignored.
+``journal.jsonl`` holds a line an event, ``CRC JSON``; ``journal.bin`` the arrays, one behind the
+other, with digests in the lines. A torn last line is ignored.
 """
 
 from __future__ import annotations
@@ -45,7 +46,12 @@ class Journal:
     def write(self, now: int, event: Event, decisions: list[Decision]) -> None:
         arrays = event.vectors if isinstance(event, (UpdateArrived, JobDone)) else {}
         places = {name: self._put(array) for name, array in arrays.items()}
-        line = {"now": now, "event": event_row(event), "arrays": places, "decisions": [fingerprint(d) for d in decisions]}
+        line = {
+            "now": now,
+            "event": event_row(event),
+            "arrays": places,
+            "decisions": [fingerprint(d) for d in decisions],
+        }
         if places:
             self._blobs.flush()  # arrays reach the system before the line that names them
         text = orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -70,10 +76,19 @@ class Journal:
 
 
 def read(directory: Path) -> Iterator[Entry]:
-    """The journal's entries up to the last whole line; UserError if there is none, or if a line or an array is damaged."""
+    """The journal's entries up to the last whole line; UserError if there is none, or if a line
+    or an array is damaged.
+    """
     if not all((directory / name).exists() for name in (LINES, BLOBS)):
-        raise UserError(f"{directory}: no journal here ({LINES} and {BLOBS}); a run keeps one with record.payloads = true")
-    blobs = np.memmap(directory / BLOBS, dtype=np.uint8, mode="r") if (directory / BLOBS).stat().st_size else np.empty(0, np.uint8)
+        raise UserError(
+            f"{directory}: no journal here ({LINES} and {BLOBS}); a run keeps one with"
+            " record.payloads = true"
+        )
+    blobs = (
+        np.memmap(directory / BLOBS, dtype=np.uint8, mode="r")
+        if (directory / BLOBS).stat().st_size
+        else np.empty(0, np.uint8)
+    )
     lines = (directory / LINES).read_bytes().split(b"\n")
     for number, line in enumerate(lines, 1):
         if not line:
@@ -88,6 +103,9 @@ def read(directory: Path) -> Iterator[Entry]:
         for name, (at, size, expected) in row["arrays"].items():
             found = blobs[at : at + 4 * size]
             if found.size != 4 * size or digest(found) != expected:
-                raise UserError(f"{directory / BLOBS}: the array {name!r} of line {number} is damaged (digest differs)")
+                raise UserError(
+                    f"{directory / BLOBS}: the array {name!r} of line {number} is damaged (digest"
+                    " differs)"
+                )
             arrays[name] = aligned_copy(found.view(np.float32))
         yield Entry(row["now"], row["event"], arrays, row["decisions"])

@@ -1,4 +1,6 @@
-"""A recorded run, given again to a fresh strategy: the decisions must be the same and the weights bit-equal."""
+"""A recorded run, given again to a fresh strategy: the decisions must be the same and the
+weights bit-equal.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class Replay:
 
 
 def replay(directory: Path, strategy: Strategy) -> Replay:
-    """Drive ``strategy`` with the journal in ``directory``; UserError names the first event whose decisions differ."""
+    """Drive ``strategy`` with the journal in ``directory``; UserError names the first event
+    whose decisions differ.
+    """
     result = Replay(weights=strategy.weights)
     strategy.weights.flags.writeable = False  # as in the run
     bases: dict[int, np.ndarray] = {}  # of the open tasks
@@ -39,7 +43,10 @@ def replay(directory: Path, strategy: Strategy) -> Replay:
         decisions = do.up_to_finish(strategy.handle(_event(entry, bases), entry.now))
         found = _plain([fingerprint(decision) for decision in decisions])
         if found != entry.decisions:
-            raise UserError(f"{directory}: event {result.events} ({entry.row['event']}) decided {found}, the journal has {entry.decisions}")
+            raise UserError(
+                f"{directory}: event {result.events} ({entry.row['event']}) decided {found}, the"
+                f" journal has {entry.decisions}"
+            )
         for decision in decisions:
             match decision:
                 case do.Assign():
@@ -55,7 +62,9 @@ def replay(directory: Path, strategy: Strategy) -> Replay:
 def _event(entry: Entry, bases: dict[int, np.ndarray]) -> ev.Event:
     """The event with its arrays; with it the task of an update or a closing is over."""
     kind = EVENTS[entry.row["event"]]
-    values: dict[str, Any] = {f.name: entry.row[f.name] for f in fields(kind) if f.name in entry.row}
+    values: dict[str, Any] = {
+        f.name: entry.row[f.name] for f in fields(kind) if f.name in entry.row
+    }
     if kind in (ev.UpdateArrived, ev.TaskClosed):
         base = bases.pop(values["task"])
     if kind is ev.UpdateArrived:
@@ -67,4 +76,7 @@ def _event(entry: Entry, bases: dict[int, np.ndarray]) -> ev.Event:
 
 def _plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """As JSON gives it back: tuples become lists."""
-    return [{key: list(value) if isinstance(value, tuple) else value for key, value in row.items()} for row in rows]
+    return [
+        {key: list(value) if isinstance(value, tuple) else value for key, value in row.items()}
+        for row in rows
+    ]

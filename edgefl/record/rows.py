@@ -1,4 +1,6 @@
-"""Events and decisions as plain rows: for events.jsonl, for the journal's fingerprints, and for the story behind a bug."""
+"""Events and decisions as plain rows: for events.jsonl, for the journal's fingerprints, and for
+the story behind a bug.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def snake(name: str) -> str:
 
 @cache
 def _columns(sort: type) -> tuple[str, tuple[str, ...]]:
-    """(its name as a row has it, its fields without arrays): looked up once a class, since every event of a run is written down."""
+    """(its name as a row has it, its fields without arrays): looked up once a class, since every
+    event of a run is written down.
+    """
     return snake(sort.__name__), tuple(f.name for f in fields(sort) if f.name not in ARRAYS)
 
 
@@ -43,7 +47,9 @@ def decision_row(decision: Decision) -> dict[str, Any]:
         value = getattr(decision, name)
         if value is not None or name not in SLOTS:
             row[name] = value
-    return row | {"job": snake(type(decision.job).__name__)} if isinstance(decision, RunJob) else row
+    return (
+        row | {"job": snake(type(decision.job).__name__)} if isinstance(decision, RunJob) else row
+    )
 
 
 def digest(array: np.ndarray) -> str:
@@ -51,7 +57,9 @@ def digest(array: np.ndarray) -> str:
 
 
 def fingerprint(decision: Decision) -> dict[str, Any]:
-    """The decision with a digest in each array's place: equal fingerprints mean bit-equal decisions."""
+    """The decision with a digest in each array's place: equal fingerprints mean bit-equal
+    decisions.
+    """
     row = decision_row(decision)
     for name in ("vectors", "weights"):
         value = getattr(decision, name, None)
@@ -64,5 +72,13 @@ def fingerprint(decision: Decision) -> dict[str, Any]:
 
 def _job(job: Any) -> dict[str, Any]:
     """Its class and numbers, and a digest of each array."""
-    row = {name: value for name, value in plain(job)[2].items() if not isinstance(value, (np.ndarray, dict))}
-    return {"kind": snake(type(job).__name__), **row, **{name: digest(array) for name, array in arrays(job)}}
+    row = {
+        name: value
+        for name, value in plain(job)[2].items()
+        if not isinstance(value, (np.ndarray, dict))
+    }
+    return {
+        "kind": snake(type(job).__name__),
+        **row,
+        **{name: digest(array) for name, array in arrays(job)},
+    }

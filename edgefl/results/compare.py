@@ -22,7 +22,8 @@ UNFINISHED = "unfinished"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run; the fields are the columns of comparison.csv. Seeds of one scheme share their ``name``.
+    """One run; the fields are the columns of comparison.csv. Seeds of one scheme share their
+    ``name``.
 
     ``verdict`` is "unfinished" if the run left no summary; ``finished`` is why it ended.
     """
@@ -49,11 +50,15 @@ class Row:
     finished: str | None
     verdict: str
     reasons: str
-    remarks: str = ""  # a model that is not finite any more; edges that were missing, or lost to the end
+    remarks: str = (
+        ""  # a model that is not finite any more; edges that were missing, or lost to the end
+    )
 
 
 def load(*paths: Path) -> list[Row]:
-    """A row for each run found in ``paths`` or below, the seeds of a scheme together; UserError if a path holds no run."""
+    """A row for each run found in ``paths`` or below, the seeds of a scheme together; UserError
+    if a path holds no run.
+    """
     return [load_run(run, name) for name, runs in rundirs.find(paths).items() for run in runs]
 
 
@@ -64,10 +69,25 @@ def load_run(run: Path, name: str) -> Row:
         facts = _unfinished(run)
     mean, largest = summary.staleness_stats(facts.get("staleness", {}))
     fidelity = facts.get("fidelity", {})
-    numbers = {key: facts.get(key) for key in (
-        "clock", "seed", "final_accuracy", "convergence_accuracy", "best_accuracy", "stability", "target_accuracy", "time_to_target_s", "emulated_s",
-        "wall_s", "finished")}
-    counts = {key: facts.get(key, 0) for key in ("versions", "updates_applied", "bytes_up", "bytes_down")}
+    numbers = {
+        key: facts.get(key)
+        for key in (
+            "clock",
+            "seed",
+            "final_accuracy",
+            "convergence_accuracy",
+            "best_accuracy",
+            "stability",
+            "target_accuracy",
+            "time_to_target_s",
+            "emulated_s",
+            "wall_s",
+            "finished",
+        )
+    }
+    counts = {
+        key: facts.get(key, 0) for key in ("versions", "updates_applied", "bytes_up", "bytes_down")
+    }
     return Row(
         name=name,
         strategy=facts.get("strategy") or rundirs.title(run).split(" seed ")[0],
@@ -91,7 +111,9 @@ def schemes(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """comparison.csv: a row for each run; seconds with 9 decimals, empty where there is nothing to tell."""
+    """comparison.csv: a row for each run; seconds with 9 decimals, empty where there is nothing
+    to tell.
+    """
     columns = [field.name for field in fields(Row)]
     write_table(path, columns, ([getattr(row, column) for column in columns] for row in rows))
 
@@ -106,7 +128,9 @@ def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write by temporary name and rename: a reader sees the old file or the new one, never half. UserError if the system refuses."""
+    """Write by temporary name and rename: a reader sees the old file or the new one, never half.
+    UserError if the system refuses.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(path.name + ".part")
@@ -118,7 +142,14 @@ def replace_file(path: Path, data: bytes) -> None:
 
 def byte_unit(most: float) -> tuple[float, str]:
     """The SI unit (size in bytes, name) that suits values up to ``most``."""
-    return next(((size, unit) for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if most >= size), (1, "B"))
+    return next(
+        (
+            (size, unit)
+            for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+            if most >= size
+        ),
+        (1, "B"),
+    )
 
 
 def _read_summary(path: Path) -> dict[str, Any] | None:
@@ -130,12 +161,20 @@ def _read_summary(path: Path) -> dict[str, Any] | None:
 
 
 def _unfinished(run: Path) -> dict[str, Any]:
-    metrics, links, config = read_csv(run / "metrics.csv"), read_csv(run / "links.csv"), _read_config(run / "config.toml")
+    metrics, links, config = (
+        read_csv(run / "metrics.csv"),
+        read_csv(run / "links.csv"),
+        _read_config(run / "config.toml"),
+    )
     torn = [name for name in ("events.jsonl", "metrics.csv", "links.csv") if is_torn(run / name)]
-    reason = "no complete summary.json: the run crashed or still runs; read as far as it got" + (f" (torn last line in {', '.join(torn)})" if torn else "")
+    reason = "no complete summary.json: the run crashed or still runs; read as far as it got" + (
+        f" (torn last line in {', '.join(torn)})" if torn else ""
+    )
     return {
         "seed": config.get("seed"),
-        **summary.outcome(metrics, summary.number(config.get("evaluation", {}).get("target_accuracy"))),
+        **summary.outcome(
+            metrics, summary.number(config.get("evaluation", {}).get("target_accuracy"))
+        ),
         **summary.counters(read_events(run / "events.jsonl")),
         "bytes_up": sum(int(row["bytes"]) for row in links if row["direction"] == "up"),
         "bytes_down": sum(int(row["bytes"]) for row in links if row["direction"] == "down"),
@@ -153,4 +192,8 @@ def _read_config(path: Path) -> dict[str, Any]:
 def _field(column: str, value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:.9f}" if column.removesuffix("_mean").removesuffix("_std").endswith("_s") else str(value)
+    return (
+        f"{value:.9f}"
+        if column.removesuffix("_mean").removesuffix("_std").endswith("_s")
+        else str(value)
+    )

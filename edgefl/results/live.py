@@ -1,4 +1,6 @@
-"""A live display of a running run directory. It only reads files, so it runs in a process of its own and never disturbs the pacing."""
+"""A live display of a running run directory. It only reads files, so it runs in a process of its
+own and never disturbs the pacing.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,23 @@ from edgefl.results.progress import RATE_WINDOW_S, STATES, EdgeStatus, Progress
 from edgefl.results.rundirs import title
 from edgefl.results.tail import TableTail, Tail, parse_events
 
-COLOURS = {"lost": "red", "sending": "cyan", "training": "green", "receiving": "blue", "idle": "dim", "joined": "green", "awaited": "yellow"}
+COLOURS = {
+    "lost": "red",
+    "sending": "cyan",
+    "training": "green",
+    "receiving": "blue",
+    "idle": "dim",
+    "joined": "green",
+    "awaited": "yellow",
+}
 
 
 class LiveView:
-    """Call ``update`` a few times a second and show what it returns; ``edges`` are the expected ids, shown before they join.
+    """Call ``update`` a few times a second and show what it returns; ``edges`` are the expected
+    ids, shown before they join.
 
-    ``speed``: emulated seconds in one of the caller's clock, whose reading ``clock_s`` it passes: time goes on while nothing is written.
+    ``speed``: emulated seconds in one of the caller's clock, whose reading ``clock_s`` it passes:
+    time goes on while nothing is written.
     """
 
     def __init__(self, run_dir: Path, edges: list[str] | None = None, speed: float = 1.0) -> None:
@@ -54,7 +66,11 @@ class LiveView:
         """One line of text with what is new, for output that is no terminal."""
         self.read(clock_s)
         states = ", ".join(f"{n} {state}" for state, n in self.progress.states().items())
-        return "  ".join(part for part in (self._name, *_facts(self.progress), *_traffic(self.progress), states) if part)
+        return "  ".join(
+            part
+            for part in (self._name, *_facts(self.progress), *_traffic(self.progress), states)
+            if part
+        )
 
 
 class _Screen:
@@ -63,7 +79,13 @@ class _Screen:
         self._progress = progress
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        title = Text.assemble((self._name, "bold"), "  ", "  ".join(_facts(self._progress)), "\n", "  ".join(_traffic(self._progress)))
+        title = Text.assemble(
+            (self._name, "bold"),
+            "  ",
+            "  ".join(_facts(self._progress)),
+            "\n",
+            "  ".join(_traffic(self._progress)),
+        )
         title_lines = len(title.wrap(console, options.max_width))
         yield title
         yield _table(self._progress, (options.height or console.height) - title_lines)
@@ -85,7 +107,10 @@ def _facts(progress: Progress) -> list[str]:
 def _traffic(progress: Progress) -> list[str]:
     rates = progress.rates_bit_s().values()
     up, down = sum(up for up, _ in rates), sum(down for _, down in rates)
-    facts = [f"up {human_rate(up)}, down {human_rate(down)} (transfers ended in the last {RATE_WINDOW_S:g} s)"]
+    facts = [
+        f"up {human_rate(up)}, down {human_rate(down)} (transfers ended in the last"
+        f" {RATE_WINDOW_S:g} s)"
+    ]
     return [*facts, f"wire errors {progress.wire_errors}"] if progress.wire_errors else facts
 
 
@@ -96,7 +121,11 @@ def _table(progress: Progress, height: int) -> RenderableType:
     if len(ids) + spare <= height:
         return _rows(progress, ids)
     counts = Text(f"{len(ids)} edges: ", no_wrap=True, overflow="ellipsis")
-    counts.append_text(Text(", ").join(Text(f"{n} {state}", style=COLOURS[state]) for state, n in progress.states().items()))
+    counts.append_text(
+        Text(", ").join(
+            Text(f"{n} {state}", style=COLOURS[state]) for state, n in progress.states().items()
+        )
+    )
     ids.sort(key=lambda edge: STATES.index(progress.edges[edge].state))
     room = max(0, height - spare - 1)
     return Group(counts, _rows(progress, sorted(ids[:room]))) if room else counts
@@ -105,12 +134,20 @@ def _table(progress: Progress, height: int) -> RenderableType:
 def _rows(progress: Progress, ids: list[str]) -> Table:
     shown = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, header_style="dim")
     for heading in ("edge", "doing", "task", "since, s", "up", "down"):
-        shown.add_column(heading, justify="left" if heading in ("edge", "doing") else "right", no_wrap=True)
+        shown.add_column(
+            heading, justify="left" if heading in ("edge", "doing") else "right", no_wrap=True
+        )
     rates = progress.rates_bit_s()
     for edge in ids:
         status = progress.edges[edge]
         task = "" if status.task is None else str(status.task)
-        shown.add_row(edge, Text(status.state, style=COLOURS[status.state]), task, f"{status.since_s:.1f}", *map(human_rate, rates.get(edge, (0.0, 0.0))))
+        shown.add_row(
+            edge,
+            Text(status.state, style=COLOURS[status.state]),
+            task,
+            f"{status.since_s:.1f}",
+            *map(human_rate, rates.get(edge, (0.0, 0.0))),
+        )
     return shown
 
 

@@ -1,4 +1,6 @@
-"""How fast a run under the virtual clock gets on, and when it will be done. Moments are arguments; no clock is read here."""
+"""How fast a run under the virtual clock gets on, and when it will be done. Moments are
+arguments; no clock is read here.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ from typing import NamedTuple
 
 from edgefl.config.experiment import Stop
 
-WINDOW_S = 30.0  # the pace is that of the last so many wall seconds: it changes as devices come and go
+WINDOW_S = (
+    30.0  # the pace is that of the last so many wall seconds: it changes as devices come and go
+)
 
 
 class Point(NamedTuple):
@@ -40,7 +44,9 @@ class Pace:
 
     @property
     def left_s(self) -> float | None:
-        """Wall seconds until the first of the stop conditions is reached at this pace; None if none comes nearer."""
+        """Wall seconds until the first of the stop conditions is reached at this pace; None if
+        none comes nearer.
+        """
         first, last = self._points[0], self._points[-1]
         spent_s = last.wall_s - first.wall_s
         left = [
@@ -55,7 +61,7 @@ class Pace:
         return min(left, default=None)
 
     def line(self) -> str:
-        """"123.4 of 1000 s emulated, version 12, 345 updates (23.1/s), 0:01:23 left"."""
+        """ "123.4 of 1000 s emulated, version 12, 345 updates (23.1/s), 0:01:23 left"."""
         now, left_s = self._points[-1], self.left_s
         parts = [
             f"{now.emulated_s:.1f}{_of(self.stop.emulated_s)} s emulated",

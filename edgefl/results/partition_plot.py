@@ -18,14 +18,18 @@ NAMED = 20  # so many edges have their ids below the figure; more have their num
 
 
 def labels(counts: np.ndarray, edges: Sequence[str], out_png: Path) -> list[Path]:
-    """Draw ``counts`` (classes, edges): each label's samples on each edge, and above them each edge's total; returns the two files written."""
+    """Draw ``counts`` (classes, edges): each label's samples on each edge, and above them each
+    edge's total; returns the two files written.
+    """
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(7.0, 3.6), dpi=300, layout="constrained")
         FigureCanvasAgg(figure)
         totals, grid = figure.subplots(2, 1, sharex=True, height_ratios=(1, 3))
         totals.bar(np.arange(len(edges)), counts.sum(axis=0), width=0.8, color=COLOURS[0])
         totals.set_ylabel("Samples")
-        image = grid.imshow(counts, aspect="auto", origin="lower", cmap="cividis", interpolation="nearest", vmin=0)
+        image = grid.imshow(
+            counts, aspect="auto", origin="lower", cmap="cividis", interpolation="nearest", vmin=0
+        )
         grid.set_ylabel("Label")
         figure.colorbar(image, ax=grid, label="Samples of the label", pad=0.01)
         _ticks(grid, edges)

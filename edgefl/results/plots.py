@@ -1,4 +1,6 @@
-"""Figures for a paper: PNG to look at, PDF (vectors, embedded fonts) to print. Drawn by objects: no pyplot, no global state."""
+"""Figures for a paper: PNG to look at, PDF (vectors, embedded fonts) to print. Drawn by objects:
+no pyplot, no global state.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,29 @@ from edgefl.results import compare, rundirs
 from edgefl.results.summary import number
 from edgefl.results.tail import read_csv
 
-# Okabe and Ito's colours, which the colour-blind can tell apart; yellow is left out, too pale on white.
+# Okabe and Ito's colours, which the colour-blind can tell apart; yellow is left out, too pale on
+# white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-# Colours alone are lost in a grey print, so the markers differ too; dashes begin with the eighth line.
+# Colours alone are lost in a grey print, so the markers differ too; dashes begin with the eighth
+# line.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":")
 MOST_POINTS = 400  # of a mean; more would not show
 LEGEND_COLUMNS = 5
 WIDE = 10  # bytes of one scheme over those of another, beyond which their axis is logarithmic
 STYLE = {
-    "font.family": "DejaVu Sans", "font.size": 8, "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 8,
-    "legend.handlelength": 2.6, "axes.linewidth": 0.6, "xtick.major.width": 0.6, "ytick.major.width": 0.6, "pdf.fonttype": 42, "path.simplify": True,
+    "font.family": "DejaVu Sans",
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 8,
+    "legend.handlelength": 2.6,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "pdf.fonttype": 42,
+    "path.simplify": True,
 }
 
 
@@ -44,7 +58,9 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A scheme's accuracy over x; ``deviation`` is the sample standard deviation over its seeds, None for a single run."""
+    """A scheme's accuracy over x; ``deviation`` is the sample standard deviation over its seeds,
+    None for a single run.
+    """
 
     x: np.ndarray
     mean: np.ndarray
@@ -52,16 +68,25 @@ class Line:
 
 
 def accuracy(dirs: Sequence[Path], out_png: Path) -> list[Path]:
-    """Accuracy over emulated time and over bytes sent, a line for each scheme, with a band of +- one deviation if it has several seeds.
+    """Accuracy over emulated time and over bytes sent, a line for each scheme, with a band of +-
+    one deviation if it has several seeds.
 
     Returns the two files written.
     """
     found = rundirs.find(dirs)
-    schemes = {name: [curve for curve in map(_curve, runs) if curve.accuracy] for name, runs in found.items()}
+    schemes = {
+        name: [curve for curve in map(_curve, runs) if curve.accuracy]
+        for name, runs in found.items()
+    }
     schemes = {name: curves for name, curves in schemes.items() if curves}
     if not schemes:
-        raise UserError(f"no evaluation in any metrics.csv of {', '.join(str(path) for path in dirs)}: nothing to plot")
-    targets = {compare.load_run(run, name).target_accuracy for name, runs in found.items() for run in runs} - {None}
+        raise UserError(
+            f"no evaluation in any metrics.csv of {', '.join(str(path) for path in dirs)}: nothing"
+            " to plot"
+        )
+    targets = {
+        compare.load_run(run, name).target_accuracy for name, runs in found.items() for run in runs
+    } - {None}
     with matplotlib.rc_context(STYLE):
         figure = _draw(schemes, sorted(target for target in targets if target is not None))
         return [save(figure, out_png, "png"), save(figure, out_png.with_suffix(".pdf"), "pdf")]
@@ -70,7 +95,9 @@ def accuracy(dirs: Sequence[Path], out_png: Path) -> list[Path]:
 def _curve(run: Path) -> Curve:
     points = []
     for row in read_csv(run / "metrics.csv"):
-        t, share, up, down = (number(row.get(key)) for key in ("emulated_s", "accuracy", "bytes_up", "bytes_down"))
+        t, share, up, down = (
+            number(row.get(key)) for key in ("emulated_s", "accuracy", "bytes_up", "bytes_down")
+        )
         if t is not None and share is not None:
             points.append((t, (up or 0.0) + (down or 0.0), share))
     points.sort()
@@ -78,7 +105,9 @@ def _curve(run: Path) -> Curve:
 
 
 def over_seeds(curves: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Line:
-    """Mean of several (x, y) curves, each taken as straight between its points, at every x that one of them has, as far as all of them go."""
+    """Mean of several (x, y) curves, each taken as straight between its points, at every x that
+    one of them has, as far as all of them go.
+    """
     if len(curves) == 1:
         return Line(np.array(curves[0][0]), np.array(curves[0][1]), None)
     first, last = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
@@ -99,36 +128,81 @@ def _draw(schemes: Mapping[str, Sequence[Curve]], targets: Sequence[float]) -> F
     seconds, time_unit = unit_of_time(max(curve.emulated_s[-1] for curve in curves))
     size, size_unit = compare.byte_unit(max(curve.sent_bytes[-1] for curve in curves))
     for place, (name, of_scheme) in enumerate(schemes.items()):
-        _line(over_time, place, name, over_seeds([(curve.emulated_s, curve.accuracy) for curve in of_scheme]), seconds)
-        _line(over_bytes, place, name, over_seeds([(curve.sent_bytes, curve.accuracy) for curve in of_scheme]), size)
-    for axes, label in ((over_time, f"Emulated time ({time_unit})"), (over_bytes, f"Sent, up and down ({size_unit})")):
+        _line(
+            over_time,
+            place,
+            name,
+            over_seeds([(curve.emulated_s, curve.accuracy) for curve in of_scheme]),
+            seconds,
+        )
+        _line(
+            over_bytes,
+            place,
+            name,
+            over_seeds([(curve.sent_bytes, curve.accuracy) for curve in of_scheme]),
+            size,
+        )
+    for axes, label in (
+        (over_time, f"Emulated time ({time_unit})"),
+        (over_bytes, f"Sent, up and down ({size_unit})"),
+    ):
         _finish(axes, label, targets)
-    _logarithmic_if_wide(over_bytes, [np.concatenate([curve.sent_bytes for curve in of_scheme]) / size for of_scheme in schemes.values()])
+    _logarithmic_if_wide(
+        over_bytes,
+        [
+            np.concatenate([curve.sent_bytes for curve in of_scheme]) / size
+            for of_scheme in schemes.values()
+        ],
+    )
     over_time.set_ylabel("Test accuracy")
     handles, labels = over_time.get_legend_handles_labels()
     columns = min(len(labels), LEGEND_COLUMNS)
-    figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, columnspacing=1.6)
+    figure.legend(
+        handles, labels, loc="outside upper center", ncols=columns, frameon=False, columnspacing=1.6
+    )
     return figure
 
 
 def look(place: int) -> dict[str, str]:
-    """Colour and dashes of the ``place``-th scheme: the eighth has the first one's colour, dashed."""
-    return {"color": COLOURS[place % len(COLOURS)], "linestyle": DASHES[place // len(COLOURS) % len(DASHES)]}
+    """Colour and dashes of the ``place``-th scheme: the eighth has the first one's colour,
+    dashed.
+    """
+    return {
+        "color": COLOURS[place % len(COLOURS)],
+        "linestyle": DASHES[place // len(COLOURS) % len(DASHES)],
+    }
 
 
 def _line(axes: Axes, place: int, name: str, line: Line, unit: float) -> None:
     axes.plot(
-        line.x / unit, line.mean, label=name, **look(place), linewidth=1.0,
-        marker=MARKERS[place % len(MARKERS)], markersize=4.5, markeredgewidth=0.5, markeredgecolor="white", markevery=(0.03 + 0.02 * place % 0.15, 0.15),
+        line.x / unit,
+        line.mean,
+        label=name,
+        **look(place),
+        linewidth=1.0,
+        marker=MARKERS[place % len(MARKERS)],
+        markersize=4.5,
+        markeredgewidth=0.5,
+        markeredgecolor="white",
+        markevery=(0.03 + 0.02 * place % 0.15, 0.15),
     )
     if line.deviation is not None:
         low, high = line.mean - line.deviation, line.mean + line.deviation
-        axes.fill_between(line.x / unit, low, high, color=look(place)["color"], alpha=0.2, linewidth=0)
+        axes.fill_between(
+            line.x / unit, low, high, color=look(place)["color"], alpha=0.2, linewidth=0
+        )
 
 
 def _finish(axes: Axes, label: str, targets: Sequence[float]) -> None:
     for target in targets:
-        axes.axhline(target, color="0.35", linewidth=0.9, linestyle=(0, (4, 3)), zorder=1, label=f"target {100 * target:g}%")
+        axes.axhline(
+            target,
+            color="0.35",
+            linewidth=0.9,
+            linestyle=(0, (4, 3)),
+            zorder=1,
+            label=f"target {100 * target:g}%",
+        )
     axes.set_xlabel(label)
     axes.set_xlim(left=0)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
@@ -138,7 +212,9 @@ def _finish(axes: Axes, label: str, targets: Sequence[float]) -> None:
 
 
 def _logarithmic_if_wide(axes: Axes, schemes: Sequence[np.ndarray]) -> None:
-    """One scheme that sends far more than another would squeeze that one to the left edge. ``schemes``: the x of each."""
+    """One scheme that sends far more than another would squeeze that one to the left edge.
+    ``schemes``: the x of each.
+    """
     sent = [x[x > 0] for x in schemes if x.any()]
     ends = [x.max() for x in sent]
     if sent and max(ends) > WIDE * min(ends):
@@ -155,6 +231,8 @@ def unit_of_time(longest_s: float) -> tuple[float, str]:
 def save(figure: Figure, path: Path, kind: str) -> Path:
     """Write the figure as "png" or "pdf", without the moment of writing in it; returns ``path``."""
     data = io.BytesIO()
-    figure.savefig(data, format=kind, metadata={"CreationDate": None} if kind == "pdf" else {"Software": None})
+    figure.savefig(
+        data, format=kind, metadata={"CreationDate": None} if kind == "pdf" else {"Software": None}
+    )
     compare.replace_file(path, data.getvalue())
     return path

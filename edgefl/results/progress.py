@@ -34,7 +34,9 @@ class Progress:
     quiet_s: float = 0.0  # emulated time since then, if the reader has a clock
     version: int = 0
     accuracy: float | None = None
-    evaluated: int | None = None  # the version that ``accuracy`` belongs to: evaluation may lag behind
+    evaluated: int | None = (
+        None  # the version that ``accuracy`` belongs to: evaluation may lag behind
+    )
     arrived: int = 0
     discarded: int = 0
     wire_errors: int = 0
@@ -53,22 +55,31 @@ class Progress:
         return self.emulated_s + self.quiet_s
 
     def states(self) -> dict[str, int]:
-        """State -> number of edges, in the order of STATES; states that no edge is in are left out."""
+        """State -> number of edges, in the order of STATES; states that no edge is in are left
+        out.
+        """
         counts = Counter(status.state for status in self.edges.values())
         return {state: counts[state] for state in STATES if counts[state]}
 
     def rates_bit_s(self) -> dict[str, tuple[float, float]]:
-        """Edge -> (up, down): bits of its transfers that ended in the last RATE_WINDOW_S emulated seconds, over that time."""
+        """Edge -> (up, down): bits of its transfers that ended in the last RATE_WINDOW_S
+        emulated seconds, over that time.
+        """
         since_s = max(0.0, self.now_s - RATE_WINDOW_S)
         sent: Counter[tuple[str, str]] = Counter()
         for ended_s, edge, direction, size_bytes in self._transfers:
             if ended_s > since_s:
                 sent[edge, direction] += size_bytes
         over_s = self.now_s - since_s
-        return {edge: (sent[edge, "up"] * 8 / over_s, sent[edge, "down"] * 8 / over_s) for edge, _ in sent}
+        return {
+            edge: (sent[edge, "up"] * 8 / over_s, sent[edge, "down"] * 8 / over_s)
+            for edge, _ in sent
+        }
 
     def take_events(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """Lines of events.jsonl, in order: first what happened, then what the strategy decided on it."""
+        """Lines of events.jsonl, in order: first what happened, then what the strategy decided
+        on it.
+        """
         for event in events:
             self._advance(event.get("t"))
             if "fact" in event:
@@ -82,9 +93,15 @@ class Progress:
         """Rows of links.csv: transfers that have ended."""
         for row in rows:
             ended_s, size_bytes = number(row.get("finished_s")), number(row.get("bytes"))
-            if ended_s is not None and size_bytes is not None and row.get("direction") in ("up", "down"):
+            if (
+                ended_s is not None
+                and size_bytes is not None
+                and row.get("direction") in ("up", "down")
+            ):
                 self._advance(ended_s)
-                self._transfers.append((ended_s, row.get("edge", ""), row["direction"], int(size_bytes)))
+                self._transfers.append(
+                    (ended_s, row.get("edge", ""), row["direction"], int(size_bytes))
+                )
         while self._transfers and self._transfers[0][0] < self.emulated_s - RATE_WINDOW_S:
             self._transfers.popleft()
 
@@ -92,8 +109,16 @@ class Progress:
         """Rows of metrics.csv; ``accuracy`` is that of the newest model evaluated."""
         for row in rows:
             evaluated_s, accuracy = number(row.get("emulated_s")), number(row.get("accuracy"))
-            if evaluated_s is not None and accuracy is not None and evaluated_s >= self._evaluated_s:
-                self._evaluated_s, self.accuracy, self.evaluated = evaluated_s, accuracy, int(number(row.get("version")) or 0)
+            if (
+                evaluated_s is not None
+                and accuracy is not None
+                and evaluated_s >= self._evaluated_s
+            ):
+                self._evaluated_s, self.accuracy, self.evaluated = (
+                    evaluated_s,
+                    accuracy,
+                    int(number(row.get("version")) or 0),
+                )
 
     def _advance(self, t: Any) -> None:
         self.emulated_s = max(self.emulated_s, number(t) or 0.0)
@@ -111,7 +136,9 @@ class Progress:
             self._set(event["edge"], "joined", None)
         elif fact == "session_ended" and self.edges.get(event["edge"], LEFT).state == "joined":
             self._set(event["edge"], "awaited", None)
-        elif fact == "discarded":  # an update that the strategy never saw, so that no event tells of its arrival
+        elif (
+            fact == "discarded"
+        ):  # an update that the strategy never saw, so that no event tells of its arrival
             self.arrived += 1
             self.discarded += 1
         elif fact == "wire_error":
@@ -129,7 +156,9 @@ class Progress:
             self._set(edge, "idle", None)
         elif kind == "edge_lost":
             before = self.edges.get(edge)
-            self._set(edge, "lost", before.task if before else None)  # its task stays open for the grace time
+            self._set(
+                edge, "lost", before.task if before else None
+            )  # its task stays open for the grace time
         elif kind == "update_ready":
             self._set(edge, "sending", event["task"])
         elif kind in ("update_arrived", "task_closed"):

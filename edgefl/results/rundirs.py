@@ -15,7 +15,9 @@ SEED = re.compile(r"seed(\d+)")
 
 
 def seed_name(seed: int, several: bool) -> str:
-    """The directory of one of several seeds, below its scheme's: "seed3"; "" (the scheme's own) if there is just one."""
+    """The directory of one of several seeds, below its scheme's: "seed3"; "" (the scheme's own)
+    if there is just one.
+    """
     return f"seed{seed}" if several else ""
 
 
@@ -32,17 +34,25 @@ def is_run(path: Path) -> bool:
 
 
 def runs_of(scheme: Path) -> list[Path]:
-    """The run in this directory, or those of the seeds one level below, by number; [] if there is none."""
+    """The run in this directory, or those of the seeds one level below, by number; [] if there
+    is none.
+    """
     if is_run(scheme):
         return [scheme]
     if not scheme.is_dir():
         return []
-    seeds = [(int(match[1]), child) for child in scheme.iterdir() if (match := SEED.fullmatch(child.name)) and is_run(child)]
+    seeds = [
+        (int(match[1]), child)
+        for child in scheme.iterdir()
+        if (match := SEED.fullmatch(child.name)) and is_run(child)
+    ]
     return [child for _, child in sorted(seeds)]
 
 
 def find(paths: Sequence[Path]) -> dict[str, list[Path]]:
-    """Display name -> a scheme's run directories (one, or one a seed), for such directories and directories of them; UserError if one holds none."""
+    """Display name -> a scheme's run directories (one, or one a seed), for such directories and
+    directories of them; UserError if one holds none.
+    """
     found = {scheme: runs for path in paths for scheme, runs in _schemes_in(Path(path)).items()}
     names = {scheme: _names(scheme) for scheme in found}
     short = Counter(name for name, _ in names.values())
@@ -50,7 +60,9 @@ def find(paths: Sequence[Path]) -> dict[str, list[Path]]:
     named: dict[str, list[Path]] = {}
     for scheme, runs in found.items():
         name, with_parent = names[scheme]
-        unique = name if short[name] == 1 else with_parent if longer[with_parent] == 1 else str(scheme)
+        unique = (
+            name if short[name] == 1 else with_parent if longer[with_parent] == 1 else str(scheme)
+        )
         named[f"{unique} (reconstructed)" if _reconstructed(runs[0]) else unique] = runs
     return named
 
@@ -62,14 +74,23 @@ def _schemes_in(path: Path) -> dict[Path, list[Path]]:
         raise UserError(f"{path}: no such directory")
     schemes = {child: runs for child in sorted(path.iterdir()) if (runs := runs_of(child))}
     if not schemes:
-        raise UserError(f"{path}: no run in it (expected one of {', '.join(MARKS)}, there or at most two levels below)")
+        raise UserError(
+            f"{path}: no run in it (expected one of {', '.join(MARKS)}, there or at most two levels"
+            " below)"
+        )
     return schemes
 
 
 def _reconstructed(run: Path) -> bool:
-    """Does the run say that its algorithm was rebuilt without the paper's equations? Every table must show it."""
+    """Does the run say that its algorithm was rebuilt without the paper's equations? Every table
+    must show it.
+    """
     try:
-        return tomllib.loads((run / "config.toml").read_text(encoding="utf-8")).get("run", {}).get("reconstructed", False)
+        return (
+            tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))
+            .get("run", {})
+            .get("reconstructed", False)
+        )
     except (OSError, ValueError):  # no TOML, or no text
         return False
 

@@ -1,4 +1,6 @@
-"""What the seeds of a scheme have in common: mean and sample standard deviation, and of how many."""
+"""What the seeds of a scheme have in common: mean and sample standard deviation, and of how
+many.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,28 @@ from pathlib import Path
 from edgefl.results.compare import UNFINISHED, Row, schemes, write_table
 
 QUANTITIES = (
-    "final_accuracy", "convergence_accuracy", "best_accuracy", "stability", "time_to_target_s", "versions", "updates_applied", "updates_discarded",
-    "bytes_up", "bytes_down", "staleness_mean", "emulated_s", "wall_s",
+    "final_accuracy",
+    "convergence_accuracy",
+    "best_accuracy",
+    "stability",
+    "time_to_target_s",
+    "versions",
+    "updates_applied",
+    "updates_discarded",
+    "bytes_up",
+    "bytes_down",
+    "staleness_mean",
+    "emulated_s",
+    "wall_s",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Of ``of`` runs ``n`` have the quantity. ``mean``: None unless all have it, since a mean over the lucky ones would flatter;
-    ``deviation``: sqrt(sum (x - mean)^2 / (n - 1)), None of a single run."""
+    """Of ``of`` runs ``n`` have the quantity. ``mean``: None unless all have it, since a mean over
+    the lucky ones would flatter; ``deviation``: sqrt(sum (x - mean)^2 / (n - 1)), None of a single
+    run.
+    """
 
     n: int
     of: int
@@ -27,13 +42,20 @@ class Spread:
 
 
 def spread(values: Sequence[float | None]) -> Spread:
-    """None among the values: that run has no such number, as a time to a target that it never reached."""
+    """None among the values: that run has no such number, as a time to a target that it never
+    reached.
+    """
     there = [value for value in values if value is not None]
     if not there or len(there) < len(values):
         return Spread(len(there), len(values), None, None)
     mean = math.fsum(there) / len(there)
     squares = math.fsum((value - mean) ** 2 for value in there)
-    return Spread(len(there), len(values), mean, math.sqrt(squares / (len(there) - 1)) if len(there) > 1 else None)
+    return Spread(
+        len(there),
+        len(values),
+        mean,
+        math.sqrt(squares / (len(there) - 1)) if len(there) > 1 else None,
+    )
 
 
 def of_rows(rows: Sequence[Row], quantity: str) -> Spread:
@@ -48,11 +70,22 @@ def verdict(rows: Sequence[Row]) -> str:
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """comparison_seeds.csv: a row for each scheme; of every quantity the mean, the sample standard deviation and how many runs have it."""
+    """comparison_seeds.csv: a row for each scheme; of every quantity the mean, the sample
+    standard deviation and how many runs have it.
+    """
     columns = [f"{quantity}_{part}" for quantity in QUANTITIES for part in ("mean", "std", "n")]
     lines = []
     for name, of_scheme in schemes(rows).items():
         spreads = [of_rows(of_scheme, quantity) for quantity in QUANTITIES]
         numbers = [value for each in spreads for value in (each.mean, each.deviation, each.n)]
-        lines.append([name, of_scheme[0].strategy, of_scheme[0].clock, len(of_scheme), *numbers, verdict(of_scheme)])
+        lines.append(
+            [
+                name,
+                of_scheme[0].strategy,
+                of_scheme[0].clock,
+                len(of_scheme),
+                *numbers,
+                verdict(of_scheme),
+            ]
+        )
     write_table(path, ["name", "strategy", "clock", "runs", *columns, "verdict"], lines)

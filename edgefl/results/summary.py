@@ -11,12 +11,20 @@ from typing import Any
 CONVERGENCE_EVALUATIONS = 10
 
 
-def outcome(metrics_rows: Sequence[Mapping[str, Any]], target_accuracy: float | None) -> dict[str, float | None]:
-    """Accuracies (shares, not percent) and the emulated seconds to the target; None where there is nothing to tell."""
+def outcome(
+    metrics_rows: Sequence[Mapping[str, Any]], target_accuracy: float | None
+) -> dict[str, float | None]:
+    """Accuracies (shares, not percent) and the emulated seconds to the target; None where there
+    is nothing to tell.
+    """
     evaluated = evaluations(metrics_rows)
     accuracies = [accuracy for _, accuracy in evaluated]
     last = accuracies[-CONVERGENCE_EVALUATIONS:]
-    reached = (t for t, accuracy in evaluated if target_accuracy is not None and accuracy >= target_accuracy)
+    reached = (
+        t
+        for t, accuracy in evaluated
+        if target_accuracy is not None and accuracy >= target_accuracy
+    )
     return {
         "final_accuracy": accuracies[-1] if accuracies else None,
         "convergence_accuracy": math.fsum(last) / len(last) if last else None,
@@ -28,9 +36,11 @@ def outcome(metrics_rows: Sequence[Mapping[str, Any]], target_accuracy: float | 
 
 
 def stability(accuracies: Sequence[float]) -> float | None:
-    """Standard deviation of the decimal logarithms: how much the last accuracies waver, 0 for not at all (WKAFL, arXiv 2203.01214, 6.1.3).
+    """Standard deviation of the decimal logarithms: how much the last accuracies waver, 0 for not
+    at all (WKAFL, arXiv 2203.01214, 6.1.3).
 
-    The paper does not name the base. None for fewer than CONVERGENCE_EVALUATIONS, or where one is 0.
+    The paper does not name the base. None for fewer than CONVERGENCE_EVALUATIONS, or where one is
+    0.
     """
     if len(accuracies) < CONVERGENCE_EVALUATIONS or min(accuracies) <= 0:
         return None
@@ -38,19 +48,41 @@ def stability(accuracies: Sequence[float]) -> float | None:
 
 
 def one_line(summary: Mapping[str, Any], name: str) -> str:
-    """A finished run for the terminal: "fedavg: 20 versions, 25.0 emulated s in 25.0 s, accuracy 0.9361, faithful (emulated_s)"."""
-    accuracy = "" if summary["final_accuracy"] is None else f", accuracy {summary['final_accuracy']:.4f}"
+    """A finished run for the terminal: "fedavg: 20 versions, 25.0 emulated s in 25.0 s, accuracy
+    0.9361, faithful (emulated_s)".
+    """
+    accuracy = (
+        "" if summary["final_accuracy"] is None else f", accuracy {summary['final_accuracy']:.4f}"
+    )
     times = f"{summary['emulated_s']:.1f} emulated s in {summary['wall_s']:.1f} s"
     besides = "".join(f"; {remark}" for remark in remarks(summary))
-    return f"{name}: {summary['versions']} versions, {times}{accuracy}, {summary['fidelity']['verdict']} ({summary['finished']}){besides}"
+    return (
+        f"{name}: {summary['versions']} versions, {times}{accuracy},"
+        f" {summary['fidelity']['verdict']} ({summary['finished']}){besides}"
+    )
 
 
 def remarks(summary: Mapping[str, Any]) -> list[str]:
-    """What nobody should overlook who reads the numbers: a model that is none any more, jobs without a result, edges that were not there."""
-    first, missing, lost = summary.get("diverged_at_version"), summary.get("edges_missing"), summary.get("edges_lost")
-    failed = ", ".join(f"{reason}: {count}" for reason, count in summary.get("jobs_failed", {}).items())
+    """What nobody should overlook who reads the numbers: a model that is none any more, jobs
+    without a result, edges that were not there.
+    """
+    first, missing, lost = (
+        summary.get("diverged_at_version"),
+        summary.get("edges_missing"),
+        summary.get("edges_lost"),
+    )
+    failed = ", ".join(
+        f"{reason}: {count}" for reason, count in summary.get("jobs_failed", {}).items()
+    )
     return [
-        *([f"diverged: version {first} is not finite (NaN or infinite), and its accuracy says nothing"] if first is not None else []),
+        *(
+            [
+                f"diverged: version {first} is not finite (NaN or infinite), and its accuracy says"
+                " nothing"
+            ]
+            if first is not None
+            else []
+        ),
         *([f"jobs of the server that failed: {failed}"] if failed else []),
         *([f"begun without {_edges(missing)}"] if missing else []),
         *([f"lost and not back at the end: {_edges(lost)}"] if lost else []),
@@ -58,11 +90,16 @@ def remarks(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _edges(names: Sequence[str]) -> str:
-    return f"{len(names)} edge{'s' if len(names) > 1 else ''} ({', '.join(names[:5])}{' ...' if len(names) > 5 else ''})"
+    return (
+        f"{len(names)} edge{'s' if len(names) > 1 else ''}"
+        f" ({', '.join(names[:5])}{' ...' if len(names) > 5 else ''})"
+    )
 
 
 def evaluations(metrics_rows: Iterable[Mapping[str, Any]]) -> list[tuple[float, float]]:
-    """(emulated_s, accuracy) in order of emulated time: evaluations run beside the run and may be written out of order."""
+    """(emulated_s, accuracy) in order of emulated time: evaluations run beside the run and may
+    be written out of order.
+    """
     found = []
     for row in metrics_rows:
         emulated_s, accuracy = number(row.get("emulated_s")), number(row.get("accuracy"))
@@ -85,7 +122,9 @@ def staleness_stats(histogram: Mapping[str, int]) -> tuple[float | None, int | N
     updates = sum(histogram.values())
     if not updates:
         return None, None
-    return sum(int(gap) * n for gap, n in histogram.items()) / updates, max(int(gap) for gap, n in histogram.items() if n)
+    return sum(int(gap) * n for gap, n in histogram.items()) / updates, max(
+        int(gap) for gap, n in histogram.items() if n
+    )
 
 
 def counters(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -127,5 +166,9 @@ def counters(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         **({} if diverged_at is None else {"diverged_at_version": diverged_at}),
         **({"jobs_failed": dict(failed)} if failed else {}),
         **({"edges_missing": missing} if missing else {}),
-        **({"edges_lost": gone} if (gone := sorted(edge for edge, is_lost in lost.items() if is_lost)) else {}),
+        **(
+            {"edges_lost": gone}
+            if (gone := sorted(edge for edge, is_lost in lost.items() if is_lost))
+            else {}
+        ),
     }

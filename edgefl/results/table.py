@@ -1,4 +1,6 @@
-"""The comparison for the terminal: a line for each scheme, and below it the deviation over its seeds."""
+"""The comparison for the terminal: a line for each scheme, and below it the deviation over its
+seeds.
+"""
 
 from __future__ import annotations
 
@@ -14,40 +16,70 @@ from edgefl.results.spread import of_rows, verdict
 COLOURS = {"faithful": "green", "strained": "yellow", UNFINISHED: "red"}
 NAME, VERDICT = "strategy\n", "verdict\n"
 NARROWEST_NAME = 8
-LEFT_OUT_FIRST = ("acc.\nbest", "stale\navg/max", "emul.\ns", "disc.\n", "ver-\nsions", "down\n", "up\n")  # where the terminal is too narrow
+LEFT_OUT_FIRST = (
+    "acc.\nbest",
+    "stale\navg/max",
+    "emul.\ns",
+    "disc.\n",
+    "ver-\nsions",
+    "down\n",
+    "up\n",
+)  # where the terminal is too narrow
 
 
 def table(rows: Sequence[Row], width: int = 80) -> Table:
-    """Fit for ``width`` columns: long names are wrapped, then columns left out, which is said; the verdict is always there.
+    """Fit for ``width`` columns: long names are wrapped, then columns left out, which is said; the
+    verdict is always there.
 
-    Several rows of one name are the seeds of a scheme: mean, and below it the sample standard deviation. Below the table stand the
-    reasons of every verdict that is not "faithful", and what else nobody should overlook.
+    Several rows of one name are the seeds of a scheme: mean, and below it the sample standard
+    deviation. Below the table stand the reasons of every verdict that is not "faithful", and what
+    else nobody should overlook.
     """
     found = schemes(rows)
     columns = _columns(found)
     left_out = _make_room(columns, width)
-    notes = [*_notes(rows, found), *([Text(f"no room in {width} columns for: {', '.join(left_out)}", style="dim")] if left_out else [])]
-    shown = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False, caption_justify="left", caption_style="")
+    notes = [
+        *_notes(rows, found),
+        *(
+            [Text(f"no room in {width} columns for: {', '.join(left_out)}", style="dim")]
+            if left_out
+            else []
+        ),
+    ]
+    shown = Table(
+        box=box.SIMPLE_HEAD, padding=0, show_edge=False, caption_justify="left", caption_style=""
+    )
     shown.caption = Text("\n").join(notes) if notes else None
     widths = {heading: _width(heading, cells) for heading, cells in columns.items()}
     widths[NAME] = max(NARROWEST_NAME, min(widths[NAME], width - _total(widths) + widths[NAME]))
     for heading in columns:
-        shown.add_column(heading, justify="left" if heading in (NAME, VERDICT) else "right", overflow="fold", width=widths[heading])
+        shown.add_column(
+            heading,
+            justify="left" if heading in (NAME, VERDICT) else "right",
+            overflow="fold",
+            width=widths[heading],
+        )
     for runs, *cells in zip(found.values(), *columns.values()):
-        shown.add_row(Text(cells[0]), *cells[1:-1], Text(cells[-1], style=COLOURS.get(verdict(runs), "")))
+        shown.add_row(
+            Text(cells[0]), *cells[1:-1], Text(cells[-1], style=COLOURS.get(verdict(runs), ""))
+        )
     return shown
 
 
 def _columns(found: dict[str, list[Row]]) -> dict[str, list[str]]:
     """Heading -> a cell for each scheme."""
-    most = max((max(row.bytes_up, row.bytes_down) for runs in found.values() for row in runs), default=0)
+    most = max(
+        (max(row.bytes_up, row.bytes_down) for runs in found.values() for row in runs), default=0
+    )
     size, unit = byte_unit(most)
 
     def cells(quantity: str, form: Callable[[float], str]) -> list[str]:
         return [_cell(runs, quantity, form) for runs in found.values()]
 
     columns = {
-        NAME: [name if len(runs) == 1 else f"{name}\n{len(runs)} seeds" for name, runs in found.items()],
+        NAME: [
+            name if len(runs) == 1 else f"{name}\n{len(runs)} seeds" for name, runs in found.items()
+        ],
         "acc.\nfinal": cells("final_accuracy", _share),
         "acc.\nbest": cells("best_accuracy", _share),
         _target_heading(found): cells("time_to_target_s", _seconds),
@@ -66,7 +98,9 @@ def _columns(found: dict[str, list[Row]]) -> dict[str, list[str]]:
 
 
 def _make_room(columns: dict[str, list[str]], width: int) -> list[str]:
-    """Take out what has no room even beside names that are wrapped; returns its headings in one line."""
+    """Take out what has no room even beside names that are wrapped; returns its headings in one
+    line.
+    """
     left_out: list[str] = []
     for start in LEFT_OUT_FIRST:
         widths = {heading: _width(heading, cells) for heading, cells in columns.items()}
@@ -87,22 +121,35 @@ def _width(heading: str, cells: Sequence[str]) -> int:
 
 
 def _notes(rows: Sequence[Row], found: dict[str, list[Row]]) -> list[Text]:
-    """Why a verdict is not "faithful", and which seeds were broken off: a mean over runs of different length needs a warning."""
+    """Why a verdict is not "faithful", and which seeds were broken off: a mean over runs of
+    different length needs a warning.
+    """
     notes = []
     for row in rows:
         several = len(found[row.name]) > 1
         name = f"{row.name} seed {row.seed}" if several else row.name
         if row.reasons:
-            notes.append(Text.assemble((f"{name}: {row.verdict}: ", COLOURS.get(row.verdict, "")), row.reasons))
+            notes.append(
+                Text.assemble(
+                    (f"{name}: {row.verdict}: ", COLOURS.get(row.verdict, "")), row.reasons
+                )
+            )
         if row.remarks:
             notes.append(Text(f"{name}: {row.remarks}"))
         if several and row.finished == "interrupted":
-            notes.append(Text(f"{name}: interrupted after {_seconds(row.emulated_s or 0.0)} emulated s; the mean counts it all the same"))
+            notes.append(
+                Text(
+                    f"{name}: interrupted after {_seconds(row.emulated_s or 0.0)} emulated s; the"
+                    " mean counts it all the same"
+                )
+            )
     return notes
 
 
 def _cell(runs: Sequence[Row], quantity: str, form: Callable[[float], str]) -> str:
-    """The number; of several seeds the mean above the deviation, or how many have such a number if not all do."""
+    """The number; of several seeds the mean above the deviation, or how many have such a number
+    if not all do.
+    """
     over = of_rows(runs, quantity)
     if over.mean is None:
         return f"{over.n} of {over.of}" if over.n else "-"
@@ -112,8 +159,14 @@ def _cell(runs: Sequence[Row], quantity: str, form: Callable[[float], str]) -> s
 
 
 def _shorter(deviation: str) -> str:
-    """".004" for "0.004": the column stays as wide as its mean."""
-    return "0" if not float(deviation.strip("kM<")) else deviation.removeprefix("0") if deviation.startswith("0.") else deviation
+    """ ".004" for "0.004": the column stays as wide as its mean."""
+    return (
+        "0"
+        if not float(deviation.strip("kM<"))
+        else deviation.removeprefix("0")
+        if deviation.startswith("0.")
+        else deviation
+    )
 
 
 def _verdict(runs: Sequence[Row]) -> str:
@@ -141,13 +194,25 @@ def _count(value: float) -> str:
     for size, unit in ((1e6, "M"), (1e4, "k")):
         if value >= size:
             return _three_digits(value / (1e6 if unit == "M" else 1e3)) + unit
-    return str(value) if isinstance(value, int) else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+    return (
+        str(value) if isinstance(value, int) else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+    )
 
 
 def _three_digits(value: float) -> str:
     if value == 0:
         return "0"
-    return "<0.01" if value < 0.01 else f"{value:.2f}" if value < 0.1 else f"{value:#.3g}".rstrip(".") if value < 999.5 else f"{value:.0f}"
+    return (
+        "<0.01"
+        if value < 0.01
+        else (
+            f"{value:.2f}"
+            if value < 0.1
+            else f"{value:#.3g}".rstrip(".")
+            if value < 999.5
+            else f"{value:.0f}"
+        )
+    )
 
 
 def _seconds(value: float) -> str:

@@ -14,7 +14,9 @@ from edgefl.errors import UserError
 
 
 class Tail:
-    """Follows a growing text file; a missing file is an empty one, a last line without its newline is not there yet."""
+    """Follows a growing text file; a missing file is an empty one, a last line without its
+    newline is not there yet.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -33,11 +35,15 @@ class Tail:
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         # Not splitlines(): JSON text may hold U+2028 and the like inside a string.
-        return [line.rstrip("\r") for line in whole.decode("utf-8", errors="replace").split("\n")[:-1]]
+        return [
+            line.rstrip("\r") for line in whole.decode("utf-8", errors="replace").split("\n")[:-1]
+        ]
 
 
 class TableTail:
-    """Follows a growing CSV file: rows as dicts by the names in its first line; rows of another length are left out."""
+    """Follows a growing CSV file: rows as dicts by the names in its first line; rows of another
+    length are left out.
+    """
 
     def __init__(self, path: Path) -> None:
         self._tail = Tail(path)
@@ -77,7 +83,9 @@ def parse_events(lines: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """All of an events.jsonl, without a torn last line; missing file: []. UserError names a line that is damaged."""
+    """All of an events.jsonl, without a torn last line; missing file: []. UserError names a line
+    that is damaged.
+    """
     lines = Tail(path).read_new()
     events = parse_events(lines)
     if len(events) != len(lines):
@@ -87,12 +95,17 @@ def read_events(path: Path) -> list[dict[str, Any]]:
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """All rows of a CSV file, without a torn last line; missing file: []. UserError names a row that is damaged."""
+    """All rows of a CSV file, without a torn last line; missing file: []. UserError names a row
+    that is damaged.
+    """
     rows = list(csv.reader(Tail(path).read_new()))
     if not rows:
         return []
     columns = rows[0]
     for number, row in enumerate(rows[1:], 2):
         if len(row) != len(columns):
-            raise UserError(f"{path}: row {number} has {len(row)} fields, expected {len(columns)} ({','.join(columns)})")
+            raise UserError(
+                f"{path}: row {number} has {len(row)} fields, expected {len(columns)}"
+                f" ({','.join(columns)})"
+            )
     return [dict(zip(columns, row)) for row in rows[1:]]

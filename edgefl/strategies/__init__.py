@@ -1,1 +1,3 @@
-"""Algorithms: one file each, server half and edge half. The folder is the registry, and holds nothing else."""
+"""Algorithms: one file each, server half and edge half. The folder is the registry, and holds
+nothing else.
+"""

@@ -1,4 +1,6 @@
-"""ASO-Fed: every update is added at its sample share; devices correct their gradients by a decaying memory (Chen et al. 2020, arXiv 1911.02134)."""
+"""ASO-Fed: every update is added at its sample share; devices correct their gradients by a
+decaying memory (Chen et al. 2020, arXiv 1911.02134).
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,26 @@ from edgefl.vectors import Layout, with_changes
 
 
 class ASOFedOptions(AsynchronousOptions):
-    """The client's equations follow a public re-implementation that quotes the paper's lines, the server's are the commonly cited form."""
+    """The client's equations follow a public re-implementation that quotes the paper's lines,
+    the server's are the commonly cited form.
+    """
 
     mu: float = Field(0.2, ge=0)  # lambda of the paper: the local loss has + (lambda/2) ||z - w||^2
     beta: float = Field(0.001, ge=0, le=1)
-    feature_every: int | None = Field(None, ge=1)  # rescale the first layer after every so many updates; each time multiplies by numbers below 1
+    feature_every: int | None = Field(
+        None,
+        ge=1,
+        # rescale the first layer after every so many updates; each time multiplies by numbers below
+        # 1
+    )
 
 
 class Memory(Pull):
     """zeta = g - v + h ;  z = w - r eta zeta ;  h <- beta h + (1 - beta) v ;  v <- g ;  z goes up.
 
-    g is the surrogate's gradient summed over the local run, (w - w_end) / eta; h and v start at 0, and zeta uses the old ones. r, the
-    device's step size factor, comes with the task. Trainable elements only; normalisation buffers go up as they are.
+    g is the surrogate's gradient summed over the local run, (w - w_end) / eta; h and v start at 0,
+    and zeta uses the old ones. r, the device's step size factor, comes with the task. Trainable
+    elements only; normalisation buffers go up as they are.
     """
 
     remembers = ("h", "v")
@@ -44,16 +54,19 @@ class Memory(Pull):
         h, v = run.memory["h"], run.memory["v"]
         sent = run.weights.clone()
         sent[:size] = run.start[:size] - run.task.numbers["step_factor"] * eta * (gradient - v + h)
-        if bool(gradient.isfinite().all()):  # an update that the server refuses must not spoil every later task
+        if bool(
+            gradient.isfinite().all()
+        ):  # an update that the server refuses must not spoil every later task
             run.memory["h"], run.memory["v"] = beta * h + (1 - beta) * v, gradient
         return {"weights": sent.numpy()}, {}
 
 
 class ASOFed(Timed):
-    """w <- w - (n_k / N) (w_sent - z), N = all samples: no staleness weight, and slow by design with many devices.
+    """w <- w - (n_k / N) (w_sent - z), N = all samples: no staleness weight, and slow by design
+    with many devices.
 
-    r_k = max(1, log(mean delay of k so far, in seconds)). The feature step, if switched on: W_ij <- a_ij W_ij for the first layer's row i,
-    a_ij = e^|W_ij| / sum_j e^|W_ij|.
+    r_k = max(1, log(mean delay of k so far, in seconds)). The feature step, if switched on: W_ij <-
+    a_ij W_ij for the first layer's row i, a_ij = e^|W_ij| / sum_j e^|W_ij|.
     """
 
     Options = ASOFedOptions
@@ -61,11 +74,20 @@ class ASOFed(Timed):
 
     def assign(self, edges: list[str]) -> list[Decision]:
         super().assign(edges)
-        return [Assign((edge,), {"weights": self.weights}, {"step_factor": step_factor(self.mean_delay_s(edge))}) for edge in edges]
+        return [
+            Assign(
+                (edge,),
+                {"weights": self.weights},
+                {"step_factor": step_factor(self.mean_delay_s(edge))},
+            )
+            for edge in edges
+        ]
 
     def apply(self, update: UpdateArrived, gap: int) -> np.ndarray:
         share = self.known[update.edge] / sum(self.known.values())
-        weights = with_changes(self.weights, [update.weights], [update.base], [share], self.layout.parameters)
+        weights = with_changes(
+            self.weights, [update.weights], [update.base], [share], self.layout.parameters
+        )
         every = self.options.feature_every
         if every is not None and (self.version + 1) % every == 0:
             attend(weights, self.layout)
@@ -79,7 +101,10 @@ def step_factor(mean_delay_s: float | None) -> float:
 
 def attend(weights: np.ndarray, layout: Layout) -> None:
     """Scale the first layer in place, row by row (a row: all that feeds one output unit)."""
-    first = next((entry for entry in layout.entries if entry.kind == "parameter" and len(entry.shape) > 1), None)
+    first = next(
+        (entry for entry in layout.entries if entry.kind == "parameter" and len(entry.shape) > 1),
+        None,
+    )
     if first is None:
         return
     rows = layout.view(weights, first.name).reshape(first.shape[0], -1)

@@ -1,8 +1,10 @@
-"""AsyncPart (reconstructed): what has arrived in a slot is fused, staler updates weighing less and rarer devices more (Wang et al. 2021).
+"""AsyncPart (reconstructed): what has arrived in a slot is fused, staler updates weighing less and
+rarer devices more (Wang et al. 2021).
 
-Reconstructed: of "Asynchronous federated learning over wireless communication networks" (ICC 2021; TWC 21(9) 2022, doi
-10.1109/TWC.2022.3153495) the abstract alone was at hand. Known are the slots, the staleness in the weights, and their correction towards
-the devices' sample shares; the equations here are ours.
+Reconstructed: of "Asynchronous federated learning over wireless communication networks" (ICC 2021;
+TWC 21(9) 2022, doi 10.1109/TWC.2022.3153495) the abstract alone was at hand. Known are the slots,
+the staleness in the weights, and their correction towards the devices' sample shares; the equations
+here are ours.
 """
 
 from __future__ import annotations
@@ -20,15 +22,21 @@ from emulator.units import to_ns
 
 
 class AsyncPartOptions(AsynchronousOptions):
-    slot_s: float = Field(10.0, ge=1e-9)  # T_agg; with dispatch = "replace", the edges that delivered get new work at a slot's end too
-    staleness_exponent: float = Field(0.5, ge=0, le=50)  # p; far beyond it all weights of a slot may be 0
+    slot_s: float = Field(
+        10.0, ge=1e-9
+    )  # T_agg; with dispatch = "replace", the edges that delivered get new work at a slot's end too
+    staleness_exponent: float = Field(
+        0.5, ge=0, le=50
+    )  # p; far beyond it all weights of a slot may be 0
 
 
 class AsyncPart(Asynchronous):
-    """c_i ~ (n_i / n) (1 + gap_i)^(-p) b_i, summing to 1 over the slot's arrivals A ;  w <- (1 - e) w + e sum_A c_i w_i.
+    """c_i ~ (n_i / n) (1 + gap_i)^(-p) b_i, summing to 1 over the slot's arrivals A ;  w <- (1 - e)
+    w + e sum_A c_i w_i.
 
-    b_i = 1 / (1 + participations of i so far): the expected number of them, the same for all, cancels out.
-    e = min(1, sum_A (n_i / n) m / m'), m devices of which m' are at work at a time. Devices start from the newest model.
+    b_i = 1 / (1 + participations of i so far): the expected number of them, the same for all,
+    cancels out. e = min(1, sum_A (n_i / n) m / m'), m devices of which m' are at work at a time.
+    Devices start from the newest model.
     """
 
     Options = AsyncPartOptions
@@ -52,7 +60,9 @@ class AsyncPart(Asynchronous):
         self.waiting.append(update)
 
     def _refill(self) -> list[Decision]:
-        return [] if self.waiting else super()._refill()  # whoever is free now starts from the model of the slot's end
+        return (
+            [] if self.waiting else super()._refill()
+        )  # whoever is free now starts from the model of the slot's end
 
     def _slot_end(self, now: int) -> SetAlarm:
         return SetAlarm("slot end", now + to_ns(self.options.slot_s))
@@ -64,7 +74,8 @@ class AsyncPart(Asynchronous):
         at_work = min(self.options.concurrency, len(self.known))
         step = min(1.0, sum(shares) * len(self.known) / at_work)
         fused = weighted_sum(
-            [self.weights, *(update.weights for update in self.waiting)], [1 - step, *(step * rate / sum(rated) for rate in rated)]
+            [self.weights, *(update.weights for update in self.waiting)],
+            [1 - step, *(step * rate / sum(rated) for rate in rated)],
         )
         for update in self.waiting:
             self.participations[update.edge] = self.participations.get(update.edge, 0) + 1
@@ -74,4 +85,6 @@ class AsyncPart(Asynchronous):
     def _correction(self, update: UpdateArrived) -> float:
         """(1 + gap)^(-p) b_i; a fresh update has gap 0."""
         gap = self.version - update.base_version
-        return (1 + gap) ** -self.options.staleness_exponent / (1 + self.participations.get(update.edge, 0))
+        return (1 + gap) ** -self.options.staleness_exponent / (
+            1 + self.participations.get(update.edge, 0)
+        )

@@ -1,4 +1,6 @@
-"""CA2FL: the buffer's mean is calibrated by every device's last change, which the server remembers (Wang et al. 2024, openreview 4aywmeb97I)."""
+"""CA2FL: the buffer's mean is calibrated by every device's last change, which the server
+remembers (Wang et al. 2024, openreview 4aywmeb97I).
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,14 @@ class CA2FLOptions(BufferedOptions):
 
 
 class CA2FL(Buffered):
-    """On D_i = w_i - w_start,i:  buffer += D_i - h_i, then h_i <- D_i. At M:  v = hbar + buffer / M ;  w <- w + eta_g v ;  hbar <- mean of the h_i.
+    """On D_i = w_i - w_start,i:  buffer += D_i - h_i, then h_i <- D_i. At M:  v = hbar + buffer / M
+    ;  w <- w + eta_g v ;  hbar <- mean of the h_i.
 
-    h_i starts at 0; the mean is over all N devices, those never heard of too. hbar stands still while the buffer fills, whereas a device
-    that reports twice meanwhile is calibrated by its own new h_i. What the buffer holds is how much sum h_i has grown, so that sum is kept
-    without another pass over N models. The h_i, N models in all, lie in a file without a name. No staleness weight; a discarded update
-    leaves no h_i. Normalisation buffers: the mean of the M.
+    h_i starts at 0; the mean is over all N devices, those never heard of too. hbar stands still
+    while the buffer fills, whereas a device that reports twice meanwhile is calibrated by its own
+    new h_i. What the buffer holds is how much sum h_i has grown, so that sum is kept without
+    another pass over N models. The h_i, N models in all, lie in a file without a name. No staleness
+    weight; a discarded update leaves no h_i. Normalisation buffers: the mean of the M.
     """
 
     Options = CA2FLOptions
@@ -43,7 +47,11 @@ class CA2FL(Buffered):
         np.subtract(update.weights[:size], update.base[:size], out=known)
 
     def step(self) -> np.ndarray:
-        share, rate, of_all = 1 / self.options.buffer_size, self.options.server_learning_rate, 1 / len(self.known)
+        share, rate, of_all = (
+            1 / self.options.buffer_size,
+            self.options.server_learning_rate,
+            1 / len(self.known),
+        )
         weights, grown = aligned_copy(self.weights), self.gathered.change
         for part in blocks(grown.size):
             weights[part] += rate * (of_all * self.sum_h[part] + share * grown[part])

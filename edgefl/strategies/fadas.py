@@ -1,4 +1,6 @@
-"""FADAS: the buffer's mean change is the gradient of an adaptive server step, smaller if it is late (Wang et al. 2024, arXiv 2407.18365)."""
+"""FADAS: the buffer's mean change is the gradient of an adaptive server step, smaller if it is
+late (Wang et al. 2024, arXiv 2407.18365).
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,13 @@ class FADASOptions(BufferedOptions):
 
 
 class FADAS(Adaptive):
-    """D = mean of the M changes ;  m <- b1 m + (1 - b1) D ;  v <- b2 v + (1 - b2) D^2 ;  vh <- max(vh, v) ;  w <- w + eta_t m / (sqrt(vh) + eps).
+    """D = mean of the M changes ;  m <- b1 m + (1 - b1) D ;  v <- b2 v + (1 - b2) D^2 ;  vh <-
+    max(vh, v) ;  w <- w + eta_t m / (sqrt(vh) + eps).
 
-    Bias correction takes m / (1 - b1^t) and sqrt(vh / (1 - b2^t)) instead, t = steps so far. Delay-adaptive: eta_t = eta / tau with tau the
-    largest gap in the buffer, if that is above tau_c, else eta (the authors' code; a minimum with 1 / tau would hardly ever act).
-    Changes are counted from the model that the device was given. Normalisation buffers: the mean of the M.
+    Bias correction takes m / (1 - b1^t) and sqrt(vh / (1 - b2^t)) instead, t = steps so far.
+    Delay-adaptive: eta_t = eta / tau with tau the largest gap in the buffer, if that is above
+    tau_c, else eta (the authors' code; a minimum with 1 / tau would hardly ever act). Changes are
+    counted from the model that the device was given. Normalisation buffers: the mean of the M.
     """
 
     Options = FADASOptions
@@ -40,7 +44,9 @@ class FADAS(Adaptive):
         super().__init__(*args)
         size = self.layout.parameters
         self.gathered = Gathered(size)
-        self.first, self.second, self.largest = (np.zeros(size, np.float32) for _ in range(3))  # m, v, vh
+        self.first, self.second, self.largest = (
+            np.zeros(size, np.float32) for _ in range(3)
+        )  # m, v, vh
         self.steps = 0
         self.latest = 0  # largest gap in the buffer
         self.reported: dict[str, float] = {}
@@ -55,7 +61,9 @@ class FADAS(Adaptive):
         self.steps += 1
         weights = aligned_copy(self.weights)
         self._move(weights, rate)
-        weights[self.layout.parameters :] = self.gathered.statistics(self.weights, 1 / self.options.buffer_size)
+        weights[self.layout.parameters :] = self.gathered.statistics(
+            self.weights, 1 / self.options.buffer_size
+        )
         self.gathered.clear()
         self.latest = 0
         return weights
@@ -63,17 +71,33 @@ class FADAS(Adaptive):
     def learning_rate(self, latest: int) -> float:
         """eta_t."""
         late = self.options.delay_adaptive and latest > self.options.delay_threshold
-        return self.options.server_learning_rate / latest if late else self.options.server_learning_rate
+        return (
+            self.options.server_learning_rate / latest
+            if late
+            else self.options.server_learning_rate
+        )
 
     def reports(self, update: UpdateArrived, gap: int) -> list[Decision]:
         return [Report(self.reported)]
 
     def _move(self, weights: np.ndarray, rate: float) -> None:
         """The adaptive step, in place."""
-        b1, b2, share, eps = self.options.beta1, self.options.beta2, 1 / self.options.buffer_size, self.options.epsilon
-        scale1, scale2 = (1 - b1**self.steps, 1 - b2**self.steps) if self.options.bias_correction else (1.0, 1.0)
+        b1, b2, share, eps = (
+            self.options.beta1,
+            self.options.beta2,
+            1 / self.options.buffer_size,
+            self.options.epsilon,
+        )
+        scale1, scale2 = (
+            (1 - b1**self.steps, 1 - b2**self.steps) if self.options.bias_correction else (1.0, 1.0)
+        )
         for part in blocks(self.layout.parameters):
-            change, m, v, vh = share * self.gathered.change[part], self.first[part], self.second[part], self.largest[part]
+            change, m, v, vh = (
+                share * self.gathered.change[part],
+                self.first[part],
+                self.second[part],
+                self.largest[part],
+            )
             m[:] = b1 * m + (1 - b1) * change
             v[:] = b2 * v + (1 - b2) * change * change
             np.maximum(vh, v, out=vh)

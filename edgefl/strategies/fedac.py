@@ -1,4 +1,5 @@
-"""FedAC: updates weighed by their angle to the global motion, an adaptive server step, control variates on the devices (Zang et al. 2024, AAAI 38).
+"""FedAC: updates weighed by their angle to the global motion, an adaptive server step, control
+variates on the devices (Zang et al. 2024, AAAI 38).
 
 The equations follow a public re-implementation, since the paper's text was not at hand.
 """
@@ -27,15 +28,21 @@ class FedACOptions(BufferedOptions):
     beta1: float = Field(0.6, ge=0, lt=1)
     beta2: float = Field(0.9, ge=0, lt=1)
     epsilon: float = Field(1e-8, gt=0)
-    correction: Literal["every step", "once"] = "every step"  # "once": after training, as in the re-implementation
-    control_share: Literal["whole", "participation"] = "participation"  # of the mean dC that C takes: M / N as SCAFFOLD does, or all of it
+    correction: Literal["every step", "once"] = (
+        "every step"  # "once": after training, as in the re-implementation
+    )
+    control_share: Literal["whole", "participation"] = (
+        "participation"  # of the mean dC that C takes: M / N as SCAFFOLD does, or all of it
+    )
 
 
 class Controlled(LocalRule):
-    """Every step uses g + C - C_i. C_i <- (w_start - w_end) / (n eta) - (C - C_i), the run's mean gradient (n steps); dC = its change goes up too.
+    """Every step uses g + C - C_i. C_i <- (w_start - w_end) / (n eta) - (C - C_i), the run's mean
+    gradient (n steps); dC = its change goes up too.
 
-    ``correction = "once"``: w_end - eta (C - C_i) goes up instead, and C_i is the mean gradient again. Trainable elements only; C_i starts at 0.
-    Should an update be discarded on arrival, C_i has moved and C has not.
+    ``correction = "once"``: w_end - eta (C - C_i) goes up instead, and C_i is the mean gradient
+    again. Trainable elements only; C_i starts at 0. Should an update be discarded on arrival, C_i
+    has moved and C has not.
     """
 
     remembers = (CONTROL,)
@@ -60,21 +67,27 @@ class Controlled(LocalRule):
             sent = run.weights.clone()
             sent[:size] -= run.learning_rate * correction
         change = new - run.memory[CONTROL]
-        if bool(change.isfinite().all()):  # an update that the server refuses must not spoil every later task
+        if bool(
+            change.isfinite().all()
+        ):  # an update that the server refuses must not spoil every later task
             run.memory[CONTROL] = new
         return {"weights": sent.numpy(), CONTROL: change.numpy()}, {}
 
 
 class FedAC(Adaptive):
-    """r_i = max(cos(w - w_start,i , D_i), 0.1), 1 if the gap is 0 ;  q_i = r_i / sum r ;  D = sum q_i D_i ;  m <- b1 m + (1 - b1) D ;
+    """r_i = max(cos(w - w_start,i , D_i), 0.1), 1 if the gap is 0 ;  q_i = r_i / sum r ;  D = sum
+    q_i D_i ;  m <- b1 m + (1 - b1) D ;
 
-    v <- b2 v + (1 - b2) D^2 ;  mh = b1 m + (1 - b1) D ;  w <- w + eta_g mh / (sqrt(v) + eps) ;  C <- C + M / N sum q_i dC_i.
+    v <- b2 v + (1 - b2) D^2 ;  mh = b1 m + (1 - b1) D ;  w <- w + eta_g mh / (sqrt(v) + eps) ;  C
+    <- C + M / N sum q_i dC_i.
 
-    So C is about the mean of the C_i. Without M / N ("whole", as in the re-implementation) it comes to N / M times that, since a device's changes add
-    up to its C_i: harmless where a trained model is corrected once, but devices that add it to every step run away.
+    So C is about the mean of the C_i. Without M / N ("whole", as in the re-implementation) it comes
+    to N / M times that, since a device's changes add up to its C_i: harmless where a trained model
+    is corrected once, but devices that add it to every step run away.
 
-    w is the model at the step: it does not change while the buffer fills. Models and control variates travel together, down (w, C) and
-    up (w_i, dC_i). Normalisation buffers: the average with the weights q_i.
+    w is the model at the step: it does not change while the buffer fills. Models and control
+    variates travel together, down (w, C) and up (w_i, dC_i). Normalisation buffers: the average
+    with the weights q_i.
     """
 
     Options = FedACOptions
@@ -84,12 +97,16 @@ class FedAC(Adaptive):
         super().__init__(*args)
         size = self.layout.parameters
         self.gathered = Gathered(size)
-        self.first, self.second, self.control = (np.zeros(size, np.float32) for _ in range(3))  # m, v, C
+        self.first, self.second, self.control = (
+            np.zeros(size, np.float32) for _ in range(3)
+        )  # m, v, C
         self.control_change = np.zeros(size, np.float32)  # sum r_i dC_i
 
     def assign(self, edges: list[str]) -> list[Decision]:
         self.mark_running(edges)
-        return [Assign(tuple(edges), {"weights": self.weights, CONTROL: self.control}, self.numbers)]
+        return [
+            Assign(tuple(edges), {"weights": self.weights, CONTROL: self.control}, self.numbers)
+        ]
 
     def update_size(self, edge: str, name: str) -> int:
         return self.layout.parameters if name == CONTROL else super().update_size(edge, name)
@@ -108,22 +125,35 @@ class FedAC(Adaptive):
     def agreement(self, update: UpdateArrived) -> float:
         """r_i of an update from an older model."""
         size = self.layout.parameters
-        motion, change = (((end, 1.0), (update.base, -1.0)) for end in (self.weights, update.weights))
+        motion, change = (
+            ((end, 1.0), (update.base, -1.0)) for end in (self.weights, update.weights)
+        )
         return max(cosine(motion, change, size), LEAST_AGREEMENT)
 
     def step(self) -> np.ndarray:
         share, weights = 1 / self.gathered.weight, aligned_copy(self.weights)
         self._move(weights, share)
         weights[self.layout.parameters :] = self.gathered.statistics(self.weights, share)
-        taken = self.options.buffer_size / len(self.known) if self.options.control_share == "participation" else 1.0
-        self.control = weighted_sum((self.control, self.control_change), (1.0, taken * share))  # a new one: edges at work hold the old one
+        taken = (
+            self.options.buffer_size / len(self.known)
+            if self.options.control_share == "participation"
+            else 1.0
+        )
+        self.control = weighted_sum(
+            (self.control, self.control_change), (1.0, taken * share)
+        )  # a new one: edges at work hold the old one
         self.control_change[:] = 0.0
         self.gathered.clear()
         return weights
 
     def _move(self, weights: np.ndarray, share: float) -> None:
         """The adaptive step, in place."""
-        b1, b2, rate, eps = self.options.beta1, self.options.beta2, self.options.server_learning_rate, self.options.epsilon
+        b1, b2, rate, eps = (
+            self.options.beta1,
+            self.options.beta2,
+            self.options.server_learning_rate,
+            self.options.epsilon,
+        )
         for part in blocks(self.layout.parameters):
             change, m, v = share * self.gathered.change[part], self.first[part], self.second[part]
             m[:] = b1 * m + (1 - b1) * change

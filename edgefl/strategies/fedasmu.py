@@ -1,4 +1,6 @@
-"""FedASMU: asynchronous; learned weights at the server, and devices that merge a fresher model in mid-training (arXiv 2507.06031, 2312.05770)."""
+"""FedASMU: asynchronous; learned weights at the server, and devices that merge a fresher model
+in mid-training (arXiv 2507.06031, 2312.05770).
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,11 @@ class FedASMUOptions(TriggerOptions, BothOptions):
 
 
 class FedASMU(Asynchronous):
-    """Algorithm 1: staleness s = gap + 1 > tau: discard. Else learn lambda, sigma, iota (eq. 3) ;  alpha by eq. 2 ;  w <- (1 - alpha) w + alpha w_i.
+    """Algorithm 1: staleness s = gap + 1 > tau: discard. Else learn lambda, sigma, iota (eq. 3) ;
+    alpha by eq. 2 ;  w <- (1 - alpha) w + alpha w_i.
 
-    Its ablations are a 2 x 2 factorial: ``learned`` (eq. 2, or a fixed polynomial) and ``asks`` (devices merge, or not).
+    Its ablations are a 2 x 2 factorial: ``learned`` (eq. 2, or a fixed polynomial) and ``asks``
+    (devices merge, or not).
     """
 
     Options = FedASMUOptions
@@ -37,9 +41,15 @@ class FedASMU(Asynchronous):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.weighing: Weighing = weighing(self.options, self.layout) if self.learned else FixedWeight(self.options)
+        self.weighing: Weighing = (
+            weighing(self.options, self.layout) if self.learned else FixedWeight(self.options)
+        )
         self.slots = Slots(self.options, self.streams) if self.asks else None
-        self.sent: dict[str, tuple[int, np.ndarray]] = {}  # edges with an open task -> the fresher model sent, if the merge is to be subtracted
+        self.sent: dict[
+            str,
+            tuple[int, np.ndarray],
+            # edges with an open task -> the fresher model sent, if the merge is to be subtracted
+        ] = {}
         self.values: dict[str, float] = {}  # of the update in hand
 
     @classmethod
@@ -76,7 +86,14 @@ class FedASMU(Asynchronous):
         return super().closed(event, now)
 
     def apply(self, update: UpdateArrived, gap: int) -> np.ndarray:
-        found = arrival(update, self.sent.get(update.edge), update.base_version, update.base_version, self.version + 1, gap + 1)
+        found = arrival(
+            update,
+            self.sent.get(update.edge),
+            update.base_version,
+            update.base_version,
+            self.version + 1,
+            gap + 1,
+        )
         model, self.values = self.weighing.mixed(found, self.weights)
         return model
 

@@ -1,4 +1,6 @@
-"""FedASMU-0: neither learned weights nor merging, FedAsync with FedASMU's trigger and bound (ablation of FedASMU)."""
+"""FedASMU-0: neither learned weights nor merging, FedAsync with FedASMU's trigger and bound
+(ablation of FedASMU).
+"""
 
 from __future__ import annotations
 

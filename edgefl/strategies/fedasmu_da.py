@@ -1,4 +1,6 @@
-"""FedASMU-DA: devices merge a fresher model, the server weighs by a fixed rule (ablation of FedASMU)."""
+"""FedASMU-DA: devices merge a fresher model, the server weighs by a fixed rule (ablation of
+FedASMU).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""FedAvg: the sample-weighted mean of the selected edges' models, once a round (McMahan et al. 2017, arXiv 1602.05629)."""
+"""FedAvg: the sample-weighted mean of the selected edges' models, once a round (McMahan et al.
+2017, arXiv 1602.05629).
+"""
 
 from __future__ import annotations
 

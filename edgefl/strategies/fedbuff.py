@@ -1,4 +1,6 @@
-"""FedBuff: the mean of K staleness-damped changes makes one server step (Nguyen et al. 2022, arXiv 2106.06639)."""
+"""FedBuff: the mean of K staleness-damped changes makes one server step (Nguyen et al. 2022,
+arXiv 2106.06639).
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,11 @@ class FedBuffOptions(BufferedOptions):
 
 
 class FedBuff(Buffered):
-    """buffer += s_i (w_end - w_start),  s_i = (1 + gap)^(-p) ; at K:  w <- w + eta_g buffer / K (K, not the sum of the weights).
+    """buffer += s_i (w_end - w_start),  s_i = (1 + gap)^(-p) ; at K:  w <- w + eta_g buffer / K (K,
+    not the sum of the weights).
 
-    Normalisation buffers: the average with the same weights, (1 - sum s_i / K) of the old ones and s_i / K of each update's.
+    Normalisation buffers: the average with the same weights, (1 - sum s_i / K) of the old ones and
+    s_i / K of each update's.
     """
 
     Options = FedBuffOptions
@@ -35,7 +39,9 @@ class FedBuff(Buffered):
     def step(self) -> np.ndarray:
         updates, size = self.options.buffer_size, self.layout.parameters
         assert self.gathered.sum is not None
-        weights = weighted_sum((self.weights, self.gathered.sum), (1.0, self.options.server_learning_rate / updates))
+        weights = weighted_sum(
+            (self.weights, self.gathered.sum), (1.0, self.options.server_learning_rate / updates)
+        )
         weights[size:] = self.gathered.statistics(self.weights, 1 / updates)
         self.gathered.clear()
         return weights

@@ -1,4 +1,6 @@
-"""FedDyn: a linear term of its own for each device makes the local optima agree with the global one (Acar et al. 2021, arXiv 2111.04263)."""
+"""FedDyn: a linear term of its own for each device makes the local optima agree with the global
+one (Acar et al. 2021, arXiv 2111.04263).
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,18 @@ from edgefl.vectors import weighted_sum
 
 class FedDynOptions(RoundsOptions):
     alpha: float = Field(0.01, gt=0)
-    clip_norm: float = Field(10.0, gt=0)  # without it, the method can blow up when few devices take part
+    clip_norm: float = Field(
+        10.0, gt=0
+    )  # without it, the method can blow up when few devices take part
 
 
 class Dynamic(LocalRule):
-    """Local loss f_k(w) + alpha_k <w, h_k - w_srv> + (alpha_k / 2) ||w||^2;  after training  h_k <- h_k + w_k - w_srv.
+    """Local loss f_k(w) + alpha_k <w, h_k - w_srv> + (alpha_k / 2) ||w||^2;  after training  h_k <-
+    h_k + w_k - w_srv.
 
-    The order is that of the authors' code: the gradient of the first two terms is clipped, then alpha_k w is added (there as the
-    optimiser's weight decay). The plan's own weight decay is part of f_k here. Trainable elements only; h_k starts at 0.
+    The order is that of the authors' code: the gradient of the first two terms is clipped, then
+    alpha_k w is added (there as the optimiser's weight decay). The plan's own weight decay is part
+    of f_k here. Trainable elements only; h_k starts at 0.
     """
 
     remembers = ("h",)
@@ -42,17 +48,22 @@ class Dynamic(LocalRule):
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         moved = run.weights[: run.parameters] - run.start[: run.parameters]
-        if bool(moved.isfinite().all()):  # an update that the server refuses must not spoil every later task
+        if bool(
+            moved.isfinite().all()
+        ):  # an update that the server refuses must not spoil every later task
             run.memory["h"] = run.memory["h"] + moved
         return super().payload(run)
 
 
 class FedDyn(Rounds):
-    """hbar <- hbar + (1/N) sum_{k in S} (w_k - w_srv), N = all devices ;  w_srv <- mean_{k in S} w_k + hbar.
+    """hbar <- hbar + (1/N) sum_{k in S} (w_k - w_srv), N = all devices ;  w_srv <- mean_{k in S}
+    w_k + hbar.
 
-    alpha_k = alpha / p_k with p_k = N n_k / sum n. Both means are plain. Should an update come after its task was closed, h_k has it and
-    hbar has not. Running statistics of a normalisation have no h: they are the mean over S alone, so they belong to mean_{k in S} w_k and
-    not to w_srv, which lies hbar further on. The authors take GroupNorm in place of BatchNorm (here ``model.norm = "group"``).
+    alpha_k = alpha / p_k with p_k = N n_k / sum n. Both means are plain. Should an update come
+    after its task was closed, h_k has it and hbar has not. Running statistics of a normalisation
+    have no h: they are the mean over S alone, so they belong to mean_{k in S} w_k and not to w_srv,
+    which lies hbar further on. The authors take GroupNorm in place of BatchNorm (here ``model.norm
+    = "group"``).
     """
 
     Options = FedDynOptions
@@ -64,7 +75,10 @@ class FedDyn(Rounds):
 
     def assign(self, edges: list[str]) -> list[Decision]:
         self.mark_running(edges)
-        return [Assign((edge,), {"weights": self.weights}, {"alpha": self.alpha(edge)}) for edge in edges]
+        return [
+            Assign((edge,), {"weights": self.weights}, {"alpha": self.alpha(edge)})
+            for edge in edges
+        ]
 
     def alpha(self, edge: str) -> float:
         """alpha_k = alpha sum n / (N n_k)."""

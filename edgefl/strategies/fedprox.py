@@ -1,4 +1,6 @@
-"""FedProx: FedAvg with a pull of mu towards the received model in every local step (Li et al. 2020, arXiv 1812.06127)."""
+"""FedProx: FedAvg with a pull of mu towards the received model in every local step (Li et al.
+2020, arXiv 1812.06127).
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,15 @@ from edgefl.strategies.fedavg import FedAvg
 
 
 class Pull(LocalRule):
-    """g <- g + mu (w - w_start): the gradient of (mu/2) ||w - w_start||^2; normalisation buffers are not pulled."""
+    """g <- g + mu (w - w_start): the gradient of (mu/2) ||w - w_start||^2; normalisation buffers
+    are not pulled.
+    """
 
     def adjust(self, run: Any, gradient: Any) -> None:
         size = run.parameters
-        gradient.add_(run.weights[:size], alpha=self.options.mu).sub_(run.start[:size], alpha=self.options.mu)
+        gradient.add_(run.weights[:size], alpha=self.options.mu).sub_(
+            run.start[:size], alpha=self.options.mu
+        )
 
 
 class FedProxOptions(RoundsOptions):

@@ -1,7 +1,9 @@
-"""FedSA (reconstructed): a fast stage, then one in which slow devices train less and late ones in smaller steps (Chen et al. 2021).
+"""FedSA (reconstructed): a fast stage, then one in which slow devices train less and late ones in
+smaller steps (Chen et al. 2021).
 
-Reconstructed: neither the paper's text (Future Generation Computer Systems 120, doi 10.1016/j.future.2021.02.012) nor code was at hand.
-Known of it are the two stages, their own local epochs and learning rates, and a polynomial staleness weight; the equations here are ours.
+Reconstructed: neither the paper's text (Future Generation Computer Systems 120, doi
+10.1016/j.future.2021.02.012) nor code was at hand. Known of it are the two stages, their own local
+epochs and learning rates, and a polynomial staleness weight; the equations here are ours.
 """
 
 from __future__ import annotations
@@ -21,16 +23,21 @@ from edgefl.vectors import mix
 class FedSAOptions(AsynchronousOptions):
     alpha: float = Field(0.6, gt=0, le=1)  # a
     staleness_exponent: float = Field(0.5, ge=0)  # p
-    window: int = Field(50, ge=1)  # updates whose mean loss is compared with that of as many before them
-    least_gain: float = Field(0.01, ge=0)  # stage 2 begins when the mean loss falls by less than this share
+    window: int = Field(
+        50, ge=1
+    )  # updates whose mean loss is compared with that of as many before them
+    least_gain: float = Field(
+        0.01, ge=0
+    )  # stage 2 begins when the mean loss falls by less than this share
     second_stage_at: int | None = Field(None, ge=0)  # or at this version: half of the run's, say
 
 
 class FedSA(Asynchronous):
     """w <- (1 - a_t) w + a_t w_i ;  a_t = a (gap + 1)^(-p).
 
-    Stage 1: every device trains as planned (E epochs, learning rate eta). Stage 2: E_i = max(1, round(E f_i / mean f)) with f_i the
-    updates that i has delivered, and eta / sqrt(1 + gap of its last update).
+    Stage 1: every device trains as planned (E epochs, learning rate eta). Stage 2: E_i = max(1,
+    round(E f_i / mean f)) with f_i the updates that i has delivered, and eta / sqrt(1 + gap of its
+    last update).
     """
 
     Options = FedSAOptions
@@ -51,10 +58,15 @@ class FedSA(Asynchronous):
         return [Assign((edge,), {"weights": self.weights}, self.scales(edge)) for edge in edges]
 
     def scales(self, edge: str) -> dict[str, float]:
-        """What the device's epochs and learning rate are multiplied with in stage 2; the edge rounds, to 1 epoch at least."""
+        """What the device's epochs and learning rate are multiplied with in stage 2; the edge
+        rounds, to 1 epoch at least.
+        """
         mean = sum(self.uploads.values()) / len(self.known)
         frequency = self.uploads.get(edge, 0) / mean if mean else 1.0
-        return {"epochs_scale": frequency, "learning_rate_scale": (1 + self.gaps.get(edge, 0)) ** -0.5}
+        return {
+            "epochs_scale": frequency,
+            "learning_rate_scale": (1 + self.gaps.get(edge, 0)) ** -0.5,
+        }
 
     def apply(self, update: UpdateArrived, gap: int) -> np.ndarray:
         self.uploads[update.edge] = self.uploads.get(update.edge, 0) + 1

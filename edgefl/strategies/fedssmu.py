@@ -1,4 +1,6 @@
-"""FedSSMU: synchronous rounds in which every arriving model is mixed in at once, and devices merge what has come so far (arXiv 2507.06031)."""
+"""FedSSMU: synchronous rounds in which every arriving model is mixed in at once, and devices
+merge what has come so far (arXiv 2507.06031).
+"""
 
 from __future__ import annotations
 
@@ -21,22 +23,32 @@ from edgefl.strategies.dissemination.refresh_points import Slots
 
 
 class FedSSMUOptions(RoundsOptions, BoundOptions, BothOptions):
-    index: Literal["round", "aggregation"] = "round"  # what stands under the square roots, which the paper leaves open
+    index: Literal["round", "aggregation"] = (
+        "round"  # what stands under the square roots, which the paper leaves open
+    )
 
 
 class RefreshInRound(Refresh):
-    """A fresher model comes as version + k; eq. 10's g is the round, or counts all aggregations so far."""
+    """A fresher model comes as version + k; eq. 10's g is the round, or counts all aggregations
+    so far.
+    """
 
     def times(self, run: Any, version: int) -> tuple[int, int]:
         gap = version - run.task.version
-        before = run.task.numbers["aggregations"] + gap if self.options.index == "aggregation" else run.task.version
+        before = (
+            run.task.numbers["aggregations"] + gap
+            if self.options.index == "aggregation"
+            else run.task.version
+        )
         return int(before) + 1, gap + 1
 
 
 class FedSSMU(Rounds):
-    """Algorithm 3: the k-th arrival of a round (k from 0) has staleness k + 1 ;  w_{g,k+1} = (1 - alpha) w_{g,k} + alpha w_i ;  w_{g+1,0} = w_{g,k} at the end.
+    """Algorithm 3: the k-th arrival of a round (k from 0) has staleness k + 1 ;  w_{g,k+1} = (1 -
+    alpha) w_{g,k} + alpha w_i ;  w_{g+1,0} = w_{g,k} at the end.
 
-    The version rises once a round. Shared controls learn from the aggregation before, which may be the last one of the round before.
+    The version rises once a round. Shared controls learn from the aggregation before, which may be
+    the last one of the round before.
     """
 
     Options = FedSSMUOptions
@@ -49,7 +61,11 @@ class FedSSMU(Rounds):
         self.model = self.weights  # w_{g,k}
         self.k = 0  # aggregations in this round
         self.count = 0  # and in all
-        self.sent: dict[str, tuple[int, np.ndarray]] = {}  # edges with an open task -> the fresher model sent, if the merge is to be subtracted
+        self.sent: dict[
+            str,
+            tuple[int, np.ndarray],
+            # edges with an open task -> the fresher model sent, if the merge is to be subtracted
+        ] = {}
 
     @classmethod
     def warnings(cls, options: Any, epochs: int) -> list[str]:
@@ -57,7 +73,11 @@ class FedSSMU(Rounds):
 
     def assign(self, edges: list[str]) -> list[Decision]:
         self.mark_running(edges)
-        return self.slots.assign(edges, self.weights, {"aggregations": float(self.count)} if self.options.index == "aggregation" else None)
+        return self.slots.assign(
+            edges,
+            self.weights,
+            {"aggregations": float(self.count)} if self.options.index == "aggregation" else None,
+        )
 
     def fresh_requested(self, event: FreshRequested, now: int) -> list[Decision]:
         newer = self.model if self.k > 0 else None
@@ -67,7 +87,11 @@ class FedSSMU(Rounds):
 
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
         self.slots.learn(update)
-        decision = self._mixed(update) if self.k + 1 <= self.options.tau else Discard(update.task, "too stale")
+        decision = (
+            self._mixed(update)
+            if self.k + 1 <= self.options.tau
+            else Discard(update.task, "too stale")
+        )
         self.sent.pop(update.edge, None)
         return [decision, *self._end_round()]
 
@@ -82,7 +106,9 @@ class FedSSMU(Rounds):
 
     def _mixed(self, update: UpdateArrived) -> Report:
         t = self.version + 1 if self.options.index == "round" else self.count + 1
-        found = arrival(update, self.sent.get(update.edge), self.count - self.k, self.count, t, self.k + 1)
+        found = arrival(
+            update, self.sent.get(update.edge), self.count - self.k, self.count, t, self.k + 1
+        )
         self.model, values = self.weighing.mixed(found, self.model)
         self.weighing.forget(())
         report = Report(values | {"gap": float(self.k)}, update.edge)

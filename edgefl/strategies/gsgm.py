@@ -1,4 +1,6 @@
-"""GSGM: rounds in which each edge is used once, and the round's mean as momentum (Wang et al. 2019, arXiv 1902.07848, as changed by WKAFL)."""
+"""GSGM: rounds in which each edge is used once, and the round's mean as momentum (Wang et al.
+2019, arXiv 1902.07848, as changed by WKAFL).
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,13 @@ class GSGMOptions(GradientsOptions):
 
 
 class GSGM(Gradients):
-    """u = a_m Mom + (1/n) sum g_i ;  w <- w - eta u ;  acc += u n/P ;  when all P edges of the round have been used: Mom = acc , acc = 0.
+    """u = a_m Mom + (1/n) sum g_i ;  w <- w - eta u ;  acc += u n/P ;  when all P edges of the
+    round have been used: Mom = acc , acc = 0.
 
-    n = K, or what is left of the round (so acc is the round's mean whatever P/K is). An edge that was used, or failed, is blocked until
-    the next round, which begins with the current model for all. WKAFL's code leaves the momentum out of w and takes u/P: right for K = 1.
-    Staleness is not used.
+    n = K, or what is left of the round (so acc is the round's mean whatever P/K is). An edge that
+    was used, or failed, is blocked until the next round, which begins with the current model for
+    all. WKAFL's code leaves the momentum out of w and takes u/P: right for K = 1. Staleness is not
+    used.
     """
 
     Options = GSGMOptions

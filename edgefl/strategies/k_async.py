@@ -1,4 +1,6 @@
-"""K-async SGD: the mean of the first K gradients makes a step (Dutta et al. 2018, arXiv 1803.01113)."""
+"""K-async SGD: the mean of the first K gradients makes a step (Dutta et al. 2018, arXiv
+1803.01113).
+"""
 
 from __future__ import annotations
 
@@ -13,4 +15,6 @@ class KAsync(Gradients):
     def step(self, gradients: Sequence[Gradient]) -> Step:
         share = 1 / len(gradients)
         rate = self.options.server_learning_rate
-        return Step([share] * len(gradients), [(gradient.vector, rate * share) for gradient in gradients])
+        return Step(
+            [share] * len(gradients), [(gradient.vector, rate * share) for gradient in gradients]
+        )

@@ -1,4 +1,6 @@
-"""MOON: representations are drawn to the global model's and away from the device's former model's (Li et al. 2021, arXiv 2103.16257)."""
+"""MOON: representations are drawn to the global model's and away from the device's former
+model's (Li et al. 2021, arXiv 2103.16257).
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,22 @@ from edgefl.strategies.fedavg import FedAvg
 class MoonOptions(RoundsOptions):
     mu: float = Field(1.0, ge=0)
     temperature: float = Field(0.5, gt=0)  # T
-    work: float = Field(5 / 3, ge=1)  # cost of a step: a plain one is a forward pass and a backward one twice as dear, MOON has two more forward passes
+    work: float = Field(
+        5 / 3,
+        ge=1,
+        # cost of a step: a plain one is a forward pass and a backward one twice as dear, MOON has
+        # two more forward passes
+    )
 
 
 class Contrast(LocalRule):
-    """loss + mu mean_x l_con;  l_con = -log( e^(cos(z, z_glob)/T) / (e^(cos(z, z_glob)/T) + e^(cos(z, z_prev)/T)) ).
+    """loss + mu mean_x l_con;  l_con = -log( e^(cos(z, z_glob)/T) / (e^(cos(z, z_glob)/T) +
+    e^(cos(z, z_prev)/T)) ).
 
-    z is the input of the model's last linear layer: the paper's projection if the model has such a head in front of that layer, the
-    penultimate features otherwise. z_glob and z_prev come from the received model and from the one that this device trained last, both
-    in evaluation mode and without gradient. A device's first task has no former model: l_con = 0, as in the authors' code
+    z is the input of the model's last linear layer: the paper's projection if the model has such a
+    head in front of that layer, the penultimate features otherwise. z_glob and z_prev come from the
+    received model and from the one that this device trained last, both in evaluation mode and
+    without gradient. A device's first task has no former model: l_con = 0, as in the authors' code
     (it is charged like the others).
     """
 
@@ -37,11 +46,18 @@ class Contrast(LocalRule):
     def extra_loss(self, run: Any, batch: tuple, output: Any, forward: Any) -> Any | None:
         if "previous" not in run.memory:
             return None
-        similar = [_cosine(output, forward(weights, batch[0])) / self.options.temperature for weights in (run.start, run.memory["previous"])]
-        return self.options.mu * (similar[1] - similar[0]).exp().log1p().mean()  # -log(e^p / (e^p + e^n)) = log(1 + e^(n - p))
+        similar = [
+            _cosine(output, forward(weights, batch[0])) / self.options.temperature
+            for weights in (run.start, run.memory["previous"])
+        ]
+        return (
+            self.options.mu * (similar[1] - similar[0]).exp().log1p().mean()
+        )  # -log(e^p / (e^p + e^n)) = log(1 + e^(n - p))
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-        if bool(run.weights.isfinite().all()):  # an update that the server refuses must not spoil every later task
+        if bool(
+            run.weights.isfinite().all()
+        ):  # an update that the server refuses must not spoil every later task
             run.memory["previous"] = run.weights
         return super().payload(run)
 

@@ -1,4 +1,6 @@
-"""PORT: buffered updates weighed by staleness and by agreement with the latest global motion; too late devices report at once (Su, Li 2022, IWQoS)."""
+"""PORT: buffered updates weighed by staleness and by agreement with the latest global motion;
+too late devices report at once (Su, Li 2022, IWQoS).
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,20 @@ class PortOptions(AsynchronousOptions):
     staleness_bound: int = Field(10, ge=1)  # B_s
     similarity_weight: float = Field(1.0, ge=0)  # s_w
     staleness_weight: float = Field(3.0, gt=0)  # t_w
-    reference: Literal["last step", "start"] = "last step"  # what w_now is compared with: as in the authors' code, or as its comment says, w_start
+    reference: Literal["last step", "start"] = (
+        # what w_now is compared with: as in the authors' code, or as its comment says, w_start
+        "last step"
+    )
 
 
 class Port(Asynchronous):
-    """Once Kmin updates wait and no running device exceeds B_s:  w <- w + sum c_i D_i ,  D_i = w_i - w_start,i ,  c_i = raw_i / sum raw ,
+    """Once Kmin updates wait and no running device exceeds B_s:  w <- w + sum c_i D_i ,  D_i = w_i
+    - w_start,i ,  c_i = raw_i / sum raw ,
 
-    raw_i = (n_i / sum n) ( s_w (cos_i + 1) / 2 + t_w B_s / (gap_i + B_s) ) ,  cos_i = cosine(D_i, w - w_ref) over the trainable elements,
-    1 if gap_i <= 1 or there is no reference yet. A device that exceeds B_s is urged: it ends its run at the next step and reports
-    (in the authors' code, with the newest epoch that it has finished).
+    raw_i = (n_i / sum n) ( s_w (cos_i + 1) / 2 + t_w B_s / (gap_i + B_s) ) ,  cos_i = cosine(D_i, w
+    - w_ref) over the trainable elements, 1 if gap_i <= 1 or there is no reference yet. A device
+    that exceeds B_s is urged: it ends its run at the next step and reports (in the authors' code,
+    with the newest epoch that it has finished).
     """
 
     Options = PortOptions
@@ -45,7 +52,9 @@ class Port(Asynchronous):
         return [*super().arrived(update, now), *self._urge()]
 
     def closed(self, event: TaskClosed, now: int) -> list[Decision]:
-        fused = [self._publish(self._fused())] if self._due() else []  # it may have been the one to wait for
+        fused = (
+            [self._publish(self._fused())] if self._due() else []
+        )  # it may have been the one to wait for
         return [*fused, *super().closed(event, now), *self._urge()]
 
     def _urge(self) -> list[Decision]:
@@ -60,7 +69,11 @@ class Port(Asynchronous):
 
     def _late(self) -> list[str]:
         """Edges at work whose model is older than the bound."""
-        return sorted(edge for edge, version in self.running.items() if self.version - version > self.options.staleness_bound)
+        return sorted(
+            edge
+            for edge, version in self.running.items()
+            if self.version - version > self.options.staleness_bound
+        )
 
     def _fused(self) -> np.ndarray:
         shares = fusing_weights(
@@ -69,7 +82,10 @@ class Port(Asynchronous):
             [self._agreement(update) for update in self.waiting],
             self.options,
         )
-        ends, starts = [update.weights for update in self.waiting], [update.base for update in self.waiting]
+        ends, starts = (
+            [update.weights for update in self.waiting],
+            [update.base for update in self.waiting],
+        )
         fused = with_changes(self.weights, ends, starts, shares, self.layout.parameters)
         self.waiting, self.before = [], self.weights
         return fused
@@ -80,14 +96,26 @@ class Port(Asynchronous):
         if reference is None or self.version - update.base_version <= 1:
             return 1.0
         size = self.layout.parameters
-        return cosine(*(weighted_sum((end[:size], start[:size]), (1, -1)) for end, start in ((update.weights, update.base), (self.weights, reference))))
+        return cosine(
+            *(
+                weighted_sum((end[:size], start[:size]), (1, -1))
+                for end, start in ((update.weights, update.base), (self.weights, reference))
+            )
+        )
 
 
-def fusing_weights(samples: list[float], gaps: list[int], cosines: list[float], options: PortOptions) -> list[float]:
+def fusing_weights(
+    samples: list[float], gaps: list[int], cosines: list[float], options: PortOptions
+) -> list[float]:
     """c_i, summing to 1. A device that reports in the version that it started from has gap 0."""
     bound = options.staleness_bound
     raw = [
-        n * (options.similarity_weight * (cos + 1) / 2 + options.staleness_weight * bound / (gap + bound)) for n, gap, cos in zip(samples, gaps, cosines)
+        n
+        * (
+            options.similarity_weight * (cos + 1) / 2
+            + options.staleness_weight * bound / (gap + bound)
+        )
+        for n, gap, cos in zip(samples, gaps, cosines)
     ]
     return [value / sum(raw) for value in raw]
 

@@ -1,4 +1,6 @@
-"""SASGD: K gradients, each with a learning rate divided by its staleness (Zhang et al. 2016, arXiv 1511.05950, as in WKAFL, arXiv 2203.01214)."""
+"""SASGD: K gradients, each with a learning rate divided by its staleness (Zhang et al. 2016,
+arXiv 1511.05950, as in WKAFL, arXiv 2203.01214).
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,16 @@ from edgefl.strategies.base.gradients import Gradient, Gradients, GradientsOptio
 
 
 class SASGDOptions(GradientsOptions):
-    staleness_from: Literal[0, 1] = 1  # 1: fresh counts 1 (WKAFL's code); 0: tau = gap, and gap 0 has eta_0 as well (the original)
+    staleness_from: Literal[0, 1] = (
+        # 1: fresh counts 1 (WKAFL's code); 0: tau = gap, and gap 0 has eta_0 as well (the original)
+        1
+    )
 
 
 class SASGD(Gradients):
-    """w <- w - (1/K) sum (eta_0 / tau_i) g_i ,  tau = gap + 1 , or max(gap, 1): with tau = gap alone a fresh gradient would divide by 0."""
+    """w <- w - (1/K) sum (eta_0 / tau_i) g_i ,  tau = gap + 1 , or max(gap, 1): with tau = gap
+    alone a fresh gradient would divide by 0.
+    """
 
     Options = SASGDOptions
 

@@ -1,4 +1,6 @@
-"""SyncDrop (AsyncDrop): every device trains a sub-model, and only its elements are mixed in (Dun et al. 2023, arXiv 2210.16105)."""
+"""SyncDrop (AsyncDrop): every device trains a sub-model, and only its elements are mixed in (Dun
+et al. 2023, arXiv 2210.16105).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class SyncDropOptions(AsynchronousOptions):
 
 
 class SubModel(LocalRule):
-    """Trains what came down inside a full-size model whose dropped units are zero, and sends back just that; a step costs 1 - p."""
+    """Trains what came down inside a full-size model whose dropped units are zero, and sends
+    back just that; a step costs 1 - p.
+    """
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
@@ -39,7 +43,10 @@ class SubModel(LocalRule):
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         weights, stays = run.weights.numpy(), self._stays(run.task, run.layout)
         if weights[: run.parameters][~stays[: run.parameters]].any():
-            raise UserError("syncdrop cannot cut this model: its dropped units did not stay zero (an activation with f(0) != 0, or an unusual structure)")
+            raise UserError(
+                "syncdrop cannot cut this model: its dropped units did not stay zero (an activation"
+                " with f(0) != 0, or an unusual structure)"
+            )
         return {"weights": weights[stays]}, {}
 
     def _stays(self, task: Any, layout: Layout) -> np.ndarray:
@@ -49,12 +56,15 @@ class SubModel(LocalRule):
 
 
 class SyncDrop(Timed):
-    """w_j <- (1 - a) w_j + a w_local,j for the elements j of the device's sub-model; no staleness weight.
+    """w_j <- (1 - a) w_j + a w_local,j for the elements j of the device's sub-model; no staleness
+    weight.
 
-    In each hidden layer the units are ordered by score_f = sum |w - w_0| over unit f's weights in and out, the most changed first; of R
-    devices, rank r (0: the fastest) goes without the p F units from floor(r F / R) on, shifted back at the end. A device that has not
-    delivered yet, or any with ``mask = "random"``, goes without random ones. Ours: the layers are all hidden ones that can be cut (in
-    residual networks, inside each block), the speed is the mean time from task to update, and R may exceed F.
+    In each hidden layer the units are ordered by score_f = sum |w - w_0| over unit f's weights in
+    and out, the most changed first; of R devices, rank r (0: the fastest) goes without the p F
+    units from floor(r F / R) on, shifted back at the end. A device that has not delivered yet, or
+    any with ``mask = "random"``, goes without random ones. Ours: the layers are all hidden ones
+    that can be cut (in residual networks, inside each block), the speed is the mean time from task
+    to update, and R may exceed F.
     """
 
     Options = SyncDropOptions
@@ -66,14 +76,21 @@ class SyncDrop(Timed):
         self.layers = hidden_layers(self.layout)
         self.stays: dict[str, np.ndarray] = {}  # edge -> mask of its latest sub-model
         if not any(drops(layer, self.options.drop_rate) for layer in self.layers):
-            raise UserError(f"syncdrop: the model has no hidden layer that could lose a share of {self.options.drop_rate:g} of its units")
+            raise UserError(
+                "syncdrop: the model has no hidden layer that could lose a share of"
+                f" {self.options.drop_rate:g} of its units"
+            )
 
     def assign(self, edges: list[str]) -> list[Decision]:
         super().assign(edges)
         return [self._cut(edge) for edge in edges]
 
     def apply(self, update: UpdateArrived, gap: int) -> np.ndarray:
-        weights, stays, alpha = aligned_copy(self.weights), self.stays[update.edge], np.float32(self.options.alpha)
+        weights, stays, alpha = (
+            aligned_copy(self.weights),
+            self.stays[update.edge],
+            np.float32(self.options.alpha),
+        )
         weights[stays] = (1 - alpha) * weights[stays] + alpha * update.weights
         return weights
 
@@ -83,20 +100,34 @@ class SyncDrop(Timed):
     def _cut(self, edge: str) -> Assign:
         dropped = self._ranked(edge) or self._random(edge)
         self.stays[edge] = without(self.layout, self.layers, dropped)
-        return Assign((edge,), {"weights": self.weights[self.stays[edge]], "dropped": np.concatenate(dropped).astype(np.float32)})
+        return Assign(
+            (edge,),
+            {
+                "weights": self.weights[self.stays[edge]],
+                "dropped": np.concatenate(dropped).astype(np.float32),
+            },
+        )
 
     def _ranked(self, edge: str) -> list[np.ndarray]:
-        """Each layer's units that a device of this speed goes without; empty if its speed is not known, or does not matter."""
+        """Each layer's units that a device of this speed goes without; empty if its speed is not
+        known, or does not matter.
+        """
         ranking = sorted(self.delays, key=lambda known: (self.mean_delay_s(known), known))
         if self.options.mask == "random" or edge not in ranking:
             return []
         rank, ranks = ranking.index(edge), len(ranking)
         change = np.abs(self.weights - self.reference)
-        return [window(_scores(layer, change), drops(layer, self.options.drop_rate), rank, ranks) for layer in self.layers]
+        return [
+            window(_scores(layer, change), drops(layer, self.options.drop_rate), rank, ranks)
+            for layer in self.layers
+        ]
 
     def _random(self, edge: str) -> list[np.ndarray]:
         rng = self.streams.rng("dropped units", self.triggers, edge)
-        return [np.sort(rng.choice(layer.units, drops(layer, self.options.drop_rate), replace=False)) for layer in self.layers]
+        return [
+            np.sort(rng.choice(layer.units, drops(layer, self.options.drop_rate), replace=False))
+            for layer in self.layers
+        ]
 
 
 def drops(layer: Hidden, rate: float) -> int:
@@ -105,7 +136,9 @@ def drops(layer: Hidden, rate: float) -> int:
 
 
 def window(scores: np.ndarray, count: int, rank: int, ranks: int) -> np.ndarray:
-    """``count`` units, sorted: in the order of falling score, those from floor(rank F / ranks) on, shifted back past the end."""
+    """``count`` units, sorted: in the order of falling score, those from floor(rank F / ranks)
+    on, shifted back past the end.
+    """
     first = min(rank * len(scores) // ranks, len(scores) - count)
     return np.sort(np.argsort(-scores, kind="stable")[first : first + count])
 

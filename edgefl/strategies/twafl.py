@@ -1,4 +1,6 @@
-"""TWAFL on gradients: K of them weighed by batch size and staleness (Chen, Sun, Jin 2020, arXiv 1903.07424, as WKAFL, arXiv 2203.01214, changes it)."""
+"""TWAFL on gradients: K of them weighed by batch size and staleness (Chen, Sun, Jin 2020, arXiv
+1903.07424, as WKAFL, arXiv 2203.01214, changes it).
+"""
 
 from __future__ import annotations
 
@@ -17,33 +19,51 @@ class TWAFLOptions(GradientsOptions):
 
 
 class TWAFL(Gradients):
-    """w <- w - eta sum c_i g_i ,  c_i = (m_i / m) (e/2)^(-tau_i) , tau = gap, m = sum of the batch sizes m_i ; normalised: c_i / sum c.
+    """w <- w - eta sum c_i g_i ,  c_i = (m_i / m) (e/2)^(-tau_i) , tau = gap, m = sum of the batch
+    sizes m_i ; normalised: c_i / sum c.
 
-    In the code the weights are normalised and batches equal, so that tau may begin at 0 or 1; without that, counting from 1 is a factor 2/e.
-    If all weights underflow (un-normalised, at gaps of some hundreds), the freshest gradients alone are used.
+    In the code the weights are normalised and batches equal, so that tau may begin at 0 or 1;
+    without that, counting from 1 is a factor 2/e. If all weights underflow (un-normalised, at gaps
+    of some hundreds), the freshest gradients alone are used.
     """
 
     Options = TWAFLOptions
 
     def step(self, gradients: Sequence[Gradient]) -> Step:
-        shares = relative([gradient.gap for gradient in gradients], [gradient.batch for gradient in gradients])
+        shares = relative(
+            [gradient.gap for gradient in gradients], [gradient.batch for gradient in gradients]
+        )
         rate = self.options.server_learning_rate
-        factors = [rate * weight for weight in (shares if self.options.normalised else self._literal(gradients, shares))]
-        return Step(shares, [(gradient.vector, factor) for gradient, factor in zip(gradients, factors)])
+        factors = [
+            rate * weight
+            for weight in (shares if self.options.normalised else self._literal(gradients, shares))
+        ]
+        return Step(
+            shares, [(gradient.vector, factor) for gradient, factor in zip(gradients, factors)]
+        )
 
     def _literal(self, gradients: Sequence[Gradient], shares: Sequence[float]) -> Sequence[float]:
-        """The paper's weights as the float32 numbers that the sum will see, or the freshest gradients' shares if all of those are 0."""
+        """The paper's weights as the float32 numbers that the sum will see, or the freshest
+        gradients' shares if all of those are 0.
+        """
         samples = sum(gradient.batch for gradient in gradients)
-        weights = [float(np.float32(gradient.batch / samples * HALF_E**-gradient.gap)) for gradient in gradients]
+        weights = [
+            float(np.float32(gradient.batch / samples * HALF_E**-gradient.gap))
+            for gradient in gradients
+        ]
         if any(weights):
             return weights
         least = min(gradient.gap for gradient in gradients)
-        fresh = [share if gradient.gap == least else 0.0 for gradient, share in zip(gradients, shares)]
+        fresh = [
+            share if gradient.gap == least else 0.0 for gradient, share in zip(gradients, shares)
+        ]
         return [share / sum(fresh) for share in fresh]
 
 
 def relative(gaps: Sequence[int], sizes: Sequence[float]) -> list[float]:
-    """size_i (e/2)^(-gap_i), normalised to the sum 1. The least gap is taken off all first: no change, and the freshest cannot underflow."""
+    """size_i (e/2)^(-gap_i), normalised to the sum 1. The least gap is taken off all first: no
+    change, and the freshest cannot underflow.
+    """
     least = min(gaps)
     raw = [size * HALF_E ** (least - gap) for gap, size in zip(gaps, sizes)]
     return [weight / sum(raw) for weight in raw]

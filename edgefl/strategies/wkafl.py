@@ -1,4 +1,6 @@
-"""WKAFL: of K gradients those that agree with the estimated global one make a step, adapted to staleness (Zhou et al. 2022, arXiv 2203.01214)."""
+"""WKAFL: of K gradients those that agree with the estimated global one make a step, adapted to
+staleness (Zhou et al. 2022, arXiv 2203.01214).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from edgefl.strategies.twafl import relative
 from edgefl.vector_terms import Terms, inner
 from edgefl.vectors import weighted_sum
 
-MEASURED_AT = 50  # the version at which stage_two_loss is measured, unless given: the paper does not say what its epsilon is
+# the version at which stage_two_loss is measured, unless given: the paper does not say what its
+# epsilon is
+MEASURED_AT = 50
 
 
 class WKAFLOptions(GradientsOptions):
@@ -27,22 +31,27 @@ class WKAFLOptions(GradientsOptions):
     stage_two_loss: float | None = Field(None, gt=0)  # eps; None: half of the loss after 50 steps
     stage_two_at: int | None = Field(None, ge=0)  # by version instead, as in the code
     momentum_of: Literal["estimate", "selected"] = "estimate"  # "selected": of the code
-    selected_by: Literal["similarity", "similarity and staleness"] = "similarity"  # the other: of the code, in its MNIST and CIFAR files
+    selected_by: Literal["similarity", "similarity and staleness"] = (
+        "similarity"  # the other: of the code, in its MNIST and CIFAR files
+    )
 
 
 class WKAFL(Gradients):
-    """For each step j, with gbar_0 = 0 and tau = gap (a fresh one counts 0, as in the text; 1 in its code); steps as in algorithm 2, in its order:
+    """For each step j, with gbar_0 = 0 and tau = gap (a fresh one counts 0, as in the text; 1 in
+    its code); steps as in algorithm 2, in its order:
 
     1. g~_i = g_i + alpha gbar_(j-1)                               eq. 4
     2. mean loss <= eps: stage 2 from now on                        (the listing prints their sum)
     3. gb_i = g~_i, clipped to the norm CB
     4. gbar_j = sum a_i gb_i / sum a_i ,  a_i = (e/2)^(-tau_i)      eq. 5
     5. p_i ~ exp(beta cos(gb_i, gbar_j)), 0 where cos < sim_min     eq. 6 to 8
-    6. stage 2: gb_i is clipped to the norm B ||gbar_j||            (after 5: scaling leaves a cosine as it is)
+    6. stage 2: gb_i is clipped to the norm B ||gbar_j||            (after 5: scaling leaves a
+      cosine as it is)
     7. G = sum p_i gb_i ; gbar_j if no gradient is similar          (0/0 in the paper)
     8. w <- w - eta_0 / (1 + gamma min tau_i) G                     eq. 9 and 10
 
-    No gradient is copied: norms and cosines come from inner products, and G is one weighted sum. The flags below are for the ablations.
+    No gradient is copied: norms and cosines come from inner products, and G is one weighted sum.
+    The flags below are for the ablations.
     """
 
     Options = WKAFLOptions
@@ -58,7 +67,11 @@ class WKAFL(Gradients):
 
     def step(self, gradients: Sequence[Gradient]) -> Step:
         self._enter_stage(sum(gradient.loss for gradient in gradients) / len(gradients))
-        carried = [(self.past, self.options.momentum)] if self.past is not None and self.accumulates else []
+        carried = (
+            [(self.past, self.options.momentum)]
+            if self.past is not None and self.accumulates
+            else []
+        )
         added = [[(gradient.vector, 1.0), *carried] for gradient in gradients]  # g~_i
         sizes = [self._norm(terms) for terms in added]
         scales = [_scale(size, self.options.clip_norm) for size in sizes]  # gb_i = scale g~_i
@@ -68,11 +81,16 @@ class WKAFL(Gradients):
         shares, direction = fresh, [(estimate, 1.0)]
         selected = self._similar(added, sizes, estimate, fresh) if self.selects else None
         if selected is not None:
-            shares, direction = selected, _together(added, selected, self._bounded(sizes, scales, estimate))
+            shares, direction = (
+                selected,
+                _together(added, selected, self._bounded(sizes, scales, estimate)),
+            )
         self.past = summed(direction) if self.options.momentum_of == "selected" else estimate
         rate = self.options.server_learning_rate / (1 + self.options.staleness_damping * min(gaps))
         report = {"stage": float(self.stage), "learning_rate": rate}
-        if self.selects:  # without selection no number of selected ones, instead of a 0 that tables would show
+        if (
+            self.selects
+        ):  # without selection no number of selected ones, instead of a 0 that tables would show
             report["selected"] = float(sum(share > 0 for share in selected or ()))
         return Step(shares, [(vector, rate * factor) for vector, factor in direction], report)
 
@@ -85,24 +103,43 @@ class WKAFL(Gradients):
         if below if at is None else self.version >= at:
             self.stage = 2
 
-    def _similar(self, added: Sequence[Terms], sizes: Sequence[float], estimate: np.ndarray, fresh: Sequence[float]) -> list[float] | None:
-        """p_i, or None if no gradient is similar enough. The largest similarity is taken off all before exp: no change, and no overflow."""
+    def _similar(
+        self,
+        added: Sequence[Terms],
+        sizes: Sequence[float],
+        estimate: np.ndarray,
+        fresh: Sequence[float],
+    ) -> list[float] | None:
+        """p_i, or None if no gradient is similar enough. The largest similarity is taken off all
+        before exp: no change, and no overflow.
+        """
         norm = self._norm([(estimate, 1.0)])
         cosines = [self._cosine(terms, size, estimate, norm) for terms, size in zip(added, sizes)]
         most, beta = max(cosines), self.options.similarity_weight
         if most < self.options.least_similarity or not norm:
             return None
-        raw = [math.exp(beta * (cosine - most)) if cosine >= self.options.least_similarity else 0.0 for cosine in cosines]
+        raw = [
+            math.exp(beta * (cosine - most)) if cosine >= self.options.least_similarity else 0.0
+            for cosine in cosines
+        ]
         if self.options.selected_by == "similarity and staleness":
             raw = [weight * share for weight, share in zip(raw, fresh)]
         return [weight / total for weight in raw] if (total := sum(raw)) else None
 
     def _cosine(self, terms: Terms, size: float, estimate: np.ndarray, norm: float) -> float:
-        """-1 where there is none: a vector of zeros, or one so long that float32 cannot square it (clipping has made it nothing)."""
-        found = inner(terms, [(estimate, 1.0)], self.parameters) / (size * norm) if size * norm else -1.0
+        """-1 where there is none: a vector of zeros, or one so long that float32 cannot square
+        it (clipping has made it nothing).
+        """
+        found = (
+            inner(terms, [(estimate, 1.0)], self.parameters) / (size * norm)
+            if size * norm
+            else -1.0
+        )
         return found if math.isfinite(found) else -1.0
 
-    def _bounded(self, sizes: Sequence[float], scales: Sequence[float], estimate: np.ndarray) -> list[float]:
+    def _bounded(
+        self, sizes: Sequence[float], scales: Sequence[float], estimate: np.ndarray
+    ) -> list[float]:
         """The scales of gb_i, in stage 2 such that no norm is above B ||gbar||."""
         if self.stage == 1:
             return list(scales)
@@ -118,7 +155,9 @@ def _scale(size: float, bound: float) -> float:
     return min(1.0, bound / size) if size else 1.0
 
 
-def _together(added: Sequence[Terms], shares: Sequence[float], scales: Sequence[float]) -> list[tuple[np.ndarray, float]]:
+def _together(
+    added: Sequence[Terms], shares: Sequence[float], scales: Sequence[float]
+) -> list[tuple[np.ndarray, float]]:
     """sum share_i scale_i g~_i as terms: each gradient's own, and once what all have in common."""
     factors = [share * scale for share, scale in zip(shares, scales)]
     own = [(terms[0][0], factor) for terms, factor in zip(added, factors) if factor]

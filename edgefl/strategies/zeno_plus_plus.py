@@ -1,4 +1,6 @@
-"""Zeno++: a gradient is used if, scaled to the server's own gradient, it promises a decrease of the server's loss (Xie et al. 2020, arXiv 1903.07020)."""
+"""Zeno++: a gradient is used if, scaled to the server's own gradient, it promises a decrease of
+the server's loss (Xie et al. 2020, arXiv 1903.07020).
+"""
 
 from __future__ import annotations
 
@@ -29,23 +31,32 @@ JOB = "server gradient"
 
 class ZenoPlusPlusOptions(StrategyOptions):
     server_learning_rate: float = Field(0.05, gt=0)  # eta
-    gamma: float | None = Field(None, gt=0)  # of the score; None: eta, as in the authors' code. WKAFL's code has 1
+    gamma: float | None = Field(
+        None, gt=0
+    )  # of the score; None: eta, as in the authors' code. WKAFL's code has 1
     rho: float = Field(0.001, ge=0)
     epsilon: float = 0.0  # may be negative: stricter
-    refresh_every: int = Field(10, ge=1)  # k: accepted gradients between two gradients of the server
+    refresh_every: int = Field(
+        10, ge=1
+    )  # k: accepted gradients between two gradients of the server
     server_samples: int = Field(100, ge=1)
-    server_labels: int | None = Field(None, ge=1)  # L_num of WKAFL's appendix: the labels that the server's samples have; None: any
+    server_labels: int | None = Field(
+        None, ge=1
+    )  # L_num of WKAFL's appendix: the labels that the server's samples have; None: any
     server_batch_size: int = Field(50, ge=1)
     gradient_s: float = Field(0.1, ge=0)  # emulated cost of a server gradient
 
 
 class ZenoPlusPlus(Gradients):
-    """v: the server's gradient on a batch of its own samples, refreshed lazily: after every k steps a job is sent off, until then v is the old one.
+    """v: the server's gradient on a batch of its own samples, refreshed lazily: after every k steps
+    a job is sent off, until then v is the old one.
 
-    gh = g ||v|| / ||g|| ; accepted if  gamma <v, gh> - rho ||gh||^2 + gamma eps >= 0 ; then w <- w - eta gh (K = 1), else it is discarded.
+    gh = g ||v|| / ||g|| ; accepted if  gamma <v, gh> - rho ||gh||^2 + gamma eps >= 0 ; then w <- w
+    - eta gh (K = 1), else it is discarded.
 
-    Scaled, ||gh|| = ||v||; the authors' code takes ||g||^2 before scaling in the rho term. Edges begin when the first v is there. The server's
-    samples are some of the training set, which edges may have as well: data.source = "shard" or "local" gives it what lies at the job's worker.
+    Scaled, ||gh|| = ||v||; the authors' code takes ||g||^2 before scaling in the rho term. Edges
+    begin when the first v is there. The server's samples are some of the training set, which edges
+    may have as well: data.source = "shard" or "local" gives it what lies at the job's worker.
     """
 
     Options = ZenoPlusPlusOptions
@@ -55,7 +66,9 @@ class ZenoPlusPlus(Gradients):
         super().__init__(*args)
         self.own: np.ndarray | None = None  # v
         self.own_norm = 0.0
-        self.own_version = self.asked_version = 0  # where it was taken, and the one that was asked for last
+        self.own_version = self.asked_version = (
+            0  # where it was taken, and the one that was asked for last
+        )
         self.awaited = False  # a job is under way
         self.draws = 0
 
@@ -71,7 +84,11 @@ class ZenoPlusPlus(Gradients):
         return [] if self.own is None else super().joined(event, now)
 
     def job_done(self, event: JobDone, now: int) -> list[Decision]:
-        self.awaited, self.own, self.own_version = False, event.vectors["gradient"], self.asked_version
+        self.awaited, self.own, self.own_version = (
+            False,
+            event.vectors["gradient"],
+            self.asked_version,
+        )
         self.own_norm = math.sqrt(inner([(self.own, 1.0)], [(self.own, 1.0)], self.parameters))
         return self.hand_out()
 
@@ -85,13 +102,25 @@ class ZenoPlusPlus(Gradients):
         assert self.own is not None
         size = math.sqrt(inner(gradient, gradient, self.parameters))
         scale = self.own_norm / size if size else 0.0
-        size = size if scale else 0.0  # one too long to be measured has no direction either, and no score is NaN
+        size = (
+            size if scale else 0.0
+        )  # one too long to be measured has no direction either, and no score is NaN
         gamma = options.server_learning_rate if options.gamma is None else options.gamma
         agreement = scale * inner(gradient, [(self.own, 1.0)], self.parameters) if scale else 0.0
         score = gamma * agreement - options.rho * (scale * size) ** 2 + gamma * options.epsilon
-        told = Report({"score": score, "gap": float(self.version - update.base_version), "server_gradient_age": float(self.version - self.own_version)})
+        told = Report(
+            {
+                "score": score,
+                "gap": float(self.version - update.base_version),
+                "server_gradient_age": float(self.version - self.own_version),
+            }
+        )
         if score < 0 or not scale:
-            return [told, Discard(update.task, "score below zero" if scale else "no direction"), *self.hand_out()]
+            return [
+                told,
+                Discard(update.task, "score below zero" if scale else "no direction"),
+                *self.hand_out(),
+            ]
         return [told, self._accepted(update, scale), *self._refresh_if_due(), *self.hand_out()]
 
     @classmethod
@@ -102,16 +131,31 @@ class ZenoPlusPlus(Gradients):
         yield "gradient_s", self._refresh().job
 
     def _accepted(self, update: UpdateArrived, scale: float) -> Publish:
-        self.weights = self.stepped([(update.vectors["gradient"], self.options.server_learning_rate * scale)], [update.vectors.get("buffers")], [1.0])
+        self.weights = self.stepped(
+            [(update.vectors["gradient"], self.options.server_learning_rate * scale)],
+            [update.vectors.get("buffers")],
+            [1.0],
+        )
         self.version += 1
         return Publish(self.weights)
 
     def _refresh_if_due(self) -> list[Decision]:
-        return [self._refresh()] if self.version % self.options.refresh_every == 0 and not self.awaited else []
+        return (
+            [self._refresh()]
+            if self.version % self.options.refresh_every == 0 and not self.awaited
+            else []
+        )
 
     def _refresh(self) -> RunJob:
         given, self.awaited, self.asked_version = self.options, True, self.version
         self.draws += 1
         seed = int(self.streams.rng("server gradient").integers(2**63))
-        job = Gradient(self.weights, given.server_samples, given.server_batch_size, seed, self.draws, given.server_labels)
+        job = Gradient(
+            self.weights,
+            given.server_samples,
+            given.server_batch_size,
+            seed,
+            self.draws,
+            given.server_labels,
+        )
         return RunJob(JOB, job, to_ns(given.gradient_s))

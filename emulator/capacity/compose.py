@@ -1,7 +1,8 @@
 """Capacities made of others: the lowest of several, or one that another one gates.
 
-An outage or a slot table is a gate: nothing while it is closed, OPEN_BIT_S while it is open, so the lowest of a link's rate and its gates is the
-gated link. Compositions compose. Links with the same parts should share one object: it keeps a table of the common period.
+An outage or a slot table is a gate: nothing while it is closed, OPEN_BIT_S while it is open, so the
+lowest of a link's rate and its gates is the gated link. Compositions compose. Links with the same
+parts should share one object: it keeps a table of the common period.
 """
 
 from __future__ import annotations
@@ -30,11 +31,17 @@ class Lowest:
         pieces = [part.segment(t_ns) for part in self.parts]
         silent = [until_ns for rate_bit_s, until_ns in pieces if rate_bit_s == 0]
         if silent:
-            return 0, max(silent)  # FOREVER as soon as one part never serves again, whatever the others do
-        return self._rate([rate_bit_s for rate_bit_s, _ in pieces]), min(until_ns for _, until_ns in pieces)
+            return 0, max(
+                silent
+            )  # FOREVER as soon as one part never serves again, whatever the others do
+        return self._rate([rate_bit_s for rate_bit_s, _ in pieces]), min(
+            until_ns for _, until_ns in pieces
+        )
 
     def cycle(self, t_ns: int) -> Cycle | None:
-        """The common period of the parts, looked for once; None if a part has none or the common one is too long for a table."""
+        """The common period of the parts, looked for once; None if a part has none or the common
+        one is too long for a table.
+        """
         if not self._looked:
             self._looked = True
             cycles = [cycle_of(part, t_ns) for part in self.parts]

@@ -1,6 +1,8 @@
-"""One period of a capacity that repeats itself, as a table: far look-ahead is a division, not a walk over millions of segments.
+"""One period of a capacity that repeats itself, as a table: far look-ahead is a division, not a
+walk over millions of segments.
 
-A capacity that repeats has a method ``cycle(t_ns) -> Cycle | None`` beside ``segment``; curves and compositions ask for it.
+A capacity that repeats has a method ``cycle(t_ns) -> Cycle | None`` beside ``segment``; curves and
+compositions ask for it.
 """
 
 from __future__ import annotations
@@ -27,19 +29,24 @@ Rates = Callable[[list[np.ndarray]], np.ndarray]
 
 
 class Cycle:
-    """Rates that repeat from ``from_ns`` on with ``period_ns``; ``starts_ns`` count from there, the first is 0.
+    """Rates that repeat from ``from_ns`` on with ``period_ns``; ``starts_ns`` count from there, the
+    first is 0.
 
-    Immutable and shared by all curves over the same capacity. Work is in bit * ns / s, as in ``emulator.capacity.service``.
+    Immutable and shared by all curves over the same capacity. Work is in bit * ns / s, as in
+    ``emulator.capacity.service``.
     """
 
     __slots__ = ("from_ns", "period_ns", "starts_ns", "rates_bit_s", "work", "_works")
 
-    def __init__(self, from_ns: int, period_ns: int, starts_ns: Sequence[int], rates_bit_s: Sequence[int]) -> None:
+    def __init__(
+        self, from_ns: int, period_ns: int, starts_ns: Sequence[int], rates_bit_s: Sequence[int]
+    ) -> None:
         starts, rates = np.asarray(starts_ns, np.int64), np.asarray(rates_bit_s, np.int64)
         changes = np.concatenate(([True], rates[1:] != rates[:-1]))
         starts, rates = starts[changes], rates[changes]
         self.from_ns, self.period_ns = from_ns, period_ns
-        # Arrays of 64-bit integers: 16 bytes a segment, and what they give back are Python's own integers, which never overflow.
+        # Arrays of 64-bit integers: 16 bytes a segment, and what they give back are Python's own
+        # integers, which never overflow.
         self.starts_ns, self.rates_bit_s = array("q", starts.tobytes()), array("q", rates.tobytes())
         lengths = np.diff(starts, append=period_ns).tolist()
         self._works = [0, *accumulate(map(mul, self.rates_bit_s, lengths))]
@@ -70,7 +77,11 @@ class Cycle:
         """Work from ``from_ns`` to ``t_ns``."""
         periods, phase_ns = divmod(t_ns - self.from_ns, self.period_ns)
         index = bisect_right(self.starts_ns, phase_ns) - 1
-        return periods * self.work + self._works[index] + self.rates_bit_s[index] * (phase_ns - self.starts_ns[index])
+        return (
+            periods * self.work
+            + self._works[index]
+            + self.rates_bit_s[index] * (phase_ns - self.starts_ns[index])
+        )
 
     def when_done(self, work: int) -> int:
         """The smallest moment with ``done`` >= ``work`` > 0; FOREVER if it never comes."""
@@ -78,21 +89,31 @@ class Cycle:
             return FOREVER
         periods = (work - 1) // self.work
         rest = work - periods * self.work  # above 0, up to a whole period
-        index = bisect_left(self._works, rest) - 1  # the last segment that begins short of it, so its rate is not 0
-        phase_ns = self.starts_ns[index] - (self._works[index] - rest) // self.rates_bit_s[index]  # rounded up
+        index = (
+            bisect_left(self._works, rest) - 1
+        )  # the last segment that begins short of it, so its rate is not 0
+        phase_ns = (
+            self.starts_ns[index] - (self._works[index] - rest) // self.rates_bit_s[index]
+        )  # rounded up
         return min(self.from_ns + periods * self.period_ns + phase_ns, FOREVER)
 
     def edges_ns(self, from_ns: int, period_ns: int) -> np.ndarray:
-        """Where rates change in ``period_ns``, a multiple of the own one, counted from ``from_ns``."""
+        """Where rates change in ``period_ns``, a multiple of the own one, counted from
+        ``from_ns``.
+        """
         if len(self.starts_ns) == 1:
             return np.zeros(1, np.int64)
-        once = (np.asarray(self.starts_ns) - (from_ns - self.from_ns) % self.period_ns) % self.period_ns
+        once = (
+            np.asarray(self.starts_ns) - (from_ns - self.from_ns) % self.period_ns
+        ) % self.period_ns
         return (np.arange(0, period_ns, self.period_ns, dtype=np.int64)[:, None] + once).ravel()
 
     def rates_at(self, from_ns: int, offsets_ns: np.ndarray) -> np.ndarray:
         """The rates at ``from_ns`` + each of ``offsets_ns``."""
         phases_ns = (offsets_ns + (from_ns - self.from_ns) % self.period_ns) % self.period_ns
-        return np.asarray(self.rates_bit_s)[np.searchsorted(np.asarray(self.starts_ns), phases_ns, side="right") - 1]
+        return np.asarray(self.rates_bit_s)[
+            np.searchsorted(np.asarray(self.starts_ns), phases_ns, side="right") - 1
+        ]
 
 
 @lru_cache(maxsize=256)  # so that asking again gives the same object, which others have built upon
@@ -102,11 +123,23 @@ def constant(rate_bit_s: int, from_ns: int = 0) -> Cycle:
 
 
 def combined(cycles: Sequence[Cycle], rates: Rates) -> Cycle | None:
-    """The cycle of ``rates`` over all of them; None if their common period is too long for a table."""
+    """The cycle of ``rates`` over all of them; None if their common period is too long for a
+    table.
+    """
     from_ns = max(cycle.from_ns for cycle in cycles)
     period_ns = math.lcm(*(cycle.period_ns for cycle in cycles if len(cycle.starts_ns) > 1))
-    segments = sum(period_ns // cycle.period_ns * len(cycle.starts_ns) for cycle in cycles if len(cycle.starts_ns) > 1)
+    segments = sum(
+        period_ns // cycle.period_ns * len(cycle.starts_ns)
+        for cycle in cycles
+        if len(cycle.starts_ns) > 1
+    )
     if period_ns > MAX_PERIOD_NS or segments > MAX_SEGMENTS:
         return None
-    edges = np.unique(np.concatenate([[0], *(cycle.edges_ns(from_ns, period_ns) for cycle in cycles)]).astype(np.int64))
-    return Cycle(from_ns, period_ns, edges, rates([cycle.rates_at(from_ns, edges) for cycle in cycles]))
+    edges = np.unique(
+        np.concatenate([[0], *(cycle.edges_ns(from_ns, period_ns) for cycle in cycles)]).astype(
+            np.int64
+        )
+    )
+    return Cycle(
+        from_ns, period_ns, edges, rates([cycle.rates_at(from_ns, edges) for cycle in cycles])
+    )

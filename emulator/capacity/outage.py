@@ -13,11 +13,13 @@ from emulator.capacity.cycle import OPEN_BIT_S, Cycle, constant
 from emulator.errors import BadValue
 from emulator.units import FOREVER, seconds_text
 
-_DRAWS = 256  # durations drawn at a time: a constant, so that the sequence depends on the generator alone
+# durations drawn at a time: a constant, so that the sequence depends on the generator alone
+_DRAWS = 256
 
 
 class Windows:
-    """``rate_bit_s`` except from begin to end (ns, not included) of each of ``windows``; they are in order and do not overlap.
+    """``rate_bit_s`` except from begin to end (ns, not included) of each of ``windows``; they are
+    in order and do not overlap.
 
     An end of FOREVER is an outage that never ends.
     """
@@ -25,10 +27,16 @@ class Windows:
     def __init__(self, windows: Sequence[tuple[int, int]], rate_bit_s: int = OPEN_BIT_S) -> None:
         for begin_ns, end_ns in windows:
             if not 0 <= begin_ns < end_ns:
-                raise BadValue(f"outage from {seconds_text(begin_ns)} s to {seconds_text(end_ns)} s: expected 0 or more, and an end after the begin")
+                raise BadValue(
+                    f"outage from {seconds_text(begin_ns)} s to {seconds_text(end_ns)} s: expected"
+                    " 0 or more, and an end after the begin"
+                )
         for (_, end_ns), (begin_ns, _) in pairwise(windows):
             if begin_ns < end_ns:
-                raise BadValue(f"outage at {seconds_text(begin_ns)} s: begins before the one before it ends, at {seconds_text(end_ns)} s")
+                raise BadValue(
+                    f"outage at {seconds_text(begin_ns)} s: begins before the one before it ends,"
+                    f" at {seconds_text(end_ns)} s"
+                )
         self.rate_bit_s = rate_bit_s
         joined: list[list[int]] = []
         for begin_ns, end_ns in windows:
@@ -36,7 +44,9 @@ class Windows:
                 joined[-1][1] = end_ns
             else:
                 joined.append([begin_ns, end_ns])
-        self._borders_ns = [border for window in joined for border in window]  # closed after an odd number of them
+        self._borders_ns = [
+            border for window in joined for border in window
+        ]  # closed after an odd number of them
 
     def segment(self, t_ns: int) -> tuple[int, int]:
         passed = bisect_right(self._borders_ns, t_ns)
@@ -46,17 +56,29 @@ class Windows:
     def cycle(self, t_ns: int) -> Cycle | None:
         """After the last window nothing changes any more."""
         last_ns = self._borders_ns[-1] if self._borders_ns else 0
-        return constant(self.rate_bit_s, last_ns) if last_ns < FOREVER else constant(0, self._borders_ns[-2])
+        return (
+            constant(self.rate_bit_s, last_ns)
+            if last_ns < FOREVER
+            else constant(0, self._borders_ns[-2])
+        )
 
 
 class OnOff:
-    """Open, at first, for exponential times of mean ``mean_on_ns``, closed for such of mean ``mean_off_ns``.
+    """Open, at first, for exponential times of mean ``mean_on_ns``, closed for such of mean
+    ``mean_off_ns``.
 
-    ``rng`` is its own: durations are drawn from it in order of time, as far as they are asked for, so that the order of the
-    questions changes nothing. Each lasts at least 1 ns. All that was drawn is kept.
+    ``rng`` is its own: durations are drawn from it in order of time, as far as they are asked for,
+    so that the order of the questions changes nothing. Each lasts at least 1 ns. All that was drawn
+    is kept.
     """
 
-    def __init__(self, rng: np.random.Generator, mean_on_ns: int, mean_off_ns: int, rate_bit_s: int = OPEN_BIT_S) -> None:
+    def __init__(
+        self,
+        rng: np.random.Generator,
+        mean_on_ns: int,
+        mean_off_ns: int,
+        rate_bit_s: int = OPEN_BIT_S,
+    ) -> None:
         for name, mean_ns in (("open", mean_on_ns), ("closed", mean_off_ns)):
             if not 1 <= mean_ns < math.inf:
                 raise BadValue(f"mean time {name} {mean_ns} ns: expected 1 ns or more")

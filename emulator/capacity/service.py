@@ -1,6 +1,8 @@
-"""What a capacity has served by when, and when it has served so much: exact integers, written once for every capacity.
+"""What a capacity has served by when, and when it has served so much: exact integers, written once
+for every capacity.
 
-Work is counted in bit * ns / s, the unit in which rate times time needs no division: one byte is 8e9 of it.
+Work is counted in bit * ns / s, the unit in which rate times time needs no division: one byte is
+8e9 of it.
 """
 
 from __future__ import annotations
@@ -13,16 +15,27 @@ from emulator.errors import BadValue
 from emulator.units import FOREVER, NS_PER_S, seconds_text
 
 WORK_PER_BYTE = 8 * NS_PER_S
-MAX_IDLE_SEGMENTS = 1_000_000  # one after the other without service: a composition that never serves, and does not know it
+# one after the other without service: a composition that never serves, and does not know it
+MAX_IDLE_SEGMENTS = 1_000_000
 
 
 class Curve:
-    """The service curve from ``start_ns`` on. Segments are read once and kept, so that asking costs O(log segments).
+    """The service curve from ``start_ns`` on. Segments are read once and kept, so that asking costs
+    O(log segments).
 
-    From where the capacity repeats itself (its ``cycle``, if it has one) nothing is read: whole periods are a closed form.
+    From where the capacity repeats itself (its ``cycle``, if it has one) nothing is read: whole
+    periods are a closed form.
     """
 
-    __slots__ = ("_capacity", "_starts_ns", "_works", "_rates_bit_s", "_until_ns", "_cycle", "_tail_ns")
+    __slots__ = (
+        "_capacity",
+        "_starts_ns",
+        "_works",
+        "_rates_bit_s",
+        "_until_ns",
+        "_cycle",
+        "_tail_ns",
+    )
 
     def __init__(self, capacity: Capacity, start_ns: int) -> None:
         self._capacity = capacity
@@ -32,7 +45,9 @@ class Curve:
         self._until_ns = start_ns
         cycle = getattr(capacity, "cycle", None)
         self._cycle: Cycle | None = None if cycle is None else cycle(start_ns)
-        self._tail_ns = FOREVER if self._cycle is None else min(FOREVER, max(start_ns, self._cycle.from_ns))
+        self._tail_ns = (
+            FOREVER if self._cycle is None else min(FOREVER, max(start_ns, self._cycle.from_ns))
+        )
 
     def served(self, t_ns: int) -> int:
         """Whole bytes served from the start up to ``t_ns``; 0 before the start."""
@@ -41,22 +56,33 @@ class Curve:
         while self._until_ns < min(t_ns, self._tail_ns):
             self._extend(self._work_known())
         if self._cycle is not None and t_ns > self._tail_ns:
-            return (self._work_known() + self._cycle.done(t_ns) - self._cycle.done(self._tail_ns)) // WORK_PER_BYTE
+            return (
+                self._work_known() + self._cycle.done(t_ns) - self._cycle.done(self._tail_ns)
+            ) // WORK_PER_BYTE
         return bytes_by(t_ns, self._starts_ns, self._works, self._rates_bit_s)
 
     def when(self, size_bytes: int) -> int:
-        """The smallest moment (ns) by which ``size_bytes`` are served: the start for 0, FOREVER if never."""
+        """The smallest moment (ns) by which ``size_bytes`` are served: the start for 0, FOREVER
+        if never.
+        """
         if size_bytes <= 0:
             return self._starts_ns[0]
         need = size_bytes * WORK_PER_BYTE
         idle = 0
         while (known := self._work_known()) < need:
             if self._until_ns >= self._tail_ns:
-                return FOREVER if self._cycle is None else self._cycle.when_done(need - known + self._cycle.done(self._tail_ns))
+                return (
+                    FOREVER
+                    if self._cycle is None
+                    else self._cycle.when_done(need - known + self._cycle.done(self._tail_ns))
+                )
             self._extend(known)
             idle = 0 if self._rates_bit_s[-1] else idle + 1
             if idle > MAX_IDLE_SEGMENTS:
-                silent = f"from {seconds_text(self._starts_ns[-1])} s to {seconds_text(self._until_ns)} s"
+                silent = (
+                    f"from {seconds_text(self._starts_ns[-1])} s to"
+                    f" {seconds_text(self._until_ns)} s"
+                )
                 raise BadValue(f"a capacity serves nothing {silent}: do its parts ever meet?")
         return moment_of(need, self._starts_ns, self._works, self._rates_bit_s)
 
@@ -67,7 +93,9 @@ class Curve:
         start_ns = self._until_ns
         rate_bit_s, until_ns = self._capacity.segment(start_ns)
         if until_ns <= start_ns < FOREVER:
-            raise ValueError(f"{self._capacity!r}: the segment at {start_ns} ns ends at {until_ns} ns")
+            raise ValueError(
+                f"{self._capacity!r}: the segment at {start_ns} ns ends at {until_ns} ns"
+            )
         if rate_bit_s != self._rates_bit_s[-1]:
             self._starts_ns.append(start_ns)
             self._works.append(work)
@@ -76,21 +104,29 @@ class Curve:
 
 
 def bytes_by(t_ns: int, starts_ns: list[int], works: list[int], rates_bit_s: list[int]) -> int:
-    """Whole bytes by ``t_ns``, with ``works`` done by the start of each segment; ``t_ns`` is no earlier than the first."""
+    """Whole bytes by ``t_ns``, with ``works`` done by the start of each segment; ``t_ns`` is no
+    earlier than the first.
+    """
     index = bisect_right(starts_ns, t_ns) - 1
     return (works[index] + rates_bit_s[index] * (t_ns - starts_ns[index])) // WORK_PER_BYTE
 
 
 def moment_of(work: int, starts_ns: list[int], works: list[int], rates_bit_s: list[int]) -> int:
-    """The smallest moment by which ``work``, above 0, is done; FOREVER if the last segment does not bring it."""
-    index = bisect_left(works, work) - 1  # the last segment that begins short of it: only that of the end can be without service
+    """The smallest moment by which ``work``, above 0, is done; FOREVER if the last segment does
+    not bring it.
+    """
+    index = (
+        bisect_left(works, work) - 1
+    )  # the last segment that begins short of it: only that of the end can be without service
     if not rates_bit_s[index]:
         return FOREVER
     return starts_ns[index] - (works[index] - work) // rates_bit_s[index]  # rounded up
 
 
 class Steady:
-    """The ``Curve`` of a rate that no longer changes, as nearly every transfer of a run has it: nothing to read, nothing to keep."""
+    """The ``Curve`` of a rate that no longer changes, as nearly every transfer of a run has it:
+    nothing to read, nothing to keep.
+    """
 
     __slots__ = ("_rate_bit_s", "_start_ns")
 
@@ -101,13 +137,19 @@ class Steady:
         return max(0, self._rate_bit_s * (t_ns - self._start_ns) // WORK_PER_BYTE)
 
     def when(self, size_bytes: int) -> int:
-        return min(FOREVER, self._start_ns - -max(0, size_bytes) * WORK_PER_BYTE // self._rate_bit_s)  # rounded up
+        return min(
+            FOREVER, self._start_ns - -max(0, size_bytes) * WORK_PER_BYTE // self._rate_bit_s
+        )  # rounded up
 
 
 def curve_of(capacity: Capacity, start_ns: int) -> Curve | Steady:
     """Its service curve from ``start_ns`` on; the short form where its rate changes no more."""
     rate_bit_s, until_ns = capacity.segment(start_ns)
-    return Steady(rate_bit_s, start_ns) if rate_bit_s and until_ns >= FOREVER else Curve(capacity, start_ns)
+    return (
+        Steady(rate_bit_s, start_ns)
+        if rate_bit_s and until_ns >= FOREVER
+        else Curve(capacity, start_ns)
+    )
 
 
 class AtOnce:
@@ -131,5 +173,7 @@ def served(capacity: Capacity, start: int, end: int) -> int:
 
 
 def when(capacity: Capacity, start: int, size_bytes: int) -> int:
-    """The smallest t (ns) with served(capacity, start, t) >= size_bytes; ``start`` for size 0, FOREVER if it never comes."""
+    """The smallest t (ns) with served(capacity, start, t) >= size_bytes; ``start`` for size 0,
+    FOREVER if it never comes.
+    """
     return Curve(capacity, start).when(size_bytes)

@@ -1,6 +1,6 @@
 """A TDMA frame as a gate: open in one's own slots, closed in those of the others and in the guard.
 
-    | own slot      guard | other slot    guard | own slot      guard | ...   one frame, repeated
+| own slot      guard | other slot    guard | own slot      guard | ...   one frame, repeated
 """
 
 from __future__ import annotations
@@ -15,26 +15,54 @@ from emulator.units import seconds_text
 
 
 class Slotted:
-    """``rate_bit_s`` in each slot of ``own`` (numbers from 0 to ``slots_per_frame`` - 1) but its last ``guard_ns``, else nothing.
+    """``rate_bit_s`` in each slot of ``own`` (numbers from 0 to ``slots_per_frame`` - 1) but its
+    last ``guard_ns``, else nothing.
 
-    The guard ends every slot, also where the next one is own. ``offset_ns`` is where some frame begins; frames repeat both ways.
+    The guard ends every slot, also where the next one is own. ``offset_ns`` is where some frame
+    begins; frames repeat both ways.
     """
 
     def __init__(
-        self, slot_ns: int, slots_per_frame: int, own: Collection[int], guard_ns: int = 0, rate_bit_s: int = OPEN_BIT_S, offset_ns: int = 0
+        self,
+        slot_ns: int,
+        slots_per_frame: int,
+        own: Collection[int],
+        guard_ns: int = 0,
+        rate_bit_s: int = OPEN_BIT_S,
+        offset_ns: int = 0,
     ) -> None:
         if slot_ns < 1 or slots_per_frame < 1 or slot_ns * slots_per_frame > MAX_PERIOD_NS:
-            raise BadValue(f"{slots_per_frame} slots of {seconds_text(slot_ns)} s: expected 1 or more, of 1 ns or more")
+            raise BadValue(
+                f"{slots_per_frame} slots of {seconds_text(slot_ns)} s: expected 1 or more, of 1 ns"
+                " or more"
+            )
         if not 0 <= guard_ns < slot_ns:
-            raise BadValue(f"guard {seconds_text(guard_ns)} s: expected 0 or more and less than the slot, {seconds_text(slot_ns)} s")
+            raise BadValue(
+                f"guard {seconds_text(guard_ns)} s: expected 0 or more and less than the slot,"
+                f" {seconds_text(slot_ns)} s"
+            )
         wrong = [slot for slot in own if not 0 <= slot < slots_per_frame]
         if wrong or not own:
-            raise BadValue(f"own slots {sorted(own)}: expected one or more of 0 to {slots_per_frame - 1}")
-        self.slot_ns, self.slots_per_frame, self.guard_ns, self.own = slot_ns, slots_per_frame, guard_ns, frozenset(own)
+            raise BadValue(
+                f"own slots {sorted(own)}: expected one or more of 0 to {slots_per_frame - 1}"
+            )
+        self.slot_ns, self.slots_per_frame, self.guard_ns, self.own = (
+            slot_ns,
+            slots_per_frame,
+            guard_ns,
+            frozenset(own),
+        )
         begins = np.array(sorted(self.own), np.int64) * slot_ns
         ends = begins + slot_ns - guard_ns
-        starts = np.unique(np.concatenate([[0], begins, ends[ends < slot_ns * slots_per_frame]]).astype(np.int64))
-        self._cycle = Cycle(offset_ns % (slot_ns * slots_per_frame), slot_ns * slots_per_frame, starts, np.where(np.isin(starts, begins), rate_bit_s, 0))
+        starts = np.unique(
+            np.concatenate([[0], begins, ends[ends < slot_ns * slots_per_frame]]).astype(np.int64)
+        )
+        self._cycle = Cycle(
+            offset_ns % (slot_ns * slots_per_frame),
+            slot_ns * slots_per_frame,
+            starts,
+            np.where(np.isin(starts, begins), rate_bit_s, 0),
+        )
 
     def segment(self, t_ns: int) -> tuple[int, int]:
         return self._cycle.segment(t_ns)

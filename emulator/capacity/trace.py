@@ -1,11 +1,13 @@
 """A recorded rate, replayed over and over.
 
-mahimahi's format: one line for each chance to carry 1500 bytes, its moment in whole ms; the last line is also the period. Such a chance at ms t is
-served evenly over the millisecond that ends at t (k chances in it: k x 12 Mbit/s), so that at every whole ms exactly the bytes of the file have been
-carried, none of them early by more than 1 ms. A chance at 0 is the one at the end of the period before: in the first period nobody can use it.
+mahimahi's format: one line for each chance to carry 1500 bytes, its moment in whole ms; the last
+line is also the period. Such a chance at ms t is served evenly over the millisecond that ends at t
+(k chances in it: k x 12 Mbit/s), so that at every whole ms exactly the bytes of the file have been
+carried, none of them early by more than 1 ms. A chance at 0 is the one at the end of the period
+before: in the first period nobody can use it.
 
-CSV ``seconds,bit_s``: each row's rate holds up to the next row, the last one's for as long as that of the row before; a last row without a rate only
-says where the trace ends.
+CSV ``seconds,bit_s``: each row's rate holds up to the next row, the last one's for as long as that
+of the row before; a last row without a rate only says where the trace ends.
 """
 
 from __future__ import annotations
@@ -29,17 +31,33 @@ DEAD_LIMIT_NS = NS_PER_S
 
 
 class Trace:
-    """(rate_bit_s, length_ns) after each other, for ever. ``name`` is for messages, ``warnings`` for whoever shows the link to a person.
+    """(rate_bit_s, length_ns) after each other, for ever. ``name`` is for messages, ``warnings``
+    for whoever shows the link to a person.
 
-    ``start`` "run": it begins at moment 0. "first_byte": at the first moment that anybody asks about, which is when a link plans its first transfer.
+    ``start`` "run": it begins at moment 0. "first_byte": at the first moment that anybody asks
+    about, which is when a link plans its first transfer.
     """
 
-    def __init__(self, steps: Iterable[tuple[int, int]], name: str = "trace", start: Start = "run", dead_limit_ns: int = DEAD_LIMIT_NS) -> None:
+    def __init__(
+        self,
+        steps: Iterable[tuple[int, int]],
+        name: str = "trace",
+        start: Start = "run",
+        dead_limit_ns: int = DEAD_LIMIT_NS,
+    ) -> None:
         rates_bit_s, lengths_ns = zip(*steps, strict=True) if (steps := list(steps)) else ((), ())
         if not rates_bit_s:
             raise BadValue(f"{name}: empty")
-        if min(lengths_ns) <= 0 or min(rates_bit_s) < 0 or max(rates_bit_s) >= FOREVER or sum(lengths_ns) > MAX_PERIOD_NS:
-            raise BadValue(f"{name}: expected steps longer than 0, rates of 0 bit/s or more, and a period of at most {MAX_PERIOD_NS} ns")
+        if (
+            min(lengths_ns) <= 0
+            or min(rates_bit_s) < 0
+            or max(rates_bit_s) >= FOREVER
+            or sum(lengths_ns) > MAX_PERIOD_NS
+        ):
+            raise BadValue(
+                f"{name}: expected steps longer than 0, rates of 0 bit/s or more, and a period of"
+                f" at most {MAX_PERIOD_NS} ns"
+            )
         if not any(rates_bit_s):
             raise BadValue(f"{name}: carries nothing, ever")
         self.name, self.start = name, start
@@ -49,7 +67,9 @@ class Trace:
         self.dead_ns, dead_at_ns = _longest_silence(self._cycle)
         self.warnings: tuple[str, ...] = ()
         if self.dead_ns > dead_limit_ns:
-            silent = f"nothing for {seconds_text(self.dead_ns)} s from {seconds_text(dead_at_ns)} s on"
+            silent = (
+                f"nothing for {seconds_text(self.dead_ns)} s from {seconds_text(dead_at_ns)} s on"
+            )
             self.warnings = (f"{name}: {silent} (more than {seconds_text(dead_limit_ns)} s)",)
 
     @property
@@ -73,11 +93,15 @@ class Trace:
 
 
 def read_trace(path: Path, start: Start = "run", dead_limit_ns: int = DEAD_LIMIT_NS) -> Trace:
-    """The trace in a file: CSV if its name ends in .csv, else mahimahi's format. BadValue names the file and the line."""
+    """The trace in a file: CSV if its name ends in .csv, else mahimahi's format. BadValue names
+    the file and the line.
+    """
     try:
         lines = path.read_text(encoding="ascii").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadValue(f"trace {path}: cannot be read ({getattr(error, 'strerror', None) or 'not plain text'})") from None
+        raise BadValue(
+            f"trace {path}: cannot be read ({getattr(error, 'strerror', None) or 'not plain text'})"
+        ) from None
     steps = csv_steps if path.suffix.lower() == ".csv" else mahimahi_steps
     return Trace(steps(lines, f"trace {path}"), f"trace {path}", start, dead_limit_ns)
 
@@ -91,9 +115,15 @@ def mahimahi_steps(lines: Iterable[str], name: str = "trace") -> list[tuple[int,
         if not text:
             continue
         if not (text.isascii() and text.isdigit() and len(text) <= 13):
-            raise BadValue(f"{name}, line {number}: {text[:40]!r}: expected whole milliseconds, such as 12 (CSV files end in .csv)")
+            raise BadValue(
+                f"{name}, line {number}: {text[:40]!r}: expected whole milliseconds, such as 12"
+                " (CSV files end in .csv)"
+            )
         if int(text) < before:
-            raise BadValue(f"{name}, line {number}: {text} ms comes after {before} ms: expected moments that never go back")
+            raise BadValue(
+                f"{name}, line {number}: {text} ms comes after {before} ms: expected moments that"
+                " never go back"
+            )
         before = int(text)
         chances[before] += 1
     if not chances:
@@ -123,20 +153,32 @@ def csv_steps(lines: Iterable[str], name: str = "trace") -> list[tuple[int, int]
         if not line.strip() or (not rows and line.replace(" ", "").strip() == "seconds,bit_s"):
             continue
         if rows and rows[-1][1] is None:
-            raise BadValue(f"{name}, line {number - 1}: no rate; only the last row may leave it out")
+            raise BadValue(
+                f"{name}, line {number - 1}: no rate; only the last row may leave it out"
+            )
         at_ns, rate_bit_s = _row(line, f"{name}, line {number}")
         if rows and at_ns <= rows[-1][0]:
-            raise BadValue(f"{name}, line {number}: {seconds_text(at_ns)} s does not come after {seconds_text(rows[-1][0])} s")
+            raise BadValue(
+                f"{name}, line {number}: {seconds_text(at_ns)} s does not come after"
+                f" {seconds_text(rows[-1][0])} s"
+            )
         rows.append((at_ns, rate_bit_s))
     if not rows:
         raise BadValue(f"{name}: empty")
     if rows[0][0] != 0:
-        raise BadValue(f"{name}: begins at {seconds_text(rows[0][0])} s: expected the first row at 0")
+        raise BadValue(
+            f"{name}: begins at {seconds_text(rows[0][0])} s: expected the first row at 0"
+        )
     if len(rows) < 2:
-        raise BadValue(f"{name}: one row has no period: expected two or more (or use a constant rate)")
+        raise BadValue(
+            f"{name}: one row has no period: expected two or more (or use a constant rate)"
+        )
     if rows[-1][1] is not None:
         rows.append((2 * rows[-1][0] - rows[-2][0], None))
-    return [(rate_bit_s or 0, end_ns - at_ns) for (at_ns, rate_bit_s), (end_ns, _) in zip(rows, rows[1:])]
+    return [
+        (rate_bit_s or 0, end_ns - at_ns)
+        for (at_ns, rate_bit_s), (end_ns, _) in zip(rows, rows[1:])
+    ]
 
 
 def _row(line: str, where: str) -> tuple[int, int | None]:
@@ -146,7 +188,10 @@ def _row(line: str, where: str) -> tuple[int, int | None]:
     except InvalidOperation:
         comma = ""
     if not comma or not all(value is None or _plain(value) for value in (moment, rate_bit_s)):
-        raise BadValue(f"{where}: {line.strip()[:60]!r}: expected seconds,bit_s such as 0.5,2000000, both 0 or more")
+        raise BadValue(
+            f"{where}: {line.strip()[:60]!r}: expected seconds,bit_s such as 0.5,2000000, both 0 or"
+            " more"
+        )
     return round(moment * NS_PER_S), None if rate_bit_s is None else round(rate_bit_s)
 
 
@@ -156,7 +201,13 @@ def _plain(value: Decimal) -> bool:
 
 
 def _longest_silence(cycle: Cycle) -> tuple[int, int]:
-    """(length_ns, begin_ns) of the longest stretch without service, which may run over the end of the period."""
+    """(length_ns, begin_ns) of the longest stretch without service, which may run over the end
+    of the period.
+    """
     starts, rates = cycle.starts_ns, cycle.rates_bit_s
     ends = [*starts[1:], cycle.period_ns + (starts[1] if rates[0] == 0 and len(starts) > 1 else 0)]
-    return max(((end - start, start) for start, end, rate in zip(starts, ends, rates) if rate == 0), default=(0, 0), key=lambda silence: silence[0])
+    return max(
+        ((end - start, start) for start, end, rate in zip(starts, ends, rates) if rate == 0),
+        default=(0, 0),
+        key=lambda silence: silence[0],
+    )

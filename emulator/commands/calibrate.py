@@ -1,4 +1,6 @@
-"""``emulator calibrate``: time this host, and say how fast an emulated device it can honestly play."""
+"""``emulator calibrate``: time this host, and say how fast an emulated device it can honestly
+play.
+"""
 
 from __future__ import annotations
 
@@ -45,21 +47,40 @@ class Report:
 
 
 def calibrate(
-    command: Annotated[Optional[str], typer.Option(help="Time this program; left out: a built-in torch step.")] = None,
-    samples: Annotated[Optional[float], typer.Option(help="Samples that one run of the command works through (1).")] = None,
-    repeat: Annotated[Optional[int], typer.Option(help=f"Runs that count: {COMMAND_REPEAT} of a command, {STEP_REPEAT} of the step.")] = None,
-    json_file: Annotated[Optional[Path], typer.Option("--json", help="Write the numbers to this file, too.")] = None,
+    command: Annotated[
+        Optional[str], typer.Option(help="Time this program; left out: a built-in torch step.")
+    ] = None,
+    samples: Annotated[
+        Optional[float], typer.Option(help="Samples that one run of the command works through (1).")
+    ] = None,
+    repeat: Annotated[
+        Optional[int],
+        typer.Option(
+            help=f"Runs that count: {COMMAND_REPEAT} of a command, {STEP_REPEAT} of the step."
+        ),
+    ] = None,
+    json_file: Annotated[
+        Optional[Path], typer.Option("--json", help="Write the numbers to this file, too.")
+    ] = None,
 ) -> None:
     """Time a program or a training step on this host: how fast an emulated device can it play?"""
     if samples is not None and command is None:
-        raise BadValue(f"--samples {samples:g}: only together with --command; the built-in step has its own")
+        raise BadValue(
+            f"--samples {samples:g}: only together with --command; the built-in step has its own"
+        )
     if json_file is not None and (json_file.is_dir() or not os.access(json_file.parent, os.W_OK)):
-        raise BadValue(f"--json {json_file}: expected a file in a folder that exists and can be written to")
+        raise BadValue(
+            f"--json {json_file}: expected a file in a folder that exists and can be written to"
+        )
     load = psutil.getloadavg()[0]
     if command is None:
         timing = time_step(STEP_REPEAT if repeat is None else repeat)
     else:
-        timing = time_command(command, 1.0 if samples is None else samples, COMMAND_REPEAT if repeat is None else repeat)
+        timing = time_command(
+            command,
+            1.0 if samples is None else samples,
+            COMMAND_REPEAT if repeat is None else repeat,
+        )
     report = Report(command, timing, load, host_facts())
     for line in lines(report):
         typer.echo(line)
@@ -71,37 +92,70 @@ def calibrate(
 def lines(report: Report) -> list[str]:
     """The report for people."""
     timing, playable = report.timing, report.playable
-    said = [f"timed    {REFERENCE_STEP if report.command is None else report.command}, {len(timing.times_ns)} times"]
+    said = [
+        f"timed    {REFERENCE_STEP if report.command is None else report.command},"
+        f" {len(timing.times_ns)} times"
+    ]
     for name, ns in (("median", timing.median_ns), ("p90", timing.p90_ns)):
         said.append(f"{name:<8} {ns / 1e6:.3f} ms, {_plain(timing.samples_per_s(ns))} samples/s")
-    kept = "one of them kept for the network" if report.cores > 1 else "shared with the network: expect overruns"
-    said.append(f"host     {report.cores} core{'s' * (report.cores > 1)}, {kept}; {report.host['cpu_model']}")
+    kept = (
+        "one of them kept for the network"
+        if report.cores > 1
+        else "shared with the network: expect overruns"
+    )
+    said.append(
+        f"host     {report.cores} core{'s' * (report.cores > 1)}, {kept};"
+        f" {report.host['cpu_model']}"
+    )
     if report.load >= BUSY_LOAD:
-        said.append(f"busy     other programs were running (load {report.load:.1f}); on an idle host it may be faster")
+        said.append(
+            f"busy     other programs were running (load {report.load:.1f}); on an idle host it may"
+            " be faster"
+        )
     slower = playable.samples_per_s / 10
     said.append(
-        f"plays    {playable.devices} of {_plain(playable.samples_per_s)} samples/s at a time, or {playable.at_a_time(slower)} of {_plain(slower)}: "
-        "the speeds of those that train at a time must not add up to more"
+        f"plays    {playable.devices} of {_plain(playable.samples_per_s)} samples/s at a time, or"
+        f" {playable.at_a_time(slower)} of {_plain(slower)}: the speeds of those that train at a"
+        " time must not add up to more"
     )
     if report.command is None:
-        said.append("         at a time " + ", ".join(f"{count} {name}" for name, count in playable.profiles().items()))
-    said.append("to paste into a config (the fastest device; less if more of them train at a time):")
+        said.append(
+            "         at a time "
+            + ", ".join(f"{count} {name}" for name, count in playable.profiles().items())
+        )
+    said.append(
+        "to paste into a config (the fastest device; less if more of them train at a time):"
+    )
     return [*said, f"samples_per_s = {_plain(playable.samples_per_s)}"]
 
 
 def _plain(number: float) -> str:
     """Without an exponent, which nobody wants to paste."""
-    return f"{number:.0f}" if number >= 100 else f"{number:.10f}".rstrip("0").rstrip(".") if number < 1e-3 else f"{number:.3g}"
+    return (
+        f"{number:.0f}"
+        if number >= 100
+        else f"{number:.10f}".rstrip("0").rstrip(".")
+        if number < 1e-3
+        else f"{number:.3g}"
+    )
 
 
 def _write(path: Path, report: Report) -> None:
     timing, playable = report.timing, report.playable
     content = {
-        "command": report.command, "step": REFERENCE_STEP if report.command is None else None,
-        "repeat": len(timing.times_ns), "samples": timing.samples, "median_ns": timing.median_ns, "p90_ns": timing.p90_ns,
-        "samples_per_s_median": timing.samples_per_s(timing.median_ns), "samples_per_s_p90": timing.samples_per_s(timing.p90_ns),
-        "plays_samples_per_s": playable.samples_per_s, "plays_devices": playable.devices, "load": report.load, "host": report.host,
-    }  # fmt: skip
+        "command": report.command,
+        "step": REFERENCE_STEP if report.command is None else None,
+        "repeat": len(timing.times_ns),
+        "samples": timing.samples,
+        "median_ns": timing.median_ns,
+        "p90_ns": timing.p90_ns,
+        "samples_per_s_median": timing.samples_per_s(timing.median_ns),
+        "samples_per_s_p90": timing.samples_per_s(timing.p90_ns),
+        "plays_samples_per_s": playable.samples_per_s,
+        "plays_devices": playable.devices,
+        "load": report.load,
+        "host": report.host,
+    }
     beside = path.with_name(path.name + ".tmp")
     try:
         beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -13,41 +13,89 @@ if TYPE_CHECKING:
     from emulator.kernel.commands import Shape
 
 app = typer.Typer(
-    help="Links made by the Linux kernel (tc), in a network namespace of their own. Needs root; without it: emulator proxy.",
+    help=(
+        "Links made by the Linux kernel (tc), in a network namespace of their own. Needs root;"
+        " without it: emulator proxy."
+    ),
     rich_markup_mode=None,
 )
 
 
 @app.command(
     context_settings={"allow_interspersed_args": False},
-    epilog="Example: emulator kernel run --profile lte -- sh -c 'curl -O http://$EMULATOR_HOST_ADDRESS:8000/model.bin'",
+    epilog=(
+        "Example: emulator kernel run --profile lte -- sh -c 'curl -O"
+        " http://$EMULATOR_HOST_ADDRESS:8000/model.bin'"
+    ),
 )
 def run(
-    command: Annotated[list[str], typer.Argument(help="The program and its arguments, after --.", metavar="COMMAND")],
-    profile: Annotated[Optional[str], typer.Option(help="A named link, see emulator profiles; the options below override its fields.")] = None,
-    up: Annotated[Optional[str], typer.Option(help="Payload rate from COMMAND to this host, such as 2mbit.")] = None,
-    down: Annotated[Optional[str], typer.Option(help="Payload rate from this host to COMMAND, such as 20mbit.")] = None,
-    latency: Annotated[Optional[str], typer.Option(help="Delay in each direction, such as 30ms.")] = None,
-    jitter: Annotated[Optional[str], typer.Option(help="How far a frame strays from the latency, such as 5ms; order is kept.")] = None,
-    loss: Annotated[Optional[str], typer.Option(help="Share of frames lost in each direction, such as 1% or 0.01.")] = None,
-    shaper: Annotated[Optional[str], typer.Option(help="htb or tbf; left out: htb where the kernel has it.")] = None,
-    no_latency: Annotated[bool, typer.Option("--no-latency", help="Leave latency, jitter and loss out.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the jitter and the losses that are made in user space.", min=0)] = 0,
-    log: Annotated[Optional[Path], typer.Option(help="Write what was made and measured to this JSON file.")] = None,
+    command: Annotated[
+        list[str],
+        typer.Argument(help="The program and its arguments, after --.", metavar="COMMAND"),
+    ],
+    profile: Annotated[
+        Optional[str],
+        typer.Option(
+            help="A named link, see emulator profiles; the options below override its fields."
+        ),
+    ] = None,
+    up: Annotated[
+        Optional[str], typer.Option(help="Payload rate from COMMAND to this host, such as 2mbit.")
+    ] = None,
+    down: Annotated[
+        Optional[str], typer.Option(help="Payload rate from this host to COMMAND, such as 20mbit.")
+    ] = None,
+    latency: Annotated[
+        Optional[str], typer.Option(help="Delay in each direction, such as 30ms.")
+    ] = None,
+    jitter: Annotated[
+        Optional[str],
+        typer.Option(help="How far a frame strays from the latency, such as 5ms; order is kept."),
+    ] = None,
+    loss: Annotated[
+        Optional[str],
+        typer.Option(help="Share of frames lost in each direction, such as 1% or 0.01."),
+    ] = None,
+    shaper: Annotated[
+        Optional[str], typer.Option(help="htb or tbf; left out: htb where the kernel has it.")
+    ] = None,
+    no_latency: Annotated[
+        bool, typer.Option("--no-latency", help="Leave latency, jitter and loss out.")
+    ] = False,
+    seed: Annotated[
+        int, typer.Option(help="Of the jitter and the losses that are made in user space.", min=0)
+    ] = 0,
+    log: Annotated[
+        Optional[Path], typer.Option(help="Write what was made and measured to this JSON file.")
+    ] = None,
 ) -> int:
-    """Run COMMAND in a network namespace whose only way out is the link, and pass its exit status on.
+    """Run COMMAND in a network namespace whose only way out is the link, and pass its exit status
+    on.
 
-    COMMAND finds this host at EMULATOR_HOST_ADDRESS and itself at EMULATOR_OWN_ADDRESS; servers on this host must listen there or on 0.0.0.0.
+    COMMAND finds this host at EMULATOR_HOST_ADDRESS and itself at EMULATOR_OWN_ADDRESS; servers on
+    this host must listen there or on 0.0.0.0.
     """
     from emulator.kernel import run as kernel
 
-    shape = _shape(profile, {"up": up, "down": down, "latency": latency, "jitter": jitter, "loss": loss})
-    return kernel.run(shape, command, shaper=shaper, latency=not no_latency, seed=seed, log=log, say=lambda line: typer.echo(f"emulator: {line}", err=True))
+    shape = _shape(
+        profile, {"up": up, "down": down, "latency": latency, "jitter": jitter, "loss": loss}
+    )
+    return kernel.run(
+        shape,
+        command,
+        shaper=shaper,
+        latency=not no_latency,
+        seed=seed,
+        log=log,
+        say=lambda line: typer.echo(f"emulator: {line}", err=True),
+    )
 
 
 @app.command()
 def check() -> int:
-    """Say what this system has of what kernel mode needs. Status 0: it can shape rates here; 2: it cannot, and why."""
+    """Say what this system has of what kernel mode needs. Status 0: it can shape rates here; 2:
+    it cannot, and why.
+    """
     from emulator.kernel import probe as kernel_check
     from emulator.kernel.commands import Shape, Way
 
@@ -55,9 +103,14 @@ def check() -> int:
     for line in system.lines():
         typer.echo(line)
     kernel_check.require_tools(system)
-    typer.echo(f"rates      {kernel_check.choose(system, Shape(Way(1_000_000), Way()), None).shaper}")
+    typer.echo(
+        f"rates      {kernel_check.choose(system, Shape(Way(1_000_000), Way()), None).shaper}"
+    )
     try:
-        typer.echo(f"latency    {kernel_check.choose(system, Shape(Way(None, 1_000_000), Way()), None).delay}")
+        typer.echo(
+            "latency   "
+            f" {kernel_check.choose(system, Shape(Way(None, 1_000_000), Way()), None).delay}"
+        )
     except BadValue as error:
         typer.echo(f"latency    no: {error}")
     typer.echo("Next: emulator kernel run --up 2mbit --down 20mbit --latency 30ms -- COMMAND")
@@ -71,11 +124,21 @@ def _shape(profile: str | None, said: dict[str, str | None]) -> Shape:
     from emulator.profile_table import LINKS
 
     if profile is None and all(value is None for value in said.values()):
-        raise BadValue("nothing to emulate: give --profile, or one of --up, --down, --latency, --jitter, --loss")
-    # Without a profile the fields that are not given mean "not shaped"; some profile still has to check the texts.
+        raise BadValue(
+            "nothing to emulate: give --profile, or one of --up, --down, --latency, --jitter,"
+            " --loss"
+        )
+    # Without a profile the fields that are not given mean "not shaped"; some profile still has to
+    # check the texts.
     link = profiles.link(profile or next(iter(LINKS)), **said)
-    rest = {name: getattr(link, name) if profile or said[key] is not None else 0 for key, name in _FIELDS.items()}
-    rates = [rate if profile or said[key] is not None else None for key, rate in (("up", link.up_bit_s), ("down", link.down_bit_s))]
+    rest = {
+        name: getattr(link, name) if profile or said[key] is not None else 0
+        for key, name in _FIELDS.items()
+    }
+    rates = [
+        rate if profile or said[key] is not None else None
+        for key, rate in (("up", link.up_bit_s), ("down", link.down_bit_s))
+    ]
     up, down = (Way(rate, **rest) for rate in rates)
     return Shape(up, down)
 

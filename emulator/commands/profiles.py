@@ -10,15 +10,27 @@ from emulator import profiles as named
 from emulator.profile_table import DEVICES, LINKS, REFERENCE_STEP, SOURCES, Figure
 
 
-def profiles(name: Annotated[Optional[str], typer.Argument(help="One of them, with every number's source.", metavar="NAME")] = None) -> None:
+def profiles(
+    name: Annotated[
+        Optional[str],
+        typer.Argument(help="One of them, with every number's source.", metavar="NAME"),
+    ] = None,
+) -> None:
     """The named links and devices, and where their numbers come from."""
     if name is None:
         _list()
     elif named.known(name) in LINKS:
         _show(name, LINKS[name], _link_lines(named.link(name)))
-        typer.echo(f"\nNext: such a link in front of a program: emulator proxy --listen 127.0.0.1:9000 --to 127.0.0.1:8000 --profile {name}")
+        typer.echo(
+            "\nNext: such a link in front of a program: emulator proxy --listen 127.0.0.1:9000"
+            f" --to 127.0.0.1:8000 --profile {name}"
+        )
     else:
-        _show(name, {"samples_per_s": DEVICES[name]}, [f"samples_per_s = {named.device(name).samples_per_s:g}"])
+        _show(
+            name,
+            {"samples_per_s": DEVICES[name]},
+            [f"samples_per_s = {named.device(name).samples_per_s:g}"],
+        )
         typer.echo("\nNext: how many such devices this host can play: emulator calibrate")
 
 
@@ -31,19 +43,30 @@ def rate_text(rate_bit_s: int) -> str:
 
 
 def _list() -> None:
-    typer.echo(f"{'link':<12} {'up':>13} {'down':>13} {'one way':>10} {'jitter':>8} {'loss':>6}  sources")
+    typer.echo(
+        f"{'link':<12} {'up':>13} {'down':>13} {'one way':>10} {'jitter':>8} {'loss':>6}  sources"
+    )
     for name, figures in LINKS.items():
         link = named.link(name)
         latency, jitter = (f"{ns / 1e6:g} ms" for ns in (link.latency_ns, link.jitter_ns))
         rates = f"{rate_text(link.up_bit_s):>13} {rate_text(link.down_bit_s):>13}"
-        typer.echo(f"{name:<12} {rates} {latency:>10} {jitter:>8} {f'{100 * link.loss:g} %':>6}  {_sources(figures.values())}")
-    typer.echo(f"\n{'device':<12} {'samples/s':>13}  of {REFERENCE_STEP}; orders of magnitude, scaled from benchmarks")
+        typer.echo(
+            f"{name:<12} {rates} {latency:>10} {jitter:>8} {f'{100 * link.loss:g} %':>6} "
+            f" {_sources(figures.values())}"
+        )
+    typer.echo(
+        f"\n{'device':<12} {'samples/s':>13}  of {REFERENCE_STEP}; orders of magnitude, scaled from"
+        " benchmarks"
+    )
     for name, figure in DEVICES.items():
         typer.echo(f"{name:<12} {named.device(name).samples_per_s:>13g}  {_sources([figure])}")
     typer.echo("\nsources")
     for key, text in SOURCES.items():
         typer.echo(f"{key:<14} {text}")
-    typer.echo("\nNext: which number comes from where: emulator profiles lte; how fast this host is: emulator calibrate")
+    typer.echo(
+        "\nNext: which number comes from where: emulator profiles lte; how fast this host is:"
+        " emulator calibrate"
+    )
 
 
 def _sources(figures: Iterable[Figure]) -> str:
@@ -62,4 +85,9 @@ def _show(name: str, figures: Mapping[str, Figure], lines: list[str]) -> None:
 
 def _link_lines(link: named.LinkProfile) -> list[str]:
     rates = [f"up_mbit_s = {link.up_bit_s / 1e6:g}", f"down_mbit_s = {link.down_bit_s / 1e6:g}"]
-    return [*rates, f"latency_ms = {link.latency_ns / 1e6:g}", f"jitter_ms = {link.jitter_ns / 1e6:g}", f"loss = {link.loss:g}"]
+    return [
+        *rates,
+        f"latency_ms = {link.latency_ns / 1e6:g}",
+        f"jitter_ms = {link.jitter_ns / 1e6:g}",
+        f"loss = {link.loss:g}",
+    ]

@@ -50,64 +50,147 @@ class Side:
 
 
 def proxy(
-    listen: Annotated[Optional[str], typer.Option(help="Where programs connect to, such as 127.0.0.1:9000.")] = None,
-    to: Annotated[Optional[str], typer.Option(help="The program behind, such as 127.0.0.1:8000.")] = None,
-    maps: Annotated[Optional[list[str]], typer.Option("--map", help="One more device with a link of its own; may be repeated.", metavar="LISTEN=TO")] = None,
-    profile: Annotated[Optional[str], typer.Option(help="A named link, see emulator profiles; the options below override its fields.")] = None,
-    up: Annotated[Optional[str], typer.Option(help="Rate from who connects to the program behind, such as 2mbit.")] = None,
-    down: Annotated[Optional[str], typer.Option(help="Rate back, such as 20mbit. Left out: not shaped.")] = None,
-    latency: Annotated[Optional[str], typer.Option(help="Delay in each direction, such as 30ms.")] = None,
-    jitter: Annotated[Optional[str], typer.Option(help="Spread of the latency, such as 5ms; order is kept.")] = None,
-    loss: Annotated[Optional[str], typer.Option(help="Share of packets lost, such as 1%: what it leaves of the rate.")] = None,
-    trace_up: Annotated[Optional[Path], typer.Option(help="The rate as a trace (mahimahi, or .csv of seconds,bit_s); --up caps it.")] = None,
-    trace_down: Annotated[Optional[Path], typer.Option(help="The same for the other direction; --down caps it.")] = None,
-    shared_up: Annotated[Optional[str], typer.Option(help="A rate that all links share, fairly, on top of their own.")] = None,
-    shared_down: Annotated[Optional[str], typer.Option(help="The same for the other direction.")] = None,
-    seconds: Annotated[Optional[float], typer.Option(help="Stop by itself; left out: at Ctrl-C.")] = None,
-    log: Annotated[Optional[Path], typer.Option(help="Write every connection and a summary to this JSON file.")] = None,
+    listen: Annotated[
+        Optional[str], typer.Option(help="Where programs connect to, such as 127.0.0.1:9000.")
+    ] = None,
+    to: Annotated[
+        Optional[str], typer.Option(help="The program behind, such as 127.0.0.1:8000.")
+    ] = None,
+    maps: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            "--map",
+            help="One more device with a link of its own; may be repeated.",
+            metavar="LISTEN=TO",
+        ),
+    ] = None,
+    profile: Annotated[
+        Optional[str],
+        typer.Option(
+            help="A named link, see emulator profiles; the options below override its fields."
+        ),
+    ] = None,
+    up: Annotated[
+        Optional[str],
+        typer.Option(help="Rate from who connects to the program behind, such as 2mbit."),
+    ] = None,
+    down: Annotated[
+        Optional[str], typer.Option(help="Rate back, such as 20mbit. Left out: not shaped.")
+    ] = None,
+    latency: Annotated[
+        Optional[str], typer.Option(help="Delay in each direction, such as 30ms.")
+    ] = None,
+    jitter: Annotated[
+        Optional[str], typer.Option(help="Spread of the latency, such as 5ms; order is kept.")
+    ] = None,
+    loss: Annotated[
+        Optional[str],
+        typer.Option(help="Share of packets lost, such as 1%: what it leaves of the rate."),
+    ] = None,
+    trace_up: Annotated[
+        Optional[Path],
+        typer.Option(
+            help="The rate as a trace (mahimahi, or .csv of seconds,bit_s); --up caps it."
+        ),
+    ] = None,
+    trace_down: Annotated[
+        Optional[Path], typer.Option(help="The same for the other direction; --down caps it.")
+    ] = None,
+    shared_up: Annotated[
+        Optional[str],
+        typer.Option(help="A rate that all links share, fairly, on top of their own."),
+    ] = None,
+    shared_down: Annotated[
+        Optional[str], typer.Option(help="The same for the other direction.")
+    ] = None,
+    seconds: Annotated[
+        Optional[float], typer.Option(help="Stop by itself; left out: at Ctrl-C.")
+    ] = None,
+    log: Annotated[
+        Optional[Path], typer.Option(help="Write every connection and a summary to this JSON file.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the jitter.", min=0)] = 0,
 ) -> None:
-    """Put emulated links in front of a TCP program. All connections to one listening address share one link, like the programs of a device.
+    """Put emulated links in front of a TCP program. All connections to one listening address share
+    one link, like the programs of a device.
 
-    Each direction first passes the device's own link, then what is shared, then the latency. Making a connection is not delayed; its bytes are.
+    Each direction first passes the device's own link, then what is shared, then the latency. Making
+    a connection is not delayed; its bytes are.
     """
     if seconds is not None and not 0 < seconds < 1e9:
         raise BadValue(f"seconds {seconds:g}: expected a number above 0")
     sides = Side("up", up, trace_up, shared_up), Side("down", down, trace_down, shared_down)
-    routes = _routes(_addresses(listen, to, maps or []), sides, profile, {"latency": latency, "jitter": jitter, "loss": loss}, seed)
-    shared = [Constant(parse_rate(side.shared)) if side.shared is not None else None for side in sides]
+    routes = _routes(
+        _addresses(listen, to, maps or []),
+        sides,
+        profile,
+        {"latency": latency, "jitter": jitter, "loss": loss},
+        seed,
+    )
+    shared = [
+        Constant(parse_rate(side.shared)) if side.shared is not None else None for side in sides
+    ]
     _serve(routes, shared[0], shared[1], seconds, log)
 
 
-def _addresses(listen: str | None, to: str | None, maps: list[str]) -> list[tuple[Address, Address]]:
+def _addresses(
+    listen: str | None, to: str | None, maps: list[str]
+) -> list[tuple[Address, Address]]:
     if (listen is None) != (to is None):
         raise BadValue("--listen and --to: expected both, or --map LISTEN=TO")
     pairs = [parse_map(text) for text in maps]
     if listen is not None and to is not None:
         pairs.insert(0, (parse_address(listen, "listen"), parse_address(to, "to")))
     if not pairs:
-        raise BadValue("nothing to carry: give --listen 127.0.0.1:9000 --to 127.0.0.1:8000, or --map 127.0.0.1:9000=127.0.0.1:8000")
+        raise BadValue(
+            "nothing to carry: give --listen 127.0.0.1:9000 --to 127.0.0.1:8000, or --map"
+            " 127.0.0.1:9000=127.0.0.1:8000"
+        )
     return pairs
 
 
 def _routes(
-    pairs: list[tuple[Address, Address]], sides: tuple[Side, Side], profile: str | None, said: dict[str, str | None], seed: int
+    pairs: list[tuple[Address, Address]],
+    sides: tuple[Side, Side],
+    profile: str | None,
+    said: dict[str, str | None],
+    seed: int,
 ) -> list[Route]:
     """The same link for every pair; what has no state is shared."""
     # Without a profile the texts are read by some profile, and what is not said is not emulated.
-    link = profiles.link(profile or next(iter(profiles.LINKS)), up=sides[0].rate, down=sides[1].rate, **said)
-    latency_ns, jitter_ns, loss = (value if profile or said[key] is not None else 0 for key, value in _impairments(link).items())
+    link = profiles.link(
+        profile or next(iter(profiles.LINKS)), up=sides[0].rate, down=sides[1].rate, **said
+    )
+    latency_ns, jitter_ns, loss = (
+        value if profile or said[key] is not None else 0
+        for key, value in _impairments(link).items()
+    )
     own = (link.up_bit_s, link.down_bit_s)
-    capacities = [_capacity(side, rate if profile or side.rate is not None else None) for side, rate in zip(sides, own)]
+    capacities = [
+        _capacity(side, rate if profile or side.rate is not None else None)
+        for side, rate in zip(sides, own)
+    ]
     if loss:
         if None in capacities:
-            raise BadValue("--loss: needs a rate in each direction, whose goodput it lowers (--up and --down, traces or a profile)")
-        capacities = [Lossy(capacity, loss, 2 * latency_ns) for capacity in capacities if capacity is not None]
+            raise BadValue(
+                "--loss: needs a rate in each direction, whose goodput it lowers (--up and --down,"
+                " traces or a profile)"
+            )
+        capacities = [
+            Lossy(capacity, loss, 2 * latency_ns) for capacity in capacities if capacity is not None
+        ]
     ways = []
     for number in range(2 * len(pairs)):
-        delay: Delay = Jitter(latency_ns, jitter_ns, seed=seed * 2**20 + number) if jitter_ns else Latency(latency_ns)
+        delay: Delay = (
+            Jitter(latency_ns, jitter_ns, seed=seed * 2**20 + number)
+            if jitter_ns
+            else Latency(latency_ns)
+        )
         ways.append(Way(capacities[number % 2], delay))
-    return [Route(listen, to, ways[2 * index], ways[2 * index + 1]) for index, (listen, to) in enumerate(pairs)]
+    return [
+        Route(listen, to, ways[2 * index], ways[2 * index + 1])
+        for index, (listen, to) in enumerate(pairs)
+    ]
 
 
 def _impairments(link: profiles.LinkProfile) -> dict[str, float]:
@@ -126,7 +209,13 @@ def _capacity(side: Side, rate_bit_s: int | None) -> Capacity | None:
     return trace if side.rate is None or rate_bit_s is None else Lowest(Constant(rate_bit_s), trace)
 
 
-def _serve(routes: list[Route], shared_up: Capacity | None, shared_down: Capacity | None, seconds: float | None, log_path: Path | None) -> None:
+def _serve(
+    routes: list[Route],
+    shared_up: Capacity | None,
+    shared_down: Capacity | None,
+    seconds: float | None,
+    log_path: Path | None,
+) -> None:
     if not sys.platform.startswith("linux"):
         raise BadValue("proxy: needs Linux (it waits with epoll)")
     from emulator.proxy.proxy import Proxy, take_priority
@@ -144,12 +233,18 @@ def _serve(routes: list[Route], shared_up: Capacity | None, shared_down: Capacit
     priority = take_priority()
     proxy.traffic.fidelity.host.update(host_facts(), priority=priority, timer_slack=slack)
     for address, route in zip(proxy.addresses, routes):
-        typer.echo(f"listening on {address_text(address)}, to {address_text(route.to)}: up {_text(route.up)}, down {_text(route.down)}")
+        typer.echo(
+            f"listening on {address_text(address)}, to {address_text(route.to)}: up"
+            f" {_text(route.up)}, down {_text(route.down)}"
+        )
     for direction, capacity in (("up", shared_up), ("down", shared_down)):
         if isinstance(capacity, Constant):
             typer.echo(f"shared by all {direction}: {capacity.rate_bit_s / 1e6:g} Mbit/s")
     typer.echo(f"priority {priority}, timer slack {slack}")
-    typer.echo(f"Next: let a program connect to {address_text(proxy.addresses[0])}; {'Ctrl-C ends' if seconds is None else f'ends after {seconds:g} s'}")
+    typer.echo(
+        f"Next: let a program connect to {address_text(proxy.addresses[0])};"
+        f" {'Ctrl-C ends' if seconds is None else f'ends after {seconds:g} s'}"
+    )
     sys.stdout.flush()
     gc.freeze()  # what was imported need not be looked through again, which takes milliseconds
     proxy.run(seconds, sys.stderr if sys.stderr.isatty() else None)
@@ -160,22 +255,49 @@ def _report(proxy: Proxy, log: Log | None) -> None:
     totals, fidelity = proxy.traffic.totals, proxy.traffic.fidelity
     if sys.stderr.isatty():
         typer.echo("", err=True)
-    typer.echo(f"{totals.opened} connections ({totals.failed} not closed properly), {totals.up_bytes} bytes up, {totals.down_bytes} bytes down")
+    typer.echo(
+        f"{totals.opened} connections ({totals.failed} not closed properly), {totals.up_bytes}"
+        f" bytes up, {totals.down_bytes} bytes down"
+    )
     typer.echo(f"{fidelity.verdict}{''.join(f'; {reason}' for reason in fidelity.reasons())}")
     if log is None:
         typer.echo("Next: the same with --log FILE keeps what every connection carried")
     else:
         known = fidelity.summary()
         judged = {name: known[name] for name in ("verdict", "reasons", "wake_lag_ms", "host")}
-        log.close({"summary": totals.as_json(), "fidelity": judged | {"chunks": known["transfers"], "chunk_lag_ms": known["transfer_lag_ms"]}})
-        typer.echo(f"Next: what every connection carried, and how late chunks were, is in {log.path}")
+        log.close(
+            {
+                "summary": totals.as_json(),
+                "fidelity": (
+                    judged
+                    | {
+                        "chunks": known["transfers"],
+                        "chunk_lag_ms": known["transfer_lag_ms"],
+                    }
+                ),
+            }
+        )
+        typer.echo(
+            f"Next: what every connection carried, and how late chunks were, is in {log.path}"
+        )
 
 
 def _text(way: Way) -> str:
     """A direction for people."""
     capacity, kind = way.capacity, way.delay
     named = capacity.capacity if isinstance(capacity, Lossy) else capacity
-    rate = UNSHAPED if named is None else f"{named.rate_bit_s / 1e6:g} Mbit/s" if isinstance(named, Constant) else "by its trace"
+    rate = (
+        UNSHAPED
+        if named is None
+        else f"{named.rate_bit_s / 1e6:g} Mbit/s"
+        if isinstance(named, Constant)
+        else "by its trace"
+    )
     less = f", loss {100 * capacity.loss:g} %" if isinstance(capacity, Lossy) else ""
     late = f", {getattr(kind, 'delay_ns', 0) / 1e6:g} ms"
-    return rate + late + (f" +- {kind.jitter_ns / 1e6:g} ms" if isinstance(kind, Jitter) else "") + less
+    return (
+        rate
+        + late
+        + (f" +- {kind.jitter_ns / 1e6:g} ms" if isinstance(kind, Jitter) else "")
+        + less
+    )

@@ -1,4 +1,6 @@
-"""``emulator tdma``: rounds, staleness and intentional delay on a TDMA channel, in closed form where there is one, and as a picture."""
+"""``emulator tdma``: rounds, staleness and intentional delay on a TDMA channel, in closed form
+where there is one, and as a picture.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,31 @@ FIGURE_SUFFIXES = (".png", ".pdf", ".svg")
 
 def tdma(
     devices: Annotated[int, typer.Option("--N", help="Devices.", show_default=False)],
-    per_round: Annotated[int, typer.Option("--S", help="Devices that upload in a round.", show_default=False)],
-    horizon: Annotated[int, typer.Option("--T", help="Slots in which models are counted.", show_default=False)],
-    compute: Annotated[int, typer.Option("--tau-comp", help="Slots that a device computes.", show_default=False)],
+    per_round: Annotated[
+        int, typer.Option("--S", help="Devices that upload in a round.", show_default=False)
+    ],
+    horizon: Annotated[
+        int, typer.Option("--T", help="Slots in which models are counted.", show_default=False)
+    ],
+    compute: Annotated[
+        int, typer.Option("--tau-comp", help="Slots that a device computes.", show_default=False)
+    ],
     transfer: Annotated[int, typer.Option("--r", help="Slots of a transfer.")] = 1,
-    delay: Annotated[str, typer.Option(help="Intentional delay in rounds: a number, or auto, the longest that costs no slot.", metavar="auto|K")] = "0",
-    json_file: Annotated[Optional[Path], typer.Option("--json", help="Write the numbers to this file, too.", metavar="FILE")] = None,
-    figure: Annotated[Optional[Path], typer.Option(help="Draw the timeline: a .png, .pdf or .svg.", metavar="FILE")] = None,
+    delay: Annotated[
+        str,
+        typer.Option(
+            help="Intentional delay in rounds: a number, or auto, the longest that costs no slot.",
+            metavar="auto|K",
+        ),
+    ] = "0",
+    json_file: Annotated[
+        Optional[Path],
+        typer.Option("--json", help="Write the numbers to this file, too.", metavar="FILE"),
+    ] = None,
+    figure: Annotated[
+        Optional[Path],
+        typer.Option(help="Draw the timeline: a .png, .pdf or .svg.", metavar="FILE"),
+    ] = None,
 ) -> None:
     """Rounds, staleness and intentional delay on a TDMA channel."""
     _check_files(json_file, figure)
@@ -43,7 +63,10 @@ def tdma(
         typer.echo(line)
     for path, data in files.items():
         _write(path, data)
-    again = f"emulator tdma --N {devices} --S {per_round} --r {transfer} --tau-comp {compute} --T {horizon}"
+    again = (
+        f"emulator tdma --N {devices} --S {per_round} --r {transfer} --tau-comp {compute} --T"
+        f" {horizon}"
+    )
     if not channel.delay and channel.auto_delay:
         typer.echo(f"Next: fresher updates in the same slots: {again} --delay auto")
     elif figure is None:
@@ -53,13 +76,24 @@ def tdma(
 
 
 def numbers(channel: Tdma, horizon: int) -> dict[str, object]:
-    """What ``--json`` writes. ``staleness`` is one number, or the list of those that occur in the long run; ``d_star`` null: no delay is possible."""
+    """What ``--json`` writes. ``staleness`` is one number, or the list of those that occur in
+    the long run; ``d_star`` null: no delay is possible.
+    """
     settled = channel.settled_staleness()
     return {
-        "N": channel.devices, "S": channel.per_round, "r": channel.slots_per_transfer, "tau_comp": channel.compute_slots, "T": horizon,
-        "G": channel.groups, "comm_slots": channel.comm_slots, "mean_slots_per_round": channel.mean_slots_per_round(),
-        "models_by_T": channel.models_by(horizon), "staleness": settled[0] if len(settled) == 1 else list(settled),
-        "alpha": channel.delay, "alpha_auto": channel.auto_delay, "d_star": channel.d_star,
+        "N": channel.devices,
+        "S": channel.per_round,
+        "r": channel.slots_per_transfer,
+        "tau_comp": channel.compute_slots,
+        "T": horizon,
+        "G": channel.groups,
+        "comm_slots": channel.comm_slots,
+        "mean_slots_per_round": channel.mean_slots_per_round(),
+        "models_by_T": channel.models_by(horizon),
+        "staleness": settled[0] if len(settled) == 1 else list(settled),
+        "alpha": channel.delay,
+        "alpha_auto": channel.auto_delay,
+        "d_star": channel.d_star,
     }
 
 
@@ -67,12 +101,31 @@ def lines(channel: Tdma, facts: dict[str, object]) -> Iterator[str]:
     """The same for a person, and the first rounds."""
     stale = f"{facts['staleness']} rounds, reached in round {facts['staleness']}"
     if isinstance(facts["staleness"], list):
-        stale = f"mixed: {' and '.join(map(str, facts['staleness']))} rounds, since S does not divide N"
-    idle = "computing is hidden behind the turns of others" if facts["mean_slots_per_round"] == channel.comm_slots else "the rest idle: nobody is ready"
-    unavoidable = "none is possible" if channel.d_star is None else f"auto: {channel.auto_delay}; no staleness below d* = {channel.d_star} without idle slots"
+        stale = (
+            f"mixed: {' and '.join(map(str, facts['staleness']))} rounds, since S does not divide N"
+        )
+    idle = (
+        "computing is hidden behind the turns of others"
+        if facts["mean_slots_per_round"] == channel.comm_slots
+        else "the rest idle: nobody is ready"
+    )
+    unavoidable = (
+        "none is possible"
+        if channel.d_star is None
+        else (
+            f"auto: {channel.auto_delay}; no staleness below d* = {channel.d_star} without idle"
+            " slots"
+        )
+    )
     groups = f"{channel.groups} group{'s' if channel.groups > 1 else ''} of {channel.per_round}"
-    yield f"{channel.devices} devices in {groups}; {channel.compute_slots} slots to compute, {channel.slots_per_transfer} to transfer"
-    yield f"slots per round    {facts['mean_slots_per_round']:g} in the long run, {channel.comm_slots} of them to communicate ({idle})"
+    yield (
+        f"{channel.devices} devices in {groups}; {channel.compute_slots} slots to compute,"
+        f" {channel.slots_per_transfer} to transfer"
+    )
+    yield (
+        f"slots per round    {facts['mean_slots_per_round']:g} in the long run,"
+        f" {channel.comm_slots} of them to communicate ({idle})"
+    )
     yield f"intentional delay  {channel.delay} rounds ({unavoidable})"
     yield f"staleness          {stale}"
     yield f"models by slot T   {facts['models_by_T']}, w_0 included, by slot {facts['T']}"
@@ -83,9 +136,14 @@ def lines(channel: Tdma, facts: dict[str, object]) -> Iterator[str]:
 
 
 def _row(done: Round) -> str:
-    shown = [f"{upload.device} ({stale})" for upload, stale in zip(done.uploads[:8], done.staleness)]
+    shown = [
+        f"{upload.device} ({stale})" for upload, stale in zip(done.uploads[:8], done.staleness)
+    ]
     more = f", and {len(done.uploads) - 8} more" if len(done.uploads) > 8 else ""
-    uploads, broadcast = _span(done.uploads[0].slot, done.broadcast_slot), _span(done.broadcast_slot, done.end_slot)
+    uploads, broadcast = (
+        _span(done.uploads[0].slot, done.broadcast_slot),
+        _span(done.broadcast_slot, done.end_slot),
+    )
     return f"{done.number:>5}  {uploads:<13}  {broadcast:<13}  {', '.join(shown)}{more}"
 
 
@@ -98,18 +156,25 @@ def _channel(devices: int, per_round: int, transfer: int, compute: int, delay: s
     if delay == "auto":
         return Tdma(devices, per_round, transfer, compute, plain.auto_delay)
     if not (delay.isascii() and delay.isdigit() and len(delay) < 10):
-        raise BadValue(f"--delay {delay!r}: expected auto, or a number of rounds from 0 to {plain.groups - 1}")
+        raise BadValue(
+            f"--delay {delay!r}: expected auto, or a number of rounds from 0 to {plain.groups - 1}"
+        )
     return Tdma(devices, per_round, transfer, compute, int(delay))
 
 
 def _check_files(json_file: Path | None, figure: Path | None) -> None:
     if figure is not None and figure.suffix.lower() not in FIGURE_SUFFIXES:
-        raise BadValue(f"--figure {figure}: expected a name that ends in {', '.join(FIGURE_SUFFIXES[:-1])} or {FIGURE_SUFFIXES[-1]}")
+        raise BadValue(
+            f"--figure {figure}: expected a name that ends in {', '.join(FIGURE_SUFFIXES[:-1])} or"
+            f" {FIGURE_SUFFIXES[-1]}"
+        )
     if figure is not None and figure == json_file:
         raise BadValue(f"--figure {figure}: the file of --json, too")
     for option, path in (("--json", json_file), ("--figure", figure)):
         if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
-            raise BadValue(f"{option} {path}: expected a file in a folder that exists and can be written to")
+            raise BadValue(
+                f"{option} {path}: expected a file in a folder that exists and can be written to"
+            )
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -1,4 +1,6 @@
-"""How long a device takes for its work: constant, spread over the devices, random, growing hot, in bursts, or as long as it really takes."""
+"""How long a device takes for its work: constant, spread over the devices, random, growing hot,
+in bursts, or as long as it really takes.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,21 @@ from emulator.compute.spread import lognormal, spread
 from emulator.compute.throttled import Throttled
 
 __all__ = [
-    "LONG", "MEDIUM", "MILD", "SHORT", "Bursts", "Bursty", "Device", "Drawn", "Memoryless", "Native", "Rate",
-    "RuntimeClass", "Steps", "Throttled", "lognormal", "runtime_classes", "spread",
-]  # fmt: skip
+    "LONG",
+    "MEDIUM",
+    "MILD",
+    "SHORT",
+    "Bursts",
+    "Bursty",
+    "Device",
+    "Drawn",
+    "Memoryless",
+    "Native",
+    "Rate",
+    "RuntimeClass",
+    "Steps",
+    "Throttled",
+    "lognormal",
+    "runtime_classes",
+    "spread",
+]

@@ -1,4 +1,6 @@
-"""A device whose speed varies over time, since other programs use it too: a piecewise constant factor on its rate."""
+"""A device whose speed varies over time, since other programs use it too: a piecewise constant
+factor on its rate.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ class Pace(Protocol):
     """A piecewise constant factor on a device's rate."""
 
     def segment(self, t_ns: int) -> tuple[float, int]:
-        """(factor, until_ns): what holds from ``t_ns`` (0 or more) up to but not including ``until_ns`` > ``t_ns``; the factor is above 0."""
+        """(factor, until_ns): what holds from ``t_ns`` (0 or more) up to but not including
+        ``until_ns`` > ``t_ns``; the factor is above 0.
+        """
         ...
 
 
@@ -27,8 +31,13 @@ class Steps:
     """``factors[i]`` from ``starts_ns[i]`` on; 1 before the first."""
 
     def __init__(self, starts_ns: Sequence[int], factors: Sequence[float]) -> None:
-        if len(starts_ns) != len(factors) or any(later <= earlier for earlier, later in zip(starts_ns, starts_ns[1:])):
-            raise BadValue(f"steps: expected as many factors as starts, and starts in order, got {list(starts_ns)} and {list(factors)}")
+        if len(starts_ns) != len(factors) or any(
+            later <= earlier for earlier, later in zip(starts_ns, starts_ns[1:])
+        ):
+            raise BadValue(
+                "steps: expected as many factors as starts, and starts in order, got"
+                f" {list(starts_ns)} and {list(factors)}"
+            )
         for start_ns, factor in zip(starts_ns, factors):
             check_span("steps: start", start_ns, 0)
             check_rate("steps: factor", factor)
@@ -36,16 +45,21 @@ class Steps:
 
     def segment(self, t_ns: int) -> tuple[float, int]:
         index = bisect_right(self._starts_ns, t_ns)
-        return self._factors[index], self._starts_ns[index] if index < len(self._starts_ns) else FOREVER
+        return self._factors[index], (
+            self._starts_ns[index] if index < len(self._starts_ns) else FOREVER
+        )
 
 
 class Bursts:
-    """Calm stretches (factor 1) and bursts of other work (``factor``) in turn, of exponentially distributed lengths; calm at 0.
+    """Calm stretches (factor 1) and bursts of other work (``factor``) in turn, of exponentially
+    distributed lengths; calm at 0.
 
     Lengths are drawn once, in order of time, so that the answers do not depend on the questions.
     """
 
-    def __init__(self, calm_ns: int, burst_ns: int, factor: float, rng: np.random.Generator) -> None:
+    def __init__(
+        self, calm_ns: int, burst_ns: int, factor: float, rng: np.random.Generator
+    ) -> None:
         check_span("calm", calm_ns)
         check_span("burst", burst_ns)
         check_rate("factor", factor)
@@ -73,7 +87,9 @@ class Bursty:
         check_rate("samples_per_s", self.samples_per_s)
 
     def duration_ns(self, samples: float, start_ns: int = 0) -> int:
-        """The smallest whole number of ns within which the work is done: exact, in fractions, over the segments of the pace."""
+        """The smallest whole number of ns within which the work is done: exact, in fractions,
+        over the segments of the pace.
+        """
         left = Fraction(Rate(self.samples_per_s).duration_ns(samples))  # ns at factor 1
         now = start_ns
         while left > 0:

@@ -1,4 +1,6 @@
-"""Devices whose tasks take a random time: the short, medium and long runtime classes of FedEcho's experiments."""
+"""Devices whose tasks take a random time: the short, medium and long runtime classes of
+FedEcho's experiments.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +42,12 @@ MILD = RuntimeClass("long (mild)", 10 * UNIT_NS, 20 * UNIT_NS)
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A device of one runtime class: ``task_samples`` samples take a time that is drawn anew for each stretch of work.
+    """A device of one runtime class: ``task_samples`` samples take a time that is drawn anew for
+    each stretch of work.
 
-    The draw depends on ``seed`` and the 5 s in which the stretch starts alone: the same question has the same answer, whoever asks and how
-    often, and a start that is a few ms later (as on the wall clock) hardly ever another one. Whole tasks of any class take longer than that.
+    The draw depends on ``seed`` and the 5 s in which the stretch starts alone: the same question
+    has the same answer, whoever asks and how often, and a start that is a few ms later (as on the
+    wall clock) hardly ever another one. Whole tasks of any class take longer than that.
     """
 
     runtime: RuntimeClass
@@ -59,25 +63,36 @@ class Drawn:
         return self.task_samples / self.runtime.low_ns * NS_PER_S
 
     def duration_ns(self, samples: float, start_ns: int = 0) -> int:
-        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self.seed, start_ns // SAME_DRAW_NS])))
+        rng = np.random.Generator(
+            np.random.PCG64(np.random.SeedSequence([self.seed, start_ns // SAME_DRAW_NS]))
+        )
         task_ns = int(rng.integers(self.runtime.low_ns, self.runtime.high_ns, endpoint=True))
         return round(samples / self.task_samples * task_ns)
 
 
-def runtime_classes(sizes: Sequence[float], long: RuntimeClass, rng: np.random.Generator, gamma: float = 1.0) -> list[RuntimeClass]:
-    """A class for each device, by how much data it has: the class of the largest p_c r^(k_c / gamma), at most ``MOST_LONG`` of all ``long``.
+def runtime_classes(
+    sizes: Sequence[float], long: RuntimeClass, rng: np.random.Generator, gamma: float = 1.0
+) -> list[RuntimeClass]:
+    """A class for each device, by how much data it has: the class of the largest p_c r^(k_c /
+    gamma), at most ``MOST_LONG`` of all ``long``.
 
-    r = the device's size / the mean size; k = 0, 1, 2 for short, medium, long; p ~ Dirichlet(3, 2, 1) for each device. So devices with more
-    data tend to be slower, the more so the smaller ``gamma`` [the form and gamma = 1 are ours: FedEcho says that much in words]. Of too many
-    long ones those with the largest margin stay long, the others are of their second class.
+    r = the device's size / the mean size; k = 0, 1, 2 for short, medium, long; p ~ Dirichlet(3, 2,
+    1) for each device. So devices with more data tend to be slower, the more so the smaller
+    ``gamma`` [the form and gamma = 1 are ours: FedEcho says that much in words]. Of too many long
+    ones those with the largest margin stay long, the others are of their second class.
     """
     check_count(len(sizes))
     for size in sizes:
         check_rate("size of a device's data", size)
     check_rate("gamma", gamma)
     shares = np.log(np.asarray(sizes, dtype=np.float64) / np.mean(sizes)) / gamma
-    scores = np.log(np.maximum(rng.dirichlet(MIX, len(sizes)), SMALLEST)) + shares[:, None] * np.arange(3)
+    scores = np.log(np.maximum(rng.dirichlet(MIX, len(sizes)), SMALLEST)) + shares[
+        :, None
+    ] * np.arange(3)
     margin = scores[:, 2] - scores[:, :2].max(axis=1)
     longest = np.argsort(-margin, kind="stable")[: math.floor(MOST_LONG * len(sizes))]
     longs = {int(index) for index in longest if margin[index] > 0}
-    return [long if index in longs else (SHORT, MEDIUM)[int(scores[index, :2].argmax())] for index in range(len(sizes))]
+    return [
+        long if index in longs else (SHORT, MEDIUM)[int(scores[index, :2].argmax())]
+        for index in range(len(sizes))
+    ]

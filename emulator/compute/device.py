@@ -14,7 +14,9 @@ class Device(Protocol):
     """The speed of one device."""
 
     def duration_ns(self, samples: float, start_ns: int = 0) -> int | None:
-        """Emulated time for ``samples`` training samples (a costlier step counts as more), begun at ``start_ns``; None: as long as it really takes."""
+        """Emulated time for ``samples`` training samples (a costlier step counts as more), begun
+        at ``start_ns``; None: as long as it really takes.
+        """
         ...
 
 

@@ -1,4 +1,6 @@
-"""Devices whose stretches of work take exponentially distributed times: how long one has been at work says nothing about when it will be done."""
+"""Devices whose stretches of work take exponentially distributed times: how long one has been at
+work says nothing about when it will be done.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,15 @@ from emulator.compute.device import Rate, check_rate
 
 @dataclass(frozen=True, slots=True)
 class Memoryless:
-    """A device that trains on ``samples_per_s`` on average: every stretch of work takes a time drawn anew.
+    """A device that trains on ``samples_per_s`` on average: every stretch of work takes a time
+    drawn anew.
 
-    Source: Dutta et al. 2018 (arXiv 1803.01113), the learners of whose K-async SGD take exponential times. Of P such devices at work on
-    equally much, any K are as likely to be done first: a draw by lot, without a loop that draws.
+    Source: Dutta et al. 2018 (arXiv 1803.01113), the learners of whose K-async SGD take exponential
+    times. Of P such devices at work on equally much, any K are as likely to be done first: a draw
+    by lot, without a loop that draws.
 
-    The draw depends on ``seed`` and on the moment at which the stretch starts alone: the same question has the same answer, whoever asks.
+    The draw depends on ``seed`` and on the moment at which the stretch starts alone: the same
+    question has the same answer, whoever asks.
     """
 
     samples_per_s: float

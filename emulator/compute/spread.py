@@ -10,20 +10,33 @@ from emulator.compute.device import check_rate
 from emulator.errors import BadValue
 
 
-def spread(count: int, fastest_samples_per_s: float, slowest_ratio: float, rng: np.random.Generator) -> list[float]:
-    """samples/s of ``count`` devices whose times per sample lie evenly from the fastest's to ``slowest_ratio`` times that, shuffled.
+def spread(
+    count: int, fastest_samples_per_s: float, slowest_ratio: float, rng: np.random.Generator
+) -> list[float]:
+    """samples/s of ``count`` devices whose times per sample lie evenly from the fastest's to
+    ``slowest_ratio`` times that, shuffled.
 
-    Source: FedASMU, "slowest = 5 x fastest, uniform in between"; time is what is spread, since that is what is waited for.
+    Source: FedASMU, "slowest = 5 x fastest, uniform in between"; time is what is spread, since that
+    is what is waited for.
     """
     check_count(count)
     check_rate("fastest_samples_per_s", fastest_samples_per_s)
     if not 1 <= slowest_ratio < math.inf:
-        raise BadValue(f"slowest_ratio {slowest_ratio}: expected 1 or more (how many times slower the slowest device is)")
-    return [float(fastest_samples_per_s / times) for times in rng.permutation(np.linspace(1.0, slowest_ratio, count))]
+        raise BadValue(
+            f"slowest_ratio {slowest_ratio}: expected 1 or more (how many times slower the slowest"
+            " device is)"
+        )
+    return [
+        float(fastest_samples_per_s / times)
+        for times in rng.permutation(np.linspace(1.0, slowest_ratio, count))
+    ]
 
 
-def lognormal(count: int, median_samples_per_s: float, sigma: float, rng: np.random.Generator) -> list[float]:
-    """samples/s of ``count`` devices, drawn: median x exp(sigma x a normal number); times per sample are then log-normal with the same sigma.
+def lognormal(
+    count: int, median_samples_per_s: float, sigma: float, rng: np.random.Generator
+) -> list[float]:
+    """samples/s of ``count`` devices, drawn: median x exp(sigma x a normal number); times per
+    sample are then log-normal with the same sigma.
 
     Two thirds of the devices lie between median / e^sigma and median x e^sigma.
     """
@@ -31,7 +44,10 @@ def lognormal(count: int, median_samples_per_s: float, sigma: float, rng: np.ran
     check_rate("median_samples_per_s", median_samples_per_s)
     if not 0 <= sigma <= LARGEST_SIGMA:
         raise BadValue(f"sigma {sigma}: expected 0 (all alike) to {LARGEST_SIGMA:g}")
-    return [float(median_samples_per_s * math.exp(sigma * normal)) for normal in rng.standard_normal(count)]
+    return [
+        float(median_samples_per_s * math.exp(sigma * normal))
+        for normal in rng.standard_normal(count)
+    ]
 
 
 LARGEST_SIGMA = 5.0  # e^5 is 148: a spread beyond that is a slip of the keyboard

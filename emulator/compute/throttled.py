@@ -1,4 +1,6 @@
-"""A device that grows hot: full speed until a heat budget is used up, then a lower rate; it recovers while it is idle."""
+"""A device that grows hot: full speed until a heat budget is used up, then a lower rate; it
+recovers while it is idle.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,15 @@ from emulator.errors import BadValue
 
 @dataclass(slots=True)
 class Throttled:
-    """Cold, it trains on ``samples_per_s`` for ``budget_ns`` of work; hot, on ``hot_samples_per_s``, for as long as the work lasts.
+    """Cold, it trains on ``samples_per_s`` for ``budget_ns`` of work; hot, on
+    ``hot_samples_per_s``, for as long as the work lasts.
 
-    Idle, it regains the whole budget within ``recovery_ns``, evenly. Hot work neither uses nor regains budget. So a stretch takes
-    min(full, budget left) + the rest of full x cold rate / hot rate, where full = samples / samples_per_s: exact, in whole ns.
+    Idle, it regains the whole budget within ``recovery_ns``, evenly. Hot work neither uses nor
+    regains budget. So a stretch takes min(full, budget left) + the rest of full x cold rate / hot
+    rate, where full = samples / samples_per_s: exact, in whole ns.
 
-    It remembers its last stretch of work, so ask in order of time. Work that would go on when the next begins was cut off there
-    (a cancelled task); the same question again gets the same answer.
+    It remembers its last stretch of work, so ask in order of time. Work that would go on when the
+    next begins was cut off there (a cancelled task); the same question again gets the same answer.
     """
 
     samples_per_s: float
@@ -31,7 +35,10 @@ class Throttled:
         check_rate("samples_per_s", self.samples_per_s)
         check_rate("hot_samples_per_s", self.hot_samples_per_s)
         if self.hot_samples_per_s > self.samples_per_s:
-            raise BadValue(f"hot_samples_per_s {self.hot_samples_per_s}: expected at most samples_per_s, {self.samples_per_s}")
+            raise BadValue(
+                f"hot_samples_per_s {self.hot_samples_per_s}: expected at most samples_per_s,"
+                f" {self.samples_per_s}"
+            )
         check_span("budget", self.budget_ns, 0)
         check_span("recovery", self.recovery_ns)
         self._left_ns = self.budget_ns
@@ -44,9 +51,14 @@ class Throttled:
         return self._busy_ns()
 
     def budget_left_ns(self, now: int) -> int:
-        """How much work at full speed it could do at ``now``, which is not before the last stretch's start."""
+        """How much work at full speed it could do at ``now``, which is not before the last
+        stretch's start.
+        """
         if now < self._start_ns:
-            raise ValueError(f"a throttled device is asked about {now} ns after it was asked about {self._start_ns} ns")
+            raise ValueError(
+                f"a throttled device is asked about {now} ns after it was asked about"
+                f" {self._start_ns} ns"
+            )
         worked_ns = min(now - self._start_ns, self._busy_ns())
         left_ns = max(0, self._left_ns - min(worked_ns, self._full_ns))
         idle_ns = now - self._start_ns - worked_ns
@@ -54,4 +66,6 @@ class Throttled:
 
     def _busy_ns(self) -> int:
         cold_ns = min(self._full_ns, self._left_ns)
-        return cold_ns + round((self._full_ns - cold_ns) * (self.samples_per_s / self.hot_samples_per_s))
+        return cold_ns + round(
+            (self._full_ns - cold_ns) * (self.samples_per_s / self.hot_samples_per_s)
+        )

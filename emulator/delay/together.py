@@ -9,7 +9,9 @@ from emulator.errors import BadValue
 
 
 class Together:
-    """The delay of a broadcast: it has arrived when the last receiver has it. ``each`` tells them apart."""
+    """The delay of a broadcast: it has arrived when the last receiver has it. ``each`` tells
+    them apart.
+    """
 
     def __init__(self, receivers: Mapping[str, Delay]) -> None:
         if not receivers:

@@ -1,6 +1,8 @@
-"""Kernel mode as text: which ip and tc commands make a link between this host and a network namespace. Nothing here runs them.
+"""Kernel mode as text: which ip and tc commands make a link between this host and a network
+namespace. Nothing here runs them.
 
-    host: emulator7 (egress = down) ----- veth pair, or two taps with a relay between ----- emulator7own (egress = up) :namespace
+host: emulator7 (egress = down) ----- veth pair, or two taps with a relay between ----- emulator7own
+(egress = up) :namespace
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ MAX_RATE_BIT_S = 100_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One direction: payload rate (None: not shaped), one-way delay, its spread, and the share of frames that is lost."""
+    """One direction: payload rate (None: not shaped), one-way delay, its spread, and the share
+    of frames that is lost.
+    """
 
     rate_bit_s: int | None = None
     latency_ns: int = 0
@@ -35,10 +39,18 @@ class Way:
     loss: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.rate_bit_s is not None and not LEAST_RATE_BIT_S <= self.rate_bit_s <= MAX_RATE_BIT_S:
-            raise BadValue(f"rate {self.rate_bit_s} bit/s: kernel mode takes {LEAST_RATE_BIT_S} bit/s to 100 gbit")
+        if (
+            self.rate_bit_s is not None
+            and not LEAST_RATE_BIT_S <= self.rate_bit_s <= MAX_RATE_BIT_S
+        ):
+            raise BadValue(
+                f"rate {self.rate_bit_s} bit/s: kernel mode takes {LEAST_RATE_BIT_S} bit/s to 100"
+                " gbit"
+            )
         if self.latency_ns < 0 or self.jitter_ns < 0:
-            raise BadValue(f"latency {self.latency_ns} ns, jitter {self.jitter_ns} ns: must not be negative")
+            raise BadValue(
+                f"latency {self.latency_ns} ns, jitter {self.jitter_ns} ns: must not be negative"
+            )
         if not 0 <= self.loss < 1:
             raise BadValue(f"loss {self.loss}: expected a share from 0 up to, not including, 1")
 
@@ -70,7 +82,9 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """All names of run number ``slot`` on this host: everything that has to be removed follows from the number."""
+    """All names of run number ``slot`` on this host: everything that has to be removed follows
+    from the number.
+    """
 
     slot: int
 
@@ -81,31 +95,58 @@ class Place:
     @property
     def host(self) -> End:
         # 198.18.0.0/15 is set aside for measurements (RFC 2544), so it is in use nowhere else.
-        return End(f"emulator{self.slot}", f"198.19.{self.slot}.1", f"02:65:6d:75:{self.slot:02x}:01", ())
+        return End(
+            f"emulator{self.slot}", f"198.19.{self.slot}.1", f"02:65:6d:75:{self.slot:02x}:01", ()
+        )
 
     @property
     def own(self) -> End:
-        return End(f"emulator{self.slot}own", f"198.19.{self.slot}.2", f"02:65:6d:75:{self.slot:02x}:02", ("-n", self.namespace))
+        return End(
+            f"emulator{self.slot}own",
+            f"198.19.{self.slot}.2",
+            f"02:65:6d:75:{self.slot:02x}:02",
+            ("-n", self.namespace),
+        )
 
 
 def framed_rate(rate_bit_s: int) -> int:
-    """The rate that tc must be told so that full segments carry ``rate_bit_s`` of payload, rounded up."""
+    """The rate that tc must be told so that full segments carry ``rate_bit_s`` of payload,
+    rounded up.
+    """
     return -(-rate_bit_s * FRAME_BYTES // PAYLOAD_BYTES)
 
 
 def burst_bytes(framed_bit_s: int) -> int:
-    """1 ms of the rate, which late timers of the kernel need, and at least the one frame that has to fit: a head start of as much."""
+    """1 ms of the rate, which late timers of the kernel need, and at least the one frame that
+    has to fit: a head start of as much.
+    """
     return max(-(-framed_bit_s // 8000), LEAST_BURST_BYTES)
 
 
 def make(place: Place, shape: Shape, ipv6: bool = True) -> list[Argv]:
-    """The commands that make the link. With a relay, both taps exist on the host when they begin. ``ipv6``: the kernel has it."""
+    """The commands that make the link. With a relay, both taps exist on the host when they
+    begin. ``ipv6``: the kernel has it.
+    """
     host, own, namespace = place.host, place.own, place.namespace
     steps = [["ip", "netns", "add", namespace]]
     if shape.delay == "relay":
         steps += [["ip", "link", "set", "dev", own.name, "netns", namespace]]
     else:
-        steps += [["ip", "link", "add", host.name, "type", "veth", "peer", "name", own.name, "netns", namespace]]
+        steps += [
+            [
+                "ip",
+                "link",
+                "add",
+                host.name,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                own.name,
+                "netns",
+                namespace,
+            ]
+        ]
     steps += [["ip", "-n", namespace, "link", "set", "dev", "lo", "up"]]
     steps += _end(host, own, shape.down, shape, ipv6)
     steps += _end(own, host, shape.up, shape, ipv6)
@@ -113,27 +154,66 @@ def make(place: Place, shape: Shape, ipv6: bool = True) -> list[Argv]:
 
 
 def remove(place: Place) -> list[Argv]:
-    """The commands that remove it, whatever of it exists; qdiscs go with their interface, a veth with its peer."""
-    return [["ip", "link", "del", "dev", place.host.name], ["ip", "link", "del", "dev", place.own.name], ["ip", "netns", "del", place.namespace]]
+    """The commands that remove it, whatever of it exists; qdiscs go with their interface, a veth
+    with its peer.
+    """
+    return [
+        ["ip", "link", "del", "dev", place.host.name],
+        ["ip", "link", "del", "dev", place.own.name],
+        ["ip", "netns", "del", place.namespace],
+    ]
 
 
 def _end(end: End, other: End, way: Way, shape: Shape, ipv6: bool) -> list[Argv]:
     ip = ["ip", *end.inside]
-    # One frame per packet: a super-packet of 64 KB would leave in one piece, be lost in one piece and be charged one header.
-    whole = ["gso_max_size", str(FRAME_BYTES), "gso_max_segs", "1"] if way.rate_bit_s is not None or way.loss else []
-    # No IPv6 address, no unasked traffic in the shaped link; the other end's MAC is known, so the first packet need not ask for it.
+    # One frame per packet: a super-packet of 64 KB would leave in one piece, be lost in one piece
+    # and be charged one header.
+    whole = (
+        ["gso_max_size", str(FRAME_BYTES), "gso_max_segs", "1"]
+        if way.rate_bit_s is not None or way.loss
+        else []
+    )
+    # No IPv6 address, no unasked traffic in the shaped link; the other end's MAC is known, so the
+    # first packet need not ask for it.
     quiet = ["addrgenmode", "none"] if ipv6 else []
     return [
-        [*ip, "link", "set", "dev", end.name, "address", end.mac, "mtu", "1500", "txqueuelen", str(QUEUE_FRAMES), *whole, *quiet],
+        [
+            *ip,
+            "link",
+            "set",
+            "dev",
+            end.name,
+            "address",
+            end.mac,
+            "mtu",
+            "1500",
+            "txqueuelen",
+            str(QUEUE_FRAMES),
+            *whole,
+            *quiet,
+        ],
         *qdiscs(end, way, shape),
         [*ip, "address", "add", f"{end.address}/30", "dev", end.name],
         [*ip, "link", "set", "dev", end.name, "up"],
-        [*ip, "neighbour", "replace", other.address, "lladdr", other.mac, "nud", "permanent", "dev", end.name],
+        [
+            *ip,
+            "neighbour",
+            "replace",
+            other.address,
+            "lladdr",
+            other.mac,
+            "nud",
+            "permanent",
+            "dev",
+            end.name,
+        ],
     ]
 
 
 def qdiscs(end: End, way: Way, shape: Shape) -> list[Argv]:
-    """The tc commands of one direction, for the egress of ``end``: the shaper at the root, netem or a plain queue in it."""
+    """The tc commands of one direction, for the egress of ``end``: the shaper at the root, netem
+    or a plain queue in it.
+    """
     add = ["tc", *end.inside, "qdisc", "add", "dev", end.name]
     netem = _netem(way) if shape.delay == "netem" and way.delays else []
     if way.rate_bit_s is None:
@@ -141,19 +221,30 @@ def qdiscs(end: End, way: Way, shape: Shape) -> list[Argv]:
     framed_bit_s = framed_rate(way.rate_bit_s)
     rate, burst = f"{framed_bit_s}bit", str(burst_bytes(framed_bit_s))
     if shape.shaper == "tbf":
-        steps = [[*add, "root", "handle", "1:", "tbf", "rate", rate, "burst", burst, "limit", str(QUEUE_FRAMES * FRAME_BYTES)]]
+        limit = str(QUEUE_FRAMES * FRAME_BYTES)
+        bucket = ["tbf", "rate", rate, "burst", burst, "limit", limit]
+        steps = [[*add, "root", "handle", "1:", *bucket]]
         return steps + ([[*add, "parent", "1:1", "handle", "10:", *netem]] if netem else [])
-    shares = ["rate", rate, "ceil", rate, "burst", burst, "cburst", burst, "quantum", str(FRAME_BYTES)]
+    rates = ["rate", rate, "ceil", rate, "burst", burst, "cburst", burst]
+    parent = ["parent", "1:", "classid", "1:1"]
+    add_class = ["tc", *end.inside, "class", "add", "dev", end.name]
     return [
         [*add, "root", "handle", "1:", "htb", "default", "1"],
-        ["tc", *end.inside, "class", "add", "dev", end.name, "parent", "1:", "classid", "1:1", "htb", *shares],
+        [*add_class, *parent, "htb", *rates, "quantum", str(FRAME_BYTES)],
         [*add, "parent", "1:1", "handle", "10:", *(netem or ["pfifo", "limit", str(QUEUE_FRAMES)])],
     ]
 
 
 def _netem(way: Way) -> Argv:
-    # netem drops what exceeds its limit: room for the frames under way, were they all acknowledgements, and for the queue.
+    # netem drops what exceeds its limit: room for the frames under way, were they all
+    # acknowledgements, and for the queue.
     rate_bit_s = 10**9 if way.rate_bit_s is None else way.rate_bit_s
     flying = rate_bit_s * way.latency_ns // (8 * 64 * NS_PER_S)
-    words = ["netem", "limit", str(min(QUEUE_FRAMES + flying, 10**7)), "delay", f"{seconds_text(way.latency_ns)}s"]
+    words = [
+        "netem",
+        "limit",
+        str(min(QUEUE_FRAMES + flying, 10**7)),
+        "delay",
+        f"{seconds_text(way.latency_ns)}s",
+    ]
     return words + (["loss", f"{100 * way.loss:.6f}%"] if way.loss else [])

@@ -1,4 +1,6 @@
-"""Which names on this host are taken by kernel mode, and by whom. A lock file per run says so, and dies with its owner's process."""
+"""Which names on this host are taken by kernel mode, and by whom. A lock file per run says so,
+and dies with its owner's process.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,14 @@ _STEP_S = 20.0
 def execute(argv: Argv) -> str:
     """Run one command and return what it printed. BadValue, in one line, if it fails."""
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_STEP_S, stdin=subprocess.DEVNULL, start_new_session=True)
+        done = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            timeout=_STEP_S,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BadValue(f"kernel mode: {' '.join(argv)}: {error}") from None
     if done.returncode:
@@ -34,7 +43,9 @@ def execute(argv: Argv) -> str:
 
 @contextmanager
 def claimed() -> Iterator[Place]:
-    """A place that nobody else has. What dead owners left is removed first, what is made there is removed at the end."""
+    """A place that nobody else has. What dead owners left is removed first, what is made there
+    is removed at the end.
+    """
     sweep()
     place, lock = _claim()
     try:
@@ -55,7 +66,9 @@ def sweep() -> list[Place]:
 
 
 def clear(place: Place) -> None:
-    """End all processes of the namespace and remove it with its interfaces; nothing to do is no error."""
+    """End all processes of the namespace and remove it with its interfaces; nothing to do is no
+    error.
+    """
     namespace = (_NAMESPACES / place.namespace).exists()
     if namespace:
         end_processes(place, signal.SIGKILL)
@@ -99,7 +112,8 @@ def _lock(file: Path, create: bool = False) -> int | None:
         return None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Between open and lock the last owner may have removed the file: then its lock guards nothing.
+        # Between open and lock the last owner may have removed the file: then its lock guards
+        # nothing.
         if os.stat(file).st_ino == os.fstat(lock).st_ino:
             return lock
     except (BlockingIOError, FileNotFoundError):

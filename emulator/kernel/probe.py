@@ -1,4 +1,6 @@
-"""What this system has of what kernel mode needs. Qdiscs are tried, in a namespace of their own, since a kernel does not tell otherwise."""
+"""What this system has of what kernel mode needs. Qdiscs are tried, in a namespace of their own,
+since a kernel does not tell otherwise.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,11 @@ class System:
 
     def lines(self) -> list[str]:
         """One line for each thing: its name, yes or no."""
-        told = {field.name: "yes" if getattr(self, field.name) else "no" for field in fields(self) if field.name != "complaint"}
+        told = {
+            field.name: "yes" if getattr(self, field.name) else "no"
+            for field in fields(self)
+            if field.name != "complaint"
+        }
         if not self.can_try:
             told |= {name: "not tried" for name in ("namespaces", "veth", *_TRIES)}
         return [f"{name:<11}{what}" for name, what in told.items()]
@@ -80,8 +86,15 @@ def probe(place: Place, found: System) -> System:
         facts["namespaces"] = not facts["complaint"]
         if facts["namespaces"]:
             inside = ["-n", place.namespace]
-            facts["veth"] = not _complaint(["ip", *inside, "link", "add", "try0", "type", "veth", "peer", "name", "try1"])
-            facts |= {kind: not _complaint(["tc", *inside, "qdisc", "replace", "dev", "lo", "root", *words]) for kind, words in _TRIES.items()}
+            facts["veth"] = not _complaint(
+                ["ip", *inside, "link", "add", "try0", "type", "veth", "peer", "name", "try1"]
+            )
+            facts |= {
+                kind: not _complaint(
+                    ["tc", *inside, "qdisc", "replace", "dev", "lo", "root", *words]
+                )
+                for kind, words in _TRIES.items()
+            }
     finally:
         clear(place)
     return System(**facts)
@@ -103,13 +116,20 @@ def require_tools(system: System) -> None:
         raise BadValue("kernel mode needs root (without root: emulator proxy)")
     missing = [name for name in ("ip", "tc") if not getattr(system, name)]
     if missing:
-        raise BadValue(f"kernel mode needs {' and '.join(missing)}, from the package iproute2 (without it: emulator proxy)")
+        raise BadValue(
+            f"kernel mode needs {' and '.join(missing)}, from the package iproute2 (without it:"
+            " emulator proxy)"
+        )
 
 
 def choose(system: System, shape: Shape, shaper: str | None, latency: bool = True) -> Shape:
-    """``shape`` with a shaper and a delay that this system has. BadValue if it has none; ``latency`` False: do without delays."""
+    """``shape`` with a shaper and a delay that this system has. BadValue if it has none;
+    ``latency`` False: do without delays.
+    """
     if not system.namespaces:
-        raise BadValue(f"kernel mode needs network namespaces, and this system refuses: {system.complaint}")
+        raise BadValue(
+            f"kernel mode needs network namespaces, and this system refuses: {system.complaint}"
+        )
     ways = (shape.up, shape.down)
     if any(way.rate_bit_s is not None for way in ways):
         shaper = _shaper(system, shaper)
@@ -122,18 +142,29 @@ def choose(system: System, shape: Shape, shaper: str | None, latency: bool = Tru
 def _shaper(system: System, wanted: str | None) -> str:
     there = [kind for kind in ("htb", "tbf") if getattr(system, f"sch_{kind}")]
     if wanted is not None and wanted not in there:
-        raise BadValue(f"kernel mode: this kernel has no sch_{wanted} (it has: {', '.join(there) or 'no shaper'})")
+        raise BadValue(
+            f"kernel mode: this kernel has no sch_{wanted} (it has:"
+            f" {', '.join(there) or 'no shaper'})"
+        )
     if not there:
         raise BadValue("kernel mode needs sch_htb or sch_tbf, and this kernel has neither")
     return wanted or there[0]
 
 
 def _delay(system: System, shape: Shape) -> str:
-    # netem lets frames with a random delay overtake each other; a link of ours keeps order, so jitter is for the relay.
+    # netem lets frames with a random delay overtake each other; a link of ours keeps order, so
+    # jitter is for the relay.
     jitter = shape.up.jitter_ns or shape.down.jitter_ns
     if system.sch_netem and not jitter:
         return "netem"
     if system.tun:
         return "relay"
-    missing = "jitter needs /dev/net/tun" if jitter else "this kernel has neither sch_netem nor /dev/net/tun"
-    raise BadValue(f"kernel mode cannot delay or lose frames here: {missing}; --no-latency leaves latency, jitter and loss out")
+    missing = (
+        "jitter needs /dev/net/tun"
+        if jitter
+        else "this kernel has neither sch_netem nor /dev/net/tun"
+    )
+    raise BadValue(
+        f"kernel mode cannot delay or lose frames here: {missing}; --no-latency leaves latency,"
+        " jitter and loss out"
+    )

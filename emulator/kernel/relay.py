@@ -1,4 +1,5 @@
-"""Frames under way: the user-space delay of kernel mode, for kernels without netem, and for jitter that keeps order.
+"""Frames under way: the user-space delay of kernel mode, for kernels without netem, and for jitter
+that keeps order.
 
     host's tap -> [ line "down" ] -> namespace's tap,  namespace's tap -> [ line "up" ] -> host's tap
 """
@@ -26,13 +27,17 @@ TURN_FRAMES = 64  # read at once from one tap, so that what is due is not kept w
 _TUNSETIFF, _IFF_TAP, _IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
 LATE_MS = 1.0  # what 99 % of the frames should keep to
 HELD_BYTES = 64 * 2**20
-"""How much may be under way in one direction; what comes beyond is dropped and counted, as in a full queue."""
+"""How much may be under way in one direction; what comes beyond is dropped and counted, as in a
+full queue.
+"""
 
 
 class DelayLine:
-    """One direction: each frame leaves ``delay`` after it came, in order, except those that are lost.
+    """One direction: each frame leaves ``delay`` after it came, in order, except those that are
+    lost.
 
-    ``uniform`` gives the numbers in [0, 1) that decide about loss; it is not asked where ``loss`` is 0.
+    ``uniform`` gives the numbers in [0, 1) that decide about loss; it is not asked where ``loss``
+    is 0.
     """
 
     def __init__(self, delay: Delay, loss: float, uniform: Callable[[], float]) -> None:
@@ -72,27 +77,39 @@ class DelayLine:
     def summary(self) -> dict[str, object]:
         """Counts of frames, and how late they left, in ms, as plain JSON values."""
         late = self.lateness
-        lateness = {"p50": late.percentile(50), "p99": late.percentile(99), "max": late.max if late.count else None}
+        lateness = {
+            "p50": late.percentile(50),
+            "p99": late.percentile(99),
+            "max": late.max if late.count else None,
+        }
         return {
             "frames": late.count,
             "lost": self.lost,
             "overflowed": self.overflowed,
             "unwritten": self.unwritten,
-            "late_ms": {name: None if ns is None else round(ns / 1e6, 3) for name, ns in lateness.items()},
+            "late_ms": {
+                name: None if ns is None else round(ns / 1e6, 3) for name, ns in lateness.items()
+            },
         }
 
 
 class Relay:
-    """Two taps, made here, and the frames between them. The caller waits until a tap has something or a frame is due.
+    """Two taps, made here, and the frames between them. The caller waits until a tap has something
+    or a frame is due.
 
-    ``began_ns`` is the moment 0 of the jitter; ``stack`` closes the taps, and with them they are gone.
+    ``began_ns`` is the moment 0 of the jitter; ``stack`` closes the taps, and with them they are
+    gone.
     """
 
-    def __init__(self, place: Place, shape: Shape, seed: int, stack: ExitStack, began_ns: int) -> None:
+    def __init__(
+        self, place: Place, shape: Shape, seed: int, stack: ExitStack, began_ns: int
+    ) -> None:
         self._began_ns = began_ns
         self._directions = ("down", "up")
         self.taps = [_tap(end, stack) for end in (place.host, place.own)]
-        self._lines = [line(way, 2 * seed + number) for number, way in enumerate((shape.down, shape.up))]
+        self._lines = [
+            line(way, 2 * seed + number) for number, way in enumerate((shape.down, shape.up))
+        ]
 
     def next_ns(self) -> int:
         """When the next frame is due; FOREVER if none is under way."""
@@ -122,12 +139,22 @@ class Relay:
 
 def line(way: Way, seed: int) -> DelayLine:
     """What delays and loses the frames of one direction."""
-    delay = Jitter(way.latency_ns, way.jitter_ns, seed=seed) if way.jitter_ns else Latency(way.latency_ns)
-    return DelayLine(delay, way.loss, np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, 1]))).random)
+    delay = (
+        Jitter(way.latency_ns, way.jitter_ns, seed=seed)
+        if way.jitter_ns
+        else Latency(way.latency_ns)
+    )
+    return DelayLine(
+        delay,
+        way.loss,
+        np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, 1]))).random,
+    )
 
 
 def strain(lines: Mapping[str, DelayLine]) -> str:
-    """The lines of which more than 1 % of the frames left more than LATE_MS late, in words; '' if there is none."""
+    """The lines of which more than 1 % of the frames left more than LATE_MS late, in words; ''
+    if there is none.
+    """
     late_ms = {name: (way.lateness.percentile(99) or 0) / 1e6 for name, way in lines.items()}
     return ", ".join(f"{name} {late:.1f} ms" for name, late in late_ms.items() if late > LATE_MS)
 
@@ -145,7 +172,9 @@ def _tap(end: End, stack: ExitStack) -> int:
     try:
         tap = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         stack.callback(os.close, tap)
-        fcntl.ioctl(tap, _TUNSETIFF, struct.pack("16sH22x", end.name.encode(), _IFF_TAP | _IFF_NO_PI))
+        fcntl.ioctl(
+            tap, _TUNSETIFF, struct.pack("16sH22x", end.name.encode(), _IFF_TAP | _IFF_NO_PI)
+        )
     except OSError as error:
         raise BadValue(f"kernel mode: a tap interface for the relay: {error}") from None
     return tap

@@ -1,6 +1,8 @@
-"""A program behind a link that the Linux kernel shapes: makes the namespace, carries the program, removes everything. Needs root.
+"""A program behind a link that the Linux kernel shapes: makes the namespace, carries the program,
+removes everything. Needs root.
 
-The whole run is one thread: it waits for the program's end, passes signals on and, where the kernel has no netem, relays the frames.
+The whole run is one thread: it waits for the program's end, passes signals on and, where the kernel
+has no netem, relays the frames.
 """
 
 from __future__ import annotations
@@ -30,12 +32,15 @@ from emulator.units import NS_PER_S
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 GRACE_S = 10.0  # what a program has to end itself after a signal
 TERM_S = 1.0  # what is left of it in the background has after SIGTERM
-STILL_S = 5.0  # what was sent may go on arriving after the program's end, unless for so long nothing moves
+# what was sent may go on arriving after the program's end, unless for so long nothing moves
+STILL_S = 5.0
 LOOK_S = 0.1
 
 
 class Signals:
-    """What ends a run early. From a terminal the program got SIGINT and SIGQUIT itself: those are its own affair."""
+    """What ends a run early. From a terminal the program got SIGINT and SIGQUIT itself: those
+    are its own affair.
+    """
 
     def __init__(self) -> None:
         self.received: int | None = None
@@ -59,7 +64,11 @@ class Signals:
             self._forward(self.received)
 
     def _take(self, number: int, frame: FrameType | None) -> None:
-        if self._process is not None and number in (signal.SIGINT, signal.SIGQUIT) and _in_foreground():
+        if (
+            self._process is not None
+            and number in (signal.SIGINT, signal.SIGQUIT)
+            and _in_foreground()
+        ):
             return
         self.received = number
         self._forward(number)
@@ -79,13 +88,20 @@ def _in_foreground() -> bool:
 
 
 def run(
-    shape: Shape, command: Sequence[str], *, shaper: str | None = None, latency: bool = True, seed: int = 0, log: Path | None = None,
+    shape: Shape,
+    command: Sequence[str],
+    *,
+    shaper: str | None = None,
+    latency: bool = True,
+    seed: int = 0,
+    log: Path | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> int:
-    """Run ``command`` behind the link; its exit status, or 128 + the signal that ended it or this. BadValue where that cannot be.
+    """Run ``command`` behind the link; its exit status, or 128 + the signal that ended it or this.
+    BadValue where that cannot be.
 
-    ``say`` gets what the user should know; ``log`` becomes a JSON file. ``latency`` False leaves out latency, jitter and loss.
-    Signals are caught meanwhile, so this is for the main thread.
+    ``say`` gets what the user should know; ``log`` becomes a JSON file. ``latency`` False leaves
+    out latency, jitter and loss. Signals are caught meanwhile, so this is for the main thread.
     """
     require_tools(tools())
     if not command or shutil.which(command[0]) is None:
@@ -96,7 +112,11 @@ def run(
         system = probe(place, tools())
         shape = choose(system, shape, shaper, latency)
         with ExitStack() as stack:
-            relay = Relay(place, shape, seed, stack, time.monotonic_ns()) if shape.delay == "relay" else None
+            relay = (
+                Relay(place, shape, seed, stack, time.monotonic_ns())
+                if shape.delay == "relay"
+                else None
+            )
             plan = make(place, shape, system.ipv6)
             for step in plan:
                 execute(step)
@@ -109,18 +129,28 @@ def run(
         try:
             log.write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         except OSError as error:
-            raise BadValue(f"--log {log}: {error.strerror} (COMMAND ended with status {status})") from None
+            raise BadValue(
+                f"--log {log}: {error.strerror} (COMMAND ended with status {status})"
+            ) from None
     return status
 
 
 def announcement(shape: Shape, place: Place, control: Mapping[str, str]) -> list[str]:
-    """What was made, and what is different from what one might think, in words. ``control``: the congestion control of both ends."""
+    """What was made, and what is different from what one might think, in words. ``control``: the
+    congestion control of both ends.
+    """
     ends = (("own", place.own, "COMMAND"), ("host", place.host, "this host"))
-    lines = ["link: " + ", ".join(f"{who} {end.address} (TCP {control[name]})" for name, end, who in ends)]
+    lines = [
+        "link: "
+        + ", ".join(f"{who} {end.address} (TCP {control[name]})" for name, end, who in ends)
+    ]
     if shape.delay == "relay":
         jitter = shape.up.jitter_ns or shape.down.jitter_ns
         why = "netem would not keep the order under jitter" if jitter else "the kernel has no netem"
-        lines.append(f"latency, jitter and loss are made by a relay in user space, since {why}; --log says how late it was")
+        lines.append(
+            f"latency, jitter and loss are made by a relay in user space, since {why}; --log says"
+            " how late it was"
+        )
     if shape.delay == "none" and (shape.up.delays or shape.down.delays):
         lines.append("latency, jitter and loss are left out (--no-latency)")
     return lines
@@ -129,35 +159,62 @@ def announcement(shape: Shape, place: Place, control: Mapping[str, str]) -> list
 def _facts(place: Place, shape: Shape) -> dict[str, Any]:
     ways = {name: asdict(way) for name, way in (("up", shape.up), ("down", shape.down))}
     kernel = Path("/proc/sys/net/ipv4")
-    own = execute(["ip", "netns", "exec", place.namespace, "cat", str(kernel / "tcp_congestion_control"), str(kernel / "tcp_timestamps")]).split()
+    own = execute(
+        [
+            "ip",
+            "netns",
+            "exec",
+            place.namespace,
+            "cat",
+            str(kernel / "tcp_congestion_control"),
+            str(kernel / "tcp_timestamps"),
+        ]
+    ).split()
     return ways | {
         "shaper": shape.shaper,
         "delay": shape.delay,
         "host_address": place.host.address,
         "own_address": place.own.address,
-        "congestion_control": {"host": (kernel / "tcp_congestion_control").read_text().strip(), "own": own[0]},
-        "tcp_timestamps": {"host": int((kernel / "tcp_timestamps").read_text()), "own": int(own[1])},
+        "congestion_control": {
+            "host": (kernel / "tcp_congestion_control").read_text().strip(),
+            "own": own[0],
+        },
+        "tcp_timestamps": {
+            "host": int((kernel / "tcp_timestamps").read_text()),
+            "own": int(own[1]),
+        },
         "host": host_facts(),
     }
 
 
 def _qdiscs(end: End) -> object:
-    return json.loads(execute(["tc", *end.inside, "-s", "-j", "qdisc", "show", "dev", end.name]) or "[]")
+    return json.loads(
+        execute(["tc", *end.inside, "-s", "-j", "qdisc", "show", "dev", end.name]) or "[]"
+    )
 
 
 def _carry(
-    place: Place, command: Sequence[str], relay: Relay | None, signals: Signals, say: Callable[[str], None]
+    place: Place,
+    command: Sequence[str],
+    relay: Relay | None,
+    signals: Signals,
+    say: Callable[[str], None],
 ) -> tuple[int, dict[str, object]]:
     began_s = time.monotonic()
     if signals.received is not None:
         return 128 + signals.received, {"status": None, "signal": signals.received}
-    environment = os.environ | {"EMULATOR_HOST_ADDRESS": place.host.address, "EMULATOR_OWN_ADDRESS": place.own.address}
+    environment = os.environ | {
+        "EMULATOR_HOST_ADDRESS": place.host.address,
+        "EMULATOR_OWN_ADDRESS": place.own.address,
+    }
     process = subprocess.Popen(["ip", "netns", "exec", place.namespace, *command], env=environment)
     signals.pass_to(process)
     with ExitStack() as stack:
         ended = os.pidfd_open(process.pid)
         stack.callback(os.close, ended)
-        priority = stack.enter_context(_in_time(relay))  # after the start, since a program inherits timers
+        priority = stack.enter_context(
+            _in_time(relay)
+        )  # after the start, since a program inherits timers
         while process.poll() is None:
             _wait(relay, 0.5, [ended])
             if time.monotonic() >= signals.kill_at_s:
@@ -166,15 +223,25 @@ def _carry(
     if lost_bytes:
         say(f"{lost_bytes} bytes that COMMAND had sent did not get through")
     if relay and relay.strain():
-        say(f"this host is too slow or too busy for the relay: 1 % of the frames left later than {relay.strain()} after they were due")
+        say(
+            "this host is too slow or too busy for the relay: 1 % of the frames left later than"
+            f" {relay.strain()} after they were due"
+        )
     status = process.returncode if process.returncode >= 0 else 128 - process.returncode
-    ended_by = {"status": status, "signal": signals.received, "undelivered_bytes": lost_bytes, "seconds": round(time.monotonic() - began_s, 6)}
+    ended_by = {
+        "status": status,
+        "signal": signals.received,
+        "undelivered_bytes": lost_bytes,
+        "seconds": round(time.monotonic() - began_s, 6),
+    }
     return status, ended_by | {"relay": relay.summary() | priority if relay else None}
 
 
 @contextmanager
 def _in_time(relay: Relay | None) -> Iterator[dict[str, bool]]:
-    """Timer slack and real-time priority for a relay, where the system allows them; which of both."""
+    """Timer slack and real-time priority for a relay, where the system allows them; which of
+    both.
+    """
     if relay is None:
         yield {}
         return
@@ -201,7 +268,9 @@ def _wait(relay: Relay | None, most_s: float, files: list[int]) -> None:
 
 
 def _finish(place: Place, relay: Relay | None, signals: Signals) -> int:
-    """End what COMMAND left running, let what it has sent arrive; how many bytes of TCP are still unsent or unacknowledged."""
+    """End what COMMAND left running, let what it has sent arrive; how many bytes of TCP are
+    still unsent or unacknowledged.
+    """
     asked_s = time.monotonic()
     while end_processes(place, signal.SIGTERM) and time.monotonic() - asked_s < TERM_S:
         _pause(relay)
@@ -221,6 +290,12 @@ def _pause(relay: Relay | None) -> None:
 
 def _unsent(place: Place) -> int:
     tables = [name for name in ("/proc/net/tcp", "/proc/net/tcp6") if Path(name).exists()]
-    rows = [row.split() for row in execute(["ip", "netns", "exec", place.namespace, "cat", *tables]).splitlines()]
-    # After the heading, field 3 is the state (0A: listening, where the queue means something else), field 4 "tx_queue:rx_queue" in hexadecimal.
-    return sum(int(row[4].partition(":")[0], 16) for row in rows if row[0] != "sl" and row[3] != "0A")
+    rows = [
+        row.split()
+        for row in execute(["ip", "netns", "exec", place.namespace, "cat", *tables]).splitlines()
+    ]
+    # After the heading, field 3 is the state (0A: listening, where the queue means something else),
+    # field 4 "tx_queue:rx_queue" in hexadecimal.
+    return sum(
+        int(row[4].partition(":")[0], 16) for row in rows if row[0] != "sl" and row[3] != "0A"
+    )

@@ -1,7 +1,9 @@
-"""A bottleneck that several links share in one direction: max-min fair among those with a transfer in service, each within its own capacity.
+"""A bottleneck that several links share in one direction: max-min fair among those with a transfer
+in service, each within its own capacity.
 
-One virtual clock per bottleneck: time runs in epochs, in which the set of links in service and every capacity stand still, so that each
-link has one whole rate. Epochs are looked into ahead only as far as somebody asks, and taken back where something new changes them.
+One virtual clock per bottleneck: time runs in epochs, in which the set of links in service and
+every capacity stand still, so that each link has one whole rate. Epochs are looked into ahead only
+as far as somebody asks, and taken back where something new changes them.
 """
 
 from __future__ import annotations
@@ -19,14 +21,18 @@ from emulator.links.link import Link, Medium
 from emulator.links.queue_bound import Bound
 from emulator.units import FOREVER
 
-MOST_IDLE_EPOCHS = 100_000  # in a row without a bit served: the capacities will never serve at the same time
+MOST_IDLE_EPOCHS = (
+    100_000  # in a row without a bit served: the capacities will never serve at the same time
+)
 
 
 class Bottleneck:
-    """``link`` makes its links. A cell is a bottleneck (the aggregate rate) whose links have capacities (the caps of the devices).
+    """``link`` makes its links. A cell is a bottleneck (the aggregate rate) whose links have
+    capacities (the caps of the devices).
 
-    What lies before ``settled_ns``, the latest change or completed service, stays: what is said about an earlier moment counts from there,
-    and a transfer that was offered so late says by how much (``Completion.shifted_ns``).
+    What lies before ``settled_ns``, the latest change or completed service, stays: what is said
+    about an earlier moment counts from there, and a transfer that was offered so late says by how
+    much (``Completion.shifted_ns``).
     """
 
     def __init__(self, capacity: Capacity) -> None:
@@ -35,17 +41,28 @@ class Bottleneck:
         self.on_change: Callable[[Medium, bool], None] | None = None
         self.links: list[SharedLink] = []
         self.busy: dict[SharedLink, None] = {}  # links with anything in their queues
-        self._serving: dict[SharedLink, None] = {}  # links with a transfer in service at ``seen_ns``
+        self._serving: dict[
+            SharedLink, None
+        ] = {}  # links with a transfer in service at ``seen_ns``
         self.seen_ns = 0  # how far epochs are known
         self._idle_epochs = 0
 
-    def link(self, capacity: Capacity | None = None, delay: Delay | None = None, bound: Bound | None = None) -> SharedLink:
-        """Another link through this bottleneck; ``capacity`` is its own, None if it has no limit of its own."""
+    def link(
+        self,
+        capacity: Capacity | None = None,
+        delay: Delay | None = None,
+        bound: Bound | None = None,
+    ) -> SharedLink:
+        """Another link through this bottleneck; ``capacity`` is its own, None if it has no limit
+        of its own.
+        """
         self.links.append(SharedLink(self, len(self.links), capacity, delay, bound))
         return self.links[-1]
 
     def change(self, capacity: Capacity, now: int) -> int:
-        """Another capacity of the bottleneck from ``now`` on, or from where it is settled: the moment taken."""
+        """Another capacity of the bottleneck from ``now`` on, or from where it is settled: the
+        moment taken.
+        """
         at_ns = self.settle(now)
         self.capacity = capacity
         for link in self.links:
@@ -56,7 +73,9 @@ class Bottleneck:
         return [booking for link in self.busy for booking in link.queue]
 
     def settle(self, now: int) -> int:
-        """Make ``now``, or the settled moment if that is later, the present, on which a change can build: the moment taken."""
+        """Make ``now``, or the settled moment if that is later, the present, on which a change
+        can build: the moment taken.
+        """
         at_ns = max(now, self.settled_ns)
         if at_ns < self.seen_ns:
             self._serving = {link: None for link in self.busy if link.take_back(at_ns)}
@@ -75,7 +94,10 @@ class Bottleneck:
 
     def foresee(self) -> None:
         while True:
-            due_ns = min((link.queue[0].plan.due_ns for link in self.busy if link.queue[0].plan is not None), default=FOREVER)
+            due_ns = min(
+                (link.queue[0].plan.due_ns for link in self.busy if link.queue[0].plan is not None),
+                default=FOREVER,
+            )
             if due_ns <= self.seen_ns or not self.step(due_ns):
                 return
 
@@ -86,14 +108,19 @@ class Bottleneck:
 
     def mark(self, link: SharedLink) -> None:
         """The queue of ``link``, or what it serves, has changed."""
-        for links, member in ((self.busy, bool(link.queue)), (self._serving, link.serving is not None)):
+        for links, member in (
+            (self.busy, bool(link.queue)),
+            (self._serving, link.serving is not None),
+        ):
             if member:
                 links[link] = None
             else:
                 links.pop(link, None)
 
     def step(self, limit_ns: int) -> bool:
-        """One epoch more, up to ``limit_ns`` at most; False if nothing will ever change by itself."""
+        """One epoch more, up to ``limit_ns`` at most; False if nothing will ever change by
+        itself.
+        """
         now, links = self.seen_ns, sorted(self._serving, key=attrgetter("index"))
         if not links:
             return False
@@ -121,9 +148,18 @@ class Bottleneck:
 
 
 class SharedLink(Link):
-    """A link through a bottleneck: first come, first served within the link, a fair share of the bottleneck for whatever it serves."""
+    """A link through a bottleneck: first come, first served within the link, a fair share of the
+    bottleneck for whatever it serves.
+    """
 
-    def __init__(self, bottleneck: Bottleneck, index: int, capacity: Capacity | None, delay: Delay | None, bound: Bound | None) -> None:
+    def __init__(
+        self,
+        bottleneck: Bottleneck,
+        index: int,
+        capacity: Capacity | None,
+        delay: Delay | None,
+        bound: Bound | None,
+    ) -> None:
         super().__init__(bottleneck.capacity if capacity is None else capacity, delay, bound)
         self.medium = self.bottleneck = bottleneck
         self.index, self.own = index, capacity
@@ -180,7 +216,10 @@ class SharedLink(Link):
 
     def due_at(self, booking: Booking, n_bytes: int) -> int:
         need = n_bytes - booking.kept
-        self._ahead(booking, lambda plan: plan is not None and plan.curve.when(need) <= self.bottleneck.seen_ns)
+        self._ahead(
+            booking,
+            lambda plan: plan is not None and plan.curve.when(need) <= self.bottleneck.seen_ns,
+        )
         return super().due_at(booking, n_bytes)
 
     def started(self, booking: Booking) -> int | None:
@@ -201,7 +240,9 @@ class SharedLink(Link):
 
     # ------------------------------------------------------------------ for the bottleneck
     def give(self, now: int, rate_bit_s: int) -> int:
-        """Serve at ``rate_bit_s`` from ``now`` on: when the transfer in service would be through with that."""
+        """Serve at ``rate_bit_s`` from ``now`` on: when the transfer in service would be through
+        with that.
+        """
         booking = self.serving
         assert booking is not None and booking.plan is not None
         share = booking.plan.curve
@@ -235,7 +276,14 @@ class SharedLink(Link):
         return self.serving is not None
 
     def _choose(self, at_ns: int) -> None:
-        first = next((booking for booking in self.queue if booking.plan is None or booking.plan.finish_ns >= FOREVER), None)
+        first = next(
+            (
+                booking
+                for booking in self.queue
+                if booking.plan is None or booking.plan.finish_ns >= FOREVER
+            ),
+            None,
+        )
         self.serving = None if first is None or first.suspended else first
         if self.serving is not None and self.serving.plan is None:
             self.serving.plan = Plan(Share(at_ns), at_ns, FOREVER, FOREVER)
@@ -246,9 +294,15 @@ class SharedLink(Link):
         self._changed()
 
     def _ahead(self, booking: Booking, known: Callable[[Plan | None], bool]) -> None:
-        """Look ahead until ``known`` of its plan, or its service has ended, or it is certain not to begin."""
+        """Look ahead until ``known`` of its plan, or its service has ended, or it is certain not
+        to begin.
+        """
         index = self.queue.index(booking)
         if any(before.suspended for before in self.queue[: index + 1]):
             return
-        while (booking.plan is None or booking.plan.finish_ns >= FOREVER) and not known(booking.plan) and self.bottleneck.step(FOREVER):
+        while (
+            (booking.plan is None or booking.plan.finish_ns >= FOREVER)
+            and not known(booking.plan)
+            and self.bottleneck.step(FOREVER)
+        ):
             pass

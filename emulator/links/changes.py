@@ -1,4 +1,6 @@
-"""Capacities and delays that are replaced while they are in use: what was before stays as it was."""
+"""Capacities and delays that are replaced while they are in use: what was before stays as it
+was.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from emulator.delay import Delay
 from emulator.links.booking import Plan
 from emulator.units import FOREVER
 
-MOST_PAST = 32  # earlier pieces that are kept; one that is older belongs to bytes that arrived long ago
+MOST_PAST = (
+    32  # earlier pieces that are kept; one that is older belongs to bytes that arrived long ago
+)
 
 
 class ChangedCapacity:
@@ -30,18 +34,25 @@ class ChangedCapacity:
     def cycle(self, t_ns: int) -> Cycle | None:
         """The last piece's, from the first of its periods that begins with the piece or later."""
         from_ns, last = self._pieces[-1]
-        cycle = cycle_of(last, max(t_ns, from_ns))  # not earlier: a trace may wait for the first question
+        cycle = cycle_of(
+            last, max(t_ns, from_ns)
+        )  # not earlier: a trace may wait for the first question
         if cycle is None or cycle.from_ns >= from_ns:
             return cycle
         return cycle.moved(from_ns + (cycle.from_ns - from_ns) % cycle.period_ns)
 
     def then(self, capacity: Capacity, at_ns: int, needed_ns: int) -> ChangedCapacity:
-        """This one until ``at_ns``, ``capacity`` from then on; what held only before ``needed_ns`` may be forgotten."""
-        return ChangedCapacity([*self._pieces[-_still_needed(self._from_ns, needed_ns) :], (at_ns, capacity)])
+        """This one until ``at_ns``, ``capacity`` from then on; what held only before
+        ``needed_ns`` may be forgotten.
+        """
+        return ChangedCapacity(
+            [*self._pieces[-_still_needed(self._from_ns, needed_ns) :], (at_ns, capacity)]
+        )
 
 
 class ChangedDelay:
-    """``pieces``: (after_ns, floor_ns, delay), ascending: bytes that leave after ``after_ns`` take that delay, none arrives before the floor.
+    """``pieces``: (after_ns, floor_ns, delay), ascending: bytes that leave after ``after_ns`` take
+    that delay, none arrives before the floor.
 
     The floor is the arrival of the last byte that left before, so that nothing overtakes.
     """
@@ -65,7 +76,9 @@ class ChangedDelay:
         return min(self._pieces[0][2].departure(arrival_ns), until_ns)
 
     def then(self, delay: Delay, after_ns: int, floor_ns: int, needed_ns: int) -> ChangedDelay:
-        """This one up to ``after_ns``, ``delay`` for what leaves later; what only bytes before ``needed_ns`` took may be forgotten."""
+        """This one up to ``after_ns``, ``delay`` for what leaves later; what only bytes before
+        ``needed_ns`` took may be forgotten.
+        """
         kept = self._pieces[-_still_needed(self._after_ns, needed_ns) :]
         return ChangedDelay([*kept, (after_ns, max(floor_ns, kept[-1][1]), delay)])
 
@@ -77,13 +90,22 @@ def changed_capacity(before: Capacity, after: Capacity, at_ns: int, needed_ns: i
 
 
 def changed_delay(before: Delay, after: Delay, at_ns: int, plans: Iterable[Plan]) -> Delay:
-    """Bytes that leave up to ``at_ns`` take ``before``, later ones ``after`` but without overtaking; ``plans``: of all that has not arrived."""
+    """Bytes that leave up to ``at_ns`` take ``before``, later ones ``after`` but without
+    overtaking; ``plans``: of all that has not arrived.
+    """
     plans = list(plans)
     changed = before if isinstance(before, ChangedDelay) else ChangedDelay([(0, 0, before)])
-    left_ns = [min(plan.curve.when(n_bytes), plan.finish_ns) for plan in plans if (n_bytes := plan.curve.served(at_ns)) or plan.finish_ns <= at_ns]
+    left_ns = [
+        min(plan.curve.when(n_bytes), plan.finish_ns)
+        for plan in plans
+        if (n_bytes := plan.curve.served(at_ns)) or plan.finish_ns <= at_ns
+    ]
     floor_ns = before.arrival(max(left_ns)) if left_ns else 0
     return changed.then(after, at_ns, floor_ns, min([at_ns, *(plan.start_ns for plan in plans)]))
 
 
 def _still_needed(borders_ns: list[int], needed_ns: int) -> int:
-    return max(len(borders_ns) - max(bisect_right(borders_ns, needed_ns) - 1, 0), min(MOST_PAST, len(borders_ns)))
+    return max(
+        len(borders_ns) - max(bisect_right(borders_ns, needed_ns) - 1, 0),
+        min(MOST_PAST, len(borders_ns)),
+    )

@@ -9,9 +9,11 @@ from emulator.capacity.service import WORK_PER_BYTE, bytes_by, moment_of
 
 
 def shares(rate_bit_s: int, caps_bit_s: Sequence[int]) -> list[int]:
-    """Max-min fair whole bit/s by progressive filling: equal, except that nobody gets more than its cap and others get what that leaves.
+    """Max-min fair whole bit/s by progressive filling: equal, except that nobody gets more than its
+    cap and others get what that leaves.
 
-    The remainder of the division goes to the first of those that are not capped, 1 bit/s each, so that nothing is lost.
+    The remainder of the division goes to the first of those that are not capped, 1 bit/s each, so
+    that nothing is lost.
     """
     given = [0] * len(caps_bit_s)
     left = len(caps_bit_s)
@@ -28,7 +30,8 @@ def shares(rate_bit_s: int, caps_bit_s: Sequence[int]) -> list[int]:
 
 
 class Share:
-    """What one transfer was served, as far as that is known: rates are appended as time goes on, and cut off where they turn out otherwise.
+    """What one transfer was served, as far as that is known: rates are appended as time goes on,
+    and cut off where they turn out otherwise.
 
     Works are in bit * ns / s, as in ``emulator.capacity.service``.
     """
@@ -68,4 +71,6 @@ class Share:
     def when(self, size_bytes: int) -> int:
         if size_bytes <= 0:
             return self._starts_ns[0]
-        return moment_of(size_bytes * WORK_PER_BYTE, self._starts_ns, self._works, self._rates_bit_s)
+        return moment_of(
+            size_bytes * WORK_PER_BYTE, self._starts_ns, self._works, self._rates_bit_s
+        )

@@ -2,8 +2,8 @@
 
     offer -> [ queue ] -> capacity -> delay -> receiver
 
-Every transfer in the queue has a plan in closed form as soon as it is offered, so that asking changes nothing and a host that
-asks late reads the same moments as one that asks in time.
+Every transfer in the queue has a plan in closed form as soon as it is offered, so that asking
+changes nothing and a host that asks late reads the same moments as one that asks in time.
 """
 
 from __future__ import annotations
@@ -26,10 +26,14 @@ class Medium(Protocol):
     """What several links share. It looks ahead only as far as it is asked to."""
 
     on_change: Callable[[Medium, bool], None] | None
-    """Called when the next completion must be sought anew, and whether that is because plans have changed."""
+    """Called when the next completion must be sought anew, and whether that is because plans
+    have changed.
+    """
 
     def foresee(self) -> None:
-        """Look ahead until no unknown completion can be earlier than the earliest that the links have announced."""
+        """Look ahead until no unknown completion can be earlier than the earliest that the links
+        have announced.
+        """
         ...
 
     def bookings(self) -> list[Booking]:
@@ -38,14 +42,18 @@ class Medium(Protocol):
 
 
 class Link:
-    """A FIFO of bookings over one capacity (None: not shaped, due when offered) and one delay, with a queue that may be bounded.
+    """A FIFO of bookings over one capacity (None: not shaped, due when offered) and one delay, with
+    a queue that may be bounded.
 
-    ``on_change`` is called with the link whenever a plan may have changed; the network hears of its next completion that way.
+    ``on_change`` is called with the link whenever a plan may have changed; the network hears of its
+    next completion that way.
     """
 
     medium: Medium | None = None
 
-    def __init__(self, capacity: Capacity | None, delay: Delay | None = None, bound: Bound | None = None) -> None:
+    def __init__(
+        self, capacity: Capacity | None, delay: Delay | None = None, bound: Bound | None = None
+    ) -> None:
         self.capacity = capacity
         self.delay: Delay = Latency(0) if delay is None else delay
         self.bound = bound
@@ -69,10 +77,11 @@ class Link:
         return booking
 
     def suspend(self, booking: Booking, confirmed_bytes: int, now: int) -> None:
-        """Stand still at ``booking``; bytes that were not due at the receiver by ``now`` are lost with the session.
+        """Stand still at ``booking``; bytes that were not due at the receiver by ``now`` are lost
+        with the session.
 
-        Being ahead of the service curve (a window) earns nothing: at most what was due counts as confirmed. May be said again
-        when the receiver's own count is known.
+        Being ahead of the service curve (a window) earns nothing: at most what was due counts as
+        confirmed. May be said again when the receiver's own count is known.
         """
         self._check_confirmed(booking, confirmed_bytes)
         booking.suspended = True
@@ -92,7 +101,9 @@ class Link:
         index = self.queue.index(booking)
         del self.queue[index]
         plan = booking.plan
-        if plan is not None and plan.finish_ns <= now:  # only its last bytes were under way: the link serves others already
+        if (
+            plan is not None and plan.finish_ns <= now
+        ):  # only its last bytes were under way: the link serves others already
             self._idle_ns = max(self._idle_ns, plan.finish_ns)
             self._changed()
             return
@@ -101,10 +112,12 @@ class Link:
         self._plan_from(index)
 
     def change(self, capacity: Capacity | None, delay: Delay | None, now: int) -> int:
-        """Another capacity or delay (None: as before) from ``now`` on, or from where the link stands if that is later: the moment taken.
+        """Another capacity or delay (None: as before) from ``now`` on, or from where the link
+        stands if that is later: the moment taken.
 
-        What was served stays served, bytes on their way keep their delay, later ones do not overtake them, and the rest goes on
-        from the same byte. ValueError for the capacity of a link that is not shaped and in use.
+        What was served stays served, bytes on their way keep their delay, later ones do not
+        overtake them, and the rest goes on from the same byte. ValueError for the capacity of a
+        link that is not shaped and in use.
         """
         self._check_capacity(capacity)
         at_ns = self._changed_ns = max(now, self._idle_ns, self._changed_ns)
@@ -112,7 +125,11 @@ class Link:
             self.delay = changed_delay(self.delay, delay, at_ns, self._plans())
         if capacity is not None:
             needed_ns = min([at_ns, *(plan.start_ns for plan in self._plans())])
-            self.capacity = capacity if self.capacity is None else changed_capacity(self.capacity, capacity, at_ns, needed_ns)
+            self.capacity = (
+                capacity
+                if self.capacity is None
+                else changed_capacity(self.capacity, capacity, at_ns, needed_ns)
+            )
         self._plan_from(len(self.queue) - len(self.unserved(at_ns)))
         return at_ns
 
@@ -136,19 +153,27 @@ class Link:
         return booking.started_ns()
 
     def opens_at(self, booking: Booking, n_bytes: int) -> int:
-        """Before that, byte ``n_bytes`` may not be on its way, however wide a window: the start of service. FOREVER while not planned."""
+        """Before that, byte ``n_bytes`` may not be on its way, however wide a window: the start
+        of service. FOREVER while not planned.
+        """
         return FOREVER if booking.plan is None else booking.plan.start_ns
 
     def stretch_end(self, booking: Booking, now: int) -> int:
-        """When its service next makes way for others, at ``now`` or later. FOREVER: it does not, or that is not planned."""
+        """When its service next makes way for others, at ``now`` or later. FOREVER: it does not,
+        or that is not planned.
+        """
         return FOREVER
 
     def stretch_bytes(self, booking: Booking, n_bytes: int) -> int:
-        """Bytes in all by the end of the stretch of service that carries the one after ``n_bytes``: here the whole transfer."""
+        """Bytes in all by the end of the stretch of service that carries the one after
+        ``n_bytes``: here the whole transfer.
+        """
         return booking.transfer.size
 
     def windows_ns(self, booking: Booking) -> tuple[tuple[int, int], ...]:
-        """(begin, usable end) of each slot that it is served in, in order of time; none where there are no slots."""
+        """(begin, usable end) of each slot that it is served in, in order of time; none where
+        there are no slots.
+        """
         return ()
 
     def in_service(self, now: int) -> list[Booking]:
@@ -161,8 +186,14 @@ class Link:
         return begun
 
     def unserved(self, now: int) -> list[Booking]:
-        """Those of which bytes have not left the link by ``now``, in order; the first is in service, or holds the link up."""
-        return [booking for booking in self.queue if booking.plan is None or booking.plan.finish_ns > now]
+        """Those of which bytes have not left the link by ``now``, in order; the first is in
+        service, or holds the link up.
+        """
+        return [
+            booking
+            for booking in self.queue
+            if booking.plan is None or booking.plan.finish_ns > now
+        ]
 
     def waiting_bytes(self, now: int) -> int:
         """What waits behind the transfer in service, inside and outside of the bound."""
@@ -175,10 +206,15 @@ class Link:
         waiting = self.waiting_bytes(now)
         if waiting + size_bytes <= self.bound.limit_bytes:
             return None
-        return f"queue full: {waiting} of {self.bound.limit_bytes} bytes wait, no room for {size_bytes}"
+        return (
+            f"queue full: {waiting} of {self.bound.limit_bytes} bytes wait, no room for"
+            f" {size_bytes}"
+        )
 
     def admitted_at(self, booking: Booking) -> int:
-        """When it found room in the queue: as it was offered, unless the bound blocks. FOREVER while that is not planned."""
+        """When it found room in the queue: as it was offered, unless the bound blocks. FOREVER
+        while that is not planned.
+        """
         if self.bound is None or self.bound.policy != "block":
             return booking.offered_ns
         index = self.queue.index(booking)
@@ -188,16 +224,23 @@ class Link:
             room -= self.queue[last].transfer.size
         if room >= 0:
             return booking.offered_ns
-        started_ns = self.started(self.queue[last])  # what waited too much has begun; a transfer beyond any room enters at its own start
+        started_ns = self.started(
+            self.queue[last]
+        )  # what waited too much has begun; a transfer beyond any room enters at its own start
         return FOREVER if started_ns is None else max(booking.offered_ns, started_ns)
 
     def _check_confirmed(self, booking: Booking, confirmed_bytes: int) -> None:
         if not 0 <= confirmed_bytes <= booking.transfer.size:
-            raise ValueError(f"transfer {booking.transfer.number}: {confirmed_bytes} of {booking.transfer.size} bytes confirmed")
+            raise ValueError(
+                f"transfer {booking.transfer.number}: {confirmed_bytes} of {booking.transfer.size}"
+                " bytes confirmed"
+            )
 
     def _check_capacity(self, capacity: Capacity | None) -> None:
         if capacity is not None and self.capacity is None and self.queue:
-            raise ValueError("a link that is not shaped cannot be given a capacity while it is in use")
+            raise ValueError(
+                "a link that is not shaped cannot be given a capacity while it is in use"
+            )
 
     def _plans(self) -> list[Plan]:
         return [booking.plan for booking in self.queue if booking.plan is not None]
@@ -217,12 +260,18 @@ class Link:
         free_ns = before.finish_ns if before else 0
         for booking in self.queue[index:]:
             blocked = blocked or booking.suspended or free_ns >= FOREVER
-            booking.plan = None if blocked else self._plan(booking, max(booking.offered_ns, self._idle_ns, free_ns))
+            booking.plan = (
+                None
+                if blocked
+                else self._plan(booking, max(booking.offered_ns, self._idle_ns, free_ns))
+            )
             free_ns = booking.plan.finish_ns if booking.plan else free_ns
         self._changed()
 
     def _plan(self, booking: Booking, start_ns: int) -> Plan:
-        curve: Served = AtOnce(start_ns) if self.capacity is None else curve_of(self.capacity, start_ns)
+        curve: Served = (
+            AtOnce(start_ns) if self.capacity is None else curve_of(self.capacity, start_ns)
+        )
         finish_ns = curve.when(booking.transfer.size - booking.kept)
         return Plan(curve, start_ns, finish_ns, self.delay.arrival(finish_ns))
 

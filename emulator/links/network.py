@@ -1,4 +1,6 @@
-"""Every link of a run, and the next thing that happens on any of them. No call looks at all links."""
+"""Every link of a run, and the next thing that happens on any of them. No call looks at all
+links.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +20,30 @@ __all__ = ["Completion", "Network", "Transfer"]
 
 
 class Network:
-    """Links by (edge, direction). All moments are emulated ns; ``now`` may lie behind the last ``pop_due`` (a late host).
+    """Links by (edge, direction). All moments are emulated ns; ``now`` may lie behind the last
+    ``pop_due`` (a late host).
 
-    Plans follow from the moments that are handed in, so the lateness of a host bends nothing and never adds up.
+    Plans follow from the moments that are handed in, so the lateness of a host bends nothing and
+    never adds up.
     """
 
     def __init__(self) -> None:
         self._links: dict[tuple[str, str], Link] = {}
         self._bookings: dict[int, Booking] = {}  # by transfer number
         self._by_order: dict[int, Booking] = {}  # by order of offer
-        self._heap: list[tuple[int, int]] = []  # (due, order) of the first booking of each link; stale ones are passed over
-        self._busy: dict[Link, tuple[int, int]] = {}  # links with a queue -> the heap entry of its first booking
+        self._heap: list[
+            tuple[int, int]
+        ] = []  # (due, order) of the first booking of each link; stale ones are passed over
+        self._busy: dict[
+            Link, tuple[int, int]
+        ] = {}  # links with a queue -> the heap entry of its first booking
         self._unsure: dict[Medium, None] = {}  # media whose next completion is not known at present
-        self._touched: dict[Link | Medium, None] = {}  # whose plans changed since somebody asked, other than by calls about the transfer itself
+        self._touched: dict[
+            Link | Medium,
+            None,
+            # whose plans changed since somebody asked, other than by calls about the transfer
+            # itself
+        ] = {}
         self._offered = 0
         self._seen_ns = 0
 
@@ -66,43 +79,57 @@ class Network:
         return None
 
     def progress(self, transfer: Transfer, now: int) -> int:
-        """Bytes due at the receiver at ``now`` (past or to come) under the present plan; 0 if it is not on its way (any more)."""
+        """Bytes due at the receiver at ``now`` (past or to come) under the present plan; 0 if it
+        is not on its way (any more).
+        """
         booking = self._bookings.get(transfer.number)
         return 0 if booking is None else self._link_of(transfer).progress(booking, now)
 
     def due_at(self, transfer: Transfer, n_bytes: int) -> int:
-        """When byte ``n_bytes`` is due at the receiver; FOREVER while that is not planned. KeyError if it is not on its way."""
+        """When byte ``n_bytes`` is due at the receiver; FOREVER while that is not planned.
+        KeyError if it is not on its way.
+        """
         if not 0 <= n_bytes <= transfer.size:
-            raise ValueError(f"transfer {transfer.number} of {transfer.size} bytes has no byte {n_bytes}")
+            raise ValueError(
+                f"transfer {transfer.number} of {transfer.size} bytes has no byte {n_bytes}"
+            )
         return self._link_of(transfer).due_at(self._booking(transfer), n_bytes)
 
     def started(self, transfer: Transfer) -> int | None:
-        """Start of its service, which may lie ahead; None while it is not planned, or not on its way."""
+        """Start of its service, which may lie ahead; None while it is not planned, or not on its
+        way.
+        """
         booking = self._bookings.get(transfer.number)
         return None if booking is None else self._link_of(transfer).started(booking)
 
     def opens_at(self, transfer: Transfer, n_bytes: int) -> int:
-        """Before that, byte ``n_bytes`` may not be on its way, however wide a window: its slot on a channel, else the start of service."""
+        """Before that, byte ``n_bytes`` may not be on its way, however wide a window: its slot
+        on a channel, else the start of service.
+        """
         return self._link_of(transfer).opens_at(self._booking(transfer), n_bytes)
 
     def stretch_end(self, transfer: Transfer, now: int) -> int:
-        """Until when its service lasts without making way for others: the usable end of its slot at ``now``, else of its next one.
+        """Until when its service lasts without making way for others: the usable end of its slot at
+        ``now``, else of its next one.
 
-        A moment of service, like ``opens_at``: bytes arrive later by the delay. FOREVER where there are no slots, after the last one,
-        and while none is planned.
+        A moment of service, like ``opens_at``: bytes arrive later by the delay. FOREVER where there
+        are no slots, after the last one, and while none is planned.
         """
         return self._link_of(transfer).stretch_end(self._booking(transfer), now)
 
     def stretch_bytes(self, transfer: Transfer, n_bytes: int) -> int:
-        """Bytes in all by the end of the slot that carries the byte after ``n_bytes``: a piece from there to here lies in one slot.
+        """Bytes in all by the end of the slot that carries the byte after ``n_bytes``: a piece from
+        there to here lies in one slot.
 
-        More than ``n_bytes``, unless all were served; the transfer's size where there are no slots. With slots so short that a byte takes
-        several, each byte is in the slot in which it ends.
+        More than ``n_bytes``, unless all were served; the transfer's size where there are no slots.
+        With slots so short that a byte takes several, each byte is in the slot in which it ends.
         """
         return self._link_of(transfer).stretch_bytes(self._booking(transfer), n_bytes)
 
     def admitted_at(self, transfer: Transfer) -> int:
-        """When it found room in its link's queue; FOREVER while that is not planned. KeyError if it is not on its way."""
+        """When it found room in its link's queue; FOREVER while that is not planned. KeyError if
+        it is not on its way.
+        """
         return self._link_of(transfer).admitted_at(self._booking(transfer))
 
     def next_due(self) -> int:
@@ -128,11 +155,21 @@ class Network:
             windows_ns = link.windows_ns(booking)
             link.complete()
             self._forget(booking)
-            completions.append(Completion(booking.transfer, booking.offered_ns, booking.started_ns(), due_ns, windows_ns, booking.shifted_ns))
+            completions.append(
+                Completion(
+                    booking.transfer,
+                    booking.offered_ns,
+                    booking.started_ns(),
+                    due_ns,
+                    windows_ns,
+                    booking.shifted_ns,
+                )
+            )
         return completions
 
     def suspend(self, transfer: Transfer, confirmed_bytes: int, now: int) -> None:
-        """Its session broke: what the receiver confirmed stays, and the link stands still behind it until ``resume``.
+        """Its session broke: what the receiver confirmed stays, and the link stands still behind it
+        until ``resume``.
 
         May be said again when the receiver's own count is known. KeyError if it is not on its way.
         """
@@ -140,7 +177,9 @@ class Network:
         self._link_of(transfer).suspend(self._booking(transfer), confirmed_bytes, now)
 
     def resume(self, transfer: Transfer, now: int) -> None:
-        """Serve it again from the confirmed byte, starting at ``now``. ValueError if it was not suspended."""
+        """Serve it again from the confirmed byte, starting at ``now``. ValueError if it was not
+        suspended.
+        """
         booking = self._booking(transfer)
         if not booking.suspended:
             raise ValueError(f"transfer {transfer.number} was not suspended")
@@ -154,11 +193,21 @@ class Network:
         self._forget(booking)
         self._link_of(transfer).cancel(booking, now)
 
-    def change(self, edge: str, direction: str, capacity: Capacity | None = None, delay: Delay | None = None, *, at: int) -> int:
-        """Give a link another capacity or delay (None: as before) from ``at`` on: the moment taken, later if the link is settled further.
+    def change(
+        self,
+        edge: str,
+        direction: str,
+        capacity: Capacity | None = None,
+        delay: Delay | None = None,
+        *,
+        at: int,
+    ) -> int:
+        """Give a link another capacity or delay (None: as before) from ``at`` on: the moment taken,
+        later if the link is settled further.
 
-        What was served stays served, bytes on their way keep their delay, order is kept, and nothing bursts. KeyError if there is
-        no such link, ValueError if it is not shaped and in use.
+        What was served stays served, bytes on their way keep their delay, order is kept, and
+        nothing bursts. KeyError if there is no such link, ValueError if it is not shaped and in
+        use.
         """
         self._see(at)
         link = self._links[edge, direction]
@@ -167,14 +216,20 @@ class Network:
         return taken_ns
 
     def carried(self, transfer: Transfer, now: int, kind: str) -> Completion:
-        """What a transfer that is to be dropped at ``now`` has brought its receiver by then, as one of ``kind``. KeyError if it is not on its way."""
+        """What a transfer that is to be dropped at ``now`` has brought its receiver by then, as
+        one of ``kind``. KeyError if it is not on its way.
+        """
         booking = self._booking(transfer)
         part = replace(transfer, size=self.progress(transfer, now), kind=kind)
         started_ns = booking.started_ns()
-        return Completion(part, booking.offered_ns, now if started_ns is None else min(started_ns, now), now)
+        return Completion(
+            part, booking.offered_ns, now if started_ns is None else min(started_ns, now), now
+        )
 
     def grant(self, transfer: Transfer, slots: Iterable[int], now: int) -> list[int]:
-        """Give it slots of its TDMA channel: those that it holds now. ValueError if one is past or taken, or its link has no slots."""
+        """Give it slots of its TDMA channel: those that it holds now. ValueError if one is past
+        or taken, or its link has no slots.
+        """
         link, booking = self._link_of(transfer), self._booking(transfer)
         if not isinstance(link, ChannelLink):
             raise ValueError(f"transfer {transfer.number}: its link has no slots")
@@ -184,23 +239,35 @@ class Network:
         return held
 
     def receptions(self, transfer: Transfer) -> dict[str, int]:
-        """Receiver -> when its last byte is due there, for a broadcast on a channel, which is complete when all have it. ValueError elsewhere."""
+        """Receiver -> when its last byte is due there, for a broadcast on a channel, which is
+        complete when all have it. ValueError elsewhere.
+        """
         link, booking = self._link_of(transfer), self._booking(transfer)
         if not isinstance(link, ChannelLink):
             raise ValueError(f"transfer {transfer.number}: its link has no slots")
         return link.receptions(booking)
 
     def take_replanned(self) -> list[Transfer]:
-        """Transfers whose plans may have changed, since this was last asked, by what was done to others, to a link or to a medium."""
+        """Transfers whose plans may have changed, since this was last asked, by what was done to
+        others, to a link or to a medium.
+        """
         if not self._touched:
             return []
         touched, self._touched = self._touched, {}
-        bookings = [booking for one in touched for booking in (one.queue if isinstance(one, Link) else one.bookings())]
+        bookings = [
+            booking
+            for one in touched
+            for booking in (one.queue if isinstance(one, Link) else one.bookings())
+        ]
         return [booking.transfer for booking in dict.fromkeys(bookings)]
 
     def active(self) -> list[Transfer]:
-        """Transfers whose service had begun by the latest moment told, and that have not completed: bytes of theirs may be due."""
-        return [booking.transfer for link in self._busy for booking in link.in_service(self._seen_ns)]
+        """Transfers whose service had begun by the latest moment told, and that have not
+        completed: bytes of theirs may be due.
+        """
+        return [
+            booking.transfer for link in self._busy for booking in link.in_service(self._seen_ns)
+        ]
 
     def _booking(self, transfer: Transfer) -> Booking:
         if transfer.number not in self._bookings:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """``size`` bytes for or from ``edge``; ``direction`` is "up" or "down", ``number`` names it among those a network holds."""
+    """``size`` bytes for or from ``edge``; ``direction`` is "up" or "down", ``number`` names it
+    among those a network holds.
+    """
 
     number: int
     edge: str
@@ -22,10 +24,12 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The last byte of ``transfer`` is due at the receiver at ``due_ns``; its service began at ``started_ns``.
+    """The last byte of ``transfer`` is due at the receiver at ``due_ns``; its service began at
+    ``started_ns``.
 
-    ``shifted_ns``: so much later than it was offered a shared medium took it, since a late host had told that of later moments already;
-    ``due_ns`` is later for it. ``windows_ns``: on a TDMA channel, (begin, usable end) of every slot that it was served in.
+    ``shifted_ns``: so much later than it was offered a shared medium took it, since a late host had
+    told that of later moments already; ``due_ns`` is later for it. ``windows_ns``: on a TDMA
+    channel, (begin, usable end) of every slot that it was served in.
     """
 
     transfer: Transfer

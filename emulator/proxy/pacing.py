@@ -1,9 +1,11 @@
-"""When each chunk of a stream may leave a link: the arithmetic of the proxy, without a socket or a clock.
+"""When each chunk of a stream may leave a link: the arithmetic of the proxy, without a socket or a
+clock.
 
     admit -> [ lane: its capacity ] -> [ junction: what several lanes share ] -> delay -> pop_due
 
-A host that calls late is told the same moments: chunks are stamped as they arrive, a lane's clock goes on from the chunk before, and
-it starts anew only where nothing was waiting. What is due comes out all at once, so lateness does not add up.
+A host that calls late is told the same moments: chunks are stamped as they arrive, a lane's clock
+goes on from the chunk before, and it starts anew only where nothing was waiting. What is due comes
+out all at once, so lateness does not add up.
 """
 
 from __future__ import annotations
@@ -20,13 +22,23 @@ from emulator.units import FOREVER
 Item = TypeVar("Item")
 
 NS_PER_MS = 1_000_000
-DEPTH_NS = 100 * NS_PER_MS  # of link time may wait: more than a host is late, less than a person notices
-REFILL_NS = 75 * NS_PER_MS  # a full lane is filled again from here, so that it costs a wake only now and then
+DEPTH_NS = (
+    100 * NS_PER_MS
+)  # of link time may wait: more than a host is late, less than a person notices
+REFILL_NS = (
+    75 * NS_PER_MS
+)  # a full lane is filled again from here, so that it costs a wake only now and then
 CHUNK_NS = 10 * NS_PER_MS
-CHUNK_BYTES = (512, 16 * 1024, 64 * 1024)  # least; most where it takes CHUNK_NS; most where it takes a millisecond
+CHUNK_BYTES = (
+    512,
+    16 * 1024,
+    64 * 1024,
+)  # least; most where it takes CHUNK_NS; most where it takes a millisecond
 OPEN_BYTES = 256 * 1024  # a chunk where nothing is shaped
 LEAST_WAITING = 4  # chunks that may wait however slow the lane is
-CURVE_NS = 10_000 * NS_PER_MS  # a curve keeps its segments, so a long busy period is cut into curves; each cut costs < 1 ns
+CURVE_NS = (
+    10_000 * NS_PER_MS
+)  # a curve keeps its segments, so a long busy period is cut into curves; each cut costs < 1 ns
 
 
 class Server:
@@ -42,7 +54,9 @@ class Server:
         self._chunk_bytes = OPEN_BYTES
 
     def serve(self, size_bytes: int, arrived_ns: int) -> int:
-        """When the last of ``size_bytes`` is served that came at ``arrived_ns``: vt = max(vt, arrival) + size / rate, exactly."""
+        """When the last of ``size_bytes`` is served that came at ``arrived_ns``: vt = max(vt,
+        arrival) + size / rate, exactly.
+        """
         start_ns = max(self.free_ns, arrived_ns)
         if self.capacity is None or start_ns >= FOREVER:
             self.free_ns = start_ns
@@ -60,19 +74,24 @@ class Server:
             least, usual, most = CHUNK_BYTES
             ahead_bytes = Curve(self.capacity, now).served(now + DEPTH_NS)
             share_bytes = ahead_bytes * CHUNK_NS // DEPTH_NS
-            self._chunk_bytes = max(least, min(share_bytes, usual), min(share_bytes * NS_PER_MS // CHUNK_NS, most))
+            self._chunk_bytes = max(
+                least, min(share_bytes, usual), min(share_bytes * NS_PER_MS // CHUNK_NS, most)
+            )
         return self._chunk_bytes
 
 
 class Junction(Generic[Item]):
     """A bottleneck that lanes share: one virtual clock, start-time fair queueing over the lanes.
 
-    Source: Goyal, Vin, Cheng, "Start-time Fair Queueing", IEEE/ACM Transactions on Networking 5(5), 1997; all weights equal.
+    Source: Goyal, Vin, Cheng, "Start-time Fair Queueing", IEEE/ACM Transactions on Networking 5(5),
+    1997; all weights equal.
     """
 
     def __init__(self, capacity: Capacity) -> None:
         self.server = Server(capacity)
-        self._coming: list[tuple[int, int, Lane[Item]]] = []  # (arrival of its first chunk, number, lane): not yet in the contest
+        self._coming: list[
+            tuple[int, int, Lane[Item]]
+        ] = []  # (arrival of its first chunk, number, lane): not yet in the contest
         self._ready: list[tuple[int, int, Lane[Item]]] = []  # (start tag, number, lane)
         self._tag = 0  # virtual time: the start tag of the chunk in service
         self._last_tag = 0  # the largest finish tag so far
@@ -88,7 +107,9 @@ class Junction(Generic[Item]):
         return max(self.server.free_ns, self._coming[0][0]) if self._coming else FOREVER
 
     def advance(self, now: int) -> None:
-        """Serve everything whose service begins at or before ``now``; every arrival up to ``now`` must have been admitted."""
+        """Serve everything whose service begins at or before ``now``; every arrival up to
+        ``now`` must have been admitted.
+        """
         while (at_ns := self.next_decision()) <= now and at_ns < FOREVER:
             if at_ns > self.server.free_ns:
                 self._tag = self._last_tag  # it stood idle: all begin equal
@@ -101,7 +122,10 @@ class Junction(Generic[Item]):
     def allowance_bytes(self, now: int) -> int:
         """What one lane may keep waiting here: its share of 100 ms, or a few chunks."""
         chunk_bytes = self.server.chunk_bytes(now)
-        return max(LEAST_WAITING * chunk_bytes, chunk_bytes * (DEPTH_NS // CHUNK_NS) // max(1, len(self._ready) + len(self._coming)))
+        return max(
+            LEAST_WAITING * chunk_bytes,
+            chunk_bytes * (DEPTH_NS // CHUNK_NS) // max(1, len(self._ready) + len(self._coming)),
+        )
 
     def _serve(self, lane: Lane[Item], at_ns: int) -> None:
         _, size_bytes, item = lane.waiting.popleft()
@@ -115,20 +139,32 @@ class Junction(Generic[Item]):
 
 
 class Lane(Generic[Item]):
-    """One direction of one link: chunks in order of arrival through ``capacity`` (None: not shaped), ``junction`` and ``delay``."""
+    """One direction of one link: chunks in order of arrival through ``capacity`` (None: not
+    shaped), ``junction`` and ``delay``.
+    """
 
-    def __init__(self, number: int, capacity: Capacity | None, delay: Delay, junction: Junction[Item] | None = None) -> None:
+    def __init__(
+        self,
+        number: int,
+        capacity: Capacity | None,
+        delay: Delay,
+        junction: Junction[Item] | None = None,
+    ) -> None:
         self.number = number
         self.delay = delay
         self.junction = junction
         self.server = Server(capacity)
         self.tag = 0  # of the junction: the start tag of the next chunk
-        self.waiting: deque[tuple[int, int, Item]] = deque()  # (arrival at the junction, bytes, item)
+        self.waiting: deque[tuple[int, int, Item]] = (
+            deque()
+        )  # (arrival at the junction, bytes, item)
         self.waiting_bytes = 0
         self._served: deque[tuple[int, Item]] = deque()  # (due at the receiver, item)
 
     def admit(self, size_bytes: int, item: Item, now: int) -> None:
-        """Queue a chunk that arrived at ``now``; ``now`` never decreases. Size 0 is a marker that keeps its place in the order."""
+        """Queue a chunk that arrived at ``now``; ``now`` never decreases. Size 0 is a marker
+        that keeps its place in the order.
+        """
         served_ns = self.server.serve(size_bytes, now)
         if self.junction is None:
             self.depart(served_ns, item)
@@ -143,7 +179,9 @@ class Lane(Generic[Item]):
         self._served.append((self.delay.arrival(served_ns), item))
 
     def next_due(self) -> int:
-        """When the first of what is on its way arrives, as far as it is known; FOREVER if nothing is."""
+        """When the first of what is on its way arrives, as far as it is known; FOREVER if
+        nothing is.
+        """
         return self._served[0][0] if self._served else FOREVER
 
     def pop_due(self, now: int) -> list[tuple[int, Item]]:
@@ -160,10 +198,16 @@ class Lane(Generic[Item]):
         return self.server.free_ns - now < DEPTH_NS
 
     def room_at(self, now: int) -> int:
-        """From when on a full lane is worth filling again; FOREVER if it waits for its junction, whose next decision may make room."""
+        """From when on a full lane is worth filling again; FOREVER if it waits for its junction,
+        whose next decision may make room.
+        """
         return self.server.free_ns - REFILL_NS if self.server.free_ns - now >= DEPTH_NS else FOREVER
 
     def chunk_bytes(self, now: int) -> int:
         """How much to take at once."""
         chunk_bytes = self.server.chunk_bytes(now)
-        return chunk_bytes if self.junction is None else min(chunk_bytes, self.junction.server.chunk_bytes(now))
+        return (
+            chunk_bytes
+            if self.junction is None
+            else min(chunk_bytes, self.junction.server.chunk_bytes(now))
+        )

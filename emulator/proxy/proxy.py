@@ -1,7 +1,8 @@
 """Emulated links in front of any TCP program: one thread, one epoll, a timer of microseconds.
 
-Sockets are read in turns, a chunk each, while their lane has room; otherwise bytes wait in the kernel, and their senders with them.
-Chunks leave when ``emulator.proxy.pacing`` says. What a receiver does not take holds up its own connection and no other.
+Sockets are read in turns, a chunk each, while their lane has room; otherwise bytes wait in the
+kernel, and their senders with them. Chunks leave when ``emulator.proxy.pacing`` says. What a
+receiver does not take holds up its own connection and no other.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from emulator.proxy.routes import Address, Route, Way, address_text
 from emulator.proxy.traffic import End, Item, Road, Traffic
 from emulator.units import NS_PER_S
 
-KERNEL_BYTES = 256 * 1024  # receive buffer on a shaped lane, so that a sender notices how slow its link is
+KERNEL_BYTES = (
+    256 * 1024
+)  # receive buffer on a shaped lane, so that a sender notices how slow its link is
 BATCH, BACKLOG, SPARE_FILES = 256, 1024, 64
 TICK_NS = NS_PER_S // 2
 REST_NS = 2_000_000  # what is due may be put off so long
@@ -34,9 +37,17 @@ SockAddr = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, in
 
 
 class Proxy:
-    """Listens at once (BadValue if it cannot); ``run`` carries traffic until ``stop``, which any thread or signal handler may call."""
+    """Listens at once (BadValue if it cannot); ``run`` carries traffic until ``stop``, which any
+    thread or signal handler may call.
+    """
 
-    def __init__(self, routes: Sequence[Route], shared_up: Capacity | None = None, shared_down: Capacity | None = None, log: Log | None = None) -> None:
+    def __init__(
+        self,
+        routes: Sequence[Route],
+        shared_up: Capacity | None = None,
+        shared_down: Capacity | None = None,
+        log: Log | None = None,
+    ) -> None:
         self.addresses: list[Address] = []
         self._origin_ns = time.monotonic_ns()
         self.traffic = Traffic(self._now, self._hang_up, log)
@@ -44,12 +55,20 @@ class Proxy:
         self._stopped = False
         self._ends: dict[int, End] = {}
         self._socks: dict[End, socket.socket] = {}
-        self._full_listeners: set[int] = set()  # not asked while there is no room for another connection
+        self._full_listeners: set[int] = (
+            set()
+        )  # not asked while there is no room for another connection
         self._listeners: dict[int, tuple[socket.socket, SockAddr, Road, Road]] = {}
         shared = {"up": shared_up, "down": shared_down}
-        self._junctions = {direction: Junction[Item](capacity) for direction, capacity in shared.items() if capacity is not None}
+        self._junctions = {
+            direction: Junction[Item](capacity)
+            for direction, capacity in shared.items()
+            if capacity is not None
+        }
         self._roads: list[Road] = []
-        self._epoll = select.epoll()  # before any other socket: select() wants its number below 1024
+        self._epoll = (
+            select.epoll()
+        )  # before any other socket: select() wants its number below 1024
         self._stop_fd = os.eventfd(0, os.EFD_NONBLOCK)
         self._epoll.register(self._stop_fd, select.EPOLLIN)
         try:
@@ -66,13 +85,17 @@ class Proxy:
             os.eventfd_write(self._stop_fd, 1)
 
     def run(self, seconds: float | None = None, status: TextIO | None = None) -> None:
-        """Carry traffic, for ``seconds`` at most; ``status`` gets a live line twice a second. What is open at the end is reset."""
+        """Carry traffic, for ``seconds`` at most; ``status`` gets a live line twice a second.
+        What is open at the end is reset.
+        """
         tick_ns = self._now()
         end_ns = None if seconds is None else tick_ns + round(seconds * NS_PER_S)
         try:
             while not self._stopped and (end_ns is None or self._now() < end_ns):
                 next_tick_ns = tick_ns + TICK_NS
-                self._wait(self._turn(next_tick_ns if end_ns is None else min(next_tick_ns, end_ns)))
+                self._wait(
+                    self._turn(next_tick_ns if end_ns is None else min(next_tick_ns, end_ns))
+                )
                 if self._now() >= next_tick_ns:
                     tick_ns = self._now()
                     self._ask_all()
@@ -108,12 +131,17 @@ class Proxy:
             listener.bind(address)
             listener.listen(BACKLOG)
         except OSError as error:
-            raise BadValue(f"listen {address_text(route.listen)}: {(error.strerror or str(error)).lower()}") from None
+            raise BadValue(
+                f"listen {address_text(route.listen)}: {(error.strerror or str(error)).lower()}"
+            ) from None
         self._epoll.register(listener, select.EPOLLIN)
         self.addresses.append(listener.getsockname()[:2])
 
     def _road(self, direction: str, way: Way) -> Road:
-        road = Road(direction, Lane(len(self._roads), way.capacity, way.delay, self._junctions.get(direction)))
+        road = Road(
+            direction,
+            Lane(len(self._roads), way.capacity, way.delay, self._junctions.get(direction)),
+        )
         self._roads.append(road)
         return road
 
@@ -129,12 +157,16 @@ class Proxy:
         ended_ns = self._now()
         if more:
             return ended_ns
-        moments = [road.lane.next_due() for road in self._roads] + [junction.next_decision() for junction in self._junctions.values()]
+        moments = [road.lane.next_due() for road in self._roads] + [
+            junction.next_decision() for junction in self._junctions.values()
+        ]
         rested_ns = ended_ns + min(REST_NS, REST_SHARE * (ended_ns - began_ns))
         return min(at_latest_ns, max(rested_ns, min(*moments, self.traffic.refill_ns)))
 
     def _wait(self, wake_ns: int) -> None:
-        """Sleep until ``wake_ns`` or until a socket has news, and pass the news on. epoll itself would round to milliseconds."""
+        """Sleep until ``wake_ns`` or until a socket has news, and pass the news on. epoll itself
+        would round to milliseconds.
+        """
         rest_ns = wake_ns - self._now()
         if rest_ns > 0 and not select.select([self._epoll], [], [], rest_ns / NS_PER_S)[0]:
             self.traffic.fidelity.wake(self._now() - wake_ns)
@@ -166,10 +198,17 @@ class Proxy:
         except OSError as error:
             if server is not None:
                 server.close()
-            if not isinstance(error, (BlockingIOError, ConnectionAbortedError)):  # else it has just gone away again
+            if not isinstance(
+                error, (BlockingIOError, ConnectionAbortedError)
+            ):  # else it has just gone away again
                 self._ask_later(fd)  # the system is out of sockets
             return
-        record = ConnectionRecord(self.traffic.totals.opened, address_text(listener.getsockname()), address_text(peer), self._now())
+        record = ConnectionRecord(
+            self.traffic.totals.opened,
+            address_text(listener.getsockname()),
+            address_text(peer),
+            self._now(),
+        )
         ends = End(client, "client", up, record), End(server, "server", down, record)
         self.traffic.opened(*ends)
         if down.shaped:
@@ -200,7 +239,12 @@ class Proxy:
     def _show(self, status: TextIO | None) -> None:
         # Asked first, since a terminal that was stopped must not stop the traffic.
         if status is not None and select.select([], [status], [], 0)[1]:
-            print(f"\r\x1b[K{self.traffic.totals.line(self._now(), self.traffic.fidelity.wake_lag)}", end="", file=status, flush=True)
+            print(
+                f"\r\x1b[K{self.traffic.totals.line(self._now(), self.traffic.fidelity.wake_lag)}",
+                end="",
+                file=status,
+                flush=True,
+            )
 
 
 def take_priority() -> str:
@@ -213,18 +257,25 @@ def take_priority() -> str:
 
 
 def _most_open(listeners: int) -> int:
-    """Connections that the limit on files allows, once raised as far as it goes; two sockets each."""
+    """Connections that the limit on files allows, once raised as far as it goes; two sockets
+    each.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return max(1, (hard - SPARE_FILES - listeners) // 2) if hard != resource.RLIM_INFINITY else 2**20
+    return (
+        max(1, (hard - SPARE_FILES - listeners) // 2) if hard != resource.RLIM_INFINITY else 2**20
+    )
 
 
 def _resolve(address: Address, what: str) -> SockAddr:
     try:
         found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise BadValue(f"{what} {address_text(address)}: {(error.strerror or str(error)).lower()}") from None
-    # A name such as localhost may be both; what listens on IPv6 alone is rarer than what listens on IPv4 alone.
+        raise BadValue(
+            f"{what} {address_text(address)}: {(error.strerror or str(error)).lower()}"
+        ) from None
+    # A name such as localhost may be both; what listens on IPv6 alone is rarer than what listens on
+    # IPv4 alone.
     family, _, _, _, sockaddr = min(found, key=lambda entry: entry[0] != socket.AF_INET)
     return family, sockaddr

@@ -17,7 +17,16 @@ NS_PER_MS = 1_000_000
 class Flow:
     """What went one way over one connection; moments in ns since the start of the proxy."""
 
-    __slots__ = ("bytes", "chunks", "first_ns", "last_ns", "last_due_ns", "lag_sum_ns", "lag_max_ns", "dropped_bytes")
+    __slots__ = (
+        "bytes",
+        "chunks",
+        "first_ns",
+        "last_ns",
+        "last_due_ns",
+        "lag_sum_ns",
+        "lag_max_ns",
+        "dropped_bytes",
+    )
 
     def __init__(self) -> None:
         self.bytes = self.chunks = self.lag_sum_ns = self.lag_max_ns = self.dropped_bytes = 0
@@ -42,7 +51,11 @@ class Flow:
             "first_s": _seconds(self.first_ns),
             "last_s": _seconds(self.last_ns),
             "last_scheduled_s": _seconds(self.last_due_ns),
-            "lag_ms": {"mean": _ms(self.lag_sum_ns // self.chunks), "max": _ms(self.lag_max_ns)} if self.chunks else None,
+            "lag_ms": (
+                {"mean": _ms(self.lag_sum_ns // self.chunks), "max": _ms(self.lag_max_ns)}
+                if self.chunks
+                else None
+            ),
         }
 
 
@@ -70,7 +83,9 @@ class ConnectionRecord:
 
 
 class Log:
-    """One JSON object in a file: ``connections``, written as they end so that none is kept, and the summary."""
+    """One JSON object in a file: ``connections``, written as they end so that none is kept, and
+    the summary.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path, self._part = path, path.with_name(path.name + ".part")
@@ -92,7 +107,9 @@ class Log:
 
     def close(self, summary: Mapping[str, object]) -> None:
         """Complete the file and give it its name. BadValue if anything could not be written."""
-        members = "".join(f",\n{json.dumps(key)}: {json.dumps(value)}" for key, value in summary.items())
+        members = "".join(
+            f",\n{json.dumps(key)}: {json.dumps(value)}" for key, value in summary.items()
+        )
         try:
             if self._fault is not None:
                 raise self._fault
@@ -100,7 +117,9 @@ class Log:
             self._file.close()
             os.replace(self._part, self.path)
         except OSError as error:
-            raise BadValue(f"log {self.path}: is not complete ({error.strerror}), see {self._part.name}") from None
+            raise BadValue(
+                f"log {self.path}: is not complete ({error.strerror}), see {self._part.name}"
+            ) from None
 
     def abandon(self) -> None:
         """Leave nothing behind."""
@@ -131,14 +150,22 @@ class Totals:
             self.down_bytes += size_bytes
 
     def as_json(self) -> dict[str, int]:
-        return {"opened": self.opened, "failed": self.failed, "up_bytes": self.up_bytes, "down_bytes": self.down_bytes}
+        return {
+            "opened": self.opened,
+            "failed": self.failed,
+            "up_bytes": self.up_bytes,
+            "down_bytes": self.down_bytes,
+        }
 
     def line(self, now: int, wake_lag: Quantiles) -> str:
         """Open connections, speeds since the last line, how late the proxy wakes."""
         at_ns, up_bytes, down_bytes = self._shown
         self._shown = (now, self.up_bytes, self.down_bytes)
         lapse_ns = max(1, now - at_ns)
-        up, down = (_rate((new - old) * 8 * NS_PER_S // lapse_ns) for new, old in ((self.up_bytes, up_bytes), (self.down_bytes, down_bytes)))
+        up, down = (
+            _rate((new - old) * 8 * NS_PER_S // lapse_ns)
+            for new, old in ((self.up_bytes, up_bytes), (self.down_bytes, down_bytes))
+        )
         p99_ns = wake_lag.percentile(99)
         late = "" if p99_ns is None else f", wakes late by {_ms(p99_ns):.2f} ms (p99)"
         return f"{self.open} open, {self.ended} ended, up {up}, down {down}{late}"

@@ -21,7 +21,9 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One device: what connects to ``listen`` reaches ``to`` over this device's link. Port 0 of ``listen``: any free port."""
+    """One device: what connects to ``listen`` reaches ``to`` over this device's link. Port 0 of
+    ``listen``: any free port.
+    """
 
     listen: Address
     to: Address
@@ -30,17 +32,31 @@ class Route:
 
     def __post_init__(self) -> None:
         if self.listen == self.to and self.to[1]:
-            raise BadValue(f"map {address_text(self.listen)}: listens where it connects to, so it would call itself")
+            raise BadValue(
+                f"map {address_text(self.listen)}: listens where it connects to, so it would call"
+                " itself"
+            )
         if self.to[1] == 0:
-            raise BadValue(f"to {address_text(self.to)}: expected the port of a program, 1 to 65535")
+            raise BadValue(
+                f"to {address_text(self.to)}: expected the port of a program, 1 to 65535"
+            )
 
 
 def parse_address(text: str, what: str) -> Address:
     """'127.0.0.1:9000', 'localhost:9000' or '[::1]:9000' -> (host, port)."""
     host, colon, port = text.strip().rpartition(":")
-    host = host.removeprefix("[").removesuffix("]") if host.startswith("[") and host.endswith("]") else host
+    host = (
+        host.removeprefix("[").removesuffix("]")
+        if host.startswith("[") and host.endswith("]")
+        else host
+    )
     bare_ipv6 = ":" in host and not text.strip().startswith("[")
-    if not colon or not host or bare_ipv6 or not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
+    if (
+        not colon
+        or not host
+        or bare_ipv6
+        or not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535)
+    ):
         raise BadValue(f"{what} {text!r}: expected HOST:PORT, such as 127.0.0.1:9000 or [::1]:9000")
     return host, int(port)
 

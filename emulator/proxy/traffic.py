@@ -1,4 +1,6 @@
-"""The two ends of each proxied connection, and what passes between them over the lanes. Sockets and the clock are handed in."""
+"""The two ends of each proxied connection, and what passes between them over the lanes. Sockets
+and the clock are handed in.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class Socket(Protocol):
 
 
 class Road:
-    """A lane in one direction ("up" or "down"), and the ends that wait for their turn to put a chunk on it."""
+    """A lane in one direction ("up" or "down"), and the ends that wait for their turn to put a
+    chunk on it.
+    """
 
     __slots__ = ("direction", "lane", "turns", "shaped")
 
@@ -40,9 +44,26 @@ class Road:
 
 
 class End:
-    """One socket of a connection. What is read from it goes over ``road`` to the ``other`` end; ``out`` is due here, but not taken yet."""
+    """One socket of a connection. What is read from it goes over ``road`` to the ``other`` end;
+    ``out`` is due here, but not taken yet.
+    """
 
-    __slots__ = ("sock", "name", "road", "record", "other", "out", "untaken", "held", "readable", "writable", "queued", "finished", "shut", "dead")
+    __slots__ = (
+        "sock",
+        "name",
+        "road",
+        "record",
+        "other",
+        "out",
+        "untaken",
+        "held",
+        "readable",
+        "writable",
+        "queued",
+        "finished",
+        "shut",
+        "dead",
+    )
 
     def __init__(self, sock: Socket, name: str, road: Road, record: ConnectionRecord) -> None:
         self.sock, self.name, self.road, self.record = sock, name, road, record
@@ -56,13 +77,19 @@ class End:
         return self.record.up if self.road.direction == "up" else self.record.down
 
 
-Item = tuple[End, bytes | None, int]  # read from this end (b"": it has finished, None: it broke), at this moment
+Item = tuple[
+    End, bytes | None, int
+]  # read from this end (b"": it has finished, None: it broke), at this moment
 
 
 class Traffic:
-    """Moves bytes between ends in time. ``hang_up`` closes an end's socket, with a reset if the flag says so."""
+    """Moves bytes between ends in time. ``hang_up`` closes an end's socket, with a reset if the
+    flag says so.
+    """
 
-    def __init__(self, now: Callable[[], int], hang_up: Callable[[End, bool], None], log: Log | None = None) -> None:
+    def __init__(
+        self, now: Callable[[], int], hang_up: Callable[[End, bool], None], log: Log | None = None
+    ) -> None:
         self.fidelity, self.totals = Fidelity(), Totals()
         self.refill_ns = FOREVER  # when a full lane is worth filling again
         self._now, self._hang_up, self._log = now, hang_up, log
@@ -84,12 +111,16 @@ class Traffic:
         self._flush(end)
 
     def is_broken(self, end: End, error: OSError) -> None:
-        """Its socket has failed. One that is still read tells so behind its last bytes; one that has finished would never be asked."""
+        """Its socket has failed. One that is still read tells so behind its last bytes; one that
+        has finished would never be asked.
+        """
         if end.finished and not end.dead:
             self._fail(end, error)
 
     def fill(self) -> bool:
-        """Read in turns, a chunk each, while lanes have room, but not for long; True if there is more to read at once."""
+        """Read in turns, a chunk each, while lanes have room, but not for long; True if there is
+        more to read at once.
+        """
         began_ns, more, self.refill_ns = self._now(), False, FOREVER
         for road in list(self._willing):
             if self._now() - began_ns > FILL_NS:
@@ -141,7 +172,11 @@ class Traffic:
     def _is_full(self, end: End) -> bool:
         least, most = HELD_BYTES
         share = max(least, HELD_IN_ALL_BYTES // max(1, self.totals.open))
-        return end.other.dead or end.other.untaken >= min(UNTAKEN_BYTES, share) or end.held >= min(most, share)
+        return (
+            end.other.dead
+            or end.other.untaken >= min(UNTAKEN_BYTES, share)
+            or end.held >= min(most, share)
+        )
 
     def _read(self, end: End) -> int:
         end.queued = False

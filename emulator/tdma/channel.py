@@ -1,8 +1,11 @@
-"""A TDMA channel: time in equal slots, each used by one transmitter at most, granted to transfers in any order.
+"""A TDMA channel: time in equal slots, each used by one transmitter at most, granted to transfers
+in any order.
 
-    slot i:  [ bytes | guard ]  from start + i * slot_ns on; the bytes of a transfer go in its slots, in order of time, and nowhere else.
+    slot i:  [ bytes | guard ]  from start + i * slot_ns on; the bytes of a transfer go in its
+    slots, in order of time, and nowhere else.
 
-All of it is integer arithmetic over slot numbers, and completions are closed forms of the slots that a transfer holds.
+All of it is integer arithmetic over slot numbers, and completions are closed forms of the slots
+that a transfer holds.
 """
 
 from __future__ import annotations
@@ -27,26 +30,46 @@ MOST_SLOTS = 1_000_000  # that an automatic channel seeks for one transfer
 
 
 class Channel(SlotTable):
-    """One transmitter at a time, in both directions together. ``link`` and ``broadcast`` make its links.
+    """One transmitter at a time, in both directions together. ``link`` and ``broadcast`` make its
+    links.
 
-    ``rate_bit_s``: of a transmitter within its slots. ``slots_per_transfer``: every transfer fills just so many slots instead,
-    whatever its size, so that its last byte is served as the last of them ends (less the guard). ``automatic``: a transfer that is
-    offered or resumed is granted the next free slots at once; otherwise it waits for ``Network.grant``. ``half_duplex`` says
-    that a device computes nothing while it transmits or receives: for callers to heed.
+    ``rate_bit_s``: of a transmitter within its slots. ``slots_per_transfer``: every transfer fills
+    just so many slots instead, whatever its size, so that its last byte is served as the last of
+    them ends (less the guard). ``automatic``: a transfer that is offered or resumed is granted the
+    next free slots at once; otherwise it waits for ``Network.grant``. ``half_duplex`` says that a
+    device computes nothing while it transmits or receives: for callers to heed.
     """
 
     def __init__(
-        self, grid: Grid, rate_bit_s: int, slots_per_transfer: int | None = None, automatic: bool = False, half_duplex: bool = True,
+        self,
+        grid: Grid,
+        rate_bit_s: int,
+        slots_per_transfer: int | None = None,
+        automatic: bool = False,
+        half_duplex: bool = True,
     ) -> None:
-        if slots_per_transfer is not None and (not isinstance(slots_per_transfer, int) or slots_per_transfer < 1):
-            raise BadValue(f"slots per transfer {slots_per_transfer!r}: expected a whole number, 1 or more")
+        if slots_per_transfer is not None and (
+            not isinstance(slots_per_transfer, int) or slots_per_transfer < 1
+        ):
+            raise BadValue(
+                f"slots per transfer {slots_per_transfer!r}: expected a whole number, 1 or more"
+            )
         super().__init__(grid)
         self.capacity, self.slots_per_transfer = Constant(rate_bit_s), slots_per_transfer
         self.automatic, self.half_duplex = automatic, half_duplex
 
-    def link(self, delay: Delay | None = None, places: Collection[int] | None = None, gate: Capacity | None = None) -> ChannelLink:
-        """A link of one device in one direction. An automatic channel grants it slots at ``places`` of a frame, in which ``gate`` is open."""
-        return ChannelLink(self, Latency(0) if delay is None else delay, self._checked(places), gate)
+    def link(
+        self,
+        delay: Delay | None = None,
+        places: Collection[int] | None = None,
+        gate: Capacity | None = None,
+    ) -> ChannelLink:
+        """A link of one device in one direction. An automatic channel grants it slots at
+        ``places`` of a frame, in which ``gate`` is open.
+        """
+        return ChannelLink(
+            self, Latency(0) if delay is None else delay, self._checked(places), gate
+        )
 
     def broadcast(self, receivers: Mapping[str, Delay]) -> ChannelLink:
         """A link down on which one transfer, in its slots, reaches all of them."""
@@ -60,26 +83,46 @@ class Channel(SlotTable):
 
     def slots_for(self, booking: Booking) -> int:
         """Slots that the rest of a transfer takes; one at least."""
-        return max(-(-usable(booking.transfer.size - booking.kept, *self.pace(booking)) // self.grid.usable_ns), 1)
+        return max(
+            -(
+                -usable(booking.transfer.size - booking.kept, *self.pace(booking))
+                // self.grid.usable_ns
+            ),
+            1,
+        )
 
 
 class ChannelLink(Link):
-    """One device's transfers on a channel. Its queue is in order of completion, since slots may be granted in any order."""
+    """One device's transfers on a channel. Its queue is in order of completion, since slots may
+    be granted in any order.
+    """
 
-    def __init__(self, channel: Channel, delay: Delay, places: tuple[int, ...] | None = None, gate: Capacity | None = None) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        delay: Delay,
+        places: tuple[int, ...] | None = None,
+        gate: Capacity | None = None,
+    ) -> None:
         super().__init__(channel.capacity, delay)
         self.channel, self.places, self.gate = channel, places, gate
         self._slots: dict[Booking, list[int]] = {}  # held for what is left of a transfer, ascending
         self._used: dict[Booking, list[int]] = {}  # those that had begun when it was interrupted
 
     def grant(self, booking: Booking, slots: Iterable[int], now: int) -> list[int]:
-        """More slots for it; what it needs not, of all that it holds, is free again. Those that it holds now, ascending.
+        """More slots for it; what it needs not, of all that it holds, is free again. Those that it
+        holds now, ascending.
 
         Slots in which the link's gate is closed at any moment carry nothing, and are not held.
         """
         if booking.suspended:
             raise ValueError(f"transfer {booking.transfer.number} stands still")
-        held = sorted({*self._slots.get(booking, []), *self.channel.take(booking, filter(self._open, slots), now)})
+        held = sorted(
+            {
+                *self._slots.get(booking, []),
+                *self.channel.take(booking, filter(self._open, slots), now),
+            }
+        )
         needed = self.channel.slots_for(booking)
         self.channel.free(held[needed:], now)
         self._slots[booking] = held[:needed]
@@ -98,18 +141,25 @@ class ChannelLink(Link):
         return booking
 
     def windows_ns(self, booking: Booking) -> tuple[tuple[int, int], ...]:
-        grid, slots = self.channel.grid, [*self._used.get(booking, []), *self._slots.get(booking, [])]
+        grid, slots = (
+            self.channel.grid,
+            [*self._used.get(booking, []), *self._slots.get(booking, [])],
+        )
         return tuple((grid.begins(slot), grid.begins(slot) + grid.usable_ns) for slot in slots)
 
     def suspend(self, booking: Booking, confirmed_bytes: int, now: int) -> None:
-        """What the receiver has stays, slots that have not begun are free again; other transfers keep theirs."""
+        """What the receiver has stays, slots that have not begun are free again; other transfers
+        keep theirs.
+        """
         self._check_confirmed(booking, confirmed_bytes)
         booking.suspended = True
         self._stop(booking, now)
         booking.kept = min(confirmed_bytes, booking.reached)
         held = self._slots.pop(booking, [])
         self.channel.free(held, now)
-        self._used.setdefault(booking, []).extend(slot for slot in held if self.channel.grid.begins(slot) < now)
+        self._used.setdefault(booking, []).extend(
+            slot for slot in held if self.channel.grid.begins(slot) < now
+        )
         self._sort()
 
     def resume(self, booking: Booking, now: int) -> None:
@@ -124,12 +174,19 @@ class ChannelLink(Link):
 
     def change(self, capacity: Capacity | None, delay: Delay | None, now: int) -> int:
         if capacity is not None:
-            raise ValueError("a TDMA channel has no capacity of a single link that could be changed")
+            raise ValueError(
+                "a TDMA channel has no capacity of a single link that could be changed"
+            )
         at_ns = self._changed_ns = max(now, self._changed_ns)
         if delay is not None:
             plans = self._plans()
             if isinstance(self.delay, Together):
-                self.delay = Together({name: changed_delay(one, delay, at_ns, plans) for name, one in self.delay.receivers.items()})
+                self.delay = Together(
+                    {
+                        name: changed_delay(one, delay, at_ns, plans)
+                        for name, one in self.delay.receivers.items()
+                    }
+                )
             else:
                 self.delay = changed_delay(self.delay, delay, at_ns, plans)
         for booking in [booking for booking in self.queue if booking.plan is not None]:
@@ -148,26 +205,44 @@ class ChannelLink(Link):
         curve = None if booking.plan is None else booking.plan.curve
         if not isinstance(curve, SlotCurve):
             return booking.transfer.size
-        return min(booking.kept + curve.stretch_bytes(max(n_bytes - booking.kept, 0)), booking.transfer.size)
+        return min(
+            booking.kept + curve.stretch_bytes(max(n_bytes - booking.kept, 0)),
+            booking.transfer.size,
+        )
 
     def in_service(self, now: int) -> list[Booking]:
-        return [booking for booking in self.queue if booking.plan is not None and booking.plan.start_ns <= now]
+        return [
+            booking
+            for booking in self.queue
+            if booking.plan is not None and booking.plan.start_ns <= now
+        ]
 
     def receptions(self, booking: Booking) -> dict[str, int]:
-        """Receiver of a broadcast -> when the last byte is due there; FOREVER while slots are missing."""
+        """Receiver of a broadcast -> when the last byte is due there; FOREVER while slots are
+        missing.
+        """
         finish_ns = FOREVER if booking.plan is None else booking.plan.finish_ns
-        return self.delay.each(finish_ns) if isinstance(self.delay, Together) else {booking.transfer.edge: self.delay.arrival(finish_ns)}
+        return (
+            self.delay.each(finish_ns)
+            if isinstance(self.delay, Together)
+            else {booking.transfer.edge: self.delay.arrival(finish_ns)}
+        )
 
     def _open(self, slot: int) -> bool:
         begins_ns = self.channel.grid.begins(slot)
-        return self.gate is None or not closed_until(self.gate, begins_ns, begins_ns + self.channel.grid.usable_ns)
+        return self.gate is None or not closed_until(
+            self.gate, begins_ns, begins_ns + self.channel.grid.usable_ns
+        )
 
     def _await_slots(self, booking: Booking, now: int) -> None:
         if self.channel.automatic:
             needed = self.channel.slots_for(booking)
             if needed > MOST_SLOTS:
                 each = f"{needed} slots of {seconds_text(self.channel.grid.slot_ns)} s"
-                raise BadValue(f"a transfer of {booking.transfer.size} bytes takes {each}: expected at most {MOST_SLOTS}, so longer slots or a higher rate")
+                raise BadValue(
+                    f"a transfer of {booking.transfer.size} bytes takes {each}: expected at most"
+                    f" {MOST_SLOTS}, so longer slots or a higher rate"
+                )
             self.grant(booking, self.channel.next_free(needed, now, self.places, self.gate), now)
         else:
             self._sort()
@@ -178,9 +253,16 @@ class ChannelLink(Link):
         if slots:
             curve = SlotCurve(self.channel.grid, slots, *self.channel.pace(booking))
             finish_ns = curve.when(booking.transfer.size - booking.kept)
-            booking.plan = Plan(curve, self.channel.grid.begins(slots[0]), finish_ns, self.delay.arrival(finish_ns))
+            booking.plan = Plan(
+                curve, self.channel.grid.begins(slots[0]), finish_ns, self.delay.arrival(finish_ns)
+            )
         self._sort()
 
     def _sort(self) -> None:
-        self.queue.sort(key=lambda booking: (FOREVER if booking.plan is None else booking.plan.due_ns, booking.order))
+        self.queue.sort(
+            key=lambda booking: (
+                FOREVER if booking.plan is None else booking.plan.due_ns,
+                booking.order,
+            )
+        )
         self._changed()

@@ -1,4 +1,6 @@
-"""The timeline of a TDMA channel: one row a device, one column a slot. Drawn by objects: no pyplot, no global state."""
+"""The timeline of a TDMA channel: one row a device, one column a slot. Drawn by objects: no
+pyplot, no global state.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,22 @@ from emulator.tdma.reference import Round, simulate
 
 MAX_ROWS, MAX_COLUMNS, LEAST_ROUNDS = 40, 240, 8
 # (colour, hatch): far apart in grey, too; after Okabe and Ito, whom the colour-blind can follow.
-LOOKS = {"compute": ("#9CCBEB", ""), "wait": ("#F2F2F2", ""), "transmit": ("#D55E00", ""), "receive": ("#006B50", "////")}
+LOOKS = {
+    "compute": ("#9CCBEB", ""),
+    "wait": ("#F2F2F2", ""),
+    "transmit": ("#D55E00", ""),
+    "receive": ("#006B50", "////"),
+}
 STYLE = {
-    "font.family": "DejaVu Sans", "font.size": 8, "axes.linewidth": 0.6, "xtick.major.width": 0.6, "ytick.major.width": 0.6, "pdf.fonttype": 42,
-    "svg.fonttype": "none", "svg.hashsalt": "tdma", "hatch.linewidth": 0.5,
+    "font.family": "DejaVu Sans",
+    "font.size": 8,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "tdma",
+    "hatch.linewidth": 0.5,
 }
 Bar = tuple[int, str, int, int]  # device, what it does, from slot, up to slot
 
@@ -31,18 +45,29 @@ def timeline(tdma: Tdma, kind: str) -> bytes:
     with matplotlib.rc_context(STYLE):
         figure = _draw(tdma, _shown(tdma))
         data = io.BytesIO()
-        metadata = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}[kind]
+        metadata = {
+            "png": {"Software": None},
+            "pdf": {"CreationDate": None},
+            "svg": {"Date": None},
+        }[kind]
         figure.savefig(data, format=kind, metadata=metadata)
     return data.getvalue()
 
 
 def bars(rounds: Iterable[Round], rows: int) -> Iterator[Bar]:
-    """What each of the first ``rows`` devices does in these rounds; where nothing is said it waits."""
+    """What each of the first ``rows`` devices does in these rounds; where nothing is said it
+    waits.
+    """
     for done in rounds:
         for upload in done.uploads:
             if upload.device < rows:
                 yield upload.device, "compute", upload.began_slot, upload.finished_slot
-                yield upload.device, "transmit", upload.slot, upload.slot + done.end_slot - done.broadcast_slot
+                yield (
+                    upload.device,
+                    "transmit",
+                    upload.slot,
+                    upload.slot + done.end_slot - done.broadcast_slot,
+                )
         for device in done.receivers:
             if device < rows:
                 yield device, "receive", done.broadcast_slot, done.end_slot
@@ -50,32 +75,57 @@ def bars(rounds: Iterable[Round], rows: int) -> Iterator[Bar]:
 
 def _shown(tdma: Tdma) -> list[Round]:
     """Two turns of all devices, or as much of them as fits."""
-    fitting = list(takewhile(lambda done: done.end_slot <= MAX_COLUMNS, islice(simulate(tdma), 2 * tdma.groups)))
-    return fitting if len(fitting) >= LEAST_ROUNDS else list(islice(simulate(tdma), min(LEAST_ROUNDS, 2 * tdma.groups)))
+    fitting = list(
+        takewhile(
+            lambda done: done.end_slot <= MAX_COLUMNS, islice(simulate(tdma), 2 * tdma.groups)
+        )
+    )
+    return (
+        fitting
+        if len(fitting) >= LEAST_ROUNDS
+        else list(islice(simulate(tdma), min(LEAST_ROUNDS, 2 * tdma.groups)))
+    )
 
 
 def _until_known(tdma: Tdma, rows: int, last_slot: int) -> Iterator[Round]:
-    """Rounds until all that the first ``rows`` devices do before ``last_slot`` is known: what one computes is told when it sends."""
+    """Rounds until all that the first ``rows`` devices do before ``last_slot`` is known: what
+    one computes is told when it sends.
+    """
     unknown = set(range(rows))
     for done in simulate(tdma):
         yield done
-        unknown.difference_update(upload.device for upload in done.uploads if upload.slot >= last_slot)
+        unknown.difference_update(
+            upload.device for upload in done.uploads if upload.slot >= last_slot
+        )
         if not unknown:
             return
 
 
 def _draw(tdma: Tdma, shown: Sequence[Round]) -> Figure:
     rows, last_slot = min(tdma.devices, MAX_ROWS), shown[-1].end_slot
-    figure = Figure(figsize=(max(5.0, min(13.0, 1.2 + 0.11 * last_slot)), 1.5 + 0.19 * rows), dpi=200, layout="constrained")
+    figure = Figure(
+        figsize=(max(5.0, min(13.0, 1.2 + 0.11 * last_slot)), 1.5 + 0.19 * rows),
+        dpi=200,
+        layout="constrained",
+    )
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     axes.add_patch(_rectangle(axes, "wait", 0, last_slot, -0.5, rows))
     for device, what, begin, end in bars(_until_known(tdma, rows, last_slot), rows):
         if begin < last_slot:
-            axes.add_patch(_rectangle(axes, what, begin, min(end, last_slot) - begin, device - 0.4, 0.8))
+            axes.add_patch(
+                _rectangle(axes, what, begin, min(end, last_slot) - begin, device - 0.4, 0.8)
+            )
     _finish(axes, tdma, shown, rows, last_slot)
     handles = [
-        Patch(facecolor=colour, hatch=hatch, edgecolor="white" if hatch else "0.6", linewidth=0.4, label=what) for what, (colour, hatch) in LOOKS.items()
+        Patch(
+            facecolor=colour,
+            hatch=hatch,
+            edgecolor="white" if hatch else "0.6",
+            linewidth=0.4,
+            label=what,
+        )
+        for what, (colour, hatch) in LOOKS.items()
     ]
     figure.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False)
     return figure
@@ -83,7 +133,16 @@ def _draw(tdma: Tdma, shown: Sequence[Round]) -> Figure:
 
 def _rectangle(axes: Axes, what: str, x: float, width: float, y: float, height: float) -> Patch:
     colour, hatch = LOOKS[what]
-    return matplotlib.patches.Rectangle((x, y), width, height, facecolor=colour, hatch=hatch, edgecolor="white" if hatch else "none", linewidth=0, zorder=1)
+    return matplotlib.patches.Rectangle(
+        (x, y),
+        width,
+        height,
+        facecolor=colour,
+        hatch=hatch,
+        edgecolor="white" if hatch else "none",
+        linewidth=0,
+        zorder=1,
+    )
 
 
 def _finish(axes: Axes, tdma: Tdma, shown: Sequence[Round], rows: int, last_slot: int) -> None:
@@ -99,9 +158,15 @@ def _finish(axes: Axes, tdma: Tdma, shown: Sequence[Round], rows: int, last_slot
     axes.xaxis.set_major_locator(MaxNLocator(nbins=16, integer=True, min_n_ticks=1))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=min(rows, 20), integer=True, min_n_ticks=1))
     axes.set_xlabel("Slot (rounds end at the dark lines; the number above is the round)")
-    axes.set_ylabel("Device" if rows == tdma.devices else f"Device (the first {rows} of {tdma.devices})")
+    axes.set_ylabel(
+        "Device" if rows == tdma.devices else f"Device (the first {rows} of {tdma.devices})"
+    )
     above = axes.secondary_xaxis("top")
     begins = [0, *(done.end_slot for done in shown)]
     every = -(-len(shown) // 40)
-    above.set_xticks([(begins[done.number] + done.end_slot) / 2 for done in shown[::every]], [str(done.number) for done in shown[::every]], fontsize=6)
+    above.set_xticks(
+        [(begins[done.number] + done.end_slot) / 2 for done in shown[::every]],
+        [str(done.number) for done in shown[::every]],
+        fontsize=6,
+    )
     above.tick_params(length=0, pad=1)

@@ -1,4 +1,6 @@
-"""Who transmits when on a TDMA channel, one transmission after the other: the reference for the closed forms, and what figures are drawn from."""
+"""Who transmits when on a TDMA channel, one transmission after the other: the reference for the
+closed forms, and what figures are drawn from.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Shape(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """``device`` computed from model ``base`` in slots [began, finished) and sends from ``slot`` on."""
+    """``device`` computed from model ``base`` in slots [began, finished) and sends from ``slot``
+    on.
+    """
 
     device: int
     base: int
@@ -42,7 +46,9 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Uploads one after another, then model ``number`` + 1 to ``receivers`` in slots [broadcast, end)."""
+    """Uploads one after another, then model ``number`` + 1 to ``receivers`` in slots [broadcast,
+    end).
+    """
 
     number: int
     uploads: tuple[Upload, ...]
@@ -78,7 +84,9 @@ class _Queue:
         heapq.heappush(self._computing, work)
 
     def ready_from(self, slot: int, count: int) -> int | None:
-        """The first slot from ``slot`` on at which ``count`` are ready; None if there are not so many."""
+        """The first slot from ``slot`` on at which ``count`` are ready; None if there are not so
+        many.
+        """
         missing = count - len(self._ready)
         if missing <= 0:
             return slot
@@ -90,27 +98,46 @@ class _Queue:
         """The next to send at ``slot``, where one is ready."""
         while self._computing and self._computing[0].finished_slot <= slot:
             work = heapq.heappop(self._computing)
-            heapq.heappush(self._ready, (work.base if self._order == "oldest" else work.finished_slot, work.device, work))
+            heapq.heappush(
+                self._ready,
+                (work.base if self._order == "oldest" else work.finished_slot, work.device, work),
+            )
         return heapq.heappop(self._ready)[2]
 
 
-def simulate(shape: Shape, wait_for_group: bool = False, order: Order = "finished", compute_slots: Sequence[int] | None = None) -> Iterator[Round]:
+def simulate(
+    shape: Shape,
+    wait_for_group: bool = False,
+    order: Order = "finished",
+    compute_slots: Sequence[int] | None = None,
+) -> Iterator[Round]:
     """Rounds without end. ``compute_slots``: one number for each device, where they differ.
 
-    Each upload goes to the device that finished first (ties: lowest index), or, by ``order`` "oldest", to the ready one with the oldest base; with nobody
-    ready the channel is idle. ``wait_for_group``: a round begins when S are ready. Devices neither compute nor wait for their turn while they transmit or
-    receive. With an intentional delay, model k + 1 goes to the devices of round k - delay; before round 0 these are the groups that have not begun yet.
+    Each upload goes to the device that finished first (ties: lowest index), or, by ``order``
+    "oldest", to the ready one with the oldest base; with nobody ready the channel is idle.
+    ``wait_for_group``: a round begins when S are ready. Devices neither compute nor wait for their
+    turn while they transmit or receive. With an intentional delay, model k + 1 goes to the devices
+    of round k - delay; before round 0 these are the groups that have not begun yet.
     """
-    takes = list(compute_slots) if compute_slots is not None else [shape.compute_slots] * shape.devices
+    takes = (
+        list(compute_slots) if compute_slots is not None else [shape.compute_slots] * shape.devices
+    )
     if len(takes) != shape.devices:
-        raise BadValue(f"{len(takes)} computing times: expected one for each of {shape.devices} devices")
+        raise BadValue(
+            f"{len(takes)} computing times: expected one for each of {shape.devices} devices"
+        )
     return _rounds(shape, wait_for_group, _Queue(order), takes)
 
 
-def _rounds(shape: Shape, wait_for_group: bool, queue: _Queue, takes: Sequence[int]) -> Iterator[Round]:
+def _rounds(
+    shape: Shape, wait_for_group: bool, queue: _Queue, takes: Sequence[int]
+) -> Iterator[Round]:
     size, length = shape.per_round, shape.slots_per_transfer
     first = (shape.groups - shape.delay) * size
-    late = [tuple(range(begin, min(begin + size, shape.devices))) for begin in range(first, shape.devices, size)]
+    late = [
+        tuple(range(begin, min(begin + size, shape.devices)))
+        for begin in range(first, shape.devices, size)
+    ]
     owed = deque(late)  # who receives next, in order of their rounds
     slot, number, starting = 0, 0, tuple(range(min(first, shape.devices)))
     while True:
@@ -120,9 +147,14 @@ def _rounds(shape: Shape, wait_for_group: bool, queue: _Queue, takes: Sequence[i
         while len(uploads) < size:
             begin = queue.ready_from(slot, size if wait_for_group and not uploads else 1)
             if begin is None:
-                raise BadValue(f"delay {shape.delay}: in round {number} fewer than S = {size} devices are left to send; expected a shorter delay")
+                raise BadValue(
+                    f"delay {shape.delay}: in round {number} fewer than S = {size} devices are left"
+                    " to send; expected a shorter delay"
+                )
             work = queue.take(begin)
-            uploads.append(Upload(work.device, work.base, work.began_slot, work.finished_slot, begin))
+            uploads.append(
+                Upload(work.device, work.base, work.began_slot, work.finished_slot, begin)
+            )
             slot = begin + length
         owed.append(tuple(upload.device for upload in uploads))
         starting = owed.popleft()

@@ -11,7 +11,9 @@ from emulator.units import FOREVER
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Where slots lie. ``frame_slots``: how many make a frame, in which devices may have places of their own."""
+    """Where slots lie. ``frame_slots``: how many make a frame, in which devices may have places
+    of their own.
+    """
 
     slot_ns: int
     guard_ns: int = 0
@@ -24,7 +26,9 @@ class Grid:
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise BadValue(f"{name} {value!r}: expected a whole number, {least} or more")
         if self.guard_ns >= self.slot_ns:
-            raise BadValue(f"slot of {self.slot_ns} ns: expected more than its guard of {self.guard_ns} ns")
+            raise BadValue(
+                f"slot of {self.slot_ns} ns: expected more than its guard of {self.guard_ns} ns"
+            )
 
     @property
     def usable_ns(self) -> int:
@@ -44,7 +48,9 @@ class Grid:
 
 
 class SlotCurve:
-    """Service in ``slots`` (ascending): ``bytes_per`` bytes in every ``per`` ns of their usable time. No byte before its slot."""
+    """Service in ``slots`` (ascending): ``bytes_per`` bytes in every ``per`` ns of their usable
+    time. No byte before its slot.
+    """
 
     __slots__ = ("_grid", "_slots", "_bytes_per", "_per", "_from_ns")
 
@@ -63,7 +69,11 @@ class SlotCurve:
         if size_bytes <= 0:
             return self._from_ns
         index, before_ns = self._last(size_bytes)
-        return self._grid.begins(self._slots[index]) + before_ns if index < len(self._slots) else FOREVER
+        return (
+            self._grid.begins(self._slots[index]) + before_ns
+            if index < len(self._slots)
+            else FOREVER
+        )
 
     def opens_at(self, size_bytes: int) -> int:
         """The beginning of the slot in which byte ``size_bytes`` is served."""
@@ -71,19 +81,32 @@ class SlotCurve:
         return self._grid.begins(self._slots[index]) if index < len(self._slots) else FOREVER
 
     def stretch_end(self, t_ns: int) -> int:
-        """The end of the slot's usable time that ``t_ns`` lies in, else of the next slot's; FOREVER after the last."""
+        """The end of the slot's usable time that ``t_ns`` lies in, else of the next slot's;
+        FOREVER after the last.
+        """
         index = max(bisect_right(self._slots, self._grid.at(t_ns)) - 1, 0)
-        ends = (self._grid.begins(slot) + self._grid.usable_ns for slot in self._slots[index : index + 2])
+        ends = (
+            self._grid.begins(slot) + self._grid.usable_ns
+            for slot in self._slots[index : index + 2]
+        )
         return next((end_ns for end_ns in ends if t_ns < end_ns), FOREVER)
 
     def stretch_bytes(self, size_bytes: int) -> int:
-        """All that is served by the end of the slot in which the byte after ``size_bytes`` is served; ``size_bytes`` if there is none."""
+        """All that is served by the end of the slot in which the byte after ``size_bytes`` is
+        served; ``size_bytes`` if there is none.
+        """
         index, _ = self._last(size_bytes + 1)
-        return self._bytes_per * (index + 1) * self._grid.usable_ns // self._per if index < len(self._slots) else size_bytes
+        return (
+            self._bytes_per * (index + 1) * self._grid.usable_ns // self._per
+            if index < len(self._slots)
+            else size_bytes
+        )
 
     def _last(self, size_bytes: int) -> tuple[int, int]:
         """(which of the slots serves the last of so many bytes, ns of it that this takes)."""
-        index, rest_ns = divmod(usable(size_bytes, self._bytes_per, self._per) - 1, self._grid.usable_ns)
+        index, rest_ns = divmod(
+            usable(size_bytes, self._bytes_per, self._per) - 1, self._grid.usable_ns
+        )
         return index, rest_ns + 1
 
 

@@ -1,7 +1,9 @@
-"""Do the two clocks agree? One experiment on the wall clock, over real sockets, and under the virtual clock, compared version by version.
+"""Do the two clocks agree? One experiment on the wall clock, over real sockets, and under the
+virtual clock, compared version by version.
 
-Stamps make emulated moments exact unless real bytes or real work come late, so a second comparison sets each version's emulated moment
-beside the real one at which the coordinator had it (wall seconds from emulated 0).
+Stamps make emulated moments exact unless real bytes or real work come late, so a second comparison
+sets each version's emulated moment beside the real one at which the coordinator had it (wall
+seconds from emulated 0).
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ GAP_GOAL = ">= 20"  # ms
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What one run directory tells. ``published_s``, ``arrived_s``: emulated moments; ``real_s``: real ones, by version."""
+    """What one run directory tells. ``published_s``, ``arrived_s``: emulated moments;
+    ``real_s``: real ones, by version.
+    """
 
     published_s: dict[int, float]
     arrived_s: list[float]
@@ -43,7 +47,9 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """When a version was there: emulated seconds under the virtual clock and on the wall clock; ``real_s`` on the wall clock in real ones."""
+    """When a version was there: emulated seconds under the virtual clock and on the wall clock;
+    ``real_s`` on the wall clock in real ones.
+    """
 
     version: int
     virtual_s: float
@@ -61,8 +67,16 @@ class Moments:
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--config", type=Path, default=CONFIG, metavar="FILE", help="another experiment (default: configs/agreement.toml)")
-    parser.add_argument("--verbose", action="store_true", help="also print both moments of every version")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        default=CONFIG,
+        metavar="FILE",
+        help="another experiment (default: configs/agreement.toml)",
+    )
+    parser.add_argument(
+        "--verbose", action="store_true", help="also print both moments of every version"
+    )
     options = parser.parse_args()
     experiment, host = load_config(options.config), host_line()
     with tempfile.TemporaryDirectory(prefix="bench-agreement-") as scratch:
@@ -76,12 +90,19 @@ def main() -> None:
         for name in names:
             Console().print(version_table(name, found[name]))
     rows = [row for name in names for row in rows_of(name, *pairs[name], found[name])]
-    report("Wall clock against virtual clock", host, [*rows, Row("load after", float(load()))], options.json)
+    report(
+        "Wall clock against virtual clock",
+        host,
+        [*rows, Row("load after", float(load()))],
+        options.json,
+    )
 
 
 # ------------------------------------------------------------------ the two runs
 def run_wall(experiment: Experiment, out: Path, base: Path) -> None:
-    say(f"{experiment.name} on the wall clock: {len(experiment.strategies)} strategies in real time")
+    say(
+        f"{experiment.name} on the wall clock: {len(experiment.strategies)} strategies in real time"
+    )
     WallRun(experiment, Where(out, base), say).run(lambda index, directory, port: None)
 
 
@@ -98,7 +119,9 @@ def run_virtual(experiment: Experiment, out: Path, base: Path) -> None:
 # ------------------------------------------------------------------ what they left
 def trace(directory: Path) -> Trace:
     events = [orjson.loads(line) for line in (directory / "events.jsonl").read_bytes().splitlines()]
-    decided = [(event["t"], decision) for event in events for decision in event.get("decisions", [])]
+    decided = [
+        (event["t"], decision) for event in events for decision in event.get("decisions", [])
+    ]
     with (directory / "metrics.csv").open(encoding="utf-8", newline="") as file:
         real_s = {int(row["version"]): float(row["wall_s"]) for row in csv.DictReader(file)}
     verdict = orjson.loads((directory / "summary.json").read_bytes())["fidelity"]
@@ -108,16 +131,25 @@ def trace(directory: Path) -> Trace:
         [decision["edges"] for _, decision in decided if decision["do"] == "assign"],
         real_s,
         load_file(directory / "model.safetensors")["weights"],
-        ": ".join([verdict["verdict"], *([", ".join(verdict["reasons"])] if verdict["reasons"] else [])]),
+        ": ".join(
+            [verdict["verdict"], *([", ".join(verdict["reasons"])] if verdict["reasons"] else [])]
+        ),
     )
 
 
 # ------------------------------------------------------------------ the comparison
 def moments(wall: Trace, virtual: Trace, speed: float) -> list[Moments]:
-    """Of the versions that both have. With ``speed`` emulated seconds in a real one, real moments are told in emulated seconds too."""
+    """Of the versions that both have. With ``speed`` emulated seconds in a real one, real
+    moments are told in emulated seconds too.
+    """
     both = sorted(wall.published_s.keys() & virtual.published_s.keys())
     real_s = {version: speed * at_s for version, at_s in wall.real_s.items()}
-    return [Moments(version, virtual.published_s[version], wall.published_s[version], real_s.get(version)) for version in both]
+    return [
+        Moments(
+            version, virtual.published_s[version], wall.published_s[version], real_s.get(version)
+        )
+        for version in both
+    ]
 
 
 def rows_of(name: str, wall: Trace, virtual: Trace, found: list[Moments]) -> list[Row]:
@@ -126,27 +158,77 @@ def rows_of(name: str, wall: Trace, virtual: Trace, found: list[Moments]) -> lis
     unequal = sum(ours != theirs for ours, theirs in zip(wall.selections, virtual.selections))
     gap_s = min((after - before for before, after in pairwise(virtual.arrived_s)), default=None)
     return [
-        Row(f"{name}: smallest gap between arrivals, virtual clock", None if gap_s is None else 1000 * gap_s, "ms", GAP_GOAL),
+        Row(
+            f"{name}: smallest gap between arrivals, virtual clock",
+            None if gap_s is None else 1000 * gap_s,
+            "ms",
+            GAP_GOAL,
+        ),
         Row(f"{name}: versions compared", len(found)),
-        Row(f"{name}: emulated moment of a version, wall against virtual, median", median(between) if between else None, "%", MEDIAN_GOAL),
-        Row(f"{name}: emulated moment of a version, wall against virtual, worst", max(between, default=None), "%", WORST_GOAL),
-        Row(f"{name}: real against emulated moment of a version, median", median(real) if real else None, "%", MEDIAN_GOAL),
-        Row(f"{name}: real against emulated moment of a version, worst", max(real, default=None), "%", WORST_GOAL),
-        Row(f"{name}: difference in the number of versions", abs(len(wall.published_s) - len(virtual.published_s)), "", "<= 1"),
+        Row(
+            f"{name}: emulated moment of a version, wall against virtual, median",
+            median(between) if between else None,
+            "%",
+            MEDIAN_GOAL,
+        ),
+        Row(
+            f"{name}: emulated moment of a version, wall against virtual, worst",
+            max(between, default=None),
+            "%",
+            WORST_GOAL,
+        ),
+        Row(
+            f"{name}: real against emulated moment of a version, median",
+            median(real) if real else None,
+            "%",
+            MEDIAN_GOAL,
+        ),
+        Row(
+            f"{name}: real against emulated moment of a version, worst",
+            max(real, default=None),
+            "%",
+            WORST_GOAL,
+        ),
+        Row(
+            f"{name}: difference in the number of versions",
+            abs(len(wall.published_s) - len(virtual.published_s)),
+            "",
+            "<= 1",
+        ),
         Row(f"{name}: selections compared", min(len(wall.selections), len(virtual.selections))),
         Row(f"{name}: selections that differ", unequal, "", "<= 0"),
-        Row(f"{name}: final weights", "bit-equal" if np.array_equal(wall.weights, virtual.weights) else "differ"),
+        Row(
+            f"{name}: final weights",
+            "bit-equal" if np.array_equal(wall.weights, virtual.weights) else "differ",
+        ),
         Row(f"{name}: verdict of the run on the wall clock", wall.verdict),
     ]
 
 
 def version_table(name: str, found: list[Moments]) -> Table:
     table = Table(title=name, title_justify="left")
-    for heading in ("version", "virtual, s", "wall, emulated s", "difference, %", "wall, real s", "difference, %"):
+    for heading in (
+        "version",
+        "virtual, s",
+        "wall, emulated s",
+        "difference, %",
+        "wall, real s",
+        "difference, %",
+    ):
         table.add_column(heading, justify="right")
     for moment in found:
-        real = ("-", "-") if moment.real_s is None else (f"{moment.real_s:.3f}", f"{moment.real_percent:.3f}")
-        table.add_row(str(moment.version), f"{moment.virtual_s:.6f}", f"{moment.wall_s:.6f}", f"{moment.between_percent:.3f}", *real)
+        real = (
+            ("-", "-")
+            if moment.real_s is None
+            else (f"{moment.real_s:.3f}", f"{moment.real_percent:.3f}")
+        )
+        table.add_row(
+            str(moment.version),
+            f"{moment.virtual_s:.6f}",
+            f"{moment.wall_s:.6f}",
+            f"{moment.between_percent:.3f}",
+            *real,
+        )
     return table
 
 

@@ -1,7 +1,8 @@
 """How fast CIFAR-10 is there, and what a process that trains on it keeps of it for itself.
 
-The files are parsed once into a cache of this bench's own, then opened again by fresh processes, one of which also picks every training
-picture, batch by batch, as an edge does. Without --dir the files are made up: as many bytes, filled with noise.
+The files are parsed once into a cache of this bench's own, then opened again by fresh processes,
+one of which also picks every training picture, batch by batch, as an edge does. Without --dir the
+files are made up: as many bytes, filled with noise.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ STATUS = Path("/proc/self/status")
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--dir", type=Path, metavar="DIR", help="the directory that has CIFAR-10's files")
+    parser.add_argument(
+        "--dir", type=Path, metavar="DIR", help="the directory that has CIFAR-10's files"
+    )
     options, host = parser.parse_args(), host_line()
     if not STATUS.exists():
         raise UserError(f"no {STATUS}: memory is read from there")
@@ -44,9 +47,19 @@ def main() -> None:
         again = [looked(directory) for _ in range(AGAIN)]
     rows = [
         Row("CIFAR-10 the first time, parsed into the cache", first["load_s"], "s"),
-        Row(f"the second time, median of {AGAIN} processes", median(each["load_s"] for each in again), "s", AGAIN_GOAL),
+        Row(
+            f"the second time, median of {AGAIN} processes",
+            median(each["load_s"] for each in again),
+            "s",
+            AGAIN_GOAL,
+        ),
         Row("the second time, longest", max(each["load_s"] for each in again), "s", AGAIN_GOAL),
-        Row("a process's own memory for the data, all of it picked once, largest", max(each["own_mb"] for each in again), "MB", MEMORY_GOAL),
+        Row(
+            "a process's own memory for the data, all of it picked once, largest",
+            max(each["own_mb"] for each in again),
+            "MB",
+            MEMORY_GOAL,
+        ),
         Row("the data itself, shared by all processes", again[0]["data_mb"], "MB"),
         Row("load after", float(load())),
     ]
@@ -67,14 +80,18 @@ def made_up(directory: Path) -> Path:
 
 def looked(directory: Path) -> dict[str, float]:
     """What a fresh process sees. UserError if it cannot load the data."""
-    done = subprocess.run([sys.executable, __file__, LOOKING, str(directory)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, __file__, LOOKING, str(directory)], capture_output=True, text=True
+    )
     if done.returncode:
         raise UserError(done.stderr.strip())
     return json.loads(done.stdout)
 
 
 def look(directory: Path) -> None:
-    """Load, pick all training samples in batches, and say how long the one took and how much memory the other left."""
+    """Load, pick all training samples in batches, and say how long the one took and how much
+    memory the other left.
+    """
     import torch
 
     torch.zeros(BATCH, 3, 32, 32).sub_(1).div_(2)  # what torch takes for itself is not the data's
@@ -85,12 +102,24 @@ def look(directory: Path) -> None:
     for rows in torch.arange(len(inputs)).split(BATCH):
         inputs.index_select(0, rows)
     data_mb = (found.train_x.nbytes + found.test_x.nbytes) / 1e6
-    print(json.dumps({"load_s": load_s, "own_mb": (private_kb() - before_kb) * 1024 / 1e6, "data_mb": data_mb}))
+    print(
+        json.dumps(
+            {
+                "load_s": load_s,
+                "own_mb": (private_kb() - before_kb) * 1024 / 1e6,
+                "data_mb": data_mb,
+            }
+        )
+    )
 
 
 def private_kb() -> int:
     """Memory of this process alone: no file, nothing shared."""
-    return next(int(line.split()[1]) for line in STATUS.read_text().splitlines() if line.startswith("RssAnon"))
+    return next(
+        int(line.split()[1])
+        for line in STATUS.read_text().splitlines()
+        if line.startswith("RssAnon")
+    )
 
 
 if __name__ == "__main__":

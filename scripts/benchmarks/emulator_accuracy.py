@@ -1,10 +1,12 @@
-"""How exact emulated links are: over real sockets, against closed forms, as late as they are and as early.
+"""How exact emulated links are: over real sockets, against closed forms, as late as they are and as
+early.
 
     python scripts/benchmarks/emulator_accuracy.py [--quick] [--json FILE] [--only PART]
 
-Parts: app (the coordinator process with edges that echo), proxy (`emulator proxy`), tdma, kernel (`emulator kernel`, with root), same (one link in all
-three), busy (with a burning process on every core). Errors have no sign; "ahead of the curve" is how early bytes were. All goals are for an idle machine
-of 2 cores, those of the part "busy" aside.
+Parts: app (the coordinator process with edges that echo), proxy (`emulator proxy`), tdma, kernel
+(`emulator kernel`, with root), same (one link in all three), busy (with a burning process on every
+core). Errors have no sign; "ahead of the curve" is how early bytes were. All goals are for an idle
+machine of 2 cores, those of the part "busy" aside.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ SAME_GOAL = "<= 2"
 def same_rows(quick: bool) -> Iterator[Row]:
     """The same link in the in-app network, the proxy and the kernel."""
     cell = Cell("", 10, 1_000_000, repeat=1 if quick else 5, up_only=True)
-    middle = {"in-app": middle_ms(shots(cell, measure(cell))), "proxy": middle_ms(through_proxy(cell, "up")[0])}
+    middle = {
+        "in-app": middle_ms(shots(cell, measure(cell))),
+        "proxy": middle_ms(through_proxy(cell, "up")[0]),
+    }
     why = kernel.why_not()
     if why is None:
         middle["kernel"] = middle_ms(kernel.measure(cell, "up"))
@@ -65,13 +70,26 @@ PARTS: dict[str, Callable[[bool], Iterator[Row]]] = {
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer sizes and repeats: a minute and a half instead of seven")
-    parser.add_argument("--only", choices=PARTS, action="append", metavar="PART", help=f"one of {', '.join(PARTS)}; may be repeated (all)")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="fewer sizes and repeats: a minute and a half instead of seven",
+    )
+    parser.add_argument(
+        "--only",
+        choices=PARTS,
+        action="append",
+        metavar="PART",
+        help=f"one of {', '.join(PARTS)}; may be repeated (all)",
+    )
     options, host = parser.parse_args(), host_line()
     rows: list[Row] = []
     parts, began_s = options.only or list(PARTS), time.monotonic()
     for number, part in enumerate(parts, 1):
-        say(f"{part}: part {number} of {len(parts)}, {time.monotonic() - began_s:.0f} s so far (load {load()})")
+        say(
+            f"{part}: part {number} of {len(parts)}, {time.monotonic() - began_s:.0f} s so far"
+            f" (load {load()})"
+        )
         rows += PARTS[part](options.quick)
     report("Emulated links", host, [*rows, Row("load after", float(load()))], options.json)
 

@@ -1,4 +1,6 @@
-"""The in-app network: a real coordinator process and edges that send each model straight back, over shaped links."""
+"""The in-app network: a real coordinator process and edges that send each model straight back,
+over shaped links.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ BUSY_NORMAL, BUSY_FIFO = Bound("%", 2.0, 2.0), Bound("%", 0.3, 0.3)
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one run left: rows of links.csv, what was noted of each transfer and arrival, the summary's verdict, CPU of the coordinator."""
+    """What one run left: rows of links.csv, what was noted of each transfer and arrival, the
+    summary's verdict, CPU of the coordinator.
+    """
 
     links: list[dict[str, str]]
     transfers: list[dict[str, Any]]
@@ -85,16 +89,32 @@ class AppNetwork:
             for priority in (True, False) if may_have_priority() else (False,):
                 named = FIFO if priority else "normal priority"
                 cell = replace(seconds, bound=BUSY_FIFO if priority else BUSY_NORMAL)
-                yield from self.cell_rows(f"G5 in-app, cores busy, {named}: {cell.name}", cell, priority=priority)
-            for cell in [] if self.quick else [Cell("", 100, 1_000_000), Cell("", 2, 250_000, links=20, repeat=1)]:
+                yield from self.cell_rows(
+                    f"G5 in-app, cores busy, {named}: {cell.name}", cell, priority=priority
+                )
+            for cell in (
+                []
+                if self.quick
+                else [Cell("", 100, 1_000_000), Cell("", 2, 250_000, links=20, repeat=1)]
+            ):
                 yield from self.cell_rows(f"in-app, cores busy: {cell.name}", cell)
         yield self.ahead_row("cores busy")
 
     def cell_rows(self, name: str, cell: Cell, priority: bool = True) -> list[Row]:
         seen = measure(cell, priority)
-        rows = [*error_rows(name, shots(cell, seen), cell.bound), *self._arrival_rows(name, cell, seen)]
+        rows = [
+            *error_rows(name, shots(cell, seen), cell.bound),
+            *self._arrival_rows(name, cell, seen),
+        ]
         if cell.links > 1:
-            rows.append(Row(f"{name}: coordinator CPU", seen.cpu_percent, "% of a core", CPU_GOAL if cell.links >= 100 and cell.bound.median else None))
+            rows.append(
+                Row(
+                    f"{name}: coordinator CPU",
+                    seen.cpu_percent,
+                    "% of a core",
+                    CPU_GOAL if cell.links >= 100 and cell.bound.median else None,
+                )
+            )
         if cell.links > 1 or cell.goal == "G5":
             rows += wake_rows(name, seen.fidelity["wake_lag_ms"])
         self.ahead += seen.fidelity["ahead_of_curve"]
@@ -102,33 +122,71 @@ class AppNetwork:
 
     def ahead_row(self, when: str) -> Row:
         count, self.ahead = self.ahead, 0
-        return Row(f"in-app, {when}: arrivals that the run itself found ahead of the window", count, "", "<= 0")
+        return Row(
+            f"in-app, {when}: arrivals that the run itself found ahead of the window",
+            count,
+            "",
+            "<= 0",
+        )
 
     def _arrival_rows(self, name: str, cell: Cell, seen: Seen) -> list[Row]:
-        """Bytes at the receiver against the closed form. The window is never wider than a quarter of the transfer, and one piece may exceed it."""
+        """Bytes at the receiver against the closed form. The window is never wider than a
+        quarter of the transfer, and one piece may exceed it.
+        """
         furthest_ms, allowed_ms = 0.0, float("inf")
-        judged = [transfer for transfer in seen.transfers if _is_judged(cell, transfer["direction"])]
+        judged = [
+            transfer for transfer in seen.transfers if _is_judged(cell, transfer["direction"])
+        ]
         for transfer in judged:
             piece_ms = ideal_ms(transfer["piece"] + transfer["meta"], cell.rate_bit_s)
-            window_ms = min(transfer["window_ns"] / 1e6, max(ideal_ms(transfer["size"] // 4, cell.rate_bit_s), piece_ms))
+            window_ms = min(
+                transfer["window_ns"] / 1e6,
+                max(ideal_ms(transfer["size"] // 4, cell.rate_bit_s), piece_ms),
+            )
             allowed_ms = min(allowed_ms, window_ms + piece_ms)
             for size, at_ns in seen.arrivals[transfer["number"]]:
-                furthest_ms = max(furthest_ms, ideal_ms(size, cell.rate_bit_s, cell.latency_ms) - (at_ns - transfer["offered_ns"]) / 1e6)
-        leads_ms = [ideal_ms(t["size"], cell.rate_bit_s, cell.latency_ms) - (t["last_ns"] - t["offered_ns"]) / 1e6 for t in judged]
+                furthest_ms = max(
+                    furthest_ms,
+                    ideal_ms(size, cell.rate_bit_s, cell.latency_ms)
+                    - (at_ns - transfer["offered_ns"]) / 1e6,
+                )
+        leads_ms = [
+            ideal_ms(t["size"], cell.rate_bit_s, cell.latency_ms)
+            - (t["last_ns"] - t["offered_ns"]) / 1e6
+            for t in judged
+        ]
         return [
             Row(f"{name}: lead of the last byte, most", max(0.0, *leads_ms), "ms"),
-            Row(f"{name}: arrivals ahead of the curve, most", furthest_ms, "ms", at_most(allowed_ms)),
+            Row(
+                f"{name}: arrivals ahead of the curve, most", furthest_ms, "ms", at_most(allowed_ms)
+            ),
         ]
 
     def _cells(self) -> list[Cell]:
         repeat = 2 if self.quick else 5
         small = [Cell("G1", 10, 1_000_000, repeat=repeat, bound=G1)]
         if not self.quick:
-            small = [Cell("G1", 1, 62_500, bound=G1), Cell("G1", 2, 250_000, bound=G1), *small, Cell("G1", 10, 1_000_000, latency_ms=30.0, bound=G1)]
+            small = [
+                Cell("G1", 1, 62_500, bound=G1),
+                Cell("G1", 2, 250_000, bound=G1),
+                *small,
+                Cell("G1", 10, 1_000_000, latency_ms=30.0, bound=G1),
+            ]
         for size in (250_000, 1_000_000) if self.quick else (250_000, 1_000_000, 10_000_000):
             cell = Cell("G2", 100, size, repeat=5)
-            small.append(Cell("G2", 100, size, repeat=5, bound=offset_and_share(cell.ideal_ms, (0.5, 0.1), (3.0, 0.5))))
-        few, many = Cell("G4", 2, 250_000, links=20, repeat=1, bound=G4), Cell("G4", 2, 1_000_000, links=100, repeat=1, bound=G4_MANY)
+            small.append(
+                Cell(
+                    "G2",
+                    100,
+                    size,
+                    repeat=5,
+                    bound=offset_and_share(cell.ideal_ms, (0.5, 0.1), (3.0, 0.5)),
+                )
+            )
+        few, many = (
+            Cell("G4", 2, 250_000, links=20, repeat=1, bound=G4),
+            Cell("G4", 2, 1_000_000, links=100, repeat=1, bound=G4_MANY),
+        )
         drift = Cell("G3", 10, 10_000_000, repeat=1, bound=G3, up_only=self.quick)
         if self.quick:
             return [*small, drift, few, Cell("G4", 2, 250_000, links=100, repeat=1, bound=G4_MANY)]
@@ -138,7 +196,10 @@ class AppNetwork:
 def shots(cell: Cell, seen: Seen) -> list[Shot]:
     """From offer to max(last byte, due), as links.csv has them."""
     return [
-        Shot(1e3 * (float(row["finished_s"]) - float(row["offered_s"])), ideal_ms(int(row["bytes"]), cell.rate_bit_s, cell.latency_ms))
+        Shot(
+            1e3 * (float(row["finished_s"]) - float(row["offered_s"])),
+            ideal_ms(int(row["bytes"]), cell.rate_bit_s, cell.latency_ms),
+        )
         for row in seen.links
         if _is_judged(cell, row["direction"])
     ]
@@ -149,13 +210,28 @@ def _is_judged(cell: Cell, direction: str) -> bool:
 
 
 def measure(cell: Cell, priority: bool = True, more: Mapping[str, Any] | None = None) -> Seen:
-    """One run of ``cell.repeat`` rounds: each link carries a model down and the same bytes up again in each. ``more``: sections of the config."""
+    """One run of ``cell.repeat`` rounds: each link carries a model down and the same bytes up
+    again in each. ``more``: sections of the config.
+    """
     down_mbit_s = FAST_MBIT_S if cell.up_only else float(cell.rate_mbit_s)
-    links = {"kind": "emulated", "up_mbit_s": float(cell.rate_mbit_s), "down_mbit_s": down_mbit_s, "latency_ms": cell.latency_ms}
-    config = Experiment.model_validate(experiment(cell.links, cell.repeat, False, links).model_dump() | dict(more or {}))
+    links = {
+        "kind": "emulated",
+        "up_mbit_s": float(cell.rate_mbit_s),
+        "down_mbit_s": down_mbit_s,
+        "latency_ms": cell.latency_ms,
+    }
+    config = Experiment.model_validate(
+        experiment(cell.links, cell.repeat, False, links).model_dump() | dict(more or {})
+    )
     say(f"in-app: {cell.name}, {cell.repeat} rounds")
     with tempfile.TemporaryDirectory(prefix="bench-emulator-") as folder:
-        return _run(config, cell.size // 4, Path(folder), priority, PATIENCE_S + cell.repeat * cell.links * cell.ideal_ms / 250)
+        return _run(
+            config,
+            cell.size // 4,
+            Path(folder),
+            priority,
+            PATIENCE_S + cell.repeat * cell.links * cell.ideal_ms / 250,
+        )
 
 
 def _run(config: Experiment, elements: int, base: Path, priority: bool, patience_s: float) -> Seen:
@@ -164,8 +240,14 @@ def _run(config: Experiment, elements: int, base: Path, priority: bool, patience
     (base / "layout.json").write_bytes(orjson.dumps(layout.to_json()))
     with _coordinator(base, priority) as (control, process), _edges() as children:
         control.send(
-            experiment=config.model_dump_json(), index=0, directory=str(base / "out"), base=str(base), scratch=str(base), data_digest="bench",
-            keys=None, more=False,
+            experiment=config.model_dump_json(),
+            index=0,
+            directory=str(base / "out"),
+            base=str(base),
+            scratch=str(base),
+            data_digest="bench",
+            keys=None,
+            more=False,
         )
         heard = control.receive()
         if "listening" not in heard:
@@ -181,10 +263,18 @@ def _run(config: Experiment, elements: int, base: Path, priority: bool, patience
     notes = orjson.loads((base / "notes.json").read_bytes())
     with (base / "out" / "links.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    arrivals: dict[int, list[tuple[int, int]]] = {transfer["number"]: [] for transfer in notes["transfers"]}
+    arrivals: dict[int, list[tuple[int, int]]] = {
+        transfer["number"]: [] for transfer in notes["transfers"]
+    }
     for number, size, at_ns in notes["arrivals"]:
         arrivals.setdefault(number, []).append((size, at_ns))
-    return Seen(rows, notes["transfers"], arrivals, message["summary"]["fidelity"], _share(samples, max(float(row["finished_s"]) for row in rows)))
+    return Seen(
+        rows,
+        notes["transfers"],
+        arrivals,
+        message["summary"]["fidelity"],
+        _share(samples, max(float(row["finished_s"]) for row in rows)),
+    )
 
 
 @contextmanager
@@ -192,7 +282,9 @@ def _coordinator(base: Path, priority: bool) -> Iterator[tuple[Channel, subproce
     control, theirs = Channel.pair()
     command = [sys.executable, str(WATCH), str(theirs.fileno()), str(base / "notes.json")]
     one_thread = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=one_thread, preexec_fn=as_child(priority))
+    process = subprocess.Popen(
+        command, pass_fds=[theirs.fileno()], env=one_thread, preexec_fn=as_child(priority)
+    )
     theirs.close()
     try:
         yield control, process
@@ -203,7 +295,9 @@ def _coordinator(base: Path, priority: bool) -> Iterator[tuple[Channel, subproce
 
 @contextmanager
 def _edges() -> Iterator[list[int]]:
-    """Forked edges by pid: they end by themselves when their coordinator says so, and are killed if anything went wrong."""
+    """Forked edges by pid: they end by themselves when their coordinator says so, and are killed
+    if anything went wrong.
+    """
     children: list[int] = []
     try:
         yield children
@@ -216,8 +310,12 @@ def _edges() -> Iterator[list[int]]:
             os.waitpid(pid, 0)
 
 
-def _until_told(control: Channel, process: psutil.Process, patience_s: float) -> tuple[dict[str, Any], list[tuple[float, float]]]:
-    """The coordinator's last word, and (moment, CPU seconds so far) until then. UserError if it says nothing for too long."""
+def _until_told(
+    control: Channel, process: psutil.Process, patience_s: float
+) -> tuple[dict[str, Any], list[tuple[float, float]]]:
+    """The coordinator's last word, and (moment, CPU seconds so far) until then. UserError if it
+    says nothing for too long.
+    """
     samples: list[tuple[float, float]] = []
     until_s = time.monotonic() + patience_s
     while (message := control.receive(timeout_s=LOOK_S)) is None:
@@ -225,12 +323,17 @@ def _until_told(control: Channel, process: psutil.Process, patience_s: float) ->
         samples.append((time.monotonic(), used.user + used.system))
         if time.monotonic() > until_s:
             process.send_signal(signal.SIGABRT)  # with PYTHONFAULTHANDLER=1 it says where it was
-            raise UserError(f"the run has not ended within {patience_s:.0f} s, and used {samples[-1][1]:.1f} s of CPU")
+            raise UserError(
+                f"the run has not ended within {patience_s:.0f} s, and used {samples[-1][1]:.1f} s"
+                " of CPU"
+            )
     return message, samples
 
 
 def _share(samples: list[tuple[float, float]], last_s: float) -> float:
-    """% of a core over the last ``last_s`` seconds: the transfers, without the start of the process."""
+    """% of a core over the last ``last_s`` seconds: the transfers, without the start of the
+    process.
+    """
     kept = [sample for sample in samples if sample[0] >= samples[-1][0] - last_s]
     (began_s, before_s), (ended_s, after_s) = kept[0], kept[-1]
     return 100 * (after_s - before_s) / max(ended_s - began_s, LOOK_S)

@@ -1,4 +1,6 @@
-"""Whether `emulator proxy` keeps anything of connections that have ended: its memory over 10,000 short ones."""
+"""Whether `emulator proxy` keeps anything of connections that have ended: its memory over 10,000
+short ones.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ REQUEST, ANSWER = bytes(200), bytes(1000)
 
 
 def rows() -> Iterator[Row]:
-    """Shaped, with a latency, so that connections pass through every queue; growth is counted from where the pools of the interpreter are filled."""
+    """Shaped, with a latency, so that connections pass through every queue; growth is counted
+    from where the pools of the interpreter are filled.
+    """
     say(f"proxy: {MEASURED} short connections")
     with running(["--up", "1gbit", "--down", "1gbit", "--latency", "0.1ms"]) as proxy:
         _connect(proxy, WARM)
@@ -27,9 +31,24 @@ def rows() -> Iterator[Row]:
         lasted_s = time.monotonic() - began_s
         time.sleep(PAUSE_S)
     ended = len(proxy.log["connections"])
-    yield Row(f"proxy, {MEASURED} short connections: memory grows by, most", (most - before) / MIB, "MiB", GOAL)
-    yield Row(f"proxy, {MEASURED} short connections: those in its log that were not closed properly", _failed(proxy), "", "<= 0")
-    yield Row(f"proxy, {MEASURED} short connections: missing in its log", WARM + MEASURED - ended, "", "<= 0")
+    yield Row(
+        f"proxy, {MEASURED} short connections: memory grows by, most",
+        (most - before) / MIB,
+        "MiB",
+        GOAL,
+    )
+    yield Row(
+        f"proxy, {MEASURED} short connections: those in its log that were not closed properly",
+        _failed(proxy),
+        "",
+        "<= 0",
+    )
+    yield Row(
+        f"proxy, {MEASURED} short connections: missing in its log",
+        WARM + MEASURED - ended,
+        "",
+        "<= 0",
+    )
     yield Row(f"proxy, {MEASURED} short connections: one takes", 1e3 * lasted_s / MEASURED, "ms")
 
 

@@ -1,4 +1,6 @@
-"""``emulator kernel``: a program in a network namespace whose link the Linux kernel shapes, against a server on this host. Needs root."""
+"""``emulator kernel``: a program in a network namespace whose link the Linux kernel shapes,
+against a server on this host. Needs root.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from emulator.kernel.probe import choose, examine, require_tools
 G7 = Bound("%", 1.5)
 PATIENCE_S = 60.0
 STAMP = struct.Struct("<q")
-CLIENT = '''
+CLIENT = """
 import os, socket, struct, sys, time
 way, size, times, port = sys.argv[1], *map(int, sys.argv[2:])
 for _ in range(times):
@@ -38,7 +40,7 @@ for _ in range(times):
         at_ns, got, head = time.monotonic_ns(), got + count, (head + buffer[:8])[:8]
     sock.sendall(struct.pack("<q", at_ns - struct.unpack("<q", head)[0] if got == size else -1))
     sock.recv(1)
-'''
+"""
 
 
 class KernelLinks:
@@ -55,12 +57,27 @@ class KernelLinks:
         for shaper in shapers()[: 1 if self.quick else None]:
             for way in ("up", "down"):
                 for cell in self._cells():
-                    yield from error_rows(f"G7 kernel {shaper} {way}, {cell.name}", measure(cell, way, shaper), cell.bound)
+                    yield from error_rows(
+                        f"G7 kernel {shaper} {way}, {cell.name}",
+                        measure(cell, way, shaper),
+                        cell.bound,
+                    )
 
     def _cells(self) -> list[Cell]:
         repeat = 2 if self.quick else 5
-        cells = [Cell("G7", 10, 1_000_000, repeat=repeat, bound=G7), Cell("G7", 100, 1_000_000, repeat=repeat, bound=G7)]
-        return cells if self.quick else [*cells, Cell("G7", 30, 1_000_000, bound=G7), Cell("G7", 100, 10_000_000, bound=G7)]
+        cells = [
+            Cell("G7", 10, 1_000_000, repeat=repeat, bound=G7),
+            Cell("G7", 100, 1_000_000, repeat=repeat, bound=G7),
+        ]
+        return (
+            cells
+            if self.quick
+            else [
+                *cells,
+                Cell("G7", 30, 1_000_000, bound=G7),
+                Cell("G7", 100, 10_000_000, bound=G7),
+            ]
+        )
 
 
 def why_not() -> str | None:
@@ -80,24 +97,50 @@ def shapers() -> list[str]:
 
 
 def measure(cell: Cell, way: str, shaper: str | None = None) -> list[Shot]:
-    """``cell.repeat`` transfers; both ends stamp on the one CLOCK_MONOTONIC of the machine, the sender after the payload was made."""
+    """``cell.repeat`` transfers; both ends stamp on the one CLOCK_MONOTONIC of the machine, the
+    sender after the payload was made.
+    """
     say(f"kernel: {shaper or ''} {way}, {cell.name}, {cell.repeat} times")
     took_ns: list[int] = []
     with socket.create_server(("0.0.0.0", 0)) as listener:
         listener.settimeout(PATIENCE_S)
         thread = threading.Thread(target=_serve, args=(listener, way, cell, took_ns))
         thread.start()
-        shape = ["--up", f"{cell.rate_bit_s}bit", "--down", f"{cell.rate_bit_s}bit", *(["--shaper", shaper] if shaper else [])]
-        client = [sys.executable, "-c", CLIENT, way, str(cell.size), str(cell.repeat), str(listener.getsockname()[1])]
-        process = subprocess.Popen([*COMMAND, "kernel", "run", *shape, "--", *client], stderr=subprocess.PIPE, text=True, preexec_fn=as_child())
+        shape = [
+            "--up",
+            f"{cell.rate_bit_s}bit",
+            "--down",
+            f"{cell.rate_bit_s}bit",
+            *(["--shaper", shaper] if shaper else []),
+        ]
+        client = [
+            sys.executable,
+            "-c",
+            CLIENT,
+            way,
+            str(cell.size),
+            str(cell.repeat),
+            str(listener.getsockname()[1]),
+        ]
+        process = subprocess.Popen(
+            [*COMMAND, "kernel", "run", *shape, "--", *client],
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=as_child(),
+        )
         try:
-            _, complaints = process.communicate(timeout=PATIENCE_S + cell.repeat * cell.ideal_ms / 500)
+            _, complaints = process.communicate(
+                timeout=PATIENCE_S + cell.repeat * cell.ideal_ms / 500
+            )
         finally:
             end(process)
             listener.close()
             thread.join()
     if process.returncode or len(took_ns) < cell.repeat:
-        raise BadValue(f"kernel mode: status {process.returncode}, {len(took_ns)} of {cell.repeat} transfers: {complaints.strip()}")
+        raise BadValue(
+            f"kernel mode: status {process.returncode}, {len(took_ns)} of {cell.repeat} transfers:"
+            f" {complaints.strip()}"
+        )
     return [Shot(ns / 1e6, cell.ideal_ms) for ns in took_ns]
 
 
@@ -107,7 +150,9 @@ def _serve(listener: socket.socket, way: str, cell: Cell, took_ns: list[int]) ->
             sock, _ = listener.accept()
             with sock:
                 sock.settimeout(PATIENCE_S)
-                took_ns.append(_received(sock, cell.size) if way == "up" else _sent(sock, cell.size))
+                took_ns.append(
+                    _received(sock, cell.size) if way == "up" else _sent(sock, cell.size)
+                )
                 sock.sendall(b"k")
     except OSError:
         return  # the program did not come, which the bench sees by its status

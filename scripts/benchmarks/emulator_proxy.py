@@ -1,4 +1,6 @@
-"""``emulator proxy`` as a program of its own, between sockets of this process that stamp what they receive."""
+"""``emulator proxy`` as a program of its own, between sockets of this process that stamp what
+they receive.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +45,21 @@ PATIENCE_S = 60.0
 READ_BYTES = 1 << 18
 SEND_EVERY_S = 0.005
 CPU_GOAL, UNSHAPED_GOAL, EARLY_GOAL = "<= 40", ">= 1", "<= 0"
-G1, G3, G4, G4_MANY = Bound("%", 0.5, 1.0), Bound("%", 0.1, 0.1), Bound("%", 0.5), Bound("%", 1.0, 3.0)
+G1, G3, G4, G4_MANY = (
+    Bound("%", 0.5, 1.0),
+    Bound("%", 0.1, 0.1),
+    Bound("%", 0.5),
+    Bound("%", 1.0, 3.0),
+)
 BUSY_NORMAL, BUSY_FIFO = Bound("%", 2.0, 2.0), Bound("%", 0.3, 0.3)
 Stamps = list[tuple[int, int]]  # (CLOCK_MONOTONIC, bytes in all)
 
 
 @dataclass(slots=True)
 class Running:
-    """A proxy that carries traffic: one port for each link, all to our ``listener``. ``log`` is filled when it has ended."""
+    """A proxy that carries traffic: one port for each link, all to our ``listener``. ``log`` is
+    filled when it has ended.
+    """
 
     ports: list[int]
     listener: socket.socket
@@ -80,31 +89,60 @@ class ProxyLinks:
             yield from self.many_rows(f"{cell.goal} proxy {cell.name}", cell)
         yield self.early_row("idle")
         for way in ("up", "down"):
-            yield Row(f"proxy {way}, not shaped", unshaped_gbit_s(way, 250 * MB if self.quick else 1000 * MB), "Gbit/s", UNSHAPED_GOAL)
+            yield Row(
+                f"proxy {way}, not shaped",
+                unshaped_gbit_s(way, 250 * MB if self.quick else 1000 * MB),
+                "Gbit/s",
+                UNSHAPED_GOAL,
+            )
 
     def busy_rows(self) -> Iterator[Row]:
         """G5, with real-time priority and without it; other rows have no goal here."""
         with busy_cores():
             for priority in (True, False) if may_have_priority() else (False,):
-                cell = Cell("G5", 10, 5_000_000, repeat=1 if self.quick else 3, bound=BUSY_FIFO if priority else BUSY_NORMAL)
-                yield from self.cell_rows(f"G5 proxy, cores busy, {FIFO if priority else 'normal priority'}: {cell.name}", cell, "up", priority)
+                cell = Cell(
+                    "G5",
+                    10,
+                    5_000_000,
+                    repeat=1 if self.quick else 3,
+                    bound=BUSY_FIFO if priority else BUSY_NORMAL,
+                )
+                yield from self.cell_rows(
+                    f"G5 proxy, cores busy, {FIFO if priority else 'normal priority'}: {cell.name}",
+                    cell,
+                    "up",
+                    priority,
+                )
             if not self.quick:
-                yield from self.many_rows("proxy, cores busy: 20 x 2 Mbit/s, 0.25 MB", Cell("", 2, 250_000, links=20))
+                yield from self.many_rows(
+                    "proxy, cores busy: 20 x 2 Mbit/s, 0.25 MB", Cell("", 2, 250_000, links=20)
+                )
         yield self.early_row("cores busy")
 
     def cell_rows(self, name: str, cell: Cell, way: str, priority: bool = True) -> list[Row]:
         found, log = measure(cell, way, priority, self.early_ms)
         rows = error_rows(name, found, cell.bound)
-        return rows + (wake_rows(name, log["fidelity"]["wake_lag_ms"]) if cell.goal in ("G2", "G5") else [])
+        return rows + (
+            wake_rows(name, log["fidelity"]["wake_lag_ms"]) if cell.goal in ("G2", "G5") else []
+        )
 
     def many_rows(self, name: str, cell: Cell) -> list[Row]:
         found, log, cpu_percent = measure_many(cell, self.early_ms)
         goal = CPU_GOAL if cell.links >= 100 and cell.bound.median else None
-        return [*error_rows(name, found, cell.bound), Row(f"{name}: CPU", cpu_percent, "% of a core", goal), *wake_rows(name, log["fidelity"]["wake_lag_ms"])]
+        return [
+            *error_rows(name, found, cell.bound),
+            Row(f"{name}: CPU", cpu_percent, "% of a core", goal),
+            *wake_rows(name, log["fidelity"]["wake_lag_ms"]),
+        ]
 
     def early_row(self, when: str) -> Row:
         early_ms, self.early_ms = max(self.early_ms, default=None), []
-        return Row(f"proxy, {when}: bytes ahead of the curve, most", None if early_ms is None else max(0.0, early_ms), "ms", EARLY_GOAL)
+        return Row(
+            f"proxy, {when}: bytes ahead of the curve, most",
+            None if early_ms is None else max(0.0, early_ms),
+            "ms",
+            EARLY_GOAL,
+        )
 
     def _single(self) -> Iterator[tuple[Cell, str]]:
         repeat = 2 if self.quick else 5
@@ -139,7 +177,9 @@ def running(options: list[str], links: int = 1, priority: bool = True) -> Iterat
         listener.settimeout(PATIENCE_S)
         maps = [f"--map={LOCAL}:0={LOCAL}:{listener.getsockname()[1]}"] * links
         command = [*COMMAND, "proxy", *options, *maps, "--log", str(folder / "log.json")]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=as_child(priority))
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, preexec_fn=as_child(priority)
+        )
         stack.enter_context(process)
         proxy = Running([], listener, psutil.Process(process.pid), {})
         try:
@@ -161,8 +201,12 @@ def shape(cell: Cell) -> list[str]:
     return ["--up", f"{cell.rate_bit_s}bit", "--down", f"{cell.rate_bit_s}bit", *late]
 
 
-def measure(cell: Cell, way: str, priority: bool = True, early_ms: list[float] | None = None) -> tuple[list[Shot], dict[str, Any]]:
-    """``cell.repeat`` transfers, a connection each; how far a byte was ahead of the curve goes to ``early_ms``."""
+def measure(
+    cell: Cell, way: str, priority: bool = True, early_ms: list[float] | None = None
+) -> tuple[list[Shot], dict[str, Any]]:
+    """``cell.repeat`` transfers, a connection each; how far a byte was ahead of the curve goes
+    to ``early_ms``.
+    """
     say(f"proxy: {way}, {cell.name}, {cell.repeat} times")
     payload, found = os.urandom(cell.size), []
     with running(shape(cell), priority=priority) as proxy:
@@ -170,7 +214,12 @@ def measure(cell: Cell, way: str, priority: bool = True, early_ms: list[float] |
             began_ns, stamps = carried(proxy, way, payload)
             found.append(Shot((stamps[-1][0] - began_ns) / 1e6, cell.ideal_ms))
             if early_ms is not None:
-                early_ms.append(max(ideal_ms(size, cell.rate_bit_s, cell.latency_ms) - (at_ns - began_ns) / 1e6 for at_ns, size in stamps))
+                early_ms.append(
+                    max(
+                        ideal_ms(size, cell.rate_bit_s, cell.latency_ms) - (at_ns - began_ns) / 1e6
+                        for at_ns, size in stamps
+                    )
+                )
     return found, proxy.log
 
 
@@ -188,7 +237,9 @@ def carried(proxy: Running, way: str, payload: bytes) -> tuple[int, Stamps]:
         sender.shutdown(socket.SHUT_WR)
         thread.join()
     if not stamps or stamps[-1][1] != len(payload):
-        raise RuntimeError(f"{stamps[-1][1] if stamps else 0} of {len(payload)} bytes came through the proxy")
+        raise RuntimeError(
+            f"{stamps[-1][1] if stamps else 0} of {len(payload)} bytes came through the proxy"
+        )
     time.sleep(PAUSE_S)
     return began_ns, stamps
 
@@ -224,14 +275,28 @@ def measure_many(cell: Cell, early_ms: list[float]) -> tuple[list[Shot], dict[st
         time.sleep(2 * PAUSE_S)
         began_s, used_s = time.monotonic(), _cpu_s(proxy.process)
         began_ns = [0] * cell.links
-        thread = threading.Thread(target=_send_all, args=([client for client, _ in pairs], payload, began_ns))
+        thread = threading.Thread(
+            target=_send_all, args=([client for client, _ in pairs], payload, began_ns)
+        )
         thread.start()
         stamps = _receive_all([server for _, server in pairs], cell.size)
         cpu_percent = 100 * (_cpu_s(proxy.process) - used_s) / (time.monotonic() - began_s)
         thread.join()
     for began, arrived in zip(began_ns, stamps):
-        early_ms.append(max(ideal_ms(size, cell.rate_bit_s, cell.latency_ms) - (at_ns - began) / 1e6 for at_ns, size in arrived))
-    return [Shot((arrived[-1][0] - began) / 1e6, cell.ideal_ms) for began, arrived in zip(began_ns, stamps)], proxy.log, cpu_percent
+        early_ms.append(
+            max(
+                ideal_ms(size, cell.rate_bit_s, cell.latency_ms) - (at_ns - began) / 1e6
+                for at_ns, size in arrived
+            )
+        )
+    return (
+        [
+            Shot((arrived[-1][0] - began) / 1e6, cell.ideal_ms)
+            for began, arrived in zip(began_ns, stamps)
+        ],
+        proxy.log,
+        cpu_percent,
+    )
 
 
 def _send_all(socks: list[socket.socket], payload: memoryview, began_ns: list[int]) -> None:

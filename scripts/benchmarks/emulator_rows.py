@@ -1,4 +1,6 @@
-"""What the parts of emulator_accuracy.py share: a transfer against its closed form, the rows and goals that follow, and child processes that end with us."""
+"""What the parts of emulator_accuracy.py share: a transfer against its closed form, the rows and
+goals that follow, and child processes that end with us.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Transfers of ``size`` bytes over ``links`` links at once, ``repeat`` times. ``up_only``: in the app, the way down is fast and not judged."""
+    """Transfers of ``size`` bytes over ``links`` links at once, ``repeat`` times. ``up_only``:
+    in the app, the way down is fast and not judged.
+    """
 
     goal: str
     rate_mbit_s: float
@@ -70,7 +74,10 @@ class Cell:
     def name(self) -> str:
         several = f"{self.links} x " if self.links > 1 else ""
         late = f", latency {self.latency_ms:g} ms" if self.latency_ms else ""
-        return f"{several}{self.rate_mbit_s:g} Mbit/s{' up' if self.up_only else ''}, {self.size / MB:g} MB{late}"
+        return (
+            f"{several}{self.rate_mbit_s:g} Mbit/s{' up' if self.up_only else ''},"
+            f" {self.size / MB:g} MB{late}"
+        )
 
 
 def ideal_ms(size_bytes: int, rate_bit_s: int, latency_ms: float = 0.0) -> float:
@@ -78,28 +85,46 @@ def ideal_ms(size_bytes: int, rate_bit_s: int, latency_ms: float = 0.0) -> float
     return 8e3 * size_bytes / rate_bit_s + latency_ms
 
 
-def offset_and_share(ideal: float, median_: tuple[float, float], worst: tuple[float, float]) -> Bound:
+def offset_and_share(
+    ideal: float, median_: tuple[float, float], worst: tuple[float, float]
+) -> Bound:
     """Goals of the form "so many ms and so many % of the ideal time", as ms."""
     return Bound("ms", *(fixed + share / 100 * ideal for fixed, share in (median_, worst)))
 
 
 def error_rows(name: str, shots: Sequence[Shot], bound: Bound) -> list[Row]:
-    """Size of the error, whether late or early: median and worst in the unit of the goal, then in the other one."""
-    percent, ms = [round(shot.error_percent, DECIMALS) for shot in shots], [round(shot.error_ms, DECIMALS) for shot in shots]
+    """Size of the error, whether late or early: median and worst in the unit of the goal, then
+    in the other one.
+    """
+    percent, ms = (
+        [round(shot.error_percent, DECIMALS) for shot in shots],
+        [round(shot.error_ms, DECIMALS) for shot in shots],
+    )
     judged, other, other_unit = (percent, ms, "ms") if bound.unit == "%" else (ms, percent, "%")
     rows = [
         Row(f"{name}: median error", abs(median(judged)), bound.unit, at_most(bound.median)),
-        Row(f"{name}: worst of {len(shots)}", abs(max(judged, key=abs)), bound.unit, at_most(bound.worst)),
+        Row(
+            f"{name}: worst of {len(shots)}",
+            abs(max(judged, key=abs)),
+            bound.unit,
+            at_most(bound.worst),
+        ),
         Row(f"{name}: median error", abs(median(other)), other_unit),
         Row(f"{name}: worst of {len(shots)}", abs(max(other, key=abs)), other_unit),
     ]
-    say(f"  {name}: median {median(percent):+.3f} % {median(ms):+.3f} ms, worst {max(percent, key=abs):+.3f} % {max(ms, key=abs):+.3f} ms")
+    say(
+        f"  {name}: median {median(percent):+.3f} % {median(ms):+.3f} ms, worst"
+        f" {max(percent, key=abs):+.3f} % {max(ms, key=abs):+.3f} ms"
+    )
     return rows
 
 
 def wake_rows(name: str, wake_lag_ms: Mapping[str, float | None]) -> list[Row]:
     """G8: how late the pacing woke."""
-    return [Row(f"{name}: G8, wakes late, {which}", wake_lag_ms[which], "ms") for which in ("p50", "p99", "max")]
+    return [
+        Row(f"{name}: G8, wakes late, {which}", wake_lag_ms[which], "ms")
+        for which in ("p50", "p99", "max")
+    ]
 
 
 def at_most(value: float | None) -> str | None:
@@ -108,7 +133,9 @@ def at_most(value: float | None) -> str | None:
 
 # ------------------------------------------------------------------ processes
 def as_child(priority: bool = True) -> Callable[[], None]:
-    """For ``preexec_fn``: the process ends when we do; ``priority`` False: it gets no real-time priority, though we may."""
+    """For ``preexec_fn``: the process ends when we do; ``priority`` False: it gets no real-time
+    priority, though we may.
+    """
     library = ctypes.CDLL(None, use_errno=True)
 
     def prepare() -> None:
@@ -132,7 +159,10 @@ def end(process: subprocess.Popen[str] | subprocess.Popen[bytes], patience_s: fl
 @contextmanager
 def busy_cores() -> Iterator[None]:
     """Each core has a process that does nothing but burn it."""
-    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"], preexec_fn=as_child()) for _ in os.sched_getaffinity(0)]
+    burners = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"], preexec_fn=as_child())
+        for _ in os.sched_getaffinity(0)
+    ]
     try:
         yield
     finally:
@@ -141,7 +171,9 @@ def busy_cores() -> Iterator[None]:
 
 
 def real_time(level: int = 1) -> bool:
-    """SCHED_FIFO for the calling thread, which only takes stamps; False where the system refuses it."""
+    """SCHED_FIFO for the calling thread, which only takes stamps; False where the system refuses
+    it.
+    """
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(level))
     except OSError:

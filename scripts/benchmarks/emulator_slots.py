@@ -1,4 +1,6 @@
-"""TDMA over real sockets: whether bytes keep to the slots of their device, as both receivers stamp them."""
+"""TDMA over real sockets: whether bytes keep to the slots of their device, as both receivers
+stamp them.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,17 @@ NS_PER_MS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """The table: slot i is [i * slot_ns, (i + 1) * slot_ns), and its last ``guard_ns`` carry nothing."""
+    """The table: slot i is [i * slot_ns, (i + 1) * slot_ns), and its last ``guard_ns`` carry
+    nothing.
+    """
 
     slot_ms: int
     guard_ms: int
 
     def at(self, held: list[int], size_bytes: int) -> tuple[int, int]:
-        """(which slot serves the last of so many bytes, when that is done): the closed form over the slots that a transfer holds."""
+        """(which slot serves the last of so many bytes, when that is done): the closed form over
+        the slots that a transfer holds.
+        """
         work_ns = -(-size_bytes * 8000 // RATE_MBIT_S)
         index, rest_ns = divmod(work_ns - 1, (self.slot_ms - self.guard_ms) * NS_PER_MS)
         return held[index], self.begins(held[index]) + rest_ns + 1
@@ -36,7 +42,9 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What came at ``at_ns``: bytes of ``first_slot`` to ``last_slot``, which is its slot: it may not leave before."""
+    """What came at ``at_ns``: bytes of ``first_slot`` to ``last_slot``, which is its slot: it
+    may not leave before.
+    """
 
     edge: str
     first_slot: int
@@ -46,7 +54,12 @@ class Piece:
 
 def rows(quick: bool) -> Iterator[Row]:
     """G6 on an idle host."""
-    yield from _rows("idle", Slots(10, 1), Cell("G6", RATE_MBIT_S, 50_000, links=10, repeat=2 if quick else 5), IDLE_MS)
+    yield from _rows(
+        "idle",
+        Slots(10, 1),
+        Cell("G6", RATE_MBIT_S, 50_000, links=10, repeat=2 if quick else 5),
+        IDLE_MS,
+    )
 
 
 def busy_rows(quick: bool) -> Iterator[Row]:
@@ -54,25 +67,61 @@ def busy_rows(quick: bool) -> Iterator[Row]:
     with busy_cores():
         for priority in (True, False) if may_have_priority() else (False,):
             name = f"cores busy, {FIFO if priority else 'normal priority'}"
-            cell = Cell("G6", RATE_MBIT_S, 300_000, links=3 if quick else 5, repeat=1 if quick else 3)
-            yield from _rows(name, Slots(100, 10), cell, BUSY_FIFO_MS if priority else BUSY_NORMAL_MS, priority)
+            cell = Cell(
+                "G6", RATE_MBIT_S, 300_000, links=3 if quick else 5, repeat=1 if quick else 3
+            )
+            yield from _rows(
+                name, Slots(100, 10), cell, BUSY_FIFO_MS if priority else BUSY_NORMAL_MS, priority
+            )
 
 
 def _rows(when: str, slots: Slots, cell: Cell, late_ms: int, priority: bool = True) -> list[Row]:
-    medium = {"kind": "tdma", "slot_ms": float(slots.slot_ms), "guard_ms": float(slots.guard_ms), "rate_mbit_s": float(RATE_MBIT_S)}
+    medium = {
+        "kind": "tdma",
+        "slot_ms": float(slots.slot_ms),
+        "guard_ms": float(slots.guard_ms),
+        "rate_mbit_s": float(RATE_MBIT_S),
+    }
     seen = measure(cell, priority, {"medium": medium})
     name = f"G6 TDMA, {when}, slots of {slots.slot_ms} ms, guard {slots.guard_ms} ms"
     pieces = [piece for transfer in seen.transfers for piece in _pieces(slots, transfer, seen)]
     early = sum(piece.at_ns < slots.begins(piece.last_slot) for piece in pieces)
-    inside = sum(slots.begins(piece.last_slot) <= piece.at_ns <= slots.begins(piece.last_slot + 1) + late_ms * NS_PER_MS for piece in pieces)
+    inside = sum(
+        slots.begins(piece.last_slot)
+        <= piece.at_ns
+        <= slots.begins(piece.last_slot + 1) + late_ms * NS_PER_MS
+        for piece in pieces
+    )
     across = sum(piece.first_slot != piece.last_slot for piece in pieces)
-    errors_ms = [abs(transfer["finished_ns"] - slots.at(transfer["slots"], transfer["size"])[1]) / NS_PER_MS for transfer in seen.transfers]
+    errors_ms = [
+        abs(transfer["finished_ns"] - slots.at(transfer["slots"], transfer["size"])[1]) / NS_PER_MS
+        for transfer in seen.transfers
+    ]
     return [
-        Row(f"{name}: completion against the table, worst of {len(errors_ms)}", max(errors_ms), "ms", COMPLETION_GOAL),
-        Row(f"{name}: pieces inside their slot + {late_ms} ms ({len(pieces)})", 100 * inside / len(pieces), "%", INSIDE_GOAL),
+        Row(
+            f"{name}: completion against the table, worst of {len(errors_ms)}",
+            max(errors_ms),
+            "ms",
+            COMPLETION_GOAL,
+        ),
+        Row(
+            f"{name}: pieces inside their slot + {late_ms} ms ({len(pieces)})",
+            100 * inside / len(pieces),
+            "%",
+            INSIDE_GOAL,
+        ),
         Row(f"{name}: pieces before their slot", early, "", NONE_GOAL),
-        Row(f"{name}: pieces that bring bytes of an earlier slot, too", 100 * across / len(pieces), "%"),
-        Row(f"{name}: slots given twice, or granted after they began", _misgranted(slots, seen.transfers), "", NONE_GOAL),
+        Row(
+            f"{name}: pieces that bring bytes of an earlier slot, too",
+            100 * across / len(pieces),
+            "%",
+        ),
+        Row(
+            f"{name}: slots given twice, or granted after they began",
+            _misgranted(slots, seen.transfers),
+            "",
+            NONE_GOAL,
+        ),
         Row(f"{name}: times that two devices overlapped", _overlaps(pieces), "", NONE_GOAL),
         *wake_rows(name, seen.fidelity["wake_lag_ms"]),
     ]
@@ -81,21 +130,34 @@ def _rows(when: str, slots: Slots, cell: Cell, late_ms: int, priority: bool = Tr
 def _pieces(slots: Slots, transfer: dict[str, Any], seen: Seen) -> Iterator[Piece]:
     before = transfer["meta"]  # these bytes travel in the offer
     for size, at_ns in seen.arrivals[transfer["number"]]:
-        yield Piece(transfer["edge"], slots.at(transfer["slots"], before + 1)[0], slots.at(transfer["slots"], size)[0], at_ns)
+        yield Piece(
+            transfer["edge"],
+            slots.at(transfer["slots"], before + 1)[0],
+            slots.at(transfer["slots"], size)[0],
+            at_ns,
+        )
         before = size
 
 
 def _overlaps(pieces: list[Piece]) -> int:
-    """Stays on the channel, from first to last arrival, that begin before another device's has ended."""
+    """Stays on the channel, from first to last arrival, that begin before another device's has
+    ended.
+    """
     stays: dict[tuple[str, int], tuple[int, int]] = {}
     for piece in pieces:
         first_ns, last_ns = stays.get((piece.edge, piece.last_slot), (piece.at_ns, piece.at_ns))
         stays[piece.edge, piece.last_slot] = (min(first_ns, piece.at_ns), max(last_ns, piece.at_ns))
     ordered = sorted((first_ns, last_ns, edge) for (edge, _), (first_ns, last_ns) in stays.items())
-    return sum(later[0] < earlier[1] and later[2] != earlier[2] for earlier, later in pairwise(ordered))
+    return sum(
+        later[0] < earlier[1] and later[2] != earlier[2] for earlier, later in pairwise(ordered)
+    )
 
 
 def _misgranted(slots: Slots, transfers: list[dict[str, Any]]) -> int:
     held = [slot for transfer in transfers for slot in transfer["slots"]]
-    begun = sum(slots.begins(slot) < transfer["offered_ns"] for transfer in transfers for slot in transfer["slots"])
+    begun = sum(
+        slots.begins(slot) < transfer["offered_ns"]
+        for transfer in transfers
+        for slot in transfer["slots"]
+    )
     return len(held) - len(set(held)) + begun

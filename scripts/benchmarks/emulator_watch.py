@@ -1,6 +1,7 @@
-"""The coordinator's process as emulator_accuracy.py starts it: the real one, which also notes when bytes came in and what every transfer was.
+"""The coordinator's process as emulator_accuracy.py starts it: the real one, which also notes when
+bytes came in and what every transfer was.
 
-    python emulator_watch.py CONTROL_FD NOTES_FILE
+python emulator_watch.py CONTROL_FD NOTES_FILE
 """
 
 from __future__ import annotations
@@ -23,18 +24,25 @@ ARRIVALS: list[tuple[int, int, int]] = []  # (transfer, bytes in all, emulated n
 
 
 class Watched(Transport):
-    """Stamps of both receivers: this process for uplinks, the edge for downlinks (one machine has one monotonic clock)."""
+    """Stamps of both receivers: this process for uplinks, the edge for downlinks (one machine
+    has one monotonic clock).
+    """
 
     def _piece(self, session: Session, piece: Piece, body: Any) -> None:
         now, waiting = self.clock.now(), self.waiting[session.edge].get(piece.transfer)
         super()._piece(session, piece, body)
         if waiting is not None and waiting.flow is not None:
-            ARRIVALS.append((waiting.flow.transfer.number, waiting.flow.meta + piece.offset + len(body), now))
+            ARRIVALS.append(
+                (waiting.flow.transfer.number, waiting.flow.meta + piece.offset + len(body), now)
+            )
 
     def _arrived(self, session: Session, arrived: Arrived) -> None:
         flow = self.pacer.flows.get(arrived.transfer)
         if flow is not None:
-            ARRIVALS.extend((arrived.transfer, flow.meta + size, self.clock.at_monotonic(stamp)) for size, stamp in arrived.curve)
+            ARRIVALS.extend(
+                (arrived.transfer, flow.meta + size, self.clock.at_monotonic(stamp))
+                for size, stamp in arrived.curve
+            )
         super()._arrived(session, arrived)
 
     def _done(self, flow: Flow) -> None:
@@ -42,11 +50,21 @@ class Watched(Transport):
         assert completion is not None
         link = self.pacer.network.link(transfer.edge, transfer.direction)
         uses = link.channel.log() if isinstance(link, ChannelLink) else []
-        TRANSFERS.append({
-            "number": transfer.number, "edge": transfer.edge, "direction": transfer.direction, "size": transfer.size, "meta": flow.meta,
-            "piece": flow.piece, "window_ns": flow.window_ns, "offered_ns": completion.offered_ns, "last_ns": flow.last_byte_ns,
-            "finished_ns": flow.finished_ns(), "slots": [use.slot for use in uses if use.number == transfer.number],
-        })
+        TRANSFERS.append(
+            {
+                "number": transfer.number,
+                "edge": transfer.edge,
+                "direction": transfer.direction,
+                "size": transfer.size,
+                "meta": flow.meta,
+                "piece": flow.piece,
+                "window_ns": flow.window_ns,
+                "offered_ns": completion.offered_ns,
+                "last_ns": flow.last_byte_ns,
+                "finished_ns": flow.finished_ns(),
+                "slots": [use.slot for use in uses if use.number == transfer.number],
+            }
+        )
         super()._done(flow)
 
 

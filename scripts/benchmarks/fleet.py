@@ -1,7 +1,8 @@
 """How fast a fleet of real edge processes stands, and what it costs in memory.
 
-A warm parent forks N edges on this machine; they register at a real coordinator process and answer its pings. The coordinator expects one
-edge more than that, so that nothing else happens meanwhile. Then the last one comes, all train for a round, and memory is read again.
+A warm parent forks N edges on this machine; they register at a real coordinator process and answer
+its pings. The coordinator expects one edge more than that, so that nothing else happens meanwhile.
+Then the last one comes, all train for a round, and memory is read again.
 """
 
 from __future__ import annotations
@@ -38,14 +39,20 @@ MB = 1e6
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--edges", type=int, default=100, metavar="N", help="edge processes (default: 100)")
+    parser.add_argument(
+        "--edges", type=int, default=100, metavar="N", help="edge processes (default: 100)"
+    )
     options, host = parser.parse_args(), host_line()
     if options.edges < 1:
         raise UserError(f"--edges {options.edges}: expected 1 or more")
     with tempfile.TemporaryDirectory(prefix="bench-fleet-") as scratch:
         fleet = Fleet(experiment_of(options.edges + 1), Path(scratch))
         try:
-            rows = [*measured(fleet, options.edges), Row("processes left", fleet.end(), "", LEFT_GOAL), Row("load after", float(load()))]
+            rows = [
+                *measured(fleet, options.edges),
+                Row("processes left", fleet.end(), "", LEFT_GOAL),
+                Row("load after", float(load())),
+            ]
         finally:
             fleet.kill()
     report(f"A fleet of {options.edges} edge processes", host, rows, options.json)
@@ -53,14 +60,16 @@ def main() -> None:
 
 def experiment_of(edges: int) -> Experiment:
     """Digits and an MLP on fast links, every edge in every round."""
-    return Experiment.model_validate({
-        "name": "fleet",
-        "edges": {"count": edges},
-        "links": {"up_mbit_s": 100.0, "down_mbit_s": 100.0},
-        "network": {"join_timeout_s": 2 * PATIENCE_S},
-        "stop": {"emulated_s": 3600.0},
-        "strategies": [{"strategy": "fedavg", "clients_per_round": edges}],
-    })
+    return Experiment.model_validate(
+        {
+            "name": "fleet",
+            "edges": {"count": edges},
+            "links": {"up_mbit_s": 100.0, "down_mbit_s": 100.0},
+            "network": {"join_timeout_s": 2 * PATIENCE_S},
+            "stop": {"emulated_s": 3600.0},
+            "strategies": [{"strategy": "fedavg", "clients_per_round": edges}],
+        }
+    )
 
 
 # ------------------------------------------------------------------ what is measured
@@ -75,7 +84,12 @@ def measured(fleet: Fleet, edges: int) -> list[Row]:
     joined_s, answered_s = fleet.told("joined_s"), fleet.told("answered_s")
     rows = [
         Row("from the fork command until all have joined", joined_s - forked_s, "s"),
-        Row("from the fork command until all have joined and then answered a ping", answered_s - forked_s, "s", JOINED_GOAL),
+        Row(
+            "from the fork command until all have joined and then answered a ping",
+            answered_s - forked_s,
+            "s",
+            JOINED_GOAL,
+        ),
         Row("from the launch of the warm parent until then", answered_s - launched_s, "s"),
         *memory_rows(fleet, "joined"),
     ]
@@ -86,11 +100,18 @@ def measured(fleet: Fleet, edges: int) -> list[Row]:
 
 
 def memory_rows(fleet: Fleet, when: str) -> list[Row]:
-    """PSS: what is an edge's own, and its share of what it shares. The parent's own pages are shared by all its children."""
+    """PSS: what is an edge's own, and its share of what it shares. The parent's own pages are
+    shared by all its children.
+    """
     pss = [process.memory_full_info().pss / MB for process in fleet.edges()]
     parent, server = (process.memory_info().rss / MB for process in (fleet.warm, fleet.server))
     return [
-        Row(f"proportional set size of an edge, mean of {len(pss)}, {when}", mean(pss), "MB", PSS_GOAL),
+        Row(
+            f"proportional set size of an edge, mean of {len(pss)}, {when}",
+            mean(pss),
+            "MB",
+            PSS_GOAL,
+        ),
         Row(f"proportional set size of an edge, largest, {when}", max(pss), "MB", PSS_GOAL),
         Row(f"resident size of the warm parent, {when}", parent, "MB"),
         Row(f"resident size of the coordinator, {when}", server, "MB"),
@@ -98,7 +119,9 @@ def memory_rows(fleet: Fleet, when: str) -> list[Row]:
 
 
 class Fleet:
-    """The processes of one run, started as ``edgefl run`` starts them, but without an evaluating one."""
+    """The processes of one run, started as ``edgefl run`` starts them, but without an evaluating
+    one.
+    """
 
     def __init__(self, experiment: Experiment, scratch: Path) -> None:
         self.experiment, self.scratch = experiment, scratch
@@ -110,18 +133,31 @@ class Fleet:
         self.control, theirs = Channel.pair()
         _, evaluations = Channel.pair()
         self.warm = self._saw(spawn("edgefl.hosts.wall.fleet.warm", [theirs, evaluations]))
-        self.control.send(experiment=self.experiment.model_dump_json(), base=None, scratch=str(self.scratch), calibrate=True)
+        self.control.send(
+            experiment=self.experiment.model_dump_json(),
+            base=None,
+            scratch=str(self.scratch),
+            calibrate=True,
+        )
         return heard(self.control)["data_digest"]
 
     def start_coordinator(self, data_digest: str) -> None:
         """Until it listens."""
         self.moments, theirs = Channel.pair()
         command = [sys.executable, __file__, AS_COORDINATOR, str(theirs.fileno())]
-        self.server = self._saw(subprocess.Popen(command, pass_fds=[theirs.fileno()], env=os.environ | ONE_THREAD))
+        self.server = self._saw(
+            subprocess.Popen(command, pass_fds=[theirs.fileno()], env=os.environ | ONE_THREAD)
+        )
         theirs.close()
         self.moments.send(
-            experiment=self.experiment.model_dump_json(), index=0, directory=str(self.scratch / "run"), base=None, scratch=str(self.scratch),
-            data_digest=data_digest, keys=None, more=False,
+            experiment=self.experiment.model_dump_json(),
+            index=0,
+            directory=str(self.scratch / "run"),
+            base=None,
+            scratch=str(self.scratch),
+            data_digest=data_digest,
+            keys=None,
+            more=False,
         )
         self.address = f"tcp://{self.experiment.network.host}:{heard(self.moments)['listening']}"
 
@@ -144,7 +180,9 @@ class Fleet:
         heard(self.moments)
         self.control.close()
         _, there = psutil.wait_procs(self.seen, timeout=LEAVE_S)
-        return sum(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in there)
+        return sum(
+            process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in there
+        )
 
     def kill(self) -> None:
         """Whatever is still there."""
@@ -175,11 +213,15 @@ class Watched(CoordinatorProcess):
         return super().main()
 
     def tell_moments(self) -> None:
-        """All edges but the last have joined; each of them has answered a ping since; a round is over."""
+        """All edges but the last have joined; each of them has answered a ping since; a round is
+        over.
+        """
         wanted, sessions = len(self.job.experiment.edges.ids()) - 1, self.sessions.by_edge
         moments: dict[str, Callable[[], bool]] = {
             "joined_s": lambda: len(sessions) >= wanted,
-            "answered_s": lambda: sum(session.rtt_ns < UNKNOWN_RTT for session in list(sessions.values())) >= wanted,
+            "answered_s": lambda: (
+                sum(session.rtt_ns < UNKNOWN_RTT for session in list(sessions.values())) >= wanted
+            ),
             "trained_s": lambda: self.run.coordinator.version > 0,
         }
         for moment, reached in moments.items():

@@ -1,7 +1,8 @@
-"""Where the time of a virtual run goes: by room of the code, then by function. Without CONFIG it is the run of virtual.py.
+"""Where the time of a virtual run goes: by room of the code, then by function. Without CONFIG it is
+the run of virtual.py.
 
-A function's own time counts for its room; that of C code for the room which called it, except torch's and the waiting for workers. The
-profiler makes Python slower than it is, C code not.
+A function's own time counts for its room; that of C code for the room which called it, except
+torch's and the waiting for workers. The profiler makes Python slower than it is, C code not.
 """
 
 from __future__ import annotations
@@ -28,36 +29,66 @@ Function = tuple[str, int, str]  # file, line, name
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG", help="an experiment; its first strategy is run")
+    parser.add_argument(
+        "config",
+        nargs="?",
+        type=Path,
+        metavar="CONFIG",
+        help="an experiment; its first strategy is run",
+    )
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
-    parser.add_argument("--updates", type=int, default=100, metavar="N", help="updates of the run without CONFIG (default: 100)")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="profile the host of N workers (default: 1, in this process)")
-    parser.add_argument("--functions", type=int, default=25, metavar="N", help="functions to list (default: 25)")
+    parser.add_argument(
+        "--updates",
+        type=int,
+        default=100,
+        metavar="N",
+        help="updates of the run without CONFIG (default: 100)",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        metavar="N",
+        help="profile the host of N workers (default: 1, in this process)",
+    )
+    parser.add_argument(
+        "--functions", type=int, default=25, metavar="N", help="functions to list (default: 25)"
+    )
     options, host = parser.parse_args(), host_line()
     if options.config is None:
         stats = profiled(experiment_of(FEDBUFF, updates=options.updates), HERE, options.workers)
     else:
-        stats = profiled(load(options.config, options.overrides), base_of(options.config), options.workers)
+        stats = profiled(
+            load(options.config, options.overrides), base_of(options.config), options.workers
+        )
     rooms, functions = Counter[str](), Counter[str]()
     for function, (_, _, own_s, _, callers) in stats.stats.items():  # type: ignore[attr-defined]
         functions[name_of(function)] += own_s
         rooms.update(shares(function, own_s, callers))
     whole = sum(rooms.values())
     rows = [Row(room, 100 * spent / whole, "%") for room, spent in rooms.most_common() if spent]
-    rows += [Row(f"  {name}", 100 * spent / whole, "%") for name, spent in functions.most_common(options.functions)]
+    rows += [
+        Row(f"  {name}", 100 * spent / whole, "%")
+        for name, spent in functions.most_common(options.functions)
+    ]
     report(f"{whole:.2f} s of a virtual run", host, rows, options.json)
 
 
 def profiled(experiment: Experiment, base: Path, workers: int) -> pstats.Stats:
     learned, profile = learning(experiment, base), cProfile.Profile()
-    with tempfile.TemporaryDirectory(prefix="profile-virtual-") as scratch, open_pool(learned, workers) as pool:
+    with (
+        tempfile.TemporaryDirectory(prefix="profile-virtual-") as scratch,
+        open_pool(learned, workers) as pool,
+    ):
         profile.enable()
         run_virtual(learned, 0, Path(scratch) / "run", pool=pool)
         profile.disable()
     return pstats.Stats(profile)
 
 
-def shares(function: Function, own_s: float, callers: dict[Function, tuple[int, int, float, float]]) -> dict[str, float]:
+def shares(
+    function: Function, own_s: float, callers: dict[Function, tuple[int, int, float, float]]
+) -> dict[str, float]:
     """Its own time by room."""
     file, _, name = function
     if file != C_CODE:

@@ -1,8 +1,10 @@
-"""What the protocol costs: seconds per synchronous round without training and without shaping, over real processes on loopback.
+"""What the protocol costs: seconds per synchronous round without training and without shaping, over
+real processes on loopback.
 
     python scripts/benchmarks/protocol.py [--json FILE] [--case 10x10]
 
-Edges are processes that send each model straight back. A last part paces links while a strategy does maths on 11 M parameters.
+Edges are processes that send each model straight back. A last part paces links while a strategy
+does maths on 11 M parameters.
 """
 
 from __future__ import annotations
@@ -36,8 +38,20 @@ from edgefl.protocol.messages import Task, Update
 from edgefl.vectors import Entry, Layout
 
 MB = 1_000_000
-CASES = {"2x0.25": (2, 0.25, 100), "10x0.25": (10, 0.25, 60), "50x0.25": (50, 0.25, 20), "10x10": (10, 10, 12), "2x45": (2, 45, 12)}
-GOALS_S = {"2x0.25": 0.002, "10x0.25": 0.01, "50x0.25": 0.05, "10x10": 0.25, "2x45": 0.3}  # <= 1 ms a device at 0.25 MB
+CASES = {
+    "2x0.25": (2, 0.25, 100),
+    "10x0.25": (10, 0.25, 60),
+    "50x0.25": (50, 0.25, 20),
+    "10x10": (10, 10, 12),
+    "2x45": (2, 45, 12),
+}
+GOALS_S = {
+    "2x0.25": 0.002,
+    "10x0.25": 0.01,
+    "50x0.25": 0.05,
+    "10x10": 0.25,
+    "2x45": 0.3,
+}  # <= 1 ms a device at 0.25 MB
 JOINING_S = 1.0
 MATHS_STRATEGY = '''
 from edgefl.strategies.fedavg import FedAvg
@@ -68,7 +82,12 @@ class Echo:
     def receive(self, message: Any, now: int) -> list[Send]:
         if not isinstance(message, Task):
             return []
-        return [Send(COORDINATOR, Update(message.number, message.version, message.vectors, {"samples": 1.0}))]
+        return [
+            Send(
+                COORDINATOR,
+                Update(message.number, message.version, message.vectors, {"samples": 1.0}),
+            )
+        ]
 
 
 @dataclass(slots=True)
@@ -77,17 +96,27 @@ class Outcome:
 
     rounds_s: list[float] = field(default_factory=list)
     cpu_s: float = 0.0
-    base_bytes: int = 0  # before the first round: the model is loaded, all edges but one have joined
+    base_bytes: int = (
+        0  # before the first round: the model is loaded, all edges but one have joined
+    )
     peak_bytes: int = 0
     summary: dict[str, Any] = field(default_factory=dict)
 
 
-def experiment(edges: int, rounds: int, journal: bool, links: dict[str, Any], strategy: str = "fedavg") -> Experiment:
-    return Experiment.model_validate({
-        "edges": {"count": edges}, "links": links, "devices": {"kind": "native"}, "stop": {"versions": rounds},
-        "evaluation": {"every_versions": 0}, "record": {"payloads": journal},
-        "strategies": ({"strategy": strategy, "label": "bench", "clients_per_round": edges},),
-    })
+def experiment(
+    edges: int, rounds: int, journal: bool, links: dict[str, Any], strategy: str = "fedavg"
+) -> Experiment:
+    return Experiment.model_validate(
+        {
+            "edges": {"count": edges},
+            "links": links,
+            "devices": {"kind": "native"},
+            "stop": {"versions": rounds},
+            "evaluation": {"every_versions": 0},
+            "record": {"payloads": journal},
+            "strategies": ({"strategy": strategy, "label": "bench", "clients_per_round": edges},),
+        }
+    )
 
 
 def run(edges: int, elements: int, config: Experiment, base: Path) -> Outcome:
@@ -96,12 +125,28 @@ def run(edges: int, elements: int, config: Experiment, base: Path) -> Outcome:
     save_file({"weights": np.zeros(elements, np.float32)}, base / "initial.safetensors")
     (base / "layout.json").write_bytes(orjson.dumps(layout.to_json()))
     control, theirs = Channel.pair()
-    command = [sys.executable, "-m", "edgefl.hosts.wall.coordinator.process", str(theirs.fileno()), "-1"]
-    coordinator = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
+    command = [
+        sys.executable,
+        "-m",
+        "edgefl.hosts.wall.coordinator.process",
+        str(theirs.fileno()),
+        "-1",
+    ]
+    coordinator = subprocess.Popen(
+        command,
+        pass_fds=[theirs.fileno()],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    )
     theirs.close()
     control.send(
-        experiment=config.model_dump_json(), index=0, directory=str(base / "out"), base=str(base), scratch=str(base), data_digest="bench",
-        keys=None, more=False,
+        experiment=config.model_dump_json(),
+        index=0,
+        directory=str(base / "out"),
+        base=str(base),
+        scratch=str(base),
+        data_digest="bench",
+        keys=None,
+        more=False,
     )
     port = control.receive()["listening"]
     process, outcome = psutil.Process(coordinator.pid), Outcome()
@@ -113,7 +158,10 @@ def run(edges: int, elements: int, config: Experiment, base: Path) -> Outcome:
     while (message := control.receive(timeout_s=0.02)) is None:
         children = [pid for pid in children if still_runs(pid)]
         with process.oneshot():
-            cpu_now, outcome.peak_bytes = process.cpu_times(), max(outcome.peak_bytes, process.memory_info().rss)
+            cpu_now, outcome.peak_bytes = (
+                process.cpu_times(),
+                max(outcome.peak_bytes, process.memory_info().rss),
+            )
     outcome.cpu_s = cpu_now.user + cpu_now.system - cpu.user - cpu.system
     coordinator.wait()
     for pid in children:
@@ -137,7 +185,15 @@ def fork_edge(name: str, port: int, config: Experiment, layout: Layout) -> int:
         return pid
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        side = Side(Echo(), shared_digest(config, config.strategies[0]), layout.digest(), "bench", 1, config.speed, 8 * 4 * layout.size + MB)
+        side = Side(
+            Echo(),
+            shared_digest(config, config.strategies[0]),
+            layout.digest(),
+            "bench",
+            1,
+            config.speed,
+            8 * 4 * layout.size + MB,
+        )
         EdgeHost(name, f"tcp://127.0.0.1:{port}", None, lambda setup: side, OwnMachine()).run()
         os._exit(0)
     except BaseException:
@@ -148,7 +204,11 @@ def fork_edge(name: str, port: int, config: Experiment, layout: Layout) -> int:
 def round_times(events: Path) -> list[float]:
     """Seconds between the versions (the first round is left out: it warms up)."""
     rows = [orjson.loads(line) for line in events.read_bytes().splitlines()]
-    published = [row["t"] for row in rows if any(decision["do"] == "publish" for decision in row.get("decisions", []))]
+    published = [
+        row["t"]
+        for row in rows
+        if any(decision["do"] == "publish" for decision in row.get("decisions", []))
+    ]
     return [later - earlier for earlier, later in zip(published, published[1:])]
 
 
@@ -163,18 +223,27 @@ def measure(case: str, journal: bool) -> list[Row]:
     return [
         Row(name, seconds, "s", f"<= {GOALS_S[case]}"),
         Row(f"coordinator CPU {case} MB", outcome.cpu_s / len(outcome.rounds_s), "s per round"),
-        Row(f"coordinator peak RSS {case} MB (base {base:.1f})", outcome.peak_bytes / MB, "MB", f"<= {base + 2 * edges * size_mb:.1f}"),
+        Row(
+            f"coordinator peak RSS {case} MB (base {base:.1f})",
+            outcome.peak_bytes / MB,
+            "MB",
+            f"<= {base + 2 * edges * size_mb:.1f}",
+        ),
     ]
 
 
 def measured(edges: int, elements: int, rounds: int, journal: bool) -> Outcome:
     """One run over native links."""
     with tempfile.TemporaryDirectory(prefix="edgefl-bench-") as folder:
-        return run(edges, elements, experiment(edges, rounds, journal, {"kind": "native"}), Path(folder))
+        return run(
+            edges, elements, experiment(edges, rounds, journal, {"kind": "native"}), Path(folder)
+        )
 
 
 def pacing_beside_maths() -> Row:
-    """How late pieces leave while the logic thread works: 10 links at 10 Mbit/s, 0.25 MB, six passes over 11 M floats an arrival."""
+    """How late pieces leave while the logic thread works: 10 links at 10 Mbit/s, 0.25 MB, six
+    passes over 11 M floats an arrival.
+    """
     say("pacing beside maths")
     links = {"kind": "emulated", "up_mbit_s": 10.0, "down_mbit_s": 10.0}
     with tempfile.TemporaryDirectory(prefix="edgefl-bench-") as folder:
@@ -189,8 +258,15 @@ def main() -> None:
     parser.add_argument("--case", choices=CASES, action="append", help="only these (all)")
     chosen, host = parser.parse_args(), host_line()
     keep_freed_memory()  # as the warm parent does for its edges
-    rows = [row for case in chosen.case or CASES for journal in (False, True) for row in measure(case, journal)]
-    report("Protocol cost", host, rows if chosen.case else [*rows, pacing_beside_maths()], chosen.json)
+    rows = [
+        row
+        for case in chosen.case or CASES
+        for journal in (False, True)
+        for row in measure(case, journal)
+    ]
+    report(
+        "Protocol cost", host, rows if chosen.case else [*rows, pacing_beside_maths()], chosen.json
+    )
 
 
 if __name__ == "__main__":

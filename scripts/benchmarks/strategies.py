@@ -1,8 +1,11 @@
-"""What the server does with one update of an 11-million-parameter model, against numpy's ``y += a * x`` on that vector.
+"""What the server does with one update of an 11-million-parameter model, against numpy's ``y += a *
+x`` on that vector.
 
-Of schemes that make a step of K = 20 gradients it is the whole step, from the first gradient's arrival on, and what that is per gradient.
+Of schemes that make a step of K = 20 gradients it is the whole step, from the first gradient's
+arrival on, and what that is per gradient.
 
-The two are timed in turn in one process, and the medians compared: what else the machine does falls on both alike.
+The two are timed in turn in one process, and the medians compared: what else the machine does falls
+on both alike.
 """
 
 from __future__ import annotations
@@ -25,7 +28,11 @@ GOAL = "<= 6"  # times y += a * x
 EDGES = ("a", "b", "c", "d")
 CASES = {
     "fedasmu, controls per device": ("fedasmu", {"dispatch": "replace", "concurrency": 4}, GOAL),
-    "fedasmu, shared controls": ("fedasmu", {"dispatch": "replace", "concurrency": 4, "controls": "shared"}, GOAL),
+    "fedasmu, shared controls": (
+        "fedasmu",
+        {"dispatch": "replace", "concurrency": 4, "controls": "shared"},
+        GOAL,
+    ),
     "fedssmu": ("fedssmu", {"clients_per_round": 4}, None),
     "fedasmu-0": ("fedasmu-0", {"dispatch": "replace", "concurrency": 4}, None),
     "fedasync": ("fedasync", {"concurrency": 4}, None),
@@ -45,14 +52,25 @@ STEPS = ("wkafl", "wkafl-no-selection", "k-async", "twafl", "sasgd", "gsgm")
 
 
 class Server:
-    """A strategy with some edges that answer in turn; their models, or gradients, stay the same two arrays."""
+    """A strategy with some edges that answer in turn; their models, or gradients, stay the same
+    two arrays.
+    """
 
-    def __init__(self, name: str, options: dict[str, object], size: int, edges: tuple[str, ...] = EDGES) -> None:
+    def __init__(
+        self, name: str, options: dict[str, object], size: int, edges: tuple[str, ...] = EDGES
+    ) -> None:
         kind, rng = load(name), np.random.Generator(np.random.PCG64(1))
         layout = Layout((Entry("w", (size,), 0, "parameter", ""),))
-        self.strategy = kind(aligned_copy(rng.normal(size=size).astype(np.float32)), layout, kind.Options.model_validate(options), Streams(1))
+        self.strategy = kind(
+            aligned_copy(rng.normal(size=size).astype(np.float32)),
+            layout,
+            kind.Options.model_validate(options),
+            Streams(1),
+        )
         self.models = [aligned_copy(rng.normal(size=size).astype(np.float32)) for _ in range(2)]
-        self.open: dict[str, tuple[int, dict[str, np.ndarray]]] = {}  # edge -> version and vectors that it was given
+        self.open: dict[
+            str, tuple[int, dict[str, np.ndarray]]
+        ] = {}  # edge -> version and vectors that it was given
         self.tasks = self.count = 0
         for edge in edges:
             self.heed(self.strategy.handle(EdgeJoined(edge, 10), 0))
@@ -69,7 +87,9 @@ class Server:
         edge = next(iter(self.open))
         version, given = self.open.pop(edge)
         numbers = {"samples": 10.0, "steps": 10.0, "learning_rate": 0.01, "loss": 1.0}
-        names = given if self.strategy.delivers == "weights" else (self.strategy.delivers,)  # FedAC's control variates go both ways, too
+        names = (
+            given if self.strategy.delivers == "weights" else (self.strategy.delivers,)
+        )  # FedAC's control variates go both ways, too
         vectors = dict.fromkeys(names, self.models[self.count % 2])
         event = UpdateArrived(edge, self.count, version, given["weights"], vectors, numbers)
         self.count += 1
@@ -107,7 +127,10 @@ def rows(size: int, repeats: int) -> list[Row]:
             server.update_s()  # until every device has a step to learn from
         pairs = [(plain(), server.update_s()) for _ in range(repeats)]
         base_s, update_s = median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
-        found += [Row(f"{name}: one update", update_s * 1e3, "ms"), Row(f"{name}: times y += a * x ({base_s * 1e3:.1f} ms)", update_s / base_s, "", goal)]
+        found += [
+            Row(f"{name}: one update", update_s * 1e3, "ms"),
+            Row(f"{name}: times y += a * x ({base_s * 1e3:.1f} ms)", update_s / base_s, "", goal),
+        ]
     return found + step_rows(size, plain, max(3, repeats // 5))
 
 
@@ -115,19 +138,28 @@ def step_rows(size: int, plain: Callable[[], float], repeats: int) -> list[Row]:
     found: list[Row] = []
     for name in STEPS:
         say(f"{name}, K = {GRADIENTS} ...")
-        server = Server(name, {"buffer_size": GRADIENTS}, size, tuple(f"e{number:02d}" for number in range(2 * GRADIENTS)))
+        server = Server(
+            name,
+            {"buffer_size": GRADIENTS},
+            size,
+            tuple(f"e{number:02d}" for number in range(2 * GRADIENTS)),
+        )
         server.step_s()
         pairs = [(plain(), server.step_s()) for _ in range(repeats)]
         base_s, step_s = median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
         found.append(Row(f"{name}: one step of K = {GRADIENTS}", step_s * 1e3, "ms"))
-        found.append(Row(f"{name}: one of its gradients, times y += a * x", step_s / GRADIENTS / base_s))
+        found.append(
+            Row(f"{name}: one of its gradients, times y += a * x", step_s / GRADIENTS / base_s)
+        )
     return found
 
 
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--size", type=int, default=SIZE, help="parameters of the model")
-    parser.add_argument("--repeats", type=int, default=15, help="updates timed, each beside one y += a * x")
+    parser.add_argument(
+        "--repeats", type=int, default=15, help="updates timed, each beside one y += a * x"
+    )
     given = parser.parse_args()
     host = host_line()
     report("The server's work with one update", host, rows(given.size, given.repeats), given.json)

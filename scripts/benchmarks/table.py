@@ -1,6 +1,8 @@
-"""What all benches share: rows of figures with goals, the table, ``--json FILE``, and a line on the machine.
+"""What all benches share: rows of figures with goals, the table, ``--json FILE``, and a line on the
+machine.
 
-A bench says what it saw: a missed goal is FAIL in the table and in the file, but the exit status stays 0.
+A bench says what it saw: a missed goal is FAIL in the table and in the file, but the exit status
+stays 0.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ PLAIN_WIDTH = 140  # in a file or a pipe
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure. ``goal``: "<= 6" or ">= 0.9" in the row's unit, or None for a figure that is only reported; a ``value`` of None misses any goal."""
+    """One figure. ``goal``: "<= 6" or ">= 0.9" in the row's unit, or None for a figure that is
+    only reported; a ``value`` of None misses any goal.
+    """
 
     name: str
     value: float | int | str | None
@@ -48,13 +52,26 @@ class Row:
         return isinstance(self.value, Real) and bool(COMPARE[sign](self.value, float(bound)))
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "value": self.value, "unit": self.unit, "goal": self.goal, "pass": self.passed}
+        return {
+            "name": self.name,
+            "value": self.value,
+            "unit": self.unit,
+            "goal": self.goal,
+            "pass": self.passed,
+        }
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
     """A parser with the options that every bench has; the bench adds its own."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows to FILE: a list of {name, value, unit, goal, pass}")
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="also write the rows to FILE: a list of {name, value, unit, goal, pass}",
+    )
     return parser
 
 
@@ -73,11 +90,16 @@ def say(text: str) -> None:
 
 
 def host_line() -> str:
-    """This machine, and how busy it was for the last minute: beside other work the figures are worse than they need be."""
+    """This machine, and how busy it was for the last minute: beside other work the figures are
+    worse than they need be.
+    """
     facts, memory = host_facts(), ""
     if isinstance(facts["memory_bytes"], int):
         memory = f", {facts['memory_bytes'] / GIB:.0f} GiB"
-    return f"{facts['cores']} cores of {facts['cpu_model']}{memory}, {facts['kernel']}, Python {facts['python']}; load before {load()}"
+    return (
+        f"{facts['cores']} cores of {facts['cpu_model']}{memory}, {facts['kernel']}, Python"
+        f" {facts['python']}; load before {load()}"
+    )
 
 
 def load() -> str:
@@ -85,19 +107,29 @@ def load() -> str:
 
 
 def report(title: str, host: str, rows: Sequence[Row], json_file: Path | None) -> None:
-    """The table under the ``host`` line (made before the bench made load of its own), and the file if one is asked for."""
+    """The table under the ``host`` line (made before the bench made load of its own), and the
+    file if one is asked for.
+    """
     table = Table(title=title, title_justify="left")
     for heading in ("what", "value", "unit", "goal", ""):
         table.add_column(heading, justify="right" if heading == "value" else "left")
     for row in rows:
-        table.add_row(escape(row.name), escape(_text(row.value)), row.unit, row.goal or "", MARKS[row.passed])
+        table.add_row(
+            escape(row.name), escape(_text(row.value)), row.unit, row.goal or "", MARKS[row.passed]
+        )
     console = Console()
     if not console.is_terminal:
         console.width = PLAIN_WIDTH
     console.print(host, markup=False, highlight=False, soft_wrap=True)
     console.print(table)
     if json_file is not None:
-        json_file.write_bytes(orjson.dumps([row.to_json() for row in rows], option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY) + b"\n")
+        json_file.write_bytes(
+            orjson.dumps(
+                [row.to_json() for row in rows],
+                option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY,
+            )
+            + b"\n"
+        )
 
 
 def _text(value: float | int | str | None) -> str:

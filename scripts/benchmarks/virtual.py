@@ -1,7 +1,8 @@
 """How much of a virtual run is training, and what a second worker brings.
 
-LeNet-5 on data of Fashion-MNIST's shape, 100 devices, FedBuff with K = 20. Client updates a second are counted between two updates of a run,
-and compared with a bare torch loop over the same batches in the same process, in turns, so that both meet the same neighbours.
+LeNet-5 on data of Fashion-MNIST's shape, 100 devices, FedBuff with K = 20. Client updates a second
+are counted between two updates of a run, and compared with a bare torch loop over the same batches
+in the same process, in turns, so that both meet the same neighbours.
 """
 
 from __future__ import annotations
@@ -36,11 +37,18 @@ from emulator.links.network import Network
 
 HERE = Path(__file__).parent
 FEDBUFF = {"strategy": "fedbuff", "concurrency": 40, "buffer_size": 20}
-MERGING = {"strategy": "virtual_task.py:Merging", "label": "merging", "concurrency": 40, "buffer_size": 20}
+MERGING = {
+    "strategy": "virtual_task.py:Merging",
+    "label": "merging",
+    "concurrency": 40,
+    "buffer_size": 20,
+}
 WKAFL = {"strategy": "wkafl", "buffer_size": 20}
 SERIAL_GOAL, WORKERS_GOAL, OVERHEAD_GOAL = ">= 0.95", ">= 1.8", "<= 10"
 IDLE_GOAL, MEMORY_GOAL, AGENDA_GOAL = "<= 1", "<= 2", ">= 50000"  # s, GB, entries/s
-FIRST = 60  # the update from which updates are counted: by then as many tasks are half done as later
+FIRST = (
+    60  # the update from which updates are counted: by then as many tasks are half done as later
+)
 IDLE, IDLE_UPDATES = 10_000, 500
 AGENDA = 200_000
 MANY_STEPS = 300  # of WKAFL: twice what it takes until every device has had its turn
@@ -50,29 +58,46 @@ GB = 1e9
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--turns", type=int, default=5, metavar="N", help="short runs of each sort (default: 5)")
-    parser.add_argument("--updates", type=int, default=40, metavar="N", help="updates counted in each (default: 40)")
+    parser.add_argument(
+        "--turns", type=int, default=5, metavar="N", help="short runs of each sort (default: 5)"
+    )
+    parser.add_argument(
+        "--updates", type=int, default=40, metavar="N", help="updates counted in each (default: 40)"
+    )
     parser.add_argument("--ray", action="store_true", help="also with two Ray workers")
     options, host = parser.parse_args(), host_line()
     with tempfile.TemporaryDirectory(prefix="bench-virtual-") as scratch:
         bench = Bench(Path(scratch), options.updates)
-        rows = [row for entry in (FEDBUFF, MERGING) for row in bench.speeds(entry, options.turns, options.ray)]
-        rows += [*bench.overhead(), bench.idle(), bench.agenda(), memory(), *many(), Row("load after", float(load()))]
+        rows = [
+            row
+            for entry in (FEDBUFF, MERGING)
+            for row in bench.speeds(entry, options.turns, options.ray)
+        ]
+        rows += [
+            *bench.overhead(),
+            bench.idle(),
+            bench.agenda(),
+            memory(),
+            *many(),
+            Row("load after", float(load())),
+        ]
     report("Virtual runs", host, rows, options.json)
 
 
 def experiment_of(strategy: dict[str, Any], devices: int = 100, **stop: int) -> Experiment:
-    return Experiment.model_validate({
-        "name": "virtual",
-        "task": "virtual_task.py:build",
-        "edges": {"count": devices},
-        "devices": {"samples_per_s": 500.0, "slowest_ratio": 5.0},
-        "links": {"up_mbit_s": 20.0, "down_mbit_s": 100.0, "latency_ms": 10.0},
-        "training": {"epochs": 1, "batch_size": 32, "learning_rate": 0.01},
-        "evaluation": {"every_versions": 0, "train_samples": 0},
-        "stop": stop,
-        "strategies": [strategy],
-    })
+    return Experiment.model_validate(
+        {
+            "name": "virtual",
+            "task": "virtual_task.py:build",
+            "edges": {"count": devices},
+            "devices": {"samples_per_s": 500.0, "slowest_ratio": 5.0},
+            "links": {"up_mbit_s": 20.0, "down_mbit_s": 100.0, "latency_ms": 10.0},
+            "training": {"epochs": 1, "batch_size": 32, "learning_rate": 0.01},
+            "evaluation": {"every_versions": 0, "train_samples": 0},
+            "stop": stop,
+            "strategies": [strategy],
+        }
+    )
 
 
 class Bench:
@@ -82,18 +107,29 @@ class Bench:
         self.scratch, self.updates = scratch, updates
         self.runs = 0
 
-    def run(self, learned: Learning, pool: Engine | None = None, progress: Callable[[int, OpenRun], None] | None = None) -> dict[str, Any]:
+    def run(
+        self,
+        learned: Learning,
+        pool: Engine | None = None,
+        progress: Callable[[int, OpenRun], None] | None = None,
+    ) -> dict[str, Any]:
         self.runs += 1
         return run_virtual(learned, 0, self.scratch / str(self.runs), progress, pool)
 
-    def learned(self, strategy: dict[str, Any], devices: int = 100, updates: int | None = None) -> Learning:
-        return learning(experiment_of(strategy, devices, updates=updates or FIRST + self.updates), HERE)
+    def learned(
+        self, strategy: dict[str, Any], devices: int = 100, updates: int | None = None
+    ) -> Learning:
+        return learning(
+            experiment_of(strategy, devices, updates=updates or FIRST + self.updates), HERE
+        )
 
     # ------------------------------------------------------------------ updates a second
     def speeds(self, strategy: dict[str, Any], turns: int, ray: bool) -> list[Row]:
         learned, name = self.learned(strategy), strategy.get("label", strategy["strategy"])
         rates: dict[str, list[float]] = {"bare": [], "serial": [], "2 workers": []}
-        inputs = learned.train[0][torch.arange(len(learned.train[1]))]  # a run may normalise batch by batch; here it is done beforehand
+        inputs = learned.train[0][
+            torch.arange(len(learned.train[1]))
+        ]  # a run may normalise batch by batch; here it is done beforehand
         say(f"{name}: {turns} turns of a bare loop, a serial run and a run with two workers")
         with open_pool(learned, 2) as pool:
             for _ in range(turns):
@@ -101,19 +137,36 @@ class Bench:
                 rates["serial"].append(self.rate(learned, None))
                 rates["2 workers"].append(self.rate(learned, pool))
         serial = median(of / bare_rate for of, bare_rate in zip(rates["serial"], rates["bare"]))
-        both = median(of / serial_rate for of, serial_rate in zip(rates["2 workers"], rates["serial"]))
-        rows = [Row(f"{name}: client updates, {sort}", median(found), "1/s") for sort, found in rates.items()]
-        rows += [Row(f"{name}: serial / bare loop", serial, "", SERIAL_GOAL), Row(f"{name}: 2 workers / serial", both, "", WORKERS_GOAL)]
+        both = median(
+            of / serial_rate for of, serial_rate in zip(rates["2 workers"], rates["serial"])
+        )
+        rows = [
+            Row(f"{name}: client updates, {sort}", median(found), "1/s")
+            for sort, found in rates.items()
+        ]
+        rows += [
+            Row(f"{name}: serial / bare loop", serial, "", SERIAL_GOAL),
+            Row(f"{name}: 2 workers / serial", both, "", WORKERS_GOAL),
+        ]
         if ray:
             say(f"{name}: two Ray workers")
             with open_pool(learned, 2, "ray") as pool:
-                rows.append(Row(f"{name}: 2 Ray workers / serial", self.rate(learned, pool) / median(rates["serial"])))
+                rows.append(
+                    Row(
+                        f"{name}: 2 Ray workers / serial",
+                        self.rate(learned, pool) / median(rates["serial"]),
+                    )
+                )
         return rows
 
     def rate(self, learned: Learning, pool: Engine | None) -> float:
         """Between update FIRST, when the queue is filled, and the last."""
         moments: dict[int, float] = {}
-        self.run(learned, pool, lambda now, run: moments.setdefault(run.record.updates_applied, time.perf_counter()))
+        self.run(
+            learned,
+            pool,
+            lambda now, run: moments.setdefault(run.record.updates_applied, time.perf_counter()),
+        )
         return self.updates / (moments[FIRST + self.updates] - moments[FIRST])
 
     # ------------------------------------------------------------------ what is not training
@@ -121,14 +174,25 @@ class Bench:
         say("overhead")
         wall, other = self.walls(self.learned(FEDBUFF, updates=3 * self.updates))
         return [
-            Row("overhead: (wall - trainer - strategy - evaluation) / wall", 100 * other / wall, "%", OVERHEAD_GOAL),
+            Row(
+                "overhead: (wall - trainer - strategy - evaluation) / wall",
+                100 * other / wall,
+                "%",
+                OVERHEAD_GOAL,
+            ),
             Row("overhead of an update", 1e3 * other / (3 * self.updates), "ms"),
         ]
 
     def walls(self, learned: Learning) -> tuple[float, float]:
-        """Seconds of a run, and how many of them are neither trainer nor strategy nor evaluation."""
+        """Seconds of a run, and how many of them are neither trainer nor strategy nor
+        evaluation.
+        """
         spent = dict.fromkeys(("train", "do", "handle"), 0.0)
-        with timed(Workbench, "train", spent), timed(Workbench, "do", spent), timed(Strategy, "handle", spent):
+        with (
+            timed(Workbench, "train", spent),
+            timed(Workbench, "do", spent),
+            timed(Strategy, "handle", spent),
+        ):
             began = time.perf_counter()
             self.run(learned)
             wall = time.perf_counter() - began
@@ -142,18 +206,35 @@ class Bench:
             began = time.perf_counter()
             self.run(learned, Untrained(learned))
             times.append(time.perf_counter() - began)
-        return Row(f"added by {IDLE} idle devices to {IDLE_UPDATES} updates", times[1] - times[0], "s", IDLE_GOAL)
+        return Row(
+            f"added by {IDLE} idle devices to {IDLE_UPDATES} updates",
+            times[1] - times[0],
+            "s",
+            IDLE_GOAL,
+        )
 
     def agenda(self) -> Row:
         """Entries that do nothing, one event each."""
         learned = self.learned({"strategy": "edgefl.strategies.base.strategy:Strategy"})
-        opened = OpenRun(learned.experiment, 0, self.scratch / "agenda", HERE, learned.initial_weights(), learned.layout)
+        opened = OpenRun(
+            learned.experiment,
+            0,
+            self.scratch / "agenda",
+            HERE,
+            learned.initial_weights(),
+            learned.layout,
+        )
         host = VirtualHost(opened.coordinator, {}, Network(), {}, Untrained(learned))
         for at_ns in range(AGENDA):
             host._agenda.add(1000 * at_ns, lambda now: None)
         began = time.perf_counter()
         host.run({}, lambda now: opened.flush_now_and_then())
-        return Row("agenda entries dispatched without training", AGENDA / (time.perf_counter() - began), "1/s", AGENDA_GOAL)
+        return Row(
+            "agenda entries dispatched without training",
+            AGENDA / (time.perf_counter() - began),
+            "1/s",
+            AGENDA_GOAL,
+        )
 
 
 class Untrained(Here):
@@ -166,7 +247,9 @@ class Untrained(Here):
         if not isinstance(job, Train):
             return super().finish(job)
         job.run.step = job.until_step
-        job.run.outcome = Outcome({"weights": job.run.task.vectors["weights"]}, {"samples": 1.0}, {})
+        job.run.outcome = Outcome(
+            {"weights": job.run.task.vectors["weights"]}, {"samples": 1.0}, {}
+        )
         return None
 
 
@@ -209,23 +292,34 @@ def bare(learned: Learning, inputs: torch.Tensor, updates: int) -> float:
 def memory() -> Row:
     """In a process of its own: what was the most there is never forgotten."""
     say("3000 devices")
-    done = subprocess.run([sys.executable, __file__, MEMORY], capture_output=True, text=True, check=True)
-    return Row("peak resident size with 3000 devices, K = 20", float(done.stdout), "GB", MEMORY_GOAL)
+    done = subprocess.run(
+        [sys.executable, __file__, MEMORY], capture_output=True, text=True, check=True
+    )
+    return Row(
+        "peak resident size with 3000 devices, K = 20", float(done.stdout), "GB", MEMORY_GOAL
+    )
 
 
 def many() -> list[Row]:
     """In a process of its own, too."""
     say("3000 devices, all at work")
-    done = subprocess.run([sys.executable, __file__, MANY], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, __file__, MANY], capture_output=True, text=True, check=True
+    )
     peak, overhead = map(float, done.stdout.split())
     what = "WKAFL, 3000 devices at work, K = 20"
-    return [Row(f"peak resident size, {what}", peak, "GB", MEMORY_GOAL), Row(f"overhead, {what}", overhead, "%", OVERHEAD_GOAL)]
+    return [
+        Row(f"peak resident size, {what}", peak, "GB", MEMORY_GOAL),
+        Row(f"overhead, {what}", overhead, "%", OVERHEAD_GOAL),
+    ]
 
 
 def measure_many() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-virtual-") as scratch:
         given = experiment_of(WKAFL, 3000, versions=MANY_STEPS)
-        given = given.model_copy(update={"training": given.training.model_copy(update={"batch_size": 16})})
+        given = given.model_copy(
+            update={"training": given.training.model_copy(update={"batch_size": 16})}
+        )
         wall, other = Bench(Path(scratch), 0).walls(learning(given, HERE))
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GB, 100 * other / wall)
 

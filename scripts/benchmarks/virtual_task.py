@@ -1,4 +1,6 @@
-"""What virtual.py trains: a LeNet-5 on made-up data of Fashion-MNIST's shape; and a strategy that merges fresher models in mid-training."""
+"""What virtual.py trains: a LeNet-5 on made-up data of Fashion-MNIST's shape; and a strategy
+that merges fresher models in mid-training.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,22 @@ def build() -> Task:
     patterns = rng.integers(0, 60, (CLASSES, 1, 28, 28), dtype=np.uint8)
     labels = rng.integers(0, CLASSES, TRAIN + TEST)
     samples = patterns[labels] + rng.integers(0, 190, (TRAIN + TEST, 1, 28, 28), dtype=np.uint8)
-    dataset = Dataset(samples[:TRAIN], labels[:TRAIN], samples[TRAIN:], labels[TRAIN:], classes=CLASSES, mean=(125.0,), std=(57.0,))
+    dataset = Dataset(
+        samples[:TRAIN],
+        labels[:TRAIN],
+        samples[TRAIN:],
+        labels[TRAIN:],
+        classes=CLASSES,
+        mean=(125.0,),
+        std=(57.0,),
+    )
     return Task(dataset, lambda: lenet5.build(lenet5.Options(), dataset.shape, dataset.classes))
 
 
 class Halfway(LocalRule):
-    """Asks in the middle of the run, and goes on from the mean of its own model and the fresher one."""
+    """Asks in the middle of the run, and goes on from the mean of its own model and the fresher
+    one.
+    """
 
     def checkpoint(self, run: Any) -> int:
         return run.steps // 2
@@ -46,4 +58,8 @@ class Merging(FedBuff):
     rule = Halfway
 
     def fresh_requested(self, event: FreshRequested, now: int) -> list[Decision]:
-        return [SendFresh(event.edge, event.task, self.weights if self.version > event.base_version else None)]
+        return [
+            SendFresh(
+                event.edge, event.task, self.weights if self.version > event.base_version else None
+            )
+        ]

@@ -1,9 +1,11 @@
-"""A run of a slotted strategy against its plan on paper: rounds that end within a slot of the closed form, overlaps, the verdict.
+"""A run of a slotted strategy against its plan on paper: rounds that end within a slot of the
+closed form, overlaps, the verdict.
 
     edgefl run configs/tdma/wallclock.toml
     python scripts/studies/plan_tdma.py runs/tdma-wallclock
 
-The closed form is shifted by the slots that the run counted as wasted beyond the plan; at least 99 % of the rounds should then end within one slot.
+The closed form is shifted by the slots that the run counted as wasted beyond the plan; at least 99
+% of the rounds should then end within one slot.
 """
 
 from __future__ import annotations
@@ -30,14 +32,38 @@ from edgefl.vectors import Entry, Layout
 from emulator.tdma.closed_form import Tdma
 
 GOAL = 0.99
-COLUMNS = ("run", "S", "delay", "rounds", "planned", "within a slot", "wasted", "lost", "overlaps", "early", "verdict")
+COLUMNS = (
+    "run",
+    "S",
+    "delay",
+    "rounds",
+    "planned",
+    "within a slot",
+    "wasted",
+    "lost",
+    "overlaps",
+    "early",
+    "verdict",
+)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, nargs="+", metavar="DIR", help="run directories, or the experiment's above them")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "runs",
+        type=Path,
+        nargs="+",
+        metavar="DIR",
+        help="run directories, or the experiment's above them",
+    )
     options = parser.parse_args()
-    rows = [row(name, runs[0]) for name, runs in rundirs.find(options.runs).items() if slots.is_slotted(runs[0])]
+    rows = [
+        row(name, runs[0])
+        for name, runs in rundirs.find(options.runs).items()
+        if slots.is_slotted(runs[0])
+    ]
     if not rows:
         raise UserError(f"{options.runs[0]}: no run of a slotted strategy")
     table = Table(*COLUMNS)
@@ -49,7 +75,9 @@ def main() -> None:
 
 
 def shape_of(directory: Path) -> Tdma:
-    """N, S, r, tau_comp and alpha of a run, from its config and the samples that its edges joined with."""
+    """N, S, r, tau_comp and alpha of a run, from its config and the samples that its edges
+    joined with.
+    """
     experiment, joined = load(directory / "config.toml"), {}
     for event in read_events(directory / "events.jsonl"):
         if event.get("event") == "run_started":
@@ -59,11 +87,23 @@ def shape_of(directory: Path) -> Tdma:
     label = orjson.loads((directory / "summary.json").read_bytes())["label"]
     entry = next(entry for entry in experiment.strategies if entry.name == label)
     size, options = len(joined), entry.options()
-    table = timetable(experiment, Layout((Entry("w", (1,), 0, "parameter", ""),)), devices(experiment))
-    takes = [table.compute_slots(edge, samples, options.get("local_steps")) for edge, samples in joined.items()]
-    plain = Tdma(size, options.get("per_round") or size, table.transfer_slots, max(slot for slot in takes if slot is not None))
+    table = timetable(
+        experiment, Layout((Entry("w", (1,), 0, "parameter", ""),)), devices(experiment)
+    )
+    takes = [
+        table.compute_slots(edge, samples, options.get("local_steps"))
+        for edge, samples in joined.items()
+    ]
+    plain = Tdma(
+        size,
+        options.get("per_round") or size,
+        table.transfer_slots,
+        max(slot for slot in takes if slot is not None),
+    )
     if entry.strategy == "sync-tdma-fl":
-        return Tdma(size, plain.per_round, plain.slots_per_transfer, plain.compute_slots, plain.groups - 1)
+        return Tdma(
+            size, plain.per_round, plain.slots_per_transfer, plain.compute_slots, plain.groups - 1
+        )
     alpha = IdflOptions.model_validate(options).alpha if entry.strategy == "idfl" else 0
     delay = plain.auto_delay if alpha in ("auto", "adaptive") else int(alpha)
     return Tdma(size, plain.per_round, plain.slots_per_transfer, plain.compute_slots, delay)
@@ -73,22 +113,40 @@ def row(name: str, directory: Path) -> tuple[object, ...]:
     """One run's line."""
     shape, found = shape_of(directory), slots.rounds(read_events(directory / "events.jsonl"))
     if not shape.even:
-        raise UserError(f"{directory}: S {shape.per_round} does not divide N {shape.devices}: no closed form to compare with")
+        raise UserError(
+            f"{directory}: S {shape.per_round} does not divide N {shape.devices}: no closed form to"
+            " compare with"
+        )
     shifted, within = 0.0, 0
     for number, each in enumerate(found):
-        idle = shape.end_slot(number) - (shape.end_slot(number - 1) if number else 0) - shape.comm_slots
+        idle = (
+            shape.end_slot(number)
+            - (shape.end_slot(number - 1) if number else 0)
+            - shape.comm_slots
+        )
         shifted += max(each["wasted_slots"] - idle, 0)
         within += abs(each["end_slot"] - shape.end_slot(number) - shifted) <= 1
-    uses = sorted((float(one["begins_s"]), float(one["ends_s"])) for one in read_csv(directory / "slots.csv"))
+    uses = sorted(
+        (float(one["begins_s"]), float(one["ends_s"])) for one in read_csv(directory / "slots.csv")
+    )
     overlaps = sum(first[1] > second[0] for first, second in pairwise(uses))
     summary = orjson.loads((directory / "summary.json").read_bytes())
     counted, fidelity = slots.section(found) or {}, summary["fidelity"]
     planned = shape.models_by(int(summary["emulated_s"] / slots.slot_s(directory))) - 1
     share = f"{100 * within / len(found):.1f}%"
     return (
-        name, shape.per_round, shape.delay, len(found), planned, share, counted["wasted_slots"], counted["lost"], overlaps,
-        fidelity.get("ahead_of_curve", 0), fidelity["verdict"],
-    )  # fmt: skip
+        name,
+        shape.per_round,
+        shape.delay,
+        len(found),
+        planned,
+        share,
+        counted["wasted_slots"],
+        counted["lost"],
+        overlaps,
+        fidelity.get("ahead_of_curve", 0),
+        fidelity["verdict"],
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""What the extra downlink costs when it is scarce: links 50 times slower, FedASMU that waits for its fresh model or trains on meanwhile.
+"""What the extra downlink costs when it is scarce: links 50 times slower, FedASMU that waits for
+its fresh model or trains on meanwhile.
 
-Beside them FedASMU-0, FedAsync and FedBuff, which ask for nothing. What is done already is not run again.
+Beside them FedASMU-0, FedAsync and FedBuff, which ask for nothing. What is done already is not run
+again.
 
     python scripts/studies/scarce_links.py --workers 2
 """
@@ -29,18 +31,40 @@ MAIN = CONFIGS / "fmnist_links50.toml"
 UP_MBIT_S, DOWN_MBIT_S = 20.0, 100.0  # of the links that are called 1 time slower
 LABELS = ("fedasmu", "fedasmu-train-on", "fedasmu-0", "fedasync", "fedbuff")
 COLUMNS = (
-    "setting", "method", "target_s", "target_dev_s", "late_accuracy", "accuracy_dev", "updates", "down_MB", "merges", "waiting_mean_s", "use_down", "beta_median",
-)  # fmt: skip
+    "setting",
+    "method",
+    "target_s",
+    "target_dev_s",
+    "late_accuracy",
+    "accuracy_dev",
+    "updates",
+    "down_MB",
+    "merges",
+    "waiting_mean_s",
+    "use_down",
+    "beta_median",
+)
 
 
 def main() -> None:
     parser = arguments(__doc__, "scarce-links", (1,))
-    parser.add_argument("--slower", type=numbers, default=(1.0, 50.0), metavar="1,50", help="links so many times slower (default: 1,50)")
+    parser.add_argument(
+        "--slower",
+        type=numbers,
+        default=(1.0, 50.0),
+        metavar="1,50",
+        help="links so many times slower (default: 1,50)",
+    )
     options = parser.parse_args()
     ours = study(options)
     trials = [trial(times) for times in options.slower]
     whole = ours.do(trials)
-    tell("Scarce links", COLUMNS, [row for each in trials for label in LABELS if (row := result(ours, each, label))], ours.folder / "scarce_links.csv")
+    tell(
+        "Scarce links",
+        COLUMNS,
+        [row for each in trials for label in LABELS if (row := result(ours, each, label))],
+        ours.folder / "scarce_links.csv",
+    )
     for each in trials:
         done = [ours.folder / each.name / label for label in LABELS if ours.results(each, label)]
         if done:
@@ -62,8 +86,16 @@ def result(ours: Study, each: Trial, label: str) -> tuple[object, ...] | None:
     if not results:
         return None
     costs = dissemination_table.load(ours.runs(each, label))
-    extra = [dissemination_table.mean(costs, key) for key in ("merges", "waiting_mean_s", "use_down", "beta_median")]
-    common = (*spread(results, "target_s"), *spread(results, "late_accuracy"), mean(results, "updates"), mean(results, "down_MB"))
+    extra = [
+        dissemination_table.mean(costs, key)
+        for key in ("merges", "waiting_mean_s", "use_down", "beta_median")
+    ]
+    common = (
+        *spread(results, "target_s"),
+        *spread(results, "late_accuracy"),
+        mean(results, "updates"),
+        mean(results, "down_MB"),
+    )
     return each.name, label, *common, *extra
 
 

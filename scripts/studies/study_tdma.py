@@ -1,6 +1,8 @@
-"""Loss over slots for several S, with and without intentional delay: the paper's settings, by default MNIST's first 10,000 slots; mean of the seeds.
+"""Loss over slots for several S, with and without intentional delay: the paper's settings, by
+default MNIST's first 10,000 slots; mean of the seeds.
 
-Does delay lower the loss at small S, and does the best S get smaller with it? What is done already is not run again.
+Does delay lower the loss at small S, and does the best S get smaller with it? What is done already
+is not run again.
 
     python scripts/studies/study_tdma.py --workers 2
     python scripts/studies/study_tdma.py --workers 2 --config configs/tdma/cifar10.toml --slots 5000
@@ -26,24 +28,63 @@ from edgefl.results.summary import number
 from edgefl.results.tail import read_csv, read_events
 
 CONFIG = Path(__file__).resolve().parents[2] / "configs" / "tdma" / "mnist.toml"
-COLUMNS = ("method", "S", "delay", "models", "staleness", "loss_at_half", "loss_at_end", "loss_dev", "accuracy", "late_mean_loss")
+COLUMNS = (
+    "method",
+    "S",
+    "delay",
+    "models",
+    "staleness",
+    "loss_at_half",
+    "loss_at_end",
+    "loss_dev",
+    "accuracy",
+    "late_mean_loss",
+)
 SIZE = re.compile(r"(tdma|idfl)-s(\d+)")
 
 
 def main() -> None:
     parser = arguments(__doc__, "study-tdma", (1, 2))
-    parser.add_argument("--config", type=Path, default=CONFIG, metavar="FILE", help="default: configs/tdma/mnist.toml")
-    parser.add_argument("--slots", type=int, default=10_000, metavar="T", help="budget of slots, the same for all (default: 10000)")
-    parser.add_argument("--methods", metavar="A,B", help="labels of the config's strategies (default: all)")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        default=CONFIG,
+        metavar="FILE",
+        help="default: configs/tdma/mnist.toml",
+    )
+    parser.add_argument(
+        "--slots",
+        type=int,
+        default=10_000,
+        metavar="T",
+        help="budget of slots, the same for all (default: 10000)",
+    )
+    parser.add_argument(
+        "--methods", metavar="A,B", help="labels of the config's strategies (default: all)"
+    )
     options = parser.parse_args()
     experiment = load(options.config, options.set)
-    labels = options.methods.split(",") if options.methods else [entry.name for entry in experiment.strategies]
+    labels = (
+        options.methods.split(",")
+        if options.methods
+        else [entry.name for entry in experiment.strategies]
+    )
     seconds = QUICK["stop"]["emulated_s"] if options.quick else options.slots * _slot_s(experiment)
     ours = study(options)
-    trial = Trial(f"{experiment.name}-{round(seconds / _slot_s(experiment))}", options.config, entries(options.config, *labels), {"stop": {"emulated_s": seconds}})
+    trial = Trial(
+        f"{experiment.name}-{round(seconds / _slot_s(experiment))}",
+        options.config,
+        entries(options.config, *labels),
+        {"stop": {"emulated_s": seconds}},
+    )
     whole = ours.do([trial])
     rows = [row for label in labels if (row := result(ours, trial, label))]
-    tell(f"{trial.name}: seeds {', '.join(map(str, ours.seeds))}", COLUMNS, rows, ours.folder / f"{trial.name}.csv")
+    tell(
+        f"{trial.name}: seeds {', '.join(map(str, ours.seeds))}",
+        COLUMNS,
+        rows,
+        ours.folder / f"{trial.name}.csv",
+    )
     done = [ours.folder / trial.name / label for label in labels if ours.results(trial, label)]
     if done:
         say(f"figure: {slots_plot.loss(done, ours.folder / 'figures' / f'{trial.name}.png')[0]}")
@@ -65,12 +106,29 @@ def result(ours: Study, trial: Trial, label: str) -> tuple[object, ...] | None:
     waits, stale = found[0][-1]["waiting_groups"], found[0][-1].get("staleness_most")
     late = [fmean(curve[-max(len(curve) // 5, 1) :]) for curve in curves]
     size = int(match[2]) if match else None
-    return label, size, waits, 1 + len(found[0]), stale, fmean(halves), fmean(ends), spread(ends).deviation, fmean(accuracy), fmean(late)
+    return (
+        label,
+        size,
+        waits,
+        1 + len(found[0]),
+        stale,
+        fmean(halves),
+        fmean(ends),
+        spread(ends).deviation,
+        fmean(accuracy),
+        fmean(late),
+    )
 
 
 def _losses(run: Path) -> list[float]:
-    """Train loss of each evaluation; infinite where the model was thrown off so far that it has none."""
-    return [math.inf if (loss := number(row["train_loss"])) is None else loss for row in read_csv(run / "metrics.csv") if row["train_loss"]]
+    """Train loss of each evaluation; infinite where the model was thrown off so far that it has
+    none.
+    """
+    return [
+        math.inf if (loss := number(row["train_loss"])) is None else loss
+        for row in read_csv(run / "metrics.csv")
+        if row["train_loss"]
+    ]
 
 
 def _best(rows: list[tuple[object, ...]]) -> None:
@@ -79,7 +137,10 @@ def _best(rows: list[tuple[object, ...]]) -> None:
         ours = [row for row in rows if str(row[0]).startswith(kind) or row[4] == 0.0]
         if ours:
             best = min(ours, key=lambda row: float(str(row[-1])))
-            say(f"best {name}: S = {best[1]} (mean train loss of the last fifth {float(str(best[-1])):.4f})")
+            say(
+                f"best {name}: S = {best[1]} (mean train loss of the last fifth"
+                f" {float(str(best[-1])):.4f})"
+            )
 
 
 def _slot_s(experiment: Experiment) -> float:

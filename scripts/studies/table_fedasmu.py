@@ -1,11 +1,14 @@
-"""The main table: FedASMU, its ablations, and what it is compared with, LeNet on Fashion-MNIST; mean and deviation over the seeds.
+"""The main table: FedASMU, its ablations, and what it is compared with, LeNet on Fashion-MNIST;
+mean and deviation over the seeds.
 
-What is done already is not run again. A longer budget for some of the methods, or another of the configs:
+What is done already is not run again. A longer budget for some of the methods, or another of the
+configs:
 
     python scripts/studies/table_fedasmu.py --workers 2
-    python scripts/studies/table_fedasmu.py --workers 2 --emulated-s 10000 --methods fedasmu,fedasmu-0,fedasync,fedbuff
-    python scripts/studies/table_fedasmu.py --workers 2 --config configs/fedasmu/fmnist_slots.toml
-    python scripts/studies/table_fedasmu.py --config configs/comparison/cnn_cifar10.toml --set stop.updates=100 --methods fedasmu,fedavg --seeds 1
+    python scripts/studies/table_fedasmu.py --workers 2 --emulated-s 10000 --methods
+    fedasmu,fedasmu-0,fedasync,fedbuff python scripts/studies/table_fedasmu.py --workers 2 --config
+    configs/fedasmu/fmnist_slots.toml python scripts/studies/table_fedasmu.py --config
+    configs/comparison/cnn_cifar10.toml --set stop.updates=100 --methods fedasmu,fedavg --seeds 1
 """
 
 from __future__ import annotations
@@ -32,31 +35,80 @@ from edgefl.reports.dissemination import table as dissemination_table
 from edgefl.results import plots, rundirs
 
 COLUMNS = (
-    "method", "target_s", "target_dev_s", "late_accuracy", "accuracy_dev", "final_accuracy", "convergence_accuracy", "versions", "updates",
-    "median_staleness", "up_MB", "down_MB", "beta_median",
-)  # fmt: skip
+    "method",
+    "target_s",
+    "target_dev_s",
+    "late_accuracy",
+    "accuracy_dev",
+    "final_accuracy",
+    "convergence_accuracy",
+    "versions",
+    "updates",
+    "median_staleness",
+    "up_MB",
+    "down_MB",
+    "beta_median",
+)
 
 
 def main() -> None:
     parser = arguments(__doc__, "table-fedasmu", (1, 2))
-    parser.add_argument("--config", type=Path, default=CONFIGS / "fmnist_lenet.toml", metavar="FILE", help="default: configs/fedasmu/fmnist_lenet.toml")
-    parser.add_argument("--methods", metavar="A,B", help="labels of the config's strategies (default: all)")
-    parser.add_argument("--emulated-s", type=float, metavar="S", help="another budget of emulated seconds")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        default=CONFIGS / "fmnist_lenet.toml",
+        metavar="FILE",
+        help="default: configs/fedasmu/fmnist_lenet.toml",
+    )
+    parser.add_argument(
+        "--methods", metavar="A,B", help="labels of the config's strategies (default: all)"
+    )
+    parser.add_argument(
+        "--emulated-s", type=float, metavar="S", help="another budget of emulated seconds"
+    )
     options = parser.parse_args()
     experiment = load(options.config, options.set)
-    labels = options.methods.split(",") if options.methods else [entry.name for entry in experiment.strategies]
-    seconds = QUICK["stop"]["emulated_s"] if options.quick else options.emulated_s or experiment.stop.emulated_s
+    labels = (
+        options.methods.split(",")
+        if options.methods
+        else [entry.name for entry in experiment.strategies]
+    )
+    seconds = (
+        QUICK["stop"]["emulated_s"]
+        if options.quick
+        else options.emulated_s or experiment.stop.emulated_s
+    )
     if seconds is None:
-        raise UserError(f"{options.config}: expected stop.emulated_s, since all methods get the same time; or --emulated-s")
+        raise UserError(
+            f"{options.config}: expected stop.emulated_s, since all methods get the same time; or"
+            " --emulated-s"
+        )
     ours = study(options)
-    trial = Trial(f"{experiment.name}-{seconds:g}s", options.config, entries(options.config, *labels), {"stop": {"emulated_s": seconds}})
+    trial = Trial(
+        f"{experiment.name}-{seconds:g}s",
+        options.config,
+        entries(options.config, *labels),
+        {"stop": {"emulated_s": seconds}},
+    )
     whole = ours.do([trial])
     target = experiment.evaluation.target_accuracy
-    title = f"{experiment.name}: {seconds:g} emulated s{'' if target is None else f', target {target:g}'}, seeds {', '.join(map(str, ours.seeds))}"
-    tell(title, COLUMNS, [row for label in labels if (row := result(ours, trial, label))], ours.folder / f"{trial.name}.csv")
+    title = (
+        f"{experiment.name}: {seconds:g} emulated"
+        f" s{'' if target is None else f', target {target:g}'}, seeds"
+        f" {', '.join(map(str, ours.seeds))}"
+    )
+    tell(
+        title,
+        COLUMNS,
+        [row for label in labels if (row := result(ours, trial, label))],
+        ours.folder / f"{trial.name}.csv",
+    )
     done = [ours.folder / trial.name / label for label in labels if ours.results(trial, label)]
     if done:
-        say(f"figure: {plots.accuracy(done, ours.folder / 'figures' / f'{trial.name}.png')[0]}; for the rest: edgefl compare {ours.folder / trial.name}")
+        say(
+            f"figure: {plots.accuracy(done, ours.folder / 'figures' / f'{trial.name}.png')[0]}; for"
+            f" the rest: edgefl compare {ours.folder / trial.name}"
+        )
     if not whole:
         raise SystemExit(1)
 
@@ -66,9 +118,21 @@ def result(ours: Study, trial: Trial, label: str) -> tuple[object, ...] | None:
     results = ours.results(trial, label)
     if not results:
         return None
-    beta = dissemination_table.mean(dissemination_table.load(ours.runs(trial, label)), "beta_median")
-    accuracies = (*spread(results, "late_accuracy"), mean(results, "final_accuracy"), mean(results, "convergence_accuracy"))
-    counts = (mean(results, "versions"), mean(results, "updates"), median_staleness(results), mean(results, "up_MB"), mean(results, "down_MB"))
+    beta = dissemination_table.mean(
+        dissemination_table.load(ours.runs(trial, label)), "beta_median"
+    )
+    accuracies = (
+        *spread(results, "late_accuracy"),
+        mean(results, "final_accuracy"),
+        mean(results, "convergence_accuracy"),
+    )
+    counts = (
+        mean(results, "versions"),
+        mean(results, "updates"),
+        median_staleness(results),
+        mean(results, "up_MB"),
+        mean(results, "down_MB"),
+    )
     (name,) = rundirs.find([ours.folder / trial.name / label])
     return name, *spread(results, "target_s"), *accuracies, *counts, beta
 

@@ -1,12 +1,16 @@
-"""FedEcho, FedBuff, CA2FL, FedAC and FADAS (plain and delay-adaptive) at equal emulated time: accuracy, in all and on what the slowest devices hold.
+"""FedEcho, FedBuff, CA2FL, FedAC and FADAS (plain and delay-adaptive) at equal emulated time:
+accuracy, in all and on what the slowest devices hold.
 
-Every method has three points, run for TUNING_S emulated seconds on a seed of its own, with large delay on Fashion-MNIST; its best point goes into
-all the tables. What is done already is not run again. Large delay, mild delay, CIFAR-10 (its files in DIR), and something short:
+Every method has three points, run for TUNING_S emulated seconds on a seed of its own, with large
+delay on Fashion-MNIST; its best point goes into all the tables. What is done already is not run
+again. Large delay, mild delay, CIFAR-10 (its files in DIR), and something short:
 
     python scripts/studies/table_fedecho.py --workers 2
-    python scripts/studies/table_fedecho.py --workers 2 --config configs/fedecho/fmnist_lenet_mild.toml
-    python scripts/studies/table_fedecho.py --workers 2 --config configs/fedecho/cifar10_lenet.toml --seeds 1 --set data.dir=DIR
-    python scripts/studies/table_fedecho.py --workers 2 --methods fedbuff --emulated-s 300 --tuning-s 100 --out runs/short
+    python scripts/studies/table_fedecho.py --workers 2 --config
+    configs/fedecho/fmnist_lenet_mild.toml python scripts/studies/table_fedecho.py --workers 2
+    --config configs/fedecho/cifar10_lenet.toml --seeds 1 --set data.dir=DIR python
+    scripts/studies/table_fedecho.py --workers 2 --methods fedbuff --emulated-s 300 --tuning-s 100
+    --out runs/short
 """
 
 from __future__ import annotations
@@ -36,33 +40,85 @@ TUNING_S = 240.0  # some 50 rounds
 LAST = 10  # evaluations
 LONG = "long"  # runtime class; with mild delay "long (mild)"
 LOCAL: Points = {f"local-{rate:g}": {"local_learning_rate": rate} for rate in (0.003, 0.01, 0.03)}
-SERVER: Points = {f"server-{rate:g}": {"server_learning_rate": rate} for rate in (3e-4, 1e-3, 3e-3)}  # steps of Adam's kind
+SERVER: Points = {
+    f"server-{rate:g}": {"server_learning_rate": rate} for rate in (3e-4, 1e-3, 3e-3)
+}  # steps of Adam's kind
 CONTROLLED: Points = {  # FedAC's devices may run away, the more so the larger their steps are
     f"local-{local:g}-server-{rate:g}": {"local_learning_rate": local, "server_learning_rate": rate}
     for local, rate in ((0.03, 3e-4), (0.03, 1e-3), (0.01, 1e-3))
 }
-DISTIL: Points = {  # the first is the paper's: LeNet has 180 times fewer weights than its ResNet-18, and Adam's steps of that size hardly move it
+# the first is the paper's: LeNet has 180 times fewer weights than its ResNet-18, and Adam's steps
+# of that size hardly move it
+DISTIL: Points = {
     f"local-{local:g}-distil-{rate:g}": {"local_learning_rate": local, "distil_learning_rate": rate}
     for local, rate in ((0.03, 3e-6), (0.03, 3e-4), (0.01, 3e-4))
 }
-POINTS: Mapping[str, Points] = {"fedecho": DISTIL, "fedbuff": LOCAL, "ca2fl": LOCAL, "fedac": CONTROLLED, "fadas": SERVER}
+POINTS: Mapping[str, Points] = {
+    "fedecho": DISTIL,
+    "fedbuff": LOCAL,
+    "ca2fl": LOCAL,
+    "fedac": CONTROLLED,
+    "fadas": SERVER,
+}
 COLUMNS = (
-    "method", "point", "accuracy", "accuracy_dev", "final_accuracy", "long_accuracy", "long_dev", "versions", "updates", "discarded", "median_staleness",
-    "up_MB", "down_MB",
-)  # fmt: skip
+    "method",
+    "point",
+    "accuracy",
+    "accuracy_dev",
+    "final_accuracy",
+    "long_accuracy",
+    "long_dev",
+    "versions",
+    "updates",
+    "discarded",
+    "median_staleness",
+    "up_MB",
+    "down_MB",
+)
 
 
 def main() -> None:
     parser = arguments(__doc__, "table-fedecho", (1, 2, 3))
-    parser.add_argument("--config", type=Path, default=MAIN, metavar="FILE", help="default: configs/fedecho/fmnist_lenet.toml")
-    parser.add_argument("--methods", default=",".join(METHODS), metavar="A,B", help=f"labels of the config's strategies (default: {','.join(METHODS)})")
-    parser.add_argument("--emulated-s", type=float, metavar="S", help="another budget of emulated seconds than the config's")
-    parser.add_argument("--tuning-s", type=float, default=TUNING_S, metavar="S", help=f"emulated seconds of a tuning run (default: {TUNING_S:g})")
-    parser.add_argument("--tuned-on", type=Path, default=MAIN, metavar="FILE", help="the config that is tuned on (default: the main one)")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        default=MAIN,
+        metavar="FILE",
+        help="default: configs/fedecho/fmnist_lenet.toml",
+    )
+    parser.add_argument(
+        "--methods",
+        default=",".join(METHODS),
+        metavar="A,B",
+        help=f"labels of the config's strategies (default: {','.join(METHODS)})",
+    )
+    parser.add_argument(
+        "--emulated-s",
+        type=float,
+        metavar="S",
+        help="another budget of emulated seconds than the config's",
+    )
+    parser.add_argument(
+        "--tuning-s",
+        type=float,
+        default=TUNING_S,
+        metavar="S",
+        help=f"emulated seconds of a tuning run (default: {TUNING_S:g})",
+    )
+    parser.add_argument(
+        "--tuned-on",
+        type=Path,
+        default=MAIN,
+        metavar="FILE",
+        help="the config that is tuned on (default: the main one)",
+    )
     options = parser.parse_args()
     seconds = options.emulated_s or load(options.config, options.set).stop.emulated_s
     if seconds is None:
-        raise UserError(f"{options.config}: expected stop.emulated_s, since all methods get the same time; or --emulated-s")
+        raise UserError(
+            f"{options.config}: expected stop.emulated_s, since all methods get the same time; or"
+            " --emulated-s"
+        )
     table = Comparison(study(options), options.config, options.methods.split(","), seconds)
     tuned, best = table.tune(options.tuned_on, options.tuning_s)
     whole = table.compare(best)
@@ -80,32 +136,55 @@ class Comparison:
     seconds: float
 
     def tune(self, base: Path, seconds: float) -> tuple[bool, dict[str, str]]:
-        """(is it whole, each method's best point) of ``seconds`` of ``base``. What --set says is of our config, another one does not hear of it."""
-        ours = self.ours if base.resolve() == self.config.resolve() else replace(self.ours, overrides=())
+        """(is it whole, each method's best point) of ``seconds`` of ``base``. What --set says is
+        of our config, another one does not hear of it.
+        """
+        ours = (
+            self.ours
+            if base.resolve() == self.config.resolve()
+            else replace(self.ours, overrides=())
+        )
         seconds = QUICK["stop"]["emulated_s"] if ours.quick else seconds
         name = load(base).name
-        methods = {label: (entry, POINTS[entry["strategy"]]) for label, entry in zip(self.methods, entries(base, *self.methods))}
+        methods = {
+            label: (entry, POINTS[entry["strategy"]])
+            for label, entry in zip(self.methods, entries(base, *self.methods))
+        }
         tuning = Tuning(f"{name}-tuning", base, methods, {"stop": {"emulated_s": seconds}})
         return tuning.best(ours, f"{name}: tuning, {seconds:g} emulated s")
 
     def compare(self, best: Mapping[str, str]) -> bool:
         """Every method at its best point with all seeds: table and figures of what there is."""
-        name, seconds = load(self.config).name, QUICK["stop"]["emulated_s"] if self.ours.quick else self.seconds
+        name, seconds = (
+            load(self.config).name,
+            QUICK["stop"]["emulated_s"] if self.ours.quick else self.seconds,
+        )
         there = [label for label in self.methods if label in best]
-        made = [entry | POINTS[entry["strategy"]][best[label]] for label, entry in zip(there, entries(self.config, *there))]
+        made = [
+            entry | POINTS[entry["strategy"]][best[label]]
+            for label, entry in zip(there, entries(self.config, *there))
+        ]
         trial = Trial(f"{name}-{seconds:g}s", self.config, made, {"stop": {"emulated_s": seconds}})
         whole = bool(made) and self.ours.do([trial])
         done = [label for label in there if self.ours.results(trial, label)]
         if not done:
             return False
         title = f"{name}: {seconds:g} emulated s, seeds {', '.join(map(str, self.ours.seeds))}"
-        tell(title, COLUMNS, [row(self.ours, trial, label, best[label]) for label in done], self.ours.folder / f"{trial.name}.csv")
+        tell(
+            title,
+            COLUMNS,
+            [row(self.ours, trial, label, best[label]) for label in done],
+            self.ours.folder / f"{trial.name}.csv",
+        )
         self._draw(trial.name, [self.ours.folder / trial.name / label for label in done])
         return whole
 
     def _draw(self, name: str, runs: Sequence[Path]) -> None:
         figures = self.ours.folder / "figures"
-        paths = plots.accuracy(runs, figures / f"{name}.png")[:1] + runtime_plot.runtimes(runs, figures / f"{name}-runtimes.png")[:1]
+        paths = (
+            plots.accuracy(runs, figures / f"{name}.png")[:1]
+            + runtime_plot.runtimes(runs, figures / f"{name}-runtimes.png")[:1]
+        )
         paths += distillation_plot.distillation(runs, figures / f"{name}-distillation.png")[:1]
         say(f"figures: {', '.join(map(str, paths))}")
 
@@ -114,14 +193,31 @@ def row(ours: Study, trial: Trial, label: str, point: str) -> tuple[Any, ...]:
     """A method's line. ``accuracy``: the mean of the last ten evaluations."""
     results = ours.results(trial, label)
     held = spread_of([long_accuracy(run) for run in ours.runs(trial, label)])
-    accuracies = (*spread(results, "convergence_accuracy"), mean(results, "final_accuracy"), held.mean, held.deviation)
+    accuracies = (
+        *spread(results, "convergence_accuracy"),
+        mean(results, "final_accuracy"),
+        held.mean,
+        held.deviation,
+    )
     counts = [mean(results, quantity) for quantity in ("versions", "updates", "discarded")]
-    return label, point, *accuracies, *counts, median_staleness(results), mean(results, "up_MB"), mean(results, "down_MB")
+    return (
+        label,
+        point,
+        *accuracies,
+        *counts,
+        median_staleness(results),
+        mean(results, "up_MB"),
+        mean(results, "down_MB"),
+    )
 
 
 def long_accuracy(run: Path) -> float | None:
-    """On what the slowest class of devices holds, the mean of the last evaluations; None without such devices."""
-    slow = [points for runtime, points in labels.by_runtime(run).items() if runtime.startswith(LONG)]
+    """On what the slowest class of devices holds, the mean of the last evaluations; None without
+    such devices.
+    """
+    slow = [
+        points for runtime, points in labels.by_runtime(run).items() if runtime.startswith(LONG)
+    ]
     return fmean(accuracy for _, accuracy in slow[0][-LAST:]) if slow and slow[0] else None
 
 

@@ -1,6 +1,8 @@
-"""Table I of the TDMA paper on the strategy itself: global models by slot T under the virtual clock, training switched off, against the closed form.
+"""Table I of the TDMA paper on the strategy itself: global models by slot T under the virtual
+clock, training switched off, against the closed form.
 
-CIFAR-10's setting, N = 20 and tau_comp = 4, with S = 1, 2, 5, 10, 20; staleness with and without intentional delay beside it.
+CIFAR-10's setting, N = 20 and tau_comp = 4, with S = 1, 2, 5, 10, 20; staleness with and without
+intentional delay beside it.
 
     python scripts/studies/table_tdma.py            # 100,000 slots, minutes
     python scripts/studies/table_tdma.py --quick    # 5,000 slots
@@ -34,16 +36,36 @@ STEPS = 8
 
 def experiment(per_round: int, delayed: bool, slots: int) -> Experiment:
     """Digits, 89 or 90 samples each: a task of eight steps; what it would train does not matter."""
-    return Experiment.model_validate({
-        "model": {"name": "mlp", "hidden": [4]}, "training": {"trainer": "none", "batch_size": 32}, "edges": {"count": DEVICES},
-        "medium": {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 0.0, "rate_mbit_s": 1.0, "slots_per_transfer": 1},
-        "devices": {"samples_per_slot": STEPS * 32 / COMPUTES}, "stop": {"emulated_s": slots / 10}, "evaluation": {"every_versions": 0, "train_samples": 0},
-        "strategies": [{"strategy": "idfl" if delayed else "tdma-fl", "per_round": per_round, "local_steps": STEPS}],
-    })  # fmt: skip
+    return Experiment.model_validate(
+        {
+            "model": {"name": "mlp", "hidden": [4]},
+            "training": {"trainer": "none", "batch_size": 32},
+            "edges": {"count": DEVICES},
+            "medium": {
+                "kind": "tdma",
+                "slot_ms": 100.0,
+                "guard_ms": 0.0,
+                "rate_mbit_s": 1.0,
+                "slots_per_transfer": 1,
+            },
+            "devices": {"samples_per_slot": STEPS * 32 / COMPUTES},
+            "stop": {"emulated_s": slots / 10},
+            "evaluation": {"every_versions": 0, "train_samples": 0},
+            "strategies": [
+                {
+                    "strategy": "idfl" if delayed else "tdma-fl",
+                    "per_round": per_round,
+                    "local_steps": STEPS,
+                }
+            ],
+        }
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_SLOTS} slots")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the numbers")
     options = parser.parse_args()
@@ -57,7 +79,9 @@ def main() -> None:
     Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)
     if options.json is not None:
         options.json.write_bytes(orjson.dumps(rows, option=orjson.OPT_INDENT_2))
-    if not all(each["models"] == each["plan"] and each["paper"] in ("-", each["models"]) for each in rows):
+    if not all(
+        each["models"] == each["plan"] and each["paper"] in ("-", each["models"]) for each in rows
+    ):
         raise SystemExit(1)
 
 
@@ -70,13 +94,22 @@ def row(per_round: int, delayed: bool, slots: int) -> dict[str, object]:
         learned = learning(experiment(per_round, delayed, slots), None)
         summary = run_virtual(learned, 0, Path(folder) / "run")
         seconds = time.perf_counter() - began_s
-        models = 1 + sum(done[rounds.MARK] <= slots for done in rounds.rounds(read_events(Path(folder) / "run" / "events.jsonl")))
+        models = 1 + sum(
+            done[rounds.MARK] <= slots
+            for done in rounds.rounds(read_events(Path(folder) / "run" / "events.jsonl"))
+        )
     stalest = max(map(int, summary["staleness"]))
     paper = PAPER[per_round] if slots == SLOTS else "-"
     return {
-        "S": per_round, "delay": shape.delay, "models": models, "plan": shape.models_by(slots), "paper": paper,
-        "staleness": stalest, "planned": shape.settled_staleness()[0], "seconds": round(seconds, 1),
-    }  # fmt: skip
+        "S": per_round,
+        "delay": shape.delay,
+        "models": models,
+        "plan": shape.models_by(slots),
+        "paper": paper,
+        "staleness": stalest,
+        "planned": shape.settled_staleness()[0],
+        "seconds": round(seconds, 1),
+    }
 
 
 if __name__ == "__main__":

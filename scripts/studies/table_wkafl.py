@@ -1,12 +1,16 @@
-"""WKAFL, its ablations, TWAFL, SASGD, GSGM and K-async SGD in one table: accuracy and stability on MNIST with LeNet, P/K = 1000/10, one label each.
+"""WKAFL, its ablations, TWAFL, SASGD, GSGM and K-async SGD in one table: accuracy and stability on
+MNIST with LeNet, P/K = 1000/10, one label each.
 
-Every method's learning rate is tuned alike: three values, on a seed of its own, over all iterations (where one label a device makes steps of
-one label, a rate that is good in the end has learned nothing by half of them); the best by the mean of the last ten accuracies goes into the
-table. All tuning runs are one ``edgefl run``, so that each worker does whole runs. What is done already is not run again. 48 runs of a minute
-each: 25 minutes with two workers. Another of the configs, or some of the methods:
+Every method's learning rate is tuned alike: three values, on a seed of its own, over all iterations
+(where one label a device makes steps of one label, a rate that is good in the end has learned
+nothing by half of them); the best by the mean of the last ten accuracies goes into the table. All
+tuning runs are one ``edgefl run``, so that each worker does whole runs. What is done already is not
+run again. 48 runs of a minute each: 25 minutes with two workers. Another of the configs, or some of
+the methods:
 
     python scripts/studies/table_wkafl.py --workers 2
-    python scripts/studies/table_wkafl.py --workers 2 --config configs/wkafl/cifar_1000_20.toml --rates 0.0005,0.005,0.05 --methods wkafl,twafl
+    python scripts/studies/table_wkafl.py --workers 2 --config configs/wkafl/cifar_1000_20.toml
+    --rates 0.0005,0.005,0.05 --methods wkafl,twafl
 """
 
 from __future__ import annotations
@@ -28,24 +32,75 @@ CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "wkafl"
 RATE = "server_learning_rate"  # what is tuned
 RATES = (0.01, 0.02, 0.04)
 OWN_RATES = {  # where a step of the same size takes another rate: as many values, as far apart
-    "wkafl-no-staleness": (0.005, 0.01, 0.02),  # not divided by 1 + 0.1 min gap, which is 2 at P/K = 100, ...
-    "twafl": (0.005, 0.01, 0.02),  # ... nor is this, whose steps are those of one or two fresh gradients, as WKAFL's are; K-async's are means of ten
-    "sasgd": (0.2, 0.4, 0.8),  # divided by gap + 1: by 20 at the harmonic mean of gaps around P/K = 100
-    "gsgm": (0.00125, 0.0025, 0.005),  # all P/K steps of a round are gradients at one model, together one step of 100 times the rate: at 0.01 the model dies
+    "wkafl-no-staleness": (
+        0.005,
+        0.01,
+        0.02,
+    ),  # not divided by 1 + 0.1 min gap, which is 2 at P/K = 100, ...
+    "twafl": (
+        0.005,
+        0.01,
+        0.02,
+        # ... nor is this, whose steps are those of one or two fresh gradients, as WKAFL's are;
+        # K-async's are means of ten
+    ),
+    "sasgd": (
+        0.2,
+        0.4,
+        0.8,
+    ),  # divided by gap + 1: by 20 at the harmonic mean of gaps around P/K = 100
+    "gsgm": (
+        0.00125,
+        0.0025,
+        0.005,
+        # all P/K steps of a round are gradients at one model, together one step of 100 times the
+        # rate: at 0.01 the model dies
+    ),
 }
 QUICK = {"stop": {"versions": 20}, "evaluation": {"every_versions": 2}, "edges": {"count": 60}}
-COLUMNS = ("method", "rate", "accuracy", "accuracy_dev", "stability", "stability_dev", "tau_ave", "n_ave")
-KEYS = {"accuracy": "convergence_accuracy", "stability": "stability", "tau_ave": "tau_ave", "n_ave": "n_ave"}  # column -> its quantity
+COLUMNS = (
+    "method",
+    "rate",
+    "accuracy",
+    "accuracy_dev",
+    "stability",
+    "stability_dev",
+    "tau_ave",
+    "n_ave",
+)
+KEYS = {
+    "accuracy": "convergence_accuracy",
+    "stability": "stability",
+    "tau_ave": "tau_ave",
+    "n_ave": "n_ave",
+}  # column -> its quantity
 
 
 def main() -> None:
     parser = arguments(__doc__, "table-wkafl", (1, 2, 3))
-    parser.add_argument("--config", type=Path, default=CONFIGS / "mnist_1000_10.toml", metavar="FILE", help="default: configs/wkafl/mnist_1000_10.toml")
-    parser.add_argument("--methods", metavar="A,B", help="labels of the config's strategies (default: all)")
-    parser.add_argument("--rates", type=numbers, metavar="A,B,C", help=f"rates tried, of all methods (default: {_told(RATES)}; {_told_own()})")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        default=CONFIGS / "mnist_1000_10.toml",
+        metavar="FILE",
+        help="default: configs/wkafl/mnist_1000_10.toml",
+    )
+    parser.add_argument(
+        "--methods", metavar="A,B", help="labels of the config's strategies (default: all)"
+    )
+    parser.add_argument(
+        "--rates",
+        type=numbers,
+        metavar="A,B,C",
+        help=f"rates tried, of all methods (default: {_told(RATES)}; {_told_own()})",
+    )
     options = parser.parse_args()
     experiment = load(options.config, options.set)
-    labels = options.methods.split(",") if options.methods else [entry.name for entry in experiment.strategies]
+    labels = (
+        options.methods.split(",")
+        if options.methods
+        else [entry.name for entry in experiment.strategies]
+    )
     table = Comparison(study(options), options.config, labels, options.rates)
     tuned, best = table.tune()
     whole = table.compare(best)
@@ -62,34 +117,62 @@ def _told_own() -> str:
 
 
 class Comparison:
-    """The trials of one config: one of each method at each of its rates, and one of all methods at their best; ``rates`` None: ours."""
+    """The trials of one config: one of each method at each of its rates, and one of all methods
+    at their best; ``rates`` None: ours.
+    """
 
-    def __init__(self, ours: Study, config: Path, labels: Sequence[str], rates: Sequence[float] | None = None) -> None:
+    def __init__(
+        self, ours: Study, config: Path, labels: Sequence[str], rates: Sequence[float] | None = None
+    ) -> None:
         self.ours, self.config = ours, config
         self.name = load(config).name
-        self.entries = {entry.get("label") or entry["strategy"]: entry for entry in entries(config, *labels)}
-        self.rates = {label: rates or OWN_RATES.get(entry["strategy"], RATES) for label, entry in self.entries.items()}
+        self.entries = {
+            entry.get("label") or entry["strategy"]: entry for entry in entries(config, *labels)
+        }
+        self.rates = {
+            label: rates or OWN_RATES.get(entry["strategy"], RATES)
+            for label, entry in self.entries.items()
+        }
         self.changes: Mapping[str, Any] = QUICK if ours.quick else {}
 
     def tune(self) -> tuple[bool, dict[str, float]]:
         """(is it whole, the best rate of each method that has a result)."""
-        methods = {label: (entry, {f"{rate:g}": {RATE: rate} for rate in self.rates[label]}) for label, entry in self.entries.items()}
-        whole, best = Tuning(f"{self.name}-tuning", self.config, methods, self.changes).best(self.ours, f"{self.name}: tuning")
+        methods = {
+            label: (entry, {f"{rate:g}": {RATE: rate} for rate in self.rates[label]})
+            for label, entry in self.entries.items()
+        }
+        whole, best = Tuning(f"{self.name}-tuning", self.config, methods, self.changes).best(
+            self.ours, f"{self.name}: tuning"
+        )
         return whole, {label: float(point) for label, point in best.items()}
 
     def compare(self, best: Mapping[str, float]) -> bool:
         """Run every method at its best rate with all seeds; table and figures of what there is."""
-        made = [entry | {RATE: best[label]} for label, entry in self.entries.items() if label in best]
+        made = [
+            entry | {RATE: best[label]} for label, entry in self.entries.items() if label in best
+        ]
         trial = Trial(self.name, self.config, made, self.changes)
         whole = bool(made) and self.ours.do([trial])
-        done = {label: self.ours.folder / trial.name / label for label in best if self.ours.results(trial, label)}
+        done = {
+            label: self.ours.folder / trial.name / label
+            for label in best
+            if self.ours.results(trial, label)
+        }
         if not done:
             return False
         rows = [self._row(trial, label, best[label]) for label in self.entries if label in done]
-        tell(f"{self.name}: seeds {', '.join(map(str, self.ours.seeds))}", COLUMNS, rows, self.ours.folder / f"{self.name}.csv")
+        tell(
+            f"{self.name}: seeds {', '.join(map(str, self.ours.seeds))}",
+            COLUMNS,
+            rows,
+            self.ours.folder / f"{self.name}.csv",
+        )
         figures = self.ours.folder / "figures"
         paths = [done[label] for label in self.entries if label in done]
-        say(f"figures: {plots.accuracy(paths, figures / f'{self.name}.png')[0]}, {figures / f'{self.name}-aggregation.png'}")
+        say(
+            f"figures: {plots.accuracy(paths, figures / f'{self.name}.png')[0]},"
+            f" {figures / f'{self.name}-aggregation.png'}"
+        )
         aggregation_plot.aggregation(paths, figures / f"{self.name}-aggregation.png")
         return whole
 
@@ -99,7 +182,18 @@ class Comparison:
 
     def _row(self, trial: Trial, label: str, rate: float) -> tuple[Any, ...]:
         over = {column: spread(self._values(trial, label, key)) for column, key in KEYS.items()}
-        return label, rate, *(over[column.removesuffix("_dev")].deviation if column.endswith("_dev") else over[column].mean for column in COLUMNS[2:])
+        return (
+            label,
+            rate,
+            *(
+                (
+                    over[column.removesuffix("_dev")].deviation
+                    if column.endswith("_dev")
+                    else over[column].mean
+                )
+                for column in COLUMNS[2:]
+            ),
+        )
 
 
 if __name__ == "__main__":

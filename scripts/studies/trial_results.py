@@ -17,10 +17,12 @@ LATE_S = 500.0  # emulated; how much of a run's end makes its late accuracy
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One run. ``late_accuracy``: the mean over the last LATE_S seconds, every model for as long as it was the newest one evaluated.
+    """One run. ``late_accuracy``: the mean over the last LATE_S seconds, every model for as long as
+    it was the newest one evaluated.
 
-    ``convergence_accuracy``, the mean of the last ten evaluations, spans 500 s where there is a new model at each evaluation, and 2000 s
-    where a round takes 200: it would favour schemes with many versions.
+    ``convergence_accuracy``, the mean of the last ten evaluations, spans 500 s where there is a new
+    model at each evaluation, and 2000 s where a round takes 200: it would favour schemes with many
+    versions.
     """
 
     seed: int
@@ -43,11 +45,22 @@ def result(run: Path, seed: int) -> Result:
     accuracies = (late, facts["convergence_accuracy"], facts["final_accuracy"])
     discarded = sum(facts["updates_discarded"].values())
     sent = (facts["bytes_up"] / 1e6, facts["bytes_down"] / 1e6)
-    return Result(seed, facts["time_to_target_s"], *accuracies, facts["versions"], facts["updates_applied"], discarded, *sent, facts["staleness"])
+    return Result(
+        seed,
+        facts["time_to_target_s"],
+        *accuracies,
+        facts["versions"],
+        facts["updates_applied"],
+        discarded,
+        *sent,
+        facts["staleness"],
+    )
 
 
 def late_accuracy(points: Sequence[tuple[float, float]], end_s: float) -> float | None:
-    """Mean over the last LATE_S before ``end_s`` of accuracies (emulated s, accuracy) that each hold until the next; None without any."""
+    """Mean over the last LATE_S before ``end_s`` of accuracies (emulated s, accuracy) that each
+    hold until the next; None without any.
+    """
     begin_s = max(0.0, end_s - LATE_S)
     total, seconds = 0.0, 0.0
     for (at_s, accuracy), (next_s, _) in zip(points, [*points[1:], (end_s, 0.0)]):
@@ -58,7 +71,9 @@ def late_accuracy(points: Sequence[tuple[float, float]], end_s: float) -> float 
 
 
 def mean(results: Sequence[Result], quantity: str) -> float | None:
-    """Over the seeds; None if one of them has no such number: a mean over the lucky ones would flatter."""
+    """Over the seeds; None if one of them has no such number: a mean over the lucky ones would
+    flatter.
+    """
     values = [getattr(each, quantity) for each in results]
     return None if not values or None in values else fmean(values)
 
@@ -76,5 +91,7 @@ def spread(results: Sequence[Result], quantity: str) -> tuple[float | None, floa
 
 def median_staleness(results: Sequence[Result]) -> float | None:
     """Of all updates of all seeds."""
-    gaps = [int(gap) for each in results for gap, count in each.staleness.items() for _ in range(count)]
+    gaps = [
+        int(gap) for each in results for gap, count in each.staleness.items() for _ in range(count)
+    ]
     return median(gaps) if gaps else None

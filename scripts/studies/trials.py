@@ -1,7 +1,9 @@
-"""What the studies share: trials made of a config and changes, run by ``edgefl run`` as a user would, and not again once they are done.
+"""What the studies share: trials made of a config and changes, run by ``edgefl run`` as a user
+would, and not again once they are done.
 
-A trial's config is written to OUT/NAME/configs/TRIAL.toml (it extends the one it comes from, and can be run by hand), what edgefl says
-while it runs to OUT/NAME/logs/TRIAL.log, results to OUT/NAME/TRIAL/.
+A trial's config is written to OUT/NAME/configs/TRIAL.toml (it extends the one it comes from, and
+can be run by hand), what edgefl says while it runs to OUT/NAME/logs/TRIAL.log, results to
+OUT/NAME/TRIAL/.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ from edgefl.results.rundirs import seed_name
 from emulator.errors import BadValue
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "fedasmu"
-QUICK = {"stop": {"emulated_s": 150.0}, "evaluation": {"every_s": 150.0}}  # is everything in place? The numbers mean nothing.
+QUICK = {
+    "stop": {"emulated_s": 150.0},
+    "evaluation": {"every_s": 150.0},
+}  # is everything in place? The numbers mean nothing.
 PLAIN_WIDTH = 140  # of a table in a file or a pipe
 WORDS = ("method", "setting", "point", "against")  # columns of text
 LOG_LINES = 12  # shown of a run that failed
@@ -39,7 +44,9 @@ LOG_LINES = 12  # shown of a run that failed
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Strategies (entries of a config) in one setting: ``base`` with ``changes`` (tables as in a config)."""
+    """Strategies (entries of a config) in one setting: ``base`` with ``changes`` (tables as in a
+    config).
+    """
 
     name: str
     base: Path
@@ -77,7 +84,10 @@ class Study:
             say(f"{place}: {', '.join(missing)}, seeds {', '.join(map(str, self.seeds))} ...")
             if not self._run(trial, missing):
                 failed.append(trial.name)
-                say(f"  not all seeds are there of: {', '.join(self._missing(trial)[1])}; tables are over those that are")
+                say(
+                    f"  not all seeds are there of: {', '.join(self._missing(trial)[1])}; tables"
+                    " are over those that are"
+                )
             minutes, left = (time.monotonic() - began_s) / 60, len(trials) - number
             say(f"{place}: {minutes:.1f} min so far, {left} of {len(trials)} trials left")
         if failed:
@@ -89,28 +99,55 @@ class Study:
         return load(self._write(trial, trial.entries), self.overrides)
 
     def _done(self, trial: Trial, label: str) -> list[tuple[int, Path]]:
-        """(seed, run) of a strategy's results of this very trial: not what another config left there and a failed run could not replace."""
+        """(seed, run) of a strategy's results of this very trial: not what another config left
+        there and a failed run could not replace.
+        """
         whole, runs = self._whole(trial), _runs(self.folder / trial.name / label, self.seeds)
         (entry,) = [entry for entry in whole.strategies if entry.name == label] or [None]
-        return [(one.seed, run) for one, run in zip(whole.by_seed(), runs) if entry is not None and _is_result_of(run, one, entry)]
+        return [
+            (one.seed, run)
+            for one, run in zip(whole.by_seed(), runs)
+            if entry is not None and _is_result_of(run, one, entry)
+        ]
 
     def _missing(self, trial: Trial) -> tuple[Experiment, list[str]]:
         """(the trial as an experiment, the labels of its strategies that have no result of it)."""
         whole = self._whole(trial)
-        return whole, [entry.name for entry in whole.strategies if not self._is_done(whole, entry, self.folder / trial.name / entry.name)]
+        return whole, [
+            entry.name
+            for entry in whole.strategies
+            if not self._is_done(whole, entry, self.folder / trial.name / entry.name)
+        ]
 
     def _is_done(self, whole: Experiment, entry: StrategyEntry, directory: Path) -> bool:
-        return all(_is_result_of(run, one, entry) for run, one in zip(_runs(directory, self.seeds), whole.by_seed()))
+        return all(
+            _is_result_of(run, one, entry)
+            for run, one in zip(_runs(directory, self.seeds), whole.by_seed())
+        )
 
     def _run(self, trial: Trial, labels: Sequence[str]) -> bool:
-        """``edgefl run`` for the strategies ``labels``. Ctrl-C goes to it as well: it ends in order, and so do we."""
+        """``edgefl run`` for the strategies ``labels``. Ctrl-C goes to it as well: it ends in
+        order, and so do we.
+        """
         entries = [entry for entry in trial.entries if _label(entry) in labels]
-        words = ["run", str(self._write(trial, entries)), "--clock", "virtual", "--workers", str(self.workers), "--out", str(self.folder), *self.overrides]
+        words = [
+            "run",
+            str(self._write(trial, entries)),
+            "--clock",
+            "virtual",
+            "--workers",
+            str(self.workers),
+            "--out",
+            str(self.folder),
+            *self.overrides,
+        ]
         log = self.folder / "logs" / f"{trial.name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         say(f"  edgefl {shlex.join(words)}   (what it says: {log})")
         with log.open("w", encoding="utf-8") as file:
-            child = subprocess.Popen([sys.executable, "-m", "edgefl.cli", *words], stdout=file, stderr=subprocess.STDOUT)
+            child = subprocess.Popen(
+                [sys.executable, "-m", "edgefl.cli", *words], stdout=file, stderr=subprocess.STDOUT
+            )
             try:
                 status = child.wait()
             except KeyboardInterrupt:
@@ -120,14 +157,27 @@ class Study:
         self._write(trial, trial.entries)  # all of them again, for whoever looks into it
         if status:
             say(f"  failed (exit status {status}):")
-            say("\n".join("    " + line for line in log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]))
+            say(
+                "\n".join(
+                    "    " + line
+                    for line in log.read_text(encoding="utf-8", errors="replace").splitlines()[
+                        -LOG_LINES:
+                    ]
+                )
+            )
         return status == 0
 
     def _write(self, trial: Trial, entries: Sequence[Mapping[str, Any]]) -> Path:
         changes = _merged(trial.changes, QUICK) if self.quick else trial.changes
         path = self.folder / "configs" / f"{trial.name}.toml"
         path.parent.mkdir(parents=True, exist_ok=True)
-        config = {"extends": str(trial.base.resolve()), "name": trial.name, "seeds": list(self.seeds), **changes, "strategies": [dict(entry) for entry in entries]}
+        config = {
+            "extends": str(trial.base.resolve()),
+            "name": trial.name,
+            "seeds": list(self.seeds),
+            **changes,
+            "strategies": [dict(entry) for entry in entries],
+        }
         path.write_text(tomli_w.dumps(config), encoding="utf-8")
         return path
 
@@ -146,7 +196,9 @@ def _label(entry: Mapping[str, Any]) -> str:
 
 
 def _runs(directory: Path, seeds: Sequence[int]) -> list[Path]:
-    """Where each seed's run lies; of a single one too it may be among others', which a new run of it would take away."""
+    """Where each seed's run lies; of a single one too it may be among others', which a new run
+    of it would take away.
+    """
     among = directory / seed_name(seeds[0], True)
     if len(seeds) == 1 and (among / "summary.json").is_file():
         return [among]
@@ -156,16 +208,28 @@ def _runs(directory: Path, seeds: Sequence[int]) -> list[Path]:
 def _is_result_of(run: Path, experiment: Experiment, entry: StrategyEntry) -> bool:
     """Did this very experiment, of one seed, come to its end there with that strategy?"""
     try:
-        before, summary = load(run / "config.toml"), orjson.loads((run / "summary.json").read_bytes())
+        before, summary = (
+            load(run / "config.toml"),
+            orjson.loads((run / "summary.json").read_bytes()),
+        )
     except (UserError, OSError, orjson.JSONDecodeError):
         return False
-    same = before.model_dump(exclude={"strategies"}) == experiment.model_dump(exclude={"strategies"})
-    return same and entry in before.strategies and summary.get("label") == entry.name and summary.get("finished") != "interrupted"
+    same = before.model_dump(exclude={"strategies"}) == experiment.model_dump(
+        exclude={"strategies"}
+    )
+    return (
+        same
+        and entry in before.strategies
+        and summary.get("label") == entry.name
+        and summary.get("finished") != "interrupted"
+    )
 
 
 def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Tables key by key."""
-    return {key: {**base.get(key, {}), **value} for key, value in changes.items()} | {key: value for key, value in base.items() if key not in changes}
+    return {key: {**base.get(key, {}), **value} for key, value in changes.items()} | {
+        key: value for key, value in base.items() if key not in changes
+    }
 
 
 # ------------------------------------------------------------------ command line and output
@@ -180,12 +244,42 @@ def run(main: Callable[[], None]) -> None:
 
 def arguments(doc: str | None, name: str, seeds: Sequence[int]) -> argparse.ArgumentParser:
     """The options that every study has."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", type=_positive, default=2, metavar="N", help="processes that train (default: 2)")
-    parser.add_argument("--seeds", type=_seeds, default=tuple(seeds), metavar="1,2", help=f"default: {','.join(map(str, seeds))}")
-    parser.add_argument("--out", type=Path, default=Path("runs") / name, metavar="DIR", help=f"results (default: runs/{name})")
-    parser.add_argument("--quick", action="store_true", help="150 emulated seconds only, in DIR-quick: a check that all is in place")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the config, as with edgefl run; may be given again")
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--workers",
+        type=_positive,
+        default=2,
+        metavar="N",
+        help="processes that train (default: 2)",
+    )
+    parser.add_argument(
+        "--seeds",
+        type=_seeds,
+        default=tuple(seeds),
+        metavar="1,2",
+        help=f"default: {','.join(map(str, seeds))}",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("runs") / name,
+        metavar="DIR",
+        help=f"results (default: runs/{name})",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="150 emulated seconds only, in DIR-quick: a check that all is in place",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="of the config, as with edgefl run; may be given again",
+    )
     return parser
 
 
@@ -222,10 +316,22 @@ def say(text: str) -> None:
 def tell(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], path: Path) -> None:
     """A table on the terminal, without the columns that are empty, and as CSV."""
     kept = [place for place in range(len(columns)) if any(row[place] is not None for row in rows)]
-    shown = Table(title=title, title_justify="left", title_style="", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    shown = Table(
+        title=title,
+        title_justify="left",
+        title_style="",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        show_edge=False,
+    )
     for column in (columns[place] for place in kept):
         text = column in WORDS
-        shown.add_column(column.replace("_", "\n"), justify="left" if text else "right", no_wrap=text, overflow="fold")
+        shown.add_column(
+            column.replace("_", "\n"),
+            justify="left" if text else "right",
+            no_wrap=text,
+            overflow="fold",
+        )
     for row in rows:
         shown.add_row(*(_cell(row[place]) for place in kept))
     console = Console()

@@ -1,6 +1,8 @@
-"""Tuning what the papers leave open, three values a method, on a seed of its own: the same effort for FedASMU and for what it is compared with.
+"""Tuning what the papers leave open, three values a method, on a seed of its own: the same effort
+for FedASMU and for what it is compared with.
 
-The best value of a method is that of the highest accuracy over the last 500 s. What is done already is not run again.
+The best value of a method is that of the highest accuracy over the last 500 s. What is done already
+is not run again.
 
     python scripts/studies/tune_fedasmu.py --workers 2
 """
@@ -14,19 +16,35 @@ from edgefl.reports.dissemination import table as dissemination_table
 
 MAIN = CONFIGS / "fmnist_lenet.toml"
 SEED = 11  # of no other study
-POINTS: dict[str, tuple[str, tuple[float | int, ...]]] = {  # method -> what is tuned, and the values tried
+POINTS: dict[
+    str, tuple[str, tuple[float | int, ...]]
+] = {  # method -> what is tuned, and the values tried
     "fedasmu": ("mu_beta", (3.0, 10.0, 30.0)),
     "fedssmu": ("mu_beta", (3.0, 10.0, 30.0)),
     "fedasync": ("alpha", (0.3, 0.6, 0.9)),  # FedASMU-0 and FedASMU-DA take the best of these
     "fedbuff": ("server_learning_rate", (0.5, 1.0, 2.0)),
     "fedprox": ("mu", (0.001, 0.01, 0.1)),
 }
-COLUMNS = ("method", "point", "target_s", "late_accuracy", "accuracy_dev", "final_accuracy", "beta_median", "best")
+COLUMNS = (
+    "method",
+    "point",
+    "target_s",
+    "late_accuracy",
+    "accuracy_dev",
+    "final_accuracy",
+    "beta_median",
+    "best",
+)
 
 
 def main() -> None:
     parser = arguments(__doc__, "tune-fedasmu", (SEED,))
-    parser.add_argument("--methods", default=",".join(POINTS), metavar="A,B", help=f"of {', '.join(POINTS)} (default: all)")
+    parser.add_argument(
+        "--methods",
+        default=",".join(POINTS),
+        metavar="A,B",
+        help=f"of {', '.join(POINTS)} (default: all)",
+    )
     options = parser.parse_args()
     unknown = [name for name in options.methods.split(",") if name not in POINTS]
     if unknown:
@@ -34,8 +52,16 @@ def main() -> None:
     ours = study(options)
     trials = [trial(method) for method in options.methods.split(",")]
     whole = ours.do(trials)
-    tell(f"Tuning (seeds {', '.join(map(str, options.seeds))})", COLUMNS, [row for each in trials for row in rows(ours, each)], ours.folder / "tuning.csv")
-    say("put the best into configs/fedasmu/fmnist_lenet.toml (FedAsync's alpha also for fedasmu-0 and fedasmu-da, FedASMU's mu_beta for fedasmu-da)")
+    tell(
+        f"Tuning (seeds {', '.join(map(str, options.seeds))})",
+        COLUMNS,
+        [row for each in trials for row in rows(ours, each)],
+        ours.folder / "tuning.csv",
+    )
+    say(
+        "put the best into configs/fedasmu/fmnist_lenet.toml (FedAsync's alpha also for fedasmu-0"
+        " and fedasmu-da, FedASMU's mu_beta for fedasmu-da)"
+    )
     if not whole:
         raise SystemExit(1)
 
@@ -44,7 +70,9 @@ def trial(method: str) -> Trial:
     """A method with each of its values, everything else as in the main config."""
     key, values = POINTS[method]
     (entry,) = entries(MAIN, method)
-    return Trial(method, MAIN, [{**entry, key: value, "label": label(key, value)} for value in values])
+    return Trial(
+        method, MAIN, [{**entry, key: value, "label": label(key, value)} for value in values]
+    )
 
 
 def label(key: str, value: float | int) -> str:
@@ -55,15 +83,24 @@ def rows(ours: Study, each: Trial) -> list[tuple[object, ...]]:
     """A line for each value; "*" marks the best."""
     key, values = POINTS[each.name]
     found = {value: ours.results(each, label(key, value)) for value in values}
-    accuracies = {value: accuracy for value, of in found.items() if (accuracy := mean(of, "late_accuracy")) is not None}
+    accuracies = {
+        value: accuracy
+        for value, of in found.items()
+        if (accuracy := mean(of, "late_accuracy")) is not None
+    }
     best = max(accuracies, key=lambda value: accuracies[value], default=None)
     return [
         (
-            each.name, f"{key} = {value:g}", mean(of, "target_s"), *spread(of, "late_accuracy"),
-            mean(of, "final_accuracy"), beta(ours, each, label(key, value)), "*" if value == best else "",
+            each.name,
+            f"{key} = {value:g}",
+            mean(of, "target_s"),
+            *spread(of, "late_accuracy"),
+            mean(of, "final_accuracy"),
+            beta(ours, each, label(key, value)),
+            "*" if value == best else "",
         )
         for value, of in found.items()
-    ]  # fmt: skip
+    ]
 
 
 def beta(ours: Study, each: Trial, name: str) -> float | None:

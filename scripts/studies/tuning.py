@@ -1,4 +1,6 @@
-"""How a study tunes: some points a method, each one short run on a seed of its own; the best by the mean of its last ten accuracies."""
+"""How a study tunes: some points a method, each one short run on a seed of its own; the best by
+the mean of its last ten accuracies.
+"""
 
 from __future__ import annotations
 
@@ -28,23 +30,38 @@ class Tuning:
     def trial(self) -> Trial:
         """All of them together, so that each worker does whole runs."""
         entries = [
-            {**entry, **options, "label": run_name(label, point)} for label, (entry, points) in self.methods.items() for point, options in points.items()
+            {**entry, **options, "label": run_name(label, point)}
+            for label, (entry, points) in self.methods.items()
+            for point, options in points.items()
         ]
         return Trial(self.name, self.base, entries, self.changes)
 
     def best(self, ours: Study, title: str) -> tuple[bool, dict[str, str]]:
-        """Run what is not done, show it; (is it whole, the best point of each method that has a result)."""
+        """Run what is not done, show it; (is it whole, the best point of each method that has a
+        result).
+        """
         trial, alone = self.trial, replace(ours, seeds=(SEED,))
         whole = alone.do([trial])
         best: dict[str, str] = {}
         rows: list[tuple[Any, ...]] = []
         for label, (_, points) in self.methods.items():
-            found = {point: each for point in points for each in alone.results(trial, run_name(label, point))}
-            reached = {point: each.convergence_accuracy for point, each in found.items() if each.convergence_accuracy is not None}
+            found = {
+                point: each
+                for point in points
+                for each in alone.results(trial, run_name(label, point))
+            }
+            reached = {
+                point: each.convergence_accuracy
+                for point, each in found.items()
+                if each.convergence_accuracy is not None
+            }
             if reached:
                 best[label] = max(reached, key=reached.__getitem__)
             stars = {point: "*" if best.get(label) == point else None for point in found}
-            rows += [(label, point, reached.get(point), each.final_accuracy, each.versions, stars[point]) for point, each in found.items()]
+            rows += [
+                (label, point, reached.get(point), each.final_accuracy, each.versions, stars[point])
+                for point, each in found.items()
+            ]
         tell(f"{title}, seed {SEED}", COLUMNS, rows, ours.folder / f"{self.name}.csv")
         return whole, best
 

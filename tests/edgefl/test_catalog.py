@@ -29,14 +29,44 @@ def test_a_user_error_is_one_line() -> None:
 
 
 def test_the_folder_is_the_registry() -> None:
-    models = ["alexnet", "celeba_cnn", "char_lstm", "cnn", "emnist_cnn", "lenet5", "mlp", "resnet18", "resnet20", "tdma_cnn", "textcnn", "vgg11"]
+    models = [
+        "alexnet",
+        "celeba_cnn",
+        "char_lstm",
+        "cnn",
+        "emnist_cnn",
+        "lenet5",
+        "mlp",
+        "resnet18",
+        "resnet20",
+        "tdma_cnn",
+        "textcnn",
+        "vgg11",
+    ]
     assert catalog.names("edgefl.models", "build") == models
     data_sets = [
-        "celeba", "cifar10", "cifar100", "digits", "emnist", "fashion_mnist", "huggingface",
-        "imdb", "leaf", "mnist", "shakespeare", "stl10", "tiny_imagenet",
-    ]  # fmt: skip
+        "celeba",
+        "cifar10",
+        "cifar100",
+        "digits",
+        "emnist",
+        "fashion_mnist",
+        "huggingface",
+        "imdb",
+        "leaf",
+        "mnist",
+        "shakespeare",
+        "stl10",
+        "tiny_imagenet",
+    ]
     assert catalog.names("edgefl.data", "load") == data_sets
-    assert catalog.names("edgefl.data.partition", "split") == ["dirichlet", "few_labels", "iid", "natural", "one_label"]
+    assert catalog.names("edgefl.data.partition", "split") == [
+        "dirichlet",
+        "few_labels",
+        "iid",
+        "natural",
+        "one_label",
+    ]
     assert catalog.one_line("edgefl.models", "lenet5").startswith("LeNet-5: ")
 
 
@@ -53,18 +83,19 @@ def test_an_unknown_entry_names_the_nearest() -> None:
 
 def test_listing_imports_no_torch() -> None:
     code = (
-        "import sys; from edgefl import catalog\n"
-        "for p, a in (('edgefl.models', 'build'), ('edgefl.data', 'load')):\n"
-        "    [catalog.one_line(p, n) or 1/0 for n in catalog.names(p, a)]\n"
-        "[catalog.find('edgefl.models', n, 'build') for n in catalog.names('edgefl.models', 'build')]\n"
-        "import edgefl.data.task\n"
-        "sys.exit('torch' in sys.modules or 'sklearn' in sys.modules)"
+        "import sys; from edgefl import catalog\nfor p, a in (('edgefl.models', 'build'),"
+        " ('edgefl.data', 'load')):\n    [catalog.one_line(p, n) or 1/0 for n in catalog.names(p,"
+        " a)]\n[catalog.find('edgefl.models', n, 'build') for n in catalog.names('edgefl.models',"
+        " 'build')]\nimport edgefl.data.task\nsys.exit('torch' in sys.modules or 'sklearn' in"
+        " sys.modules)"
     )
     root = Path(catalog.__file__).parent.parent
     assert subprocess.run([sys.executable, "-c", code], cwd=root).returncode == 0
 
 
-def test_an_own_file_is_found_beside_the_config_then_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_own_file_is_found_beside_the_config_then_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     configs, here = tmp_path / "configs", tmp_path / "here"
     for folder, value in ((configs, 1), (here, 2)):
         folder.mkdir()
@@ -76,7 +107,9 @@ def test_an_own_file_is_found_beside_the_config_then_in_the_working_directory(tm
     assert catalog.load_dotted(f"{configs}/own.py:VALUE", here) == 1
     algo = catalog.find("edgefl.models", "only.py:Algo", "build", base=configs)
     assert catalog.options_of(algo).__name__ == "Options"
-    assert catalog.load_dotted("only.py:Algo", configs) is algo, "a second load must be the same class"
+    assert catalog.load_dotted("only.py:Algo", configs) is algo, (
+        "a second load must be the same class"
+    )
     assert sys.modules[algo.__module__].Algo is algo, "pickle looks a class up in its module"
 
 
@@ -98,12 +131,22 @@ def test_errors_say_what_was_expected(tmp_path: Path) -> None:
     (tmp_path / "typo.py").write_text("x = 1\nx = = 2\n")
     (tmp_path / "needs.py").write_text("import a_module_that_is_not_there\n")
     assert "expected 'package.module:attribute' or" in refused("my_algo.py", tmp_path)
-    assert "my_algo.py has no 'MyAlgos' (nearest: 'MyAlgo')" in refused("my_algo.py:MyAlgos", tmp_path)
+    assert "my_algo.py has no 'MyAlgos' (nearest: 'MyAlgo')" in refused(
+        "my_algo.py:MyAlgos", tmp_path
+    )
     assert "(nearest: 'my_algo.py')" in refused("my_alg.py:MyAlgo", tmp_path)
     assert "no module 'no_such_package'" in refused("no_such_package.part:x", tmp_path)
     assert "no module 'edgefl.no_such'" in refused("edgefl.no_such:x", tmp_path)
-    assert "ZeroDivisionError" in (message := refused("raises.py:x", tmp_path)) and "raises.py, line 2" in message
-    assert "SyntaxError" in (message := refused("typo.py:x", tmp_path)) and "typo.py, line 2" in message
+    assert (
+        "ZeroDivisionError" in (message := refused("raises.py:x", tmp_path))
+        and "raises.py, line 2" in message
+    )
+    assert (
+        "SyntaxError" in (message := refused("typo.py:x", tmp_path))
+        and "typo.py, line 2" in message
+    )
     for name in ("needs.py:x", "needs:x"):
         message = refused(name, tmp_path)
-        assert "cannot be imported: ModuleNotFoundError" in message and "needs.py, line 1" in message
+        assert (
+            "cannot be imported: ModuleNotFoundError" in message and "needs.py, line 1" in message
+        )

@@ -1,4 +1,6 @@
-"""Strategy, model and task of one's own, from outside the checkout: the examples, copied elsewhere and run."""
+"""Strategy, model and task of one's own, from outside the checkout: the examples, copied
+elsewhere and run.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,11 @@ def go(folder: Path, text: str, index: int = 0) -> tuple[dict[str, Any], Path]:
 
 def test_an_own_strategy_and_task(elsewhere: Path) -> None:
     summary, directory = go(elsewhere, TASK + CONFIG + STRATEGY)
-    assert (summary["strategy"], summary["label"], summary["versions"]) == ("my_algo.py:MyAlgo", "myalgo", 3)
+    assert (summary["strategy"], summary["label"], summary["versions"]) == (
+        "my_algo.py:MyAlgo",
+        "myalgo",
+        3,
+    )
     assert directory == elsewhere / "runs" / "myalgo" and summary["final_accuracy"] > 0.6
     assert replay_run(directory).version == 3, "config.toml says where the code lies"
 
@@ -73,19 +79,49 @@ def test_an_own_model_with_options(elsewhere: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "instead", "line"),
     [
-        ("filters = 2", "filter = 2", "options of 'my_model.py:build': model.filter: unknown key (nearest: 'filters')"),
-        ("filters = 2", "filters = 'two'", "options of 'my_model.py:build': model.filters: expected a whole number, found 'two'"),
-        ('name = "dirichlet"\nalpha = 1.0', 'name = "odd.py:split"\nbeta = 1', "options of 'odd.py:split': partition.beta: unknown key (valid: name)"),
-        ('name = "dirichlet"\nalpha = 1.0', 'name = "odd.py:split"', "partition 'odd.py:split' gave 2 shares with samples for 4 edges"),
-        ('name = "dirichlet"\nalpha = 1.0', 'name = "dirichlet"\nalpha = 1.0\nmin_samples = 2.0', "own.toml: partition.min_samples: expected a whole number, found 2.0"),
-        ('"my_model.py:build"', '"odd.py:Weird"', "model 'odd.py:Weird': its Options are no subclass of pydantic.BaseModel"),
-        ('name = "own"', 'name = "own"\ntask = "odd.py:split_nothing"', "task 'odd.py:split_nothing' returned NoneType, expected edgefl.data.task.Task"),
+        (
+            "filters = 2",
+            "filter = 2",
+            "options of 'my_model.py:build': model.filter: unknown key (nearest: 'filters')",
+        ),
+        (
+            "filters = 2",
+            "filters = 'two'",
+            "options of 'my_model.py:build': model.filters: expected a whole number, found 'two'",
+        ),
+        (
+            'name = "dirichlet"\nalpha = 1.0',
+            'name = "odd.py:split"\nbeta = 1',
+            "options of 'odd.py:split': partition.beta: unknown key (valid: name)",
+        ),
+        (
+            'name = "dirichlet"\nalpha = 1.0',
+            'name = "odd.py:split"',
+            "partition 'odd.py:split' gave 2 shares with samples for 4 edges",
+        ),
+        (
+            'name = "dirichlet"\nalpha = 1.0',
+            'name = "dirichlet"\nalpha = 1.0\nmin_samples = 2.0',
+            "own.toml: partition.min_samples: expected a whole number, found 2.0",
+        ),
+        (
+            '"my_model.py:build"',
+            '"odd.py:Weird"',
+            "model 'odd.py:Weird': its Options are no subclass of pydantic.BaseModel",
+        ),
+        (
+            'name = "own"',
+            'name = "own"\ntask = "odd.py:split_nothing"',
+            "task 'odd.py:split_nothing' returned NoneType, expected edgefl.data.task.Task",
+        ),
     ],
-)  # fmt: skip
-def test_what_is_wrong_with_own_code_is_one_line(elsewhere: Path, said: str, instead: str, line: str) -> None:
+)
+def test_what_is_wrong_with_own_code_is_one_line(
+    elsewhere: Path, said: str, instead: str, line: str
+) -> None:
     (elsewhere / "odd.py").write_text(
-        "def split(labels, edges, options, rng):\n    return [[0, 1], [2], [], []]\n\n\ndef split_nothing():\n    return None\n\n\n"
-        "class Weird:\n    class Options:\n        pass\n"
+        "def split(labels, edges, options, rng):\n    return [[0, 1], [2], [], []]\n\n\ndef"
+        " split_nothing():\n    return None\n\n\nclass Weird:\n    class Options:\n        pass\n"
     )
     text = CONFIG + MODEL + PLAIN
     assert said in text

@@ -1,4 +1,6 @@
-"""What the README shows is what works: its code is that of tests/examples, its command lines exist, and those that need no network run."""
+"""What the README shows is what works: its code is that of tests/examples, its command lines
+exist, and those that need no network run.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,14 @@ from edgefl.cli import app
 from edgefl.loading.file import load
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-ALONE = ("strategies", "models", "datasets", "compare", "plot", "replay")  # commands that need no edge
+ALONE = (
+    "strategies",
+    "models",
+    "datasets",
+    "compare",
+    "plot",
+    "replay",
+)  # commands that need no edge
 SHORT = ["stop.emulated_s=1", "edges.count=3"]
 
 
@@ -29,7 +38,9 @@ def blocks(language: str) -> list[str]:
 
 
 def command_lines() -> list[list[str]]:
-    """The words behind every ``edgefl`` at the start of a line, comments and line ends taken care of."""
+    """The words behind every ``edgefl`` at the start of a line, comments and line ends taken
+    care of.
+    """
     lines = [line for block in blocks("sh") for line in block.replace("\\\n", " ").splitlines()]
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("edgefl ")]
 
@@ -37,18 +48,36 @@ def command_lines() -> list[list[str]]:
 def shown() -> dict[str, str]:
     """File name -> code, of the Python blocks that begin with "# my_something.py"."""
     parts = [block.partition("\n") for block in blocks("python")]
-    return {head.removeprefix("# "): code for head, _, code in parts if re.fullmatch(r"# my_\w+\.py", head)}
+    return {
+        head.removeprefix("# "): code
+        for head, _, code in parts
+        if re.fullmatch(r"# my_\w+\.py", head)
+    }
 
 
 def test_the_readme_shows_every_example_as_it_is() -> None:
-    assert shown() == {path.name: path.read_text(encoding="utf-8") for path in sorted(EXAMPLES.glob("my_*.py"))}
+    assert shown() == {
+        path.name: path.read_text(encoding="utf-8") for path in sorted(EXAMPLES.glob("my_*.py"))
+    }
 
 
 def test_every_link_inside_the_readme_leads_somewhere() -> None:
-    headings = [re.sub(r"[^\w -]", "", line.lstrip("# ").lower()).replace(" ", "-") for line in TEXT.splitlines() if line.startswith("#")]
+    headings = [
+        re.sub(r"[^\w -]", "", line.lstrip("# ").lower()).replace(" ", "-")
+        for line in TEXT.splitlines()
+        if line.startswith("#")
+    ]
     headings += re.findall(r'<a id="([^"]+)"', TEXT)
     targets = re.findall(r"\]\(([^)]+)\)", TEXT)
-    assert targets and [target for target in targets if target.removeprefix("#") not in headings and not (ROOT / target).is_file()] == []
+    assert (
+        targets
+        and [
+            target
+            for target in targets
+            if target.removeprefix("#") not in headings and not (ROOT / target).is_file()
+        ]
+        == []
+    )
 
 
 def test_every_file_named_in_the_readme_is_there() -> None:
@@ -57,7 +86,9 @@ def test_every_file_named_in_the_readme_is_there() -> None:
 
 
 @pytest.mark.parametrize("words", command_lines(), ids=" ".join)
-def test_a_command_line_has_a_command_options_and_keys_that_exist(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_line_has_a_command_options_and_keys_that_exist(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     command = words[:2] if words[0] in ("keys", "data") else words[:1]
     told = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"})
     assert told.exit_code == 0, told.output
@@ -69,7 +100,11 @@ def test_a_command_line_has_a_command_options_and_keys_that_exist(words: list[st
 
 
 def test_the_torch_that_the_readme_names_is_the_pinned_one() -> None:
-    pinned = re.findall(r"^torch==.*$", (ROOT / "scripts" / "constraints.txt").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    pinned = re.findall(
+        r"^torch==.*$",
+        (ROOT / "scripts" / "constraints.txt").read_text(encoding="utf-8"),
+        flags=re.MULTILINE,
+    )
     assert len(pinned) == 1 and set(re.findall(r"torch==[\w.]+", TEXT)) == set(pinned)
 
 
@@ -78,7 +113,9 @@ def overrides(words: list[str]) -> list[str]:
     return [word for word in words[2:] if re.match(r"[\w.]+=", word)]
 
 
-def test_the_command_lines_that_need_no_network_run_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_lines_that_need_no_network_run_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "configs").mkdir()
     shutil.copy(ROOT / "configs" / "quickstart.toml", tmp_path / "configs")
     monkeypatch.chdir(tmp_path)
@@ -98,29 +135,63 @@ def test_the_command_lines_that_need_no_network_run_in_their_order(tmp_path: Pat
 @pytest.mark.parametrize(
     "words",
     [
-        pytest.param(["strategies=[{strategy='my_algo.py:MyAlgo', clients_per_round=2}]", "model={name='my_model.py:build', filters=2}"], id="algo, model"),
+        pytest.param(
+            [
+                "strategies=[{strategy='my_algo.py:MyAlgo', clients_per_round=2}]",
+                "model={name='my_model.py:build', filters=2}",
+            ],
+            id="algo, model",
+        ),
         pytest.param(["data={name='my_data.py:load', dir='.'}"], id="data"),
         pytest.param(["task=my_task.py:build"], id="task"),
     ],
 )
-def test_an_example_works_from_outside_the_checkout(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_example_works_from_outside_the_checkout(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for path in [*EXAMPLES.glob("my_*.py"), ROOT / "configs" / "quickstart.toml"]:
         shutil.copy(path, tmp_path)
     rng = np.random.Generator(np.random.PCG64(1))
-    np.savez(tmp_path / "my_data.npz", x=rng.integers(0, 255, (300, 1, 8, 8), dtype=np.uint8), y=rng.integers(0, 3, 300))
+    np.savez(
+        tmp_path / "my_data.npz",
+        x=rng.integers(0, 255, (300, 1, 8, 8), dtype=np.uint8),
+        y=rng.integers(0, 3, 300),
+    )
     monkeypatch.chdir(tmp_path)
-    edgefl(["run", "quickstart.toml", "--clock", "virtual", *words, *SHORT, "stop.emulated_s=200.0", "stop.versions=2"])
-    summaries = [json.loads(path.read_text(encoding="utf-8")) for path in (tmp_path / "runs").glob("*/*/summary.json")]
-    assert summaries and all(summary["versions"] == 2 and summary["final_accuracy"] is not None for summary in summaries)
+    edgefl(
+        [
+            "run",
+            "quickstart.toml",
+            "--clock",
+            "virtual",
+            *words,
+            *SHORT,
+            "stop.emulated_s=200.0",
+            "stop.versions=2",
+        ]
+    )
+    summaries = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in (tmp_path / "runs").glob("*/*/summary.json")
+    ]
+    assert summaries and all(
+        summary["versions"] == 2 and summary["final_accuracy"] is not None for summary in summaries
+    )
 
 
 def edgefl_alone(words: list[str]) -> None:
-    """The same in a process of its own: this one has other tests' threads, which no fork may meet."""
-    result = subprocess.run([sys.executable, "-m", "edgefl.cli", *words], capture_output=True, text=True)
+    """The same in a process of its own: this one has other tests' threads, which no fork may
+    meet.
+    """
+    result = subprocess.run(
+        [sys.executable, "-m", "edgefl.cli", *words], capture_output=True, text=True
+    )
     assert result.returncode == 0, f"edgefl {shlex.join(words)}\n{result.stdout}\n{result.stderr}"
 
 
 def edgefl(words: list[str]) -> None:
     """Run the command in this process and see that it ends well."""
     result = CliRunner().invoke(app, words)
-    assert result.exit_code == 0, f"edgefl {shlex.join(words)}\n{result.output}\n{result.exception!r}"
+    assert result.exit_code == 0, (
+        f"edgefl {shlex.join(words)}\n{result.output}\n{result.exception!r}"
+    )

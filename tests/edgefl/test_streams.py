@@ -16,7 +16,15 @@ def test_the_same_numbers_in_every_process() -> None:
 
 
 def test_every_part_of_the_name_counts() -> None:
-    names = [(1, "selection", 0), (2, "selection", 0), (1, "batches", 0), (1, "selection", 1), (1, "selection"), (1, "batches", "e0", 1), (1, "batches", "e01")]
+    names = [
+        (1, "selection", 0),
+        (2, "selection", 0),
+        (1, "batches", 0),
+        (1, "selection", 1),
+        (1, "selection"),
+        (1, "batches", "e0", 1),
+        (1, "batches", "e01"),
+    ]
     assert len({first(seed, *rest) for seed, *rest in names}) == len(names)
 
 

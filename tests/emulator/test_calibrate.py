@@ -1,4 +1,6 @@
-"""Calibration: what is timed, what follows from the times, and the command; never how fast this host is."""
+"""Calibration: what is timed, what follows from the times, and the command; never how fast this
+host is.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def test_the_speed_played_is_that_of_the_90th_percentile_rounded_down() -> None:
     assert Playable.on(Timing(1, (3 * MS,)), cores=2) == Playable(330.0, 1)
 
 
-@pytest.mark.parametrize(("speed", "count"), [(6400.0, 3), (6401.0, 0), (5000.0, 3), (640.0, 30), (4800.0, 4)])
+@pytest.mark.parametrize(
+    ("speed", "count"), [(6400.0, 3), (6401.0, 0), (5000.0, 3), (640.0, 30), (4800.0, 4)]
+)
 def test_how_many_at_a_time(speed: float, count: int) -> None:
     """Never more than the cores give together, and none that alone needs more than one core."""
     assert Playable(6400.0, 3).at_a_time(speed) == count
@@ -63,7 +67,13 @@ def test_two_digits_down(number: float) -> None:
 
 
 def test_two_digits_down_by_hand() -> None:
-    assert [two_digits_down(number) for number in (5713, 5700, 99.99, 0.0678, 0)] == [5700, 5700, 99, 0.067, 0]
+    assert [two_digits_down(number) for number in (5713, 5700, 99.99, 0.0678, 0)] == [
+        5700,
+        5700,
+        99,
+        0.067,
+        0,
+    ]
 
 
 def test_only_the_runs_that_count_are_timed() -> None:
@@ -85,14 +95,21 @@ def test_a_senseless_number_of_runs_is_refused(repeat: int) -> None:
 
 def test_a_command_is_run_once_more_than_it_counts(tmp_path: Path) -> None:
     file = tmp_path / "runs"
-    timing = time_command(f"{PYTHON} -c \"print('lost'); open('{file}', 'a').write('x')\"", samples=10, repeat=2)
+    timing = time_command(
+        f"{PYTHON} -c \"print('lost'); open('{file}', 'a').write('x')\"", samples=10, repeat=2
+    )
     assert file.read_text() == "xxx" and len(timing.times_ns) == 2 and timing.samples == 10
 
 
-@pytest.mark.parametrize(("command", "words"), [
-    (f"{PYTHON} -c \"import sys; sys.exit('boom')\"", "exit status 1, it said: boom"), ("no-such-program-here --x", "No such file"),
-    ("", "expected a program"), ("'open", "No closing quotation"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (f"{PYTHON} -c \"import sys; sys.exit('boom')\"", "exit status 1, it said: boom"),
+        ("no-such-program-here --x", "No such file"),
+        ("", "expected a program"),
+        ("'open", "No closing quotation"),
+    ],
+)
 def test_a_command_that_fails_is_one_line(command: str, words: str) -> None:
     with pytest.raises(BadValue) as caught:
         time_command(command, repeat=1)
@@ -133,45 +150,95 @@ def test_the_step_lowers_its_loss() -> None:
     assert losses[-1] < losses[0]
 
 
-def test_without_torch_there_is_a_clear_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_torch_there_is_a_clear_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     assert run(["calibrate"]) == 2
     out, error = capsys.readouterr()
-    assert out == "" and error.count("\n") == 1 and "torch, which is not installed here" in error and "--command" in error
+    assert (
+        out == ""
+        and error.count("\n") == 1
+        and "torch, which is not installed here" in error
+        and "--command" in error
+    )
 
 
 # ---------------------------------------------------------------------- the command
-HOST: dict[str, object] = {"cores": 4, "cpu_model": "a CPU", "governor": None, "kernel": "Linux 6", "memory_bytes": 2**34, "python": "3.11"}
+HOST: dict[str, object] = {
+    "cores": 4,
+    "cpu_model": "a CPU",
+    "governor": None,
+    "kernel": "Linux 6",
+    "memory_bytes": 2**34,
+    "python": "3.11",
+}
 
 
 def test_the_report_by_hand() -> None:
     said = lines(Report(None, Timing(32, (4 * MS,) * 8 + (5 * MS, 50 * MS)), 0.1, HOST))
-    assert said[0].startswith("timed    LeNet-5 on 28 x 28 images, batch 32") and said[0].endswith(", 10 times")
-    assert said[1:4] == ["median   4.000 ms, 8000 samples/s", "p90      5.000 ms, 6400 samples/s", "host     4 cores, one of them kept for the network; a CPU"]
-    assert "plays    3 of 6400 samples/s at a time, or 30 of 640" in said[4] and "10 pi4, 4 pi5" in said[5]
+    assert said[0].startswith("timed    LeNet-5 on 28 x 28 images, batch 32") and said[0].endswith(
+        ", 10 times"
+    )
+    assert said[1:4] == [
+        "median   4.000 ms, 8000 samples/s",
+        "p90      5.000 ms, 6400 samples/s",
+        "host     4 cores, one of them kept for the network; a CPU",
+    ]
+    assert (
+        "plays    3 of 6400 samples/s at a time, or 30 of 640" in said[4]
+        and "10 pi4, 4 pi5" in said[5]
+    )
     assert said[-1] == "samples_per_s = 6400"
 
 
 def test_the_report_of_a_slow_command_on_a_busy_single_core() -> None:
     said = "\n".join(lines(Report("train.py", Timing(1, (90_000 * MS,)), 3.2, HOST | {"cores": 1})))
-    assert "host     1 core, shared with the network: expect overruns" in said and "load 3.2" in said
+    assert (
+        "host     1 core, shared with the network: expect overruns" in said and "load 3.2" in said
+    )
     assert "pi4" not in said  # nobody knows how fast a Pi 4 is at that
     assert said.endswith("samples_per_s = 0.011")
 
 
 def test_numbers_to_paste_have_no_exponent() -> None:
     for ns in (1, 10**3, 10**9, 10**14):
-        assert "e" not in lines(Report("x", Timing(1, (ns,)), 0.0, HOST))[-1].removeprefix("samples_per_s = ")
+        assert "e" not in lines(Report("x", Timing(1, (ns,)), 0.0, HOST))[-1].removeprefix(
+            "samples_per_s = "
+        )
 
 
 def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "speed.json"
-    assert run(["calibrate", "--command", f"{PYTHON} -c pass", "--samples", "50", "--repeat", "2", "--json", str(file)]) == 0
+    assert (
+        run(
+            [
+                "calibrate",
+                "--command",
+                f"{PYTHON} -c pass",
+                "--samples",
+                "50",
+                "--repeat",
+                "2",
+                "--json",
+                str(file),
+            ]
+        )
+        == 0
+    )
     last, after = capsys.readouterr().out.splitlines()[-2:]
     written = json.loads(file.read_text())
-    assert after.startswith("Next: ") and last.startswith("samples_per_s = ") and float(last.split()[-1]) == pytest.approx(written["plays_samples_per_s"])
+    assert (
+        after.startswith("Next: ")
+        and last.startswith("samples_per_s = ")
+        and float(last.split()[-1]) == pytest.approx(written["plays_samples_per_s"])
+    )
     assert (written["repeat"], written["samples"], written["step"]) == (2, 50.0, None)
-    assert written["plays_samples_per_s"] <= written["samples_per_s_p90"] <= written["samples_per_s_median"]
+    assert (
+        written["plays_samples_per_s"]
+        <= written["samples_per_s_p90"]
+        <= written["samples_per_s_median"]
+    )
     assert written["plays_devices"] == max(1, written["host"]["cores"] - 1)
     assert list(tmp_path.iterdir()) == [file]
 
@@ -182,12 +249,20 @@ def test_the_step_through_the_command(capsys: pytest.CaptureFixture[str]) -> Non
     assert "LeNet-5" in out and " pi4, " in out
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    (["--samples", "3"], "only together with --command"), (["--repeat", "0"], "repeat 0"), (["--command", "nosuchprogram"], "nosuchprogram"),
-    (["--command", "true", "--json", "no/such/folder/x.json"], "expected a file in a folder"), (["--command", "true", "--json", "."], "expected a file"),
-    (["--repeat", "many"], "valid integer"),
-])  # fmt: skip
-def test_bad_input_is_one_line_and_status_2(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--samples", "3"], "only together with --command"),
+        (["--repeat", "0"], "repeat 0"),
+        (["--command", "nosuchprogram"], "nosuchprogram"),
+        (["--command", "true", "--json", "no/such/folder/x.json"], "expected a file in a folder"),
+        (["--command", "true", "--json", "."], "expected a file"),
+        (["--repeat", "many"], "valid integer"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["calibrate", *arguments]) == 2
     out, error = capsys.readouterr()
     assert (out, error.count("\n")) == ("", 1) and error.startswith("emulator: ") and words in error

@@ -16,7 +16,10 @@ def test_a_transfer_in_closed_form(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == ["first", "byte", "0.030004000", "s"]
     assert lines[2].split() == ["last", "byte", "1.030000000", "s"]
-    assert lines[-1].startswith("Next: ") and "emulator transfer 0.25MB --rate 20000000bit" in lines[-1]
+    assert (
+        lines[-1].startswith("Next: ")
+        and "emulator transfer 0.25MB --rate 20000000bit" in lines[-1]
+    )
 
 
 def test_what_never_arrives_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,23 +31,38 @@ def test_what_never_arrives_is_said_so(capsys: pytest.CaptureFixture[str]) -> No
 def test_help_names_every_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(arguments) == 0
     out = capsys.readouterr().out
-    assert "Usage: emulator" in out and "When the first and the last byte arrive over a link." in out and "Example:" in out
+    assert (
+        "Usage: emulator" in out
+        and "When the first and the last byte arrive over a link." in out
+        and "Example:" in out
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["transfer", "1MB", "--rate", "2mbits"], "rate '2mbits': unknown unit 'mbits', did you mean mbit? (valid: bit, kbit, mbit, gbit)"),
+        (
+            ["transfer", "1MB", "--rate", "2mbits"],
+            (
+                "rate '2mbits': unknown unit 'mbits', did you mean mbit? (valid: bit, kbit, mbit,"
+                " gbit)"
+            ),
+        ),
         (["transfer", "1MB", "--rate", "0mbit"], "at least 1 bit/s"),
         (["transfer", "1MB", "--rate", "-2mbit"], "must not be negative"),
         (["transfer", "1Mb", "--rate", "2mbit"], "size '1Mb': unknown unit 'Mb', did you mean MB?"),
-        (["transfer", "1MB", "--rate", "2mbit", "--latency", "30"], "duration '30': the unit is missing"),
+        (
+            ["transfer", "1MB", "--rate", "2mbit", "--latency", "30"],
+            "duration '30': the unit is missing",
+        ),
         (["transfer", "1MB"], "Missing option '--rate'"),
         (["transfr", "1MB"], "transfer"),
         (["transfer", "1MB", "--rte", "2mbit"], "No such option"),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_one_line_and_status_2(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(arguments) == 2
     out, error = capsys.readouterr()
     assert (out, error.count("\n")) == ("", 1)
@@ -52,20 +70,58 @@ def test_bad_input_is_one_line_and_status_2(arguments: list[str], words: str, ca
 
 
 def test_units() -> None:
-    assert [parse_rate(text) for text in ("2mbit", "500 kbit", "1.5Gbit/s", "8bit")] == [2_000_000, 500_000, 1_500_000_000, 8]
-    assert [parse_duration(text) for text in ("30ms", ".5us", "0s", "2min", "1h", "7ns")] == [30_000_000, 500, 0, 120 * 10**9, 3600 * 10**9, 7]
-    assert [parse_size(text) for text in ("0.25MB", "1KiB", "3kB", "0B")] == [250_000, 1024, 3000, 0]
+    assert [parse_rate(text) for text in ("2mbit", "500 kbit", "1.5Gbit/s", "8bit")] == [
+        2_000_000,
+        500_000,
+        1_500_000_000,
+        8,
+    ]
+    assert [parse_duration(text) for text in ("30ms", ".5us", "0s", "2min", "1h", "7ns")] == [
+        30_000_000,
+        500,
+        0,
+        120 * 10**9,
+        3600 * 10**9,
+        7,
+    ]
+    assert [parse_size(text) for text in ("0.25MB", "1KiB", "3kB", "0B")] == [
+        250_000,
+        1024,
+        3000,
+        0,
+    ]
     assert parse_size("0.1GB") == 100_000_000  # exact: no float on the way
 
 
-@pytest.mark.parametrize("text", ["", "fast", "mbit", "1e6bit", "nanbit", "infbit", "١mbit", "1" * 30 + "bit", "9" * 18 + "gbit", "0.4bit"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "fast",
+        "mbit",
+        "1e6bit",
+        "nanbit",
+        "infbit",
+        "١mbit",
+        "1" * 30 + "bit",
+        "9" * 18 + "gbit",
+        "0.4bit",
+    ],
+)
 def test_odd_rates_are_refused(text: str) -> None:
     with pytest.raises(BadValue, match="^rate "):
         parse_rate(text)
 
 
 def test_seconds_have_nine_decimals() -> None:
-    texts = {0: "0.000000000", 1: "0.000000001", 10**9: "1.000000000", -1: "-0.000000001", -1_500_000_000: "-1.500000000", 2**62 + 1: "4611686018.427387905"}
+    texts = {
+        0: "0.000000000",
+        1: "0.000000001",
+        10**9: "1.000000000",
+        -1: "-0.000000001",
+        -1_500_000_000: "-1.500000000",
+        2**62 + 1: "4611686018.427387905",
+    }
     assert {ns: seconds_text(ns) for ns in texts} == texts
 
 
@@ -76,4 +132,9 @@ def test_seconds_text_reads_back(ns: int) -> None:
 
 
 def test_to_ns_rounds() -> None:
-    assert [to_ns(seconds) for seconds in (0.1, 1e-9, 1.4e-9, 2)] == [100_000_000, 1, 1, 2_000_000_000]
+    assert [to_ns(seconds) for seconds in (0.1, 1e-9, 1.4e-9, 2)] == [
+        100_000_000,
+        1,
+        1,
+        2_000_000_000,
+    ]

@@ -1,4 +1,6 @@
-"""Every command of ``emulator`` as a user meets it: help that names what there is, one line for what is wrong, a hint at the end."""
+"""Every command of ``emulator`` as a user meets it: help that names what there is, one line for
+what is wrong, a hint at the end.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,23 @@ from emulator.cli import run
 from emulator.profile_table import DEVICES, LINKS
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = (["calibrate"], ["kernel", "check"], ["kernel", "run"], ["profiles"], ["proxy"], ["tdma"], ["transfer"])
+COMMANDS = (
+    ["calibrate"],
+    ["kernel", "check"],
+    ["kernel", "run"],
+    ["profiles"],
+    ["proxy"],
+    ["tdma"],
+    ["transfer"],
+)
 LINK = ["proxy", "--map", "127.0.0.1:0=127.0.0.1:1"]
-QUICK = ("calibrate --command true --repeat 1", "profiles", "profiles lte", "profiles pi4", "transfer 0B --rate 1kbit")
+QUICK = (
+    "calibrate --command true --repeat 1",
+    "profiles",
+    "profiles lte",
+    "profiles pi4",
+    "transfer 0B --rate 1kbit",
+)
 
 
 def said(words: list[str], status: int, capsys: pytest.CaptureFixture[str]) -> str:
@@ -39,7 +55,12 @@ def said(words: list[str], status: int, capsys: pytest.CaptureFixture[str]) -> s
 def readme_lines() -> list[list[str]]:
     """The words behind every ``emulator`` at the start of a line of the README's shell blocks."""
     blocks = re.findall(r"^```sh\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
-    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines() if line.startswith("emulator ")]
+    lines = [
+        line
+        for block in blocks
+        for line in block.replace("\\\n", " ").splitlines()
+        if line.startswith("emulator ")
+    ]
     return [shlex.split(line, comments=True)[1:] for line in lines]
 
 
@@ -48,41 +69,66 @@ def command_of(words: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_each_has_a_help_and_says_where_it_is(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_has_a_help_and_says_where_it_is(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert f"Usage: emulator {' '.join(words)} " in said([*words, "--help"], 0, capsys)
     error = said([*words, "--nonsense"], 2, capsys)
-    assert error.startswith("No such option: --nonsense") and error.endswith(f"(see: emulator {' '.join(words)} --help)")
+    assert error.startswith("No such option: --nonsense") and error.endswith(
+        f"(see: emulator {' '.join(words)} --help)"
+    )
 
 
 def test_the_readme_names_every_command() -> None:
-    assert {tuple(command_of(words)) for words in readme_lines()} == {tuple(words) for words in COMMANDS}
+    assert {tuple(command_of(words)) for words in readme_lines()} == {
+        tuple(words) for words in COMMANDS
+    }
 
 
 @pytest.mark.parametrize("words", readme_lines(), ids=" ".join)
-def test_the_options_that_the_readme_uses_exist(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_options_that_the_readme_uses_exist(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     options = set(re.findall(r"--[\w-]+", said([*command_of(words), "--help"], 0, capsys)))
     own = words[: words.index("--")] if "--" in words else words
     assert [word for word in own if word.startswith("--") and word not in options] == []
 
 
-@pytest.mark.parametrize("words", [words for words in readme_lines() if words[0] in ("transfer", "tdma", "profiles")], ids=" ".join)
+@pytest.mark.parametrize(
+    "words",
+    [words for words in readme_lines() if words[0] in ("transfer", "tdma", "profiles")],
+    ids=" ".join,
+)
 def test_the_readme_lines_that_need_nothing_work_and_end_with_a_hint(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     last = said(words, 0, capsys).splitlines()[-1]
-    assert last == "Next: look at timeline.png" if "--figure" in words else last.startswith("Next: ")
+    assert (
+        last == "Next: look at timeline.png" if "--figure" in words else last.startswith("Next: ")
+    )
 
 
 @pytest.mark.parametrize("name", [*LINKS, *DEVICES])
-def test_what_is_there_to_paste_is_what_a_config_takes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = said(["profiles", name], 0, capsys).partition("to paste into a config")[2].splitlines()[1:]
+def test_what_is_there_to_paste_is_what_a_config_takes(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = (
+        said(["profiles", name], 0, capsys).partition("to paste into a config")[2].splitlines()[1:]
+    )
     table = tomllib.loads("\n".join(line for line in lines if " = " in line))
     if name in DEVICES:
         assert Devices(**table).samples_per_s == profiles.device(name).samples_per_s
         return
     link, links = profiles.link(name), Links(**table)
-    assert (links.up_mbit_s, links.down_mbit_s, links.latency_ms) == (link.up_bit_s / 1e6, link.down_bit_s / 1e6, link.latency_ns / 1e6)
+    assert (links.up_mbit_s, links.down_mbit_s, links.latency_ms) == (
+        link.up_bit_s / 1e6,
+        link.down_bit_s / 1e6,
+        link.latency_ns / 1e6,
+    )
     assert (links.jitter_ms, links.loss) == (link.jitter_ns / 1e6, link.loss)
 
 
@@ -101,27 +147,43 @@ def test_each_ends_with_a_hint_to_the_next(line: str, capsys: pytest.CaptureFixt
         ("run --up 200gbit -- true", "kernel mode takes 8 bit/s to 100 gbit"),
         ("run --up 1bit -- true", "rate 1 bit/s: kernel mode takes 8 bit/s"),
         ("run --seed -1 --up 1mbit -- true", "--seed"),
-        ("run --profile ltee -- true", "link profile 'ltee' does not exist: did you mean lte? (valid: lte, "),
+        (
+            "run --profile ltee -- true",
+            "link profile 'ltee' does not exist: did you mean lte? (valid: lte, ",
+        ),
     ],
 )
-def test_what_is_wrong_with_a_kernel_command(line: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_wrong_with_a_kernel_command(
+    line: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert words in said(["kernel", *line.split()], 2, capsys)
 
 
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("--listen 127.0.0.1:0 --to 127.0.0.1:0", "to 127.0.0.1:0: expected the port of a program, 1 to 65535"),
+        (
+            "--listen 127.0.0.1:0 --to 127.0.0.1:0",
+            "to 127.0.0.1:0: expected the port of a program, 1 to 65535",
+        ),
         ("--map 127.0.0.1:9=127.0.0.1:9", "listens where it connects to"),
         ("--map 127.0.0.1:70000=127.0.0.1:9", "listen '127.0.0.1:70000': expected HOST:PORT"),
         ("--map 127.0.0.1:0=127.0.0.1:1 --up 2mib", "rate '2mib': unknown unit 'mib'"),
         ("--map 127.0.0.1:0=127.0.0.1:1 --shared-down 0bit", "expected at least 1 bit/s"),
-        ("--map 127.0.0.1:0=127.0.0.1:1 --loss 70% --up 1mbit --down 1mbit", "expected a share of packets from 0 to 0.5"),
+        (
+            "--map 127.0.0.1:0=127.0.0.1:1 --loss 70% --up 1mbit --down 1mbit",
+            "expected a share of packets from 0 to 0.5",
+        ),
         ("--map 127.0.0.1:0=127.0.0.1:1 --seed -1", "--seed"),
-        ("--map 127.0.0.1:0=127.0.0.1:1 --profile marslink", "link profile 'marslink' does not exist (valid: lte, "),
+        (
+            "--map 127.0.0.1:0=127.0.0.1:1 --profile marslink",
+            "link profile 'marslink' does not exist (valid: lte, ",
+        ),
     ],
 )
-def test_what_is_wrong_with_a_proxy(line: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_wrong_with_a_proxy(
+    line: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert words in said(["proxy", *line.split()], 2, capsys)
 
 
@@ -132,49 +194,84 @@ def test_what_is_wrong_with_a_proxy(line: str, words: str, capsys: pytest.Captur
         ("a.trace", "5\n3\n", "line 2: 3 ms comes after 5 ms: expected moments that never go back"),
         ("a.trace", "0\n", "ends at 0 ms"),
         ("a.trace", "5\n-3\n", "line 2: '-3': expected whole milliseconds"),
-        ("a.csv", "seconds,bit_s\n0,5\n2,5\n1,5\n", "line 4: 1.000000000 s does not come after 2.000000000 s"),
+        (
+            "a.csv",
+            "seconds,bit_s\n0,5\n2,5\n1,5\n",
+            "line 4: 1.000000000 s does not come after 2.000000000 s",
+        ),
         ("a.csv", "0,0\n1,0\n", "carries nothing, ever"),
         ("a.csv", "0,-5\n1,5\n", "line 1: '0,-5': expected seconds,bit_s"),
         ("a.csv", "0,5\n", "one row has no period"),
     ],
 )
-def test_what_is_wrong_with_a_trace(name: str, text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_wrong_with_a_trace(
+    name: str, text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / name).write_text(text)
     error = said([*LINK, "--trace-down", str(tmp_path / name)], 2, capsys)
     assert error.startswith(f"trace {tmp_path / name}") and words in error
 
 
-def test_a_dead_stretch_is_a_warning_and_a_proxy_begins_and_ends_with_a_hint(tmp_path: Path) -> None:
+def test_a_dead_stretch_is_a_warning_and_a_proxy_begins_and_ends_with_a_hint(
+    tmp_path: Path,
+) -> None:
     """In a process of its own, since a proxy takes signals and priority."""
     (tmp_path / "dead.csv").write_text("0,1000000\n1,0\n9,\n")
     words = [*LINK, "--profile", "wifi", "--trace-up", "dead.csv", "--seconds", "0.01"]
     script = "from emulator.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", script, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    warning = "emulator: warning: trace dead.csv: nothing for 8.000000000 s from 1.000000000 s on (more than 1.000000000 s)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    warning = (
+        "emulator: warning: trace dead.csv: nothing for 8.000000000 s from 1.000000000 s on (more"
+        " than 1.000000000 s)\n"
+    )
     assert (done.returncode, done.stderr) == (0, warning)
     first, *_, last = done.stdout.splitlines()
-    assert "up by its trace, 2 ms" in first and "down 52.6 Mbit/s, 2 ms" in first and "Next: let a program connect to" in done.stdout
+    assert (
+        "up by its trace, 2 ms" in first
+        and "down 52.6 Mbit/s, 2 ms" in first
+        and "Next: let a program connect to" in done.stdout
+    )
     assert last.startswith("Next: ") and "--log FILE" in last
 
 
 def test_a_port_in_use(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert said(["proxy", "--map", f"127.0.0.1:{port}=127.0.0.1:1"], 2, capsys) == f"listen 127.0.0.1:{port}: address already in use"
+        assert (
+            said(["proxy", "--map", f"127.0.0.1:{port}=127.0.0.1:1"], 2, capsys)
+            == f"listen 127.0.0.1:{port}: address already in use"
+        )
 
 
 def test_links_of_one_s_own(capsys: pytest.CaptureFixture[str]) -> None:
-    """The car's goodput under 1 % loss is 2.17 Mbit/s in the first second, 0.99 in the next two; nothing from 3 s to 5 s; the rest at 0.99."""
+    """The car's goodput under 1 % loss is 2.17 Mbit/s in the first second, 0.99 in the next two;
+    nothing from 3 s to 5 s; the rest at 0.99.
+    """
     runpy.run_path(str(EXAMPLES / "my_links.py"))
     home, car = capsys.readouterr().out.splitlines()
     assert home == "home has sent its 600000 bytes at 4.810000000 s"
     assert re.fullmatch(r"car  has sent its 600000 bytes at 5\.6[6-9]\d+ s", car)
 
 
-def test_kernel_check_tells_what_it_could_not_try(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_kernel_check_tells_what_it_could_not_try(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert run(["kernel", "check"]) == 2
     out, error = capsys.readouterr()
     told = dict(line.split(maxsplit=1) for line in out.splitlines())
-    assert (told["root"], told["namespaces"], told["sch_htb"]) == ("no", "not tried", "not tried") and told["tc"] in ("yes", "no")
-    assert error in ("emulator: kernel mode needs root (without root: emulator proxy)\n", "emulator: kernel mode needs Linux (any system: emulator proxy)\n")
+    assert (told["root"], told["namespaces"], told["sch_htb"]) == (
+        "no",
+        "not tried",
+        "not tried",
+    ) and told["tc"] in ("yes", "no")
+    assert error in (
+        "emulator: kernel mode needs root (without root: emulator proxy)\n",
+        "emulator: kernel mode needs Linux (any system: emulator proxy)\n",
+    )

@@ -26,7 +26,11 @@ def transfers(count: int, late: int, lag_ns: int, length_ns: int = S) -> Fidelit
 
 def test_nothing_measured_is_faithful_and_says_null() -> None:
     summary = Fidelity(host={"cores": 2}).summary()
-    assert (summary["verdict"], summary["reasons"], summary["host"]) == ("faithful", [], {"cores": 2})
+    assert (summary["verdict"], summary["reasons"], summary["host"]) == (
+        "faithful",
+        [],
+        {"cores": 2},
+    )
     assert summary["wake_lag_ms"] == {"p50": None, "p99": None, "max": None}
 
 
@@ -34,7 +38,9 @@ def test_one_percent_of_transfers_may_be_late() -> None:
     assert transfers(200, late=2, lag_ns=S).verdict == "faithful"
     strained = transfers(200, late=3, lag_ns=S)
     assert strained.verdict == "strained"
-    assert strained.reasons() == ["3 of 200 transfers late by more than max(5 ms, 2 % of the transfer), worst 1000.0 ms"]
+    assert strained.reasons() == [
+        "3 of 200 transfers late by more than max(5 ms, 2 % of the transfer), worst 1000.0 ms"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +90,9 @@ def test_a_real_path_slower_than_its_link_is_named() -> None:
     assert fidelity.verdict == "faithful"
     for measured in (5, 3, 4):
         fidelity.slow_path("edge-2", measured_bit_s=measured, emulated_bit_s=9)
-    assert fidelity.reasons() == ["the real path of edge edge-2 carries 3 bit/s, its emulated link 9 bit/s"]
+    assert fidelity.reasons() == [
+        "the real path of edge edge-2 carries 3 bit/s, its emulated link 9 bit/s"
+    ]
 
 
 def test_a_strain_in_words_counts_once() -> None:
@@ -112,7 +120,11 @@ def test_the_summary_is_plain_json_in_milliseconds() -> None:
     fidelity.task(0, S)
     summary = fidelity.summary()
     assert json.loads(json.dumps(summary)) == summary
-    assert summary["transfer_lag_ms"] == {"p50": 0.0, "p99": pytest.approx(4, rel=1 / 128), "max": 8.0}
+    assert summary["transfer_lag_ms"] == {
+        "p50": 0.0,
+        "p99": pytest.approx(4, rel=1 / 128),
+        "max": 8.0,
+    }
     assert summary["wake_lag_ms"]["max"] == 0.07
     assert summary["handle_ms"]["p50"] == 2.0
     assert summary["last_byte_lead_ms"]["max"] == 0.0

@@ -35,34 +35,58 @@ def test_every_device_can_be_used(name: str) -> None:
 
 def test_slower_devices_are_slower() -> None:
     speed = {name: profiles.device(name).samples_per_s for name in DEVICES}
-    assert speed["jetson-nano"] < speed["pi4"] < speed["pi5"] and speed["phone-low"] < speed["phone-high"]
+    assert (
+        speed["jetson-nano"] < speed["pi4"] < speed["pi5"]
+        and speed["phone-low"] < speed["phone-high"]
+    )
 
 
 def test_every_figure_has_a_source_and_every_source_a_figure() -> None:
-    figures = [figure for fields in LINKS.values() for figure in fields.values()] + list(DEVICES.values())
+    figures = [figure for fields in LINKS.values() for figure in fields.values()] + list(
+        DEVICES.values()
+    )
     assert {figure.source for figure in figures} == set(SOURCES)
     assert all(figure.remark for figure in figures)
     assert all("https://" in text or "(20" in text for key, text in SOURCES.items() if key != OURS)
-    assert all(list(fields) == ["up", "down", "latency", "jitter", "loss"] for fields in LINKS.values())
+    assert all(
+        list(fields) == ["up", "down", "latency", "jitter", "loss"] for fields in LINKS.values()
+    )
 
 
 def test_any_field_can_be_overridden() -> None:
     text = profiles.link("lte", up="2mbit", down="20mbit", latency="30ms", jitter="0ms", loss="1%")
     assert text == LinkProfile("lte", 2_000_000, 20_000_000, 30_000_000, 0, 0.01)
-    assert profiles.link("lte", up=2_000_000, down=20_000_000, latency=30_000_000, jitter=0, loss=0.01) == text
+    assert (
+        profiles.link("lte", up=2_000_000, down=20_000_000, latency=30_000_000, jitter=0, loss=0.01)
+        == text
+    )
     assert profiles.link("lte", up=None, down=None) == profiles.link("lte")
     assert profiles.link("lte", loss="0.25").loss == 0.25
     assert profiles.device("pi4", samples_per_s=70).samples_per_s == 70.0
     assert profiles.device("pi4", samples_per_s=None) == profiles.device("pi4")
 
 
-@pytest.mark.parametrize(("overrides", "words"), [
-    ({"upp": "2mbit"}, "profile lte: field 'upp' does not exist: did you mean up?"),
-    ({"up": "0mbit"}, "at least 1 bit/s"), ({"up": 0}, "up 0: expected"), ({"up": 1.5}, "up 1.5"), ({"down": True}, "down True"),
-    ({"up": "-2mbit"}, "must not be negative"), ({"down": "2mbits"}, "did you mean mbit"), ({"latency": "30"}, "unit is missing"),
-    ({"latency": -1}, "latency -1"), ({"jitter": -1}, "jitter -1"), ({"loss": "100%"}, "below 1"), ({"loss": 1}, "below 1"),
-    ({"loss": -0.1}, "loss -0.1"), ({"loss": "some"}, "loss 'some'"), ({"loss": float("nan")}, "loss nan"), ({"loss": [1]}, "loss"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"upp": "2mbit"}, "profile lte: field 'upp' does not exist: did you mean up?"),
+        ({"up": "0mbit"}, "at least 1 bit/s"),
+        ({"up": 0}, "up 0: expected"),
+        ({"up": 1.5}, "up 1.5"),
+        ({"down": True}, "down True"),
+        ({"up": "-2mbit"}, "must not be negative"),
+        ({"down": "2mbits"}, "did you mean mbit"),
+        ({"latency": "30"}, "unit is missing"),
+        ({"latency": -1}, "latency -1"),
+        ({"jitter": -1}, "jitter -1"),
+        ({"loss": "100%"}, "below 1"),
+        ({"loss": 1}, "below 1"),
+        ({"loss": -0.1}, "loss -0.1"),
+        ({"loss": "some"}, "loss 'some'"),
+        ({"loss": float("nan")}, "loss nan"),
+        ({"loss": [1]}, "loss"),
+    ],
+)
 def test_bad_overrides_of_a_link(overrides: dict[str, Any], words: str) -> None:
     with pytest.raises(BadValue) as caught:
         profiles.link("lte", **overrides)
@@ -75,9 +99,22 @@ def test_bad_overrides_of_a_device(value: Any) -> None:
         profiles.device("pi4", samples_per_s=value)
 
 
-@pytest.mark.parametrize(("name", "near"), [("lt", "lte"), ("LTE", "lte"), ("5g", "5g-sub6"), ("wi-fi", "wifi"), ("nbiot", "nb-iot"), ("lora", "lora-like")])
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("lt", "lte"),
+        ("LTE", "lte"),
+        ("5g", "5g-sub6"),
+        ("wi-fi", "wifi"),
+        ("nbiot", "nb-iot"),
+        ("lora", "lora-like"),
+    ],
+)
 def test_an_unknown_link_names_the_nearest(name: str, near: str) -> None:
-    with pytest.raises(BadValue, match=f"^link profile '{name}' does not exist: did you mean {near}\\? \\(valid: lte, "):
+    with pytest.raises(
+        BadValue,
+        match=f"^link profile '{name}' does not exist: did you mean {near}\\? \\(valid: lte, ",
+    ):
         profiles.link(name)
 
 
@@ -93,7 +130,10 @@ def test_the_list_shows_all_and_their_sources(capsys: pytest.CaptureFixture[str]
     out = capsys.readouterr().out
     rows = {line.split()[0]: line for line in out.splitlines() if line}
     assert {*LINKS, *DEVICES, *SOURCES} <= set(rows)
-    assert rows["lte"].split()[1:6] == ["7.6", "Mbit/s", "29.5", "Mbit/s", "10.5"] and "ofcom-2023" in rows["lte"]
+    assert (
+        rows["lte"].split()[1:6] == ["7.6", "Mbit/s", "29.5", "Mbit/s", "10.5"]
+        and "ofcom-2023" in rows["lte"]
+    )
     assert rows["pi5"].split()[1] == "4500" and "Next: " in out
 
 
@@ -102,14 +142,30 @@ def test_each_can_be_shown(name: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert run(["profiles", name]) == 0
     out = capsys.readouterr().out
     figures = LINKS.get(name, {"samples_per_s": DEVICES.get(name)})
-    assert all(key in out and figure.value in out and figure.remark in out and SOURCES[figure.source] in out for key, figure in figures.items())
+    assert all(
+        key in out
+        and figure.value in out
+        and figure.remark in out
+        and SOURCES[figure.source] in out
+        for key, figure in figures.items()
+    )
 
 
 def test_an_unknown_name_is_one_line_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["profiles", "jetson"]) == 2
     out, error = capsys.readouterr()
-    assert out == "" and error.startswith("emulator: profile 'jetson' does not exist: did you mean jetson-nano?") and error.count("\n") == 1
+    assert (
+        out == ""
+        and error.startswith("emulator: profile 'jetson' does not exist: did you mean jetson-nano?")
+        and error.count("\n") == 1
+    )
 
 
 def test_rates_as_people_write_them() -> None:
-    assert [rate_text(rate) for rate in (8, 5470, 25_000, 13_890_000, 2 * 10**9)] == ["8 bit/s", "5.47 kbit/s", "25 kbit/s", "13.89 Mbit/s", "2 Gbit/s"]
+    assert [rate_text(rate) for rate in (8, 5470, 25_000, 13_890_000, 2 * 10**9)] == [
+        "8 bit/s",
+        "5.47 kbit/s",
+        "25 kbit/s",
+        "13.89 Mbit/s",
+        "2 Gbit/s",
+    ]

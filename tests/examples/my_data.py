@@ -1,4 +1,6 @@
-"""A data set of one's own, from my_data.npz in the data directory: pictures x (n, channels, height, width) as uint8, labels y (n,)."""
+"""A data set of one's own, from my_data.npz in the data directory: pictures x (n, channels,
+height, width) as uint8, labels y (n,).
+"""
 
 import numpy as np
 
@@ -10,4 +12,6 @@ def load(directory):
         x, y = file["x"], file["y"].astype(np.int64)
     cut = len(y) * 4 // 5
     mean, std = float(x[:cut].mean()), float(x[:cut].std())
-    return Dataset(x[:cut], y[:cut], x[cut:], y[cut:], classes=int(y.max()) + 1, mean=(mean,), std=(std,))
+    return Dataset(
+        x[:cut], y[:cut], x[cut:], y[cut:], classes=int(y.max()) + 1, mean=(mean,), std=(std,)
+    )

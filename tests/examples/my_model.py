@@ -1,4 +1,6 @@
-"""A model of one's own: one convolution and a linear layer; ``Options`` are the keys beside [model] name."""
+"""A model of one's own: one convolution and a linear layer; ``Options`` are the keys beside
+[model] name.
+"""
 
 from pydantic import BaseModel
 from torch import nn
@@ -11,4 +13,6 @@ class Options(BaseModel, extra="forbid"):
 def build(options, shape, classes):
     channels, height, width = shape
     conv = nn.Conv2d(channels, options.filters, 3, padding=1)
-    return nn.Sequential(conv, nn.ReLU(), nn.Flatten(), nn.Linear(options.filters * height * width, classes))
+    return nn.Sequential(
+        conv, nn.ReLU(), nn.Flatten(), nn.Linear(options.filters * height * width, classes)
+    )

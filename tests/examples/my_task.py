@@ -1,4 +1,6 @@
-"""A task of one's own: 240 points around two centres, and a linear model. ``loss`` and ``metric`` could be given too."""
+"""A task of one's own: 240 points around two centres, and a linear model. ``loss`` and
+``metric`` could be given too.
+"""
 
 import numpy as np
 from torch import nn
@@ -9,5 +11,12 @@ from edgefl.data.task import Task
 
 def build():
     labels = np.arange(240) % 2
-    points = np.random.Generator(np.random.PCG64(1)).normal(labels[:, None] * 2.0, 1.0, (240, 2)).astype(np.float32)
-    return Task(Dataset(points[:200], labels[:200], points[200:], labels[200:], classes=2), lambda: nn.Linear(2, 2))
+    points = (
+        np.random.Generator(np.random.PCG64(1))
+        .normal(labels[:, None] * 2.0, 1.0, (240, 2))
+        .astype(np.float32)
+    )
+    return Task(
+        Dataset(points[:200], labels[:200], points[200:], labels[200:], classes=2),
+        lambda: nn.Linear(2, 2),
+    )

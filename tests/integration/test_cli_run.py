@@ -1,4 +1,6 @@
-"""`edgefl run`, `coordinator` and `edge` as a user calls them: separate processes, keys, bad input, Ctrl-C, kill -9."""
+"""`edgefl run`, `coordinator` and `edge` as a user calls them: separate processes, keys, bad
+input, Ctrl-C, kill -9.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +26,18 @@ TWO = SMALL.replace("count = 3", "count = 2").replace("versions = 8", "versions 
 LONG = ("stop.versions=1000000", "stop.emulated_s=100000")
 
 
-
-
-
-
 def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
 
 
 def gone(processes: list[psutil.Process]) -> bool:
     """Whether all have ended, soon; one that nobody has waited for yet counts as ended."""
-    return wait_for(lambda: all(not process.is_running() or process.status() == psutil.STATUS_ZOMBIE for process in processes))
+    return wait_for(
+        lambda: all(
+            not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+            for process in processes
+        )
+    )
 
 
 def summary(directory: Path) -> dict[str, Any]:
@@ -42,34 +45,71 @@ def summary(directory: Path) -> dict[str, Any]:
 
 
 # ------------------------------------------------------------------ bad input
-@pytest.mark.parametrize(("words", "line"), [
-    ("rnu small.toml", "No such command 'rnu'. Did you mean 'run'?"),
-    ("run", "Missing argument 'CONFIG'."),
-    ("run smal.toml", "smal.toml: no such file (nearest: 'small.toml')"),
-    ("run small.toml --clock wal", "'wal' is not one of 'wall', 'virtual'"),
-    ("run small.toml --clok wall", "No such option: --clok"),
-    ("run small.toml speeed=3", "speeed: unknown key (nearest: 'speed')"),
-    ("run small.toml speed=fast", "speed: expected a number, found 'fast'"),
-    ("run small.toml strategies.0.strategy=fedavgg", "unknown strategy 'fedavgg' (nearest: 'fedavg')"),
-    ("run small.toml model.name=mpl", "unknown model 'mpl' (nearest: 'mlp')"),
-    ("run small.toml --clock virtual --out small.toml", "small.toml/small/fedasync: cannot be made (Not a directory)"),
-    ("run small.toml --clock virtual links.kind=native", 'links.kind = "native" needs the wall clock'),
-    ("run small.toml network.host=0.0.0.0", "network.host: edgefl run stays on this machine"),
-    ("coordinator small.toml network.host=0.0.0.0", "network.host: '0.0.0.0' is not loopback and there are no keys: expected --keys DIR"),
-    ("coordinator small.toml --keys keys", "keys/coordinator.key_secret: no such key file"),
-    ("edge --connect localhost:5555 --id e000", "--connect 'localhost:5555': expected tcp://HOST:PORT"),
-    ("edge --connect tcp://192.0.2.1:5555 --id e000", "--connect: '192.0.2.1' is not loopback and there are no keys"),
-    ("edge --connect tcp://127.0.0.1:5555 --id E0", "--id 'E0': expected at most 32 of a-z, 0-9, _ and -"),
-    ("replay small", "small/config.toml: no such file"),
-    ("run small.toml stop.emulated_s=1e300", "stop.emulated_s: expected less than or equal to"),
-    ("run small.toml evaluation.every_s=1e-12", "evaluation.every_s: expected greater than or equal to 0.000000001, found 1e-12"),
-    ("run small.toml strategies.0.period_s=1e-12", "strategies[0].period_s: expected greater than or equal to 0.000000001"),
-    ("plot small --out accuracy.svg", "--out accuracy.svg: expected a file that ends in .png"),
-    ("plot small --out .", "--out .: expected a file that ends in .png"),
-    ("data plot small.toml --out labels.pdf", "--out labels.pdf: expected a file that ends in .png"),
-])
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("rnu small.toml", "No such command 'rnu'. Did you mean 'run'?"),
+        ("run", "Missing argument 'CONFIG'."),
+        ("run smal.toml", "smal.toml: no such file (nearest: 'small.toml')"),
+        ("run small.toml --clock wal", "'wal' is not one of 'wall', 'virtual'"),
+        ("run small.toml --clok wall", "No such option: --clok"),
+        ("run small.toml speeed=3", "speeed: unknown key (nearest: 'speed')"),
+        ("run small.toml speed=fast", "speed: expected a number, found 'fast'"),
+        (
+            "run small.toml strategies.0.strategy=fedavgg",
+            "unknown strategy 'fedavgg' (nearest: 'fedavg')",
+        ),
+        ("run small.toml model.name=mpl", "unknown model 'mpl' (nearest: 'mlp')"),
+        (
+            "run small.toml --clock virtual --out small.toml",
+            "small.toml/small/fedasync: cannot be made (Not a directory)",
+        ),
+        (
+            "run small.toml --clock virtual links.kind=native",
+            'links.kind = "native" needs the wall clock',
+        ),
+        ("run small.toml network.host=0.0.0.0", "network.host: edgefl run stays on this machine"),
+        (
+            "coordinator small.toml network.host=0.0.0.0",
+            "network.host: '0.0.0.0' is not loopback and there are no keys: expected --keys DIR",
+        ),
+        ("coordinator small.toml --keys keys", "keys/coordinator.key_secret: no such key file"),
+        (
+            "edge --connect localhost:5555 --id e000",
+            "--connect 'localhost:5555': expected tcp://HOST:PORT",
+        ),
+        (
+            "edge --connect tcp://192.0.2.1:5555 --id e000",
+            "--connect: '192.0.2.1' is not loopback and there are no keys",
+        ),
+        (
+            "edge --connect tcp://127.0.0.1:5555 --id E0",
+            "--id 'E0': expected at most 32 of a-z, 0-9, _ and -",
+        ),
+        ("replay small", "small/config.toml: no such file"),
+        ("run small.toml stop.emulated_s=1e300", "stop.emulated_s: expected less than or equal to"),
+        (
+            "run small.toml evaluation.every_s=1e-12",
+            "evaluation.every_s: expected greater than or equal to 0.000000001, found 1e-12",
+        ),
+        (
+            "run small.toml strategies.0.period_s=1e-12",
+            "strategies[0].period_s: expected greater than or equal to 0.000000001",
+        ),
+        ("plot small --out accuracy.svg", "--out accuracy.svg: expected a file that ends in .png"),
+        ("plot small --out .", "--out .: expected a file that ends in .png"),
+        (
+            "data plot small.toml --out labels.pdf",
+            "--out labels.pdf: expected a file that ends in .png",
+        ),
+    ],
+)
 def test_bad_input_is_one_line_and_status_2(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str, line: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: str,
+    line: str,
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["edgefl", *words.split()])
     with pytest.raises(SystemExit) as ended:
@@ -81,39 +121,87 @@ def test_bad_input_is_one_line_and_status_2(
 
 
 @pytest.mark.parametrize("words", ["run small.toml", "coordinator small.toml --keys keys"])
-def test_a_port_in_use_is_refused(folder: Path, started: list[subprocess.Popen[str]], words: str) -> None:
+def test_a_port_in_use_is_refused(
+    folder: Path, started: list[subprocess.Popen[str]], words: str
+) -> None:
     end(start(started, "keys", "new", "keys"))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         status, _, err = end(start(started, *words.split(), f"network.port={port}"))
-    assert status == 2 and err.startswith(f"edgefl: cannot listen on 127.0.0.1:{port}") and err.count("\n") == 1
+    assert (
+        status == 2
+        and err.startswith(f"edgefl: cannot listen on 127.0.0.1:{port}")
+        and err.count("\n") == 1
+    )
     assert {path.name for path in folder.iterdir()} == {"small.toml", "keys"}
 
 
-def test_a_run_that_nobody_joins_leaves_nothing_but_what_was_there(folder: Path, started: list[subprocess.Popen[str]]) -> None:
+def test_a_run_that_nobody_joins_leaves_nothing_but_what_was_there(
+    folder: Path, started: list[subprocess.Popen[str]]
+) -> None:
     (folder / "runs").mkdir()
-    process = start(started, "coordinator", "small.toml", "network.join_timeout_s=0.5", "record.payloads=true", "evaluation.by_label=true")
-    assert end(process)[::2] == (2, "edgefl: no edge has joined within 0.5 s (network.join_timeout_s)\n")
+    process = start(
+        started,
+        "coordinator",
+        "small.toml",
+        "network.join_timeout_s=0.5",
+        "record.payloads=true",
+        "evaluation.by_label=true",
+    )
+    assert end(process)[::2] == (
+        2,
+        "edgefl: no edge has joined within 0.5 s (network.join_timeout_s)\n",
+    )
     assert not list((folder / "runs").iterdir())
 
 
 # ------------------------------------------------------------------ more than the host can do
-def test_a_run_that_cannot_keep_up_is_refused_or_strained(folder: Path, started: list[subprocess.Popen[str]]) -> None:
-    busy = ("run", "small.toml", "training.epochs=20", "model.hidden=[256]", "links.up_mbit_s=20", "links.down_mbit_s=20", "stop.versions=1000000")
+def test_a_run_that_cannot_keep_up_is_refused_or_strained(
+    folder: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    busy = (
+        "run",
+        "small.toml",
+        "training.epochs=20",
+        "model.hidden=[256]",
+        "links.up_mbit_s=20",
+        "links.down_mbit_s=20",
+        "stop.versions=1000000",
+    )
     status, _, err = end(start(started, *busy, "devices.samples_per_s=100000000"))
     asked = re.search(r"this host (\d+): speed=(\S+) would work, or --force", err)
     assert status == 2 and asked and err.count("\n") == 1 and not (folder / "runs").exists()
 
-    too_fast = start(started, *busy, "devices.samples_per_s=100000000", "--force", "stop.emulated_s=1", "--out", "forced")
+    too_fast = start(
+        started,
+        *busy,
+        "devices.samples_per_s=100000000",
+        "--force",
+        "stop.emulated_s=1",
+        "--out",
+        "forced",
+    )
     status, out, _ = end(too_fast)
     found = summary(folder / "forced" / "small" / "fedasync")["fidelity"]
-    assert status == 0 and "going on by --force" in out and found["verdict"] == "strained" and found["compute_overruns"] > 0
+    assert (
+        status == 0
+        and "going on by --force" in out
+        and found["verdict"] == "strained"
+        and found["compute_overruns"] > 0
+    )
 
-    fitting = f"devices.samples_per_s={0.35 * int(asked[1]):.1f}"  # three devices, the slowest half as fast: together three quarters of this host
-    # in one session with the hogs: Linux may share the processor evenly between sessions, however many processes each has
-    beside_hogs = start(started, *busy, fitting, "--force", "stop.emulated_s=2", "--out", "hogs", terminal=False)
+    # three devices, the slowest half as fast: together three quarters of this host
+    fitting = f"devices.samples_per_s={0.35 * int(asked[1]):.1f}"
+    # in one session with the hogs: Linux may share the processor evenly between sessions, however
+    # many processes each has
+    beside_hogs = start(
+        started, *busy, fitting, "--force", "stop.emulated_s=2", "--out", "hogs", terminal=False
+    )
     wait_for(lambda: happened(folder / "hogs" / "small" / "fedasync", event="run_started"))
-    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
+    hogs = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        for _ in range(2 * (os.cpu_count() or 1))
+    ]
     try:
         wait_for(lambda: happened(folder / "hogs" / "small" / "fedasync", fact="finished"))
     finally:
@@ -126,7 +214,9 @@ def test_a_run_that_cannot_keep_up_is_refused_or_strained(folder: Path, started:
 
 
 # ------------------------------------------------------------------ the end, asked for or not
-def test_ctrl_c_ends_a_wall_run_in_order(folder: Path, started: list[subprocess.Popen[str]]) -> None:
+def test_ctrl_c_ends_a_wall_run_in_order(
+    folder: Path, started: list[subprocess.Popen[str]]
+) -> None:
     process = start(started, "run", "small.toml", *LONG)
     directory = folder / "runs" / "small" / "fedasync"
     wait_for(lambda: happened(directory, event="update_arrived"))
@@ -135,23 +225,34 @@ def test_ctrl_c_ends_a_wall_run_in_order(folder: Path, started: list[subprocess.
     os.killpg(process.pid, signal.SIGINT)
     status, out, err = end(process)
     assert (status, err) == (0, "") and "next: edgefl compare" in out
-    assert summary(directory)["finished"] == "interrupted" and summary(directory)["updates_applied"] > 0
+    assert (
+        summary(directory)["finished"] == "interrupted"
+        and summary(directory)["updates_applied"] > 0
+    )
     assert (folder / "runs" / "small" / "figures" / "accuracy.png").exists() and gone(others)
 
 
-def test_ctrl_c_ends_a_virtual_run_in_order(folder: Path, started: list[subprocess.Popen[str]]) -> None:
-    process = start(started, "run", "small.toml", *LONG, "--clock", "virtual", "record.payloads=true")
+def test_ctrl_c_ends_a_virtual_run_in_order(
+    folder: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    process = start(
+        started, "run", "small.toml", *LONG, "--clock", "virtual", "record.payloads=true"
+    )
     directory = folder / "runs" / "small" / "fedasync"
     wait_for(lambda: happened(directory, event="update_arrived"))
     os.killpg(process.pid, signal.SIGINT)
     status, out, err = end(process)
     assert status == 0 and "Traceback" not in err and "next: edgefl compare" in out
     assert summary(directory)["finished"] == "interrupted"
-    assert replay_run(directory).version == summary(directory)["versions"] > 0  # no event was left half done
+    assert (
+        replay_run(directory).version == summary(directory)["versions"] > 0
+    )  # no event was left half done
 
 
 def test_kill_9_of_the_launcher_leaves_no_process(
-    folder: Path, started: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    started: list[subprocess.Popen[str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (folder / "scratch").mkdir()
     monkeypatch.setenv("TMPDIR", str(folder / "scratch"))
@@ -168,8 +269,12 @@ def test_kill_9_of_the_launcher_leaves_no_process(
 # ------------------------------------------------------------------ separate terminals
 
 
-def test_two_strategies_with_the_same_remote_edges_and_keys(folder: Path, started: list[subprocess.Popen[str]]) -> None:
-    both = TWO.replace('strategies = [', 'strategies = [{strategy = "fedasync", label = "first", alpha = 0.3}, ')
+def test_two_strategies_with_the_same_remote_edges_and_keys(
+    folder: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    both = TWO.replace(
+        "strategies = [", 'strategies = [{strategy = "fedasync", label = "first", alpha = 0.3}, '
+    )
     (folder / "two.toml").write_text(both)
     (folder / "other.toml").write_text(both.replace("seed = 3", "seed = 4"))
     end(start(started, "keys", "new", "keys", "--edges", "3"))
@@ -178,8 +283,12 @@ def test_two_strategies_with_the_same_remote_edges_and_keys(folder: Path, starte
     first = terminals.edge("e000", *keys)
     turned_away = {
         "it wants keys (--keys DIR)": terminals.edge("e000"),
-        "edge id: 'e002' is none of this experiment's edges (edges.count, edges.names)": terminals.edge("e002", *keys),
-        "config and data differ from the coordinator's": terminals.edge("e001", *keys, "--config", "other.toml"),
+        "edge id: 'e002' is none of this experiment's edges (edges.count, edges.names)": (
+            terminals.edge("e002", *keys)
+        ),
+        "config and data differ from the coordinator's": terminals.edge(
+            "e001", *keys, "--config", "other.toml"
+        ),
     }
     for reason, edge in turned_away.items():
         status, _, err = end(edge)
@@ -195,9 +304,18 @@ def test_two_strategies_with_the_same_remote_edges_and_keys(folder: Path, starte
     assert [each["fidelity"]["wire"] for each in found] == [{"refused": 1, "refused (e001)": 1}, {}]
 
 
-def test_an_edge_leaves_and_comes_back_without_keys(folder: Path, started: list[subprocess.Popen[str]]) -> None:
+def test_an_edge_leaves_and_comes_back_without_keys(
+    folder: Path, started: list[subprocess.Popen[str]]
+) -> None:
     (folder / "two.toml").write_text(TWO)
-    terminals = Terminals(started, "two.toml", *LONG, "network.heartbeat_s=0.3", "network.liveness_s=1", "network.grace_s=0.5")
+    terminals = Terminals(
+        started,
+        "two.toml",
+        *LONG,
+        "network.heartbeat_s=0.3",
+        "network.liveness_s=1",
+        "network.grace_s=0.5",
+    )
     directory = folder / "runs" / "small" / "fedasync"
     edges = [terminals.edge("e000"), terminals.edge("e001")]
     wait_for(lambda: happened(directory, event="update_arrived", edge="e001"))

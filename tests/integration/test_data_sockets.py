@@ -1,4 +1,6 @@
-"""On real sockets: a model with BatchNorm under three strategies, and edges that have nothing but their own data."""
+"""On real sockets: a model with BatchNorm under three strategies, and edges that have nothing
+but their own data.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ training = {learning_rate = 0.1, batch_size = 128}
 devices = {samples_per_s = 1500.0}
 links = {up_mbit_s = 50.0, down_mbit_s = 50.0}
 stop = {versions = 2}
-strategies = [{strategy = "fedavg", clients_per_round = 3}, {strategy = "fedasync", concurrency = 3}, {strategy = "fedbuff", buffer_size = 2, concurrency = 3}]
+strategies = [
+    {strategy = "fedavg", clients_per_round = 3},
+    {strategy = "fedasync", concurrency = 3},
+    {strategy = "fedbuff", buffer_size = 2, concurrency = 3},
+]
 """
 TEXTS = """
 name = "texts"
@@ -41,15 +47,23 @@ strategies = [{strategy = "fedasync", concurrency = 2}]
 
 def test_batchnorm_statistics_travel_and_are_mixed_under_three_strategies(tmp_path: Path) -> None:
     (tmp_path / "batchnorm.toml").write_text(BATCHNORM)
-    wall = WallRun(load(tmp_path / "batchnorm.toml"), Where(tmp_path / "runs", tmp_path, force=True), print)
+    wall = WallRun(
+        load(tmp_path / "batchnorm.toml"), Where(tmp_path / "runs", tmp_path, force=True), print
+    )
     summaries = wall.run(lambda *_: None)
     learned = learning(wall.experiment, tmp_path)
     layout, start_weights = learned.layout, learned.initial_weights()
     assert layout.size - layout.parameters == 2 * 688
     for index, found in enumerate(summaries):
         assert found["versions"] == 2 and found["updates_applied"] >= 2
-        sent = [int(row["bytes"]) for row in read_csv(wall.directory(index) / "links.csv") if row["finished_s"]]
-        assert sent and all(0 <= size - 4 * layout.size < 200 for size in sent), "parameters, running statistics and a small header"
+        sent = [
+            int(row["bytes"])
+            for row in read_csv(wall.directory(index) / "links.csv")
+            if row["finished_s"]
+        ]
+        assert sent and all(0 <= size - 4 * layout.size < 200 for size in sent), (
+            "parameters, running statistics and a small header"
+        )
         weights = load_file(wall.directory(index) / "model.safetensors")["weights"]
         assert np.isfinite(weights).all()
         for name in ("norm.running_mean", "stage3_block3.norm2.running_var"):
@@ -57,22 +71,36 @@ def test_batchnorm_statistics_travel_and_are_mixed_under_three_strategies(tmp_pa
 
 
 def test_edges_with_their_own_shard_files_alone_learn_from_texts(
-    folder: Path, started: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch,  # noqa: F811
+    folder: Path,
+    started: list[subprocess.Popen[str]],
+    monkeypatch: pytest.MonkeyPatch,  # noqa: F811
 ) -> None:
     write_jsonl(folder / "data")
     (folder / "texts.toml").write_text(TEXTS)
     assert end(start(started, "data", "shard", "texts.toml", "--out", "cut"))[0] == 0
     for name in ("e000", "e001"):
         (folder / f"at-{name}").mkdir()
-        (folder / "cut" / f"{name}.safetensors").rename(folder / f"at-{name}" / f"{name}.safetensors")
-    assert sorted(path.name for path in (folder / "cut").iterdir()) == ["_test.safetensors", "vocabulary.txt"]
+        (folder / "cut" / f"{name}.safetensors").rename(
+            folder / f"at-{name}" / f"{name}.safetensors"
+        )
+    assert sorted(path.name for path in (folder / "cut").iterdir()) == [
+        "_test.safetensors",
+        "vocabulary.txt",
+    ]
     terminals = Terminals(started, "texts.toml", "data.source=shard", "data.dir=cut")
     status, _, err = end(terminals.edge("e001", "--data", "at-e000"))
-    assert status == 2 and "no file at-e000/e001.safetensors: `edgefl data shard CONFIG --out at-e000` writes it" in err
+    assert (
+        status == 2
+        and "no file at-e000/e001.safetensors: `edgefl data shard CONFIG --out at-e000` writes it"
+        in err
+    )
     edges = [terminals.edge(name, "--data", f"at-{name}") for name in ("e000", "e001")]
     status, _, err = end(terminals.coordinator)
     assert (status, err) == (0, "") and [end(edge)[0] for edge in edges] == [0, 0]
     directory = folder / "runs" / "texts" / "fedasync"
     assert orjson.loads((directory / "summary.json").read_bytes())["versions"] == 3
-    assert {line["edge"] for line in happened(directory, event="update_arrived")} == {"e000", "e001"}
+    assert {line["edge"] for line in happened(directory, event="update_arrived")} == {
+        "e000",
+        "e001",
+    }
     assert (directory / "vocabulary.txt").read_text() == "bad\ngood\na\n"

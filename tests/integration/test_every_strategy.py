@@ -1,4 +1,6 @@
-"""Every algorithm of the catalog in whole runs: under the virtual clock twice, byte for byte, and what each puts on the links."""
+"""Every algorithm of the catalog in whole runs: under the virtual clock twice, byte for byte,
+and what each puts on the links.
+"""
 
 from __future__ import annotations
 
@@ -19,29 +21,57 @@ from edgefl.results import rundirs
 from edgefl.results.tail import read_csv, read_events
 from edgefl.strategies.base.catalog import load, strategy_names
 
-SMALL = {"clients_per_round": 2, "concurrency": 2, "clients_per_trigger": 2, "buffer_size": 2, "least_updates": 2, "slot_s": 1.0, "period_s": 1.0, "per_round": 2}
-LARGE_STEPS = {"fadas": {"server_learning_rate": 0.1}, "fedac": {"server_learning_rate": 0.1}}  # theirs are for hundreds of versions
+SMALL = {
+    "clients_per_round": 2,
+    "concurrency": 2,
+    "clients_per_trigger": 2,
+    "buffer_size": 2,
+    "least_updates": 2,
+    "slot_s": 1.0,
+    "period_s": 1.0,
+    "per_round": 2,
+}
+LARGE_STEPS = {
+    "fadas": {"server_learning_rate": 0.1},
+    "fedac": {"server_learning_rate": 0.1},
+}  # theirs are for hundreds of versions
 RUN: dict[str, Any] = {
-    "task": "../support/own_task.py:build", "stop": {"versions": 5}, "devices": {"samples_per_s": 100.0, "slowest_ratio": 3.0}, "training": {"batch_size": 16},
-}  # fmt: skip
+    "task": "../support/own_task.py:build",
+    "stop": {"versions": 5},
+    "devices": {"samples_per_s": 100.0, "slowest_ratio": 3.0},
+    "training": {"batch_size": 16},
+}
 
 
 def medium(name: str) -> dict[str, Any]:
     """Slotted strategies want slots to give out, distilling ones samples without labels."""
-    slots = {"medium": {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 10.0, "rate_mbit_s": 1.0}} if load(name).schedules_slots else {}
+    slots = (
+        {"medium": {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 10.0, "rate_mbit_s": 1.0}}
+        if load(name).schedules_slots
+        else {}
+    )
     return slots | ({"unlabelled": {"size": 50}} if load(name).needs_unlabelled else {})
 
 
 def run(folder: Path, name: str, **options: Any) -> tuple[dict[str, Any], Path]:
     small = {key: value for key, value in SMALL.items() if key in load(name).Options.model_fields}
-    return small_run(folder, **RUN | medium(name) | {"strategies": [{"strategy": name, **small, **LARGE_STEPS.get(name, {}), **options}]})
+    return small_run(
+        folder,
+        **RUN
+        | medium(name)
+        | {"strategies": [{"strategy": name, **small, **LARGE_STEPS.get(name, {}), **options}]},
+    )
 
 
 @pytest.mark.parametrize("name", strategy_names())
 def test_it_learns_and_the_same_seed_leaves_the_same_bytes(name: str, tmp_path: Path) -> None:
     summary, one = run(tmp_path / "1", name)
     _, other = run(tmp_path / "2", name)
-    assert summary["finished"] == "versions" and summary["versions"] == 5 and summary["updates_applied"] >= 5
+    assert (
+        summary["finished"] == "versions"
+        and summary["versions"] == 5
+        and summary["updates_applied"] >= 5
+    )
     assert summary["best_accuracy"] > 0.6, "two classes that half of the points tell apart"
     weights = load_file(one / "model.safetensors")["weights"]
     assert np.isfinite(weights).all() and (weights[-16:] >= 0).all(), "a variance"
@@ -51,7 +81,9 @@ def test_it_learns_and_the_same_seed_leaves_the_same_bytes(name: str, tmp_path: 
 
 @pytest.mark.parametrize("name", strategy_names())
 def test_the_links_carry_what_the_method_sends(name: str, tmp_path: Path) -> None:
-    """ALGORITHMS 0.2: one model down and one up, but for SyncDrop's sub-models and the indices of what they lack, and FedAC's control variates."""
+    """ALGORITHMS 0.2: one model down and one up, but for SyncDrop's sub-models and the indices
+    of what they lack, and FedAC's control variates.
+    """
     _, directory = run(tmp_path, name)
     sizes = {(row["kind"], int(row["bytes"])) for row in read_csv(directory / "links.csv")}
     for kind, elements in (("task", DOWN.get(name, MODEL)), ("update", UP.get(name, MODEL))):
@@ -63,42 +95,87 @@ def test_the_links_carry_what_the_method_sends(name: str, tmp_path: Path) -> Non
 def test_it_replays_from_its_journal(name: str, tmp_path: Path) -> None:
     """The strategy alone, given the recorded events: the same decisions, bit-equal weights."""
     small = {key: value for key, value in SMALL.items() if key in load(name).Options.model_fields}
-    _, directory = small_run(tmp_path, **RUN | medium(name) | {"strategies": [{"strategy": name, **small}], "record": {"payloads": True}})
+    _, directory = small_run(
+        tmp_path,
+        **RUN
+        | medium(name)
+        | {
+            "strategies": [{"strategy": name, **small}],
+            "record": {"payloads": True},
+        },
+    )
     assert replay_run(directory).version == 5
 
 
 def trained_s(directory: Path) -> list[float]:
-    """How long each edge's first task took from its model's arrival to its update, trained and ready: links are known, the rest is computing."""
+    """How long each edge's first task took from its model's arrival to its update, trained and
+    ready: links are known, the rest is computing.
+    """
     events = read_events(directory / "events.jsonl")
     started = {event["task"]: event["t"] for event in events if event.get("fact") == "task_started"}
-    return [event["t"] - started[event["task"]] for event in events if event.get("fact") == "update_ready"]
+    return [
+        event["t"] - started[event["task"]]
+        for event in events
+        if event.get("fact") == "update_ready"
+    ]
 
 
 def test_extra_computing_and_smaller_models_show_in_the_emulated_time(tmp_path: Path) -> None:
-    """One edge of 100 samples a second and 200 samples: 2 s; MOON takes 5/3 of that, SyncDrop 3/4."""
-    one = {"edges": {"names": ["a"]}, "devices": {"samples_per_s": 100.0}, "training": {"batch_size": 16, "epochs": 1}}
+    """One edge of 100 samples a second and 200 samples: 2 s; MOON takes 5/3 of that, SyncDrop
+    3/4.
+    """
+    one = {
+        "edges": {"names": ["a"]},
+        "devices": {"samples_per_s": 100.0},
+        "training": {"batch_size": 16, "epochs": 1},
+    }
     for name, seconds in (("fedavg", 2.0), ("moon", 10 / 3), ("syncdrop", 1.5)):
-        small = {key: value for key, value in SMALL.items() if key in load(name).Options.model_fields}
-        _, directory = small_run(tmp_path / name, **RUN | one | {"strategies": [{"strategy": name, **small}]})
+        small = {
+            key: value for key, value in SMALL.items() if key in load(name).Options.model_fields
+        }
+        _, directory = small_run(
+            tmp_path / name, **RUN | one | {"strategies": [{"strategy": name, **small}]}
+        )
         assert trained_s(directory) == pytest.approx([seconds] * 5)
 
 
 def test_a_device_s_memory_lasts_from_task_to_task(tmp_path: Path) -> None:
-    """Without its memory each of these algorithms is another one: the second task would end elsewhere."""
-    for name, plain in (("moon", {"mu": 0.0}), ("feddyn", {"alpha": 1e-9}), ("asofed", {"mu": 0.0})):
-        ends = [load_file(run(tmp_path / name / str(number), name, **options)[1] / "model.safetensors")["weights"] for number, options in enumerate(({}, plain))]
+    """Without its memory each of these algorithms is another one: the second task would end
+    elsewhere.
+    """
+    for name, plain in (
+        ("moon", {"mu": 0.0}),
+        ("feddyn", {"alpha": 1e-9}),
+        ("asofed", {"mu": 0.0}),
+    ):
+        ends = [
+            load_file(run(tmp_path / name / str(number), name, **options)[1] / "model.safetensors")[
+                "weights"
+            ]
+            for number, options in enumerate(({}, plain))
+        ]
         assert not np.array_equal(*ends)
 
 
 @pytest.mark.parametrize("name", ["fedsa", "asyncpart"])
 def test_what_is_reconstructed_says_so_wherever_it_is_listed(name: str, tmp_path: Path) -> None:
     _, directory = run(tmp_path, name)
-    listed = subprocess.run([sys.executable, "-m", "edgefl.cli", "strategies"], capture_output=True, text=True, check=True).stdout
-    assert next(line for line in listed.splitlines() if line.startswith(name)).count("(reconstructed)") == 1
+    listed = subprocess.run(
+        [sys.executable, "-m", "edgefl.cli", "strategies"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert (
+        next(line for line in listed.splitlines() if line.startswith(name)).count("(reconstructed)")
+        == 1
+    )
     (row,) = results.load(directory)
     assert row.name == f"{name} (reconstructed)" and row.strategy == name
     assert f"{name} (reconstructed)" in rundirs.find([directory.parent])
-    assert load(name).reconstructed and "(reconstructed)" in (sys.modules[load(name).__module__].__doc__ or "")
+    assert load(name).reconstructed and "(reconstructed)" in (
+        sys.modules[load(name).__module__].__doc__ or ""
+    )
 
 
 def test_nothing_else_is_called_reconstructed(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Faults on real processes: the same story as under the virtual clock, and no strain of the host's own."""
+"""Faults on real processes: the same story as under the virtual clock, and no strain of the
+host's own.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,13 @@ from edgefl.results.tail import read_events
 
 PATIENCE = "[network]\nheartbeat_s = 0.2\nliveness_s = 1.0\n"
 STORY = [
-    ("kill", "e000", 1.0, 2.0), ("freeze", "e001", 1.5, 0.5), ("freeze", "e001", 3.5, 2.5), ("cut", "e002", 1.0, 1.5),
-    ("duplicate", "e002", 3.0, None), ("corrupt", "e000", 5.0, None),
-]  # fmt: skip
+    ("kill", "e000", 1.0, 2.0),
+    ("freeze", "e001", 1.5, 0.5),
+    ("freeze", "e001", 3.5, 2.5),
+    ("cut", "e002", 1.0, 1.5),
+    ("duplicate", "e002", 3.0, None),
+    ("corrupt", "e000", 5.0, None),
+]
 
 
 def table(kind: str, edge: str, at_s: float, for_s: float | None) -> str:
@@ -33,7 +39,11 @@ AT_ONCE_S = 1.0  # a process that starts or joins takes a moment; emulated time 
 
 def config(folder: Path) -> Path:
     path = folder / "faulty.toml"
-    path.write_text(SMALL.replace("{versions = 8}", "{emulated_s = 7.5}") + PATIENCE + "".join(table(*fault) for fault in STORY))
+    path.write_text(
+        SMALL.replace("{versions = 8}", "{emulated_s = 7.5}")
+        + PATIENCE
+        + "".join(table(*fault) for fault in STORY)
+    )
     return path
 
 
@@ -49,50 +59,86 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str
 
 def comings_and_goings(directory: Path, edge: str) -> list[tuple[str, float]]:
     events = read_events(directory / "events.jsonl")
-    return [(event["event"], event["t"]) for event in events if event.get("event") in ("edge_lost", "edge_joined") and event["edge"] == edge]
+    return [
+        (event["event"], event["t"])
+        for event in events
+        if event.get("event") in ("edge_lost", "edge_joined") and event["edge"] == edge
+    ]
 
 
 @pytest.mark.parametrize("edge", ["e000", "e001", "e002"])
-def test_edges_come_and_go_as_under_the_virtual_clock(pair: tuple[Path, Path, dict[str, Any]], edge: str) -> None:
+def test_edges_come_and_go_as_under_the_virtual_clock(
+    pair: tuple[Path, Path, dict[str, Any]], edge: str
+) -> None:
     wall, virtual = (comings_and_goings(directory, edge) for directory in pair[:2])
     assert [what for what, _ in wall] == [what for what, _ in virtual]
     assert all(abs(there - here) < AT_ONCE_S for (_, there), (_, here) in zip(wall, virtual))
     times = {"e000": 2, "e001": 1, "e002": 0}  # a damaged update costs a session, too
-    assert [what for what, _ in virtual] == ["edge_joined", *(["edge_lost", "edge_joined"] * times[edge])]
+    assert [what for what, _ in virtual] == [
+        "edge_joined",
+        *(["edge_lost", "edge_joined"] * times[edge]),
+    ]
 
 
 def test_the_faults_are_on_record_at_their_moments(pair: tuple[Path, Path, dict[str, Any]]) -> None:
-    here, there = ([(line["kind"], line["edge"]) for line in happened(directory, fact="fault")] for directory in pair[:2])
-    assert here == there == [
-        ("kill", "e000"), ("cut", "e002"), ("freeze", "e001"), ("restart", "e000"), ("duplicate", "e002"), ("freeze", "e001"), ("corrupt", "e000"),
-    ]  # fmt: skip
+    here, there = (
+        [(line["kind"], line["edge"]) for line in happened(directory, fact="fault")]
+        for directory in pair[:2]
+    )
+    assert (
+        here
+        == there
+        == [
+            ("kill", "e000"),
+            ("cut", "e002"),
+            ("freeze", "e001"),
+            ("restart", "e000"),
+            ("duplicate", "e002"),
+            ("freeze", "e001"),
+            ("corrupt", "e000"),
+        ]
+    )
     assert {line["t"] for line in happened(pair[1], fact="fault")} == {1.0, 1.5, 3.0, 3.5, 5.0}
 
 
-def test_nothing_arrives_over_a_cut_link_or_from_a_frozen_edge(pair: tuple[Path, Path, dict[str, Any]]) -> None:
+def test_nothing_arrives_over_a_cut_link_or_from_a_frozen_edge(
+    pair: tuple[Path, Path, dict[str, Any]],
+) -> None:
     slack_s = 0.3  # what had left before arrives a moment later
     for directory in pair[:2]:
         for edge, begin_s, end_s in (("e002", 1.0, 2.5), ("e001", 3.5, 6.0), ("e000", 1.0, 3.0)):
             came = [line["t"] for line in happened(directory, event="update_arrived", edge=edge)]
-            assert not [t for t in came if begin_s + slack_s < t < end_s] and [t for t in came if t > end_s]
+            assert not [t for t in came if begin_s + slack_s < t < end_s] and [
+                t for t in came if t > end_s
+            ]
 
 
-def test_what_the_config_did_is_no_strain_of_the_host(pair: tuple[Path, Path, dict[str, Any]]) -> None:
+def test_what_the_config_did_is_no_strain_of_the_host(
+    pair: tuple[Path, Path, dict[str, Any]],
+) -> None:
     assert not [reason for reason in pair[2]["fidelity"]["reasons"] if "not heard" in reason]
     assert pair[2]["fidelity"]["ahead_of_curve"] == 0
 
 
-def test_twice_is_once_and_what_came_damaged_is_sent_again(pair: tuple[Path, Path, dict[str, Any]]) -> None:
+def test_twice_is_once_and_what_came_damaged_is_sent_again(
+    pair: tuple[Path, Path, dict[str, Any]],
+) -> None:
     for directory in pair[:2]:
         assert [line["edge"] for line in happened(directory, fact="duplicate")] == ["e002"]
         arrived = [line["task"] for line in happened(directory, event="update_arrived")]
         assert len(arrived) == len(set(arrived))
-        assert [line for line in happened(directory, event="update_arrived", edge="e000") if line["t"] > 5.5]
+        assert [
+            line
+            for line in happened(directory, event="update_arrived", edge="e000")
+            if line["t"] > 5.5
+        ]
     assert [line["edge"] for line in happened(pair[0], fact="wire_error")] == ["e000"]
 
 
 def test_no_process_is_left(pair: tuple[Path, Path, dict[str, Any]]) -> None:
-    assert not [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+    assert not [
+        child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE
+    ]
 
 
 def test_edges_elsewhere_cannot_be_killed(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Whole runs of FedASMU, its ablations and FedSSMU on both hosts, with a tiny model: merges happen, traces are equal, journals replay."""
+"""Whole runs of FedASMU, its ablations and FedSSMU on both hosts, with a tiny model: merges
+happen, traces are equal, journals replay.
+"""
 
 from __future__ import annotations
 
@@ -18,52 +20,108 @@ from edgefl.loading.file import load
 from edgefl.results.tail import read_csv, read_events
 
 SECTIONS: dict[str, Any] = {
-    "devices": {"samples_per_s": 100.0, "slowest_ratio": 5.0}, "stop": {"versions": 15}, "training": {"epochs": 4}, "record": {"payloads": True},
-}  # fmt: skip
+    "devices": {"samples_per_s": 100.0, "slowest_ratio": 5.0},
+    "stop": {"versions": 15},
+    "training": {"epochs": 4},
+    "record": {"payloads": True},
+}
 ASYNC: dict[str, Any] = {"dispatch": "replace", "concurrency": 3}
 ENTRIES: list[dict[str, Any]] = [
     {"strategy": "fedasmu", **ASYNC, "epsilon": 0.5},
-    {"strategy": "fedasmu", "label": "shared", **ASYNC, "controls": "shared", "subtract_merge": True, "selector": "h2"},
-    {"strategy": "fedasmu", "label": "trigger", "period_s": 1.0, "clients_per_trigger": 1, "concurrency": 2, "tau": 2, "selector": "fixed", "slot": 9},
+    {
+        "strategy": "fedasmu",
+        "label": "shared",
+        **ASYNC,
+        "controls": "shared",
+        "subtract_merge": True,
+        "selector": "h2",
+    },
+    {
+        "strategy": "fedasmu",
+        "label": "trigger",
+        "period_s": 1.0,
+        "clients_per_trigger": 1,
+        "concurrency": 2,
+        "tau": 2,
+        "selector": "fixed",
+        "slot": 9,
+    },
     {"strategy": "fedasmu-da", **ASYNC},
     {"strategy": "fedasmu-fa", **ASYNC},
     {"strategy": "fedasmu-0", **ASYNC},
     {"strategy": "fedssmu", "clients_per_round": 3, "subtract_merge": True, "epsilon": 0.5},
-    {"strategy": "fedssmu", "label": "counting", "clients_per_round": 3, "index": "aggregation", "controls": "shared"},
+    {
+        "strategy": "fedssmu",
+        "label": "counting",
+        "clients_per_round": 3,
+        "index": "aggregation",
+        "controls": "shared",
+    },
 ]
 
 
 def updates(directory: Path) -> list[dict[str, Any]]:
-    return [event for event in read_events(directory / "events.jsonl") if event.get("event") == "update_arrived"]
+    return [
+        event
+        for event in read_events(directory / "events.jsonl")
+        if event.get("event") == "update_arrived"
+    ]
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.get("label", entry["strategy"]))
 def test_a_run_repeats_byte_for_byte_and_replays(tmp_path: Path, entry: dict[str, Any]) -> None:
-    runs = [small_run(tmp_path / name, **SECTIONS, strategies=[entry])[1] for name in ("one", "two")]
+    runs = [
+        small_run(tmp_path / name, **SECTIONS, strategies=[entry])[1] for name in ("one", "two")
+    ]
     for name in ("events.jsonl", "links.csv", "model.safetensors"):
         assert (runs[0] / name).read_bytes() == (runs[1] / name).read_bytes()
     assert replay_run(runs[0]).version == 15
     for update in updates(runs[0]):
-        (report,) = [decision for decision in update["decisions"] if decision["do"] == "report"] or [None]
-        assert (report is None) == any(decision["do"] == "discard" for decision in update["decisions"])
-        assert report is None or 0 < report["values"]["alpha"] < 1 and report["edge"] == update["edge"]
+        (report,) = [
+            decision for decision in update["decisions"] if decision["do"] == "report"
+        ] or [None]
+        assert (report is None) == any(
+            decision["do"] == "discard" for decision in update["decisions"]
+        )
+        assert (
+            report is None or 0 < report["values"]["alpha"] < 1 and report["edge"] == update["edge"]
+        )
 
 
 @pytest.mark.parametrize("entry", [ENTRIES[0], ENTRIES[6]], ids=["fedasmu", "fedssmu"])
 def test_requests_merges_and_downloads_agree(tmp_path: Path, entry: dict[str, Any]) -> None:
-    """Each model that a request found was downloaded, and the device tells of merging just that version."""
+    """Each model that a request found was downloaded, and the device tells of merging just that
+    version.
+    """
     _, directory = small_run(tmp_path, **SECTIONS | {"stop": {"versions": 40}}, strategies=[entry])
-    asked = {event["task"]: event for event in read_events(directory / "events.jsonl") if event.get("event") == "fresh_requested"}
+    asked = {
+        event["task"]: event
+        for event in read_events(directory / "events.jsonl")
+        if event.get("event") == "fresh_requested"
+    }
     merged = 0
     for update in updates(directory):
         request, numbers = asked[update["task"]], update["numbers"]
         found = request["decisions"][0]["version"]
-        assert numbers["asked"] == 1 and numbers["merged"] == (found is not None) and numbers.get("fresh_version") == found
+        assert (
+            numbers["asked"] == 1
+            and numbers["merged"] == (found is not None)
+            and numbers.get("fresh_version") == found
+        )
         assert request["step"] == (numbers["slot"] - 1) * numbers["steps"] / 4
-        assert found is None or numbers["merge_step"] == request["step"] and found > update["base_version"]
+        assert (
+            found is None
+            or numbers["merge_step"] == request["step"]
+            and found > update["base_version"]
+        )
         merged += found is not None
     downloads = [row for row in read_csv(directory / "links.csv") if row["kind"] == "fresh"]
-    assert 9 < merged <= len(downloads) <= sum(event["decisions"][0]["version"] is not None for event in asked.values())
+    assert (
+        9
+        < merged
+        <= len(downloads)
+        <= sum(event["decisions"][0]["version"] is not None for event in asked.values())
+    )
 
 
 def test_with_one_epoch_slots_do_not_matter(tmp_path: Path) -> None:
@@ -71,7 +129,9 @@ def test_with_one_epoch_slots_do_not_matter(tmp_path: Path) -> None:
     traces = []
     for selector in ("h1", "h2", "h3"):
         entry = {"strategy": "fedasmu", **ASYNC, "selector": selector}
-        _, directory = small_run(tmp_path / selector, **SECTIONS | {"training": {"epochs": 1}}, strategies=[entry])
+        _, directory = small_run(
+            tmp_path / selector, **SECTIONS | {"training": {"epochs": 1}}, strategies=[entry]
+        )
         traces.append((directory / "events.jsonl").read_bytes())
         assert {update["numbers"]["slot"] for update in updates(directory)} == {1}
     assert traces[0] == traces[1] == traces[2]
@@ -79,7 +139,11 @@ def test_with_one_epoch_slots_do_not_matter(tmp_path: Path) -> None:
 
 def test_a_device_keeps_what_it_learned_from_task_to_task(tmp_path: Path) -> None:
     """Gamma goes on from where it was; the baseline is the mean of rewards that it should be."""
-    _, directory = small_run(tmp_path, **SECTIONS | {"stop": {"versions": 30}}, strategies=[ENTRIES[0] | {"eta_gamma": 0.01}])
+    _, directory = small_run(
+        tmp_path,
+        **SECTIONS | {"stop": {"versions": 30}},
+        strategies=[ENTRIES[0] | {"eta_gamma": 0.01}],
+    )
     baseline = dict.fromkeys("abc", 0.0)
     for update in updates(directory):
         numbers, edge = update["numbers"], update["edge"]
@@ -89,14 +153,28 @@ def test_a_device_keeps_what_it_learned_from_task_to_task(tmp_path: Path) -> Non
     assert all(baseline.values())
 
 
-@pytest.mark.parametrize("entry", [ENTRIES[0], ENTRIES[1], ENTRIES[6]], ids=["fedasmu", "shared", "fedssmu"])
+@pytest.mark.parametrize(
+    "entry", [ENTRIES[0], ENTRIES[1], ENTRIES[6]], ids=["fedasmu", "shared", "fedssmu"]
+)
 def test_edges_that_die_between_request_and_merge(tmp_path: Path, entry: dict[str, Any]) -> None:
-    """Tasks close after their request; the edges come back without their memory, and the run goes on."""
-    dying = {"faults": [{"kind": "kill", "every_s": 12.0, "for_s": 0.5}], "network": {"grace_s": 0.2}, "stop": {"emulated_s": 200.0}}
-    slow = {"links": {"up_mbit_s": 0.01, "down_mbit_s": 0.001}}  # so that a fresh model is long under way
+    """Tasks close after their request; the edges come back without their memory, and the run
+    goes on.
+    """
+    dying = {
+        "faults": [{"kind": "kill", "every_s": 12.0, "for_s": 0.5}],
+        "network": {"grace_s": 0.2},
+        "stop": {"emulated_s": 200.0},
+    }
+    slow = {
+        "links": {"up_mbit_s": 0.01, "down_mbit_s": 0.001}
+    }  # so that a fresh model is long under way
     _, directory = small_run(tmp_path, **SECTIONS | dying | slow, strategies=[entry])
     closed = {event["task"] for event in happened(directory, event="task_closed")}
-    promised = {event["task"] for event in happened(directory, event="fresh_requested") if event["decisions"][0]["version"] is not None}
+    promised = {
+        event["task"]
+        for event in happened(directory, event="fresh_requested")
+        if event["decisions"][0]["version"] is not None
+    }
     assert closed & promised and not closed & {update["task"] for update in updates(directory)}
     assert sum(update["numbers"]["merged"] for update in updates(directory)) > 0
     replay_run(directory)
@@ -106,7 +184,9 @@ def test_edges_that_die_between_request_and_merge(tmp_path: Path, entry: dict[st
 def test_two_workers_leave_the_bytes_of_one(tmp_path: Path, entry: dict[str, Any]) -> None:
     _, alone = small_run(tmp_path / "one", **SECTIONS, strategies=[entry])
     links = {"up_mbit_s": 0.01, "down_mbit_s": 0.04, "latency_ms": 10.0}
-    learned = learning(experiment(**SECTIONS, task="my_task.py:build", links=links, strategies=[entry]), EXAMPLES)
+    learned = learning(
+        experiment(**SECTIONS, task="my_task.py:build", links=links, strategies=[entry]), EXAMPLES
+    )
     with open_pool(learned, 2) as pool:
         run_virtual(learned, 0, tmp_path / "two", pool=pool)
     for name in ("events.jsonl", "links.csv", "model.safetensors"):
@@ -114,16 +194,31 @@ def test_two_workers_leave_the_bytes_of_one(tmp_path: Path, entry: dict[str, Any
 
 
 def test_over_real_sockets(tmp_path: Path) -> None:
-    """FedASMU and FedSSMU with processes: models are merged, and the journals replay bit for bit."""
+    """FedASMU and FedSSMU with processes: models are merged, and the journals replay bit for
+    bit.
+    """
     strategies = (
-        'strategies = [{strategy = "fedasmu", dispatch = "replace", concurrency = 3, selector = "h2"}, {strategy = "fedssmu", clients_per_round = 3}]\n'
+        'strategies = [{strategy = "fedasmu", dispatch = "replace", concurrency = 3, selector ='
+        ' "h2"}, {strategy = "fedssmu", clients_per_round = 3}]\n'
     )
-    (tmp_path / "small.toml").write_text("".join(line for line in SMALL.splitlines(True) if not line.startswith("strategies")) + strategies)
+    (tmp_path / "small.toml").write_text(
+        "".join(line for line in SMALL.splitlines(True) if not line.startswith("strategies"))
+        + strategies
+    )
     changes = [
-        "training.epochs=3", "devices.samples_per_s=8000", "devices.slowest_ratio=4", "links.up_mbit_s=2", "links.down_mbit_s=4", "stop.emulated_s=3",
-        "stop.versions=1000", "record.payloads=true", "evaluation.every_versions=0",
-    ]  # fmt: skip
-    launcher = WallRun(load(tmp_path / "small.toml", changes), Where(tmp_path / "runs", tmp_path), print)
+        "training.epochs=3",
+        "devices.samples_per_s=8000",
+        "devices.slowest_ratio=4",
+        "links.up_mbit_s=2",
+        "links.down_mbit_s=4",
+        "stop.emulated_s=3",
+        "stop.versions=1000",
+        "record.payloads=true",
+        "evaluation.every_versions=0",
+    ]
+    launcher = WallRun(
+        load(tmp_path / "small.toml", changes), Where(tmp_path / "runs", tmp_path), print
+    )
     for index, summary in enumerate(launcher.run(lambda *_: None)):
         directory = launcher.directory(index)
         assert replay_run(directory).version == summary["versions"] > 1

@@ -1,4 +1,6 @@
-"""FedEcho from end to end: both clocks, the same bytes whoever works, replay, what the server holds, what is reported."""
+"""FedEcho from end to end: both clocks, the same bytes whoever works, replay, what the server
+holds, what is reported.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +24,34 @@ from edgefl.loading.file import load
 from edgefl.results.tail import read_events
 
 ENTRY: dict[str, Any] = {
-    "strategy": "fedecho", "concurrency": 3, "buffer_size": 2, "distil_learning_rate": 0.01, "distil_batch_size": 8, "predict_s": 0.2, "distil_s": 1.5,
-}  # fmt: skip
+    "strategy": "fedecho",
+    "concurrency": 3,
+    "buffer_size": 2,
+    "distil_learning_rate": 0.01,
+    "distil_batch_size": 8,
+    "predict_s": 0.2,
+    "distil_s": 1.5,
+}
 SECTIONS: dict[str, Any] = {
-    "devices": {"samples_per_s": 100.0, "slowest_ratio": 5.0}, "stop": {"versions": 6}, "record": {"payloads": True}, "unlabelled": {"size": 50},
-    "edges": {"count": 5, "names": []}, "strategies": [ENTRY],
-}  # fmt: skip
+    "devices": {"samples_per_s": 100.0, "slowest_ratio": 5.0},
+    "stop": {"versions": 6},
+    "record": {"payloads": True},
+    "unlabelled": {"size": 50},
+    "edges": {"count": 5, "names": []},
+    "strategies": [ENTRY],
+}
 
 
 def rounds(directory: Path) -> list[dict[str, float]]:
     """The report of each round."""
-    decisions = [row for event in read_events(directory / "events.jsonl") for row in event.get("decisions", ())]
-    return [row["values"] for row in decisions if row["do"] == "report" and "teachers" in row["values"]]
+    decisions = [
+        row
+        for event in read_events(directory / "events.jsonl")
+        for row in event.get("decisions", ())
+    ]
+    return [
+        row["values"] for row in decisions if row["do"] == "report" and "teachers" in row["values"]
+    ]
 
 
 def test_the_same_bytes_with_one_worker_and_with_two_and_a_replay(tmp_path: Path) -> None:
@@ -45,12 +63,20 @@ def test_the_same_bytes_with_one_worker_and_with_two_and_a_replay(tmp_path: Path
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes(), name
     assert summary["versions"] == 6 and replay_run(tmp_path / "2").version == 6
     told = rounds(tmp_path / "1")
-    assert len(told) == 6 and all(0.2 <= row["alpha"] <= 0.8 and 0 <= row["entropy"] <= 1 for row in told)
-    assert all(row["server_s"] >= 1.7 - 1e-9 for row in told), "the last prediction and the distillation"
-    assert told[0]["teachers"] >= 2 and all(1 <= row["checkpoints"] <= 4 for row in told), "the concurrency and the current one at most"
+    assert len(told) == 6 and all(
+        0.2 <= row["alpha"] <= 0.8 and 0 <= row["entropy"] <= 1 for row in told
+    )
+    assert all(row["server_s"] >= 1.7 - 1e-9 for row in told), (
+        "the last prediction and the distillation"
+    )
+    assert told[0]["teachers"] >= 2 and all(1 <= row["checkpoints"] <= 4 for row in told), (
+        "the concurrency and the current one at most"
+    )
 
 
-def test_a_worker_that_dies_in_the_middle_of_distilling_is_replaced_and_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_dies_in_the_middle_of_distilling_is_replaced_and_nothing_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     learned = learning(experiment(**{"task": "my_task.py:build"} | SECTIONS), EXAMPLES)
     run_virtual(learned, 0, tmp_path / "whole")
     marker, work = tmp_path / "killed", Distill.work
@@ -67,26 +93,47 @@ def test_a_worker_that_dies_in_the_middle_of_distilling_is_replaced_and_nothing_
         assert run_virtual(learned, 0, tmp_path / "again", None, pool)["versions"] == 6
     assert marker.exists()
     for name in ("events.jsonl", "model.safetensors"):
-        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "again" / name).read_bytes(), name
+        assert (tmp_path / "whole" / name).read_bytes() == (
+            tmp_path / "again" / name
+        ).read_bytes(), name
 
 
-def test_a_client_that_falls_silent_in_the_middle_of_a_run_holds_nobody_up_and_still_teaches(tmp_path: Path) -> None:
+def test_a_client_that_falls_silent_in_the_middle_of_a_run_holds_nobody_up_and_still_teaches(
+    tmp_path: Path,
+) -> None:
     """Killed at 4 s, once it has reported: its logits stay, and those who are left go on."""
-    summary, directory = small_run(tmp_path, **SECTIONS | {"faults": [{"kind": "kill", "edges": ["e000"], "at_s": 4.0}]})
-    arrived = [(event["t"], event["edge"]) for event in read_events(directory / "events.jsonl") if event.get("event") == "update_arrived"]
-    assert summary["versions"] == 6 and any(edge == "e000" for _, edge in arrived) and all(t <= 4.0 for t, edge in arrived if edge == "e000")
+    summary, directory = small_run(
+        tmp_path, **SECTIONS | {"faults": [{"kind": "kill", "edges": ["e000"], "at_s": 4.0}]}
+    )
+    arrived = [
+        (event["t"], event["edge"])
+        for event in read_events(directory / "events.jsonl")
+        if event.get("event") == "update_arrived"
+    ]
+    assert (
+        summary["versions"] == 6
+        and any(edge == "e000" for _, edge in arrived)
+        and all(t <= 4.0 for t, edge in arrived if edge == "e000")
+    )
     others = {edge for t, edge in arrived if edge != "e000"}
     assert rounds(directory)[-1]["teachers"] == len(others) + 1
 
 
 def test_the_lessons_change_the_model(tmp_path: Path) -> None:
     _, taught = small_run(tmp_path, **SECTIONS)
-    _, weakly = small_run(tmp_path, **SECTIONS | {"strategies": [ENTRY | {"distil_learning_rate": 1e-12, "label": "weakly"}]})
-    assert (taught / "model.safetensors").read_bytes() != (weakly / "model.safetensors").read_bytes()
+    _, weakly = small_run(
+        tmp_path,
+        **SECTIONS | {"strategies": [ENTRY | {"distil_learning_rate": 1e-12, "label": "weakly"}]},
+    )
+    assert (taught / "model.safetensors").read_bytes() != (
+        weakly / "model.safetensors"
+    ).read_bytes()
 
 
 def test_the_server_holds_what_the_paper_counts(tmp_path: Path) -> None:
-    """Versions in use, the current one among them, the buffer, Adam's moments, and N |U| C logits: within 10 %, whenever no job is under way."""
+    """Versions in use, the current one among them, the buffer, Adam's moments, and N |U| C
+    logits: within 10 %, whenever no job is under way.
+    """
     seen: list[tuple[float, float]] = []
 
     def look(now: int, run: Any) -> None:
@@ -95,13 +142,31 @@ def test_the_server_holds_what_the_paper_counts(tmp_path: Path) -> None:
             return
         size, classes = strategy.layout.size, 10
         bases = [task.base for task in coordinator.tasks.open.values()]
-        versions = {task.version for task in coordinator.tasks.open.values()} | {coordinator.version}
+        versions = {task.version for task in coordinator.tasks.open.values()} | {
+            coordinator.version
+        }
         buffers = sum(filling.count > 0 for filling in strategy.fillings)
-        counted = 4 * ((len(versions) + buffers) * size + 2 * strategy.layout.parameters + len(strategy.logits) * 50 * classes)
-        held = {array.ctypes.data: array.nbytes for array in (*bases, coordinator.weights, *arrays_of(strategy))}
+        counted = 4 * (
+            (len(versions) + buffers) * size
+            + 2 * strategy.layout.parameters
+            + len(strategy.logits) * 50 * classes
+        )
+        held = {
+            array.ctypes.data: array.nbytes
+            for array in (*bases, coordinator.weights, *arrays_of(strategy))
+        }
         seen.append((sum(held.values()), counted))
 
-    small_run(tmp_path, look, **SECTIONS | {"task": None, "model": {"name": "mlp", "hidden": [16]}, "training": {"epochs": 1}})
+    small_run(
+        tmp_path,
+        look,
+        **SECTIONS
+        | {
+            "task": None,
+            "model": {"name": "mlp", "hidden": [16]},
+            "training": {"epochs": 1},
+        },
+    )
     assert seen and all(abs(held - counted) <= 0.1 * counted for held, counted in seen)
 
 
@@ -114,7 +179,9 @@ def arrays_of(thing: Any) -> list[np.ndarray]:
     elif isinstance(thing, (list, tuple, set)) or type(thing).__name__ == "deque":
         parts = list(thing)
     elif type(thing).__module__.startswith("edgefl.strategies"):
-        names = list(getattr(thing, "__dict__", {})) + [slot for slot in getattr(type(thing), "__slots__", ())]
+        names = list(getattr(thing, "__dict__", {})) + [
+            slot for slot in getattr(type(thing), "__slots__", ())
+        ]
         parts = [getattr(thing, name) for name in names]
     else:
         return []
@@ -125,39 +192,81 @@ def arrays_of(thing: Any) -> list[np.ndarray]:
 @pytest.fixture(scope="module")
 def wall(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
     folder = tmp_path_factory.mktemp("wall")
-    options = ", ".join(f'{name} = "{value}"' if isinstance(value, str) else f"{name} = {value}" for name, value in ENTRY.items())
-    text = SMALL.replace('strategies = [{strategy = "fedasync", concurrency = 3}]', f"strategies = [{{{options}}}]\nunlabelled = {{size = 50}}")
-    (folder / "small.toml").write_text(text.replace("edges = {count = 3}", "edges = {count = 5}").replace("versions = 8", "versions = 5"))
-    run = WallRun(load(folder / "small.toml", ["record.payloads=true"]), Where(folder / "runs", folder), print)
+    options = ", ".join(
+        f'{name} = "{value}"' if isinstance(value, str) else f"{name} = {value}"
+        for name, value in ENTRY.items()
+    )
+    text = SMALL.replace(
+        'strategies = [{strategy = "fedasync", concurrency = 3}]',
+        f"strategies = [{{{options}}}]\nunlabelled = {{size = 50}}",
+    )
+    (folder / "small.toml").write_text(
+        text.replace("edges = {count = 3}", "edges = {count = 5}").replace(
+            "versions = 8", "versions = 5"
+        )
+    )
+    run = WallRun(
+        load(folder / "small.toml", ["record.payloads=true"]), Where(folder / "runs", folder), print
+    )
     return run.run(patiently())[0], run.directory(0)
 
 
-def test_on_the_wall_clock_jobs_take_their_emulated_time_and_the_run_replays(wall: tuple[dict[str, Any], Path]) -> None:
+def test_on_the_wall_clock_jobs_take_their_emulated_time_and_the_run_replays(
+    wall: tuple[dict[str, Any], Path],
+) -> None:
     summary, directory = wall
     jobs = summary["fidelity"]["jobs"]
-    assert summary["versions"] == 5 and jobs["distill"]["count"] == 5 and jobs["predict"]["count"] >= 10
-    assert jobs["distill"]["lag_ms"]["max"] is not None and jobs["distill"]["real_ms"]["p50"] > 0 and jobs["distill"]["workers_died"] == 0
-    assert len(rounds(directory)) == 5 and all(row["server_s"] >= 1.7 - 1e-6 for row in rounds(directory))
+    assert (
+        summary["versions"] == 5
+        and jobs["distill"]["count"] == 5
+        and jobs["predict"]["count"] >= 10
+    )
+    assert (
+        jobs["distill"]["lag_ms"]["max"] is not None
+        and jobs["distill"]["real_ms"]["p50"] > 0
+        and jobs["distill"]["workers_died"] == 0
+    )
+    assert len(rounds(directory)) == 5 and all(
+        row["server_s"] >= 1.7 - 1e-6 for row in rounds(directory)
+    )
     assert replay_run(directory).version == 5
 
 
 def test_the_two_clocks_agree(wall: tuple[dict[str, Any], Path], tmp_path: Path) -> None:
-    """The same model and the same rounds, where the run was faithful: an untimely computer may order updates differently.
+    """The same model and the same rounds, where the run was faithful: an untimely computer may
+    order updates differently.
 
-    A prediction and an update of another device that come within milliseconds of each other may change places: that changes nothing.
+    A prediction and an update of another device that come within milliseconds of each other may
+    change places: that changes nothing.
     """
     summary, directory = wall
     given = load(directory / "config.toml")
     run_virtual(learning(given, directory.parent.parent.parent), 0, tmp_path)
     assert len(rounds(tmp_path)) == len(rounds(directory)) == 5
     if summary["fidelity"]["verdict"] == "faithful" and course(directory) == course(tmp_path):
-        assert (directory / "model.safetensors").read_bytes() == (tmp_path / "model.safetensors").read_bytes()
-        assert [(row["alpha"], row["loss"]) for row in rounds(directory)] == [(row["alpha"], row["loss"]) for row in rounds(tmp_path)]
+        assert (directory / "model.safetensors").read_bytes() == (
+            tmp_path / "model.safetensors"
+        ).read_bytes()
+        assert [(row["alpha"], row["loss"]) for row in rounds(directory)] == [
+            (row["alpha"], row["loss"]) for row in rounds(tmp_path)
+        ]
 
 
 def course(directory: Path) -> tuple[list[tuple[str, int]], list[tuple[float, float]]]:
-    """What the models depend on: the order of the updates that came before the last step, and whose predictions taught each round."""
+    """What the models depend on: the order of the updates that came before the last step, and
+    whose predictions taught each round.
+    """
     events = read_events(directory / "events.jsonl")
-    last = max(number for number, event in enumerate(events) if any(row["do"] == "run_job" and row["job"] == "distill" for row in event.get("decisions", ())))
-    arrived = [(event["edge"], event["task"]) for event in events[:last] if event.get("event") == "update_arrived"]
+    last = max(
+        number
+        for number, event in enumerate(events)
+        if any(
+            row["do"] == "run_job" and row["job"] == "distill" for row in event.get("decisions", ())
+        )
+    )
+    arrived = [
+        (event["edge"], event["task"])
+        for event in events[:last]
+        if event.get("event") == "update_arrived"
+    ]
     return arrived, [(row["teachers"], row["logits_age"]) for row in rounds(directory)]

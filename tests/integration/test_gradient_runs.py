@@ -1,4 +1,6 @@
-"""Whole runs of the K-asynchronous family on both hosts, with a tiny model; one worker or two; their summary, table and figure."""
+"""Whole runs of the K-asynchronous family on both hosts, with a tiny model; one worker or two;
+their summary, table and figure.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +27,32 @@ from edgefl.reports.aggregation import table as aggregation_table
 from edgefl.results.summary import stability
 from edgefl.results.tail import read_csv, read_events
 
-SECTIONS: dict[str, Any] = {"devices": {"samples_per_s": 100.0, "slowest_ratio": 5.0}, "stop": {"versions": 12}, "training": {"batch_size": 8}}
+SECTIONS: dict[str, Any] = {
+    "devices": {"samples_per_s": 100.0, "slowest_ratio": 5.0},
+    "stop": {"versions": 12},
+    "training": {"batch_size": 8},
+}
 NAMES = ("wkafl", "k-async", "gsgm", "zeno-plus-plus")
 
 
 def entry(name: str) -> dict[str, Any]:
-    return {"strategy": name, "server_learning_rate": 0.5} | ({} if name == "zeno-plus-plus" else {"buffer_size": 2})
+    return {"strategy": name, "server_learning_rate": 0.5} | (
+        {} if name == "zeno-plus-plus" else {"buffer_size": 2}
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_one_worker_or_two_leave_the_same_bytes(name: str, tmp_path: Path) -> None:
-    _, one = small_run(tmp_path / "one", **SECTIONS, strategies=[entry(name)], record={"payloads": True})
-    given = experiment(task="my_task.py:build", links={"up_mbit_s": 0.01, "down_mbit_s": 0.04, "latency_ms": 10.0}, strategies=[entry(name)],
-                       record={"payloads": True}, **SECTIONS)  # fmt: skip
+    _, one = small_run(
+        tmp_path / "one", **SECTIONS, strategies=[entry(name)], record={"payloads": True}
+    )
+    given = experiment(
+        task="my_task.py:build",
+        links={"up_mbit_s": 0.01, "down_mbit_s": 0.04, "latency_ms": 10.0},
+        strategies=[entry(name)],
+        record={"payloads": True},
+        **SECTIONS,
+    )
     learned = learning(given, EXAMPLES)
     with open_pool(learned, 2) as pool:
         run_virtual(learned, 0, tmp_path / "two", None, pool)
@@ -47,41 +62,90 @@ def test_one_worker_or_two_leave_the_same_bytes(name: str, tmp_path: Path) -> No
 
 
 def test_an_edge_takes_one_batch_and_sends_a_gradient_with_its_loss(tmp_path: Path) -> None:
-    """100 samples a second and a batch of 8: .08 s; up goes one vector of the model's trainable size."""
-    _, directory = small_run(tmp_path, **SECTIONS | {"devices": {"samples_per_s": 100.0}}, strategies=[entry("k-async")])
+    """100 samples a second and a batch of 8: .08 s; up goes one vector of the model's trainable
+    size.
+    """
+    _, directory = small_run(
+        tmp_path, **SECTIONS | {"devices": {"samples_per_s": 100.0}}, strategies=[entry("k-async")]
+    )
     events = read_events(directory / "events.jsonl")
     arrived = [event for event in events if event.get("event") == "update_arrived"]
-    assert arrived and all(event["numbers"]["batch"] == 8 and event["numbers"]["steps"] == 1 and event["numbers"]["loss"] > 0 for event in arrived)
+    assert arrived and all(
+        event["numbers"]["batch"] == 8
+        and event["numbers"]["steps"] == 1
+        and event["numbers"]["loss"] > 0
+        for event in arrived
+    )
     began = {event["task"]: event["t"] for event in events if event.get("fact") == "task_started"}
     ready = {event["task"]: event["t"] for event in events if event.get("fact") == "update_ready"}
     assert all(ready[task] - began[task] == pytest.approx(0.08) for task in ready)
-    sizes = {kind: {int(row["bytes"]) for row in read_csv(directory / "links.csv") if row["kind"] == kind} for kind in ("task", "update")}
+    sizes = {
+        kind: {
+            int(row["bytes"]) for row in read_csv(directory / "links.csv") if row["kind"] == kind
+        }
+        for kind in ("task", "update")
+    }
     assert max(sizes["update"]) < max(sizes["task"]) + 150, "one model's length, and four numbers"
 
 
 def test_over_real_sockets(tmp_path: Path) -> None:
-    """WKAFL, GSGM and Zeno++ with processes: gradients go up, steps are made, and the journals replay bit for bit."""
-    strategies = 'strategies = [{strategy = "wkafl", buffer_size = 2}, {strategy = "gsgm", buffer_size = 2}, {strategy = "zeno-plus-plus"}]\n'
-    (tmp_path / "small.toml").write_text("".join(line for line in SMALL.splitlines(True) if not line.startswith("strategies")) + strategies)
-    changes = ["devices.samples_per_s=400", "stop.versions=6", "record.payloads=true", "evaluation.every_versions=0"]
-    launcher = WallRun(load(tmp_path / "small.toml", changes), Where(tmp_path / "runs", tmp_path), print)
+    """WKAFL, GSGM and Zeno++ with processes: gradients go up, steps are made, and the journals
+    replay bit for bit.
+    """
+    strategies = (
+        'strategies = [{strategy = "wkafl", buffer_size = 2}, {strategy = "gsgm", buffer_size = 2},'
+        ' {strategy = "zeno-plus-plus"}]\n'
+    )
+    (tmp_path / "small.toml").write_text(
+        "".join(line for line in SMALL.splitlines(True) if not line.startswith("strategies"))
+        + strategies
+    )
+    changes = [
+        "devices.samples_per_s=400",
+        "stop.versions=6",
+        "record.payloads=true",
+        "evaluation.every_versions=0",
+    ]
+    launcher = WallRun(
+        load(tmp_path / "small.toml", changes), Where(tmp_path / "runs", tmp_path), print
+    )
     for index, summary in enumerate(launcher.run(lambda *_: None)):
         directory = launcher.directory(index)
         assert summary["versions"] == replay_run(directory).version == 6
         assert index == 2 or summary["aggregation"]["steps"] == 6
-        assert all(update["numbers"]["batch"] == 32 for update in happened(directory, event="update_arrived"))
+        assert all(
+            update["numbers"]["batch"] == 32
+            for update in happened(directory, event="update_arrived")
+        )
 
 
 # ------------------------------------------------------------------ what they come to
 def stepped(t: float, version: int, **values: float) -> dict[str, Any]:
-    report = {"do": "report", "values": {"gradients": 2.0, "weighted_staleness": 1.0, "aggregated": 2.0, "predominant": 2.0, **values}, "edge": None}
-    return {"t": t, "event": "update_arrived", "version": version, "decisions": [report, {"do": "publish", "version": version + 1}]}
+    report = {
+        "do": "report",
+        "values": {
+            "gradients": 2.0,
+            "weighted_staleness": 1.0,
+            "aggregated": 2.0,
+            "predominant": 2.0,
+            **values,
+        },
+        "edge": None,
+    }
+    return {
+        "t": t,
+        "event": "update_arrived",
+        "version": version,
+        "decisions": [report, {"do": "publish", "version": version + 1}],
+    }
 
 
 EVENTS = [
     stepped(1.0, 0, weighted_staleness=0.0, stage=1.0, selected=2.0),
     {"t": 1.5, "event": "update_arrived", "version": 1, "decisions": []},
-    stepped(2.0, 1, weighted_staleness=3.0, aggregated=1.0, predominant=1.0, stage=2.0, selected=1.0),
+    stepped(
+        2.0, 1, weighted_staleness=3.0, aggregated=1.0, predominant=1.0, stage=2.0, selected=1.0
+    ),
     stepped(3.0, 2, weighted_staleness=0.0, stage=2.0, selected=0.0),
 ]
 
@@ -89,13 +153,22 @@ EVENTS = [
 def test_the_section_by_hand() -> None:
     """tau_ave = (0 + 3 + 0) / 3; N_ave = (2 + 1 + 2) / 3."""
     assert aggregation.section(aggregation.steps(EVENTS)) == {
-        "steps": 3, "gradients": 6, "tau_ave": 1.0, "n_ave": pytest.approx(5 / 3), "predominant": {"1": 1, "2": 2}, "selected_ave": 1.0, "stage_two_version": 1,
-    }  # fmt: skip
+        "steps": 3,
+        "gradients": 6,
+        "tau_ave": 1.0,
+        "n_ave": pytest.approx(5 / 3),
+        "predominant": {"1": 1, "2": 2},
+        "selected_ave": 1.0,
+        "stage_two_version": 1,
+    }
     assert aggregation.section(aggregation.steps(EVENTS[1:2])) is None
 
 
 def test_figure_2b_s_points() -> None:
-    assert aggregation_plot.by_count([values for _, values in aggregation.steps(EVENTS)]) == [(1.0, 3.0), (2.0, 0.0)]
+    assert aggregation_plot.by_count([values for _, values in aggregation.steps(EVENTS)]) == [
+        (1.0, 3.0),
+        (2.0, 0.0),
+    ]
 
 
 def test_eight_schemes_look_different_and_gradients_are_counted_in_whole_numbers() -> None:
@@ -108,16 +181,30 @@ def test_eight_schemes_look_different_and_gradients_are_counted_in_whole_numbers
 
 
 def test_stability_is_the_deviation_of_the_last_ten_in_log_coordinates() -> None:
-    """Five times 1 and five times .1: logarithms 0 and -1, deviation .5. Fewer than ten, or a zero: none."""
+    """Five times 1 and five times .1: logarithms 0 and -1, deviation .5. Fewer than ten, or a
+    zero: none.
+    """
     assert stability([1.0, 0.1] * 5) == pytest.approx(0.5)
-    assert stability([0.9] * 10) == 0 and stability([0.9] * 9) is None and stability([0.0] * 10) is None
+    assert (
+        stability([0.9] * 10) == 0
+        and stability([0.9] * 9) is None
+        and stability([0.0] * 10) is None
+    )
 
 
 def test_summary_table_csv_and_figure_of_a_run(tmp_path: Path) -> None:
     found, directory = small_run(tmp_path, **SECTIONS, strategies=[entry("wkafl")])
     section = found["aggregation"]
-    assert section["steps"] == 12 and section["gradients"] == 24 and sum(section["predominant"].values()) == 12
-    assert 0 <= section["tau_ave"] <= 2 and 1 <= section["n_ave"] <= 2 and math.isfinite(found["stability"])
+    assert (
+        section["steps"] == 12
+        and section["gradients"] == 24
+        and sum(section["predominant"].values()) == 12
+    )
+    assert (
+        0 <= section["tau_ave"] <= 2
+        and 1 <= section["n_ave"] <= 2
+        and math.isfinite(found["stability"])
+    )
     assert json.loads((directory / "summary.json").read_text())["aggregation"] == section
     loaded = aggregation_table.load([tmp_path])
     console = Console(width=80, record=True, file=open("/dev/null", "w"))
@@ -125,11 +212,22 @@ def test_summary_table_csv_and_figure_of_a_run(tmp_path: Path) -> None:
     assert "wkafl" in (text := console.export_text()) and f"{section['tau_ave']:.1f}" in text
     aggregation_table.write_csv(loaded, tmp_path / "aggregation.csv")
     (row,) = csv.DictReader((tmp_path / "aggregation.csv").open())
-    assert row["name"] == "wkafl" and row["steps"] == "12" and row["predominant"].startswith(("1:", "2:"))
-    assert all(path.stat().st_size > 1000 for path in aggregation_plot.aggregation([directory], tmp_path / "a.png"))
+    assert (
+        row["name"] == "wkafl"
+        and row["steps"] == "12"
+        and row["predominant"].startswith(("1:", "2:"))
+    )
+    assert all(
+        path.stat().st_size > 1000
+        for path in aggregation_plot.aggregation([directory], tmp_path / "a.png")
+    )
 
 
 def test_a_scheme_without_such_steps_has_no_such_section(tmp_path: Path) -> None:
-    found, directory = small_run(tmp_path, **SECTIONS | {"stop": {"versions": 2}}, strategies=[{"strategy": "fedbuff", "buffer_size": 2}])
+    found, directory = small_run(
+        tmp_path,
+        **SECTIONS | {"stop": {"versions": 2}},
+        strategies=[{"strategy": "fedbuff", "buffer_size": 2}],
+    )
     assert "aggregation" not in found and aggregation_table.load([directory]) == []
     assert aggregation_plot.aggregation([directory], tmp_path / "a.png") == []

@@ -1,4 +1,6 @@
-"""Runtime classes in whole runs: on both hosts a task takes the time that is drawn for its edge's class."""
+"""Runtime classes in whole runs: on both hosts a task takes the time that is drawn for its
+edge's class.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,14 @@ def taken_s(directory: Path) -> dict[tuple[str, int], tuple[float, float]]:
     """(edge, task) -> (when it began, how long it took)."""
     events = read_events(directory / "events.jsonl")
     started = {event["task"]: event["t"] for event in events if event.get("fact") == "task_started"}
-    return {(event["edge"], event["task"]): (started[event["task"]], event["t"] - started[event["task"]]) for event in events if event.get("fact") == "update_ready"}
+    return {
+        (event["edge"], event["task"]): (
+            started[event["task"]],
+            event["t"] - started[event["task"]],
+        )
+        for event in events
+        if event.get("fact") == "update_ready"
+    }
 
 
 @pytest.mark.parametrize("host", ["wall", "virtual"])
@@ -47,9 +56,14 @@ def test_tasks_take_what_is_drawn_for_the_edge_s_class(host: str, tmp_path: Path
         run_virtual(learned, 0, tmp_path / "fedac")
     drawn = devices(given, learned.samples)
     took = taken_s(tmp_path / "fedac")
-    assert len(took) >= 10 and {device.runtime.name for device in drawn.values()} == {"short", "medium"}
+    assert len(took) >= 10 and {device.runtime.name for device in drawn.values()} == {
+        "short",
+        "medium",
+    }
     for (edge, _), (start_s, length_s) in took.items():
         low_s, high_s = drawn[edge].runtime.low_ns / 1e9, drawn[edge].runtime.high_ns / 1e9
-        assert low_s <= length_s <= high_s + (2.0 if host == "wall" else 0.0), "2 emulated seconds are 40 ms"
+        assert low_s <= length_s <= high_s + (2.0 if host == "wall" else 0.0), (
+            "2 emulated seconds are 40 ms"
+        )
         expected_s = drawn[edge].duration_ns(2 * learned.samples[edge], round(start_s * 1e9)) / 1e9
         assert host == "wall" or length_s == pytest.approx(expected_s, abs=1e-6)

@@ -1,4 +1,6 @@
-"""Several seeds as a user runs them: the same bytes as alone, however many workers; Ctrl-C; one that is killed; bad input."""
+"""Several seeds as a user runs them: the same bytes as alone, however many workers; Ctrl-C; one
+that is killed; bad input.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def start(started: list[subprocess.Popen[str]], *words: str, command: tuple[str, ...] = ("run", "s.toml", "--clock", "virtual")) -> subprocess.Popen[str]:
+def start(
+    started: list[subprocess.Popen[str]],
+    *words: str,
+    command: tuple[str, ...] = ("run", "s.toml", "--clock", "virtual"),
+) -> subprocess.Popen[str]:
     return processes.start(started, *command, *words)
 
 
@@ -52,7 +58,9 @@ def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 def here(*words: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The status of `edgefl run s.toml --clock virtual WORDS` in this process, which must not fork."""
+    """The status of `edgefl run s.toml --clock virtual WORDS` in this process, which must not
+    fork.
+    """
     monkeypatch.setattr(sys, "argv", ["edgefl", "run", "s.toml", "--clock", "virtual", *words])
     with pytest.raises(SystemExit) as ended:
         cli.main()
@@ -66,18 +74,31 @@ def summary(directory: Path) -> dict[str, Any]:
 def told(folder: Path) -> dict[str, tuple[bytes, ...]]:
     """What must be the same, by run directory."""
     names = ("events.jsonl", "links.csv", "model.safetensors", "config.toml")
-    return {str(path.parent.relative_to(folder)): tuple((path.parent / name).read_bytes() for name in names) for path in folder.rglob("events.jsonl")}
+    return {
+        str(path.parent.relative_to(folder)): tuple(
+            (path.parent / name).read_bytes() for name in names
+        )
+        for path in folder.rglob("events.jsonl")
+    }
 
 
 # ------------------------------------------------------------------ layout and bytes
 def test_a_seed_among_others_gives_the_same_bytes_as_alone(
-    folder: Path, started: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    folder: Path,
+    started: list[subprocess.Popen[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    beside = start(started, "seeds=[1, 4]", "--workers", "3", "--out", "beside")  # three runs at once, then the three train for the fourth
+    beside = start(
+        started, "seeds=[1, 4]", "--workers", "3", "--out", "beside"
+    )  # three runs at once, then the three train for the fourth
     assert here("seeds=[4]", "--out", "alone", monkeypatch=monkeypatch) == 0
     alone = told(folder / "alone" / "s")
     assert set(alone) == {"fedasync", "fedavg"}, "a single seed lies where it always lay"
-    assert not (folder / "alone" / "s" / "comparison_seeds.csv").exists() and "±" not in capsys.readouterr().out
+    assert (
+        not (folder / "alone" / "s" / "comparison_seeds.csv").exists()
+        and "±" not in capsys.readouterr().out
+    )
     assert here("seeds=[1, 4]", "--out", "serial", monkeypatch=monkeypatch) == 0
     serial = told(folder / "serial" / "s")
     assert set(serial) == {f"{name}/seed{seed}" for name in alone for seed in (1, 4)}
@@ -89,15 +110,23 @@ def test_a_seed_among_others_gives_the_same_bytes_as_alone(
     assert (status, err) == (0, "") and "fedavg seed 4: 6 versions" in out
     assert told(folder / "beside" / "s") == serial
     with (folder / "beside" / "s" / "comparison.csv").open(newline="") as file:
-        assert [(row["name"], row["seed"]) for row in csv.DictReader(file)] == [(name, seed) for name in ("fedasync", "fedavg") for seed in ("1", "4")]
-    assert (folder / "beside" / "s" / "comparison_seeds.csv").exists() and (folder / "beside" / "s" / "figures" / "accuracy.png").exists()
+        assert [(row["name"], row["seed"]) for row in csv.DictReader(file)] == [
+            (name, seed) for name in ("fedasync", "fedavg") for seed in ("1", "4")
+        ]
+    assert (folder / "beside" / "s" / "comparison_seeds.csv").exists() and (
+        folder / "beside" / "s" / "figures" / "accuracy.png"
+    ).exists()
 
 
-def test_a_new_run_takes_the_place_of_the_old_one_whatever_its_seeds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_run_takes_the_place_of_the_old_one_whatever_its_seeds(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs = folder / "runs" / "s"
     for words, left in (
-        (("seed=3",), {"fedasync", "fedavg"}), (("seeds=[1, 2]",), {"fedasync/seed1", "fedasync/seed2", "fedavg/seed1", "fedavg/seed2"}),
-        (("seeds=[2, 3]",), {"fedasync/seed2", "fedasync/seed3", "fedavg/seed2", "fedavg/seed3"}), (("seed=3",), {"fedasync", "fedavg"}),
+        (("seed=3",), {"fedasync", "fedavg"}),
+        (("seeds=[1, 2]",), {"fedasync/seed1", "fedasync/seed2", "fedavg/seed1", "fedavg/seed2"}),
+        (("seeds=[2, 3]",), {"fedasync/seed2", "fedasync/seed3", "fedavg/seed2", "fedavg/seed3"}),
+        (("seed=3",), {"fedasync", "fedavg"}),
     ):
         assert here(*words, "stop.versions=2", monkeypatch=monkeypatch) == 0
         assert set(told(runs)) == left
@@ -108,63 +137,121 @@ def test_a_new_run_takes_the_place_of_the_old_one_whatever_its_seeds(folder: Pat
 # ------------------------------------------------------------------ the end, asked for or not
 def test_ctrl_c_keeps_what_there_is(folder: Path, started: list[subprocess.Popen[str]]) -> None:
     process = start(started, "seeds=[1, 2, 3]", "--workers", "2", *LONG)
-    runs = [folder / "runs" / "s" / name / "seed1" for name in ("fedasync", "fedavg")]  # seed by seed
+    runs = [
+        folder / "runs" / "s" / name / "seed1" for name in ("fedasync", "fedavg")
+    ]  # seed by seed
     wait_for(lambda: all(happened(run, event="update_arrived") for run in runs))
     forks = psutil.Process(process.pid).children()
     assert len(forks) == 2, "both cores are used"
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     status, out, err = end(process)
-    assert (status, "Traceback" in err) == (0, False) and "next: edgefl compare" in out and "2 seeds" not in out
+    assert (
+        (status, "Traceback" in err) == (0, False)
+        and "next: edgefl compare" in out
+        and "2 seeds" not in out
+    )
     assert [summary(run)["finished"] for run in runs] == ["interrupted"] * 2
     assert set(told_dirs(folder)) == {"fedasync/seed1", "fedavg/seed1"}, "no other was begun"
     assert wait_for(lambda: not any(fork.is_running() for fork in forks))
 
 
-def test_ctrl_c_of_seeds_one_after_the_other(folder: Path, started: list[subprocess.Popen[str]]) -> None:
+def test_ctrl_c_of_seeds_one_after_the_other(
+    folder: Path, started: list[subprocess.Popen[str]]
+) -> None:
     process = start(started, "seeds=[5, 6]", *LONG, "strategies=[{strategy='fedasync'}]")
     run = folder / "runs" / "s" / "fedasync" / "seed5"
     wait_for(lambda: happened(run, event="update_arrived"))
     process.send_signal(signal.SIGINT)
     status, out, err = end(process)
     assert status == 0 and "Traceback" not in err and "fedasync seed 5" in out
-    assert summary(run)["finished"] == "interrupted" and set(told_dirs(folder)) == {"fedasync/seed5"}
+    assert summary(run)["finished"] == "interrupted" and set(told_dirs(folder)) == {
+        "fedasync/seed5"
+    }
 
 
-def test_a_run_that_is_killed_is_told_and_the_others_go_on(folder: Path, started: list[subprocess.Popen[str]]) -> None:
-    process = start(started, "seeds=[1, 2, 3]", "--workers", "2", "stop.versions=1500", "strategies=[{strategy='fedasync'}]")
+def test_a_run_that_is_killed_is_told_and_the_others_go_on(
+    folder: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    process = start(
+        started,
+        "seeds=[1, 2, 3]",
+        "--workers",
+        "2",
+        "stop.versions=1500",
+        "strategies=[{strategy='fedasync'}]",
+    )
     first = folder / "runs" / "s" / "fedasync" / "seed1"
     wait_for(lambda: happened(first, event="update_arrived"))
     min(psutil.Process(process.pid).children(), key=lambda fork: fork.pid).kill()
     status, out, err = end(process)
-    assert status == 1 and "edgefl: fedasync seed 1 died (exit status -9); what it wrote lies in runs/s/fedasync/seed1" in err
+    assert (
+        status == 1
+        and "edgefl: fedasync seed 1 died (exit status -9); what it wrote lies in"
+        " runs/s/fedasync/seed1"
+        in err
+    )
     assert "unfinished" in out and "1 of 3" in out and "not begun" not in err
     assert not (first / "summary.json").exists()
-    assert [summary(first.parent / seed)["versions"] for seed in ("seed2", "seed3")] == [1500, 1500], "the third has no other beside it"
+    assert [summary(first.parent / seed)["versions"] for seed in ("seed2", "seed3")] == [
+        1500,
+        1500,
+    ], "the third has no other beside it"
 
 
-def test_after_a_bug_no_other_run_is_begun(folder: Path, started: list[subprocess.Popen[str]]) -> None:
+def test_after_a_bug_no_other_run_is_begun(
+    folder: Path, started: list[subprocess.Popen[str]]
+) -> None:
     (folder / "broken.py").write_text(
-        "from edgefl.strategies.fedavg import FedAvg\n\n\nclass Broken(FedAvg):\n    def aggregate(self, updates):\n        return updates[99]\n"
+        "from edgefl.strategies.fedavg import FedAvg\n\n\nclass Broken(FedAvg):\n    def"
+        " aggregate(self, updates):\n        return updates[99]\n"
     )
-    status, out, err = end(start(started, "seeds=[1, 2, 3, 4]", "--workers", "2", "strategies=[{strategy='broken.py:Broken'}]"))
-    assert status == 1 and "IndexError" in err and "broken seed 1 died (exit status 1)" in err and "unfinished" in out
-    assert "edgefl: not begun after that: " in err and "broken seed 4" in err.rpartition("not begun")[2]
+    status, out, err = end(
+        start(
+            started,
+            "seeds=[1, 2, 3, 4]",
+            "--workers",
+            "2",
+            "strategies=[{strategy='broken.py:Broken'}]",
+        )
+    )
+    assert (
+        status == 1
+        and "IndexError" in err
+        and "broken seed 1 died (exit status 1)" in err
+        and "unfinished" in out
+    )
+    assert (
+        "edgefl: not begun after that: " in err
+        and "broken seed 4" in err.rpartition("not begun")[2]
+    )
     assert len(told_dirs(folder)) <= 3, "one more may have begun beside the first"
 
 
 def test_what_a_run_refuses_is_one_line(folder: Path, started: list[subprocess.Popen[str]]) -> None:
     status, out, err = end(start(started, "seeds=[1, 2]", "--workers", "2", "--out", "s.toml"))
-    assert (status, out) == (2, "") and err.startswith("edgefl: s.toml/s/fedasync/seed1: cannot be made") and err.count("\n") == 1
+    assert (
+        (status, out) == (2, "")
+        and err.startswith("edgefl: s.toml/s/fedasync/seed1: cannot be made")
+        and err.count("\n") == 1
+    )
 
 
-def test_kill_9_of_the_parent_takes_the_forks_along(folder: Path, started: list[subprocess.Popen[str]]) -> None:
-    process = start(started, "seeds=[1, 2]", "--workers", "2", *LONG, "strategies=[{strategy='fedasync'}]")
+def test_kill_9_of_the_parent_takes_the_forks_along(
+    folder: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    process = start(
+        started, "seeds=[1, 2]", "--workers", "2", *LONG, "strategies=[{strategy='fedasync'}]"
+    )
     wait_for(lambda: happened(folder / "runs" / "s" / "fedasync" / "seed2", event="update_arrived"))
     forks = psutil.Process(process.pid).children()
     process.kill()
     process.wait()
     assert len(forks) == 2
-    assert wait_for(lambda: all(not fork.is_running() or fork.status() == psutil.STATUS_ZOMBIE for fork in forks))
+    assert wait_for(
+        lambda: all(
+            not fork.is_running() or fork.status() == psutil.STATUS_ZOMBIE for fork in forks
+        )
+    )
 
 
 def told_dirs(folder: Path) -> list[str]:
@@ -173,13 +260,26 @@ def told_dirs(folder: Path) -> list[str]:
 
 
 # ------------------------------------------------------------------ the wall clock
-def test_edges_elsewhere_stay_for_every_seed(folder: Path, started: list[subprocess.Popen[str]]) -> None:
-    """One edge takes the coordinator's config, with its own task allowed; the other compares it with its own config."""
-    text = TASK.replace("count = 3", "count = 2").replace("versions = 6", "versions = 2").replace("samples_per_s = 200.0", "samples_per_s = 1000.0")
+def test_edges_elsewhere_stay_for_every_seed(
+    folder: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    """One edge takes the coordinator's config, with its own task allowed; the other compares it
+    with its own config.
+    """
+    text = (
+        TASK.replace("count = 3", "count = 2")
+        .replace("versions = 6", "versions = 2")
+        .replace("samples_per_s = 200.0", "samples_per_s = 1000.0")
+    )
     (folder / "s.toml").write_text("seeds = [1, 2]\n" + text)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    coordinator = start(started, f"network.port={port}", "strategies=[{strategy='fedavg'}]", command=("coordinator", "s.toml"))
+    coordinator = start(
+        started,
+        f"network.port={port}",
+        "strategies=[{strategy='fedavg'}]",
+        command=("coordinator", "s.toml"),
+    )
     join = ("edge", "--connect", f"tcp://127.0.0.1:{port}", "--id")
     edges = [
         start(started, command=(*join, "e000", "--allow-task", f"{EXAMPLES / 'my_task.py'}:build")),
@@ -190,39 +290,85 @@ def test_edges_elsewhere_stay_for_every_seed(folder: Path, started: list[subproc
     for edge in edges:
         status, out, err = end(edge)
         assert (status, err) == (0, "") and out.count("the run is over (versions)") == 2
-    assert [summary(folder / "runs" / "s" / "fedavg" / f"seed{seed}")["seed"] for seed in (1, 2)] == [1, 2]
-    assert sorted(path.name for path in (folder / "runs" / "s").glob("*.log")) == ["edges_seed1.log", "edges_seed2.log"]
+    assert [
+        summary(folder / "runs" / "s" / "fedavg" / f"seed{seed}")["seed"] for seed in (1, 2)
+    ] == [1, 2]
+    assert sorted(path.name for path in (folder / "runs" / "s").glob("*.log")) == [
+        "edges_seed1.log",
+        "edges_seed2.log",
+    ]
 
 
-def test_ctrl_c_on_the_wall_clock_keeps_the_seeds_that_are_done(folder: Path, started: list[subprocess.Popen[str]]) -> None:
-    process = start(started, "seeds=[1, 2]", "stop.versions=1000000", "stop.emulated_s=2", "strategies=[{strategy='fedasync'}]", command=("run", "s.toml"))
+def test_ctrl_c_on_the_wall_clock_keeps_the_seeds_that_are_done(
+    folder: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    process = start(
+        started,
+        "seeds=[1, 2]",
+        "stop.versions=1000000",
+        "stop.emulated_s=2",
+        "strategies=[{strategy='fedasync'}]",
+        command=("run", "s.toml"),
+    )
     runs = folder / "runs" / "s" / "fedasync"
     wait_for(lambda: happened(runs / "seed2", event="run_started"))
     os.killpg(process.pid, signal.SIGINT)
     status, out, err = end(process)
     assert (status, err) == (0, "") and "2 seeds" in out
-    assert summary(runs / "seed1")["finished"] == "emulated_s" and summary(runs / "seed2")["finished"] in ("interrupted", "emulated_s")
+    assert summary(runs / "seed1")["finished"] == "emulated_s" and summary(runs / "seed2")[
+        "finished"
+    ] in ("interrupted", "emulated_s")
 
 
 # ------------------------------------------------------------------ bad input
-@pytest.mark.parametrize(("words", "line"), [
-    ("--clock wall --workers 2", "--workers, --engine and --ray-address are for --clock virtual"),
-    ("--clock wall --engine ray", "--workers, --engine and --ray-address are for --clock virtual"),
-    ("--clock wall --ray-address auto", "--workers, --engine and --ray-address are for --clock virtual"),
-    ("--clock virtual --ray-address auto", "--ray-address auto: expected --engine ray beside it"),
-    ("--clock virtual --engine ray --ray-address here", "--ray-address here: expected auto or HOST:PORT"),
-    ("--clock virtual --workers 0", "Invalid value for '--workers'"),
-    ("--clock virtual --engine rya", "'rya' is not one of 'local', 'ray'"),
-    ("--clock virtual seeds=[]", "override 'seeds=[]': seeds: expected at least one"),
-    ("--clock virtual seeds=[2,2]", "seeds: expected numbers that differ, found 2 twice"),
-    ("--clock virtual seed=3 seeds=[1,2]", "give seed or seeds, not both (found seed = 3, seeds = [1, 2])"),
-])
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            "--clock wall --workers 2",
+            "--workers, --engine and --ray-address are for --clock virtual",
+        ),
+        (
+            "--clock wall --engine ray",
+            "--workers, --engine and --ray-address are for --clock virtual",
+        ),
+        (
+            "--clock wall --ray-address auto",
+            "--workers, --engine and --ray-address are for --clock virtual",
+        ),
+        (
+            "--clock virtual --ray-address auto",
+            "--ray-address auto: expected --engine ray beside it",
+        ),
+        (
+            "--clock virtual --engine ray --ray-address here",
+            "--ray-address here: expected auto or HOST:PORT",
+        ),
+        ("--clock virtual --workers 0", "Invalid value for '--workers'"),
+        ("--clock virtual --engine rya", "'rya' is not one of 'local', 'ray'"),
+        ("--clock virtual seeds=[]", "override 'seeds=[]': seeds: expected at least one"),
+        ("--clock virtual seeds=[2,2]", "seeds: expected numbers that differ, found 2 twice"),
+        (
+            "--clock virtual seed=3 seeds=[1,2]",
+            "give seed or seeds, not both (found seed = 3, seeds = [1, 2])",
+        ),
+    ],
+)
 def test_bad_input_is_one_line_and_nothing_is_begun(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str, line: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: str,
+    line: str,
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["edgefl", "run", "s.toml", *words.split()])
     with pytest.raises(SystemExit) as ended:
         cli.main()
     out, err = capsys.readouterr()
-    assert (ended.value.code, out) == (2, "") and line in err and err.startswith("edgefl: ") and err.count("\n") == 1
+    assert (
+        (ended.value.code, out) == (2, "")
+        and line in err
+        and err.startswith("edgefl: ")
+        and err.count("\n") == 1
+    )
     assert [path.name for path in folder.iterdir()] == ["s.toml"]

@@ -1,4 +1,6 @@
-"""Real processes and real sockets: the same run as under the virtual clock, faults, bad peers, bytes at the emulated rate."""
+"""Real processes and real sockets: the same run as under the virtual clock, faults, bad peers,
+bytes at the emulated rate.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,33 @@ from edgefl.results.tail import read_csv, read_events
 
 TRIES = 3  # of a run that an idle machine plays faithfully: this one may be busy
 SUMMARY_KEYS = {
-    "strategy", "clock", "seed", "versions", "updates_applied", "updates_discarded", "emulated_s", "wall_s", "final_accuracy", "best_accuracy",
-    "target_accuracy", "time_to_target_s", "bytes_up", "bytes_down", "staleness", "fidelity",
+    "strategy",
+    "clock",
+    "seed",
+    "versions",
+    "updates_applied",
+    "updates_discarded",
+    "emulated_s",
+    "wall_s",
+    "final_accuracy",
+    "best_accuracy",
+    "target_accuracy",
+    "time_to_target_s",
+    "bytes_up",
+    "bytes_down",
+    "staleness",
+    "fidelity",
 }
-FIDELITY_KEYS = {"verdict", "reasons", "transfer_lag_ms", "wake_lag_ms", "compute_overruns", "ahead_of_curve", "handle_ms", "host"}
+FIDELITY_KEYS = {
+    "verdict",
+    "reasons",
+    "transfer_lag_ms",
+    "wake_lag_ms",
+    "compute_overruns",
+    "ahead_of_curve",
+    "handle_ms",
+    "host",
+}
 
 
 def small(folder: Path, *overrides: str) -> WallRun:
@@ -64,37 +89,73 @@ def summary(directory: Path) -> dict[str, Any]:
 
 def story(directory: Path) -> list[dict[str, Any]]:
     """What the strategy was told and what it decided, without the times."""
-    return [{key: value for key, value in line.items() if key != "t"} for line in read_events(directory / "events.jsonl") if "event" in line]
+    return [
+        {key: value for key, value in line.items() if key != "t"}
+        for line in read_events(directory / "events.jsonl")
+        if "event" in line
+    ]
 
 
 def test_an_idle_short_run_is_faithful(pair: tuple[Path, Path]) -> None:
-    assert summary(pair[0])["fidelity"]["verdict"] == "faithful", summary(pair[0])["fidelity"]["reasons"]
+    assert summary(pair[0])["fidelity"]["verdict"] == "faithful", summary(pair[0])["fidelity"][
+        "reasons"
+    ]
 
 
 def test_both_clocks_make_the_same_run(pair: tuple[Path, Path]) -> None:
     wall, virtual = pair
     arrivals = [line["t"] for line in happened(virtual, event="update_arrived")]
-    assert min(np.diff(arrivals)) > 0.02, "arrivals too close for their order to be the same on both clocks"
+    assert min(np.diff(arrivals)) > 0.02, (
+        "arrivals too close for their order to be the same on both clocks"
+    )
     assert story(wall) == story(virtual)
-    assert load_file(wall / "model.safetensors")["weights"].tobytes() == load_file(virtual / "model.safetensors")["weights"].tobytes()
-    same = ("versions", "updates_applied", "updates_discarded", "final_accuracy", "bytes_up", "bytes_down", "staleness")
+    assert (
+        load_file(wall / "model.safetensors")["weights"].tobytes()
+        == load_file(virtual / "model.safetensors")["weights"].tobytes()
+    )
+    same = (
+        "versions",
+        "updates_applied",
+        "updates_discarded",
+        "final_accuracy",
+        "bytes_up",
+        "bytes_down",
+        "staleness",
+    )
     assert {key: summary(wall)[key] for key in same} == {key: summary(virtual)[key] for key in same}
 
 
 def test_a_run_leaves_every_file(pair: tuple[Path, Path]) -> None:
     wall, _ = pair
     assert {path.name for path in wall.iterdir()} == {
-        "config.toml", "events.jsonl", "links.csv", "metrics.csv", "summary.json", "model.safetensors", "journal",
+        "config.toml",
+        "events.jsonl",
+        "links.csv",
+        "metrics.csv",
+        "summary.json",
+        "model.safetensors",
+        "journal",
     }
     found = summary(wall)
     assert SUMMARY_KEYS <= set(found) and FIDELITY_KEYS <= set(found["fidelity"])
-    assert (found["clock"], found["versions"], found["finished"], found["fidelity"]["wire"]) == ("wall", 8, "versions", {})
+    assert (found["clock"], found["versions"], found["finished"], found["fidelity"]["wire"]) == (
+        "wall",
+        8,
+        "versions",
+        {},
+    )
     assert read_events(wall / "events.jsonl")[-1]["fact"] == "finished"
     assert [int(row["version"]) for row in read_csv(wall / "metrics.csv")] == list(range(9))
     rows = read_csv(wall / "links.csv")
-    assert rows and all(float(row["offered_s"]) < float(row["scheduled_s"]) <= float(row["finished_s"]) for row in rows)
+    assert rows and all(
+        float(row["offered_s"]) < float(row["scheduled_s"]) <= float(row["finished_s"])
+        for row in rows
+    )
     for direction in ("up", "down"):
-        assert sum(int(row["bytes"]) for row in rows if row["direction"] == direction) == found[f"bytes_{direction}"]
+        assert (
+            sum(int(row["bytes"]) for row in rows if row["direction"] == direction)
+            == found[f"bytes_{direction}"]
+        )
 
 
 def test_a_socket_run_replays_bit_equal(pair: tuple[Path, Path]) -> None:
@@ -102,14 +163,21 @@ def test_a_socket_run_replays_bit_equal(pair: tuple[Path, Path]) -> None:
     assert result.version == 8 and result.events == len(story(pair[0]))
 
 
-# ------------------------------------------------------------------ edges that die, hang and come back
+# --------------------------------------------------------------- edges that die, hang and come back
 def send_signal(launcher: WallRun, edge: str, number: int) -> None:
-    (process,) = (child for child in psutil.Process(launcher.warm.pid).children() if child.name() == f"edge {edge}")
+    (process,) = (
+        child
+        for child in psutil.Process(launcher.warm.pid).children()
+        if child.name() == f"edge {edge}"
+    )
     process.send_signal(number)
 
 
 def script(launcher: WallRun, directory: Path, address: list[str]) -> Iterator[Any]:
-    """Kills e000 and freezes e001 while they work, brings both back, and yields what has to happen before it goes on."""
+    """Kills e000 and freezes e001 while they work, brings both back, and yields what has to
+    happen before it goes on.
+    """
+
     def arrived(edge: str) -> list[dict[str, Any]]:
         return happened(directory, event="update_arrived", edge=edge)
 
@@ -124,7 +192,9 @@ def script(launcher: WallRun, directory: Path, address: list[str]) -> Iterator[A
     yield lambda: all(len(arrived(edge)) > before[edge] for edge in before)
 
 
-def test_a_run_outlives_killed_and_frozen_edges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_outlives_killed_and_frozen_edges(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     times = ("network.heartbeat_s=0.2", "network.liveness_s=1.0", "network.grace_s=0.5")
     launcher, address = small(tmp_path, "stop.versions=100000", "stop.emulated_s=120", *times), []
     steps = script(launcher, launcher.directory(0), address)
@@ -142,18 +212,30 @@ def test_a_run_outlives_killed_and_frozen_edges(tmp_path: Path, capsys: pytest.C
     directory, found = launcher.directory(0), ended.value.summaries[0]
     assert found["finished"] == "interrupted" and launcher.exits == ["edge e000"]
     assert "edge e000 died (exit status -9" in capsys.readouterr().out
-    assert {line["edge"]: line["reason"] for line in happened(directory, fact="session_ended")} == {"e000": "silent", "e001": "silent"}
-    assert len(happened(directory, event="edge_joined", edge="e000")) == len(happened(directory, event="edge_joined", edge="e001")) == 2
+    assert {line["edge"]: line["reason"] for line in happened(directory, fact="session_ended")} == {
+        "e000": "silent",
+        "e001": "silent",
+    }
+    assert (
+        len(happened(directory, event="edge_joined", edge="e000"))
+        == len(happened(directory, event="edge_joined", edge="e001"))
+        == 2
+    )
     tasks = Counter(line["task"] for line in happened(directory, event="update_arrived"))
-    assert set(tasks.values()) == {1} and found["updates_applied"] == len(tasks), "an update was applied twice"
+    assert set(tasks.values()) == {1} and found["updates_applied"] == len(tasks), (
+        "an update was applied twice"
+    )
     assert summary(directory) == found and (directory / "model.safetensors").exists()
 
 
 # ------------------------------------------------------------------ peers that break the rules
 SIZE = 10_000  # 40 kB, 160 ms at 2 Mbit/s: several pieces and credits
 BARE: dict[str, Any] = {
-    "edges": {"names": ["good-1", "good-2", "bad"]}, "links": {"up_mbit_s": 2.0, "down_mbit_s": 2.0}, "stop": {"emulated_s": 300.0},
-    "network": {"grace_s": 0.2}, "strategies": [{"strategy": "fedasync"}],
+    "edges": {"names": ["good-1", "good-2", "bad"]},
+    "links": {"up_mbit_s": 2.0, "down_mbit_s": 2.0},
+    "stop": {"emulated_s": 300.0},
+    "network": {"grace_s": 0.2},
+    "strategies": [{"strategy": "fedasync"}],
 }
 
 
@@ -171,16 +253,27 @@ def refusal(peer: Peer) -> tuple[str, bool]:
 
 
 def test_strangers_are_counted_and_refused(bare: Coordinator) -> None:
-    noise = ([b"\x00garbage"], [b"one", b"two", b"three"], [b"\xc1" * MAX_HEADER_BYTES], [b"\xc1" * (MAX_HEADER_BYTES + 1)])
+    noise = (
+        [b"\x00garbage"],
+        [b"one", b"two", b"three"],
+        [b"\xc1" * MAX_HEADER_BYTES],
+        [b"\xc1" * (MAX_HEADER_BYTES + 1)],
+    )
     strangers = [Peer(bare.port) for _ in noise]
     for stranger, frames in zip(strangers, noise):
         stranger.raw(*frames)
     peer = Peer(bare.port)
     peer.greet("bad", protocol=PROTOCOL + 1)
-    assert refusal(peer) == (f"protocol version: the coordinator speaks {PROTOCOL}, this edge {PROTOCOL + 1}", True)
+    assert refusal(peer) == (
+        f"protocol version: the coordinator speaks {PROTOCOL}, this edge {PROTOCOL + 1}",
+        True,
+    )
     peer = Peer(bare.port)
     peer.greet("nobody")
-    assert refusal(peer) == ("edge id: 'nobody' is none of this experiment's edges (edges.count, edges.names)", True)
+    assert refusal(peer) == (
+        "edge id: 'nobody' is none of this experiment's edges (edges.count, edges.names)",
+        True,
+    )
     peer = Peer(bare.port)
     peer.greet("bad")
     peer.hear(Setup)
@@ -195,18 +288,34 @@ def test_strangers_are_counted_and_refused(bare: Coordinator) -> None:
         bare.echo(name)
     wait_for(lambda: happened(bare.directory, event="update_arrived", edge="bad"))
     found = bare.end()
-    assert found["fidelity"]["wire"] == {"refused": 1, "refused (bad)": 2, "wire error": 3, "wire error (bad)": 1}
-    assert len(happened(bare.directory, fact="wire_error")) == 4 and len(happened(bare.directory, fact="refused")) == 3
+    assert found["fidelity"]["wire"] == {
+        "refused": 1,
+        "refused (bad)": 2,
+        "wire error": 3,
+        "wire error (bad)": 1,
+    }
+    assert (
+        len(happened(bare.directory, fact="wire_error")) == 4
+        and len(happened(bare.directory, fact="refused")) == 3
+    )
 
 
 def test_a_bad_edge_is_dropped_and_the_others_go_on(bare: Coordinator) -> None:
     bare.echo("good-1")
     bare.echo("good-2")
     peer = Peer(bare.port).join("bad", bare.digests)
-    for weights, reason in ((np.full(SIZE, np.nan, np.float32), "not finite"), (np.ones(SIZE + 1, np.float32), "wrong length")):
+    for weights, reason in (
+        (np.full(SIZE, np.nan, np.float32), "not finite"),
+        (np.ones(SIZE + 1, np.float32), "wrong length"),
+    ):
         task = peer.task()
         peer.upload(peer.offer(task, weights))
-        assert wait_for(lambda: happened(bare.directory, fact="discarded", task=task.number))[0]["reason"] == reason
+        assert (
+            wait_for(lambda: happened(bare.directory, fact="discarded", task=task.number))[0][
+                "reason"
+            ]
+            == reason
+        )
     task = peer.task()
     outgoing = peer.offer(task, np.ones(SIZE, np.float32))
     limit = peer.hear(Credit).limit
@@ -226,8 +335,16 @@ def test_a_bad_edge_is_dropped_and_the_others_go_on(bare: Coordinator) -> None:
     task = peer.task()
     peer.upload(peer.offer(task, np.ones(SIZE, np.float32)))
     wait_for(lambda: happened(bare.directory, event="update_arrived", task=task.number))
-    before = {edge: len(happened(bare.directory, event="update_arrived", edge=edge)) for edge in ("good-1", "good-2")}
-    wait_for(lambda: all(len(happened(bare.directory, event="update_arrived", edge=edge)) > before[edge] for edge in before))
+    before = {
+        edge: len(happened(bare.directory, event="update_arrived", edge=edge))
+        for edge in ("good-1", "good-2")
+    }
+    wait_for(
+        lambda: all(
+            len(happened(bare.directory, event="update_arrived", edge=edge)) > before[edge]
+            for edge in before
+        )
+    )
     found = bare.end()
     assert found["fidelity"]["wire"]["wire error (bad)"] == 3
     assert found["updates_discarded"] == {"not finite": 1, "wrong length": 1}
@@ -238,20 +355,46 @@ def test_a_bad_edge_is_dropped_and_the_others_go_on(bare: Coordinator) -> None:
 
 # ------------------------------------------------------------------ bytes at the emulated rate
 def test_bytes_arrive_at_the_emulated_rate(tmp_path: Path) -> None:
-    """0.25 MB at 2 Mbit/s: 1 s, never ahead of the service curve by more than the window and the round trip."""
-    size, rate_bit_s, allowed_s = 62_500, 2_000_000, 0.050 + 0.020  # the window, and the piece that is on its way
-    bare = Coordinator(tmp_path, size, edges={"names": ["a"]}, links={"up_mbit_s": 2.0, "down_mbit_s": 2.0}, stop={"versions": 1})
+    """0.25 MB at 2 Mbit/s: 1 s, never ahead of the service curve by more than the window and the
+    round trip.
+    """
+    size, rate_bit_s, allowed_s = (
+        62_500,
+        2_000_000,
+        0.050 + 0.020,
+    )  # the window, and the piece that is on its way
+    bare = Coordinator(
+        tmp_path,
+        size,
+        edges={"names": ["a"]},
+        links={"up_mbit_s": 2.0, "down_mbit_s": 2.0},
+        stop={"versions": 1},
+    )
     peer = Peer(bare.port).join("a", bare.digests)
     task = peer.task()
     peer.upload(peer.offer(task, np.ones(size, np.float32)))
     summary = bare.hear()["summary"]
     offered_ns = next(at_ns for at_ns, message, _ in peer.heard if isinstance(message, Offer))
-    pieces = [((at_ns - offered_ns) / NS_PER_S, message.offset + len(body)) for at_ns, message, body in peer.heard if isinstance(message, Piece)]
+    pieces = [
+        ((at_ns - offered_ns) / NS_PER_S, message.offset + len(body))
+        for at_ns, message, body in peer.heard
+        if isinstance(message, Piece)
+    ]
     assert len(pieces) > 40 and pieces[-1][1] == 4 * size
     assert all(at_s >= 8 * received / rate_bit_s - allowed_s for at_s, received in pieces)
-    credits = [(at_ns / NS_PER_S, message.limit) for at_ns, message, _ in peer.heard if isinstance(message, Credit)]
-    assert all(at_s - credits[0][0] >= 8 * (limit - credits[0][1]) / rate_bit_s - allowed_s for at_s, limit in credits)
+    credits = [
+        (at_ns / NS_PER_S, message.limit)
+        for at_ns, message, _ in peer.heard
+        if isinstance(message, Credit)
+    ]
+    assert all(
+        at_s - credits[0][0] >= 8 * (limit - credits[0][1]) / rate_bit_s - allowed_s
+        for at_s, limit in credits
+    )
     assert summary["fidelity"]["ahead_of_curve"] == 0
     rows = read_csv(bare.directory / "links.csv")
     assert [row["direction"] for row in rows] == ["down", "up"]
-    assert all(float(row["finished_s"]) >= float(row["scheduled_s"]) >= float(row["offered_s"]) + 1.0 for row in rows)
+    assert all(
+        float(row["finished_s"]) >= float(row["scheduled_s"]) >= float(row["offered_s"]) + 1.0
+        for row in rows
+    )

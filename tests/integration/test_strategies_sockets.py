@@ -1,4 +1,6 @@
-"""The compared algorithms over real sockets: the run of the virtual clock, and the bytes of the method on the wire."""
+"""The compared algorithms over real sockets: the run of the virtual clock, and the bytes of the
+method on the wire.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,19 @@ from edgefl.strategies.moon import Contrast
 from edgefl.strategies.syncdrop import SubModel
 
 TASK = SUPPORT / "own_task.py"
-NAMES = ("moon", "feddyn", "fedlws", "asofed", "fedsa", "feddelay", "asyncpart", "syncdrop", "ca2fl", "fedac", "fadas")  # PORT: test_urge.py
+NAMES = (
+    "moon",
+    "feddyn",
+    "fedlws",
+    "asofed",
+    "fedsa",
+    "feddelay",
+    "asyncpart",
+    "syncdrop",
+    "ca2fl",
+    "fedac",
+    "fadas",
+)  # PORT: test_urge.py
 CONFIG = f"""
 name = "sockets"
 seed = 3
@@ -58,33 +72,52 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path
     learned = learning(wall.experiment, folder)
     for index, name in enumerate(NAMES):
         run_virtual(learned, index, folder / "virtual" / name)
-    return {name: (wall.directory(index), folder / "virtual" / name) for index, name in enumerate(NAMES)}
+    return {
+        name: (wall.directory(index), folder / "virtual" / name) for index, name in enumerate(NAMES)
+    }
 
 
 def order(directory: Path) -> list[tuple[str, int]]:
-    return [(line["edge"], line["task"]) for line in read_events(directory / "events.jsonl") if line.get("event") == "update_arrived"]
+    return [
+        (line["edge"], line["task"])
+        for line in read_events(directory / "events.jsonl")
+        if line.get("event") == "update_arrived"
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_both_clocks_make_the_same_model(name: str, runs: dict[str, tuple[Path, Path]]) -> None:
-    """What edges remember between tasks is part of it. On a busy machine close arrivals may change places: then there is nothing to compare."""
+    """What edges remember between tasks is part of it. On a busy machine close arrivals may
+    change places: then there is nothing to compare.
+    """
     wall, virtual = runs[name]
     if order(wall) != order(virtual):
         pytest.skip("this machine was too busy to keep the order of arrivals")
-    assert load_file(wall / "model.safetensors")["weights"].tobytes() == load_file(virtual / "model.safetensors")["weights"].tobytes()
+    assert (
+        load_file(wall / "model.safetensors")["weights"].tobytes()
+        == load_file(virtual / "model.safetensors")["weights"].tobytes()
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_wire_carries_what_the_method_sends(name: str, runs: dict[str, tuple[Path, Path]]) -> None:
+def test_the_wire_carries_what_the_method_sends(
+    name: str, runs: dict[str, tuple[Path, Path]]
+) -> None:
     rows = read_csv(runs[name][0] / "links.csv")
     for kind, elements in (("task", DOWN.get(name, MODEL)), ("update", UP.get(name, MODEL))):
         sizes = [int(row["bytes"]) for row in rows if row["kind"] == kind]
-        assert len(sizes) >= 4 and all(4 * elements < size < 4 * elements + MOST_HEADER for size in sizes)
+        assert len(sizes) >= 4 and all(
+            4 * elements < size < 4 * elements + MOST_HEADER for size in sizes
+        )
 
 
 def test_an_edge_in_a_terminal_of_its_own_has_each_strategy_s_half() -> None:
-    """Its data and model stay from strategy to strategy; each is the only one of the experiment that it is told."""
-    given = experiment(strategies=[{"strategy": "fedavg"}, {"strategy": "moon"}, {"strategy": "syncdrop"}])
+    """Its data and model stay from strategy to strategy; each is the only one of the experiment
+    that it is told.
+    """
+    given = experiment(
+        strategies=[{"strategy": "fedavg"}, {"strategy": "moon"}, {"strategy": "syncdrop"}]
+    )
     builder = _Builder("a", None, [])
     kinds, loaded = [], []
     for entry in given.strategies:

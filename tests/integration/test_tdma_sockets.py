@@ -1,4 +1,6 @@
-"""Slotted strategies over real sockets: the rounds, slots and models of the virtual clock, and bytes that keep to their slots."""
+"""Slotted strategies over real sockets: the rounds, slots and models of the virtual clock, and
+bytes that keep to their slots.
+"""
 
 from __future__ import annotations
 
@@ -42,52 +44,83 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path
     (folder / "slots.toml").write_text(CONFIG)
     for _ in range(TRIES):
         wall = WallRun(load(folder / "slots.toml", []), Where(folder / "runs", folder), print)
-        if {summary["fidelity"]["verdict"] for summary in wall.run(lambda *_: None)} == {"faithful"}:
+        if {summary["fidelity"]["verdict"] for summary in wall.run(lambda *_: None)} == {
+            "faithful"
+        }:
             break
     learned = learning(wall.experiment, folder)
     for index, name in enumerate(NAMES):
         run_virtual(learned, index, folder / "virtual" / name)
-    return {name: (wall.directory(index), folder / "virtual" / name) for index, name in enumerate(NAMES)}
+    return {
+        name: (wall.directory(index), folder / "virtual" / name) for index, name in enumerate(NAMES)
+    }
 
 
 def values(directory: Path) -> list[dict[str, float]]:
-    found = [each for event in read_events(directory / "events.jsonl") for each in event.get("decisions", [])]
+    found = [
+        each
+        for event in read_events(directory / "events.jsonl")
+        for each in event.get("decisions", [])
+    ]
     return [each["values"] for each in found if each["do"] == "report"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_both_clocks_play_the_same_slots(name: str, runs: dict[str, tuple[Path, Path]]) -> None:
-    """Who sends in which slot, from which model, and who gets the next one; and so the last model, bit for bit."""
+    """Who sends in which slot, from which model, and who gets the next one; and so the last
+    model, bit for bit.
+    """
     wall, virtual = runs[name]
     if rounds(wall) != rounds(virtual) and any(each["wasted_slots"] for each in values(wall)[1:]):
         pytest.skip("this machine was too busy to be ready in every slot")
     assert rounds(wall) == rounds(virtual) and len(rounds(wall)) == 10
-    assert load_file(wall / "model.safetensors")["weights"].tobytes() == load_file(virtual / "model.safetensors")["weights"].tobytes()
+    assert (
+        load_file(wall / "model.safetensors")["weights"].tobytes()
+        == load_file(virtual / "model.safetensors")["weights"].tobytes()
+    )
 
 
-@pytest.mark.parametrize(("name", "shape"), [("tdma-fl", Tdma(6, 2, 1, 5)), ("idfl", Tdma(6, 1, 1, 5, 2))])
+@pytest.mark.parametrize(
+    ("name", "shape"), [("tdma-fl", Tdma(6, 2, 1, 5)), ("idfl", Tdma(6, 1, 1, 5, 2))]
+)
 def test_rounds_end_as_planned(name: str, shape: Tdma, runs: dict[str, tuple[Path, Path]]) -> None:
-    """33 or 34 samples at 7 a slot are 5 slots. On the wall clock a round ends within a slot of the plan, shifted by the slots lost."""
+    """33 or 34 samples at 7 a slot are 5 slots. On the wall clock a round ends within a slot of
+    the plan, shifted by the slots lost.
+    """
     assert shape.delay == Tdma(6, shape.per_round, 1, 5).auto_delay * (name == "idfl")
     for directory, most in zip(runs[name], (1, 0)):
         found, shifted = values(directory), 0.0
         for number, each in enumerate(found):
-            planned_idle = shape.end_slot(number) - (shape.end_slot(number - 1) if number else 0) - shape.comm_slots
+            planned_idle = (
+                shape.end_slot(number)
+                - (shape.end_slot(number - 1) if number else 0)
+                - shape.comm_slots
+            )
             shifted += max(each["wasted_slots"] - planned_idle, 0)
             assert abs(each["end_slot"] - shape.end_slot(number) - shifted) <= most
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_byte_lies_outside_its_slot_in_the_plan(name: str, runs: dict[str, tuple[Path, Path]]) -> None:
+def test_no_byte_lies_outside_its_slot_in_the_plan(
+    name: str, runs: dict[str, tuple[Path, Path]]
+) -> None:
     for directory in runs[name]:
-        rows = sorted((ns(row["begins_s"]), ns(row["ends_s"]), row["edge"]) for row in read_csv(directory / "slots.csv"))
+        rows = sorted(
+            (ns(row["begins_s"]), ns(row["ends_s"]), row["edge"])
+            for row in read_csv(directory / "slots.csv")
+        )
         assert all(first[1] <= second[0] for first, second in pairwise(rows))
-        assert all(begin_ns % (60 * MS) == 0 and end_ns - begin_ns == 40 * MS for begin_ns, end_ns, _ in rows)
+        assert all(
+            begin_ns % (60 * MS) == 0 and end_ns - begin_ns == 40 * MS
+            for begin_ns, end_ns, _ in rows
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_broadcast_is_one_transfer(name: str, runs: dict[str, tuple[Path, Path]]) -> None:
-    """Its bytes count once, however many edges hear it; w_0 is there beforehand and counts for nothing."""
+    """Its bytes count once, however many edges hear it; w_0 is there beforehand and counts for
+    nothing.
+    """
     for directory in runs[name]:
         down: list[dict[str, Any]] = transfers(directory, direction="down")
         assert {row["edge"] for row in down} == {"*"} and 8 <= len(down) <= 10

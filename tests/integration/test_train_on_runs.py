@@ -1,4 +1,6 @@
-"""Whole runs in which devices train on while a fresher model comes down, on both clocks; see test_train_on.py."""
+"""Whole runs in which devices train on while a fresher model comes down, on both clocks; see
+test_train_on.py.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,15 @@ from edgefl.results.tail import read_csv, read_events
 from emulator.units import to_ns
 
 RUN: dict[str, Any] = {
-    "devices": {"samples_per_s": 100.0, "slowest_ratio": 5.0}, "stop": {"versions": 25}, "training": {"epochs": 2, "batch_size": 8},
-    "strategies": [{"strategy": "../support/own_strategies.py:Onwards"}], "record": {"payloads": True},
-}  # fmt: skip
-SLOW: dict[str, Any] = {"links": {"up_mbit_s": 0.01, "down_mbit_s": 0.0008, "latency_ms": 10.0}}  # a model takes a second
+    "devices": {"samples_per_s": 100.0, "slowest_ratio": 5.0},
+    "stop": {"versions": 25},
+    "training": {"epochs": 2, "batch_size": 8},
+    "strategies": [{"strategy": "../support/own_strategies.py:Onwards"}],
+    "record": {"payloads": True},
+}
+SLOW: dict[str, Any] = {
+    "links": {"up_mbit_s": 0.01, "down_mbit_s": 0.0008, "latency_ms": 10.0}
+}  # a model takes a second
 SCARCE: dict[str, Any] = {"links": {"up_mbit_s": 0.01, "down_mbit_s": 0.0002, "latency_ms": 10.0}}
 FILES = ("events.jsonl", "links.csv", "model.safetensors")
 LATENCY_NS = 10 * MS
@@ -40,24 +47,44 @@ def tasks(directory: Path) -> dict[int, dict[str, Any]]:
     """Task -> its "asked", "ready" and "update"."""
     rows: dict[int, dict[str, Any]] = {}
     for event in read_events(directory / "events.jsonl"):
-        name = {"fresh_requested": "asked", "update_ready": "ready", "update_arrived": "update"}.get(event.get("event") or event.get("fact"))
+        name = {
+            "fresh_requested": "asked",
+            "update_ready": "ready",
+            "update_arrived": "update",
+        }.get(event.get("event") or event.get("fact"))
         if name:
             rows.setdefault(event["task"], {})[name] = event
     return {task: row for task, row in rows.items() if "update" in row and "asked" in row}
 
 
-@pytest.mark.parametrize(("links", "after"), [({}, {1}), (SLOW, {2, 6}), (SCARCE, {4, 7})], ids=["fast", "slow", "scarce"])
+@pytest.mark.parametrize(
+    ("links", "after"),
+    [({}, {1}), (SLOW, {2, 6}), (SCARCE, {4, 7})],
+    ids=["fast", "slow", "scarce"],
+)
 def test_merges_by_arithmetic(tmp_path: Path, links: dict[str, Any], after: set[int]) -> None:
-    """Steps end at t1 + duration(samples); arrivals are those of links.csv; the end is that of a run that never asked."""
+    """Steps end at t1 + duration(samples); arrivals are those of links.csv; the end is that of a
+    run that never asked.
+    """
     _, directory = small_run(tmp_path, **RUN | links)
-    device, samples = devices(experiment(**RUN)), {e["edge"]: e["samples"] for e in happened(directory, event="edge_joined")}
-    arrivals = {(row["edge"], row["offered_s"]): row for row in read_csv(directory / "links.csv") if row["kind"] in ("fresh", "dropped")}
+    device, samples = (
+        devices(experiment(**RUN)),
+        {e["edge"]: e["samples"] for e in happened(directory, event="edge_joined")},
+    )
+    arrivals = {
+        (row["edge"], row["offered_s"]): row
+        for row in read_csv(directory / "links.csv")
+        if row["kind"] in ("fresh", "dropped")
+    }
     steps_merged: set[float] = set()
     for row in tasks(directory).values():
         said, edge = row["asked"], row["asked"]["edge"]
         batches = [min(8, samples[edge] - first) for first in range(0, samples[edge], 8)] * 2
         first, asked_ns = said["step"], to_ns(said["t"]) - LATENCY_NS
-        ends = [asked_ns + device[edge].duration_ns(sum(batches[first:step])) for step in range(len(batches) + 1)]
+        ends = [
+            asked_ns + device[edge].duration_ns(sum(batches[first:step]))
+            for step in range(len(batches) + 1)
+        ]
         assert to_ns(row["ready"]["t"]) == ends[-1] and said["until_ns"] == ends[-2] + 1
         numbers, newer = row["update"]["numbers"], said["decisions"][0]["version"] is not None
         came = arrivals.pop((edge, f"{said['t']:.9f}"), None)
@@ -67,9 +94,13 @@ def test_merges_by_arithmetic(tmp_path: Path, links: dict[str, Any], after: set[
             continue
         came_ns = to_ns(float(came["finished_s"]))
         late = came["kind"] == "dropped"
-        assert late == (numbers.get("too_late") == 1) == (numbers["merged_at"] == -1) and not (late and came_ns != ends[-2] + 1)
+        assert late == (numbers.get("too_late") == 1) == (numbers["merged_at"] == -1) and not (
+            late and came_ns != ends[-2] + 1
+        )
         steps_merged |= set() if late else {numbers["merged_at"] - first}
-        assert late or numbers["merged_at"] == next(step for step in range(first, len(batches)) if ends[step] >= came_ns)
+        assert late or numbers["merged_at"] == next(
+            step for step in range(first, len(batches)) if ends[step] >= came_ns
+        )
     assert steps_merged == after, "steps trained between request and merge"
     replay_run(directory)
 
@@ -78,17 +109,27 @@ def test_what_was_too_late_is_shown(tmp_path: Path) -> None:
     summary, directory = small_run(tmp_path, **RUN | SCARCE)
     found = summary["dissemination"]
     dropped = [row for row in read_csv(directory / "links.csv") if row["kind"] == "dropped"]
-    assert found["too_late"] == sum(row["update"]["numbers"].get("too_late", 0) for row in tasks(directory).values()) > 3
+    assert (
+        found["too_late"]
+        == sum(row["update"]["numbers"].get("too_late", 0) for row in tasks(directory).values())
+        > 3
+    )
     assert dropped and all(int(row["bytes"]) > 0 for row in dropped)
     fresh = [row for row in read_csv(directory / "links.csv") if row["kind"] == "fresh"]
     took_s = [float(row["finished_s"]) - float(row["offered_s"]) for row in fresh]
     assert found["waiting_total_s"] == pytest.approx(sum(took_s)), "of those that came"
-    assert found["extra_bytes_down"] >= sum(int(row["bytes"]) for row in (*dropped, *fresh)) and found["requests"] > len(fresh)
-    assert f"x: {found['too_late']} fresher models came too late to be merged" in str(table([Cost("x", 1, summary["bytes_down"], found)]).caption)
+    assert found["extra_bytes_down"] >= sum(
+        int(row["bytes"]) for row in (*dropped, *fresh)
+    ) and found["requests"] > len(fresh)
+    assert f"x: {found['too_late']} fresher models came too late to be merged" in str(
+        table([Cost("x", 1, summary["bytes_down"], found)]).caption
+    )
 
 
 def test_nothing_is_trained_that_an_answer_may_change(tmp_path: Path) -> None:
-    """Each run is given to the engine twice: up to its request, and, once the answer is known, to its end."""
+    """Each run is given to the engine twice: up to its request, and, once the answer is known,
+    to its end.
+    """
     learned = learning(experiment(task="my_task.py:build", **RUN | SLOW), EXAMPLES)
     starts: Counter[tuple[int, int]] = Counter()
 
@@ -98,7 +139,11 @@ def test_nothing_is_trained_that_an_answer_may_change(tmp_path: Path) -> None:
                 starts[job.run.task.number, job.until_step] += 1
 
     run_virtual(learned, 0, tmp_path, pool=Watched(learned))
-    merged = {task: row["update"]["numbers"] for task, row in tasks(tmp_path).items() if row["update"]["numbers"]["merged_at"] >= 0}
+    merged = {
+        task: row["update"]["numbers"]
+        for task, row in tasks(tmp_path).items()
+        if row["update"]["numbers"]["merged_at"] >= 0
+    }
     assert len(merged) > 9 and set(starts.values()) == {1}
     assert all(sum(number == task for number, _ in starts) == 2 for task in merged)
 
@@ -106,7 +151,10 @@ def test_nothing_is_trained_that_an_answer_may_change(tmp_path: Path) -> None:
 @pytest.mark.parametrize("links", [{}, SLOW], ids=["fast", "slow"])
 def test_two_workers_leave_the_bytes_of_one(tmp_path: Path, links: dict[str, Any]) -> None:
     _, alone = small_run(tmp_path / "one", **RUN | links)
-    section = {"task": "my_task.py:build", "links": {"up_mbit_s": 0.01, "down_mbit_s": 0.04, "latency_ms": 10.0}}
+    section = {
+        "task": "my_task.py:build",
+        "links": {"up_mbit_s": 0.01, "down_mbit_s": 0.04, "latency_ms": 10.0},
+    }
     learned = learning(experiment(**section | RUN | links), EXAMPLES)
     with open_pool(learned, 2) as pool:
         run_virtual(learned, 0, tmp_path / "two", pool=pool)
@@ -124,25 +172,47 @@ def test_two_workers_leave_the_bytes_of_one(tmp_path: Path, links: dict[str, Any
     ids=lambda entry: entry["strategy"],
 )
 def test_the_schemes_merge_in_mid_training(tmp_path: Path, entry: dict[str, Any]) -> None:
-    _, directory = small_run(tmp_path, **RUN | SLOW | {"training": {"epochs": 4, "batch_size": 8}, "strategies": [entry | {"on_request": "train_on"}]})
+    _, directory = small_run(
+        tmp_path,
+        **RUN
+        | SLOW
+        | {
+            "training": {"epochs": 4, "batch_size": 8},
+            "strategies": [entry | {"on_request": "train_on"}],
+        },
+    )
     found = tasks(directory).values()
     merged = [row for row in found if row["update"]["numbers"]["merged"]]
-    assert merged and all(row["update"]["numbers"]["merge_step"] > row["asked"]["step"] for row in merged)
+    assert merged and all(
+        row["update"]["numbers"]["merge_step"] > row["asked"]["step"] for row in merged
+    )
     replay_run(directory)
 
 
 def test_edges_that_die_between_request_and_merge(tmp_path: Path) -> None:
-    dying = {"faults": [{"kind": "kill", "every_s": 12.0, "for_s": 0.5}], "network": {"grace_s": 0.2}, "stop": {"emulated_s": 150.0}}
+    dying = {
+        "faults": [{"kind": "kill", "every_s": 12.0, "for_s": 0.5}],
+        "network": {"grace_s": 0.2},
+        "stop": {"emulated_s": 150.0},
+    }
     _, directory = small_run(tmp_path, **RUN | SLOW | dying)
     closed = {event["task"] for event in happened(directory, event="task_closed")}
-    promised = {event["task"] for event in happened(directory, event="fresh_requested") if event["decisions"][0]["version"] is not None}
+    promised = {
+        event["task"]
+        for event in happened(directory, event="fresh_requested")
+        if event["decisions"][0]["version"] is not None
+    }
     assert closed & promised and not closed & set(tasks(directory))
     assert any(row["update"]["numbers"]["merged_at"] > 0 for row in tasks(directory).values())
     replay_run(directory)
 
 
 def test_a_model_that_is_sent_too_late_does_not_leave(tmp_path: Path) -> None:
-    entry = {"edges": {"names": ["a"]}, "stop": {"versions": 3}, "strategies": [{"strategy": "../support/own_strategies.py:Tardy"}]}
+    entry = {
+        "edges": {"names": ["a"]},
+        "stop": {"versions": 3},
+        "strategies": [{"strategy": "../support/own_strategies.py:Tardy"}],
+    }
     _, directory = small_run(tmp_path, **RUN | entry)
     assert {row["kind"] for row in read_csv(directory / "links.csv")} == {"task", "update"}
     assert [row["update"]["numbers"]["too_late"] for row in tasks(directory).values()] == [1, 1, 1]
@@ -150,34 +220,73 @@ def test_a_model_that_is_sent_too_late_does_not_leave(tmp_path: Path) -> None:
 
 
 def test_what_is_half_duplex_waits(tmp_path: Path) -> None:
-    medium = {"medium": {"kind": "tdma", "slot_ms": 20.0, "rate_mbit_s": 0.5}, "stop": {"versions": 8}, "links": {"latency_ms": 0.0}}
+    medium = {
+        "medium": {"kind": "tdma", "slot_ms": 20.0, "rate_mbit_s": 0.5},
+        "stop": {"versions": 8},
+        "links": {"latency_ms": 0.0},
+    }
     _, directory = small_run(tmp_path, **RUN | medium)
     found = tasks(directory).values()
     assert found and {row["asked"]["until_ns"] for row in found} == {0}
-    assert {row["update"]["numbers"]["merged_at"] - row["asked"]["step"] for row in found if row["update"]["numbers"]["merged_at"] >= 0} == {0}
+    assert {
+        row["update"]["numbers"]["merged_at"] - row["asked"]["step"]
+        for row in found
+        if row["update"]["numbers"]["merged_at"] >= 0
+    } == {0}
 
 
 # ------------------------------------------------------------------ both clocks
 def test_both_clocks_merge_at_the_same_step(tmp_path: Path) -> None:
-    """The sockets' edges have trained to their end when the model comes. Arrivals are 40 ms from the next step; task 4's is too late."""
-    lines = ['name = "onward"', "seed = 3", f'task = "{SUPPORT / "own_task.py"}:build"', "edges = {count = 3}"]
-    lines += ["training = {epochs = 2, batch_size = 8}", "devices = {samples_per_s = 100.0, slowest_ratio = 2.0}", "stop = {versions = 7}"]
+    """The sockets' edges have trained to their end when the model comes. Arrivals are 40 ms from
+    the next step; task 4's is too late.
+    """
+    lines = [
+        'name = "onward"',
+        "seed = 3",
+        f'task = "{SUPPORT / "own_task.py"}:build"',
+        "edges = {count = 3}",
+    ]
+    lines += [
+        "training = {epochs = 2, batch_size = 8}",
+        "devices = {samples_per_s = 100.0, slowest_ratio = 2.0}",
+        "stop = {versions = 7}",
+    ]
     lines += ["links = {up_mbit_s = 0.5, down_mbit_s = 0.0178, latency_ms = 5.0}"]
-    lines += ['groups = [{name = "far", count = 1, links = {down_mbit_s = 0.006}}, {name = "near", count = 2}]']
+    lines += [
+        'groups = [{name = "far", count = 1, links = {down_mbit_s = 0.006}}, {name = "near", count'
+        " = 2}]"
+    ]
     lines += ["record = {payloads = true}"]
-    lines += [f'strategies = [{{strategy = "{SUPPORT / "own_strategies.py"}:Onwards", concurrency = 3}}]']
+    lines += [
+        f'strategies = [{{strategy = "{SUPPORT / "own_strategies.py"}:Onwards", concurrency = 3}}]'
+    ]
     (tmp_path / "onward.toml").write_text("\n".join(lines))
     wall = WallRun(load(tmp_path / "onward.toml", []), Where(tmp_path / "runs", tmp_path), print)
     verdict = wall.run(lambda *_: None)[0]["fidelity"]["verdict"]
     run_virtual(learning(wall.experiment, tmp_path), 0, tmp_path / "virtual")
     expected, found = (
-        {task: (numbers["merged_at"], "too_late" in numbers) for task, row in tasks(directory).items() if (numbers := row["update"]["numbers"])}
+        {
+            task: (numbers["merged_at"], "too_late" in numbers)
+            for task, row in tasks(directory).items()
+            if (numbers := row["update"]["numbers"])
+        }
         for directory in (tmp_path / "virtual", wall.directory(0))
     )
     assert replay_run(wall.directory(0)).version == 7
-    assert expected == {0: (-1, False), 1: (-1, False), 2: (-1, False), 3: (13, False), 4: (-1, True), 5: (11, False), 6: (-1, False)}, "from step 9"
+    assert expected == {
+        0: (-1, False),
+        1: (-1, False),
+        2: (-1, False),
+        3: (13, False),
+        4: (-1, True),
+        5: (11, False),
+        6: (-1, False),
+    }, "from step 9"
     if verdict != "faithful" or list(found) != list(expected):
         pytest.skip("this machine was too busy to keep the moments of arrivals")
     assert found == expected
-    ends = [load_file(directory / "model.safetensors")["weights"].tobytes() for directory in (wall.directory(0), tmp_path / "virtual")]
+    ends = [
+        load_file(directory / "model.safetensors")["weights"].tobytes()
+        for directory in (wall.directory(0), tmp_path / "virtual")
+    ]
     assert ends[0] == ends[1]

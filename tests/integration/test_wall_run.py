@@ -7,7 +7,7 @@ from pathlib import Path
 from edgefl.hosts.wall.launcher import WallRun, Where
 from edgefl.loading.file import load
 
-ALGORITHM = '''
+ALGORITHM = """
 from edgefl.strategies.fedavg import FedAvg
 from edgefl.strategies.base.local_rule import LocalRule
 
@@ -17,7 +17,7 @@ class Fails(LocalRule):
 
 class Broken(FedAvg):
     rule = Fails
-'''
+"""
 CONFIG = """
 [edges]
 count = 2

@@ -1,4 +1,6 @@
-"""What each compared method puts on the wire, counted outside of it: by a relay between an edge and the coordinator, socket byte by socket byte."""
+"""What each compared method puts on the wire, counted outside of it: by a relay between an edge
+and the coordinator, socket byte by socket byte.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,20 @@ MODEL = INPUTS * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES  # elements
 DROPPED = HIDDEN // 4
 SUB_MODEL = MODEL - DROPPED * (INPUTS + 1 + CLASSES)
 ROUNDS = ("fedavg", "moon", "feddyn")
-ONE_BY_ONE = ("port", "asofed", "syncdrop", "fedac")  # those that are not here send as FedAvg and PORT do: test_strategies_sockets.py
-DOWN, UP = {"syncdrop": SUB_MODEL + DROPPED, "fedac": 2 * MODEL}, {"syncdrop": SUB_MODEL, "fedac": 2 * MODEL}  # ALGORITHMS 0.2; else one model
+ONE_BY_ONE = (
+    "port",
+    "asofed",
+    "syncdrop",
+    "fedac",
+)  # those that are not here send as FedAvg and PORT do: test_strategies_sockets.py
+DOWN, UP = (
+    {"syncdrop": SUB_MODEL + DROPPED, "fedac": 2 * MODEL},
+    {"syncdrop": SUB_MODEL, "fedac": 2 * MODEL},
+)  # ALGORITHMS 0.2; else one model
 EXTRA = {"port": ", least_updates = 1", "fedac": ", buffer_size = 1"}
-TALK = 12_000  # bytes: the experiment that the edge is told, offers, credits, signs of life; a quarter of a model is 38,000
+# bytes: the experiment that the edge is told, offers, credits, signs of life; a quarter of a model
+# is 38,000
+TALK = 12_000
 CONFIG = f"""
 name = "wire"
 model = {{name = "mlp", hidden = [{HIDDEN}]}}
@@ -41,8 +53,13 @@ evaluation = {{every_versions = 0, train_samples = 0}}
 
 def tables() -> str:
     """A [[strategies]] table for each method, one task at a time."""
-    one = {name: "clients_per_round = 1" for name in ROUNDS} | {name: f"concurrency = 1{EXTRA.get(name, '')}" for name in ONE_BY_ONE}
-    return f"strategies = [{', '.join(f'{{strategy = {name!r}, {options}}}' for name, options in one.items())}]\n"
+    one = {name: "clients_per_round = 1" for name in ROUNDS} | {
+        name: f"concurrency = 1{EXTRA.get(name, '')}" for name in ONE_BY_ONE
+    }
+    return (
+        "strategies ="
+        f" [{', '.join(f'{{strategy = {name!r}, {options}}}' for name, options in one.items())}]\n"
+    )
 
 
 @dataclass
@@ -53,7 +70,9 @@ class Counted:
 
 
 class Relay:
-    """Passes every connection on to ``port``; each session of an edge is a connection of its own."""
+    """Passes every connection on to ``port``; each session of an edge is a connection of its
+    own.
+    """
 
     def __init__(self, port: int) -> None:
         self.to = port
@@ -74,10 +93,17 @@ class Relay:
                     continue
                 self.open += [edge, coordinator]
                 self.connections.append(counted := Counted())
-                for direction, source, target in (("up", edge, coordinator), ("down", coordinator, edge)):
-                    Thread(target=self._pass_on, args=(counted, direction, source, target), daemon=True).start()
+                for direction, source, target in (
+                    ("up", edge, coordinator),
+                    ("down", coordinator, edge),
+                ):
+                    Thread(
+                        target=self._pass_on, args=(counted, direction, source, target), daemon=True
+                    ).start()
 
-    def _pass_on(self, counted: Counted, direction: str, source: socket.socket, target: socket.socket) -> None:
+    def _pass_on(
+        self, counted: Counted, direction: str, source: socket.socket, target: socket.socket
+    ) -> None:
         with suppress(OSError):
             while data := source.recv(1 << 16):
                 counted.bytes[direction] += len(data)
@@ -92,7 +118,9 @@ class Relay:
 
 @pytest.fixture(scope="module")
 def carried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, Counted]]]:
-    """The experiment's directory, and what crossed the sockets: one edge, one session a strategy, in their order."""
+    """The experiment's directory, and what crossed the sockets: one edge, one session a
+    strategy, in their order.
+    """
     started: list[subprocess.Popen[str]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder := tmp_path_factory.mktemp("wire"))
@@ -101,7 +129,9 @@ def carried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, di
         relay = Relay(terminals.port)
         terminals.port = relay.port
         edge = terminals.edge("e000")
-        ended = [process.communicate(timeout=3 * PATIENCE_S) for process in (terminals.coordinator, edge)]  # seven runs, one after the other
+        ended = [
+            process.communicate(timeout=3 * PATIENCE_S) for process in (terminals.coordinator, edge)
+        ]  # seven runs, one after the other
         assert [err for _, err in ended] == ["", ""]
         relay.close()
     sessions = [each for each in relay.connections if each.bytes["up"] > PROBE_BYTES]
@@ -110,11 +140,18 @@ def carried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, di
 
 
 @pytest.mark.parametrize("name", ROUNDS + ONE_BY_ONE)
-def test_the_sockets_carry_the_method_s_vectors_and_little_else(name: str, carried: tuple[Path, dict[str, Counted]]) -> None:
-    """A probe of the path each way, then models and talk: ALGORITHMS 0.2. The last version's next task may be on its way when the run ends."""
+def test_the_sockets_carry_the_method_s_vectors_and_little_else(
+    name: str, carried: tuple[Path, dict[str, Counted]]
+) -> None:
+    """A probe of the path each way, then models and talk: ALGORITHMS 0.2. The last version's
+    next task may be on its way when the run ends.
+    """
     directory, crossed = carried
     rows = read_csv(directory / name / "links.csv")
-    for kind, direction, elements, more in (("task", "down", DOWN.get(name, MODEL), 1), ("update", "up", UP.get(name, MODEL), 0)):
+    for kind, direction, elements, more in (
+        ("task", "down", DOWN.get(name, MODEL), 1),
+        ("update", "up", UP.get(name, MODEL), 0),
+    ):
         delivered = sum(row["kind"] == kind and row["finished_s"] != "" for row in rows)
         models, talk = divmod(crossed[name].bytes[direction] - PROBE_BYTES, 4 * elements)
         assert 2 <= delivered <= models <= delivered + more and talk < TALK

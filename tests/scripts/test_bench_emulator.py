@@ -1,4 +1,6 @@
-"""The arithmetic of the emulator's bench, and one small run of it over real sockets. Nothing here asserts a speed."""
+"""The arithmetic of the emulator's bench, and one small run of it over real sockets. Nothing
+here asserts a speed.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +40,20 @@ def test_the_ideal_time_is_bytes_over_rate_and_latency(rows: ModuleType) -> None
 def test_an_early_transfer_is_as_wrong_as_a_late_one(rows: ModuleType) -> None:
     shots = [rows.Shot(800.0 + late, 800.0) for late in (0.0, 4.0, -16.0)]
     found = rows.error_rows("x", shots, rows.Bound("%", 0.1, 1.0))
-    assert [(row.value, row.unit, row.passed) for row in found] == [(0, "%", True), (2, "%", False), (0, "ms", None), (16, "ms", None)]
+    assert [(row.value, row.unit, row.passed) for row in found] == [
+        (0, "%", True),
+        (2, "%", False),
+        (0, "ms", None),
+        (16, "ms", None),
+    ]
 
 
 def test_a_cell_upwards_judges_no_downlink(app: ModuleType, rows: ModuleType) -> None:
     both = rows.Cell("G3", 10, 1_250_000)
-    links = [{"direction": way, "bytes": "1250000", "offered_s": "1.0", "finished_s": took} for way, took in (("down", "1.01"), ("up", "2.0"))]
+    links = [
+        {"direction": way, "bytes": "1250000", "offered_s": "1.0", "finished_s": took}
+        for way, took in (("down", "1.01"), ("up", "2.0"))
+    ]
     seen = app.Seen(links, [], {}, {}, 0.0)
     assert [shot.took_ms for shot in app.shots(both, seen)] == pytest.approx([10.0, 1000.0])
     assert [shot.took_ms for shot in app.shots(replace(both, up_only=True), seen)] == [1000.0]
@@ -51,7 +61,11 @@ def test_a_cell_upwards_judges_no_downlink(app: ModuleType, rows: ModuleType) ->
 
 def test_a_goal_of_offset_and_share_is_in_ms(rows: ModuleType) -> None:
     bound = rows.offset_and_share(80.0, (1.0, 0.2), (3.0, 0.5))
-    assert (bound.unit, bound.median, bound.worst) == ("ms", pytest.approx(1.16), pytest.approx(3.4))
+    assert (bound.unit, bound.median, bound.worst) == (
+        "ms",
+        pytest.approx(1.16),
+        pytest.approx(3.4),
+    )
 
 
 def test_slots_are_counted_without_their_guards(slots: ModuleType) -> None:
@@ -64,14 +78,30 @@ def test_devices_overlap_where_one_comes_before_another_has_ended(slots: ModuleT
     def piece(edge: str, slot: int, at_ms: int) -> object:
         return slots.Piece(edge, slot, slot, at_ms * 1_000_000)
 
-    assert slots._overlaps([piece("a", 0, 1), piece("a", 0, 9), piece("b", 1, 10), piece("b", 1, 11)]) == 0
-    assert slots._overlaps([piece("a", 0, 1), piece("a", 0, 11), piece("b", 1, 10), piece("b", 1, 12)]) == 1
+    assert (
+        slots._overlaps([piece("a", 0, 1), piece("a", 0, 9), piece("b", 1, 10), piece("b", 1, 11)])
+        == 0
+    )
+    assert (
+        slots._overlaps([piece("a", 0, 1), piece("a", 0, 11), piece("b", 1, 10), piece("b", 1, 12)])
+        == 1
+    )
 
 
 def test_a_slot_given_twice_or_late_is_found(slots: ModuleType) -> None:
     table = slots.Slots(10, 1)
-    assert slots._misgranted(table, [{"slots": [1, 2], "offered_ns": 10_000_000}, {"slots": [3], "offered_ns": 0}]) == 0
-    assert slots._misgranted(table, [{"slots": [1, 2], "offered_ns": 10_000_001}, {"slots": [2], "offered_ns": 0}]) == 2
+    assert (
+        slots._misgranted(
+            table, [{"slots": [1, 2], "offered_ns": 10_000_000}, {"slots": [3], "offered_ns": 0}]
+        )
+        == 0
+    )
+    assert (
+        slots._misgranted(
+            table, [{"slots": [1, 2], "offered_ns": 10_000_001}, {"slots": [2], "offered_ns": 0}]
+        )
+        == 2
+    )
 
 
 def test_a_run_is_seen_from_both_receivers(app: ModuleType, rows: ModuleType) -> None:

@@ -1,4 +1,6 @@
-"""The bench of the virtual clock: its runs do what its rows say, and its profile puts time where it belongs."""
+"""The bench of the virtual clock: its runs do what its rows say, and its profile puts time where
+it belongs.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +32,31 @@ def test_runs_merge_and_untrained_ones_train_nothing(bench: ModuleType, tmp_path
         assert trained_s > 0
         made.run(learned, bench.Untrained(learned))
         assert spent["train"] == trained_s
-    answers = [event["decisions"][0]["version"] for event in read_events(tmp_path / "1" / "events.jsonl") if event.get("event") == "fresh_requested"]
+    answers = [
+        event["decisions"][0]["version"]
+        for event in read_events(tmp_path / "1" / "events.jsonl")
+        if event.get("event") == "fresh_requested"
+    ]
     assert any(answers), "some heard of a newer model in mid-training"
 
 
 def test_time_is_shared_out_by_room(bench: ModuleType) -> None:
     profile = importlib.import_module("profile_virtual")
-    ours, theirs = (str(ROOT / "edgefl/hosts/virtual/host.py"), 1, "f"), ("/x/site-packages/torch/nn/module.py", 2, "g")
-    assert profile.shares(ours, 2.0, {}) == {"edgefl/hosts/virtual": 2.0} and profile.shares(theirs, 2.0, {}) == {"torch": 2.0}
+    ours, theirs = (
+        (str(ROOT / "edgefl/hosts/virtual/host.py"), 1, "f"),
+        ("/x/site-packages/torch/nn/module.py", 2, "g"),
+    )
+    assert profile.shares(ours, 2.0, {}) == {"edgefl/hosts/virtual": 2.0} and profile.shares(
+        theirs, 2.0, {}
+    ) == {"torch": 2.0}
     by_caller = {ours: (1, 1, 0.5, 0.5), theirs: (1, 1, 1.5, 1.5)}
-    assert profile.shares(("~", 0, "<built-in method builtins.len>"), 2.0, by_caller) == {"edgefl/hosts/virtual": 0.5, "torch": 1.5}
-    assert profile.shares(("~", 0, "<built-in method torch.conv2d>"), 2.0, {ours: (1, 1, 2.0, 2.0)}) == {"torch": 2.0}
-    assert profile.shares(("~", 0, "<method 'poll' of 'select.epoll' objects>"), 2.0, {ours: (1, 1, 2.0, 2.0)}) == {"waiting for workers": 2.0}
+    assert profile.shares(("~", 0, "<built-in method builtins.len>"), 2.0, by_caller) == {
+        "edgefl/hosts/virtual": 0.5,
+        "torch": 1.5,
+    }
+    assert profile.shares(
+        ("~", 0, "<built-in method torch.conv2d>"), 2.0, {ours: (1, 1, 2.0, 2.0)}
+    ) == {"torch": 2.0}
+    assert profile.shares(
+        ("~", 0, "<method 'poll' of 'select.epoll' objects>"), 2.0, {ours: (1, 1, 2.0, 2.0)}
+    ) == {"waiting for workers": 2.0}

@@ -1,4 +1,6 @@
-"""What the benches say and how they compare; the experiment of the two clocks has the gaps between arrivals that it promises."""
+"""What the benches say and how they compare; the experiment of the two clocks has the gaps
+between arrivals that it promises.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,30 @@ def agreement(common: ModuleType) -> ModuleType:
 
 @pytest.mark.parametrize(
     ("value", "goal", "passed"),
-    [(6.0, "<= 6", True), (6.1, "<= 6", False), (0.9, ">= 0.9", True), (None, "<= 6", False), (float("nan"), "<= 6", False), ("faithful", None, None)],
+    [
+        (6.0, "<= 6", True),
+        (6.1, "<= 6", False),
+        (0.9, ">= 0.9", True),
+        (None, "<= 6", False),
+        (float("nan"), "<= 6", False),
+        ("faithful", None, None),
+    ],
 )
-def test_a_goal_is_reached_or_not(common: ModuleType, value: float | str | None, goal: str | None, passed: bool | None) -> None:
+def test_a_goal_is_reached_or_not(
+    common: ModuleType, value: float | str | None, goal: str | None, passed: bool | None
+) -> None:
     assert common.Row("speed", value, "s", goal).passed is passed
 
 
-def test_the_file_holds_every_row(common: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    common.report("Two", "a machine", [common.Row("slow", 7.0, "s", "<= 6"), common.Row("verdict", "faithful")], tmp_path / "rows.json")
+def test_the_file_holds_every_row(
+    common: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common.report(
+        "Two",
+        "a machine",
+        [common.Row("slow", 7.0, "s", "<= 6"), common.Row("verdict", "faithful")],
+        tmp_path / "rows.json",
+    )
     assert orjson.loads((tmp_path / "rows.json").read_bytes()) == [
         {"name": "slow", "value": 7.0, "unit": "s", "goal": "<= 6", "pass": False},
         {"name": "verdict", "value": "faithful", "unit": "", "goal": None, "pass": None},
@@ -47,21 +65,35 @@ def test_the_file_holds_every_row(common: ModuleType, tmp_path: Path, capsys: py
 
 def test_versions_are_compared_in_both_ways(agreement: ModuleType) -> None:
     weights = np.zeros(3, np.float32)
-    virtual = agreement.Trace({1: 2.0, 2: 4.0, 3: 6.0}, [1.0, 2.0, 2.015], [["a"], ["b"]], {}, weights, "faithful")
-    wall = agreement.Trace({1: 2.1, 2: 4.0}, [1.0, 2.1], [["a"], ["c"], ["a"]], {1: 1.05, 2: 2.01}, weights, "faithful")
-    found = agreement.moments(wall, virtual, speed=2.0)  # 1.05 real s are 2.1 emulated ones, 2.01 are 4.02
+    virtual = agreement.Trace(
+        {1: 2.0, 2: 4.0, 3: 6.0}, [1.0, 2.0, 2.015], [["a"], ["b"]], {}, weights, "faithful"
+    )
+    wall = agreement.Trace(
+        {1: 2.1, 2: 4.0}, [1.0, 2.1], [["a"], ["c"], ["a"]], {1: 1.05, 2: 2.01}, weights, "faithful"
+    )
+    found = agreement.moments(
+        wall, virtual, speed=2.0
+    )  # 1.05 real s are 2.1 emulated ones, 2.01 are 4.02
     assert [moment.between_percent for moment in found] == pytest.approx([5.0, 0.0])
     assert [moment.real_percent for moment in found] == pytest.approx([0.0, 0.5])
-    rows = {row.name.removeprefix("x: "): (row.value, row.passed) for row in agreement.rows_of("x", wall, virtual, found)}
+    rows = {
+        row.name.removeprefix("x: "): (row.value, row.passed)
+        for row in agreement.rows_of("x", wall, virtual, found)
+    }
     assert rows["smallest gap between arrivals, virtual clock"] == (pytest.approx(15.0), False)
-    assert rows["emulated moment of a version, wall against virtual, median"] == (pytest.approx(2.5), False)
+    assert rows["emulated moment of a version, wall against virtual, median"] == (
+        pytest.approx(2.5),
+        False,
+    )
     assert rows["real against emulated moment of a version, worst"] == (pytest.approx(0.5), True)
     assert rows["difference in the number of versions"] == (1, True)
     assert rows["selections that differ"] == (1, False)
     assert rows["final weights"] == ("bit-equal", None)
 
 
-def test_arrivals_of_the_agreement_config_keep_their_distance(agreement: ModuleType, tmp_path: Path) -> None:
+def test_arrivals_of_the_agreement_config_keep_their_distance(
+    agreement: ModuleType, tmp_path: Path
+) -> None:
     config = ROOT / "configs" / "agreement.toml"
     experiment = load(config, ["evaluation.every_versions=0"])
     learned = learning(experiment, config.parent)

@@ -1,4 +1,6 @@
-"""FedEcho's study: every method has its points on a seed of its own, and its best one goes into the table, at equal emulated time."""
+"""FedEcho's study: every method has its points on a seed of its own, and its best one goes into
+the table, at equal emulated time.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def accuracy(entry: dict[str, Any], seed: int) -> float:
-    good = (entry.get("distil_learning_rate"), entry.get("local_learning_rate")) == (3e-4, 0.01) or entry.get("server_learning_rate") == 3e-4
+    good = (entry.get("distil_learning_rate"), entry.get("local_learning_rate")) == (
+        3e-4,
+        0.01,
+    ) or entry.get("server_learning_rate") == 3e-4
     return (0.8 if good else 0.5) + (0.1 if seed == 2 else 0.0)
 
 
@@ -35,24 +40,48 @@ def leave(run: Path, entry: dict[str, Any], seed: int) -> dict[str, Any]:
     """A long device with label 1 alone, which the model knows as well as it knows anything."""
     value = accuracy(entry, seed)
     (run / "metrics.csv").write_text(f"emulated_s,accuracy\n700.0,{value}\n")
-    (run / "edges.csv").write_text("edge,runtime,label_0,label_1\ne000,short,9,0\ne001,long (mild),0,9\n")
-    rows = "".join(f"{version},{version}.0,0.9,{0.1 if version < 5 else value - 0.2}\n" for version in range(15))
+    (run / "edges.csv").write_text(
+        "edge,runtime,label_0,label_1\ne000,short,9,0\ne001,long (mild),0,9\n"
+    )
+    rows = "".join(
+        f"{version},{version}.0,0.9,{0.1 if version < 5 else value - 0.2}\n"
+        for version in range(15)
+    )
     (run / "labels.csv").write_text(f"version,emulated_s,label_0,label_1\n{rows}")
-    return {"convergence_accuracy": value, "final_accuracy": value, "updates_discarded": {"not finite": 2}}
+    return {
+        "convergence_accuracy": value,
+        "final_accuracy": value,
+        "updates_discarded": {"not finite": 2},
+    }
 
 
-def test_the_best_point_of_each_method_goes_into_the_table(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_point_of_each_method_goes_into_the_table(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study_type, drawn = importlib.import_module("trials").Study, []
     monkeypatch.setattr(study_type, "do", pretended(leave))
-    for module, name in ((plots, "accuracy"), (runtime_plot, "runtimes"), (distillation_plot, "distillation")):
+    for module, name in (
+        (plots, "accuracy"),
+        (runtime_plot, "runtimes"),
+        (distillation_plot, "distillation"),
+    ):
         monkeypatch.setattr(module, name, lambda paths, out: drawn.append(out.name) or [out])
-    table = script.Comparison(study_type(tmp_path, (1, 2), 1, False, ("data.dir=elsewhere",)), script.CONFIGS / "cifar10_lenet.toml", list(BEST), 700.0)
+    table = script.Comparison(
+        study_type(tmp_path, (1, 2), 1, False, ("data.dir=elsewhere",)),
+        script.CONFIGS / "cifar10_lenet.toml",
+        list(BEST),
+        700.0,
+    )
     assert table.tune(script.MAIN, 240.0) == (True, BEST)
-    assert len(list((tmp_path / "fedecho-fmnist-lenet-tuning").iterdir())) == 6 and all(len(points) == 3 for points in script.POINTS.values())
+    assert len(list((tmp_path / "fedecho-fmnist-lenet-tuning").iterdir())) == 6 and all(
+        len(points) == 3 for points in script.POINTS.values()
+    )
     assert table.compare(BEST)
     rows = list(csv.DictReader((tmp_path / "fedecho-cifar10-lenet-700s.csv").open()))
     assert [(row["method"], row["point"]) for row in rows] == list(BEST.items())
-    assert [float(rows[0][key]) for key in ("accuracy", "accuracy_dev", "long_accuracy", "long_dev")] == pytest.approx([0.85, 0.0707107, 0.65, 0.0707107])
+    assert [
+        float(rows[0][key]) for key in ("accuracy", "accuracy_dev", "long_accuracy", "long_dev")
+    ] == pytest.approx([0.85, 0.0707107, 0.65, 0.0707107])
     assert float(rows[0]["discarded"]) == 2 and len(drawn) == 3
 
 
@@ -61,14 +90,38 @@ def test_all_methods_have_the_same_time_and_tuning_hears_of_no_other_config_s_ov
 ) -> None:
     done: list[tuple[Any, Any]] = []
     study_type = importlib.import_module("trials").Study
-    monkeypatch.setattr(study_type, "do", lambda ours, trials: done.extend((ours, trial) for trial in trials) or False)
-    best = {label: next(iter(script.POINTS[label.removesuffix("-adaptive")])) for label in script.METHODS}
+    monkeypatch.setattr(
+        study_type,
+        "do",
+        lambda ours, trials: done.extend((ours, trial) for trial in trials) or False,
+    )
+    best = {
+        label: next(iter(script.POINTS[label.removesuffix("-adaptive")]))
+        for label in script.METHODS
+    }
     for config in (script.MAIN, script.CONFIGS / "cifar10_lenet.toml"):
-        table = script.Comparison(study_type(tmp_path, (1, 2), 1, False, ("data.dir=elsewhere",)), config, list(script.METHODS), 700.0)
+        table = script.Comparison(
+            study_type(tmp_path, (1, 2), 1, False, ("data.dir=elsewhere",)),
+            config,
+            list(script.METHODS),
+            700.0,
+        )
         assert table.tune(script.MAIN, 240.0) == (False, {}) and not table.compare(best)
-    assert [ours.overrides for ours, _ in done] == [("data.dir=elsewhere",), ("data.dir=elsewhere",), (), ("data.dir=elsewhere",)]
-    assert [(len(trial.entries), trial.changes["stop"]["emulated_s"]) for _, trial in done] == [(18, 240.0), (6, 700.0)] * 2
+    assert [ours.overrides for ours, _ in done] == [
+        ("data.dir=elsewhere",),
+        ("data.dir=elsewhere",),
+        (),
+        ("data.dir=elsewhere",),
+    ]
+    assert [(len(trial.entries), trial.changes["stop"]["emulated_s"]) for _, trial in done] == [
+        (18, 240.0),
+        (6, 700.0),
+    ] * 2
     assert {ours.seeds for ours, _ in done[::2]} == {(11,)}
     for ours, trial in done:
         whole = load(ours._write(trial, trial.entries))
-        assert whole.evaluation.every_versions == 5 and whole.evaluation.by_label and whole.stop.versions == 1000
+        assert (
+            whole.evaluation.every_versions == 5
+            and whole.evaluation.by_label
+            and whole.stop.versions == 1000
+        )

@@ -1,4 +1,6 @@
-"""What several test files need: tiny vectors, a tiny experiment, a strategy driven by hand, a coordinator with its files."""
+"""What several test files need: tiny vectors, a tiny experiment, a strategy driven by hand, a
+coordinator with its files.
+"""
 
 from __future__ import annotations
 
@@ -63,10 +65,19 @@ def layout(size: int = 3) -> Layout:
 
 def experiment(**sections: Any) -> Experiment:
     """Checked as from a file; three-edge names unless told otherwise."""
-    return Experiment.model_validate({"stop": {"versions": 1000}, "edges": {"names": ["a", "b", "c"]}, "strategies": [{"strategy": "fedavg"}]} | sections)
+    return Experiment.model_validate(
+        {
+            "stop": {"versions": 1000},
+            "edges": {"names": ["a", "b", "c"]},
+            "strategies": [{"strategy": "fedavg"}],
+        }
+        | sections
+    )
 
 
-def make(kind: type[Strategy], start: tuple[float, ...] = (0, 0, 0), seed: int = 1, **options: Any) -> Strategy:
+def make(
+    kind: type[Strategy], start: tuple[float, ...] = (0, 0, 0), seed: int = 1, **options: Any
+) -> Strategy:
     return kind(vector(*start), layout(len(start)), kind.Options(**options), Streams(seed))
 
 
@@ -84,7 +95,13 @@ def told(decision: Decision) -> str:
         case SetAlarm():
             return f"alarm {decision.name} at {decision.at_ns / S:g}"
         case Report():
-            return " ".join(["report", *([decision.edge] if decision.edge else []), *(f"{name}={value:g}" for name, value in decision.values.items())])
+            return " ".join(
+                [
+                    "report",
+                    *([decision.edge] if decision.edge else []),
+                    *(f"{name}={value:g}" for name, value in decision.values.items()),
+                ]
+            )
         case Discard():
             return f"discard {decision.task}: {decision.reason}"
         case Finish():
@@ -99,17 +116,27 @@ def told(decision: Decision) -> str:
 
 
 def small_run(folder: Path, progress: Any = None, **sections: Any) -> tuple[dict[str, Any], Path]:
-    """The first strategy of a small experiment (examples/my_task.py) under the virtual clock: (summary, run directory)."""
+    """The first strategy of a small experiment (examples/my_task.py) under the virtual clock:
+    (summary, run directory).
+    """
     from edgefl.hosts.setup.learning import learning  # here: it brings torch
     from edgefl.hosts.virtual.run import run_virtual
 
-    given = experiment(**{"task": "my_task.py:build", "links": {"up_mbit_s": 0.01, "down_mbit_s": 0.04, "latency_ms": 10.0}} | sections)
+    given = experiment(
+        **{
+            "task": "my_task.py:build",
+            "links": {"up_mbit_s": 0.01, "down_mbit_s": 0.04, "latency_ms": 10.0},
+        }
+        | sections
+    )
     directory = folder / given.strategies[0].name
     return run_virtual(learning(given, EXAMPLES), 0, directory, progress), directory
 
 
 class Server:
-    """A strategy driven by hand: each call is one event and returns the decisions as lines. Tasks are numbered as the coordinator does."""
+    """A strategy driven by hand: each call is one event and returns the decisions as lines.
+    Tasks are numbered as the coordinator does.
+    """
 
     def __init__(self, strategy: Strategy) -> None:
         self.strategy = strategy
@@ -151,9 +178,21 @@ class Server:
     def ring(self, now: int) -> list[str]:
         return self.give(AlarmRang("dispatch"), now)
 
-    def deliver(self, edge: str, *weights: float, samples: float = 1, now: int = 0, **numbers: float) -> list[str]:
+    def deliver(
+        self, edge: str, *weights: float, samples: float = 1, now: int = 0, **numbers: float
+    ) -> list[str]:
         task, version, base = self.open.pop(edge)
-        return self.give(UpdateArrived(edge, task, version, base, {"weights": vector(*weights)}, {"samples": float(samples), **numbers}), now)
+        return self.give(
+            UpdateArrived(
+                edge,
+                task,
+                version,
+                base,
+                {"weights": vector(*weights)},
+                {"samples": float(samples), **numbers},
+            ),
+            now,
+        )
 
     def move(self, edge: str, *by: float, **given: float) -> list[str]:
         """Deliver what the edge was given, moved by ``by``."""
@@ -164,9 +203,14 @@ def output(out: Output) -> str:
     """An output of an actor as a line of a story."""
     match out:
         case Send(message=Task() as task):
-            return f"{out.to} <- task {task.number} v{task.version} ({plain(task.vectors['weights'])})"
+            return (
+                f"{out.to} <- task {task.number} v{task.version} ({plain(task.vectors['weights'])})"
+            )
         case Send(message=Fresh() as fresh):
-            return f"{out.to} <- fresh {fresh.number} v{fresh.version} ({plain(fresh.vectors['weights'])})"
+            return (
+                f"{out.to} <- fresh {fresh.number} v{fresh.version}"
+                f" ({plain(fresh.vectors['weights'])})"
+            )
         case Send(message=Acknowledged() | NothingNewer() | Cancel() as note):
             return f"{out.to} <- {type(note).__name__} {note.task}"
         case Allow():
@@ -200,8 +244,18 @@ class Desk:
     def ready(self, edge: str, number: int) -> list[str]:
         return self.hear(edge, Ready(number))
 
-    def update(self, edge: str, number: int, *weights: float, version: int = 0, samples: float = 1.0, now: int = 0) -> list[str]:
-        return self.hear(edge, Update(number, version, {"weights": vector(*weights)}, {"samples": samples}), now)
+    def update(
+        self,
+        edge: str,
+        number: int,
+        *weights: float,
+        version: int = 0,
+        samples: float = 1.0,
+        now: int = 0,
+    ) -> list[str]:
+        return self.hear(
+            edge, Update(number, version, {"weights": vector(*weights)}, {"samples": samples}), now
+        )
 
     def events(self) -> list[dict[str, Any]]:
         """What events.jsonl holds so far."""
@@ -213,7 +267,9 @@ class Desk:
 
     def summary(self) -> dict[str, Any]:
         """Closes the files."""
-        return self.record.close({"fidelity": {}, "versions": self.coordinator.version}, self.coordinator.weights, None)
+        return self.record.close(
+            {"fidelity": {}, "versions": self.coordinator.version}, self.coordinator.weights, None
+        )
 
     def lines(self, outputs: list[Output]) -> list[str]:
         return [output(out) for out in outputs]

@@ -18,26 +18,24 @@ def network(channel: Channel, delay_ns: int = 0, edges: str = "ab") -> Network:
     for edge in edges:
         for direction in ("up", "down"):
             net.add_link(edge, direction, channel.link(Latency(delay_ns)))
-    net.add_link("*", "down", channel.broadcast({edge: Latency(delay_ns + 1 + index) for index, edge in enumerate(edges)}))
+    net.add_link(
+        "*",
+        "down",
+        channel.broadcast(
+            {edge: Latency(delay_ns + 1 + index) for index, edge in enumerate(edges)}
+        ),
+    )
     return net
-
-
 
 
 def transfer(number: int, size: int, edge: str = "a", direction: str = "up") -> Transfer:
     return Transfer(number, edge, direction, size, "update")
 
 
-
-
 def due(net: Network, now: int = FOREVER) -> list[tuple[int, int]]:
     return [(completion.transfer.number, completion.due_ns) for completion in net.pop_due(now)]
-
-
 
 
 def ten(guard_ms: int = 0, **more: object) -> Channel:
     """Slots of 10 ms."""
     return Channel(Grid(10 * MS, guard_ms * MS, frame_slots=4), BYTE_PER_MS, **more)  # type: ignore[arg-type]
-
-

@@ -40,10 +40,10 @@ class Clock:
         self.s += seconds
 
 
-
-
 class Script:
-    """In place of ``Dealer``: each look at the socket finds the next (message, incarnation), whatever the edge has said; None: nothing came."""
+    """In place of ``Dealer``: each look at the socket finds the next (message, incarnation),
+    whatever the edge has said; None: nothing came.
+    """
 
     def __init__(self, *words: tuple[Any, int] | None) -> None:
         self.words = list(words)
@@ -79,9 +79,13 @@ class Script:
         return EdgeHost("e000", "tcp://192.0.2.1:1", None, lambda setup: side(), OwnMachine())
 
 
-
-
 def side(trainer: Any = None) -> Side:
-    return Side(Edge("e000", trainer or EchoTrainer(), LocalRule(None), Rate(1000.0)), "c", "l", "d", 10, 1.0, 1 << 20)
-
-
+    return Side(
+        Edge("e000", trainer or EchoTrainer(), LocalRule(None), Rate(1000.0)),
+        "c",
+        "l",
+        "d",
+        10,
+        1.0,
+        1 << 20,
+    )

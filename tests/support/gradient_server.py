@@ -15,7 +15,17 @@ from edgefl.strategies.base.gradients import Gradient, Gradients, Step
 class GradientServer(Server):
     def send(self, edge: str, *gradient: float, now: int = 0, **numbers: float) -> list[str]:
         task, version, base = self.open.pop(edge)
-        return self.give(UpdateArrived(edge, task, version, base, {"gradient": vector(*gradient)}, {"samples": 1.0, "loss": 1.0, "batch": 4.0} | numbers), now)
+        return self.give(
+            UpdateArrived(
+                edge,
+                task,
+                version,
+                base,
+                {"gradient": vector(*gradient)},
+                {"samples": 1.0, "loss": 1.0, "batch": 4.0} | numbers,
+            ),
+            now,
+        )
 
     @property
     def report(self) -> dict[str, float]:
@@ -38,4 +48,3 @@ def moved(strategy: Gradients, gradients: Sequence[Gradient]) -> np.ndarray:
 
 def change(step: Step, size: int) -> np.ndarray:
     return sum((factor * terms.astype(np.float64) for terms, factor in step.terms), np.zeros(size))
-

@@ -16,8 +16,6 @@ def idx_bytes(array: np.ndarray) -> bytes:
     return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
 
 
-
-
 def write_set(folder: Path, zipped: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for part in ("train", "t10k"):
@@ -25,5 +23,3 @@ def write_set(folder: Path, zipped: bool) -> None:
             content = idx_bytes(array)
             name = f"{part}-{kind}.gz" if zipped else f"{part}-{kind}"
             (folder / name).write_bytes(gzip.compress(content) if zipped else content)
-
-

@@ -21,7 +21,9 @@ from emulator.units import to_ns
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Halve:
-    """Half of each vector. ``mishap``: what becomes of the job before; "kill FILE" kills the worker unless the file exists, and makes it."""
+    """Half of each vector. ``mishap``: what becomes of the job before; "kill FILE" kills the
+    worker unless the file exists, and makes it.
+    """
 
     vectors: dict[str, np.ndarray]
     mishap: str
@@ -38,7 +40,9 @@ class Halve:
         if sort == "always":
             os.kill(os.getpid(), signal.SIGKILL)
         by = np.float32("nan") if sort == "nan" else np.float32(0.5)
-        return {name: aligned_copy(vector) * by for name, vector in self.vectors.items()}, {"samples": float(sum(learned.samples.values()))}
+        return {name: aligned_copy(vector) * by for name, vector in self.vectors.items()}, {
+            "samples": float(sum(learned.samples.values()))
+        }
 
 
 class HalvingOptions(AsynchronousOptions):
@@ -59,7 +63,11 @@ class Halving(Asynchronous):
 
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
         mishap = self.options.mishap if self.updates == self.options.on_update else ""
-        job = RunJob(f"halve {self.updates}", Halve({"weights": update.weights}, mishap), to_ns(self.options.cost_s))
+        job = RunJob(
+            f"halve {self.updates}",
+            Halve({"weights": update.weights}, mishap),
+            to_ns(self.options.cost_s),
+        )
         self.updates += 1
         return [job, *super().arrived(update, now)]
 
@@ -67,7 +75,10 @@ class Halving(Asynchronous):
         return None
 
     def job_done(self, event: JobDone, now: int) -> list[Decision]:
-        return [Report({"samples": event.numbers["samples"]}), self._publish(event.vectors["weights"])]
+        return [
+            Report({"samples": event.numbers["samples"]}),
+            self._publish(event.vectors["weights"]),
+        ]
 
     def job_failed(self, event: JobFailed, now: int) -> list[Decision]:
         return [Report({"failed": 1.0})]

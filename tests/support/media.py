@@ -9,16 +9,32 @@ from builders import S
 
 from edgefl.results.tail import read_csv
 
-PAIR: dict[str, Any] = {"edges": {"names": ["a", "b"]}, "stop": {"versions": 2}, "devices": {"samples_per_s": 100.0}}
+PAIR: dict[str, Any] = {
+    "edges": {"names": ["a", "b"]},
+    "stop": {"versions": 2},
+    "devices": {"samples_per_s": 100.0},
+}
 ALONE: dict[str, Any] = PAIR | {"edges": {"names": ["a"]}}
 
 
 def transfers(directory: Path, **only: str) -> list[dict[str, Any]]:
-    """The rows of links.csv with these values; bytes and ns as numbers, times as offered_ns and due_ns."""
-    rows = [row for row in read_csv(directory / "links.csv") if all(row[key] == value for key, value in only.items())]
-    return [row | {"size": int(row["bytes"]), "offered_ns": ns(row["offered_s"]), "due_ns": ns(row["scheduled_s"])} for row in rows]
-
-
+    """The rows of links.csv with these values; bytes and ns as numbers, times as offered_ns and
+    due_ns.
+    """
+    rows = [
+        row
+        for row in read_csv(directory / "links.csv")
+        if all(row[key] == value for key, value in only.items())
+    ]
+    return [
+        row
+        | {
+            "size": int(row["bytes"]),
+            "offered_ns": ns(row["offered_s"]),
+            "due_ns": ns(row["scheduled_s"]),
+        }
+        for row in rows
+    ]
 
 
 def ns(text: str) -> int:

@@ -1,4 +1,6 @@
-"""For the tests of FedASMU and FedSSMU: a quadratic loss, a device in training made by hand, deliveries that tell their report."""
+"""For the tests of FedASMU and FedSSMU: a quadratic loss, a device in training made by hand,
+deliveries that tell their report.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,29 @@ def rule(kind: Callable[[Any], Refresh] = Refresh, **options: Any) -> Refresh:
     return kind(FedASMUOptions.model_validate(options))
 
 
-def local_run(*weights: float, task: int = 1, version: int = 0, epochs: int = 5, memory: dict[str, Any] | None = None, **numbers: float) -> SimpleNamespace:
-    """A run of ``epochs`` epochs of three steps each that stands at ``weights``, at step 6; ``numbers`` came with its task."""
+def local_run(
+    *weights: float,
+    task: int = 1,
+    version: int = 0,
+    epochs: int = 5,
+    memory: dict[str, Any] | None = None,
+    **numbers: float,
+) -> SimpleNamespace:
+    """A run of ``epochs`` epochs of three steps each that stands at ``weights``, at step 6;
+    ``numbers`` came with its task.
+    """
     return SimpleNamespace(
-        task=SimpleNamespace(number=task, version=version, numbers=numbers), weights=torch.tensor(weights), memory={} if memory is None else memory,
-        steps=3 * epochs, steps_per_epoch=3, step=6, parameters=len(weights), learning_rate=0.1, checkpoint=6, probe=probe,
-    )  # fmt: skip
+        task=SimpleNamespace(number=task, version=version, numbers=numbers),
+        weights=torch.tensor(weights),
+        memory={} if memory is None else memory,
+        steps=3 * epochs,
+        steps_per_epoch=3,
+        step=6,
+        parameters=len(weights),
+        learning_rate=0.1,
+        checkpoint=6,
+        probe=probe,
+    )
 
 
 def deliver(server: Server, edge: str, weights: Any, **numbers: float) -> dict[str, float]:

@@ -1,4 +1,6 @@
-"""Strategies that only tests need; experiments name them as anybody's own code: ``../support/own_strategies.py:Fresher`` from tests/examples."""
+"""Strategies that only tests need; experiments name them as anybody's own code:
+``../support/own_strategies.py:Fresher`` from tests/examples.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The points of examples/my_task.py and a network with hidden units and a normalisation: small, with all that an algorithm may work on."""
+"""The points of examples/my_task.py and a network with hidden units and a normalisation: small,
+with all that an algorithm may work on.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,13 @@ from edgefl.data.task import Task
 
 def build() -> Task:
     labels = np.arange(240) % 2
-    points = np.random.Generator(np.random.PCG64(1)).normal(labels[:, None] * 2.0, 1.0, (240, 2)).astype(np.float32)
+    points = (
+        np.random.Generator(np.random.PCG64(1))
+        .normal(labels[:, None] * 2.0, 1.0, (240, 2))
+        .astype(np.float32)
+    )
     dataset = Dataset(points[:200], labels[:200], points[200:], labels[200:], classes=2)
-    return Task(dataset, lambda: nn.Sequential(nn.Linear(2, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 2)))
+    return Task(
+        dataset,
+        lambda: nn.Sequential(nn.Linear(2, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 2)),
+    )

@@ -24,23 +24,39 @@ class Rig:
     """One or more edges on equal links, and a host that wakes when it is told to (or later)."""
 
     def __init__(
-        self, rate_bit_s: int | None = 2 * MBIT, latency_ns: int = 0, window_ns: int = 50 * MS, edges: str = "a", grain_ns: int = 1
+        self,
+        rate_bit_s: int | None = 2 * MBIT,
+        latency_ns: int = 0,
+        window_ns: int = 50 * MS,
+        edges: str = "a",
+        grain_ns: int = 1,
     ) -> None:
         self.network, self.fidelity = Network(), Fidelity()
         for edge in edges:
             for direction in ("up", "down"):
-                self.network.add_link(edge, direction, Link(rate_bit_s and Constant(rate_bit_s), Latency(latency_ns)))
+                self.network.add_link(
+                    edge, direction, Link(rate_bit_s and Constant(rate_bit_s), Latency(latency_ns))
+                )
         self.pacer = Pacer(self.network, Pace(window_ns, PIECE_NS, grain_ns), self.fidelity)
         self.now = 0
         self.sent: list[tuple[int, int, int, int]] = []  # (moment, transfer, from, to)
         self.done: list[Flow] = []
 
-    def start(self, elements: int, edge: str = "a", at: int | None = None, rtt_ns: int = 0, vectors: int = 1) -> Flow:
+    def start(
+        self,
+        elements: int,
+        edge: str = "a",
+        at: int | None = None,
+        rtt_ns: int = 0,
+        vectors: int = 1,
+    ) -> Flow:
         """A downlink transfer; offered at ``at``, which the host hears now."""
         named = {str(n): np.zeros(elements, np.float32) for n in range(vectors)}
         outgoing = Outgoing(self.pacer.next_number(), Task(1, 0, named), "digest")
         transfer = Transfer(outgoing.number, edge, "down", outgoing.size, outgoing.kind)
-        return self.pacer.start(transfer, len(outgoing.meta), outgoing, rtt_ns, self.now if at is None else at, self.now)
+        return self.pacer.start(
+            transfer, len(outgoing.meta), outgoing, rtt_ns, self.now if at is None else at, self.now
+        )
 
     def step(self, late_ns: int = 0) -> bool:
         """Wake for the next thing, ``late_ns`` too late; False if there is none."""
@@ -48,7 +64,10 @@ class Rig:
         if due == FOREVER:
             return False
         self.now = max(self.now, due + late_ns)
-        self.sent += [(self.now, flow.transfer.number, first, end) for flow, first, end in self.pacer.release(self.now)]
+        self.sent += [
+            (self.now, flow.transfer.number, first, end)
+            for flow, first, end in self.pacer.release(self.now)
+        ]
         self.done += self.pacer.completed(self.now)
         return True
 
@@ -63,8 +82,8 @@ class Rig:
         return flow.meta + flow.released - self.network.progress(flow.transfer, self.now)
 
     def allowed(self, flow: Flow, rate_bit_s: int) -> int:
-        """The window or a quarter, whichever is less, but at least one piece (with the meta, which goes before everything)."""
+        """The window or a quarter, whichever is less, but at least one piece (with the meta,
+        which goes before everything).
+        """
         window = self.pacer.pace.window_ns * rate_bit_s // (8 * NS_PER_S) + 1
         return max(min(window, flow.transfer.size // 4), flow.meta + flow.piece)
-
-

@@ -16,15 +16,17 @@ BATCHES = [f"data_batch_{number}" for number in range(1, 6)]
 
 def parts() -> list[tuple[str, np.ndarray, np.ndarray]]:
     """Two samples in each of CIFAR-10's six files."""
-    return [(name, PICTURES[2 * i : 2 * i + 2], LABELS[2 * i : 2 * i + 2]) for i, name in enumerate([*BATCHES, "test_batch"])]
-
-
+    return [
+        (name, PICTURES[2 * i : 2 * i + 2], LABELS[2 * i : 2 * i + 2])
+        for i, name in enumerate([*BATCHES, "test_batch"])
+    ]
 
 
 def records(pictures: np.ndarray, *labels: np.ndarray) -> bytes:
-    return np.concatenate([*(each[:, None].astype(np.uint8) for each in labels), pictures.reshape(len(pictures), -1)], axis=1).tobytes()
-
-
+    return np.concatenate(
+        [*(each[:, None].astype(np.uint8) for each in labels), pictures.reshape(len(pictures), -1)],
+        axis=1,
+    ).tobytes()
 
 
 def write_binary10(folder: Path) -> None:
@@ -33,34 +35,41 @@ def write_binary10(folder: Path) -> None:
         (folder / f"{name}.bin").write_bytes(records(pictures, labels))
 
 
-
-
 def check10(directory: Path) -> None:
     found = cifar10.load(directory)
     assert (found.train_x == PICTURES[:10]).all() and (found.test_x == PICTURES[10:]).all()
-    assert found.train_y.tolist() == LABELS[:10].tolist() and found.test_y.tolist() == LABELS[10:].tolist()
+    assert (
+        found.train_y.tolist() == LABELS[:10].tolist()
+        and found.test_y.tolist() == LABELS[10:].tolist()
+    )
     assert found.shape == (3, 32, 32) and found.classes == 10 and found.train_y.dtype == np.int64
 
 
-
-
 def write_tiny(root: Path) -> None:
-    """Three classes with two pictures each, of one colour; the class decides the red, the picture the green."""
+    """Three classes with two pictures each, of one colour; the class decides the red, the
+    picture the green.
+    """
     names = ["n01", "n02", "n03"]
     (root / "val" / "images").mkdir(parents=True)
     (root / "wnids.txt").write_text("n02\nn01\nn03\n")
     for name in names:
         (root / "train" / name / "images").mkdir(parents=True)
         for number in range(2):
-            picture(root / "train" / name / "images" / f"{name}_{number}.JPEG", 80 * names.index(name), 100 * number)
+            picture(
+                root / "train" / name / "images" / f"{name}_{number}.JPEG",
+                80 * names.index(name),
+                100 * number,
+            )
     picture(root / "val" / "images" / "val_0.JPEG", 240, 0)
     picture(root / "val" / "images" / "val_1.JPEG", 0, 0, grey=True)
-    (root / "val" / "val_annotations.txt").write_text("val_1.JPEG\tn03\t0\t0\t62\t62\nval_0.JPEG\tn01\t0\t0\t62\t62\n")
-
-
+    (root / "val" / "val_annotations.txt").write_text(
+        "val_1.JPEG\tn03\t0\t0\t62\t62\nval_0.JPEG\tn01\t0\t0\t62\t62\n"
+    )
 
 
 def picture(path: Path, red: int, green: int, side: int = 64, grey: bool = False) -> None:
-    (Image.new("L", (side, side), 50) if grey else Image.new("RGB", (side, side), (red, green, 0))).save(path, "JPEG")
-
-
+    (
+        Image.new("L", (side, side), 50)
+        if grey
+        else Image.new("RGB", (side, side), (red, green, 0))
+    ).save(path, "JPEG")

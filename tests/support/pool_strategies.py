@@ -16,7 +16,9 @@ from edgefl.strategies.fedasync import FedAsync
 
 
 class Learns(LocalRule):
-    """All that a rule may do: it remembers two vectors (one is small), asks where they say, changes them as it merges, sends three."""
+    """All that a rule may do: it remembers two vectors (one is small), asks where they say,
+    changes them as it merges, sends three.
+    """
 
     remembers = ("past", "small")
 
@@ -38,14 +40,20 @@ class Learns(LocalRule):
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         own = run.weights.numpy()
-        return {"weights": own, "moved": own - self.began, "twice": own * 2}, {"asked": float(self.checkpoint(run))}
+        return {"weights": own, "moved": own - self.began, "twice": own * 2}, {
+            "asked": float(self.checkpoint(run))
+        }
 
 
 class Rich(FedAsync):
     rule = Learns
 
     def fresh_requested(self, event: FreshRequested, now: int) -> list[Decision]:
-        return [SendFresh(event.edge, event.task, self.weights if self.version > event.base_version else None)]
+        return [
+            SendFresh(
+                event.edge, event.task, self.weights if self.version > event.base_version else None
+            )
+        ]
 
 
 class Fails(LocalRule):

@@ -13,16 +13,44 @@ from edgefl.hosts.virtual.pool.engine import Engine
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.results.tail import read_csv
 
-SPREAD: dict[str, Any] = {"devices": {"samples_per_s": 100.0, "slowest_ratio": 5.0}, "stop": {"versions": 12}}
+SPREAD: dict[str, Any] = {
+    "devices": {"samples_per_s": 100.0, "slowest_ratio": 5.0},
+    "stop": {"versions": 12},
+}
 KINDS = ("kill", "freeze", "slow")
-FAULTS = [{"kind": kind, "every_s": 8.0, "for_s": 2.0, "for_random": True} | ({"factor": 0.3} if kind == "slow" else {}) for kind in KINDS]
+FAULTS = [
+    {"kind": kind, "every_s": 8.0, "for_s": 2.0, "for_random": True}
+    | ({"factor": 0.3} if kind == "slow" else {})
+    for kind in KINDS
+]
 RUNS: dict[str, dict[str, Any]] = {
     "plain": SPREAD | {"strategies": [{"strategy": "fedbuff", "concurrency": 3, "buffer_size": 2}]},
-    "rich": SPREAD | {"strategies": [{"strategy": "../support/pool_strategies.py:Rich", "concurrency": 3}], "training": {"momentum": 0.5}},
-    "two vectors and a memory": SPREAD | {"strategies": [{"strategy": "fedac", "concurrency": 3, "buffer_size": 2}]},
-    "called off": {"edges": {"names": ["a"]}, "devices": {"samples_per_s": 100.0}, "stop": {"versions": 3}, "strategies": [{"strategy": "../support/own_strategies.py:Hasty", "period_s": 1.0}]},
-    "faults": SPREAD | {"strategies": [{"strategy": "../support/pool_strategies.py:Rich"}], "faults": FAULTS, "network": {"liveness_s": 1.5}, "stop": {"versions": 30}},
-}  # fmt: skip
+    "rich": (
+        SPREAD
+        | {
+            "strategies": [{"strategy": "../support/pool_strategies.py:Rich", "concurrency": 3}],
+            "training": {"momentum": 0.5},
+        }
+    ),
+    "two vectors and a memory": (
+        SPREAD | {"strategies": [{"strategy": "fedac", "concurrency": 3, "buffer_size": 2}]}
+    ),
+    "called off": {
+        "edges": {"names": ["a"]},
+        "devices": {"samples_per_s": 100.0},
+        "stop": {"versions": 3},
+        "strategies": [{"strategy": "../support/own_strategies.py:Hasty", "period_s": 1.0}],
+    },
+    "faults": (
+        SPREAD
+        | {
+            "strategies": [{"strategy": "../support/pool_strategies.py:Rich"}],
+            "faults": FAULTS,
+            "network": {"liveness_s": 1.5},
+            "stop": {"versions": 30},
+        }
+    ),
+}
 LINKS = {"up_mbit_s": 0.01, "down_mbit_s": 0.04, "latency_ms": 10.0}
 
 
@@ -30,18 +58,26 @@ def learned_of(**sections: Any) -> Learning:
     return learning(experiment(**{"task": "my_task.py:build", "links": LINKS} | sections), EXAMPLES)
 
 
-
-
 def bytes_of(directory: Path) -> list[Any]:
     """All that a run tells of itself, but for wall seconds."""
-    rows = [{key: value for key, value in row.items() if key != "wall_s"} for row in read_csv(directory / "metrics.csv")]
-    return [*((directory / name).read_bytes() for name in ("events.jsonl", "links.csv", "model.safetensors")), rows]
+    rows = [
+        {key: value for key, value in row.items() if key != "wall_s"}
+        for row in read_csv(directory / "metrics.csv")
+    ]
+    return [
+        *(
+            (directory / name).read_bytes()
+            for name in ("events.jsonl", "links.csv", "model.safetensors")
+        ),
+        rows,
+    ]
 
 
-
-
-def bytes_with(folder: Path, learned: Learning, pool: Engine | None, progress: Callable[[int, Any], None] | None = None) -> list[Any]:
+def bytes_with(
+    folder: Path,
+    learned: Learning,
+    pool: Engine | None,
+    progress: Callable[[int, Any], None] | None = None,
+) -> list[Any]:
     run_virtual(learned, 0, folder, progress, pool)
     return bytes_of(folder)
-
-

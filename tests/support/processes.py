@@ -1,4 +1,6 @@
-"""What the tests with real processes and sockets share: a small experiment, waiting, a coordinator without torch, a peer made by hand."""
+"""What the tests with real processes and sockets share: a small experiment, waiting, a
+coordinator without torch, a peer made by hand.
+"""
 
 from __future__ import annotations
 
@@ -64,10 +66,20 @@ Found = TypeVar("Found")
 Message = TypeVar("Message")
 
 
-def start(started: list[subprocess.Popen[str]], *words: str, terminal: bool = True) -> subprocess.Popen[str]:
+def start(
+    started: list[subprocess.Popen[str]], *words: str, terminal: bool = True
+) -> subprocess.Popen[str]:
     """`edgefl WORDS`, in a session of its own as if in a terminal of its own."""
     command = [sys.executable, "-m", "edgefl.cli", *words]
-    started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=terminal))
+    started.append(
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=terminal,
+        )
+    )
     return started[-1]
 
 
@@ -81,7 +93,9 @@ def wait_for(found: Callable[[], Found]) -> Found:
 
 
 def patiently() -> Callable[..., None]:
-    """For ``WallRun.run``: a run that never ends is a failed test, which says so. Edges of a starved machine may be lost again and again."""
+    """For ``WallRun.run``: a run that never ends is a failed test, which says so. Edges of a
+    starved machine may be lost again and again.
+    """
     until_s = time.monotonic() + 3 * PATIENCE_S
 
     def watch(*_: Any) -> None:
@@ -92,24 +106,48 @@ def patiently() -> Callable[..., None]:
 
 def happened(directory: Path, **fields: Any) -> list[dict[str, Any]]:
     """The lines of a run's events.jsonl that have these fields."""
-    return [line for line in read_events(directory / "events.jsonl") if all(line.get(key) == value for key, value in fields.items())]
+    return [
+        line
+        for line in read_events(directory / "events.jsonl")
+        if all(line.get(key) == value for key, value in fields.items())
+    ]
 
 
 class Coordinator:
-    """A coordinator process for a model of ``size`` made-up parameters: no launcher, no warm parent, no torch, no evaluation."""
+    """A coordinator process for a model of ``size`` made-up parameters: no launcher, no warm
+    parent, no torch, no evaluation.
+    """
 
     def __init__(self, folder: Path, size: int, **sections: Any) -> None:
         self.experiment, self.directory = experiment(**sections), folder / "run"
-        self.digests = (shared_digest(self.experiment, self.experiment.strategies[0]), layout(size).digest(), "data")
+        self.digests = (
+            shared_digest(self.experiment, self.experiment.strategies[0]),
+            layout(size).digest(),
+            "data",
+        )
         save_file({"weights": np.zeros(size, np.float32)}, folder / "initial.safetensors")
         (folder / "layout.json").write_bytes(orjson.dumps(layout(size).to_json()))
         self.control, theirs = Channel.pair()
-        command = [sys.executable, "-m", "edgefl.hosts.wall.coordinator.process", str(theirs.fileno()), "-1"]
-        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=os.environ | {"OMP_NUM_THREADS": "1"})
+        command = [
+            sys.executable,
+            "-m",
+            "edgefl.hosts.wall.coordinator.process",
+            str(theirs.fileno()),
+            "-1",
+        ]
+        self.process = subprocess.Popen(
+            command, pass_fds=[theirs.fileno()], env=os.environ | {"OMP_NUM_THREADS": "1"}
+        )
         theirs.close()
         self.control.send(
-            experiment=self.experiment.model_dump_json(), index=0, directory=str(self.directory), base=None, scratch=str(folder),
-            data_digest="data", keys=None, more=False,
+            experiment=self.experiment.model_dump_json(),
+            index=0,
+            directory=str(self.directory),
+            base=None,
+            scratch=str(folder),
+            data_digest="data",
+            keys=None,
+            more=False,
         )
         self.port = self.hear()["listening"]
 
@@ -120,10 +158,20 @@ class Coordinator:
 
     def echo(self, name: str) -> None:
         """A real edge host, in a thread, that sends every model back as it came, after 10 ms."""
-        def build(setup: Setup) -> Side:
-            return Side(Edge(name, EchoTrainer(), LocalRule(None), Rate(1000.0)), *self.digests, samples=10, speed=1.0, most_bytes=1 << 24)
 
-        Thread(target=EdgeHost(name, f"tcp://127.0.0.1:{self.port}", None, build, OwnMachine()).run, daemon=True).start()
+        def build(setup: Setup) -> Side:
+            return Side(
+                Edge(name, EchoTrainer(), LocalRule(None), Rate(1000.0)),
+                *self.digests,
+                samples=10,
+                speed=1.0,
+                most_bytes=1 << 24,
+            )
+
+        Thread(
+            target=EdgeHost(name, f"tcp://127.0.0.1:{self.port}", None, build, OwnMachine()).run,
+            daemon=True,
+        ).start()
 
     def end(self) -> dict[str, Any]:
         """Ask it to end in order; its summary."""
@@ -151,10 +199,14 @@ class EchoTrainer:
     def begin(self, task: Task, rule: LocalRule, memory: dict[str, Any]) -> EchoRun:
         return EchoRun(task.vectors["weights"])
 
-    def advance(self, run: EchoRun, rule: LocalRule, until_step: int, stop: Callable[[], bool]) -> bool:
+    def advance(
+        self, run: EchoRun, rule: LocalRule, until_step: int, stop: Callable[[], bool]
+    ) -> bool:
         return True
 
-    def payload(self, run: EchoRun, rule: LocalRule) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    def payload(
+        self, run: EchoRun, rule: LocalRule
+    ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         return {"weights": run.weights}, {"samples": 10.0}
 
     def remembered(self, run: EchoRun, rule: LocalRule) -> dict[str, Any]:
@@ -162,7 +214,9 @@ class EchoTrainer:
 
 
 class Peer:
-    """A bare socket: every word is the test's. ``heard`` keeps (monotonic ns, message, body) of all that came."""
+    """A bare socket: every word is the test's. ``heard`` keeps (monotonic ns, message, body) of
+    all that came.
+    """
 
     def __init__(self, port: int) -> None:
         self.socket: zmq.Socket = zmq.Context.instance().socket(zmq.DEALER)
@@ -172,7 +226,9 @@ class Peer:
         self.heard: list[tuple[int, Any, bytes | None]] = []
 
     def say(self, message: Any, body: Any = None) -> None:
-        self.raw(encode(message, self.incarnation, self.number), *([] if body is None else [bytes(body)]))
+        self.raw(
+            encode(message, self.incarnation, self.number), *([] if body is None else [bytes(body)])
+        )
 
     def raw(self, *frames: bytes) -> None:
         self.socket.send_multipart(frames)
@@ -214,7 +270,9 @@ class Peer:
         return incoming.message()
 
     def offer(self, task: Task, weights: np.ndarray, number: int = 1, due_ns: int = 0) -> Outgoing:
-        outgoing = Outgoing(number, Update(task.number, task.version, {"weights": weights}, {"samples": 10.0}))
+        outgoing = Outgoing(
+            number, Update(task.number, task.version, {"weights": weights}, {"samples": 10.0})
+        )
         self.say(outgoing.offer(due_ns))
         return outgoing
 

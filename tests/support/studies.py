@@ -1,4 +1,6 @@
-"""What the tests of the study scripts share: runs that nobody made, with the configs that they would have."""
+"""What the tests of the study scripts share: runs that nobody made, with the configs that they
+would have.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,24 @@ from edgefl.loading.file import dump
 from edgefl.results.rundirs import seed_name
 
 SUMMARY = {
-    "time_to_target_s": None, "final_accuracy": None, "emulated_s": 700.0, "versions": 5, "updates_applied": 5, "updates_discarded": {}, "bytes_up": 1,
-    "bytes_down": 1, "staleness": {},
-}  # fmt: skip
+    "time_to_target_s": None,
+    "final_accuracy": None,
+    "emulated_s": 700.0,
+    "versions": 5,
+    "updates_applied": 5,
+    "updates_discarded": {},
+    "bytes_up": 1,
+    "bytes_down": 1,
+    "staleness": {},
+}
 
 
-def pretended(leave: Callable[[Path, dict[str, Any], int], dict[str, Any]]) -> Callable[[Any, Sequence[Any]], bool]:
-    """A ``Study.do`` that runs nothing: ``leave(run, entry, seed)`` writes what a run leaves there, and returns what its summary has else than SUMMARY."""
+def pretended(
+    leave: Callable[[Path, dict[str, Any], int], dict[str, Any]],
+) -> Callable[[Any, Sequence[Any]], bool]:
+    """A ``Study.do`` that runs nothing: ``leave(run, entry, seed)`` writes what a run leaves
+    there, and returns what its summary has else than SUMMARY.
+    """
 
     def do(ours: Any, trials: Sequence[Any]) -> bool:
         for trial in trials:
@@ -25,10 +38,14 @@ def pretended(leave: Callable[[Path, dict[str, Any], int], dict[str, Any]]) -> C
                 config = dump(one, {})
                 for entry in trial.entries:
                     label = entry.get("label") or entry["strategy"]
-                    run = ours.folder / trial.name / label / seed_name(one.seed, len(ours.seeds) > 1)
+                    run = (
+                        ours.folder / trial.name / label / seed_name(one.seed, len(ours.seeds) > 1)
+                    )
                     run.mkdir(parents=True)
                     (run / "config.toml").write_text(config)
-                    (run / "summary.json").write_text(json.dumps(SUMMARY | {"label": label} | leave(run, entry, one.seed)))
+                    (run / "summary.json").write_text(
+                        json.dumps(SUMMARY | {"label": label} | leave(run, entry, one.seed))
+                    )
         return True
 
     return do

@@ -1,4 +1,6 @@
-"""What the tests of slotted strategies share: small experiments on a TDMA channel, and their rounds read back from what a run has left."""
+"""What the tests of slotted strategies share: small experiments on a TDMA channel, and their
+rounds read back from what a run has left.
+"""
 
 from __future__ import annotations
 
@@ -20,27 +22,56 @@ SAMPLES = 200  # of my_task.py
 
 @dataclass(slots=True)
 class Played:
-    """A round as a run has played it: (edge's number, base version, slot) of each upload, who got the model, the slot behind the broadcast."""
+    """A round as a run has played it: (edge's number, base version, slot) of each upload, who
+    got the model, the slot behind the broadcast.
+    """
 
     uploads: list[tuple[int, int, int]] = field(default_factory=list)
     receivers: list[int] = field(default_factory=list)
     end_slot: int = 0
 
 
-def slotted(edges: int, computes: int | Sequence[int], transfer: int = 1, slots: int = 100, strategy: str = "tdma-fl", **options: Any) -> Experiment:
-    """``edges`` that take ``computes`` slots (one number for all, or one each) for a task that changes nothing; a slot takes a second."""
+def slotted(
+    edges: int,
+    computes: int | Sequence[int],
+    transfer: int = 1,
+    slots: int = 100,
+    strategy: str = "tdma-fl",
+    **options: Any,
+) -> Experiment:
+    """``edges`` that take ``computes`` slots (one number for all, or one each) for a task that
+    changes nothing; a slot takes a second.
+    """
     takes = [computes] * edges if isinstance(computes, int) else list(computes)
     shares = [SAMPLES // edges + (number < SAMPLES % edges) for number in range(edges)]
-    rates = [share / (slot - 0.5) if slot else 1e15 for share, slot in zip(shares, takes)]  # ends in the middle of its last slot
-    groups = [{"name": f"g{number}", "count": 1, "devices": {"samples_per_slot": rate}} for number, rate in enumerate(rates)]
+    rates = [
+        share / (slot - 0.5) if slot else 1e15 for share, slot in zip(shares, takes)
+    ]  # ends in the middle of its last slot
+    groups = [
+        {"name": f"g{number}", "count": 1, "devices": {"samples_per_slot": rate}}
+        for number, rate in enumerate(rates)
+    ]
     return experiment(
-        task="my_task.py:build", edges={"count": edges}, groups=groups, training={"trainer": "none"}, evaluation={"every_versions": 0},
-        medium={"kind": "tdma", "slot_ms": 1000.0, "guard_ms": 0.0, "rate_mbit_s": 1.0, "slots_per_transfer": transfer},
-        stop={"emulated_s": float(slots)}, strategies=[{"strategy": strategy, **options}],
+        task="my_task.py:build",
+        edges={"count": edges},
+        groups=groups,
+        training={"trainer": "none"},
+        evaluation={"every_versions": 0},
+        medium={
+            "kind": "tdma",
+            "slot_ms": 1000.0,
+            "guard_ms": 0.0,
+            "rate_mbit_s": 1.0,
+            "slots_per_transfer": transfer,
+        },
+        stop={"emulated_s": float(slots)},
+        strategies=[{"strategy": strategy, **options}],
     )
 
 
-def play(folder: Path, given: Experiment, learned: Learning | None = None) -> tuple[dict[str, Any], list[Played]]:
+def play(
+    folder: Path, given: Experiment, learned: Learning | None = None
+) -> tuple[dict[str, Any], list[Played]]:
     """The summary and the rounds that were finished."""
     directory = folder / given.strategies[0].name
     summary = run_virtual(learned or learning(given, EXAMPLES), 0, directory)
@@ -52,14 +83,20 @@ def rounds(directory: Path) -> list[Played]:
     done, bases, at = [Played()], {}, {}
     for event in read_events(directory / "events.jsonl"):
         if event.get("event") == "update_arrived":
-            done[-1].uploads.append((int(event["edge"][1:]), bases.pop(event["edge"]), at[event["edge"]]))
+            done[-1].uploads.append(
+                (int(event["edge"][1:]), bases.pop(event["edge"]), at[event["edge"]])
+            )
         for decision in event.get("decisions", []):
             if decision["do"] == "grant":
                 at[decision["edge"]] = decision["slots"][0]
             elif decision["do"] == "assign":
-                version = event["version"] + any(other["do"] == "publish" for other in event["decisions"])
+                version = event["version"] + any(
+                    other["do"] == "publish" for other in event["decisions"]
+                )
                 bases |= dict.fromkeys(decision["edges"], version)
-                done[-1].receivers = [int(edge[1:]) for edge in decision["edges"]] if decision["broadcast"] else []
+                done[-1].receivers = (
+                    [int(edge[1:]) for edge in decision["edges"]] if decision["broadcast"] else []
+                )
             elif decision["do"] == "report":
                 done[-1].end_slot = int(decision["values"]["end_slot"])
                 done.append(Played())
@@ -68,4 +105,8 @@ def rounds(directory: Path) -> list[Played]:
 
 def as_played(done: Round) -> Played:
     """A round of the brute-force simulation in the same words."""
-    return Played([(upload.device, upload.base, upload.slot) for upload in done.uploads], list(done.receivers), done.end_slot)
+    return Played(
+        [(upload.device, upload.base, upload.slot) for upload in done.uploads],
+        list(done.receivers),
+        done.end_slot,
+    )

@@ -14,8 +14,6 @@ def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-
-
 class Terminals:
     """A coordinator without a fleet; what its edges are told to connect to."""
 
@@ -23,10 +21,12 @@ class Terminals:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.started = started
-        self.coordinator = start(started, "coordinator", config, f"network.port={self.port}", *words)
+        self.coordinator = start(
+            started, "coordinator", config, f"network.port={self.port}", *words
+        )
         wait_for(lambda: list(Path.cwd().glob("runs/*/*/config.toml")))
 
     def edge(self, name: str, *words: str) -> subprocess.Popen[str]:
-        return start(self.started, "edge", "--connect", f"tcp://127.0.0.1:{self.port}", "--id", name, *words)
-
-
+        return start(
+            self.started, "edge", "--connect", f"tcp://127.0.0.1:{self.port}", "--id", name, *words
+        )

@@ -27,23 +27,28 @@ class FakeTask:
     numbers: dict[str, float] = field(default_factory=dict)
 
 
-
-
 def half_square(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return ((outputs - targets) ** 2).sum() / 2
 
 
+def linear_trainer(
+    plan: TrainingPlan, inputs: torch.Tensor = ROWS, targets: torch.Tensor = ANSWERS, **kwargs: Any
+) -> Trainer:
+    return Trainer(
+        Workspace(lambda: nn.Linear(3, 1, bias=False)),
+        inputs,
+        targets,
+        half_square,
+        plan,
+        Streams(1),
+        "e1",
+        **kwargs,
+    )
 
 
-def linear_trainer(plan: TrainingPlan, inputs: torch.Tensor = ROWS, targets: torch.Tensor = ANSWERS, **kwargs: Any) -> Trainer:
-    return Trainer(Workspace(lambda: nn.Linear(3, 1, bias=False)), inputs, targets, half_square, plan, Streams(1), "e1", **kwargs)
-
-
-
-
-def finished(trainer: Trainer, rule: LocalRule, task: FakeTask, memory: dict | None = None) -> LocalRun:
+def finished(
+    trainer: Trainer, rule: LocalRule, task: FakeTask, memory: dict | None = None
+) -> LocalRun:
     run = trainer.begin(task, rule, memory or {})
     assert trainer.advance(run, rule)
     return run
-
-

@@ -1,4 +1,6 @@
-"""The coordinator's end of the transfers in virtual time, with lists for a wire: what the tests of the transport share."""
+"""The coordinator's end of the transfers in virtual time, with lists for a wire: what the tests
+of the transport share.
+"""
 
 from __future__ import annotations
 
@@ -45,21 +47,38 @@ class Clock:
 
 
 class Rig:
-    """The coordinator's end for edges a and b. ``sent[edge]``: (moment, message, body size), without pings; ``told``: what the logic thread hears."""
+    """The coordinator's end for edges a and b. ``sent[edge]``: (moment, message, body size),
+    without pings; ``told``: what the logic thread hears.
+    """
 
     def __init__(self, rate: int | None = RATE, latency_ns: int = 0, stamped: bool = True) -> None:
-        self.clock, self.agenda, self.fidelity, self.network = Clock(), Agenda(), Fidelity(), Network()
+        self.clock, self.agenda, self.fidelity, self.network = (
+            Clock(),
+            Agenda(),
+            Fidelity(),
+            Network(),
+        )
         for edge in "ab":
             for direction in ("up", "down"):
-                self.network.add_link(edge, direction, Link(rate and Constant(rate), Latency(latency_ns)))
+                self.network.add_link(
+                    edge, direction, Link(rate and Constant(rate), Latency(latency_ns))
+                )
         self.pacer = Pacer(self.network, Pace(50 * MS, 15 * MS), self.fidelity)
         self.sessions: dict[str, Session] = {}
         self.sent: defaultdict[str, list[tuple[int, Any, int]]] = defaultdict(list)
         self.told: list[Any] = []
         probes = Probes(self.network, 1.0, self.fidelity, self.send)
         self.transport = Transport(
-            self.pacer, self.clock, self.agenda, self.send, self.told.append, probes,  # type: ignore[arg-type]
-            latency_ns=dict.fromkeys("ab", latency_ns), most_bytes=MOST, stamped="ab" if stamped else "", sessions=self.sessions,
+            self.pacer,
+            self.clock,
+            self.agenda,
+            self.send,
+            self.told.append,
+            probes,  # type: ignore[arg-type]
+            latency_ns=dict.fromkeys("ab", latency_ns),
+            most_bytes=MOST,
+            stamped="ab" if stamped else "",
+            sessions=self.sessions,
         )
         for edge in "ab":
             self.joins(edge)
@@ -68,7 +87,9 @@ class Rig:
         if edge in self.sessions and not isinstance(message, Ping):
             self.sent[edge].append((self.clock.ns, message, 0 if body is None else len(body)))
 
-    def joins(self, edge: str, tasks: list[int] | None = None, held: list[list[int]] | None = None) -> None:
+    def joins(
+        self, edge: str, tasks: list[int] | None = None, held: list[list[int]] | None = None
+    ) -> None:
         session = Session(edge.encode(), edge, 1, 0, joined=True)
         session.measured(0, AHEAD_NS)
         self.sessions[edge] = session
@@ -94,7 +115,9 @@ class Rig:
         self.transport.frame(self.sessions[edge], message, body)
 
     # ------------------------------------------------------------------ downlink
-    def carry(self, edge: str = "a", number: int = 1, kind: type = Task, elements: int = 10_000) -> Outgoing:
+    def carry(
+        self, edge: str = "a", number: int = 1, kind: type = Task, elements: int = 10_000
+    ) -> Outgoing:
         outgoing = Outgoing(0, kind(number, 0, {"weights": np.zeros(elements, np.float32)}))
         self.transport.carry(edge, outgoing, self.clock.ns)
         return outgoing
@@ -105,8 +128,18 @@ class Rig:
         self.says(edge, Arrived(outgoing.number, [[outgoing.body, stamp]]))
 
     # ------------------------------------------------------------------ uplink
-    def offer(self, edge: str = "a", task: int = 1, due_ns: int = 0, number: int = 5, value: float = 0.0, elements: int = 10_000) -> Outgoing:
-        outgoing = Outgoing(number, Update(task, 0, {"weights": np.full(elements, value, np.float32)}))
+    def offer(
+        self,
+        edge: str = "a",
+        task: int = 1,
+        due_ns: int = 0,
+        number: int = 5,
+        value: float = 0.0,
+        elements: int = 10_000,
+    ) -> Outgoing:
+        outgoing = Outgoing(
+            number, Update(task, 0, {"weights": np.full(elements, value, np.float32)})
+        )
         self.says(edge, outgoing.offer(due_ns))
         return outgoing
 
@@ -118,7 +151,11 @@ class Rig:
 
     def pays(self, edge: str = "a") -> list[tuple[int, int, int]]:
         """Credits so far: (moment, offset, limit)."""
-        return [(at, message.offset, message.limit) for at, message, _ in self.sent[edge] if isinstance(message, Credit)]
+        return [
+            (at, message.offset, message.limit)
+            for at, message, _ in self.sent[edge]
+            if isinstance(message, Credit)
+        ]
 
     def upload(self, outgoing: Outgoing, first: int, end: int, edge: str = "a") -> None:
         while first < end:

@@ -1,1 +1,3 @@
-"""One partitioner per file: ``Options`` and ``split(labels, edges, options, rng)``. The folder is the registry."""
+"""One partitioner per file: ``Options`` and ``split(labels, edges, options, rng)``. The folder
+is the registry.
+"""

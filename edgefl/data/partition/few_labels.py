@@ -1,6 +1,8 @@
-"""Few labels for each edge: so many labels, a random number of samples, random shares (WKAFL, arXiv 2203.01214, algorithm 4).
+"""Few labels for each edge: so many labels, a random number of samples, random shares (WKAFL, arXiv
+2203.01214, algorithm 4).
 
-Each edge draws for itself, so that edges may have samples in common, and 3,000 of them can share 60,000 samples; an edge has none twice.
+Each edge draws for itself, so that edges may have samples in common, and 3,000 of them can share
+60,000 samples; an edge has none twice.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from edgefl.errors import UserError
 
 
 class Options(BaseModel):
-    """``labels``: L_num; ``min_samples``, ``max_samples``: D_min and D_max, which the paper does not give."""
+    """``labels``: L_num; ``min_samples``, ``max_samples``: D_min and D_max, which the paper does
+    not give.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     labels: int = Field(ge=1)
@@ -20,16 +24,29 @@ class Options(BaseModel):
     max_samples: int = Field(default=50, ge=1)
 
 
-def split(labels: np.ndarray, edges: int, options: Options, rng: np.random.Generator) -> list[np.ndarray]:
-    """Sorted sample indices of each edge. UserError if there are fewer labels, or of one of them fewer samples than an edge may want."""
+def split(
+    labels: np.ndarray, edges: int, options: Options, rng: np.random.Generator
+) -> list[np.ndarray]:
+    """Sorted sample indices of each edge. UserError if there are fewer labels, or of one of them
+    fewer samples than an edge may want.
+    """
     if options.min_samples > options.max_samples:
-        raise UserError(f"partition few_labels: min_samples {options.min_samples} is above max_samples {options.max_samples}")
+        raise UserError(
+            f"partition few_labels: min_samples {options.min_samples} is above max_samples"
+            f" {options.max_samples}"
+        )
     members = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     if options.labels > len(members):
-        raise UserError(f"partition few_labels: labels: expected at most {len(members)}, as many as there are, found {options.labels}")
+        raise UserError(
+            f"partition few_labels: labels: expected at most {len(members)}, as many as there are,"
+            f" found {options.labels}"
+        )
     rarest = min(len(each) for each in members)
     if options.max_samples > rarest:
-        raise UserError(f"partition few_labels: max_samples: expected at most {rarest}, the samples of the rarest label, found {options.max_samples}")
+        raise UserError(
+            f"partition few_labels: max_samples: expected at most {rarest}, the samples of the"
+            f" rarest label, found {options.max_samples}"
+        )
     return [_share(members, options, rng) for _ in range(edges)]
 
 
@@ -37,11 +54,20 @@ def _share(members: list[np.ndarray], options: Options, rng: np.random.Generator
     chosen = rng.choice(len(members), options.labels, replace=False)
     total = int(rng.integers(options.min_samples, options.max_samples, endpoint=True))
     counts = whole_parts(total, rng.random(options.labels))
-    return np.sort(np.concatenate([rng.choice(members[label], count, replace=False) for label, count in zip(chosen, counts)]))
+    return np.sort(
+        np.concatenate(
+            [
+                rng.choice(members[label], count, replace=False)
+                for label, count in zip(chosen, counts)
+            ]
+        )
+    )
 
 
 def whole_parts(total: int, weights: np.ndarray) -> list[int]:
-    """``total`` in whole parts proportional to ``weights``: rounded down, and what is left goes to those that lost most."""
+    """``total`` in whole parts proportional to ``weights``: rounded down, and what is left goes
+    to those that lost most.
+    """
     exact = total * weights / weights.sum()
     counts = np.floor(exact).astype(np.int64)
     lost = np.argsort(counts - exact, kind="stable")

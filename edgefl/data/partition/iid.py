@@ -14,8 +14,14 @@ class Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-def split(labels: np.ndarray, edges: int, options: Options, rng: np.random.Generator) -> list[np.ndarray]:
-    """Sorted sample indices of each edge; every sample is used once. UserError if there are fewer samples than edges."""
+def split(
+    labels: np.ndarray, edges: int, options: Options, rng: np.random.Generator
+) -> list[np.ndarray]:
+    """Sorted sample indices of each edge; every sample is used once. UserError if there are
+    fewer samples than edges.
+    """
     if len(labels) < edges:
-        raise UserError(f"partition iid: {edges} edges need at least as many samples, there are {len(labels)}")
+        raise UserError(
+            f"partition iid: {edges} edges need at least as many samples, there are {len(labels)}"
+        )
     return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), edges)]

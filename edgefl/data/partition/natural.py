@@ -1,4 +1,6 @@
-"""Natural shares: an edge has the samples of one writer, speaker, film, or whatever else the data set knows of its samples (Caldas et al. 2018, LEAF)."""
+"""Natural shares: an edge has the samples of one writer, speaker, film, or whatever else the
+data set knows of its samples (Caldas et al. 2018, LEAF).
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,11 @@ from edgefl.errors import UserError, nearest
 
 
 class Options(BaseModel):
-    """``key``: the column; None: the only one that there is. ``min_samples``: keys with fewer are left out.
+    """``key``: the column; None: the only one that there is. ``min_samples``: keys with fewer are
+    left out.
 
-    ``keys``: "one" for each edge, drawn at random; "all" are dealt out, the largest first, each to the edge that has least by then.
+    ``keys``: "one" for each edge, drawn at random; "all" are dealt out, the largest first, each to
+    the edge that has least by then.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -23,8 +27,16 @@ class Options(BaseModel):
     keys: Literal["one", "all"] = "one"
 
 
-def split(labels: np.ndarray, edges: int, options: Options, rng: np.random.Generator, columns: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """Sorted sample indices of each edge. UserError if there is no such column, or fewer keys than edges."""
+def split(
+    labels: np.ndarray,
+    edges: int,
+    options: Options,
+    rng: np.random.Generator,
+    columns: Mapping[str, np.ndarray],
+) -> list[np.ndarray]:
+    """Sorted sample indices of each edge. UserError if there is no such column, or fewer keys
+    than edges.
+    """
     name = _column(options.key, columns)
     values = columns[name]
     order = np.argsort(values, kind="stable")
@@ -32,7 +44,10 @@ def split(labels: np.ndarray, edges: int, options: Options, rng: np.random.Gener
     groups = [group for group in groups if len(group) >= options.min_samples]
     if len(groups) < edges:
         enough = f" with at least {options.min_samples} samples" if options.min_samples > 1 else ""
-        raise UserError(f"partition natural: {edges} edges need as many keys {name!r}{enough}, there are {len(groups)}")
+        raise UserError(
+            f"partition natural: {edges} edges need as many keys {name!r}{enough}, there are"
+            f" {len(groups)}"
+        )
     if options.keys == "one":
         return [np.sort(groups[index]) for index in rng.choice(len(groups), edges, replace=False)]
     return _dealt(groups, edges)
@@ -40,13 +55,19 @@ def split(labels: np.ndarray, edges: int, options: Options, rng: np.random.Gener
 
 def _column(key: str | None, columns: Mapping[str, np.ndarray]) -> str:
     if not columns:
-        raise UserError("partition natural: this data set has no key column: it knows nothing of its samples but their labels")
+        raise UserError(
+            "partition natural: this data set has no key column: it knows nothing of its samples"
+            " but their labels"
+        )
     if key is None and len(columns) == 1:
         return next(iter(columns))
     if key not in columns:
         found = "none" if key is None else repr(key)
         near = "" if key is None else nearest(key, columns)
-        raise UserError(f"partition natural: key: expected {' or '.join(map(repr, columns))}, found {found}{near}")
+        raise UserError(
+            f"partition natural: key: expected {' or '.join(map(repr, columns))}, found"
+            f" {found}{near}"
+        )
     return key
 
 

@@ -30,19 +30,28 @@ LONGS = {"large": LONG, "mild": MILD}
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What runtime classes go by: ``sizes`` of the edges' data if everybody knows them all, and the samples of a whole ``task`` of those known here."""
+    """What runtime classes go by: ``sizes`` of the edges' data if everybody knows them all, and
+    the samples of a whole ``task`` of those known here.
+    """
 
     sizes: Mapping[str, int]
     task: Mapping[str, int]
 
 
-def devices(section: Devices, edges: Sequence[str], streams: Streams, keys: tuple[str, ...], work: Work) -> list[Device]:
-    """A device for each of ``edges``; ``keys`` tell groups apart, so that each has draws of its own."""
+def devices(
+    section: Devices, edges: Sequence[str], streams: Streams, keys: tuple[str, ...], work: Work
+) -> list[Device]:
+    """A device for each of ``edges``; ``keys`` tell groups apart, so that each has draws of its
+    own.
+    """
     if section.kind == "native":
         return [Native() for _ in edges]
     if section.spread == "classes":
         return _classes(section, edges, streams, keys, work)
-    return [_device(section, rate, edge, streams) for edge, rate in zip(edges, _rates(section, len(edges), streams, keys))]
+    return [
+        _device(section, rate, edge, streams)
+        for edge, rate in zip(edges, _rates(section, len(edges), streams, keys))
+    ]
 
 
 def _rates(section: Devices, count: int, streams: Streams, keys: tuple[str, ...]) -> list[float]:
@@ -56,11 +65,18 @@ def _rates(section: Devices, count: int, streams: Streams, keys: tuple[str, ...]
     return spread(count, given, section.slowest_ratio, rng)
 
 
-def _classes(section: Devices, edges: Sequence[str], streams: Streams, keys: tuple[str, ...], work: Work) -> list[Device]:
+def _classes(
+    section: Devices, edges: Sequence[str], streams: Streams, keys: tuple[str, ...], work: Work
+) -> list[Device]:
     """Of an edge whose data lies elsewhere nobody here asks for the device."""
     sizes = [float(work.sizes.get(edge, 1)) for edge in edges]
-    classes = runtime_classes(sizes, LONGS[section.long], streams.rng("devices", *keys), section.gamma)
-    return [Drawn(each, section.task_samples or float(work.task.get(edge, 1)), _seed(streams, edge)) for each, edge in zip(classes, edges)]
+    classes = runtime_classes(
+        sizes, LONGS[section.long], streams.rng("devices", *keys), section.gamma
+    )
+    return [
+        Drawn(each, section.task_samples or float(work.task.get(edge, 1)), _seed(streams, edge))
+        for each, edge in zip(classes, edges)
+    ]
 
 
 def _device(section: Devices, rate: float, edge: str, streams: Streams) -> Device:
@@ -70,7 +86,15 @@ def _device(section: Devices, rate: float, edge: str, streams: Streams) -> Devic
     if heat is not None:
         return Throttled(rate, rate * heat.hot_share, to_ns(heat.budget_s), to_ns(heat.recovery_s))
     if bursts is not None:
-        return Bursty(rate, Bursts(to_ns(bursts.calm_s), to_ns(bursts.burst_s), bursts.share, streams.rng("bursts", edge)))
+        return Bursty(
+            rate,
+            Bursts(
+                to_ns(bursts.calm_s),
+                to_ns(bursts.burst_s),
+                bursts.share,
+                streams.rng("bursts", edge),
+            ),
+        )
     return Rate(rate)
 
 

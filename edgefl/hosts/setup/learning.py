@@ -45,10 +45,16 @@ class Learning:
     train: tuple[torch.Tensor, torch.Tensor]
     test: tuple[torch.Tensor, torch.Tensor]
     shards: dict[str, np.ndarray]  # edge id -> indices of its training samples
-    _union: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict, repr=False)  # by evaluation.train_samples
-    _chosen: dict[int, tuple[type[Strategy], StrategyOptions]] = field(default_factory=dict, repr=False)  # by index of the experiment
+    _union: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(
+        default_factory=dict, repr=False
+    )  # by evaluation.train_samples
+    _chosen: dict[int, tuple[type[Strategy], StrategyOptions]] = field(
+        default_factory=dict, repr=False
+    )  # by index of the experiment
     own_digest: str = ""  # of data that came in shares; else made from the data set and the shares
-    unlabelled: torch.Tensor | None = None  # the server's samples without labels, normalised: not on an edge's own machine
+    unlabelled: torch.Tensor | None = (
+        None  # the server's samples without labels, normalised: not on an edge's own machine
+    )
 
     @property
     def layout(self) -> Layout:
@@ -67,88 +73,178 @@ class Learning:
         return self.own_digest or material.digest(self.task.dataset, self.shards)
 
     def keep_beside(self, directory: Path) -> None:
-        """What a run directory has of the data: who holds which labels, if asked for; of texts, a copy of the words behind the token numbers."""
+        """What a run directory has of the data: who holds which labels, if asked for; of texts,
+        a copy of the words behind the token numbers.
+        """
         if self.task.dataset.words is not None:
             shutil.copyfile(self.task.dataset.words, directory / VOCABULARY)
         if self.experiment.evaluation.by_label:
             found = self.task.dataset
-            by_label.write_edges(directory, self.shards, found.train_y, found.classes, devices(self.experiment, self.samples))
+            by_label.write_edges(
+                directory,
+                self.shards,
+                found.train_y,
+                found.classes,
+                devices(self.experiment, self.samples),
+            )
 
     @property
     def plan(self) -> TrainingPlan:
         section = self.experiment.training
-        return TrainingPlan(section.epochs, section.batch_size, section.learning_rate, section.weight_decay, section.momentum)
+        return TrainingPlan(
+            section.epochs,
+            section.batch_size,
+            section.learning_rate,
+            section.weight_decay,
+            section.momentum,
+        )
 
     @property
     def runs_jobs(self) -> bool:
-        """Whether any strategy of the experiment may give jobs; after this, their code is loaded here."""
+        """Whether any strategy of the experiment may give jobs; after this, their code is loaded
+        here.
+        """
         return any([options(entry, self.base)[0].runs_jobs for entry in self.experiment.strategies])
 
     def some_unlabelled(self, samples: int | None) -> torch.Tensor:
-        """So many of the server's samples without labels, evenly spaced; None: all. UserError if there are not so many."""
+        """So many of the server's samples without labels, evenly spaced; None: all. UserError if
+        there are not so many.
+        """
         have = 0 if self.unlabelled is None else len(self.unlabelled)
         if self.unlabelled is None or (samples or 0) > have:
-            raise UserError(f"unlabelled.size: expected at least {samples or 1}, as a strategy wants, found {have}")
-        return self.unlabelled if samples is None else self.unlabelled[torch.arange(samples) * have // samples]
+            raise UserError(
+                f"unlabelled.size: expected at least {samples or 1}, as a strategy wants, found"
+                f" {have}"
+            )
+        return (
+            self.unlabelled
+            if samples is None
+            else self.unlabelled[torch.arange(samples) * have // samples]
+        )
 
     def trainer(self, edge: str) -> Trainer:
         kind = Still if self.experiment.training.trainer == "none" else Trainer
-        return kind(self.workspace, *self.train, self.task.loss, self.plan, Streams(self.experiment.seed), edge, self.shards[edge])
+        return kind(
+            self.workspace,
+            *self.train,
+            self.task.loss,
+            self.plan,
+            Streams(self.experiment.seed),
+            edge,
+            self.shards[edge],
+        )
 
     def rule(self, index: int) -> LocalRule:
         """A fresh rule of the strategy at ``index`` of the experiment."""
         if index not in self._chosen:
-            self._chosen[index] = options(self.experiment.strategies[index], self.base)  # looks through a folder: not for every task
+            self._chosen[index] = options(
+                self.experiment.strategies[index], self.base
+            )  # looks through a folder: not for every task
         found, values = self._chosen[index]
         rule = found.rule(values)
         if self.experiment.medium.kind == "tdma":
             rule.on_request = "wait"  # half-duplex devices cannot compute while they receive
         return rule
 
-    def edges(self, index: int, names: Sequence[str] | None = None, trainer: Callable[[str], Any] | None = None) -> dict[str, Edge]:
-        """Edge actors (all, or ``names``) for the strategy at ``index`` of the experiment; ``trainer(edge)``: with these trainers."""
-        speeds, faults, streams = devices(self.experiment, self.samples), self.experiment.faults, Streams(self.experiment.seed)
+    def edges(
+        self,
+        index: int,
+        names: Sequence[str] | None = None,
+        trainer: Callable[[str], Any] | None = None,
+    ) -> dict[str, Edge]:
+        """Edge actors (all, or ``names``) for the strategy at ``index`` of the experiment;
+        ``trainer(edge)``: with these trainers.
+        """
+        speeds, faults, streams = (
+            devices(self.experiment, self.samples),
+            self.experiment.faults,
+            Streams(self.experiment.seed),
+        )
         made = trainer or self.trainer
-        return {name: Edge(name, made(name), self.rule(index), slowed(speeds[name], faults, name, streams)) for name in names or self.shards}
+        return {
+            name: Edge(
+                name, made(name), self.rule(index), slowed(speeds[name], faults, name, streams)
+            )
+            for name in names or self.shards
+        }
 
     def evaluate(self, job: Evaluate) -> tuple[float | None, ...]:
-        """Train loss on the fixed sample of the union, or None; test loss; test accuracy; and, if asked for, that of each label."""
+        """Train loss on the fixed sample of the union, or None; test loss; test accuracy; and,
+        if asked for, that of each label.
+        """
         counted = by_label.RightByLabel(self.task.metric, self.task.dataset.classes)
         metric = counted if self.experiment.evaluation.by_label else self.task.metric
-        test_loss, accuracy = evaluate(self.workspace, job.weights, *self.test, self.task.loss, metric=metric)
+        test_loss, accuracy = evaluate(
+            self.workspace, job.weights, *self.test, self.task.loss, metric=metric
+        )
         inputs, targets = self.union()
-        train_loss = evaluate(self.workspace, job.weights, inputs, targets, self.task.loss)[0] if len(inputs) else None
+        train_loss = (
+            evaluate(self.workspace, job.weights, inputs, targets, self.task.loss)[0]
+            if len(inputs)
+            else None
+        )
         return train_loss, test_loss, accuracy, *(counted.shares if metric is counted else ())
 
     def union(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The fixed sample of all devices' data that the train loss is taken on: gathered once, empty if none is asked for."""
+        """The fixed sample of all devices' data that the train loss is taken on: gathered once,
+        empty if none is asked for.
+        """
         size = self.experiment.evaluation.train_samples
         if size not in self._union:
-            picked = np.sort(np.concatenate(list(self.shards.values()))) if size and self.shards else np.zeros(0, np.int64)
+            picked = (
+                np.sort(np.concatenate(list(self.shards.values())))
+                if size and self.shards
+                else np.zeros(0, np.int64)
+            )
             if size < len(picked):
-                picked = picked[np.sort(Streams(self.experiment.seed).rng("train loss").choice(len(picked), size, replace=False))]
+                picked = picked[
+                    np.sort(
+                        Streams(self.experiment.seed)
+                        .rng("train loss")
+                        .choice(len(picked), size, replace=False)
+                    )
+                ]
             self._union[size] = self.train[0][picked], self.train[1][picked]
         return self._union[size]
 
 
 def with_seed(learned: Learning, experiment: Experiment) -> Learning:
-    """The same data and model for another seed of the experiment, whose edges have other shares, unless they came with the data."""
+    """The same data and model for another seed of the experiment, whose edges have other shares,
+    unless they came with the data.
+    """
     if learned.own_digest:
         return replace(learned, experiment=experiment, _union={})
     shares = material.cut(experiment, learned.base, learned.task.dataset)
     return replace(learned, experiment=experiment, shards=shares, _union={})
 
 
-def learning(experiment: Experiment, base: Path | None, edges: Sequence[str] | None = None) -> Learning:
-    """Load the data of ``edges`` (``edgefl.data.edge_data``), build the model; one thread, so that every engine computes the same bytes."""
+def learning(
+    experiment: Experiment, base: Path | None, edges: Sequence[str] | None = None
+) -> Learning:
+    """Load the data of ``edges`` (``edgefl.data.edge_data``), build the model; one thread, so
+    that every engine computes the same bytes.
+    """
     torch.set_num_threads(1)
     task, had = _own(experiment, base) or _named(experiment, base, edges)
     parts = task.dataset.train(), task.dataset.test()
     rows = None if edges else unlabelled(experiment, base, task.dataset)
     if not edges and experiment.data.source == "partition":
         _check_server_samples(experiment, base, len(task.dataset.train_x))
-    server = None if rows is None else replace(task.dataset, test_x=rows, test_y=np.zeros(len(rows), np.int64)).test()[0][:]
-    return Learning(experiment, base, task, Workspace(task.model), *parts, had.shares, own_digest=had.own_digest, unlabelled=server)
+    server = (
+        None
+        if rows is None
+        else replace(task.dataset, test_x=rows, test_y=np.zeros(len(rows), np.int64)).test()[0][:]
+    )
+    return Learning(
+        experiment,
+        base,
+        task,
+        Workspace(task.model),
+        *parts,
+        had.shares,
+        own_digest=had.own_digest,
+        unlabelled=server,
+    )
 
 
 def _check_server_samples(experiment: Experiment, base: Path | None, have: int) -> None:
@@ -157,7 +253,10 @@ def _check_server_samples(experiment: Experiment, base: Path | None, have: int) 
         strategy, given = options(entry, base)
         wanted = strategy.server_samples(given)
         if wanted > have:
-            raise UserError(f"strategies[{number}].server_samples: expected at most {have}, the training samples, found {wanted}")
+            raise UserError(
+                f"strategies[{number}].server_samples: expected at most {have}, the training"
+                f" samples, found {wanted}"
+            )
 
 
 def _own(experiment: Experiment, base: Path | None) -> tuple[Task, material.Material] | None:
@@ -165,14 +264,22 @@ def _own(experiment: Experiment, base: Path | None) -> tuple[Task, material.Mate
     if experiment.task is None:
         return None
     if experiment.data.source != "partition":
-        raise UserError(f'data.source: expected "partition" with a task of one\'s own, found {experiment.data.source!r}')
+        raise UserError(
+            'data.source: expected "partition" with a task of one\'s own, found'
+            f" {experiment.data.source!r}"
+        )
     task = load_dotted(experiment.task, base)()
     if not isinstance(task, Task):
-        raise UserError(f"task {experiment.task!r} returned {type(task).__name__}, expected edgefl.data.task.Task")
+        raise UserError(
+            f"task {experiment.task!r} returned {type(task).__name__}, expected"
+            " edgefl.data.task.Task"
+        )
     return task, material.Material(task.dataset, material.cut(experiment, base, task.dataset))
 
 
-def _named(experiment: Experiment, base: Path | None, edges: Sequence[str] | None) -> tuple[Task, material.Material]:
+def _named(
+    experiment: Experiment, base: Path | None, edges: Sequence[str] | None
+) -> tuple[Task, material.Material]:
     build = find("edgefl.models", experiment.model.name, "build", base, "model")
     values = material.checked_options(build, experiment.model, "model")
     had = material.material(experiment, base, edges)

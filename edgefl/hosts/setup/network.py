@@ -1,4 +1,6 @@
-"""From an experiment to its network: every edge's links, what they share, and what a message without bytes is charged."""
+"""From an experiment to its network: every edge's links, what they share, and what a message
+without bytes is charged.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ ALL = "*"  # no edge's id: the link of a broadcast, up to the moment at which it
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A link's numbers: the profile's, where the section does not say otherwise. Latency and jitter are one way."""
+    """A link's numbers: the profile's, where the section does not say otherwise. Latency and
+    jitter are one way.
+    """
 
     rates_bit_s: dict[str, int]
     latency_ns: int
@@ -60,8 +64,14 @@ class Builder:
             closed = outages(self.experiment.faults, edge, direction, Streams(self.experiment.seed))
             return medium.link(delay, self._places(edge), closed)
         if medium is None:
-            return Link(self._gated(self._capacity(direction, section, shape), edge, direction), delay)
-        own = self._capacity(direction, section, shape) if self.experiment.medium.kind == "cell" else medium.capacity
+            return Link(
+                self._gated(self._capacity(direction, section, shape), edge, direction), delay
+            )
+        own = (
+            self._capacity(direction, section, shape)
+            if self.experiment.medium.kind == "cell"
+            else medium.capacity
+        )
         capacity = self._gated(own, edge, direction)
         return medium.link(None if capacity is medium.capacity else capacity, delay)
 
@@ -71,7 +81,10 @@ class Builder:
         return None if frame_slots is None else (self.order[edge] % frame_slots,)
 
     def _gated(self, capacity: Capacity, edge: str, direction: str) -> Capacity:
-        return gated(capacity, self.experiment.faults, edge, direction, Streams(self.experiment.seed)) or capacity
+        return (
+            gated(capacity, self.experiment.faults, edge, direction, Streams(self.experiment.seed))
+            or capacity
+        )
 
     def _delay(self, edge: str, direction: str, shape: Shape) -> Delay:
         if not shape.jitter_ns:
@@ -82,18 +95,27 @@ class Builder:
     def _capacity(self, direction: str, section: Links, shape: Shape) -> Capacity:
         name = section.trace_up if direction == "up" else section.trace_down
         key = (name or shape.rates_bit_s[direction], shape.loss, shape.latency_ns)
-        own = name is not None and section.trace_start == "first_byte"  # begins when this very link is used
+        own = (
+            name is not None and section.trace_start == "first_byte"
+        )  # begins when this very link is used
         if key not in self.kept or own:
             self.kept[key] = self._new_capacity(name, shape.rates_bit_s[direction], section, shape)
         return self.kept[key]
 
-    def _new_capacity(self, name: str | None, rate_bit_s: int, section: Links, shape: Shape) -> Capacity:
-        capacity = Constant(rate_bit_s) if name is None else trace(name, self.base or Path(), section.trace_start)
+    def _new_capacity(
+        self, name: str | None, rate_bit_s: int, section: Links, shape: Shape
+    ) -> Capacity:
+        capacity = (
+            Constant(rate_bit_s)
+            if name is None
+            else trace(name, self.base or Path(), section.trace_start)
+        )
         return Lossy(capacity, shape.loss, 2 * shape.latency_ns) if shape.loss else capacity
 
 
 def network(experiment: Experiment, base: Path | None, granted: bool = False) -> Network:
-    """Every edge's uplink and downlink, and on a TDMA channel that of ALL. Traces are looked for in ``base``.
+    """Every edge's uplink and downlink, and on a TDMA channel that of ALL. Traces are looked for in
+    ``base``.
 
     ``granted``: nothing moves on a TDMA channel but in slots that somebody grants.
     """
@@ -111,32 +133,56 @@ def network(experiment: Experiment, base: Path | None, granted: bool = False) ->
 
 def latencies(experiment: Experiment) -> dict[str, int]:
     """Each edge's one-way delay (ns), also charged to the notes that belong to an algorithm."""
-    of_part = [(part.ids, 0 if part.links.kind == "native" else shape_of(part.links).latency_ns) for part in parts(experiment)]
+    of_part = [
+        (part.ids, 0 if part.links.kind == "native" else shape_of(part.links).latency_ns)
+        for part in parts(experiment)
+    ]
     return {edge: latency_ns for ids, latency_ns in of_part for edge in ids}
 
 
 def longest_delay_ns(experiment: Experiment) -> int:
     """The longest that a byte may be under way on any link, one way, jitter included."""
     shapes = [shape_of(part.links) for part in parts(experiment) if part.links.kind != "native"]
-    return max((Jitter(each.latency_ns, each.jitter_ns).most_ns if each.jitter_ns else each.latency_ns for each in shapes), default=0)
+    return max(
+        (
+            Jitter(each.latency_ns, each.jitter_ns).most_ns if each.jitter_ns else each.latency_ns
+            for each in shapes
+        ),
+        default=0,
+    )
 
 
 def shape_of(section: Links) -> Shape:
     """The numbers of an emulated link."""
     said = {
-        "up": _bit_s(section.up_mbit_s), "down": _bit_s(section.down_mbit_s), "latency": _ms(section.latency_ms), "jitter": _ms(section.jitter_ms),
+        "up": _bit_s(section.up_mbit_s),
+        "down": _bit_s(section.down_mbit_s),
+        "latency": _ms(section.latency_ms),
+        "jitter": _ms(section.jitter_ms),
         "loss": section.loss,
-    }  # fmt: skip
+    }
     if section.profile is not None:
         profile = profiles.link(section.profile, **said)
-        return Shape({"up": profile.up_bit_s, "down": profile.down_bit_s}, profile.latency_ns, profile.jitter_ns, profile.loss)
-    return Shape({way: int(said[way] or 1) for way in DIRECTIONS}, int(said["latency"] or 0), int(said["jitter"] or 0), said["loss"] or 0.0)
+        return Shape(
+            {"up": profile.up_bit_s, "down": profile.down_bit_s},
+            profile.latency_ns,
+            profile.jitter_ns,
+            profile.loss,
+        )
+    return Shape(
+        {way: int(said[way] or 1) for way in DIRECTIONS},
+        int(said["latency"] or 0),
+        int(said["jitter"] or 0),
+        said["loss"] or 0.0,
+    )
 
 
 def usual_bit_s(capacity: Capacity) -> int:
     """A rate to compare with; asking a trace for it does not begin it."""
     while isinstance(capacity, (Lossy, Lowest)):
-        capacity = capacity.capacity if isinstance(capacity, Lossy) else capacity.parts[0]  # of a link with outages, the link
+        capacity = (
+            capacity.capacity if isinstance(capacity, Lossy) else capacity.parts[0]
+        )  # of a link with outages, the link
     return round(capacity.mean_bit_s) if isinstance(capacity, Trace) else capacity.segment(0)[0]
 
 
@@ -144,9 +190,19 @@ def _media(section: Medium, base: Path | None, granted: bool) -> dict[str, Bottl
     """Direction -> what all emulated links share in it."""
     if section.kind == "tdma":
         grid = Grid(_ms(section.slot_ms) or 1, _ms(section.guard_ms) or 0, section.frame_slots or 1)
-        channel = Channel(grid, _bit_s(section.rate_mbit_s) or 1, section.slots_per_transfer, automatic=not granted)  # to whoever is ready first
+        channel = Channel(
+            grid,
+            _bit_s(section.rate_mbit_s) or 1,
+            section.slots_per_transfer,
+            automatic=not granted,
+        )  # to whoever is ready first
         return {"up": channel, "down": channel}
-    return {way: Bottleneck(_shared(getattr(section, f"{way}_mbit_s"), getattr(section, f"trace_{way}"), base)) for way in section.shared}
+    return {
+        way: Bottleneck(
+            _shared(getattr(section, f"{way}_mbit_s"), getattr(section, f"trace_{way}"), base)
+        )
+        for way in section.shared
+    }
 
 
 def _shared(mbit_s: float | None, name: str | None, base: Path | None) -> Capacity:

@@ -1,4 +1,6 @@
-"""From an experiment to its torch-free parts: devices, the strategy, the book of fidelity. The same on both clocks and on every machine."""
+"""From an experiment to its torch-free parts: devices, the strategy, the book of fidelity. The
+same on both clocks and on every machine.
+"""
 
 from __future__ import annotations
 
@@ -23,25 +25,38 @@ from emulator.host import host_facts
 
 
 def devices(experiment: Experiment, samples: Mapping[str, int] | None = None) -> dict[str, Device]:
-    """Every edge's device by id. ``samples``: how much data the edges have, as far as that is known here; runtime classes go by it.
+    """Every edge's device by id. ``samples``: how much data the edges have, as far as that is known
+    here; runtime classes go by it.
 
-    With ``data.source`` "shard" or "local" an edge knows only its own, so that all sizes count as equal wherever this is asked.
+    With ``data.source`` "shard" or "local" an edge knows only its own, so that all sizes count as
+    equal wherever this is asked.
     """
     known = samples or {}
-    work = speeds.Work(known if experiment.data.source == "partition" else {}, {edge: size * experiment.training.epochs for edge, size in known.items()})
+    work = speeds.Work(
+        known if experiment.data.source == "partition" else {},
+        {edge: size * experiment.training.epochs for edge, size in known.items()},
+    )
     found: dict[str, Device] = {}
     for part in parts(experiment):
         keys = (part.name,) if part.name else ()
         section = part.devices
         if section.samples_per_slot is not None and experiment.medium.slot_ms is not None:
-            section = section.model_copy(update={"samples_per_s": section.samples_per_slot / (experiment.medium.slot_ms / 1000)})
-        found |= zip(part.ids, speeds.devices(section, part.ids, Streams(experiment.seed), keys, work))
+            section = section.model_copy(
+                update={
+                    "samples_per_s": section.samples_per_slot / (experiment.medium.slot_ms / 1000)
+                }
+            )
+        found |= zip(
+            part.ids, speeds.devices(section, part.ids, Streams(experiment.seed), keys, work)
+        )
     return found
 
 
 def emulated_devices(experiment: Experiment) -> frozenset[str]:
     """The edges whose training takes an emulated time."""
-    return frozenset(edge for part in parts(experiment) if part.devices.kind == "emulated" for edge in part.ids)
+    return frozenset(
+        edge for part in parts(experiment) if part.devices.kind == "emulated" for edge in part.ids
+    )
 
 
 def options(entry: StrategyEntry, base: Path | None) -> tuple[type[Strategy], StrategyOptions]:
@@ -50,7 +65,13 @@ def options(entry: StrategyEntry, base: Path | None) -> tuple[type[Strategy], St
     return found, found.Options.model_validate(entry.options())
 
 
-def strategy(experiment: Experiment, entry: StrategyEntry, base: Path | None, weights: np.ndarray, layout: Layout) -> Strategy:
+def strategy(
+    experiment: Experiment,
+    entry: StrategyEntry,
+    base: Path | None,
+    weights: np.ndarray,
+    layout: Layout,
+) -> Strategy:
     """A fresh strategy at w_0."""
     found, values = options(entry, base)
     made = found(weights, layout, values, Streams(experiment.seed))
@@ -62,7 +83,12 @@ def strategy(experiment: Experiment, entry: StrategyEntry, base: Path | None, we
 def fidelity(experiment: Experiment) -> Fidelity:
     """An empty book with the config's limits and this host's facts."""
     limits = experiment.fidelity
-    return Fidelity(Thresholds(limits.transfer_lag_ms, limits.transfer_lag_share, overrun_share=limits.overrun_share), host_facts())
+    return Fidelity(
+        Thresholds(
+            limits.transfer_lag_ms, limits.transfer_lag_share, overrun_share=limits.overrun_share
+        ),
+        host_facts(),
+    )
 
 
 def refuse_native(experiment: Experiment) -> None:
@@ -71,4 +97,7 @@ def refuse_native(experiment: Experiment) -> None:
         place = f"groups[{index}]." if part.name else ""
         for name, kind in (("devices", part.devices.kind), ("links", part.links.kind)):
             if kind == "native":
-                raise UserError(f'{place}{name}.kind = "native" needs the wall clock; under the virtual clock give emulated numbers')
+                raise UserError(
+                    f'{place}{name}.kind = "native" needs the wall clock; under the virtual clock'
+                    " give emulated numbers"
+                )

@@ -1,4 +1,6 @@
-"""Opening and closing a run directory: the resolved config in front, the summary at the end; both hosts use it."""
+"""Opening and closing a run directory: the resolved config in front, the summary at the end;
+both hosts use it.
+"""
 
 from __future__ import annotations
 
@@ -29,30 +31,73 @@ from emulator.units import NS_PER_S
 
 FLUSH_S = 0.5
 WRITTEN_LATE = (  # or not at all: no old one may be left
-    "summary.json", "model.safetensors", f"journal/{LINES}", f"journal/{BLOBS}", "slots.csv", "vocabulary.txt", "labels.csv", "edges.csv",
-)  # fmt: skip
-WRITTEN = ("config.toml", "events.jsonl", "links.csv", "metrics.csv", *WRITTEN_LATE, "journal/initial.safetensors", "journal/layout.json")
+    "summary.json",
+    "model.safetensors",
+    f"journal/{LINES}",
+    f"journal/{BLOBS}",
+    "slots.csv",
+    "vocabulary.txt",
+    "labels.csv",
+    "edges.csv",
+)
+WRITTEN = (
+    "config.toml",
+    "events.jsonl",
+    "links.csv",
+    "metrics.csv",
+    *WRITTEN_LATE,
+    "journal/initial.safetensors",
+    "journal/layout.json",
+)
 COMPARED = (  # above the runs
-    "comparison.csv", "comparison_seeds.csv", "dissemination.csv",
-    "figures/accuracy.png", "figures/accuracy.pdf", "figures/controls.png", "figures/controls.pdf",
-    *(f"figures/{name}.{kind}" for name in ("timeline", "staleness", "loss_over_slots", "distillation", "runtimes") for kind in ("png", "pdf")),
-)  # fmt: skip
+    "comparison.csv",
+    "comparison_seeds.csv",
+    "dissemination.csv",
+    "figures/accuracy.png",
+    "figures/accuracy.pdf",
+    "figures/controls.png",
+    "figures/controls.pdf",
+    *(
+        f"figures/{name}.{kind}"
+        for name in ("timeline", "staleness", "loss_over_slots", "distillation", "runtimes")
+        for kind in ("png", "pdf")
+    ),
+)
 FIRST_BYTES = b'{"t":'  # of events.jsonl
 
 
 class OpenRun:
     """One strategy's run directory with its record, and the coordinator that writes to it."""
 
-    def __init__(self, experiment: Experiment, index: int, directory: Path, base: Path | None, weights: np.ndarray, layout: Layout) -> None:
-        self.experiment, self.entry, self.directory, self.base = experiment, experiment.strategies[index], directory, base
+    def __init__(
+        self,
+        experiment: Experiment,
+        index: int,
+        directory: Path,
+        base: Path | None,
+        weights: np.ndarray,
+        layout: Layout,
+    ) -> None:
+        self.experiment, self.entry, self.directory, self.base = (
+            experiment,
+            experiment.strategies[index],
+            directory,
+            base,
+        )
         self._started_s = self._flushed_s = time.monotonic()
-        made = strategy(experiment, self.entry, base, weights, layout)  # or a UserError, before anything is written
+        made = strategy(
+            experiment, self.entry, base, weights, layout
+        )  # or a UserError, before anything is written
         with _writable(directory, "made"):
             directory.mkdir(parents=True, exist_ok=True)
         with _writable(directory):
             for name in WRITTEN_LATE:
                 (directory / name).unlink(missing_ok=True)
-            self.record = Record(directory, lambda: time.monotonic() - self._started_s, self._journal(weights, layout))
+            self.record = Record(
+                directory,
+                lambda: time.monotonic() - self._started_s,
+                self._journal(weights, layout),
+            )
         self.coordinator = Coordinator(made, experiment, self.record)
 
     def start_wall(self) -> None:
@@ -62,15 +107,24 @@ class OpenRun:
     def begin(self, clock: str, fidelity: Fidelity) -> None:
         """config.toml says what is run, by what and on what."""
         self.start_wall()
-        facts = {"strategy": self.entry.name, "clock": clock, "git_commit": git_commit(), "host": fidelity.host}
+        facts = {
+            "strategy": self.entry.name,
+            "clock": clock,
+            "git_commit": git_commit(),
+            "host": fidelity.host,
+        }
         if self.base is not None and (own_names(self.experiment) or traces(self.experiment)):
             facts["base"] = str(self.base.resolve())  # where that code, or a trace, lies
         if self.coordinator.strategy.reconstructed:
             facts["reconstructed"] = True  # a display says so beside the name
         with _writable(self.directory):
-            (self.directory / "config.toml").write_text(dump(self.experiment, {"run": facts}), encoding="utf-8")
+            (self.directory / "config.toml").write_text(
+                dump(self.experiment, {"run": facts}), encoding="utf-8"
+            )
 
-    def end(self, clock: str, emulated_ns: int, wall_s: float, fidelity: dict[str, Any]) -> dict[str, Any]:
+    def end(
+        self, clock: str, emulated_ns: int, wall_s: float, fidelity: dict[str, Any]
+    ) -> dict[str, Any]:
         """Write what is left and return the summary."""
         head = {
             "strategy": self.entry.strategy,
@@ -84,16 +138,26 @@ class OpenRun:
             **({} if self.experiment.unlabelled is None else {"unlabelled": self._unlabelled()}),
             "fidelity": fidelity,
         }
-        return self.record.close(head, self.coordinator.weights, self.experiment.evaluation.target_accuracy)
+        return self.record.close(
+            head, self.coordinator.weights, self.experiment.evaluation.target_accuracy
+        )
 
     def _unlabelled(self) -> dict[str, Any]:
-        """Samples of the devices' own domain make distilling easier: whoever quotes the accuracy must say so."""
+        """Samples of the devices' own domain make distilling easier: whoever quotes the accuracy
+        must say so.
+        """
         section = self.experiment.unlabelled
         assert section is not None
-        return {"data": section.data, "size": section.size, "in_domain": section.data in ("held_out", self.experiment.data.name)}
+        return {
+            "data": section.data,
+            "size": section.size,
+            "in_domain": section.data in ("held_out", self.experiment.data.name),
+        }
 
     def undo(self) -> None:
-        """Nothing has come of it: away with its files, and with the directories that are empty without them, up to the experiment's."""
+        """Nothing has come of it: away with its files, and with the directories that are empty
+        without them, up to the experiment's.
+        """
         _remove(self.directory, WRITTEN)
         with suppress(OSError):  # not empty, or not there
             self.directory.parent.rmdir()
@@ -124,18 +188,27 @@ def _writable(directory: Path, to_be: str = "written") -> Iterator[None]:
         yield
     except OSError as error:
         place = error.filename or directory
-        raise UserError(f"{place}: cannot be {to_be} ({error.strerror}); expected --out DIR that can be written") from error
+        raise UserError(
+            f"{place}: cannot be {to_be} ({error.strerror}); expected --out DIR that can be written"
+        ) from error
 
 
 def clear(folder: Path, names: Collection[str], but: Path | None = None) -> list[str]:
-    """Take away what earlier runs of the strategies ``names``, of whatever seeds, left in ``folder``, and their comparison; UserError if that fails.
+    """Take away what earlier runs of the strategies ``names``, of whatever seeds, left in
+    ``folder``, and their comparison; UserError if that fails.
 
-    Only files that a run writes go, out of directories that hold a run of ours; what else lies there stays, and so does the directory
-    ``but``, which is being written. Returns the names of other runs beside them, of strategies that the experiment has no more: they are
-    left as they are.
+    Only files that a run writes go, out of directories that hold a run of ours; what else lies
+    there stays, and so does the directory ``but``, which is being written. Returns the names of
+    other runs beside them, of strategies that the experiment has no more: they are left as they
+    are.
     """
     with _writable(folder):
-        runs = [run for path in (sorted(folder.iterdir()) if folder.is_dir() else ()) for run in _ours(path) if run != but]
+        runs = [
+            run
+            for path in (sorted(folder.iterdir()) if folder.is_dir() else ())
+            for run in _ours(path)
+            if run != but
+        ]
         for directory in runs:
             if _scheme(folder, directory) in names:
                 _remove(directory, WRITTEN)
@@ -152,7 +225,9 @@ def _scheme(folder: Path, run: Path) -> str:
 
 
 def _ours(directory: Path) -> list[Path]:
-    """The run of ours in a strategy's directory, and those of its seeds; links are not followed out of the folder."""
+    """The run of ours in a strategy's directory, and those of its seeds; links are not followed
+    out of the folder.
+    """
     if directory.is_symlink() or not directory.is_dir():
         return []
     return [path for path in (directory, *sorted(directory.glob("seed*"))) if _is_ours(path)]
@@ -165,7 +240,10 @@ def _is_ours(directory: Path) -> bool:
         return False
     try:
         with events.open("rb") as file:
-            return file.read(len(FIRST_BYTES)) in (b"", FIRST_BYTES)  # b"": it ended before anything happened
+            return file.read(len(FIRST_BYTES)) in (
+                b"",
+                FIRST_BYTES,
+            )  # b"": it ended before anything happened
     except OSError:
         return False
 
@@ -174,21 +252,30 @@ def _remove(directory: Path, names: Collection[str]) -> None:
     """These files, and the folders that are empty without them."""
     for name in names:
         (directory / name).unlink(missing_ok=True)
-    for folder in sorted({(directory / name).parent for name in names}, reverse=True):  # the inner ones first
+    for folder in sorted(
+        {(directory / name).parent for name in names}, reverse=True
+    ):  # the inner ones first
         with suppress(OSError):  # not empty, or not there
             folder.rmdir()
 
 
 def git_commit(folder: Path = Path(__file__).parent) -> str:
-    """The commit of the checkout that ``folder`` lies in, with "+" if it has changes; "unknown" outside one of ours."""
+    """The commit of the checkout that ``folder`` lies in, with "+" if it has changes; "unknown"
+    outside one of ours.
+    """
     top = _git(folder, "rev-parse", "--show-toplevel")
-    return (_is_checkout(Path(top)) and _git(folder, "describe", "--always", "--dirty=+", "--abbrev=12")) or "unknown"
+    return (
+        _is_checkout(Path(top)) and _git(folder, "describe", "--always", "--dirty=+", "--abbrev=12")
+    ) or "unknown"
 
 
 def _is_checkout(top: Path) -> bool:
     """Is it ours? An installed package may lie inside somebody's own repository."""
     try:
-        return tomllib.loads((top / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"] == "edgefl"
+        return (
+            tomllib.loads((top / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
+            == "edgefl"
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
@@ -196,6 +283,8 @@ def _is_checkout(top: Path) -> bool:
 def _git(folder: Path, *arguments: str) -> str:
     """What git says; "" if it says nothing or is not there."""
     try:
-        return subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=5).stdout.strip()
+        return subprocess.run(
+            ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=5
+        ).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
         return ""

@@ -26,21 +26,38 @@ def timetable(experiment: Experiment, layout: Layout, devices: dict[str, Device]
         epochs, batches = plan.epochs, 0
         if steps is not None:
             epochs, batches = divmod(steps, -(-samples // plan.batch_size))
-        return _slots(devices[edge], epochs * samples + min(batches * plan.batch_size, samples), slot_ns)
+        return _slots(
+            devices[edge], epochs * samples + min(batches * plan.batch_size, samples), slot_ns
+        )
 
     known = all(isinstance(device, Rate) for device in devices.values())
-    return Timetable(slot_ns, transfer_slots, late_ns, known, compute_slots, lambda n, s, tau: Tdma(n, s, transfer_slots, tau).auto_delay)
+    return Timetable(
+        slot_ns,
+        transfer_slots,
+        late_ns,
+        known,
+        compute_slots,
+        lambda n, s, tau: Tdma(n, s, transfer_slots, tau).auto_delay,
+    )
 
 
 def slots_of_model(experiment: Experiment, size_bytes: int) -> int:
-    """r: as many slots as the model needs at the channel's rate, or as the config says if they are enough."""
+    """r: as many slots as the model needs at the channel's rate, or as the config says if they
+    are enough.
+    """
     medium = experiment.medium
-    usable_ns, rate_bit_s = _ns(medium.slot_ms) - _ns(medium.guard_ms), round((medium.rate_mbit_s or 0.0) * BIT_PER_MBIT)
+    usable_ns, rate_bit_s = (
+        _ns(medium.slot_ms) - _ns(medium.guard_ms),
+        round((medium.rate_mbit_s or 0.0) * BIT_PER_MBIT),
+    )
     needed = max(-(-size_bytes * 8 * NS_PER_S // (rate_bit_s * usable_ns)), 1)
     given = medium.slots_per_transfer
     if given is not None and needed > given:
         each = f"slots of {medium.slot_ms:g} ms at {medium.rate_mbit_s:g} Mbit/s"
-        raise UserError(f"medium.slots_per_transfer: a model of {size_bytes} bytes needs {needed} {each}, found {given}; expected more slots or a higher rate")
+        raise UserError(
+            f"medium.slots_per_transfer: a model of {size_bytes} bytes needs {needed} {each}, found"
+            f" {given}; expected more slots or a higher rate"
+        )
     return given or needed
 
 

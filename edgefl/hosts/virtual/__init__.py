@@ -1,1 +1,3 @@
-"""The host under the virtual clock: whole runs in one thread, their training on one or more workers."""
+"""The host under the virtual clock: whole runs in one thread, their training on one or more
+workers.
+"""

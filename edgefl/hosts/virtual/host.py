@@ -1,4 +1,6 @@
-"""The virtual host: pop the next due thing, jump there, dispatch. One event a transfer, never one a piece."""
+"""The virtual host: pop the next due thing, jump there, dispatch. One event a transfer, never
+one a piece.
+"""
 
 from __future__ import annotations
 
@@ -36,27 +38,42 @@ from emulator.units import FOREVER
 class VirtualHost:
     """Drives one coordinator and its edges in one thread; same seed, same trace, byte for byte.
 
-    The work itself is the ``pool``'s: a job is started when it is asked for and collected at its emulated end, so that what happens
-    meanwhile in emulated time may be worked on at the same time.
+    The work itself is the ``pool``'s: a job is started when it is asked for and collected at its
+    emulated end, so that what happens meanwhile in emulated time may be worked on at the same time.
     """
 
     def __init__(
-        self, coordinator: Coordinator, edges: Mapping[str, Edge], network: Network, latency_ns: Mapping[str, int], pool: Engine
+        self,
+        coordinator: Coordinator,
+        edges: Mapping[str, Edge],
+        network: Network,
+        latency_ns: Mapping[str, int],
+        pool: Engine,
     ) -> None:
         self.coordinator, self.edges, self.network = coordinator, dict(edges), network
         self.latency_ns, self.pool = latency_ns, pool
         self.clock = VirtualClock()
         self._agenda: Agenda[Callable[[int], None]] = Agenda()
-        self._moving: defaultdict[str, dict[int, tuple[Transfer, Task | Fresh | Update | Broadcast]]] = defaultdict(dict)  # by edge and transfer number
+        self._moving: defaultdict[
+            str, dict[int, tuple[Transfer, Task | Fresh | Update | Broadcast]]
+        ] = defaultdict(dict)  # by edge and transfer number
         self._offered: defaultdict[str, dict[int, Update]] = defaultdict(dict)  # by edge and task
-        self._training: dict[str, Train] = {}  # by edge: what it asked for last, while its run is not over
-        self._open: dict[str, tuple[Train, int]] = {}  # by edge: what waits for the answer to a request, and when it is due
-        self._closed: dict[str, int] = {}  # edge -> the latest task whose request is too late to answer
+        self._training: dict[
+            str, Train
+        ] = {}  # by edge: what it asked for last, while its run is not over
+        self._open: dict[
+            str, tuple[Train, int]
+        ] = {}  # by edge: what waits for the answer to a request, and when it is due
+        self._closed: dict[
+            str, int
+        ] = {}  # edge -> the latest task whose request is too late to answer
         self._beside: deque[Evaluate] = deque()  # evaluations not on record yet
         self._transfers = 0
         self._ended = False
 
-    def run(self, samples: Mapping[str, int], progress: Callable[[int], None] | None = None) -> None:
+    def run(
+        self, samples: Mapping[str, int], progress: Callable[[int], None] | None = None
+    ) -> None:
         """From joining (``samples`` by edge) to the end; Ctrl-C ends the run in order."""
         try:
             self._do(COORDINATOR, self.coordinator.start(dict(samples), 0), 0)
@@ -67,18 +84,32 @@ class VirtualHost:
         except KeyboardInterrupt:
             for job in self._training.values():
                 self.pool.drop(job.run)
-            self._do(COORDINATOR, self.coordinator.finish("interrupted", self.clock.now()), self.clock.now())
+            self._do(
+                COORDINATOR,
+                self.coordinator.finish("interrupted", self.clock.now()),
+                self.clock.now(),
+            )
         self._record(wait=True)
 
     def _step(self) -> None:
         now = min(self._agenda.next_due(), self.network.next_due(), self.coordinator.next_due())
         if now >= FOREVER:
-            self._do(COORDINATOR, self.coordinator.finish("nothing left to do", self.clock.now()), self.clock.now())
+            self._do(
+                COORDINATOR,
+                self.coordinator.finish("nothing left to do", self.clock.now()),
+                self.clock.now(),
+            )
             return
         self.clock.advance(now)
         due = self.network.pop_due(now)
-        whole = [(completion, self._moving[completion.transfer.edge].pop(completion.transfer.number)[1]) for completion in due]
-        for completion, message in whole:  # taken out first: what has arrived cannot be called off any more
+        whole = [
+            (completion, self._moving[completion.transfer.edge].pop(completion.transfer.number)[1])
+            for completion in due
+        ]
+        for (
+            completion,
+            message,
+        ) in whole:  # taken out first: what has arrived cannot be called off any more
             self._arrived(completion, message, now)
         for _, call in self._agenda.pop_due(now):
             call(now)
@@ -99,7 +130,13 @@ class VirtualHost:
                 case Broadcast():
                     self._broadcast(output, now)
                 case Allow():
-                    self._carry(output.edge, "up", self._offered[output.edge].pop(output.task), now, output.slots)
+                    self._carry(
+                        output.edge,
+                        "up",
+                        self._offered[output.edge].pop(output.task),
+                        now,
+                        output.slots,
+                    )
                 case Run(job=Evaluate()):  # no emulated cost, and only the record waits for it
                     self.pool.start(output.job, now)
                     self._beside.append(output.job)
@@ -137,10 +174,22 @@ class VirtualHost:
         if isinstance(message, FreshRequest) and message.until_ns:
             self._agenda.add(message.until_ns, lambda at: self._too_late(edge, message.task, at))
         delay = self.latency_ns[edge] if isinstance(message, FreshRequest) else 0
-        self._agenda.add(now + delay, lambda at: self._do(COORDINATOR, self.coordinator.receive(edge, message, at), at))
+        self._agenda.add(
+            now + delay,
+            lambda at: self._do(COORDINATOR, self.coordinator.receive(edge, message, at), at),
+        )
 
-    def _carry(self, edge: str, direction: str, message: Any, now: int, slots: tuple[int, ...] | None = None) -> None:
-        transfer = Transfer(self._transfers, edge, direction, size_of(message), type(message).__name__.lower())
+    def _carry(
+        self,
+        edge: str,
+        direction: str,
+        message: Any,
+        now: int,
+        slots: tuple[int, ...] | None = None,
+    ) -> None:
+        transfer = Transfer(
+            self._transfers, edge, direction, size_of(message), type(message).__name__.lower()
+        )
         self._transfers += 1
         self._moving[edge][transfer.number] = transfer, message
         self.network.offer(transfer, now)
@@ -158,9 +207,15 @@ class VirtualHost:
         self._moving[ALL][transfer.number] = transfer, broadcast
 
     def _given(self, send: Send, now: int) -> None:
-        """A broadcast task has reached one of its edges, which works on it unless it was called off."""
+        """A broadcast task has reached one of its edges, which works on it unless it was called
+        off.
+        """
         if not self._ended and self.coordinator.tasks.of(send.to, send.message.number) is not None:
-            self._do(COORDINATOR, self.coordinator.receive(send.to, Started(send.message.number), now), now)
+            self._do(
+                COORDINATOR,
+                self.coordinator.receive(send.to, Started(send.message.number), now),
+                now,
+            )
             self._hear(send.to, send.message, now)
 
     def _call_off(self, edge: str, task: int, now: int) -> None:
@@ -172,7 +227,9 @@ class VirtualHost:
                 self.network.cancel(transfer, now)
 
     def _too_late(self, edge: str, task: int, now: int) -> None:
-        """A fresher model that is not there by now is of no use any more: its download ends, and what it has brought counts."""
+        """A fresher model that is not there by now is of no use any more: its download ends, and
+        what it has brought counts.
+        """
         if self._ended:
             return
         self._closed[edge] = task
@@ -183,18 +240,27 @@ class VirtualHost:
                 self.network.cancel(transfer, now)
         self._hear(edge, TooLate(task), now)
 
-    def _arrived(self, completion: Completion, message: Task | Fresh | Update | Broadcast, now: int) -> None:
+    def _arrived(
+        self, completion: Completion, message: Task | Fresh | Update | Broadcast, now: int
+    ) -> None:
         transfer = completion.transfer
         self.coordinator.record.link(completion, now)
         if isinstance(message, Broadcast):
             for send in message.sends:
-                self._agenda.add(on_air.heard_ns(self.network, send.to, now), lambda at, send=send: self._given(send, at))
+                self._agenda.add(
+                    on_air.heard_ns(self.network, send.to, now),
+                    lambda at, send=send: self._given(send, at),
+                )
             return
         if transfer.direction == "up":
             self._do(COORDINATOR, self.coordinator.receive(transfer.edge, message, now), now)
             return
         if isinstance(message, Task):
-            self._do(COORDINATOR, self.coordinator.receive(transfer.edge, Started(message.number), now), now)
+            self._do(
+                COORDINATOR,
+                self.coordinator.receive(transfer.edge, Started(message.number), now),
+                now,
+            )
         self._hear(transfer.edge, message, now)
 
     def _start(self, actor: str, job: Any, due_ns: int) -> None:
@@ -210,7 +276,9 @@ class VirtualHost:
         if isinstance(job, Train) and self._training.get(actor) is not job:
             return  # called off, or another has taken its place
         result = self.pool.finish(job)
-        outputs = (self.coordinator if actor == COORDINATOR else self.edges[actor]).job_done(job, result, now)
+        outputs = (self.coordinator if actor == COORDINATOR else self.edges[actor]).job_done(
+            job, result, now
+        )
         self._let_go(actor)
         self._do(actor, outputs, now)
 
@@ -225,4 +293,8 @@ class VirtualHost:
         """Evaluations go to the record in the order in which they were asked for."""
         while self._beside and (wait or self.pool.ready(self._beside[0])):
             job = self._beside.popleft()
-            self._do(COORDINATOR, self.coordinator.job_done(job, self.pool.finish(job), self.clock.now()), self.clock.now())
+            self._do(
+                COORDINATOR,
+                self.coordinator.job_done(job, self.pool.finish(job), self.clock.now()),
+                self.clock.now(),
+            )

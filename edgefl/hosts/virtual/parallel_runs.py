@@ -1,7 +1,9 @@
-"""Whole runs beside each other, each in a forked process of its own: what none needs from the others needs no common pool.
+"""Whole runs beside each other, each in a forked process of its own: what none needs from the
+others needs no common pool.
 
-A fork has the data set that its parent has loaded without a copy. Its process group is its own: a terminal's Ctrl-C reaches the parent
-alone, which passes it on; a killed parent takes its forks along.
+A fork has the data set that its parent has loaded without a copy. Its process group is its own: a
+terminal's Ctrl-C reaches the parent alone, which passes it on; a killed parent takes its forks
+along.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ Report = Callable[[str], None]
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of the jobs, by their place in the list; a job that is nowhere was never begun or broke off before its first event."""
+    """What came of the jobs, by their place in the list; a job that is nowhere was never begun
+    or broke off before its first event.
+    """
 
     done: dict[int, dict[str, Any]] = field(default_factory=dict)
     died: dict[int, int] = field(default_factory=dict)  # -> exit status
@@ -39,11 +43,15 @@ class Outcome:
 
 
 class SideBySide:
-    """``work(job, report)`` runs in the fork and returns a summary; ``report(line)`` there is ``heard(job, line)`` here, and the summary
-    ``ended(job, summary)`` (None: it died)."""
+    """``work(job, report)`` runs in the fork and returns a summary; ``report(line)`` there is
+    ``heard(job, line)`` here, and the summary ``ended(job, summary)`` (None: it died).
+    """
 
     def __init__(
-        self, workers: int, work: Callable[[int, Report], dict[str, Any]], heard: Callable[[int, str], None],
+        self,
+        workers: int,
+        work: Callable[[int, Report], dict[str, Any]],
+        heard: Callable[[int, str], None],
         ended: Callable[[int, dict[str, Any] | None], None],
     ) -> None:
         self.workers, self.work, self.heard, self.ended = workers, work, heard, ended
@@ -58,8 +66,9 @@ class SideBySide:
         return len(self._running)
 
     def run(self, jobs: int) -> Outcome:
-        """All jobs in order, at most ``workers`` at a time. Ctrl-C ends those that run, in order, and begins no other; a second one kills.
-        After a bug in one no other is begun; one that was killed leaves the others alone.
+        """All jobs in order, at most ``workers`` at a time. Ctrl-C ends those that run, in order,
+        and begins no other; a second one kills. After a bug in one no other is begun; one that was
+        killed leaves the others alone.
 
         UserError if a job found something that the user can correct; the others are ended in order.
         """
@@ -125,7 +134,9 @@ class SideBySide:
             except EOFError:
                 pid, job = self._running[channel]
                 status = self._bury(channel)
-                if status and self._refused is None:  # else it was told to stop, perhaps while it was refusing, too
+                if (
+                    status and self._refused is None
+                ):  # else it was told to stop, perhaps while it was refusing, too
                     self._died(job, status)
                 continue
             self._take(self._running[channel][1], message)

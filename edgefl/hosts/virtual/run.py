@@ -25,13 +25,17 @@ Progress = Callable[[int, OpenRun], None]
 
 
 class Interrupt:
-    """Holds a Ctrl-C back until the step at hand is done, so that no event is left half decided or half recorded; a second one does not wait."""
+    """Holds a Ctrl-C back until the step at hand is done, so that no event is left half decided
+    or half recorded; a second one does not wait.
+    """
 
     def __init__(self) -> None:
         self.asked = False
 
     def __enter__(self) -> "Interrupt":
-        self._main = threading.current_thread() is threading.main_thread()  # no other thread may set a handler, or is interrupted
+        self._main = (
+            threading.current_thread() is threading.main_thread()
+        )  # no other thread may set a handler, or is interrupted
         if self._main:
             self._former = signal.signal(signal.SIGINT, self._ask)
         return self
@@ -53,7 +57,13 @@ def _host(learned: Learning, index: int, run: OpenRun, pool: Engine) -> VirtualH
         return Describer(index, edge, plan, samples[edge])
 
     edges = learned.edges(index, trainer=describer)
-    parts = (run.coordinator, edges, network(experiment, learned.base, run.coordinator.strategy.schedules_slots), latencies(experiment), pool)
+    parts = (
+        run.coordinator,
+        edges,
+        network(experiment, learned.base, run.coordinator.strategy.schedules_slots),
+        latencies(experiment),
+        pool,
+    )
     if not experiment.faults:
         return VirtualHost(*parts)
     planned = schedule(experiment.faults, list(edges), Streams(experiment.seed))
@@ -63,13 +73,21 @@ def _host(learned: Learning, index: int, run: OpenRun, pool: Engine) -> VirtualH
 
 
 def run_virtual(
-    learned: Learning, index: int, directory: Path, progress: Progress | None = None, pool: Engine | None = None
+    learned: Learning,
+    index: int,
+    directory: Path,
+    progress: Progress | None = None,
+    pool: Engine | None = None,
 ) -> dict[str, Any]:
-    """Run strategy ``index``; returns the summary. ``progress(now_ns, run)`` is called after every step. ``pool`` None: work is done here."""
+    """Run strategy ``index``; returns the summary. ``progress(now_ns, run)`` is called after
+    every step. ``pool`` None: work is done here.
+    """
     experiment, pool = learned.experiment, pool or Here(learned)
     refuse_native(experiment)
     keep_freed_memory()
-    run = OpenRun(experiment, index, directory, learned.base, learned.initial_weights(), learned.layout)
+    run = OpenRun(
+        experiment, index, directory, learned.base, learned.initial_weights(), learned.layout
+    )
     book = fidelity(experiment)
     host = _host(learned, index, run, pool)
     run.begin("virtual", book)
@@ -82,7 +100,8 @@ def run_virtual(
         if interrupt.asked:
             raise KeyboardInterrupt
 
-    gc.freeze()  # what is there by now stays: the collector need not walk through it again and again
+    # what is there by now stays: the collector need not walk through it again and again
+    gc.freeze()
     try:
         with Interrupt() as interrupt:
             host.run(learned.samples, after_step)

@@ -1,6 +1,8 @@
-"""Plain values with arrays in them, for another process on this machine: the arrays go into a file, what is left fits in a message.
+"""Plain values with arrays in them, for another process on this machine: the arrays go into a file,
+what is left fits in a message.
 
-Arrays are written and read as they are: numpy lets other threads run meanwhile, which a large message in one piece would not.
+Arrays are written and read as they are: numpy lets other threads run meanwhile, which a large
+message in one piece would not.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ PLACE = "array in file"  # the key that marks [offset, dtype, shape]
 
 
 def put(path: Path, value: Any) -> Any:
-    """``value`` (dicts, lists, texts, numbers, arrays) with a mark in each array's place; the arrays lie in ``path``."""
+    """``value`` (dicts, lists, texts, numbers, arrays) with a mark in each array's place; the
+    arrays lie in ``path``.
+    """
     with path.open("wb") as file:
         return _put(file, value)
 

@@ -1,4 +1,6 @@
-"""JSON messages between the processes of one run on one machine, over a socket pair that keeps message borders."""
+"""JSON messages between the processes of one run on one machine, over a socket pair that keeps
+message borders.
+"""
 
 from __future__ import annotations
 

@@ -52,16 +52,23 @@ class EdgeKeys:
 
 
 def new(folder: Path, edge_ids: Sequence[str]) -> None:
-    """Write keys for a coordinator and these edges into ``folder``, which must be new or empty: all of them or none."""
+    """Write keys for a coordinator and these edges into ``folder``, which must be new or empty:
+    all of them or none.
+    """
     for edge in edge_ids:
         if not re.fullmatch(EDGE_ID, edge):
-            raise UserError(f"edge id {edge!r}: expected at most 32 of a-z, 0-9, _ and -, beginning with a letter or digit")
+            raise UserError(
+                f"edge id {edge!r}: expected at most 32 of a-z, 0-9, _ and -, beginning with a"
+                " letter or digit"
+            )
     twice = sorted({edge for edge in edge_ids if edge_ids.count(edge) > 1})
     if twice:
         raise UserError(f"edge id {twice[0]!r} is given twice")
     folder = folder.absolute()
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UserError(f"{folder}: is there already; keys are never overwritten, expected a new directory")
+        raise UserError(
+            f"{folder}: is there already; keys are never overwritten, expected a new directory"
+        )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
@@ -80,18 +87,25 @@ def _fill(folder: Path, edge_ids: Sequence[str]) -> None:
     (folder / "edges").mkdir(mode=0o700)
     _write_pair(folder / "coordinator")
     allowed = {edge: _write_pair(folder / "edges" / edge) for edge in edge_ids}
-    _write(folder / "allowed.json", orjson.dumps(allowed, option=orjson.OPT_INDENT_2).decode() + "\n")
+    _write(
+        folder / "allowed.json", orjson.dumps(allowed, option=orjson.OPT_INDENT_2).decode() + "\n"
+    )
 
 
 def _write_pair(stem: Path) -> str:
     public, secret = (key.decode() for key in zmq.curve_keypair())
     _write(stem.with_name(stem.name + ".key"), f'curve\n    public-key = "{public}"\n')
-    _write(stem.with_name(stem.name + ".key_secret"), f'curve\n    public-key = "{public}"\n    secret-key = "{secret}"\n')
+    _write(
+        stem.with_name(stem.name + ".key_secret"),
+        f'curve\n    public-key = "{public}"\n    secret-key = "{secret}"\n',
+    )
     return public
 
 
 def _write(path: Path, text: str) -> None:
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+    with open(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii"
+    ) as file:
         file.write(text)
 
 
@@ -102,7 +116,10 @@ def load_server(folder: Path) -> ServerKeys:
     try:
         listed = orjson.loads(path.read_bytes())
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); expected the list of edges' public keys that `edgefl keys new` writes") from error
+        raise UserError(
+            f"{path}: cannot be read ({error.strerror}); expected the list of edges' public keys"
+            " that `edgefl keys new` writes"
+        ) from error
     except orjson.JSONDecodeError as error:
         raise UserError(f"{path}: is not JSON ({error})") from error
     if not isinstance(listed, dict):
@@ -113,16 +130,23 @@ def load_server(folder: Path) -> ServerKeys:
             raise UserError(f"{path}: {edge!r}: expected an edge id with its public key")
         edge_key = _checked(key.encode(), path, f"public key of {edge!r}")
         if edge_key in allowed:
-            raise UserError(f"{path}: {allowed[edge_key]!r} and {edge!r} have the same key; expected one for each")
+            raise UserError(
+                f"{path}: {allowed[edge_key]!r} and {edge!r} have the same key; expected one for"
+                " each"
+            )
         allowed[edge_key] = edge
     return ServerKeys(public, secret, allowed)
 
 
 def load_edge(folder: Path, edge: str) -> EdgeKeys:
-    """An edge's keys: needs DIR/coordinator.key and DIR/edges/NAME.key_secret only. UserError if one is missing or damaged."""
+    """An edge's keys: needs DIR/coordinator.key and DIR/edges/NAME.key_secret only. UserError if
+    one is missing or damaged.
+    """
     path = folder / "edges" / f"{edge}.key_secret"
     if folder.is_dir() and not path.exists():
-        there = [other.name.removesuffix(".key_secret") for other in path.parent.glob("*.key_secret")]
+        there = [
+            other.name.removesuffix(".key_secret") for other in path.parent.glob("*.key_secret")
+        ]
         raise UserError(f"{path}: no key for edge {edge!r}{nearest(edge, there)}")
     public, secret = _read_pair(path)
     return EdgeKeys(public, secret, _read(folder / "coordinator.key")[0])
@@ -156,12 +180,16 @@ def _checked(key: bytes, path: Path, what: str) -> bytes:
 
 
 def secure_server(socket: zmq.Socket, keys: ServerKeys) -> None:
-    """Let only allow-listed keys in; before ``bind``, with a Doorman started in the same context."""
+    """Let only allow-listed keys in; before ``bind``, with a Doorman started in the same
+    context.
+    """
     socket.curve_secretkey = keys.secret
     socket.curve_publickey = keys.public
     socket.curve_server = True
     socket.zap_domain = DOMAIN.encode()
-    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without it every key passes while no Doorman is there
+    socket.setsockopt(
+        zmq.ZAP_ENFORCE_DOMAIN, 1
+    )  # without it every key passes while no Doorman is there
 
 
 def secure_edge(socket: zmq.Socket, keys: EdgeKeys) -> None:
@@ -172,7 +200,9 @@ def secure_edge(socket: zmq.Socket, keys: EdgeKeys) -> None:
 
 
 class Doorman(ThreadAuthenticator):
-    """Answers libzmq's question about every new connection (ZAP): allowed, and as which edge. ``start`` before ``bind``; ``stop`` at the end."""
+    """Answers libzmq's question about every new connection (ZAP): allowed, and as which edge.
+    ``start`` before ``bind``; ``stop`` at the end.
+    """
 
     def __init__(self, context: zmq.Context, keys: ServerKeys) -> None:
         super().__init__(context)
@@ -184,7 +214,9 @@ class Doorman(ThreadAuthenticator):
         return key in self.edges
 
     def curve_user_id(self, client_public_key: bytes) -> str:
-        """pyzmq asks: the User-Id of this public key (32 bytes), which ``edge_of`` finds on its messages."""
+        """pyzmq asks: the User-Id of this public key (32 bytes), which ``edge_of`` finds on its
+        messages.
+        """
         return self.edges[z85.encode(client_public_key)]
 
 
@@ -197,16 +229,23 @@ def edge_of(frame: zmq.Frame) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine can reach ``host``. Names other than localhost count as reachable."""
+    """Whether only programs of this machine can reach ``host``. Names other than localhost count
+    as reachable.
+    """
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
 
 
-def must_have_keys(host: str, keys: ServerKeys | EdgeKeys | None, insecure: bool, said: str = "network.host") -> None:
-    """Refuse a network without keys: UserError off loopback, unless ``insecure``. ``said``: the key or option that named the host."""
+def must_have_keys(
+    host: str, keys: ServerKeys | EdgeKeys | None, insecure: bool, said: str = "network.host"
+) -> None:
+    """Refuse a network without keys: UserError off loopback, unless ``insecure``. ``said``: the
+    key or option that named the host.
+    """
     if keys is None and not insecure and not is_loopback(host):
         raise UserError(
-            f"{said}: {host!r} is not loopback and there are no keys: expected --keys DIR (made by `edgefl keys new DIR`), or --insecure"
+            f"{said}: {host!r} is not loopback and there are no keys: expected --keys DIR (made by"
+            " `edgefl keys new DIR`), or --insecure"
         )

@@ -24,7 +24,10 @@ from edgefl.protocol.messages import MAX_HEADER_BYTES, MAX_PIECE_BYTES
 MOST_QUEUED = 20_000
 MOST_FRAMES = 2  # header and body; the routing id comes from libzmq
 ZERO_COPY_BYTES = 1 << 18  # below, handing the memory over costs more than copying it
-NOW, NOW_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)  # plain ints: pyzmq's flags are slow to combine
+NOW, NOW_MORE = (
+    int(zmq.NOBLOCK),
+    int(zmq.NOBLOCK | zmq.SNDMORE),
+)  # plain ints: pyzmq's flags are slow to combine
 EVENTS, POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
 TURNED_AWAY = {
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "it wants keys (--keys DIR)",
@@ -41,8 +44,12 @@ class Wire:
     def __init__(self, context: zmq.Context, kind: int) -> None:
         self.socket: zmq.Socket = context.socket(kind)
         self.socket.linger = 0
-        self.socket.sndhwm = 0  # bounded by credits and windows, in bytes; a count of messages bounds nothing
-        self.socket.rcvhwm = MOST_QUEUED  # of each peer: one that floods us with small frames is stopped by TCP
+        self.socket.sndhwm = (
+            0  # bounded by credits and windows, in bytes; a count of messages bounds nothing
+        )
+        self.socket.rcvhwm = (
+            MOST_QUEUED  # of each peer: one that floods us with small frames is stopped by TCP
+        )
         self.socket.maxmsgsize = max(MAX_HEADER_BYTES, MAX_PIECE_BYTES)
         self.socket.copy_threshold = 0  # we choose ourselves
         self._fd = self.socket.getsockopt(zmq.FD)
@@ -52,11 +59,15 @@ class Wire:
         return bool(self.socket.getsockopt(EVENTS) & POLLIN)
 
     def wait(self, other_fd: int, timeout_s: float | None) -> bool:
-        """Until a message, the other descriptor, or the time-out; True if the other one is readable.
+        """Until a message, the other descriptor, or the time-out; True if the other one is
+        readable.
 
         ZeroMQ's descriptor is edge-triggered: ask EVENTS before each wait.
         """
-        return other_fd in select.select([self._fd, other_fd], [], [], 0 if self.readable else timeout_s)[0]
+        return (
+            other_fd
+            in select.select([self._fd, other_fd], [], [], 0 if self.readable else timeout_s)[0]
+        )
 
     def _parts(self) -> list[zmq.Frame] | None:
         try:
@@ -76,7 +87,9 @@ class Wire:
 
 
 class Router(Wire):
-    """The coordinator's end. ROUTER_MANDATORY: sending to one who is gone is known; handover stays off, or a key could take over another's session."""
+    """The coordinator's end. ROUTER_MANDATORY: sending to one who is gone is known; handover
+    stays off, or a key could take over another's session.
+    """
 
     def __init__(self, context: zmq.Context, keys: ServerKeys | None) -> None:
         super().__init__(context, zmq.ROUTER)
@@ -86,11 +99,15 @@ class Router(Wire):
             secure_server(self.socket, keys)
 
     def bind(self, host: str, port: int) -> int:
-        """The port that it listens on (0: any free one). UserError if the port is in use or the host is not ours."""
+        """The port that it listens on (0: any free one). UserError if the port is in use or the
+        host is not ours.
+        """
         try:
             self.socket.bind(f"tcp://{host}:{port or '*'}")
         except zmq.ZMQError as error:
-            raise UserError(f"cannot listen on {host}:{port} (network.host, network.port): {error.strerror}") from error
+            raise UserError(
+                f"cannot listen on {host}:{port} (network.host, network.port): {error.strerror}"
+            ) from error
         return int(self.socket.last_endpoint.decode().rpartition(":")[2])
 
     def send(self, routing: bytes, header: bytes, body: Any = None) -> bool:
@@ -114,22 +131,29 @@ class Router(Wire):
 
 
 class Dealer(Wire):
-    """An edge's end. A fresh one for each session: old queues must not reach a new coordinator before the Hello."""
+    """An edge's end. A fresh one for each session: old queues must not reach a new coordinator
+    before the Hello.
+    """
 
     def __init__(self, context: zmq.Context, keys: EdgeKeys | None, address: str) -> None:
         super().__init__(context, zmq.DEALER)
         self._keyed = keys is not None
-        self.hung_up = 0  # connections that the other side took and dropped, as far as ``turned_away`` has seen
+        # connections that the other side took and dropped, as far as ``turned_away`` has seen
+        self.hung_up = 0
         self._monitor = self.socket.get_monitor_socket(sum(TURNED_AWAY) + HUNG_UP)
         if keys is not None:
             secure_edge(self.socket, keys)
         try:
             self.socket.connect(address)
         except zmq.ZMQError as error:
-            raise UserError(f"--connect {address}: expected tcp://HOST:PORT ({error.strerror})") from error
+            raise UserError(
+                f"--connect {address}: expected tcp://HOST:PORT ({error.strerror})"
+            ) from error
 
     def turned_away(self) -> str | None:
-        """Why there is no connection, if the reason is the keys. libzmq does not try again after these."""
+        """Why there is no connection, if the reason is the keys. libzmq does not try again after
+        these.
+        """
         while self._monitor.poll(0):
             event = recv_monitor_message(self._monitor)["event"]
             self.hung_up += event == HUNG_UP
@@ -154,11 +178,16 @@ class Dealer(Wire):
 
 
 def room_for_edges(edges: int) -> int:
-    """Raise the limit of open files as far as allowed; descriptors left beyond what ``edges`` need. At the limit libzmq would spin."""
+    """Raise the limit of open files as far as allowed; descriptors left beyond what ``edges``
+    need. At the limit libzmq would spin.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     left = hard - edges * FILES_PER_EDGE - FILES_SPARE
     if left < 0:
-        raise UserError(f"{edges} edges need {edges * FILES_PER_EDGE + FILES_SPARE} open files, this system allows {hard} (ulimit -n)")
+        raise UserError(
+            f"{edges} edges need {edges * FILES_PER_EDGE + FILES_SPARE} open files, this system"
+            f" allows {hard} (ulimit -n)"
+        )
     return left

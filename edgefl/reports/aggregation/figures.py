@@ -1,4 +1,6 @@
-"""figures/aggregation.png: how many gradients dominate a step, and how staleness grows with the gradients used (WKAFL, arXiv 2203.01214, figure 2)."""
+"""figures/aggregation.png: how many gradients dominate a step, and how staleness grows with the
+gradients used (WKAFL, arXiv 2203.01214, figure 2).
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,13 @@ Steps = list[dict[str, float]]
 
 
 def aggregation(dirs: Sequence[Path], out_png: Path) -> list[Path]:
-    """Draw it for the runs in ``dirs``, the first seed of each scheme; the two files written, or [] if no run has such steps."""
-    found = {name: [step for _, step in steps(read_events(runs[0] / "events.jsonl"))] for name, runs in rundirs.find(dirs).items()}
+    """Draw it for the runs in ``dirs``, the first seed of each scheme; the two files written, or
+    [] if no run has such steps.
+    """
+    found = {
+        name: [step for _, step in steps(read_events(runs[0] / "events.jsonl"))]
+        for name, runs in rundirs.find(dirs).items()
+    }
     found = {name: values for name, values in found.items() if values}
     if not found:
         return []
@@ -43,17 +50,40 @@ def _draw(found: Mapping[str, Steps]) -> Figure:
     left, right = figure.subplots(1, 2)
     width = 0.8 / len(found)
     for place, (name, values) in enumerate(found.items()):
-        lap, at = divmod(place, len(COLOURS))  # the eighth scheme has the first one's colour, hatched and dashed
+        lap, at = divmod(
+            place, len(COLOURS)
+        )  # the eighth scheme has the first one's colour, hatched and dashed
         colour, dashes, hatch = COLOURS[at], DASHES[lap % len(DASHES)], "/////" if lap % 2 else None
-        shares = [(int(count) + (place - (len(found) - 1) / 2) * width, number / len(values)) for count, number in predominant(values).items()]
-        left.bar([x for x, _ in shares], [share for _, share in shares], width, color=colour, hatch=hatch, edgecolor="white", linewidth=0, label=name)
+        shares = [
+            (int(count) + (place - (len(found) - 1) / 2) * width, number / len(values))
+            for count, number in predominant(values).items()
+        ]
+        left.bar(
+            [x for x, _ in shares],
+            [share for _, share in shares],
+            width,
+            color=colour,
+            hatch=hatch,
+            edgecolor="white",
+            linewidth=0,
+            label=name,
+        )
         points = by_count(values)
-        line = {"color": colour, "linestyle": dashes, "marker": MARKERS[place % len(MARKERS)], "markerfacecolor": "white" if lap % 2 else colour}
-        right.plot([x for x, _ in points], [y for _, y in points], markersize=3, linewidth=0.8, **line)
+        line = {
+            "color": colour,
+            "linestyle": dashes,
+            "marker": MARKERS[place % len(MARKERS)],
+            "markerfacecolor": "white" if lap % 2 else colour,
+        }
+        right.plot(
+            [x for x, _ in points], [y for _, y in points], markersize=3, linewidth=0.8, **line
+        )
     _label(left, "Predominant gradients (weight > 0.1)", "Share of the steps")
     _label(right, "Aggregated gradients", "Weighted staleness (versions)")
     handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 5), frameon=False)
+    figure.legend(
+        handles, labels, loc="outside upper center", ncols=min(len(labels), 5), frameon=False
+    )
     return figure
 
 

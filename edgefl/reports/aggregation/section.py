@@ -1,6 +1,8 @@
-"""How steps made of K gradients weighed them in one run: pure functions from its events, or from what was reported of its steps.
+"""How steps made of K gradients weighed them in one run: pure functions from its events, or from
+what was reported of its steps.
 
-Weighted staleness, aggregated and predominant gradients: WKAFL, arXiv 2203.01214, section 4.1. The rows are those of events.jsonl.
+Weighted staleness, aggregated and predominant gradients: WKAFL, arXiv 2203.01214, section 4.1. The
+rows are those of events.jsonl.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ Row = Mapping[str, Any]
 def section(found: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, Any] | None:
     """The "aggregation" of summary.json from a run's ``steps``, or None if there are none.
 
-    tau_ave: mean over the steps of sum p_i tau_i, tau in versions; n_ave: mean number of gradients with p_i >= p_max / mu; predominant: steps by
-    their number of gradients with p_i > 0.1.
+    tau_ave: mean over the steps of sum p_i tau_i, tau in versions; n_ave: mean number of gradients
+    with p_i >= p_max / mu; predominant: steps by their number of gradients with p_i > 0.1.
     """
     if not found:
         return None
@@ -29,8 +31,14 @@ def section(found: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, Any] 
         "tau_ave": fmean(step[KEY] for _, step in found),
         "n_ave": fmean(step["aggregated"] for _, step in found),
         "predominant": predominant([step for _, step in found]),
-        "selected_ave": fmean(step["selected"] for _, step in found) if all("selected" in step for _, step in found) else None,
-        "stage_two_version": next((version for version, step in found if step.get("stage") == 2), None),
+        "selected_ave": (
+            fmean(step["selected"] for _, step in found)
+            if all("selected" in step for _, step in found)
+            else None
+        ),
+        "stage_two_version": next(
+            (version for version, step in found if step.get("stage") == 2), None
+        ),
     }
 
 

@@ -1,4 +1,6 @@
-"""Aggregation side by side: a table for the terminal, a line for each scheme that steps by K gradients, and aggregation.csv."""
+"""Aggregation side by side: a table for the terminal, a line for each scheme that steps by K
+gradients, and aggregation.csv.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,15 @@ from edgefl.results.compare import write_table
 from edgefl.results.spread import spread
 
 FILE = "aggregation.csv"
-NUMBERS = ("convergence_accuracy", "stability", "steps", "tau_ave", "n_ave", "selected_ave", "stage_two_version")
+NUMBERS = (
+    "convergence_accuracy",
+    "stability",
+    "steps",
+    "tau_ave",
+    "n_ave",
+    "selected_ave",
+    "stage_two_version",
+)
 COLUMNS = ("name", "seed", *NUMBERS, "predominant")
 
 
@@ -34,8 +44,15 @@ class Aggregation:
 
 
 def load(paths: Sequence[Path]) -> list[Aggregation]:
-    """The finished runs in ``paths`` or below that stepped by K gradients; UserError if a path holds no run."""
-    return [found for name, runs in rundirs.find(paths).items() for run in runs if (found := _load_run(name, run)) is not None]
+    """The finished runs in ``paths`` or below that stepped by K gradients; UserError if a path
+    holds no run.
+    """
+    return [
+        found
+        for name, runs in rundirs.find(paths).items()
+        for run in runs
+        if (found := _load_run(name, run)) is not None
+    ]
 
 
 def _load_run(name: str, run: Path) -> Aggregation | None:
@@ -47,8 +64,18 @@ def _load_run(name: str, run: Path) -> Aggregation | None:
 
 
 def write_csv(found: Sequence[Aggregation], path: Path) -> None:
-    """A row for each run; ``predominant`` as "1:40 2:17": steps by their number of predominant gradients."""
-    rows = [[each.name, each.seed, *(each.value(key) for key in NUMBERS), _histogram(each.value("predominant"))] for each in found]
+    """A row for each run; ``predominant`` as "1:40 2:17": steps by their number of predominant
+    gradients.
+    """
+    rows = [
+        [
+            each.name,
+            each.seed,
+            *(each.value(key) for key in NUMBERS),
+            _histogram(each.value("predominant")),
+        ]
+        for each in found
+    ]
     write_table(path, COLUMNS, rows)
 
 
@@ -57,7 +84,14 @@ def table(found: Sequence[Aggregation]) -> Table:
     schemes: dict[str, list[Aggregation]] = {}
     for each in found:
         schemes.setdefault(each.name, []).append(each)
-    shown = Table(title="Aggregation", title_justify="left", title_style="", box=box.SIMPLE_HEAD, padding=0, show_edge=False)
+    shown = Table(
+        title="Aggregation",
+        title_justify="left",
+        title_style="",
+        box=box.SIMPLE_HEAD,
+        padding=0,
+        show_edge=False,
+    )
     shown.add_column("strategy\n", overflow="fold", min_width=min(12, max(map(len, schemes))))
     columns = _columns(schemes)
     for heading in columns:
@@ -85,11 +119,15 @@ def _columns(schemes: dict[str, list[Aggregation]]) -> dict[str, list[str]]:
 
 
 def _cell(values: Sequence[float | None], form: Callable[[float], str]) -> str:
-    """As in the comparison: a mean above its deviation, or how many have such a number if not all do."""
+    """As in the comparison: a mean above its deviation, or how many have such a number if not
+    all do.
+    """
     over = spread(values)
     if over.mean is None:
         return f"{over.n} of {over.of}" if over.n else "-"
-    return form(over.mean) if over.deviation is None else f"{form(over.mean)}\n±{form(over.deviation)}"
+    return (
+        form(over.mean) if over.deviation is None else f"{form(over.mean)}\n±{form(over.deviation)}"
+    )
 
 
 def _histogram(counts: dict[str, int]) -> str:

@@ -1,4 +1,6 @@
-"""figures/runtimes.png: accuracy over emulated time on what the devices of each runtime class hold, a panel a class, a line a scheme."""
+"""figures/runtimes.png: accuracy over emulated time on what the devices of each runtime class
+hold, a panel a class, a line a scheme.
+"""
 
 from __future__ import annotations
 
@@ -15,30 +17,50 @@ from edgefl.reports.by_label.section import Points, by_runtime
 from edgefl.results import rundirs
 from edgefl.results.plots import STYLE, look, save, unit_of_time
 
-SLOWER = {"short": 1, "medium": 2, "long": 3}  # the order of the panels, by a runtime class's first word
+SLOWER = {
+    "short": 1,
+    "medium": 2,
+    "long": 3,
+}  # the order of the panels, by a runtime class's first word
 
 
 def runtimes(dirs: Sequence[Path], out_png: Path) -> list[Path]:
-    """Draw it for the first seed of each scheme in ``dirs``; the two files written. UserError if no run has accuracies by label."""
+    """Draw it for the first seed of each scheme in ``dirs``; the two files written. UserError if
+    no run has accuracies by label.
+    """
     found = {name: by_runtime(runs[0]) for name, runs in rundirs.find(dirs).items()}
     found = {name: values for name, values in found.items() if values}
     if not found:
-        raise UserError(f"no labels.csv in any run of {', '.join(str(path) for path in dirs)}: run with evaluation.by_label = true")
+        raise UserError(
+            f"no labels.csv in any run of {', '.join(str(path) for path in dirs)}: run with"
+            " evaluation.by_label = true"
+        )
     with matplotlib.rc_context(STYLE):
         figure = _draw(found)
         return [save(figure, out_png, "png"), save(figure, out_png.with_suffix(".pdf"), "pdf")]
 
 
 def _draw(found: Mapping[str, Mapping[str, Points]]) -> Figure:
-    classes = sorted({name for values in found.values() for name in values}, key=lambda name: (SLOWER.get(name.split()[0], 0), name))
+    classes = sorted(
+        {name for values in found.values() for name in values},
+        key=lambda name: (SLOWER.get(name.split()[0], 0), name),
+    )
     figure = Figure(figsize=(2.3 * max(len(classes), 2) + 0.4, 2.7), dpi=300, layout="constrained")
     FigureCanvasAgg(figure)
-    seconds, unit = unit_of_time(max(t for values in found.values() for points in values.values() for t, _ in points))
+    seconds, unit = unit_of_time(
+        max(t for values in found.values() for points in values.values() for t, _ in points)
+    )
     panels = figure.subplots(1, len(classes), sharey=True, squeeze=False)[0]
     for axes, runtime in zip(panels, classes):
         for place, (scheme, values) in enumerate(found.items()):
             points = values.get(runtime, [])
-            axes.plot([t / seconds for t, _ in points], [share for _, share in points], label=scheme, **look(place), linewidth=0.9)
+            axes.plot(
+                [t / seconds for t, _ in points],
+                [share for _, share in points],
+                label=scheme,
+                **look(place),
+                linewidth=0.9,
+            )
         axes.set_title(f"what {runtime} devices hold", fontsize=7)
         axes.set_xlabel(f"Emulated time ({unit})")
         axes.set_ylim(0, 1)
@@ -48,5 +70,7 @@ def _draw(found: Mapping[str, Mapping[str, Points]]) -> Figure:
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("Accuracy by label, weighted")
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 5), frameon=False)
+    figure.legend(
+        handles, labels, loc="outside upper center", ncols=min(len(labels), 5), frameon=False
+    )
     return figure

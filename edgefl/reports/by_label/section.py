@@ -1,4 +1,6 @@
-"""Accuracy on what the devices of each runtime class hold: sum over the labels of (the label's share of their samples) x (its accuracy)."""
+"""Accuracy on what the devices of each runtime class hold: sum over the labels of (the label's
+share of their samples) x (its accuracy).
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,25 @@ def header(labels: int) -> tuple[str, ...]:
 
 
 def by_runtime(run: Path) -> dict[str, Points]:
-    """Runtime class, in order of its name in edges.csv -> accuracy over time; {} for a run without evaluation.by_label."""
+    """Runtime class, in order of its name in edges.csv -> accuracy over time; {} for a run
+    without evaluation.by_label.
+    """
     held: dict[str, np.ndarray] = {}
     for row in read_csv(run / EDGES):
-        counts = np.array([int(value) for key, value in row.items() if key.startswith("label_")], dtype=np.float64)
+        counts = np.array(
+            [int(value) for key, value in row.items() if key.startswith("label_")], dtype=np.float64
+        )
         name = row["runtime"] or ALL
         held[name] = held[name] + counts if name in held else counts
     rows = sorted(read_csv(run / LABELS), key=lambda row: float(row["emulated_s"]))
-    return {name: [(float(row["emulated_s"]), _accuracy(row, counts)) for row in rows] for name, counts in sorted(held.items())} if rows else {}
+    return (
+        {
+            name: [(float(row["emulated_s"]), _accuracy(row, counts)) for row in rows]
+            for name, counts in sorted(held.items())
+        }
+        if rows
+        else {}
+    )
 
 
 def _accuracy(row: dict[str, str], counts: np.ndarray) -> float:

@@ -1,4 +1,6 @@
-"""figures/controls.png: how the parameters that a scheme learns, and the weights that come of them, move over emulated time."""
+"""figures/controls.png: how the parameters that a scheme learns, and the weights that come of
+them, move over emulated time.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,18 @@ from edgefl.results import rundirs
 from edgefl.results.plots import COLOURS, MARKERS, STYLE, save, unit_of_time
 from edgefl.results.tail import read_events
 
-SERVER = {"alpha": "alpha, weight of an update", "lambda": "lambda", "sigma": "sigma", "iota": "iota"}  # of its "report" decisions
-DEVICE = {"beta": "beta, weight of a fresh model", "gamma": "gamma", "upsilon": "upsilon", "reward": "reward, loss before - after"}  # of updates that merged
+SERVER = {
+    "alpha": "alpha, weight of an update",
+    "lambda": "lambda",
+    "sigma": "sigma",
+    "iota": "iota",
+}  # of its "report" decisions
+DEVICE = {
+    "beta": "beta, weight of a fresh model",
+    "gamma": "gamma",
+    "upsilon": "upsilon",
+    "reward": "reward, loss before - after",
+}  # of updates that merged
 PANELS = {**SERVER, **DEVICE}
 SLIGHT = 0.01
 
@@ -26,8 +38,13 @@ Points = list[tuple[float, float]]  # (emulated s, value)
 
 
 def controls(dirs: Sequence[Path], out_png: Path) -> list[Path]:
-    """Draw them for the runs in ``dirs``, the first seed of each scheme; the two files written, or [] if no run has such parameters."""
-    found = {name: series(read_events(runs[0] / "events.jsonl")) for name, runs in rundirs.find(dirs).items()}
+    """Draw them for the runs in ``dirs``, the first seed of each scheme; the two files written,
+    or [] if no run has such parameters.
+    """
+    found = {
+        name: series(read_events(runs[0] / "events.jsonl"))
+        for name, runs in rundirs.find(dirs).items()
+    }
     found = {name: values for name, values in found.items() if any(values.values())}
     if not found:
         return []
@@ -37,7 +54,9 @@ def controls(dirs: Sequence[Path], out_png: Path) -> list[Path]:
 
 
 def series(events: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
-    """Name of a parameter -> its values over time: the server's when an update arrived, a device's of the merge in that update."""
+    """Name of a parameter -> its values over time: the server's when an update arrived, a
+    device's of the merge in that update.
+    """
     found: dict[str, Points] = {name: [] for name in PANELS}
     for event in updates(events):
         _add(found, SERVER, event["t"], reported(event))
@@ -46,7 +65,9 @@ def series(events: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
     return found
 
 
-def _add(found: dict[str, Points], names: Mapping[str, str], t: float, values: Mapping[str, Any]) -> None:
+def _add(
+    found: dict[str, Points], names: Mapping[str, str], t: float, values: Mapping[str, Any]
+) -> None:
     for name in names:
         if values.get(name) is not None:
             found[name].append((t, float(values[name])))
@@ -55,8 +76,12 @@ def _add(found: dict[str, Points], names: Mapping[str, str], t: float, values: M
 def _draw(found: Mapping[str, Mapping[str, Points]]) -> Figure:
     figure = Figure(figsize=(7.0, 3.6), dpi=300, layout="constrained")
     FigureCanvasAgg(figure)
-    seconds, unit = unit_of_time(max(t for values in found.values() for points in values.values() for t, _ in points))
-    for axes, (name, title) in zip(figure.subplots(2, len(SERVER), sharex=True).flat, PANELS.items()):
+    seconds, unit = unit_of_time(
+        max(t for values in found.values() for points in values.values() for t, _ in points)
+    )
+    for axes, (name, title) in zip(
+        figure.subplots(2, len(SERVER), sharex=True).flat, PANELS.items()
+    ):
         base = _base([values[name] for values in found.values()])
         for place, values in enumerate(found.values()):
             _scatter(axes, place, [(t / seconds, value - base) for t, value in values[name]])
@@ -71,22 +96,47 @@ def _draw(found: Mapping[str, Mapping[str, Points]]) -> Figure:
     for place, name in enumerate(found):  # invisible lines that the legend takes
         figure.axes[0].plot([], [], label=name, linewidth=0, **_marker(place), markersize=4.5)
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 5), frameon=False)
+    figure.legend(
+        handles, labels, loc="outside upper center", ncols=min(len(labels), 5), frameon=False
+    )
     return figure
 
 
 def _base(schemes: Sequence[Points]) -> float:
-    """What to take off a panel's values: the first of them, rounded, if they hardly differ, so that its axis can say by how much; else 0."""
+    """What to take off a panel's values: the first of them, rounded, if they hardly differ, so
+    that its axis can say by how much; else 0.
+    """
     values = [value for points in schemes for _, value in points]
     spread = max(values, default=0.0) - min(values, default=0.0)
-    return round(values[0], math.ceil(-math.log10(spread))) if 0 < spread < SLIGHT * abs(values[0]) else 0.0
+    return (
+        round(values[0], math.ceil(-math.log10(spread)))
+        if 0 < spread < SLIGHT * abs(values[0])
+        else 0.0
+    )
 
 
 def _scatter(axes: Axes, place: int, points: Points) -> None:
     """Dots, not a line: neighbours in time are values of different devices."""
-    axes.plot([t for t, _ in points], [value for _, value in points], linewidth=0, **_marker(place), markersize=1.8, alpha=0.6)
+    axes.plot(
+        [t for t, _ in points],
+        [value for _, value in points],
+        linewidth=0,
+        **_marker(place),
+        markersize=1.8,
+        alpha=0.6,
+    )
 
 
 def _marker(place: int) -> dict[str, Any]:
-    lap, at = divmod(place, len(COLOURS))  # the eighth scheme has the first one's colour and marker, hollow
-    return {"color": COLOURS[at], "marker": MARKERS[at], **({"markerfacecolor": "none", "markeredgewidth": 0.4} if lap % 2 else {"markeredgewidth": 0})}
+    lap, at = divmod(
+        place, len(COLOURS)
+    )  # the eighth scheme has the first one's colour and marker, hollow
+    return {
+        "color": COLOURS[at],
+        "marker": MARKERS[at],
+        **(
+            {"markerfacecolor": "none", "markeredgewidth": 0.4}
+            if lap % 2
+            else {"markeredgewidth": 0}
+        ),
+    }

@@ -1,6 +1,8 @@
-"""What asking for fresher models in mid-training cost and gave in one run: pure functions from its events and its links.
+"""What asking for fresher models in mid-training cost and gave in one run: pure functions from its
+events and its links.
 
-Timely dissemination: FedASMU and FedSSMU, arXiv 2507.06031, section 4. The rows are those of events.jsonl and links.csv.
+Timely dissemination: FedASMU and FedSSMU, arXiv 2507.06031, section 4. The rows are those of
+events.jsonl and links.csv.
 """
 
 from __future__ import annotations
@@ -17,17 +19,23 @@ from edgefl.protocol.messages import FreshRequest, NothingNewer
 from edgefl.results.summary import number
 
 NEGLIGIBLE_BETA = 0.1  # below it a merge keeps more than nine tenths of the edge's own model
-FRESH, DROPPED = "fresh", "dropped"  # kinds of a transfer, in links.csv: a fresher model, and what came of one until it was too late
+FRESH, DROPPED = (
+    "fresh",
+    "dropped",
+)  # kinds of a transfer, in links.csv: a fresher model, and what came of one until it was too late
 
 Row = Mapping[str, Any]
 Moment = tuple[float, float]  # begin and end, emulated s
 
 
-def section(events: Sequence[Row], links: Sequence[Row], emulated_s: float) -> dict[str, Any] | None:
+def section(
+    events: Sequence[Row], links: Sequence[Row], emulated_s: float
+) -> dict[str, Any] | None:
     """The "dissemination" of summary.json, or None for a run in which nobody asked.
 
-    Staleness is in versions (FedSSMU: in aggregations of the round), of the updates that had merged: when an update arrived, how far behind
-    was what it had started from (before), and the model that it had merged (after). Mixing is partial: its own staleness lies in between.
+    Staleness is in versions (FedSSMU: in aggregations of the round), of the updates that had
+    merged: when an update arrived, how far behind was what it had started from (before), and the
+    model that it had merged (after). Mixing is partial: its own staleness lies in between.
     """
     asked = _requests(events)
     if not asked:
@@ -44,13 +52,23 @@ def section(events: Sequence[Row], links: Sequence[Row], emulated_s: float) -> d
         "too_late": sum(bool(event["numbers"].get("too_late")) for event in updates(events)),
         "waiting_total_s": math.fsum(waits),
         "waiting_mean_s": fmean(waits) if waits else None,
-        "slots": _histogram(event["numbers"]["slot"] for event in updates(events) if event["numbers"].get("asked") and "slot" in event["numbers"]),
+        "slots": _histogram(
+            event["numbers"]["slot"]
+            for event in updates(events)
+            if event["numbers"].get("asked") and "slot" in event["numbers"]
+        ),
         "extra_bytes_down": extra_down,
         "extra_bytes_up": extra_up,
         "use_up": link_use(events, links, "up", emulated_s),
         "use_down": link_use(events, links, "down", emulated_s),
         "staleness_before": _middle([_gap(event) for event in merged]),
-        "staleness_after": _middle([_gap(event) - _fresher_by(event) for event in merged if "fresh_version" in event["numbers"]]),
+        "staleness_after": _middle(
+            [
+                _gap(event) - _fresher_by(event)
+                for event in merged
+                if "fresh_version" in event["numbers"]
+            ]
+        ),
         "beta_median": beta,
         "note": negligible(beta),
     }
@@ -58,17 +76,30 @@ def section(events: Sequence[Row], links: Sequence[Row], emulated_s: float) -> d
 
 def negligible(beta_median: float | None) -> str | None:
     """The line that says so, if merging changed next to nothing."""
-    return None if beta_median is None or beta_median >= NEGLIGIBLE_BETA else f"merging was negligible (median beta {beta_median:.2g})"
+    return (
+        None
+        if beta_median is None or beta_median >= NEGLIGIBLE_BETA
+        else f"merging was negligible (median beta {beta_median:.2g})"
+    )
 
 
 def updates(events: Iterable[Row]) -> list[Row]:
     """The updates that the strategy was given, with their numbers."""
-    return [event for event in events if event.get("event") == "update_arrived" and isinstance(event.get("numbers"), dict)]
+    return [
+        event
+        for event in events
+        if event.get("event") == "update_arrived" and isinstance(event.get("numbers"), dict)
+    ]
 
 
 def reported(event: Row) -> dict[str, float]:
     """The numbers that the strategy reported about an update."""
-    return {name: value for decision in event.get("decisions", ()) if decision["do"] == "report" for name, value in decision["values"].items()}
+    return {
+        name: value
+        for decision in event.get("decisions", ())
+        if decision["do"] == "report"
+        for name, value in decision["values"].items()
+    }
 
 
 def _gap(update: Row) -> float:
@@ -81,7 +112,8 @@ def _fresher_by(update: Row) -> float:
 
 
 def _requests(events: Iterable[Row]) -> dict[int, dict[str, Any]]:
-    """Task -> its request: edge, moment, and the version of the model sent (None: there was nothing newer, or no answer).
+    """Task -> its request: edge, moment, and the version of the model sent (None: there was nothing
+    newer, or no answer).
 
     One that was repeated in a new session counts once, from its first moment.
     """
@@ -89,7 +121,9 @@ def _requests(events: Iterable[Row]) -> dict[int, dict[str, Any]]:
     for event in events:
         if event.get("event") != "fresh_requested":
             continue
-        request = asked.setdefault(event["task"], {"edge": event["edge"], "t": event["t"], "fresh": None})
+        request = asked.setdefault(
+            event["task"], {"edge": event["edge"], "t": event["t"], "fresh": None}
+        )
         for decision in event.get("decisions", ()):
             if decision["do"] == "send_fresh" and decision.get("version") is not None:
                 request["fresh"] = decision["version"]
@@ -97,38 +131,62 @@ def _requests(events: Iterable[Row]) -> dict[int, dict[str, Any]]:
 
 
 def _waits(asked: Mapping[int, Row], links: Iterable[Row]) -> list[float]:
-    """Emulated seconds from each request (as the coordinator had it) until its model was on the edge. "Nothing newer" takes but the latency."""
+    """Emulated seconds from each request (as the coordinator had it) until its model was on the
+    edge. "Nothing newer" takes but the latency.
+    """
     arrivals: dict[str, list[tuple[float, float, str]]] = defaultdict(list)
     for row in links:
         if row["kind"] in (FRESH, DROPPED):
-            arrivals[row["edge"]].append((float(row["offered_s"]), float(row["finished_s"]), row["kind"]))
+            arrivals[row["edge"]].append(
+                (float(row["offered_s"]), float(row["finished_s"]), row["kind"])
+            )
     for moments in arrivals.values():
         moments.sort()
     waits = []
     for request in sorted(asked.values(), key=lambda request: request["t"]):
         moments = arrivals[request["edge"]]
         place = bisect_left(moments, (request["t"] - 1e-9,))
-        if request["fresh"] is not None and place < len(moments):  # else the run, or the edge, ended first
+        if request["fresh"] is not None and place < len(
+            moments
+        ):  # else the run, or the edge, ended first
             _, finished_s, kind = moments.pop(place)
             waits += [finished_s - request["t"]] if kind == FRESH else []
     return waits
 
 
 def _extra_bytes(events: Iterable[Row], links: Iterable[Row]) -> tuple[int, int]:
-    """(down, up) bytes that a scheme without requests would not have sent: fresh models and "nothing newer"; requests."""
+    """(down, up) bytes that a scheme without requests would not have sent: fresh models and
+    "nothing newer"; requests.
+    """
     down = sum(int(row["bytes"]) for row in links if row["kind"] in (FRESH, DROPPED))
     up = 0
     for event in events:
         if event.get("event") != "fresh_requested":
             continue
-        up += len(encode_note(FreshRequest(event["task"], event["base_version"], event["step"], event.get("until_ns", 0))))
-        answers = [decision for decision in event.get("decisions", ()) if decision["do"] == "send_fresh"]
-        down += sum(len(encode_note(NothingNewer(event["task"]))) for answer in answers if answer.get("version") is None)
+        up += len(
+            encode_note(
+                FreshRequest(
+                    event["task"], event["base_version"], event["step"], event.get("until_ns", 0)
+                )
+            )
+        )
+        answers = [
+            decision for decision in event.get("decisions", ()) if decision["do"] == "send_fresh"
+        ]
+        down += sum(
+            len(encode_note(NothingNewer(event["task"])))
+            for answer in answers
+            if answer.get("version") is None
+        )
     return down, up
 
 
-def link_use(events: Iterable[Row], links: Iterable[Row], direction: str, emulated_s: float) -> float | None:
-    """Share of the run in which a link was busy, the mean over all edges' links of a direction. Busy: from a transfer's offer to its end."""
+def link_use(
+    events: Iterable[Row], links: Iterable[Row], direction: str, emulated_s: float
+) -> float | None:
+    """Share of the run in which a link was busy, the mean over all edges' links of a direction.
+    Busy: from a transfer's offer to its end.
+    """
     edges = {event["edge"] for event in events if event.get("event") == "edge_joined"}
     moments: dict[str, list[Moment]] = defaultdict(list)
     for row in links:
@@ -136,7 +194,9 @@ def link_use(events: Iterable[Row], links: Iterable[Row], direction: str, emulat
             moments[row["edge"]].append((float(row["offered_s"]), float(row["finished_s"])))
     if not edges or emulated_s <= 0:
         return None
-    return math.fsum(_covered(sorted(each)) for each in moments.values()) / (emulated_s * len(edges))
+    return math.fsum(_covered(sorted(each)) for each in moments.values()) / (
+        emulated_s * len(edges)
+    )
 
 
 def _covered(moments: Iterable[Moment]) -> float:

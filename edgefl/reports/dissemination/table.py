@@ -1,4 +1,6 @@
-"""Dissemination side by side: a table for the terminal, a line for each scheme that asked for fresher models, and dissemination.csv."""
+"""Dissemination side by side: a table for the terminal, a line for each scheme that asked for
+fresher models, and dissemination.csv.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,26 @@ from edgefl.results.compare import byte_unit, write_table
 FILE = "dissemination.csv"
 STALENESS = ("staleness_before", "staleness_after")
 NUMBERS = (
-    "requests", "newer", "merges", "too_late", "waiting_total_s", "waiting_mean_s", "extra_bytes_down", "extra_bytes_up", "use_up", "use_down", "beta_median",
+    "requests",
+    "newer",
+    "merges",
+    "too_late",
+    "waiting_total_s",
+    "waiting_mean_s",
+    "extra_bytes_down",
+    "extra_bytes_up",
+    "use_up",
+    "use_down",
+    "beta_median",
 )
-COLUMNS = ("name", "seed", *NUMBERS, *(f"{key}_{of}" for key in STALENESS for of in ("mean", "median")), "slots", "note")
+COLUMNS = (
+    "name",
+    "seed",
+    *NUMBERS,
+    *(f"{key}_{of}" for key in STALENESS for of in ("mean", "median")),
+    "slots",
+    "note",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +69,15 @@ class Cost:
 
 
 def load(paths: Sequence[Path]) -> list[Cost]:
-    """The finished runs in ``paths`` or below in which somebody asked; UserError if a path holds no run."""
-    return [cost for name, runs in rundirs.find(paths).items() for run in runs if (cost := _load_run(name, run)) is not None]
+    """The finished runs in ``paths`` or below in which somebody asked; UserError if a path holds
+    no run.
+    """
+    return [
+        cost
+        for name, runs in rundirs.find(paths).items()
+        for run in runs
+        if (cost := _load_run(name, run)) is not None
+    ]
 
 
 def _load_run(name: str, run: Path) -> Cost | None:
@@ -75,15 +101,42 @@ def _field(cost: Cost, column: str) -> Any:
 
 
 def table(costs: Sequence[Cost]) -> Table:
-    """Fit for 80 columns; means over the seeds of a scheme. Below it: when the schemes asked, and which of them merged next to nothing."""
+    """Fit for 80 columns; means over the seeds of a scheme. Below it: when the schemes asked,
+    and which of them merged next to nothing.
+    """
     schemes: dict[str, list[Cost]] = {}
     for cost in costs:
         schemes.setdefault(cost.name, []).append(cost)
-    notes = [f"{name}: {note}" for name, runs in schemes.items() if (note := negligible(mean(runs, "beta_median")))]
-    late = [f"{name}: {count:.4g} fresher models came too late to be merged" for name, runs in schemes.items() if (count := mean(runs, "too_late"))]
-    slots = [Text(f"{name}, requests by slot: {_slots(runs)}", style="dim") for name, runs in schemes.items() if _slots(runs)]
-    shown = Table(title="Dissemination", title_justify="left", title_style="", box=box.SIMPLE_HEAD, padding=0, show_edge=False, caption_justify="left")
-    shown.caption, shown.caption_style = Text("\n").join([*(Text(note, style="yellow") for note in notes), *map(Text, late), *slots]), ""
+    notes = [
+        f"{name}: {note}"
+        for name, runs in schemes.items()
+        if (note := negligible(mean(runs, "beta_median")))
+    ]
+    late = [
+        f"{name}: {count:.4g} fresher models came too late to be merged"
+        for name, runs in schemes.items()
+        if (count := mean(runs, "too_late"))
+    ]
+    slots = [
+        Text(f"{name}, requests by slot: {_slots(runs)}", style="dim")
+        for name, runs in schemes.items()
+        if _slots(runs)
+    ]
+    shown = Table(
+        title="Dissemination",
+        title_justify="left",
+        title_style="",
+        box=box.SIMPLE_HEAD,
+        padding=0,
+        show_edge=False,
+        caption_justify="left",
+    )
+    shown.caption, shown.caption_style = (
+        Text("\n").join(
+            [*(Text(note, style="yellow") for note in notes), *map(Text, late), *slots]
+        ),
+        "",
+    )
     columns = _columns(schemes)
     shown.add_column("strategy\n", overflow="fold", min_width=min(12, max(map(len, schemes))))
     for heading in columns:
@@ -95,7 +148,9 @@ def table(costs: Sequence[Cost]) -> Table:
 
 def _columns(schemes: dict[str, list[Cost]]) -> dict[str, list[str]]:
     """Heading -> a cell for each scheme."""
-    size, unit = byte_unit(max(cost.section["extra_bytes_down"] for runs in schemes.values() for cost in runs))
+    size, unit = byte_unit(
+        max(cost.section["extra_bytes_down"] for runs in schemes.values() for cost in runs)
+    )
 
     def cells(key: str, form: Callable[[float], str]) -> list[str]:
         return [_form(mean(runs, key), form) for runs in schemes.values()]
@@ -109,9 +164,13 @@ def _columns(schemes: dict[str, list[Cost]]) -> dict[str, list[str]]:
         "merged\n": cells("merges", "{:.4g}".format),
         "wait\nmean s": cells("waiting_mean_s", "{:.3g}".format),
         f"extra\ndown {unit}": cells("extra_bytes_down", lambda value: f"{value / size:.3g}"),
-        "which\nis": [f"+{100 * fmean(cost.more_down for cost in runs):.0f}%" for runs in schemes.values()],
+        "which\nis": [
+            f"+{100 * fmean(cost.more_down for cost in runs):.0f}%" for runs in schemes.values()
+        ],
         "use %\nup/down": pairs("use_up", "use_down", _percent),
-        "stale\nbef./after": pairs("staleness_before_mean", "staleness_after_mean", "{:.1f}".format),
+        "stale\nbef./after": pairs(
+            "staleness_before_mean", "staleness_after_mean", "{:.1f}".format
+        ),
         "beta\nmedian": cells("beta_median", "{:.2g}".format),
     }
 
@@ -134,4 +193,6 @@ def _form(value: float | None, form: Callable[[float], str]) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.0f}" if share >= 0.1 else f"{100 * share:.1f}" if share >= 0.001 else "<0.1"
+    return (
+        f"{100 * share:.0f}" if share >= 0.1 else f"{100 * share:.1f}" if share >= 0.001 else "<0.1"
+    )

@@ -1,4 +1,6 @@
-"""figures/distillation.png: what distilling schemes report of each round, over emulated time, as far as the first seed of each goes."""
+"""figures/distillation.png: what distilling schemes report of each round, over emulated time, as
+far as the first seed of each goes.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,13 @@ Points = list[tuple[float, float]]  # (emulated s, value)
 
 
 def distillation(dirs: Sequence[Path], out_png: Path) -> list[Path]:
-    """Draw them for the runs in ``dirs``; the two files written, or [] if no scheme among them distils."""
-    found = {name: series(read_events(runs[0] / "events.jsonl")) for name, runs in rundirs.find(dirs).items()}
+    """Draw them for the runs in ``dirs``; the two files written, or [] if no scheme among them
+    distils.
+    """
+    found = {
+        name: series(read_events(runs[0] / "events.jsonl"))
+        for name, runs in rundirs.find(dirs).items()
+    }
     found = {name: values for name, values in found.items() if values["teachers"]}
     if not found:
         return []
@@ -58,7 +65,13 @@ def _draw(found: Mapping[str, Mapping[str, Points]]) -> Figure:
     for axes, (name, title) in zip(grid.flat, PANELS.items()):
         for place, (scheme, values) in enumerate(found.items()):
             points = values[name]
-            axes.plot([t / seconds for t, _ in points], [value for _, value in points], label=scheme, **look(place), linewidth=0.8)
+            axes.plot(
+                [t / seconds for t, _ in points],
+                [value for _, value in points],
+                label=scheme,
+                **look(place),
+                linewidth=0.8,
+            )
         axes.set_title(title, fontsize=7)
         axes.grid(color="0.9", linewidth=0.5)
         axes.set_axisbelow(True)
@@ -72,5 +85,7 @@ def _draw(found: Mapping[str, Mapping[str, Points]]) -> Figure:
     for axes in grid[1]:
         axes.set_xlabel(f"Emulated time ({unit})")
     handles, labels = grid[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 5), frameon=False)
+    figure.legend(
+        handles, labels, loc="outside upper center", ncols=min(len(labels), 5), frameon=False
+    )
     return figure

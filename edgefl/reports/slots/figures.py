@@ -1,4 +1,6 @@
-"""Figures of runs on a TDMA channel: the timeline of a run, staleness over rounds, loss over slots."""
+"""Figures of runs on a TDMA channel: the timeline of a run, staleness over rounds, loss over
+slots.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,12 @@ Seeds = list[tuple[list[float], list[float]]]
 
 
 def timeline(dirs: Sequence[Path], out_png: Path) -> list[Path]:
-    """A row a device, slots as a grid: computing, waiting, transmitting, receiving; a panel for each of the first schemes. [PNG, PDF]."""
-    found = {name: runs[0] for name, runs in rundirs.find(dirs).items() if slots.is_slotted(runs[0])}
+    """A row a device, slots as a grid: computing, waiting, transmitting, receiving; a panel for
+    each of the first schemes. [PNG, PDF].
+    """
+    found = {
+        name: runs[0] for name, runs in rundirs.find(dirs).items() if slots.is_slotted(runs[0])
+    }
     if not found:
         raise _none(dirs)
     with matplotlib.rc_context(STYLE | {"hatch.linewidth": 0.5}):
@@ -36,39 +42,78 @@ def timeline(dirs: Sequence[Path], out_png: Path) -> list[Path]:
 
 
 def staleness(dirs: Sequence[Path], out_png: Path) -> list[Path]:
-    """Rounds since its base of every round's updates, from the freshest to the stalest. [PNG, PDF]."""
-    found = {name: slots.rounds(read_events(runs[0] / "events.jsonl")) for name, runs in rundirs.find(dirs).items()}
-    found = {name: [(at, each) for at, each in enumerate(values) if "staleness_most" in each] for name, values in found.items()}
+    """Rounds since its base of every round's updates, from the freshest to the stalest. [PNG,
+    PDF].
+    """
+    found = {
+        name: slots.rounds(read_events(runs[0] / "events.jsonl"))
+        for name, runs in rundirs.find(dirs).items()
+    }
+    found = {
+        name: [(at, each) for at, each in enumerate(values) if "staleness_most" in each]
+        for name, values in found.items()
+    }
     if not any(found.values()):
         raise _none(dirs)
     with matplotlib.rc_context(STYLE):
         figure, axes = _one("Round", "Staleness (rounds)")
         for place, (name, values) in enumerate(found.items()):
-            x, least, most = ([at for at, _ in values], *([each[key] for _, each in values] for key in ("staleness_least", "staleness_most")))
+            x, least, most = (
+                [at for at, _ in values],
+                *(
+                    [each[key] for _, each in values]
+                    for key in ("staleness_least", "staleness_most")
+                ),
+            )
             axes.plot(x, most, label=name, **_looks(place))
-            axes.fill_between(x, least, most, color=COLOURS[place % len(COLOURS)], alpha=0.25, linewidth=0)
+            axes.fill_between(
+                x, least, most, color=COLOURS[place % len(COLOURS)], alpha=0.25, linewidth=0
+            )
         axes.set_ylim(bottom=0)
         _legend(figure, axes)
         return _saved(figure, out_png)
 
 
 def loss(dirs: Sequence[Path], out_png: Path) -> list[Path]:
-    """Train loss over slots, mean and deviation over the seeds of each scheme; a logarithmic axis if some model was thrown off. [PNG, PDF]."""
+    """Train loss over slots, mean and deviation over the seeds of each scheme; a logarithmic
+    axis if some model was thrown off. [PNG, PDF].
+    """
     curves: dict[str, Seeds] = {}
     for name, runs in rundirs.find(dirs).items():
-        rows = [[(number(row["emulated_s"]), number(row["train_loss"])) for row in read_csv(run / "metrics.csv")] for run in runs]
-        points = [[(t / slots.slot_s(run), y) for t, y in each if t is not None and y is not None] for run, each in zip(runs, rows)]
+        rows = [
+            [
+                (number(row["emulated_s"]), number(row["train_loss"]))
+                for row in read_csv(run / "metrics.csv")
+            ]
+            for run in runs
+        ]
+        points = [
+            [(t / slots.slot_s(run), y) for t, y in each if t is not None and y is not None]
+            for run, each in zip(runs, rows)
+        ]
         curves[name] = [([t for t, _ in each], [y for _, y in each]) for each in points if each]
     if not any(curves.values()):
-        raise UserError(f"no train_loss in any metrics.csv of {', '.join(map(str, dirs))} (evaluation.train_samples)")
+        raise UserError(
+            f"no train_loss in any metrics.csv of {', '.join(map(str, dirs))}"
+            " (evaluation.train_samples)"
+        )
     with matplotlib.rc_context(STYLE):
         figure, axes = _one("Slot", "Train loss")
         for place, (name, seeds) in enumerate(item for item in curves.items() if item[1]):
             line = over_seeds(seeds)
             axes.plot(line.x, line.mean, label=name, **_looks(place))
             if line.deviation is not None:
-                axes.fill_between(line.x, line.mean - line.deviation, line.mean + line.deviation, color=COLOURS[place % len(COLOURS)], alpha=0.2, linewidth=0)
-        _logarithmic_if_wide(axes, np.concatenate([over_seeds(seeds).mean for seeds in curves.values() if seeds]))
+                axes.fill_between(
+                    line.x,
+                    line.mean - line.deviation,
+                    line.mean + line.deviation,
+                    color=COLOURS[place % len(COLOURS)],
+                    alpha=0.2,
+                    linewidth=0,
+                )
+        _logarithmic_if_wide(
+            axes, np.concatenate([over_seeds(seeds).mean for seeds in curves.values() if seeds])
+        )
         _legend(figure, axes)
         return _saved(figure, out_png)
 
@@ -83,18 +128,40 @@ def _logarithmic_if_wide(axes: Axes, losses: np.ndarray) -> None:
 
 
 def _panels(runs: Mapping[str, Path]) -> Figure:
-    read = {name: (read_events(run / "events.jsonl"), slots.slot_s(run)) for name, run in runs.items()}
+    read = {
+        name: (read_events(run / "events.jsonl"), slots.slot_s(run)) for name, run in runs.items()
+    }
     last = {name: _last_slot(slots.rounds(events)) for name, (events, _) in read.items()}
-    edges = {name: sorted({edge for event in events for decision in event.get("decisions", ()) if decision["do"] == "assign" for edge in decision["edges"]})
-             for name, (events, _) in read.items()}  # fmt: skip
+    edges = {
+        name: sorted(
+            {
+                edge
+                for event in events
+                for decision in event.get("decisions", ())
+                if decision["do"] == "assign"
+                for edge in decision["edges"]
+            }
+        )
+        for name, (events, _) in read.items()
+    }
     heights = [1.0 + 0.14 * min(len(names), MOST_ROWS) for names in edges.values()]
     figure = Figure(figsize=(7.0, 0.4 + sum(heights)), dpi=200, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(len(runs), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, (name, (events, slot_s)) in zip(panels, read.items()):
-        _timeline(axes, name, edges[name], slots.bars(events, slot_s, last[name]), slots.rounds(events), last[name])
+        _timeline(
+            axes,
+            name,
+            edges[name],
+            slots.bars(events, slot_s, last[name]),
+            slots.rounds(events),
+            last[name],
+        )
     panels[-1].set_xlabel("Slot (rounds end at the dark lines)")
-    handles = [Patch(facecolor=colour, hatch=hatch, edgecolor="white" if hatch else "0.6", label=what) for what, (colour, hatch) in LOOKS.items()]
+    handles = [
+        Patch(facecolor=colour, hatch=hatch, edgecolor="white" if hatch else "0.6", label=what)
+        for what, (colour, hatch) in LOOKS.items()
+    ]
     figure.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False)
     return figure
 
@@ -105,14 +172,31 @@ def _last_slot(rounds: Sequence[Mapping[str, float]]) -> int:
     return min(shown, MOST_SLOTS, int(rounds[-1][slots.MARK]))
 
 
-def _timeline(axes: Axes, name: str, edges: list[str], bars: list[slots.Bar], rounds: Sequence[Mapping[str, float]], last: int) -> None:
+def _timeline(
+    axes: Axes,
+    name: str,
+    edges: list[str],
+    bars: list[slots.Bar],
+    rounds: Sequence[Mapping[str, float]],
+    last: int,
+) -> None:
     rows = {edge: row for row, edge in enumerate(edges[:MOST_ROWS])}
     axes.add_patch(Rectangle((0, -0.5), last, len(rows), facecolor=LOOKS["wait"][0], linewidth=0))
     for bar in bars:
         if bar.edge in rows:
             colour, hatch = LOOKS[bar.what]
             corner, width = (bar.begin, rows[bar.edge] - 0.4), min(bar.end, last) - bar.begin
-            axes.add_patch(Rectangle(corner, width, 0.8, facecolor=colour, hatch=hatch, edgecolor="white" if hatch else "none", linewidth=0))
+            axes.add_patch(
+                Rectangle(
+                    corner,
+                    width,
+                    0.8,
+                    facecolor=colour,
+                    hatch=hatch,
+                    edgecolor="white" if hatch else "none",
+                    linewidth=0,
+                )
+            )
     axes.set_xlim(0, last)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xticks(range(last + 1), minor=True)
@@ -123,7 +207,14 @@ def _timeline(axes: Axes, name: str, edges: list[str], bars: list[slots.Bar], ro
             axes.axvline(each[slots.MARK], color="0.25", linewidth=0.7)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=16, integer=True))
     axes.set_yticks(list(rows.values()), list(rows), fontsize=5)
-    axes.set_title(name if len(rows) == len(edges) else f"{name} (the first {len(rows)} of {len(edges)} devices)", fontsize=8)
+    axes.set_title(
+        (
+            name
+            if len(rows) == len(edges)
+            else f"{name} (the first {len(rows)} of {len(edges)} devices)"
+        ),
+        fontsize=8,
+    )
 
 
 def _one(x: str, y: str) -> tuple[Figure, Axes]:
@@ -140,7 +231,12 @@ def _one(x: str, y: str) -> tuple[Figure, Axes]:
 
 def _looks(place: int) -> dict[str, object]:
     dashed = "--" if place // len(COLOURS) % 2 else "-"
-    marker = {"marker": MARKERS[place % len(MARKERS)], "markersize": 4, "markeredgewidth": 0, "markevery": (0.03 + 0.02 * place % 0.15, 0.15)}
+    marker = {
+        "marker": MARKERS[place % len(MARKERS)],
+        "markersize": 4,
+        "markeredgewidth": 0,
+        "markevery": (0.03 + 0.02 * place % 0.15, 0.15),
+    }
     return {"color": COLOURS[place % len(COLOURS)], "linestyle": dashed, "linewidth": 1.0, **marker}
 
 
@@ -155,4 +251,7 @@ def _saved(figure: Figure, out_png: Path) -> list[Path]:
 
 
 def _none(dirs: Sequence[Path]) -> UserError:
-    return UserError(f"no round of a slotted strategy in {', '.join(map(str, dirs))}: expected tdma-fl, idfl or sync-tdma-fl, run past its first broadcast")
+    return UserError(
+        f"no round of a slotted strategy in {', '.join(map(str, dirs))}: expected tdma-fl, idfl or"
+        " sync-tdma-fl, run past its first broadcast"
+    )

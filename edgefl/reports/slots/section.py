@@ -1,4 +1,6 @@
-"""What became of the slots of a TDMA channel, from a run's files: rounds, staleness, slots wasted and lost. Only slotted strategies tell."""
+"""What became of the slots of a TDMA channel, from a run's files: rounds, staleness, slots
+wasted and lost. Only slotted strategies tell.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ MS_PER_S = 1000.0
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """``edge`` does ``what`` ("compute", "transmit", "receive") from one moment to another, in slots; where no bar is it waits."""
+    """``edge`` does ``what`` ("compute", "transmit", "receive") from one moment to another, in
+    slots; where no bar is it waits.
+    """
 
     edge: str
     what: str
@@ -27,16 +31,26 @@ class Bar:
 
 
 def rounds(events: Iterable[Mapping[str, Any]]) -> list[dict[str, float]]:
-    """The reports of the finished rounds, in order: end_slot, uploads, lost, missed, wasted_slots, staleness_least, staleness_most."""
+    """The reports of the finished rounds, in order: end_slot, uploads, lost, missed,
+    wasted_slots, staleness_least, staleness_most.
+    """
     decisions = (decision for event in events for decision in event.get("decisions", ()))
-    return [decision["values"] for decision in decisions if decision["do"] == "report" and MARK in decision["values"]]
+    return [
+        decision["values"]
+        for decision in decisions
+        if decision["do"] == "report" and MARK in decision["values"]
+    ]
 
 
 def section(found: Sequence[Mapping[str, float]]) -> dict[str, int] | None:
     """Their sums, for summary.json; None if there are no rounds."""
     if not found:
         return None
-    return {"rounds": len(found), "end_slot": int(found[-1][MARK]), **{name: int(sum(each[name] for each in found)) for name in COUNTED}}
+    return {
+        "rounds": len(found),
+        "end_slot": int(found[-1][MARK]),
+        **{name: int(sum(each[name] for each in found)) for name in COUNTED},
+    }
 
 
 def bars(events: Iterable[Mapping[str, Any]], slot_s: float, until_slot: float) -> list[Bar]:
@@ -61,9 +75,14 @@ def bars(events: Iterable[Mapping[str, Any]], slot_s: float, until_slot: float) 
 def slot_s(run: Path) -> float:
     """Length of a slot of the run's channel. UserError if it has none."""
     try:
-        return tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))["medium"]["slot_ms"] / MS_PER_S
+        return (
+            tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))["medium"]["slot_ms"]
+            / MS_PER_S
+        )
     except (OSError, KeyError, ValueError) as error:
-        raise UserError(f'{run}: no run on a TDMA channel (medium.kind = "tdma" in its config.toml)') from error
+        raise UserError(
+            f'{run}: no run on a TDMA channel (medium.kind = "tdma" in its config.toml)'
+        ) from error
 
 
 def is_slotted(run: Path) -> bool:

@@ -1,1 +1,3 @@
-"""What an algorithm derives from: events, decisions, the frames for rounds, buffers, gradients and slots, and the catalog."""
+"""What an algorithm derives from: events, decisions, the frames for rounds, buffers, gradients
+and slots, and the catalog.
+"""

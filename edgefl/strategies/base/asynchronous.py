@@ -1,4 +1,6 @@
-"""The asynchronous frame: who is given work when, and one server step for every update that arrives."""
+"""The asynchronous frame: who is given work when, and one server step for every update that
+arrives.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +22,26 @@ from emulator.units import to_ns
 
 
 class AsynchronousOptions(StrategyOptions):
-    """``dispatch = "periodic"``: every ``period_s`` trigger min(clients_per_trigger, concurrency - running) idle edges.
+    """``dispatch = "periodic"``: every ``period_s`` trigger min(clients_per_trigger, concurrency -
+    running) idle edges.
 
-    ``dispatch = "replace"``: keep ``concurrency`` edges running; each that ends is replaced at once.
+    ``dispatch = "replace"``: keep ``concurrency`` edges running; each that ends is replaced at
+    once.
     """
 
     dispatch: Literal["periodic", "replace"] = "replace"
     concurrency: int = Field(10, ge=1)  # Mc, or the cap on running edges
-    period_s: float = Field(10.0, ge=1e-9)  # T; below a nanosecond the same moment would trigger for ever
+    period_s: float = Field(
+        10.0, ge=1e-9
+    )  # T; below a nanosecond the same moment would trigger for ever
     clients_per_trigger: int = Field(10, ge=1)  # m'
     max_staleness: int | None = Field(None, ge=0)  # an update with a larger gap is discarded
 
 
 class Asynchronous(Strategy):
-    """Each arriving update is discarded as too stale or given to ``apply``, then the freed edges get work."""
+    """Each arriving update is discarded as too stale or given to ``apply``, then the freed edges
+    get work.
+    """
 
     Options = AsynchronousOptions
 
@@ -53,7 +61,9 @@ class Asynchronous(Strategy):
         return self.options.max_staleness
 
     def apply(self, update: UpdateArrived, gap: int) -> np.ndarray | None:
-        """The next global model, or None if this update alone does not make one. ``gap`` = version now - version it started from."""
+        """The next global model, or None if this update alone does not make one. ``gap`` =
+        version now - version it started from.
+        """
         raise TypeError(f"{type(self).__name__} must define apply")
 
     def reports(self, update: UpdateArrived, gap: int) -> list[Decision]:
@@ -73,7 +83,11 @@ class Asynchronous(Strategy):
     def _undelivered(self) -> list[Decision]:
         """A task has come to nothing; its edge gets another, unless there is no hope."""
         self.failed += 1
-        return [Finish("no task delivers")] if self.failed >= MOST_FAILED * self.options.concurrency else self._refill()
+        return (
+            [Finish("no task delivers")]
+            if self.failed >= MOST_FAILED * self.options.concurrency
+            else self._refill()
+        )
 
     def rang(self, name: str, now: int) -> list[Decision]:
         return self._trigger(now)
@@ -91,7 +105,11 @@ class Asynchronous(Strategy):
     def discarded(self, update: UpdateArrived) -> list[Decision]:
         """A Discard if the update is too stale, else nothing."""
         bound = self.bound
-        return [Discard(update.task, "too stale")] if bound is not None and self.version - update.base_version > bound else []
+        return (
+            [Discard(update.task, "too stale")]
+            if bound is not None and self.version - update.base_version > bound
+            else []
+        )
 
     def _publish(self, weights: np.ndarray) -> Publish:
         self.weights = weights

@@ -17,14 +17,19 @@ from edgefl.vectors import weighted_sum
 
 class BufferedOptions(AsynchronousOptions):
     buffer_size: int = Field(10, ge=1)  # K
-    dispatch_before_step: bool = False  # True: the edge that fills the buffer is replaced with the old model (FedEcho's listing)
-    local_learning_rate: float | None = Field(None, gt=0)  # of the edges, in place of the config's: papers tune it for each method
+    # True: the edge that fills the buffer is replaced with the old model (FedEcho's listing)
+    dispatch_before_step: bool = False
+    local_learning_rate: float | None = Field(
+        None, gt=0
+    )  # of the edges, in place of the config's: papers tune it for each method
 
 
 class Gathered:
-    """What a buffer holds, as one vector: sum_i c_i (w_i - w_start,i) of the trainable elements, behind them sum_i c_i w_i of the others.
+    """What a buffer holds, as one vector: sum_i c_i (w_i - w_start,i) of the trainable elements,
+    behind them sum_i c_i w_i of the others.
 
-    The others are a normalisation's running statistics: they are averaged and take no step, or a variance could become negative.
+    The others are a normalisation's running statistics: they are averaged and take no step, or a
+    variance could become negative.
     """
 
     def __init__(self, parameters: int) -> None:
@@ -53,9 +58,14 @@ class Gathered:
         return self.sum[: self.parameters]
 
     def statistics(self, old: np.ndarray, share: float) -> np.ndarray:
-        """The other elements of the model after ``old``: (1 - share sum_i c_i) old + share sum_i c_i w_i."""
+        """The other elements of the model after ``old``: (1 - share sum_i c_i) old + share sum_i
+        c_i w_i.
+        """
         assert self.sum is not None
-        return weighted_sum((old[self.parameters :], self.sum[self.parameters :]), (1.0 - share * self.weight, share))
+        return weighted_sum(
+            (old[self.parameters :], self.sum[self.parameters :]),
+            (1.0 - share * self.weight, share),
+        )
 
 
 class Buffered(Asynchronous):
@@ -71,7 +81,10 @@ class Buffered(Asynchronous):
     def warnings(cls, options: Any, epochs: int) -> list[str]:
         if options.buffer_size <= options.concurrency:
             return []
-        return [f"buffer_size {options.buffer_size} is above concurrency {options.concurrency}: some of the edges at work must report twice for a step"]
+        return [
+            f"buffer_size {options.buffer_size} is above concurrency {options.concurrency}: some of"
+            " the edges at work must report twice for a step"
+        ]
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -107,8 +120,9 @@ class Buffered(Asynchronous):
 class Adaptive(Buffered):
     """A subclass divides its steps by the root of a second moment.
 
-    An update whose change float32 cannot square is discarded, like one that is not finite: an infinite second moment would hold its weights
-    still for the rest of the run, and nobody would be told.
+    An update whose change float32 cannot square is discarded, like one that is not finite: an
+    infinite second moment would hold its weights still for the rest of the run, and nobody would be
+    told.
     """
 
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:

@@ -1,4 +1,6 @@
-"""Strategies by name: the folder is the registry (fedasmu_fa.py is "fedasmu-fa"); ``my_pkg.my_algo:MyAlgo`` and ``path/to/my_algo.py:MyAlgo`` are as good."""
+"""Strategies by name: the folder is the registry (fedasmu_fa.py is "fedasmu-fa");
+``my_pkg.my_algo:MyAlgo`` and ``path/to/my_algo.py:MyAlgo`` are as good.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ ROOM = Path(__file__).resolve().parents[1]
 
 def strategy_names() -> list[str]:
     """Every algorithm of the folder, sorted."""
-    return sorted(path.stem.replace("_", "-") for path in ROOM.glob("*.py") if path.stem != "__init__")
+    return sorted(
+        path.stem.replace("_", "-") for path in ROOM.glob("*.py") if path.stem != "__init__"
+    )
 
 
 def file_stem(name: str) -> str:
@@ -23,14 +27,25 @@ def file_stem(name: str) -> str:
 
 
 def load(name: str, base: Path | None = None) -> type[Strategy]:
-    """The class behind a catalog name or a dotted one; ``base``: folder that a relative path starts from. UserError if there is none."""
+    """The class behind a catalog name or a dotted one; ``base``: folder that a relative path
+    starts from. UserError if there is none.
+    """
     if ":" in name:
         found = load_dotted(name, base)
         if not (isinstance(found, type) and issubclass(found, Strategy)):
-            raise UserError(f"strategy {name!r}: expected a subclass of edgefl.strategies.base.strategy.Strategy, found {found!r}")
+            raise UserError(
+                f"strategy {name!r}: expected a subclass of"
+                f" edgefl.strategies.base.strategy.Strategy, found {found!r}"
+            )
         return found
     if name not in strategy_names():
-        raise UserError(f"unknown strategy {name!r}{nearest(name, strategy_names())}; one of your own: {FORMS}")
+        raise UserError(
+            f"unknown strategy {name!r}{nearest(name, strategy_names())}; one of your own: {FORMS}"
+        )
     module = importlib.import_module(f"edgefl.strategies.{file_stem(name)}")
-    classes = [value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__]
+    classes = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__
+    ]
     return next(value for value in reversed(classes) if issubclass(value, Strategy))

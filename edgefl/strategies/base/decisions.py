@@ -11,9 +11,11 @@ from edgefl.jobs import Job
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assign:
-    """Give each edge a task: ``vectors`` (with "weights") go down its link, ``numbers`` override the training plan.
+    """Give each edge a task: ``vectors`` (with "weights") go down its link, ``numbers`` override
+    the training plan.
 
-    ``broadcast``: to all at once, in these slots of the TDMA channel, ready for use at the border behind them; (): they have it already.
+    ``broadcast``: to all at once, in these slots of the TDMA channel, ready for use at the border
+    behind them; (): they have it already.
     """
 
     edges: tuple[str, ...]
@@ -69,7 +71,9 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Urge:
-    """The edge is to report now: its run ends at the next step and what it has is its update. One that asks for fresher models goes on to its end."""
+    """The edge is to report now: its run ends at the next step and what it has is its update.
+    One that asks for fresher models goes on to its end.
+    """
 
     edge: str
 
@@ -84,7 +88,9 @@ class Discard:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Report:
-    """Numbers worth keeping about this event, all finite; they go to the record and change nothing."""
+    """Numbers worth keeping about this event, all finite; they go to the record and change
+    nothing.
+    """
 
     values: dict[str, float]
     edge: str | None = None  # whom they are about
@@ -92,9 +98,11 @@ class Report:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunJob:
-    """Do heavy work beside the run; JobDone(name) or JobFailed(name) comes ``cost_ns`` from now, or when it really ends if that is later.
+    """Do heavy work beside the run; JobDone(name) or JobFailed(name) comes ``cost_ns`` from now, or
+    when it really ends if that is later.
 
-    Updates arrive meanwhile as ever. No other job under way may have that name. The job's arrays must not change any more.
+    Updates arrive meanwhile as ever. No other job under way may have that name. The job's arrays
+    must not change any more.
     """
 
     name: str
@@ -109,13 +117,29 @@ class Finish:
     reason: str
 
 
-Decision = Assign | Grant | SendFresh | Publish | SetAlarm | Cancel | Urge | Discard | Report | RunJob | Finish
+Decision = (
+    Assign
+    | Grant
+    | SendFresh
+    | Publish
+    | SetAlarm
+    | Cancel
+    | Urge
+    | Discard
+    | Report
+    | RunJob
+    | Finish
+)
 
 
 def up_to_finish(decisions: list[Decision]) -> list[Decision]:
-    """What of ``decisions`` is carried out: nothing after Finish. TypeError for anything but a list."""
+    """What of ``decisions`` is carried out: nothing after Finish. TypeError for anything but a
+    list.
+    """
     if not isinstance(decisions, list):
-        raise TypeError(f"expected a list of decisions ([] for none), found {type(decisions).__name__}")
+        raise TypeError(
+            f"expected a list of decisions ([] for none), found {type(decisions).__name__}"
+        )
     for number, decision in enumerate(decisions, 1):
         if isinstance(decision, Finish):
             return decisions[:number]

@@ -9,7 +9,9 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class EdgeJoined:
-    """An edge can be given work; ``samples`` is the size of its data. At t = 0 they come sorted by id."""
+    """An edge can be given work; ``samples`` is the size of its data. At t = 0 they come sorted
+    by id.
+    """
 
     edge: str
     samples: int
@@ -29,7 +31,9 @@ class EdgeLost:
 
 @dataclass(frozen=True, slots=True)
 class TaskClosed:
-    """A task that will never deliver: its edge is gone, or what it sent was refused (already recorded with that reason)."""
+    """A task that will never deliver: its edge is gone, or what it sent was refused (already
+    recorded with that reason).
+    """
 
     edge: str
     task: int
@@ -46,7 +50,9 @@ class UpdateReady:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UpdateArrived:
-    """An edge's result: ``vectors`` and ``numbers`` as its rule's ``payload`` made them, and the model that it started from."""
+    """An edge's result: ``vectors`` and ``numbers`` as its rule's ``payload`` made them, and the
+    model that it started from.
+    """
 
     edge: str
     task: int
@@ -64,7 +70,8 @@ class UpdateArrived:
 class FreshRequested:
     """An edge in training, at ``step``, asks for a model newer than ``base_version``.
 
-    ``until_ns``: it trains on, and what is there at that moment or later is too late; 0: it stands still until the answer.
+    ``until_ns``: it trains on, and what is there at that moment or later is too late; 0: it stands
+    still until the answer.
     """
 
     edge: str
@@ -83,7 +90,9 @@ class AlarmRang:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobDone:
-    """The result of RunJob(name), at its emulated end: finite flat vectors, and numbers. It comes once for each job."""
+    """The result of RunJob(name), at its emulated end: finite flat vectors, and numbers. It
+    comes once for each job.
+    """
 
     name: str
     vectors: dict[str, np.ndarray] = field(repr=False)
@@ -92,10 +101,23 @@ class JobDone:
 
 @dataclass(frozen=True, slots=True)
 class JobFailed:
-    """RunJob(name) will never have a result, at its emulated end: what came of it is not finite, or its worker died again and again."""
+    """RunJob(name) will never have a result, at its emulated end: what came of it is not finite,
+    or its worker died again and again.
+    """
 
     name: str
     reason: str
 
 
-Event = EdgeJoined | RunStarted | EdgeLost | TaskClosed | UpdateReady | UpdateArrived | FreshRequested | AlarmRang | JobDone | JobFailed
+Event = (
+    EdgeJoined
+    | RunStarted
+    | EdgeLost
+    | TaskClosed
+    | UpdateReady
+    | UpdateArrived
+    | FreshRequested
+    | AlarmRang
+    | JobDone
+    | JobFailed
+)

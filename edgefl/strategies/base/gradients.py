@@ -1,6 +1,8 @@
-"""The K-asynchronous frame: every edge works, the first K gradients make a server step, and only their edges get the new model.
+"""The K-asynchronous frame: every edge works, the first K gradients make a server step, and only
+their edges get the new model.
 
-Source of the frame: K-async SGD (Dutta et al. 2018, arXiv 1803.01113), as WKAFL (arXiv 2203.01214, algorithms 1 and 2) builds on it.
+Source of the frame: K-async SGD (Dutta et al. 2018, arXiv 1803.01113), as WKAFL (arXiv 2203.01214,
+algorithms 1 and 2) builds on it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
     from edgefl.vectors import Layout
 
 PREDOMINANT = 0.1  # share of a step from which a gradient predominates (WKAFL, figure 2)
-AGGREGATED = 10.0  # mu, not given in the paper: a gradient counts as aggregated if its share is at least the largest one's, divided by this
+# mu, not given in the paper: a gradient counts as aggregated if its share is at least the largest
+# one's, divided by this
+AGGREGATED = 10.0
 
 
 class GradientsOptions(StrategyOptions):
@@ -31,7 +35,9 @@ class GradientsOptions(StrategyOptions):
 
 
 class OneGradient(LocalRule):
-    """One mini-batch at the received model: its gradient and loss go up, with the running statistics if the model has such buffers."""
+    """One mini-batch at the received model: its gradient and loss go up, with the running
+    statistics if the model has such buffers.
+    """
 
     moves = False
 
@@ -44,7 +50,9 @@ class OneGradient(LocalRule):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gradient:
-    """What a step is made of. ``gap``: versions made since the model that it was taken at; ``batch``: samples in it."""
+    """What a step is made of. ``gap``: versions made since the model that it was taken at;
+    ``batch``: samples in it.
+    """
 
     edge: str
     gap: int
@@ -56,7 +64,9 @@ class Gradient:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """w <- w - sum factor * vector, over ``terms``. ``shares``: p_i, what each gradient counts for, summing to 1; ``report``: more to keep."""
+    """w <- w - sum factor * vector, over ``terms``. ``shares``: p_i, what each gradient counts
+    for, summing to 1; ``report``: more to keep.
+    """
 
     shares: Sequence[float]
     terms: Sequence[tuple[np.ndarray, float]]
@@ -66,7 +76,8 @@ class Step:
 class Gradients(Strategy):
     """A subclass makes a ``Step`` in ``step``, and may say in ``hand_out`` who gets the new model.
 
-    With fewer than K edges left at work, a step is made once the last of them has delivered: nobody is waited for in vain.
+    With fewer than K edges left at work, a step is made once the last of them has delivered: nobody
+    is waited for in vain.
     """
 
     Options = GradientsOptions
@@ -88,14 +99,20 @@ class Gradients(Strategy):
     @classmethod
     def refuses(cls, options: Any, edges: int, medium: str, frames: bool) -> tuple[str, str] | None:
         waits = cls.gathers(options)
-        return ("buffer_size", f"expected at most {edges}, as many as there are edges, found {waits}") if waits > edges else None
+        return (
+            ("buffer_size", f"expected at most {edges}, as many as there are edges, found {waits}")
+            if waits > edges
+            else None
+        )
 
     def step(self, gradients: Sequence[Gradient]) -> Step:
         """What the gradients, sorted by edge, come to."""
         raise TypeError(f"{type(self).__name__} must define step")
 
     def hand_out(self) -> list[Decision]:
-        """The current model for everybody who does not work, but for those whose gradients wait for the others."""
+        """The current model for everybody who does not work, but for those whose gradients wait
+        for the others.
+        """
         waiting = {gradient.edge for gradient in self.buffer}
         edges = [edge for edge in self.idle if edge not in waiting]
         return self.assign(edges) if edges else []
@@ -122,8 +139,13 @@ class Gradients(Strategy):
         self.failed = 0
         vectors, numbers = update.vectors, update.numbers
         gap = self.version - update.base_version
-        about = numbers.get("loss", 0.0), max(1.0, numbers.get("batch", 1.0))  # an edge's frame and rule add them
-        self.buffer.append(Gradient(update.edge, gap, vectors["gradient"], vectors.get("buffers"), *about))
+        about = (
+            numbers.get("loss", 0.0),
+            max(1.0, numbers.get("batch", 1.0)),
+        )  # an edge's frame and rule add them
+        self.buffer.append(
+            Gradient(update.edge, gap, vectors["gradient"], vectors.get("buffers"), *about)
+        )
         made = self._step_if_due()
         return [*made, *self.hand_out()] if made else []
 
@@ -133,14 +155,26 @@ class Gradients(Strategy):
         gradients = sorted(self.buffer, key=lambda gradient: gradient.edge)
         self.buffer = []
         made = self.step(gradients)
-        self.weights = self.stepped(made.terms, [gradient.buffers for gradient in gradients], made.shares)
+        self.weights = self.stepped(
+            made.terms, [gradient.buffers for gradient in gradients], made.shares
+        )
         self.version += 1
         return [Report(_told(gradients, made)), Publish(self.weights)]
 
-    def stepped(self, terms: Sequence[tuple[np.ndarray, float]], buffers: Sequence[np.ndarray | None], shares: Sequence[float]) -> np.ndarray:
-        """w - sum factor * vector for the parameters; the running statistics behind them are mixed by ``shares``, or stay if some are missing."""
+    def stepped(
+        self,
+        terms: Sequence[tuple[np.ndarray, float]],
+        buffers: Sequence[np.ndarray | None],
+        shares: Sequence[float],
+    ) -> np.ndarray:
+        """w - sum factor * vector for the parameters; the running statistics behind them are
+        mixed by ``shares``, or stay if some are missing.
+        """
         size = self.parameters
-        moved = weighted_sum([self.weights[:size], *(vector for vector, _ in terms)], [1.0, *(-factor for _, factor in terms)])
+        moved = weighted_sum(
+            [self.weights[:size], *(vector for vector, _ in terms)],
+            [1.0, *(-factor for _, factor in terms)],
+        )
         if size == self.weights.size:
             return moved
         out = aligned(self.weights.size)
@@ -156,7 +190,9 @@ def _told(gradients: Sequence[Gradient], made: Step) -> dict[str, float]:
     most = max(made.shares)
     return {
         "gradients": float(len(gradients)),
-        "weighted_staleness": sum(share * gradient.gap for share, gradient in zip(made.shares, gradients)),
+        "weighted_staleness": sum(
+            share * gradient.gap for share, gradient in zip(made.shares, gradients)
+        ),
         "aggregated": float(sum(share >= most / AGGREGATED for share in made.shares)),
         "predominant": float(sum(share > PREDOMINANT for share in made.shares)),
         "loss": sum(gradient.loss for gradient in gradients) / len(gradients),

@@ -1,4 +1,6 @@
-"""The edge's half of an algorithm. Every member is optional: the plain rule is local SGD that sends its weights."""
+"""The edge's half of an algorithm. Every member is optional: the plain rule is local SGD that
+sends its weights.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,21 @@ if TYPE_CHECKING:
 class LocalRule:
     """What an edge does differently from plain SGD.
 
-    ``run`` is a ``LocalRun`` (edgefl.edges.local_run): ``run.start`` and ``run.weights`` are flat tensors over the whole layout,
-    ``run.parameters`` the number of trainable elements at their front, ``run.step`` the steps done, ``run.steps`` the steps planned,
-    ``run.task`` the task with its numbers, ``run.layout`` the vectors' layout, ``run.memory`` the dict of vectors that the edge keeps between
-    tasks.
+    ``run`` is a ``LocalRun`` (edgefl.edges.local_run): ``run.start`` and ``run.weights`` are flat
+    tensors over the whole layout, ``run.parameters`` the number of trainable elements at their
+    front, ``run.step`` the steps done, ``run.steps`` the steps planned, ``run.task`` the task with
+    its numbers, ``run.layout`` the vectors' layout, ``run.memory`` the dict of vectors that the
+    edge keeps between tasks.
     """
 
     remembers: tuple[str, ...] = ()  # names of vectors kept on the edge between tasks
     moves: bool = True  # False: one gradient at the received model, no step
-    on_request: str = "wait"  # what training does after a request: stand still until the answer, or "train_on": then it may be taken back to there
-    sees: str = "outputs"  # what ``extra_loss`` gets of the model: its "outputs", or "features": what enters its last linear layer, flat
+    # what training does after a request: stand still until the answer, or "train_on": then it may
+    # be taken back to there
+    on_request: str = "wait"
+    # what ``extra_loss`` gets of the model: its "outputs", or "features": what enters its last
+    # linear layer, flat
+    sees: str = "outputs"
     work: float = 1.0  # cost of a step as a multiple of a plain one, for the emulated compute time
 
     def __init__(self, options: Any) -> None:
@@ -36,22 +43,29 @@ class LocalRule:
         """Called once, before the first step."""
 
     def extra_loss(self, run: Any, batch: tuple, output: Any, forward: Any) -> Any | None:
-        """A term added to the batch loss, or None. ``forward(weights, inputs)``: what another flat vector gives in ``output``'s place."""
+        """A term added to the batch loss, or None. ``forward(weights, inputs)``: what another
+        flat vector gives in ``output``'s place.
+        """
         return None
 
     def adjust(self, run: Any, gradient: Any) -> None:
         """Change the flat gradient (trainable elements only) in place before the step."""
 
     def checkpoint(self, run: Any) -> int | None:
-        """The step before which to ask for a fresher global model, or None. Asked once, after ``begin``."""
+        """The step before which to ask for a fresher global model, or None. Asked once, after
+        ``begin``.
+        """
         return None
 
     def merge(self, run: Any, fresh: "np.ndarray", version: int) -> None:
         """Put a fresher global model (flat, version > the task's) into ``run.weights``, in place.
 
-        ``run.probe(weights)`` gives the loss of the batch to come at other weights, and its gradient (trainable elements).
+        ``run.probe(weights)`` gives the loss of the batch to come at other weights, and its
+        gradient (trainable elements).
         """
 
     def payload(self, run: Any) -> tuple[dict[str, "np.ndarray"], dict[str, float]]:
-        """What goes up: named float32 vectors and named numbers. The frame adds samples, steps and loss to the numbers."""
+        """What goes up: named float32 vectors and named numbers. The frame adds samples, steps
+        and loss to the numbers.
+        """
         return {"weights": run.weights.numpy()}, {}

@@ -17,13 +17,16 @@ class RoundsOptions(StrategyOptions):
 
 
 class Rounds(Strategy):
-    """A round ends when every selected edge has delivered or its task was closed; without any delivery it is drawn again, at most MOST_FAILED times."""
+    """A round ends when every selected edge has delivered or its task was closed; without any
+    delivery it is drawn again, at most MOST_FAILED times.
+    """
 
     Options = RoundsOptions
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.draws = 0  # rounds drawn so far, failed ones too: a failed round must not select the same edges again
+        # rounds drawn so far, failed ones too: a failed round must not select the same edges again
+        self.draws = 0
         self.failed = 0  # rounds in a row without a delivery
         self.begun = False
         self.delivered: dict[str, UpdateArrived] = {}
@@ -63,7 +66,9 @@ class Rounds(Strategy):
             return []
         if not self.delivered:
             self.failed += 1
-            return [Finish("no round delivers")] if self.failed >= MOST_FAILED else self._begin_round()
+            return (
+                [Finish("no round delivers")] if self.failed >= MOST_FAILED else self._begin_round()
+            )
         self.weights = self.aggregate([self.delivered[edge] for edge in sorted(self.delivered)])
         self.delivered = {}
         self.failed = 0

@@ -1,10 +1,12 @@
-"""The slotted frame: edges share one TDMA channel, and the server says who sends in which slots (Song, Hong: "Asynchronous Federated Learning
-Using Outdated Local Updates Over TDMA Channel", algorithms 1 and 2, with corrected indices).
+"""The slotted frame: edges share one TDMA channel, and the server says who sends in which slots
+(Song, Hong: "Asynchronous Federated Learning Using Outdated Local Updates Over TDMA Channel",
+algorithms 1 and 2, with corrected indices).
 
     slots   | nobody ready | up r | up r | ... S of them | broadcast r |  next round ...
 
-Round k: each upload slot goes to the device that finished first; w_{k+1} = w_k + (1/S) sum of the changes of S_k; w_{k+1} goes to those who
-are next to get a model: S_k itself, or with intentional delay S_{k-alpha}, who sent alpha rounds ago and have waited since.
+Round k: each upload slot goes to the device that finished first; w_{k+1} = w_k + (1/S) sum of the
+changes of S_k; w_{k+1} goes to those who are next to get a model: S_k itself, or with intentional
+delay S_{k-alpha}, who sent alpha rounds ago and have waited since.
 """
 
 from __future__ import annotations
@@ -45,9 +47,14 @@ ALARM = "slot"
 
 class SlottedOptions(StrategyOptions):
     per_round: int | None = Field(None, ge=1)  # S
-    order: Literal["finished", "oldest"] = "finished"  # the next to send finished first, or has the oldest model
+    order: Literal["finished", "oldest"] = (
+        "finished"  # the next to send finished first, or has the oldest model
+    )
     wait_for_group: bool = False  # True: a round begins when S are ready
-    on_lost: Literal["skip", "wait"] = "skip"  # a slot whose update does not come: the round goes on without it, or gives another slot
+    on_lost: Literal["skip", "wait"] = (
+        # a slot whose update does not come: the round goes on without it, or gives another slot
+        "skip"
+    )
     local_steps: int | None = Field(None, ge=1)  # H; None: the config's epochs
     server_learning_rate: float = Field(1.0, gt=0)  # of the mean change: eta / eta_local
 
@@ -65,12 +72,20 @@ class Slotted(Strategy):
         self.numbers: dict[str, int] = {}  # of the edges: ties go to the lowest
         self.free = 0  # the first slot that was given to nobody
         self.computing: dict[str, int] = {}  # edge -> slot from which on it computes
-        self.queue: list[tuple[int, int, str, int]] = []  # who is ready: (slot or version, number, edge, task)
-        self.sending: dict[str, tuple[int, int]] = {}  # edge -> (task, when its update must have come)
+        self.queue: list[
+            tuple[int, int, str, int]
+        ] = []  # who is ready: (slot or version, number, edge, task)
+        self.sending: dict[
+            str, tuple[int, int]
+        ] = {}  # edge -> (task, when its update must have come)
         self.group: list[str] = []  # who has had slots in this round
         self.updates: list[UpdateArrived] = []
-        self.lost = self.wasted = self.missed = 0  # of this round: uploads, slots, and devices not ready when their turn came
-        self.damaged = 0  # of this round: uploads that came, but in pieces that do not fit, so that they are offered again
+        self.lost = self.wasted = self.missed = (
+            0  # of this round: uploads, slots, and devices not ready when their turn came
+        )
+        # of this round: uploads that came, but in pieces that do not fit, so that they are offered
+        # again
+        self.damaged = 0
         self.failed = 0  # rounds in a row without any update
         self.owed: deque[list[str]] = deque()  # groups that wait for a model
         self.strays: list[str] = []  # edges that came back: the next model is theirs, too
@@ -82,9 +97,18 @@ class Slotted(Strategy):
     @classmethod
     def refuses(cls, options: Any, edges: int, medium: str, frames: bool) -> tuple[str, str] | None:
         if medium != "tdma" or frames:
-            return "strategy", f'{cls.__name__} gives out the slots of a channel itself: expected medium.kind = "tdma", without frame_slots'
+            return (
+                "strategy",
+                (
+                    f"{cls.__name__} gives out the slots of a channel itself: expected medium.kind"
+                    ' = "tdma", without frame_slots'
+                ),
+            )
         if options.per_round is not None and options.per_round > edges:
-            return "per_round", f"expected at most the number of edges ({edges}), found {options.per_round}"
+            return (
+                "per_round",
+                f"expected at most the number of edges ({edges}), found {options.per_round}",
+            )
         return None
 
     def use(self, timetable: Timetable) -> None:
@@ -140,7 +164,9 @@ class Slotted(Strategy):
         return self._go_on(now)
 
     def _again(self, edge: str) -> None:
-        """It offers an update that came damaged: its slots are lost, it has to wait for others, and the round gives one more."""
+        """It offers an update that came damaged: its slots are lost, it has to wait for others,
+        and the round gives one more.
+        """
         if self.sending.pop(edge, None) is not None:
             self.group.remove(edge)
             self.damaged += 1
@@ -172,15 +198,25 @@ class Slotted(Strategy):
 
     # ------------------------------------------------------------------ slots
     def _go_on(self, now: int, at_border: bool = False) -> list[Decision]:
-        """Give the next slot, or end the round, if that can be done now; slots are given when they begin, to whoever is ready then."""
+        """Give the next slot, or end the round, if that can be done now; slots are given when
+        they begin, to whoever is ready then.
+        """
         if not self.begun:
             return []
         wanted = min(self.size, self._taken + len(self.queue) + len(self.computing))
         if self._taken >= wanted:
-            return self._watch(min(until_ns for _, until_ns in self.sending.values())) if self.sending else self._end_round(now)
+            return (
+                self._watch(min(until_ns for _, until_ns in self.sending.values()))
+                if self.sending
+                else self._end_round(now)
+            )
         enough = wanted if self.options.wait_for_group and not self._taken else 1
         if len(self.queue) < enough:
-            return self._watch(min(until_ns for _, until_ns in self.sending.values())) if self.sending else []
+            return (
+                self._watch(min(until_ns for _, until_ns in self.sending.values()))
+                if self.sending
+                else []
+            )
         begins_ns = self.timetable.begins(max(self.timetable.next_at(now), self.free))
         return self._grant(now) if begins_ns == now and at_border else self._watch(begins_ns)
 
@@ -195,7 +231,10 @@ class Slotted(Strategy):
         self.free = slot + self.timetable.transfer_slots
         self.group.append(edge)
         self.sending[edge] = task, self.timetable.settled_ns(self.free)
-        return [Grant(edge, task, tuple(range(slot, self.free))), *self._watch(self.timetable.begins(self.free))]
+        return [
+            Grant(edge, task, tuple(range(slot, self.free))),
+            *self._watch(self.timetable.begins(self.free)),
+        ]
 
     def _watch(self, at_ns: int) -> list[Decision]:
         """Look again then, or at an earlier moment that is set already."""
@@ -214,13 +253,17 @@ class Slotted(Strategy):
 
     def _stray(self, edge: str) -> None:
         """It gets the next model, if it is there and nobody has it in mind otherwise."""
-        known = edge in self.running or edge in self.group or any(edge in group for group in self.owed)
+        known = (
+            edge in self.running or edge in self.group or any(edge in group for group in self.owed)
+        )
         if self.begun and edge in self.samples and edge not in self.strays and not known:
             self.strays.append(edge)
 
     # ------------------------------------------------------------------ rounds
     def _end_round(self, now: int) -> list[Decision]:
-        """A new model, if anything has come, and its broadcast; with nobody at work the next to wait get what there is."""
+        """A new model, if anything has come, and its broadcast; with nobody at work the next to
+        wait get what there is.
+        """
         decisions: list[Decision] = []
         if self.group:
             self.owed.append(self.group)
@@ -234,8 +277,12 @@ class Slotted(Strategy):
         receivers = self._receivers()
         if self.group or receivers:
             self.wasted += first - self.free  # the last upload came after its border
-            self.free = first + self.timetable.transfer_slots  # the broadcast has its slots even if nobody waits for it: turns are counted on them
-            decisions += [self._give(receivers, tuple(range(first, self.free)))] if receivers else []
+            self.free = (
+                first + self.timetable.transfer_slots
+            )  # the broadcast has its slots even if nobody waits for it: turns are counted on them
+            decisions += (
+                [self._give(receivers, tuple(range(first, self.free)))] if receivers else []
+            )
             self.wasted += 0 if receivers else self.timetable.transfer_slots
         if self.group:
             decisions.append(self._report())
@@ -245,41 +292,73 @@ class Slotted(Strategy):
         return decisions + (self._watch(self.timetable.begins(self.free)) if decisions else [])
 
     def _receivers(self) -> list[str]:
-        """The edges of the next groups that are there, and those that came back; more groups, until somebody is at work."""
+        """The edges of the next groups that are there, and those that came back; more groups,
+        until somebody is at work.
+        """
         receivers: list[str] = []
         groups = self.next_groups()
         while groups:
             receivers += [edge for group in groups for edge in group if edge in self.samples]
-            groups = [] if receivers or self.queue or self.computing or not self.owed else [self.owed.popleft()]
+            groups = (
+                []
+                if receivers or self.queue or self.computing or not self.owed
+                else [self.owed.popleft()]
+            )
         receivers += self.strays
         self.strays = []
         return receivers
 
     def aggregate(self, updates: list[UpdateArrived]) -> np.ndarray:
-        """w + (1/|updates|) sum (w_end - w_start): with S of them w_{k+1} = w_k - (eta/S) sum u_n, u_n = (w_khat - w_end) / eta (algorithm 1)."""
+        """w + (1/|updates|) sum (w_end - w_start): with S of them w_{k+1} = w_k - (eta/S) sum
+        u_n, u_n = (w_khat - w_end) / eta (algorithm 1).
+        """
         share = self.options.server_learning_rate / len(updates)
         ends, starts = [update.weights for update in updates], [update.base for update in updates]
-        return with_changes(self.weights, ends, starts, [share] * len(updates), self.layout.parameters)
+        return with_changes(
+            self.weights, ends, starts, [share] * len(updates), self.layout.parameters
+        )
 
     def _give(self, edges: list[str], slots: tuple[int, ...]) -> Assign:
-        """The current version to these, in one broadcast; their expected turns follow those of all who have a model already."""
+        """The current version to these, in one broadcast; their expected turns follow those of
+        all who have a model already.
+        """
         steps = self.options.local_steps
         before = len(self.queue) + len(self.computing)
         for place, edge in enumerate(edges, before):
             self.computing[edge] = self.free
-            self.turn[edge] = self.turn_slot(place) if slots else FOREVER  # before the first models nobody has a turn to miss
+            self.turn[edge] = (
+                self.turn_slot(place) if slots else FOREVER
+            )  # before the first models nobody has a turn to miss
         self.mark_running(edges)
         numbers = {} if steps is None else {"epochs": float(steps), "most_steps": float(steps)}
         return Assign(tuple(edges), {"weights": self.weights}, numbers, broadcast=slots)
 
     def turn_slot(self, place: int) -> int:
-        """The slot in which the device at ``place`` of the queue sends, if nothing is idle from the next round on."""
+        """The slot in which the device at ``place`` of the queue sends, if nothing is idle from
+        the next round on.
+        """
         rounds, within = divmod(place, self.size)
         return self.free + rounds * self.comm_slots + within * self.timetable.transfer_slots
 
     def _report(self) -> Report:
         ages = [self.version - 1 - update.base_version for update in self.updates]
-        stale = {"staleness_least": float(min(ages)), "staleness_most": float(max(ages))} if ages else {}
+        stale = (
+            {"staleness_least": float(min(ages)), "staleness_most": float(max(ages))}
+            if ages
+            else {}
+        )
         lost, waits = self.lost + self.damaged, len(self.owed)
-        counts = {"uploads": len(self.updates), "lost": lost, "wasted_slots": self.wasted, "missed": self.missed, "waiting_groups": waits}
-        return Report({"end_slot": float(self.free), **stale, **{name: float(value) for name, value in counts.items()}})
+        counts = {
+            "uploads": len(self.updates),
+            "lost": lost,
+            "wasted_slots": self.wasted,
+            "missed": self.missed,
+            "waiting_groups": waits,
+        }
+        return Report(
+            {
+                "end_slot": float(self.free),
+                **stale,
+                **{name: float(value) for name, value in counts.items()},
+            }
+        )

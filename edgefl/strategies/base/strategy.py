@@ -1,4 +1,6 @@
-"""The server's half of an algorithm: ``handle(event, now) -> [decisions]``. It reads no clock and does no I/O."""
+"""The server's half of an algorithm: ``handle(event, now) -> [decisions]``. It reads no clock
+and does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.streams import Streams
 from edgefl.vectors import Layout
 
-MOST_FAILED = 100  # rounds' worth of tasks in a row without a delivery, say with a learning rate that makes every model infinite: no hope for the next
+# rounds' worth of tasks in a row without a delivery, say with a learning rate that makes every
+# model infinite: no hope for the next
+MOST_FAILED = 100
 
 
 class StrategyOptions(BaseModel):
@@ -38,19 +42,29 @@ class StrategyOptions(BaseModel):
 
 
 class Strategy:
-    """Base of every algorithm: keeps book of who is there and who works, and calls one small method an event.
+    """Base of every algorithm: keeps book of who is there and who works, and calls one small method
+    an event.
 
-    ``idle`` and ``running`` are what an algorithm selects from. A subclass overrides the methods below ``handle`` that it needs.
+    ``idle`` and ``running`` are what an algorithm selects from. A subclass overrides the methods
+    below ``handle`` that it needs.
     """
 
     Options: ClassVar[type[StrategyOptions]] = StrategyOptions
     rule: ClassVar[type[LocalRule]] = LocalRule
-    reconstructed: ClassVar[bool] = False  # True: the paper's equations were not at hand; every listing and table says so
+    reconstructed: ClassVar[bool] = (
+        False  # True: the paper's equations were not at hand; every listing and table says so
+    )
     delivers: ClassVar[str] = "weights"  # the vector that every update has
-    schedules_uplink: ClassVar[bool] = False  # True: UpdateReady is the algorithm's to answer with Grant
-    schedules_slots: ClassVar[bool] = False  # True: on a TDMA channel nothing moves but in slots that its Grant and Assign name
+    schedules_uplink: ClassVar[bool] = (
+        False  # True: UpdateReady is the algorithm's to answer with Grant
+    )
+    schedules_slots: ClassVar[bool] = (
+        False  # True: on a TDMA channel nothing moves but in slots that its Grant and Assign name
+    )
     needs_unlabelled: ClassVar[bool] = False  # True: its jobs use the samples of [unlabelled]
-    runs_jobs: ClassVar[bool] = False  # True: it may decide RunJob, so that the hosts keep a worker for it
+    runs_jobs: ClassVar[bool] = (
+        False  # True: it may decide RunJob, so that the hosts keep a worker for it
+    )
 
     def __init__(self, weights: np.ndarray, layout: Layout, options: Any, streams: Streams) -> None:
         self.weights = weights
@@ -60,7 +74,9 @@ class Strategy:
         self.version = 0
         self.samples: dict[str, int] = {}  # edges that are there -> size of their data
         self.known: dict[str, int] = {}  # edges that have ever been there -> size of their data
-        self.running: dict[str, int] = {}  # edges with an open task -> version that they started from
+        self.running: dict[
+            str, int
+        ] = {}  # edges with an open task -> version that they started from
         self._idle: list[str] = []  # as of the last look, and since then:
         self._ran: set[str] = set()  # who ran then
         self._moved: set[str] = set()  # who came or went meanwhile
@@ -72,24 +88,31 @@ class Strategy:
 
     @classmethod
     def warnings(cls, options: Any, epochs: int) -> list[str]:
-        """What people should know of these options before they run them; ``epochs``: passes over an edge's data in one task."""
+        """What people should know of these options before they run them; ``epochs``: passes over
+        an edge's data in one task.
+        """
         return []
 
     @classmethod
     def server_samples(cls, options: Any) -> int:
-        """How many training samples the server must have for jobs (its option of that name, if it has one)."""
+        """How many training samples the server must have for jobs (its option of that name, if
+        it has one).
+        """
         return 0
 
     @classmethod
     def refuses(cls, options: Any, edges: int, medium: str, frames: bool) -> tuple[str, str] | None:
-        """(key, problem) if these options cannot work with so many edges on a medium of this kind, divided into ``frames`` or not."""
+        """(key, problem) if these options cannot work with so many edges on a medium of this
+        kind, divided into ``frames`` or not.
+        """
         return None
 
     @property
     def idle(self) -> list[str]:
         """Edges that are there and have no open task, sorted. Not yours to change.
 
-        Kept from look to look, so that thousands of idle edges cost nothing: only those that came, went, began or ended are looked at.
+        Kept from look to look, so that thousands of idle edges cost nothing: only those that came,
+        went, began or ended are looked at.
         """
         for edge in sorted(self._moved | (self._ran ^ self.running.keys())):
             place = bisect_left(self._idle, edge)
@@ -154,8 +177,14 @@ class Strategy:
         return []
 
     def fresh_requested(self, event: FreshRequested, now: int) -> list[Decision]:
-        """Asked only if the rule has a ``checkpoint``: the newest model, if it is newer. An edge that waits and gets no answer waits for ever."""
-        return [SendFresh(event.edge, event.task, self.weights if self.version > event.base_version else None)]
+        """Asked only if the rule has a ``checkpoint``: the newest model, if it is newer. An edge
+        that waits and gets no answer waits for ever.
+        """
+        return [
+            SendFresh(
+                event.edge, event.task, self.weights if self.version > event.base_version else None
+            )
+        ]
 
     def rang(self, name: str, now: int) -> list[Decision]:
         """An alarm of ours."""
@@ -170,7 +199,9 @@ class Strategy:
         return []
 
     def rehearsal(self) -> Generator[tuple[str, Job], Result, None]:
-        """One job of each sort that it gives, with the option that is its emulated cost; what came of each is sent in. For `edgefl jobs`."""
+        """One job of each sort that it gives, with the option that is its emulated cost; what
+        came of each is sent in. For `edgefl jobs`.
+        """
         yield from ()
 
     def update_size(self, edge: str, name: str) -> int:
@@ -178,7 +209,9 @@ class Strategy:
         return self.layout.size
 
     def select(self, count: int, trigger: int) -> list[str]:
-        """``count`` idle edges (fewer if there are fewer), drawn without replacement by a stream of this trigger."""
+        """``count`` idle edges (fewer if there are fewer), drawn without replacement by a stream
+        of this trigger.
+        """
         idle = self.idle
         if count >= len(idle):
             return list(idle)
@@ -186,7 +219,9 @@ class Strategy:
         return [idle[index] for index in sorted(picked)]
 
     def assign(self, edges: list[str]) -> list[Decision]:
-        """Give the edges the current version. An algorithm that tells each of them something else overrides this."""
+        """Give the edges the current version. An algorithm that tells each of them something
+        else overrides this.
+        """
         self.mark_running(edges)
         return [Assign(tuple(edges), {"weights": self.weights})]
 

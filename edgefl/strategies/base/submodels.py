@@ -1,7 +1,8 @@
 """Sub-models: which hidden units of a model can be dropped, and the flat vector without them.
 
-A unit (a convolution's filter, a hidden layer's output) is dropped with all that touches it: what computes it, its normalisation, and what
-the next layer does with it. On the device those elements are zero, and zero they stay: the unit's output is 0 if its activation maps 0 to 0.
+A unit (a convolution's filter, a hidden layer's output) is dropped with all that touches it: what
+computes it, its normalisation, and what the next layer does with it. On the device those elements
+are zero, and zero they stay: the unit's output is 0 if its activation maps 0 to 0.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from edgefl.vectors import Entry, Layout
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """One layer's droppable units: ``producer`` computes them, ``beside`` are their biases and normalisations, ``consumer`` reads them.
+    """One layer's droppable units: ``producer`` computes them, ``beside`` are their biases and
+    normalisations, ``consumer`` reads them.
 
-    Unit f is row f of the producer and the consumer's input columns from first + f width on, ``width`` of them.
+    Unit f is row f of the producer and the consumer's input columns from first + f width on,
+    ``width`` of them.
     """
 
     producer: Entry
@@ -38,7 +41,9 @@ class Hidden:
     def columns(self, vector: np.ndarray) -> np.ndarray:
         """The consumer as (outputs, units, weights of a unit)."""
         outputs, inputs = self.consumer.shape[:2]
-        by_input = _part(vector, self.consumer).reshape(outputs, inputs, -1)[:, self.first : self.first + self.units * self.width]
+        by_input = _part(vector, self.consumer).reshape(outputs, inputs, -1)[
+            :, self.first : self.first + self.units * self.width
+        ]
         return by_input.reshape(outputs, self.units, -1)
 
     def drop(self, stays: np.ndarray, units: np.ndarray) -> None:
@@ -46,7 +51,9 @@ class Hidden:
         self.rows(stays)[units] = False
         for entry in self.beside:
             _part(stays, entry)[units] = False
-        _part(stays, self.consumer).reshape(*self.consumer.shape[:2], -1)[:, self._inputs(units)] = False
+        _part(stays, self.consumer).reshape(*self.consumer.shape[:2], -1)[
+            :, self._inputs(units)
+        ] = False
 
     def _inputs(self, units: np.ndarray) -> np.ndarray:
         return (self.first + units[:, None] * self.width + np.arange(self.width)).ravel()
@@ -55,10 +62,13 @@ class Hidden:
 def hidden_layers(layout: Layout) -> list[Hidden]:
     """The layers whose units can be dropped, in order; the last layer's outputs never can.
 
-    Read off the shapes: a layer is followed by one of the same module (a chain, or the two convolutions of a residual block) that takes
-    its outputs, or several layers side by side by one that takes all of theirs. A shortcut around a layer so keeps it whole.
+    Read off the shapes: a layer is followed by one of the same module (a chain, or the two
+    convolutions of a residual block) that takes its outputs, or several layers side by side by one
+    that takes all of theirs. A shortcut around a layer so keeps it whole.
     """
-    weights = [entry for entry in layout.entries if entry.kind == "parameter" and len(entry.shape) > 1]
+    weights = [
+        entry for entry in layout.entries if entry.kind == "parameter" and len(entry.shape) > 1
+    ]
     return list(_found(layout, weights))
 
 
@@ -69,35 +79,64 @@ def _found(layout: Layout, weights: Sequence[Entry]) -> Iterator[Hidden]:
         if branches:
             first = 0
             for producer in branches:
-                yield Hidden(producer, _beside(layout, producer, weights), weights[index + len(branches)], first, 1)
+                yield Hidden(
+                    producer,
+                    _beside(layout, producer, weights),
+                    weights[index + len(branches)],
+                    first,
+                    1,
+                )
                 first += producer.shape[0]
             index += len(branches)
             continue
         producer, consumer = weights[index : index + 2]
         if _home(producer) == _home(consumer) and consumer.shape[1] % producer.shape[0] == 0:
-            yield Hidden(producer, _beside(layout, producer, weights), consumer, 0, consumer.shape[1] // producer.shape[0])
+            yield Hidden(
+                producer,
+                _beside(layout, producer, weights),
+                consumer,
+                0,
+                consumer.shape[1] // producer.shape[0],
+            )
         index += 1
 
 
 def _side_by_side(weights: Sequence[Entry], index: int) -> Sequence[Entry]:
-    """The layers from ``index`` on that read the same and that one layer elsewhere puts together; none if they are fewer than two."""
+    """The layers from ``index`` on that read the same and that one layer elsewhere puts
+    together; none if they are fewer than two.
+    """
     end = index
-    while end < len(weights) and (_home(weights[end]), weights[end].shape[1]) == (_home(weights[index]), weights[index].shape[1]):
+    while end < len(weights) and (_home(weights[end]), weights[end].shape[1]) == (
+        _home(weights[index]),
+        weights[index].shape[1],
+    ):
         end += 1
     branches = weights[index:end]
-    together = end < len(weights) and _home(weights[end]) != _home(weights[index]) and weights[end].shape[1] == sum(b.shape[0] for b in branches)
+    together = (
+        end < len(weights)
+        and _home(weights[end]) != _home(weights[index])
+        and weights[end].shape[1] == sum(b.shape[0] for b in branches)
+    )
     return branches if together and len(branches) > 1 else []
 
 
 def _beside(layout: Layout, producer: Entry, weights: Sequence[Entry]) -> tuple[Entry, ...]:
-    """Entries of one number a unit: the producer's bias, and the normalisation between it and the next layer, with its buffers."""
+    """Entries of one number a unit: the producer's bias, and the normalisation between it and
+    the next layer, with its buffers.
+    """
     behind = [entry.offset for entry in weights if entry.offset > producer.offset]
-    modules = {e.module for e in layout.entries if e.kind == "parameter" and producer.offset <= e.offset < min(behind)}
+    modules = {
+        e.module
+        for e in layout.entries
+        if e.kind == "parameter" and producer.offset <= e.offset < min(behind)
+    }
     return tuple(e for e in layout.entries if e.module in modules and e.shape == producer.shape[:1])
 
 
 def without(layout: Layout, layers: Sequence[Hidden], dropped: Sequence[np.ndarray]) -> np.ndarray:
-    """A mask over the flat vector: True for what belongs to the sub-model without each layer's ``dropped`` units."""
+    """A mask over the flat vector: True for what belongs to the sub-model without each layer's
+    ``dropped`` units.
+    """
     stays = np.ones(layout.size, dtype=np.bool_)
     for layer, units in zip(layers, dropped):
         layer.drop(stays, units)

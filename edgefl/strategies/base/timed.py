@@ -1,4 +1,6 @@
-"""The asynchronous frame that keeps book of how long each edge takes, from its task to its update."""
+"""The asynchronous frame that keeps book of how long each edge takes, from its task to its
+update.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a slotted strategy is told about the TDMA channel: where slots begin, how many a model takes, how long devices compute."""
+"""What a slotted strategy is told about the TDMA channel: where slots begin, how many a model
+takes, how long devices compute.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,13 @@ from typing import Callable
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """Slot i begins at i ``slot_ns``; a model takes ``transfer_slots`` (r). ``late_ns``: how long after the usable end of its slots a
-    transfer may still arrive, beyond the guard.
+    """Slot i begins at i ``slot_ns``; a model takes ``transfer_slots`` (r). ``late_ns``: how long
+    after the usable end of its slots a transfer may still arrive, beyond the guard.
 
-    ``compute_slots(edge, samples, steps)``: slots that the edge's task takes (tau_comp), None if nobody knows beforehand; ``steps`` None:
-    as many as the config's epochs make. ``known``: it knows of all edges.
-    ``auto_delay(devices, per_round, compute_slots)``: the longest delay, in rounds, that costs no slot.
+    ``compute_slots(edge, samples, steps)``: slots that the edge's task takes (tau_comp), None if
+    nobody knows beforehand; ``steps`` None: as many as the config's epochs make. ``known``: it
+    knows of all edges. ``auto_delay(devices, per_round, compute_slots)``: the longest delay, in
+    rounds, that costs no slot.
     """
 
     slot_ns: int
@@ -32,4 +35,6 @@ class Timetable:
 
     def settled_ns(self, slot: int) -> int:
         """The border by which all that was sent before ``slot`` has arrived."""
-        return self.begins(slot if self.late_ns <= 0 else self.next_at(self.begins(slot) + self.late_ns))
+        return self.begins(
+            slot if self.late_ns <= 0 else self.next_at(self.begins(slot) + self.late_ns)
+        )

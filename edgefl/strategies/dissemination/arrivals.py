@@ -9,16 +9,31 @@ from edgefl.strategies.dissemination.learned import Arrival
 from edgefl.vector_terms import Terms
 
 
-def arrival(update: UpdateArrived, sent: tuple[int, np.ndarray] | None, started: int, made: int, t: int, staleness: int) -> Arrival:
-    """The update at its place in the run. Gradient: g = (w_o - w_i) / (eta n), n steps (the paper prints its negative).
+def arrival(
+    update: UpdateArrived,
+    sent: tuple[int, np.ndarray] | None,
+    started: int,
+    made: int,
+    t: int,
+    staleness: int,
+) -> Arrival:
+    """The update at its place in the run. Gradient: g = (w_o - w_i) / (eta n), n steps (the paper
+    prints its negative).
 
-    With ``sent``, version and model that the device asked for and merged after m steps, the merge's jump is left out:
-    w_i = (1 - beta) (w_o - A) + beta w_g - B, so g = ((1 - beta) w_o + beta w_g - w_i) / (eta ((1 - beta) m + n - m)).
+    With ``sent``, version and model that the device asked for and merged after m steps, the merge's
+    jump is left out: w_i = (1 - beta) (w_o - A) + beta w_g - B, so g = ((1 - beta) w_o + beta w_g -
+    w_i) / (eta ((1 - beta) m + n - m)).
     """
     said = update.numbers
-    steps, rate, beta = said.get("steps", 0.0), said.get("learning_rate", 0.0), said.get("beta", 0.0)
+    steps, rate, beta = (
+        said.get("steps", 0.0),
+        said.get("learning_rate", 0.0),
+        said.get("beta", 0.0),
+    )
     trained: Terms = ((update.base, 1.0), (update.weights, -1.0))
     if sent is not None and said.get("fresh_version") == sent[0] and 0 < beta < 1:
         trained = ((update.base, 1.0 - beta), (sent[1], beta), (update.weights, -1.0))
         steps -= beta * min(said.get("merge_step", 0.0), steps)
-    return Arrival(update.edge, update.weights, started, made, t, staleness, trained, max(rate * steps, 0.0))
+    return Arrival(
+        update.edge, update.weights, started, made, t, staleness, trained, max(rate * steps, 0.0)
+    )

@@ -1,8 +1,10 @@
-"""The control parameters of FedASMU and how they learn: numbers alone, no models (arXiv 2507.06031, eqs. 2-5 and 10-11, corrected).
+"""The control parameters of FedASMU and how they learn: numbers alone, no models (arXiv 2507.06031,
+eqs. 2-5 and 10-11, corrected).
 
-A weight is ``mu x / (1 + mu x)``: of an arriving model with x = xi (eq. 2), of a fresher model on a device with x = phi (eq. 10).
-Versions count from 1 in every square root (t = our version + 1); staleness is ``gap + 1``, so a fresh model has 1.
-The slopes are those of the weight; times <gradient, change of the model> they are the derivatives of the loss.
+A weight is ``mu x / (1 + mu x)``: of an arriving model with x = xi (eq. 2), of a fresher model on a
+device with x = phi (eq. 10). Versions count from 1 in every square root (t = our version + 1);
+staleness is ``gap + 1``, so a fresh model has 1. The slopes are those of the weight; times
+<gradient, change of the model> they are the derivatives of the loss.
 """
 
 from __future__ import annotations
@@ -41,20 +43,33 @@ class ServerControls:
     iota: float
 
     def xi(self, mu: float, t: int, staleness: int) -> float:
-        """lambda / (sqrt(t) staleness^sigma) + iota, held where the weight lies in [LEAST_ALPHA, MOST_ALPHA]."""
+        """lambda / (sqrt(t) staleness^sigma) + iota, held where the weight lies in [LEAST_ALPHA,
+        MOST_ALPHA].
+        """
         raw = self.lam / (sqrt(t) * staleness**self.sigma) + self.iota
         return within(raw, _at(LEAST_ALPHA, mu), _at(MOST_ALPHA, mu))
 
     def slopes(self, mu: float, t: int, staleness: int) -> tuple[float, float, float]:
-        """d alpha / d (lambda, sigma, iota). Where xi is held at a border they are those of the border, so that the controls find back."""
+        """d alpha / d (lambda, sigma, iota). Where xi is held at a border they are those of the
+        border, so that the controls find back.
+        """
         steep = steepness(mu, self.xi(mu, t, staleness))
         damped = steep / (sqrt(t) * staleness**self.sigma)
         return damped, -self.lam * log(staleness) * damped, steep
 
-    def moved(self, slopes: tuple[float, float, float], product: float, rates: tuple[float, float, float]) -> ServerControls:
-        """One step down the loss (eq. 3): theta <- theta - eta dF/dtheta, held in its range. ``product`` = <gradient, change of the model>."""
-        lam, sigma, iota = (value - rate * slope * product for value, slope, rate in zip((self.lam, self.sigma, self.iota), slopes, rates))
-        return ServerControls(within(lam, 0.0, MOST), within(sigma, 0.0, MOST_SIGMA), within(iota, 0.0, MOST))
+    def moved(
+        self, slopes: tuple[float, float, float], product: float, rates: tuple[float, float, float]
+    ) -> ServerControls:
+        """One step down the loss (eq. 3): theta <- theta - eta dF/dtheta, held in its range.
+        ``product`` = <gradient, change of the model>.
+        """
+        lam, sigma, iota = (
+            value - rate * slope * product
+            for value, slope, rate in zip((self.lam, self.sigma, self.iota), slopes, rates)
+        )
+        return ServerControls(
+            within(lam, 0.0, MOST), within(sigma, 0.0, MOST_SIGMA), within(iota, 0.0, MOST)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +80,9 @@ class DeviceControls:
     upsilon: float
 
     def phi(self, t: int, staleness: int) -> float:
-        """gamma / sqrt(t) (1 - upsilon / sqrt(staleness)), not below 0: beta would be negative, or stand at a pole."""
+        """gamma / sqrt(t) (1 - upsilon / sqrt(staleness)), not below 0: beta would be negative,
+        or stand at a pole.
+        """
         return within(self.gamma / sqrt(t) * (1.0 - self.upsilon / sqrt(staleness)), 0.0, MOST_PHI)
 
     def slopes(self, mu: float, t: int, staleness: int) -> tuple[float, float]:
@@ -73,9 +90,16 @@ class DeviceControls:
         steep = steepness(mu, self.phi(t, staleness)) / sqrt(t)
         return steep * (1.0 - self.upsilon / sqrt(staleness)), -steep * self.gamma / sqrt(staleness)
 
-    def moved(self, slopes: tuple[float, float], product: float, rates: tuple[float, float]) -> DeviceControls:
-        """One step down the loss (eq. 11), held in its range. ``product`` = <gradient at the merged model, fresh - model before>."""
-        gamma, upsilon = (value - rate * slope * product for value, slope, rate in zip((self.gamma, self.upsilon), slopes, rates))
+    def moved(
+        self, slopes: tuple[float, float], product: float, rates: tuple[float, float]
+    ) -> DeviceControls:
+        """One step down the loss (eq. 11), held in its range. ``product`` = <gradient at the
+        merged model, fresh - model before>.
+        """
+        gamma, upsilon = (
+            value - rate * slope * product
+            for value, slope, rate in zip((self.gamma, self.upsilon), slopes, rates)
+        )
         return DeviceControls(within(gamma, 0.0, MOST), within(upsilon, 0.0, MOST_UPSILON))
 
 

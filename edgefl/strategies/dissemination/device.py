@@ -1,4 +1,6 @@
-"""The device's half of FedASMU and FedSSMU: asks once for a fresher global model, merges it, learns how much and when (Algorithm 2)."""
+"""The device's half of FedASMU and FedSSMU: asks once for a fresher global model, merges it,
+learns how much and when (Algorithm 2).
+"""
 
 from __future__ import annotations
 
@@ -12,22 +14,36 @@ from edgefl.strategies.dissemination import q_table as slot_table
 from edgefl.strategies.dissemination.controls import DeviceControls, clipped, weight
 
 NUMBERS, TABLE = "merging", "slots"  # the vectors that a device keeps
-NAMES = ("gamma", "upsilon", "baseline", "slot", "task", "fresh_version", "beta", "reward", "merge_step")
+NAMES = (
+    "gamma",
+    "upsilon",
+    "baseline",
+    "slot",
+    "task",
+    "fresh_version",
+    "beta",
+    "reward",
+    "merge_step",
+)
 TOLD = ("fresh_version", "beta", "reward", "merge_step")  # of the merge in this task
 
 
 class Stamped(LocalRule):
-    """Local SGD that says its learning rate: the server's gradient of a device is its way divided by rate times steps."""
+    """Local SGD that says its learning rate: the server's gradient of a device is its way
+    divided by rate times steps.
+    """
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         return {"weights": run.weights.numpy()}, {"learning_rate": run.learning_rate}
 
 
 class Refresh(Stamped):
-    """Asks before local epoch l* (step (l* - 1) steps_per_epoch) and merges once: w <- (1 - beta) w + beta w_g.
+    """Asks before local epoch l* (step (l* - 1) steps_per_epoch) and merges once: w <- (1 - beta) w
+    + beta w_g.
 
-    All that a device learns lies in its memory, so that training may happen anywhere: ``merging``, the numbers of NAMES as pairs of
-    float32 (the second is what the first lost), there since its first merge; ``slots``, its table.
+    All that a device learns lies in its memory, so that training may happen anywhere: ``merging``,
+    the numbers of NAMES as pairs of float32 (the second is what the first lost), there since its
+    first merge; ``slots``, its table.
     """
 
     remembers = (NUMBERS, TABLE)
@@ -50,7 +66,11 @@ class Refresh(Stamped):
         if "slot" not in state:
             return slot_table.clip(said or 1 + int(draw * epochs), epochs)
         slot = slot_table.clip(int(state["slot"]), epochs)
-        return slot_table.after(slot, slot_table.choose(_table(run.memory, epochs), slot, self.options.epsilon, draw), epochs)
+        return slot_table.after(
+            slot,
+            slot_table.choose(_table(run.memory, epochs), slot, self.options.epsilon, draw),
+            epochs,
+        )
 
     def merge(self, run: Any, fresh: np.ndarray, version: int) -> None:
         state = self._state(run.memory)
@@ -62,23 +82,51 @@ class Refresh(Stamped):
         beta, controls, slopes = self._weigh(run, state, version)
         weights += np.float32(beta) * change
         loss_after, gradient = run.probe(run.weights)
-        product = float(np.einsum("i,i->", gradient.numpy(), change[: run.parameters], dtype=np.float64))
-        moved = controls.moved(slopes, clipped(product, self.options.most_product), (self.options.eta_gamma, self.options.eta_upsilon))
+        product = float(
+            np.einsum("i,i->", gradient.numpy(), change[: run.parameters], dtype=np.float64)
+        )
+        moved = controls.moved(
+            slopes,
+            clipped(product, self.options.most_product),
+            (self.options.eta_gamma, self.options.eta_upsilon),
+        )
         reward = loss_before - loss_after
         reward = reward if isfinite(reward) else 0.0
         baseline = state.get("baseline", 0.0)
         baseline += self.options.baseline_rate * (reward - baseline)  # b <- (1 - rho) b + rho R
         if "slot" in state:
             self._learn_slot(run, int(state["slot"]), reward)
-        state = {"gamma": moved.gamma, "upsilon": moved.upsilon, "baseline": baseline, "slot": slot, "task": run.task.number}
-        _keep(run.memory, state | {"fresh_version": version, "beta": beta, "reward": reward, "merge_step": run.step})
+        state = {
+            "gamma": moved.gamma,
+            "upsilon": moved.upsilon,
+            "baseline": baseline,
+            "slot": slot,
+            "task": run.task.number,
+        }
+        _keep(
+            run.memory,
+            state
+            | {
+                "fresh_version": version,
+                "beta": beta,
+                "reward": reward,
+                "merge_step": run.step,
+            },
+        )
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         vectors, numbers = super().payload(run)
         state = self._state(run.memory)
         merged = state.get("task") == run.task.number
-        numbers |= {"slot": run.checkpoint // run.steps_per_epoch + 1, "asked": 1, "merged": int(merged)}
-        numbers |= {"gamma": state.get("gamma", self.options.gamma0), "upsilon": state.get("upsilon", self.options.upsilon0)}
+        numbers |= {
+            "slot": run.checkpoint // run.steps_per_epoch + 1,
+            "asked": 1,
+            "merged": int(merged),
+        }
+        numbers |= {
+            "gamma": state.get("gamma", self.options.gamma0),
+            "upsilon": state.get("upsilon", self.options.upsilon0),
+        }
         numbers |= {"baseline": state.get("baseline", 0.0)}
         return vectors, numbers | {name: state[name] for name in TOLD if merged}
 
@@ -86,11 +134,19 @@ class Refresh(Stamped):
         """(what eq. 10 calls g, from 1; its g - o + 1)."""
         return version + 1, version - run.task.version + 1
 
-    def _weigh(self, run: Any, state: Mapping[str, float], version: int) -> tuple[float, DeviceControls, tuple[float, float]]:
+    def _weigh(
+        self, run: Any, state: Mapping[str, float], version: int
+    ) -> tuple[float, DeviceControls, tuple[float, float]]:
         """(beta, the controls that it comes from, its slopes)."""
         options, (t, staleness) = self.options, self.times(run, version)
-        controls = DeviceControls(state.get("gamma", options.gamma0), state.get("upsilon", options.upsilon0))
-        return weight(options.mu_beta, controls.phi(t, staleness)), controls, controls.slopes(options.mu_beta, t, staleness)
+        controls = DeviceControls(
+            state.get("gamma", options.gamma0), state.get("upsilon", options.upsilon0)
+        )
+        return (
+            weight(options.mu_beta, controls.phi(t, staleness)),
+            controls,
+            controls.slopes(options.mu_beta, t, staleness),
+        )
 
     def _learn_slot(self, run: Any, slot: int, reward: float) -> None:
         """Eq. 8 for the action that led from the last merge's slot to this one's."""
@@ -99,7 +155,9 @@ class Refresh(Stamped):
         epochs, draw = _epochs(run), run.task.numbers.get("draw", 0.0)
         table, slot = _table(run.memory, epochs), slot_table.clip(slot, epochs)
         action = slot_table.choose(table, slot, self.options.epsilon, draw)
-        table = slot_table.learned(table, slot, action, reward, self.options.q_rate, self.options.q_discount)
+        table = slot_table.learned(
+            table, slot, action, reward, self.options.q_rate, self.options.q_discount
+        )
         run.memory[TABLE] = _tensor(table.reshape(-1))
 
     @staticmethod

@@ -1,7 +1,9 @@
-"""How much an arriving model counts: by eq. 2 with learned controls (per device or shared), or by FedAsync's fixed polynomial.
+"""How much an arriving model counts: by eq. 2 with learned controls (per device or shared), or by
+FedAsync's fixed polynomial.
 
-Controls learn from the server step that they were last used in: the arriving device's training, taken as a gradient, says whether
-that step went down the loss (arXiv 2507.06031, eqs. 3-5 with the corrections of signs, logarithm and indices).
+Controls learn from the server step that they were last used in: the arriving device's training,
+taken as a gradient, says whether that step went down the loss (arXiv 2507.06031, eqs. 3-5 with the
+corrections of signs, logarithm and indices).
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from edgefl.vectors import Layout, mix
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arrival:
-    """A model ``new`` that has arrived, and its place in the run. Indices count the server steps before a model; w_0 has 0."""
+    """A model ``new`` that has arrived, and its place in the run. Indices count the server steps
+    before a model; w_0 has 0.
+    """
 
     edge: str
     new: np.ndarray
@@ -29,7 +33,8 @@ class Arrival:
     t: int  # what eq. 2 calls t: from 1
     staleness: int  # t - o + 1 of the paper: 1 for a fresh model
     trained: Terms  # their sum is where the device began minus where it ended, ...
-    path: float  # ... after so much learning rate times steps: the quotient is its gradient; 0: unknown
+    # ... after so much learning rate times steps: the quotient is its gradient; 0: unknown
+    path: float
 
 
 class Weighing(Protocol):
@@ -64,7 +69,9 @@ class Step:
     controls: ServerControls
     slopes: tuple[float, float, float]
     alpha: float
-    older: np.ndarray | None = None  # w_q and w_{q+1}, shared with whoever trains from them (shared mode)
+    older: np.ndarray | None = (
+        None  # w_q and w_{q+1}, shared with whoever trains from them (shared mode)
+    )
     newer: np.ndarray | None = None
 
 
@@ -78,21 +85,36 @@ class Learned:
         self.first = ServerControls(options.lambda0, options.sigma0, options.iota0)
 
     def product(self, arrival: Arrival, change: Terms, scale: float) -> float:
-        """p = <gradient, W - w_q> with ``change`` = scale (W - w_q), clipped; over trainable elements only."""
-        return clipped(inner(arrival.trained, change, self.parameters) / (arrival.path * scale), self.options.most_product)
+        """p = <gradient, W - w_q> with ``change`` = scale (W - w_q), clipped; over trainable
+        elements only.
+        """
+        return clipped(
+            inner(arrival.trained, change, self.parameters) / (arrival.path * scale),
+            self.options.most_product,
+        )
 
-    def step(self, arrival: Arrival, index: int, controls: ServerControls) -> tuple[Step, dict[str, float]]:
+    def step(
+        self, arrival: Arrival, index: int, controls: ServerControls
+    ) -> tuple[Step, dict[str, float]]:
         """The step that eq. 2 makes of ``controls``, and what to report of it."""
         xi = controls.xi(self.options.mu_alpha, arrival.t, arrival.staleness)
         alpha = weight(self.options.mu_alpha, xi)
         slopes = controls.slopes(self.options.mu_alpha, arrival.t, arrival.staleness)
-        return Step(index, controls, slopes, alpha), {"alpha": alpha, "xi": xi, "lambda": controls.lam, "sigma": controls.sigma, "iota": controls.iota}
+        return Step(index, controls, slopes, alpha), {
+            "alpha": alpha,
+            "xi": xi,
+            "lambda": controls.lam,
+            "sigma": controls.sigma,
+            "iota": controls.iota,
+        }
 
 
 class PerDevice(Learned):
-    """Each device has its own controls and its own last step. Of models a device's last W - w_q is kept, in a file without a name.
+    """Each device has its own controls and its own last step. Of models a device's last W - w_q is
+    kept, in a file without a name.
 
-    Other devices' steps behind it have worn it down: d w_o / d alpha_q = prod_{k=q+1}^{o-1} (1 - alpha_k) (W - w_q).
+    Other devices' steps behind it have worn it down: d w_o / d alpha_q = prod_{k=q+1}^{o-1} (1 -
+    alpha_k) (W - w_q).
     """
 
     def __init__(self, options: Any, layout: Layout) -> None:
@@ -102,7 +124,11 @@ class PerDevice(Learned):
         self.worn = [0.0]  # at v: sum_{k < v} log(1 - alpha_k)
 
     def mixed(self, arrival: Arrival, model: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
-        index, last, change = len(self.worn) - 1, self.last.get(arrival.edge), self.changes.row(arrival.edge)
+        index, last, change = (
+            len(self.worn) - 1,
+            self.last.get(arrival.edge),
+            self.changes.row(arrival.edge),
+        )
         controls, product = self.first if last is None else last.controls, 0.0
         if last is not None and arrival.started > last.index and arrival.path > 0:
             left = exp(self.worn[arrival.started] - self.worn[last.index + 1])
@@ -111,16 +137,21 @@ class PerDevice(Learned):
         step, values = self.step(arrival, index, controls)
         self.last[arrival.edge] = step
         self.worn.append(self.worn[-1] + log1p(-step.alpha))
-        return mix_keeping(model, arrival.new, step.alpha, change), values | {"product": product, "vectors": len(self.changes)}
+        return mix_keeping(model, arrival.new, step.alpha, change), values | {
+            "product": product,
+            "vectors": len(self.changes),
+        }
 
     def forget(self, live: Iterable[int]) -> None:
         """A device's last step stays: it may be selected again at any time."""
 
 
 class Shared(Learned):
-    """One triple a version: that of a new version starts from the one that made the model judged (``made``), and learns how that went.
+    """One triple a version: that of a new version starts from the one that made the model judged
+    (``made``), and learns how that went.
 
-    Of models the older half of each live version is kept, by reference. Of two updates from the same version both branch off its triple.
+    Of models the older half of each live version is kept, by reference. Of two updates from the
+    same version both branch off its triple.
     """
 
     def __init__(self, options: Any, layout: Layout) -> None:

@@ -1,6 +1,8 @@
-"""The meta model that chooses a new device's slot: an LSTM that decides epoch by epoch, trained by REINFORCE (arXiv 2507.06031, eq. 7).
+"""The meta model that chooses a new device's slot: an LSTM that decides epoch by epoch, trained by
+REINFORCE (arXiv 2507.06031, eq. 7).
 
-Sizes and input are not in the papers: ours are 32 hidden units, and the decision before as one-hot. It starts untrained.
+Sizes and input are not in the papers: ours are 32 hidden units, and the decision before as one-hot.
+It starts untrained.
 """
 
 from __future__ import annotations
@@ -10,14 +12,19 @@ from typing import Sequence
 
 import numpy as np
 
-MOST_SLOTS = 1000  # epochs that a slot is drawn from, at most: whoever has fewer asks before the last one
-FIRST_CHANCE = 0.25  # of "ask" before anything is learned: with five epochs no slot is much likelier than another
+MOST_SLOTS = (
+    1000  # epochs that a slot is drawn from, at most: whoever has fewer asks before the last one
+)
+# of "ask" before anything is learned: with five epochs no slot is much likelier than another
+FIRST_CHANCE = 0.25
 
 Gates = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class MetaModel:
-    """P(f_l = 1 | f_1 .. f_{l-1}), f_l = "ask before epoch l". Gates stand in the order input, forget, cell, output, as in torch."""
+    """P(f_l = 1 | f_1 .. f_{l-1}), f_l = "ask before epoch l". Gates stand in the order input,
+    forget, cell, output, as in torch.
+    """
 
     def __init__(self, rng: np.random.Generator, hidden: int) -> None:
         bound = 1 / sqrt(hidden)
@@ -26,7 +33,9 @@ class MetaModel:
             "input": rng.uniform(-bound, bound, (4 * hidden, 2)),
             "hidden": rng.uniform(-bound, bound, (4 * hidden, hidden)),
             "bias": rng.uniform(-bound, bound, 4 * hidden),
-            "out": rng.uniform(-bound, bound, hidden) / hidden,  # small: the first decisions follow FIRST_CHANCE
+            "out": (
+                rng.uniform(-bound, bound, hidden) / hidden
+            ),  # small: the first decisions follow FIRST_CHANCE
             "out_bias": np.array(log(FIRST_CHANCE / (1 - FIRST_CHANCE))),
         }
 
@@ -51,10 +60,14 @@ class MetaModel:
         d_hidden, d_cell = np.zeros(self.hidden), np.zeros(self.hidden)
         for number in range(len(decisions) - 1, -1, -1):
             before, gates, after = trail[number]
-            error = float(bool(decisions[number])) - _sigmoid(self._logit(after[0]))  # d log P / d logit
+            error = float(bool(decisions[number])) - _sigmoid(
+                self._logit(after[0])
+            )  # d log P / d logit
             found["out"] += error * after[0]
             found["out_bias"] += error
-            d_gates, d_cell = self._backward(d_hidden + error * self.weights["out"], d_cell, gates, before[1], after[1])
+            d_gates, d_cell = self._backward(
+                d_hidden + error * self.weights["out"], d_cell, gates, before[1], after[1]
+            )
             found["hidden"] += np.outer(d_gates, before[0])
             found["bias"] += d_gates
             if number:
@@ -67,23 +80,41 @@ class MetaModel:
         for name, slope in self.gradient(decisions).items():
             self.weights[name] = self.weights[name] + rate * advantage * slope
 
-    def _forward(self, state: tuple[np.ndarray, np.ndarray], later: bool) -> tuple[tuple[np.ndarray, np.ndarray], Gates]:
-        """One epoch on. The decision before was always "go on": whoever asks has done so, and epoch 1 has none before it."""
+    def _forward(
+        self, state: tuple[np.ndarray, np.ndarray], later: bool
+    ) -> tuple[tuple[np.ndarray, np.ndarray], Gates]:
+        """One epoch on. The decision before was always "go on": whoever asks has done so, and
+        epoch 1 has none before it.
+        """
         hidden, cell = state
-        raw = self.weights["hidden"] @ hidden + self.weights["bias"] + (self.weights["input"][:, 0] if later else 0.0)
+        raw = (
+            self.weights["hidden"] @ hidden
+            + self.weights["bias"]
+            + (self.weights["input"][:, 0] if later else 0.0)
+        )
         i, f, g, o = np.split(raw, 4)
         gates = _sigmoid(i), _sigmoid(f), np.tanh(g), _sigmoid(o)
         cell = gates[1] * cell + gates[0] * gates[2]
         return (gates[3] * np.tanh(cell), cell), gates
 
     def _backward(
-        self, d_hidden: np.ndarray, d_cell: np.ndarray, gates: Gates, before: np.ndarray, after: np.ndarray
+        self,
+        d_hidden: np.ndarray,
+        d_cell: np.ndarray,
+        gates: Gates,
+        before: np.ndarray,
+        after: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
         """(d raw gates, d cell before) from the slopes by an epoch's hidden state and cell."""
         i, f, g, o = gates
         squashed = np.tanh(after)
         d_cell = d_cell + d_hidden * o * (1 - squashed**2)
-        raw = d_cell * g * i * (1 - i), d_cell * before * f * (1 - f), d_cell * i * (1 - g**2), d_hidden * squashed * o * (1 - o)
+        raw = (
+            d_cell * g * i * (1 - i),
+            d_cell * before * f * (1 - f),
+            d_cell * i * (1 - g**2),
+            d_hidden * squashed * o * (1 - o),
+        )
         return np.concatenate(raw), d_cell * f
 
     def _logit(self, hidden: np.ndarray) -> float:

@@ -1,4 +1,6 @@
-"""The options of FedASMU's parts; each scheme takes those of the parts that it has. Start values the papers do not give: they are ours."""
+"""The options of FedASMU's parts; each scheme takes those of the parts that it has. Start values
+the papers do not give: they are ours.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ class BoundOptions(StrategyOptions):
 
 
 class TriggerOptions(AsynchronousOptions, BoundOptions):
-    """The papers' trigger: their tables have 10 devices every 10 s, the conference's text one every 5 s with 10 % of the devices at most."""
+    """The papers' trigger: their tables have 10 devices every 10 s, the conference's text one
+    every 5 s with 10 % of the devices at most.
+    """
 
     dispatch: Literal["periodic", "replace"] = "periodic"
 
@@ -28,7 +32,9 @@ class FixedWeightOptions(StrategyOptions):
 
 
 class LearnedWeightOptions(StrategyOptions):
-    """Eq. 2: xi = lambda / (sqrt(t) staleness^sigma) + iota ;  alpha = mu_alpha xi / (1 + mu_alpha xi)."""
+    """Eq. 2: xi = lambda / (sqrt(t) staleness^sigma) + iota ;  alpha = mu_alpha xi / (1 +
+    mu_alpha xi).
+    """
 
     controls: Literal["device", "shared"] = "device"  # whose lambda, sigma and iota
     mu_alpha: float = Field(3.0, gt=0)
@@ -68,13 +74,21 @@ class DeviceOptions(StrategyOptions):
 
 
 class BothOptions(LearnedWeightOptions, DeviceOptions):
-    subtract_merge: bool = False  # the gradient that controls learn from without the jump of the merge, which the papers leave in it
+    # the gradient that controls learn from without the jump of the merge, which the papers leave in
+    # it
+    subtract_merge: bool = False
 
 
 def slot_warnings(options: DeviceOptions, epochs: int) -> list[str]:
     """What is in vain with so many epochs a task."""
     if epochs == 1:
-        return ["a task of 1 epoch has 1 slot: devices ask for a fresher model before they train, whatever the selector (training.epochs)"]
+        return [
+            "a task of 1 epoch has 1 slot: devices ask for a fresher model before they train,"
+            " whatever the selector (training.epochs)"
+        ]
     if options.slot is not None and options.slot > epochs:
-        return [f"slot = {options.slot} is beyond the last of {epochs} epochs: devices ask before the last one"]
+        return [
+            f"slot = {options.slot} is beyond the last of {epochs} epochs: devices ask before the"
+            " last one"
+        ]
     return []

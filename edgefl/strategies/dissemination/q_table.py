@@ -1,4 +1,5 @@
-"""A device's own table of what asking earlier or later has brought: Q-learning over slots (arXiv 2507.06031, eq. 8, corrected).
+"""A device's own table of what asking earlier or later has brought: Q-learning over slots (arXiv
+2507.06031, eq. 8, corrected).
 
 State: the slot of the last merge, from 1 to the number of epochs. Actions: minus, stay, add.
 """
@@ -23,7 +24,9 @@ def clip(slot: int, epochs: int) -> int:
 
 
 def choose(table: np.ndarray, slot: int, epsilon: float, draw: float) -> int:
-    """The index of an action: with probability ``epsilon`` any, else the best. ``draw`` is uniform in [0, 1) and decides both."""
+    """The index of an action: with probability ``epsilon`` any, else the best. ``draw`` is
+    uniform in [0, 1) and decides both.
+    """
     if draw < epsilon:
         return min(int(draw / epsilon * len(MOVES)), len(MOVES) - 1)
     return int(np.argmax(table[slot - 1]))
@@ -34,7 +37,9 @@ def after(slot: int, action: int, epochs: int) -> int:
     return clip(slot + MOVES[action], epochs)
 
 
-def learned(table: np.ndarray, slot: int, action: int, reward: float, rate: float, discount: float) -> np.ndarray:
+def learned(
+    table: np.ndarray, slot: int, action: int, reward: float, rate: float, discount: float
+) -> np.ndarray:
     """H(l, a) <- H(l, a) + rate (R + discount max_a' H(l_next, a') - H(l, a)), as a new table."""
     out = table.copy()
     best_next = float(table[after(slot, action, len(table)) - 1].max())

@@ -1,4 +1,6 @@
-"""The server's part in when devices ask: the slot of a device that has never merged comes from the meta model, and so do its draws."""
+"""The server's part in when devices ask: the slot of a device that has never merged comes from
+the meta model, and so do its draws.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,17 @@ from edgefl.strategies.base.events import UpdateArrived
 from edgefl.strategies.dissemination.meta_model import MOST_SLOTS, MetaModel
 from edgefl.streams import Streams
 
-NO_SLOT = 0  # "any slot alike, by your draw": the server does not know how many epochs a device trains
+NO_SLOT = (
+    0  # "any slot alike, by your draw": the server does not know how many epochs a device trains
+)
 
 
 class Slots:
-    """One slot a task for devices without a table of their own; each first merge teaches the meta model (REINFORCE).
+    """One slot a task for devices without a table of their own; each first merge teaches the meta
+    model (REINFORCE).
 
-    Every task also carries a number drawn uniformly from [0, 1) by (seed, edge, task of that edge): a device's own choices come from it.
+    Every task also carries a number drawn uniformly from [0, 1) by (seed, edge, task of that edge):
+    a device's own choices come from it.
     """
 
     def __init__(self, options: Any, streams: Streams) -> None:
@@ -27,15 +33,21 @@ class Slots:
         self.given: dict[str, int] = {}  # the slot of its task in hand or its last one
         self.merged: set[str] = set()  # edges that decide for themselves
 
-    def assign(self, edges: list[str], weights: np.ndarray, numbers: dict[str, float] | None = None) -> list[Decision]:
-        """Tasks with what they say about slots, beside ``numbers``; one Assign for all (a broadcast, if the medium has it) if that is nothing."""
+    def assign(
+        self, edges: list[str], weights: np.ndarray, numbers: dict[str, float] | None = None
+    ) -> list[Decision]:
+        """Tasks with what they say about slots, beside ``numbers``; one Assign for all (a
+        broadcast, if the medium has it) if that is nothing.
+        """
         more = numbers or {}
         if self.options.selector != "learned":
             return [Assign(tuple(edges), {"weights": weights}, more)]
         return [Assign((edge,), {"weights": weights}, more | self._numbers(edge)) for edge in edges]
 
     def learn(self, update: UpdateArrived) -> None:
-        """An update told how its task went: the first merge of an edge is the meta model's lesson."""
+        """An update told how its task went: the first merge of an edge is the meta model's
+        lesson.
+        """
         said, edge = update.numbers, update.edge
         if edge in self.merged or edge not in self.given or not said.get("merged"):
             return
@@ -52,5 +64,7 @@ class Slots:
         rng = self.streams.rng("slot", edge, count)
         draw = float(rng.random())
         if edge not in self.merged:
-            self.given[edge] = NO_SLOT if rng.random() < self.options.epsilon else self.model.draw(rng)
+            self.given[edge] = (
+                NO_SLOT if rng.random() < self.options.epsilon else self.model.draw(rng)
+            )
         return {"slot": float(self.given[edge]), "draw": draw}

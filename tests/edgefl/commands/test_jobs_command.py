@@ -1,4 +1,6 @@
-"""``edgefl jobs``: every sort of job is timed as the strategy would give it, and the config's cost is judged."""
+"""``edgefl jobs``: every sort of job is timed as the strategy would give it, and the config's
+cost is judged.
+"""
 
 from __future__ import annotations
 
@@ -23,34 +25,67 @@ model = {name = "mlp", hidden = [16]}
 edges = {count = 3}
 unlabelled = {data = "held_out", size = 50}
 stop = {versions = 2}
-strategies = [{strategy = "fedecho", concurrency = 3, buffer_size = 2, distil_s = 0.0}, {strategy = "zeno-plus-plus"}, {strategy = "fedavg"}]
+strategies = [
+    {strategy = "fedecho", concurrency = 3, buffer_size = 2, distil_s = 0.0},
+    {strategy = "zeno-plus-plus"},
+    {strategy = "fedavg"},
+]
 """
 
 
-def test_each_sort_of_job_is_timed_and_its_cost_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_sort_of_job_is_timed_and_its_cost_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "timed.toml").write_text(CONFIG)
     ticks = iter(range(10**6))
     monkeypatch.setattr(jobs.psutil, "getloadavg", lambda: (2.25, 0.0, 0.0))
-    monkeypatch.setattr(jobs, "measure", lambda run, repeat, warm_up: (run(), next(ticks), (10_000_000,) * repeat)[2])
+    monkeypatch.setattr(
+        jobs,
+        "measure",
+        lambda run, repeat, warm_up: (run(), next(ticks), (10_000_000,) * repeat)[2],
+    )
     said = CliRunner().invoke(app, ["jobs", str(tmp_path / "timed.toml"), "speed=0.5"])
     assert said.exit_code == 0, said.output
     assert said.output.splitlines()[:6] == [
         "fedecho, at speed 0.5:",
         "  predict: 10.0 ms, p90 10.0 ms (11 times); predict_s = 0.25 is enough",
-        "  distill: 10.0 ms, p90 10.0 ms (11 times); distil_s = 0 is too short for this host, at least 0.01",
+        (
+            "  distill: 10.0 ms, p90 10.0 ms (11 times); distil_s = 0 is too short for this host,"
+            " at least 0.01"
+        ),
         "  to paste: predict_s = 0.01, distil_s = 0.01",
         "zeno-plus-plus, at speed 0.5:",
         "  gradient: 10.0 ms, p90 10.0 ms (11 times); gradient_s = 0.1 is enough",
     ]
-    assert "other programs were running (load 2.2): on an idle host jobs may take less" in said.output
+    assert (
+        "other programs were running (load 2.2): on an idle host jobs may take less" in said.output
+    )
 
 
 def test_what_is_timed_is_what_a_run_would_do() -> None:
     """Prediction on the samples asked for, then a lesson of them with Adam's moments made."""
-    sections: dict[str, Any] = {"task": "my_task.py:build", "unlabelled": {"size": 50}, "edges": {"count": 5, "names": []}}
-    given = experiment(**sections | {"strategies": [{"strategy": "fedecho", "concurrency": 3, "buffer_size": 2, "unlabelled_samples": 20}]})
+    sections: dict[str, Any] = {
+        "task": "my_task.py:build",
+        "unlabelled": {"size": 50},
+        "edges": {"count": 5, "names": []},
+    }
+    given = experiment(
+        **sections
+        | {
+            "strategies": [
+                {
+                    "strategy": "fedecho",
+                    "concurrency": 3,
+                    "buffer_size": 2,
+                    "unlabelled_samples": 20,
+                }
+            ]
+        }
+    )
     learned = learning(given, EXAMPLES)
-    rehearsal = plan.strategy(given, given.strategies[0], EXAMPLES, learned.initial_weights(), learned.layout).rehearsal()
+    rehearsal = plan.strategy(
+        given, given.strategies[0], EXAMPLES, learned.initial_weights(), learned.layout
+    ).rehearsal()
     option, predict = next(rehearsal)
     logits = predict.work(learned)
     assert option == "predict_s" and logits[0]["logits"].shape == (20 * 2,)
@@ -60,12 +95,25 @@ def test_what_is_timed_is_what_a_run_would_do() -> None:
         rehearsal.send(None)
 
 
-@pytest.mark.parametrize(("p90_ns", "speed", "cost_s"), [(50_000_000, 1.0, 0.1), (50_000_001, 1.0, 0.11), (60_250_000, 2.0, 0.25), (1_000_000, 1.0, 0.002)])
-def test_the_cost_is_twice_the_90th_percentile_rounded_up(p90_ns: int, speed: float, cost_s: float) -> None:
+@pytest.mark.parametrize(
+    ("p90_ns", "speed", "cost_s"),
+    [
+        (50_000_000, 1.0, 0.1),
+        (50_000_001, 1.0, 0.11),
+        (60_250_000, 2.0, 0.25),
+        (1_000_000, 1.0, 0.002),
+    ],
+)
+def test_the_cost_is_twice_the_90th_percentile_rounded_up(
+    p90_ns: int, speed: float, cost_s: float
+) -> None:
     assert jobs.honest_s(Timing(1.0, (p90_ns,) * 10), speed) == pytest.approx(cost_s)
 
 
 def test_a_config_without_jobs_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "plain.toml").write_text('name = "plain"\nedges = {count = 3}\nstop = {versions = 2}\nstrategies = [{strategy = "fedavg"}]\n')
+    (tmp_path / "plain.toml").write_text(
+        'name = "plain"\nedges = {count = 3}\nstop = {versions = 2}\nstrategies = [{strategy ='
+        ' "fedavg"}]\n'
+    )
     with pytest.raises(UserError, match="none of its strategies has jobs"):
         jobs.jobs(tmp_path / "plain.toml")

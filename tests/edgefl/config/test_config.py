@@ -1,4 +1,6 @@
-"""The experiment file: every kind of bad input gives its one line; overrides; dump and load; what edges must share."""
+"""The experiment file: every kind of bad input gives its one line; overrides; dump and load;
+what edges must share.
+"""
 
 from __future__ import annotations
 
@@ -62,15 +64,35 @@ def replaced(said: str, instead: str) -> str:
         # unknown keys: a typo here, a key of another table, nothing near
         ("epochs = 2", "epoch = 2", "training.epoch: unknown key (nearest: 'epochs')"),
         ("epochs = 2", "seed = 2", "training.seed: unknown key (nearest: 'seed')"),
-        ("[stop]", "learning_rate = 0.1\n[stop]", "learning_rate: unknown key (nearest: 'training.learning_rate')"),
+        (
+            "[stop]",
+            "learning_rate = 0.1\n[stop]",
+            "learning_rate: unknown key (nearest: 'training.learning_rate')",
+        ),
         ("[training]", "[trainin]", "trainin: unknown key (nearest: 'training')"),
         ("[stop]", "[stopp]", "stopp: unknown key (nearest: 'stop')"),
         ("versions = 3", "zzz = 3", "stop.zzz: unknown key (valid: emulated_s, updates, versions)"),
-        ("alpha = 0.5\n[model]", "alpha = 0.5\nmin_sample = 2\n[model]", "partition.min_sample: unknown key (nearest: 'min_samples')"),
+        (
+            "alpha = 0.5\n[model]",
+            "alpha = 0.5\nmin_sample = 2\n[model]",
+            "partition.min_sample: unknown key (nearest: 'min_samples')",
+        ),
         ("hidden = [8, 4]", "hiden = [8, 4]", "model.hiden: unknown key (nearest: 'hidden')"),
-        ("clients_per_round = 4", "client_per_round = 4", "strategies[0].client_per_round: unknown key (nearest: 'clients_per_round')"),
-        ("clients_per_round = 4", "lable = 'x'", "strategies[0].lable: unknown key (nearest: 'label')"),
-        ("clients_per_round = 4", "learning_rate = 4", "strategies[0].learning_rate: unknown key (nearest: 'training.learning_rate')"),
+        (
+            "clients_per_round = 4",
+            "client_per_round = 4",
+            "strategies[0].client_per_round: unknown key (nearest: 'clients_per_round')",
+        ),
+        (
+            "clients_per_round = 4",
+            "lable = 'x'",
+            "strategies[0].lable: unknown key (nearest: 'label')",
+        ),
+        (
+            "clients_per_round = 4",
+            "learning_rate = 4",
+            "strategies[0].learning_rate: unknown key (nearest: 'training.learning_rate')",
+        ),
         # missing
         ("[stop]\nversions = 3", "", "stop: missing"),
         ("versions = 3", "", "stop: give at least one of versions, updates, emulated_s"),
@@ -81,30 +103,118 @@ def replaced(said: str, instead: str) -> str:
         ("epochs = 2", "epochs = 2.0", "training.epochs: expected a whole number, found 2.0"),
         ("epochs = 2", 'epochs = "2"', "training.epochs: expected a whole number, found '2'"),
         ("epochs = 2", "epochs = true", "training.epochs: expected a whole number, found true"),
-        ("epochs = 2", "momentum = [1]", "training.momentum: expected a number, found an array of 1"),
-        ("[training]\nepochs = 2", "[record]\npayloads = 1", "record.payloads: expected true or false, found 1"),
-        ('name = "mlp"', "name = 3", "model.name: expected text (\"...\"), found 3"),
+        (
+            "epochs = 2",
+            "momentum = [1]",
+            "training.momentum: expected a number, found an array of 1",
+        ),
+        (
+            "[training]\nepochs = 2",
+            "[record]\npayloads = 1",
+            "record.payloads: expected true or false, found 1",
+        ),
+        ('name = "mlp"', "name = 3", 'model.name: expected text ("..."), found 3'),
         # wrong value
-        ("epochs = 2", "epochs = 0", "training.epochs: expected greater than or equal to 1, found 0"),
+        (
+            "epochs = 2",
+            "epochs = 0",
+            "training.epochs: expected greater than or equal to 1, found 0",
+        ),
         ("epochs = 2", "momentum = 1.0", "training.momentum: expected less than 1, found 1.0"),
-        ("epochs = 2", "learning_rate = inf", "training.learning_rate: expected a finite number, found inf"),
-        ("epochs = 2", "learning_rate = nan", "training.learning_rate: expected a finite number, found nan"),
-        ("[stop]", "seed = 99999999999999999999\n[stop]", "seed: expected a whole number of at most 64 bits, found 99999999999999999999"),
-        ("[training]\nepochs = 2", "[links]\nkind = 'natve'", "links.kind: expected 'emulated' or 'native', found 'natve' (nearest: 'native')"),
-        ("alpha = 0.5\n[model]", "alpha = 0.0\n[model]", "partition.alpha: expected greater than 0, found 0.0"),
-        ("[training]\nepochs = 2", "[network]\nliveness_s = 1", "network: liveness_s: expected at least 3 times heartbeat_s (1.5), found 1"),
+        (
+            "epochs = 2",
+            "learning_rate = inf",
+            "training.learning_rate: expected a finite number, found inf",
+        ),
+        (
+            "epochs = 2",
+            "learning_rate = nan",
+            "training.learning_rate: expected a finite number, found nan",
+        ),
+        (
+            "[stop]",
+            "seed = 99999999999999999999\n[stop]",
+            "seed: expected a whole number of at most 64 bits, found 99999999999999999999",
+        ),
+        (
+            "[training]\nepochs = 2",
+            "[links]\nkind = 'natve'",
+            "links.kind: expected 'emulated' or 'native', found 'natve' (nearest: 'native')",
+        ),
+        (
+            "alpha = 0.5\n[model]",
+            "alpha = 0.0\n[model]",
+            "partition.alpha: expected greater than 0, found 0.0",
+        ),
+        (
+            "[training]\nepochs = 2",
+            "[network]\nliveness_s = 1",
+            "network: liveness_s: expected at least 3 times heartbeat_s (1.5), found 1",
+        ),
         # names
-        ('"dirichlet"', '"dirichlett"', "partition.name: unknown partition 'dirichlett' (nearest: 'dirichlet')" + OWN),
+        (
+            '"dirichlet"',
+            '"dirichlett"',
+            "partition.name: unknown partition 'dirichlett' (nearest: 'dirichlet')" + OWN,
+        ),
         ('"mlp"', '"mpl"', "model.name: unknown model 'mpl' (nearest: 'mlp')" + OWN),
-        ("[stop]", "data.name = 'digit'\n[stop]", "data.name: unknown data set 'digit' (nearest: 'digits')" + OWN),
-        ('"fedasync"', '"fedasink"', "strategies[1].strategy: unknown strategy 'fedasink' (nearest: 'fedasync')" + OWN),
-        ('"fedasync"\nalpha = 0.5', '"fedavg"', "two strategies are called 'fedavg': give one of them a label"),
-        ("[training]", "[network]\nmax_edges = 9\n[training]", "network.max_edges: expected at least the number of edges (10), found 9"),
-        ("clients_per_round = 4", "label = '../x'", "strategies[0].label: expected a name for a directory (letters, digits, _ . -), found '../x'"),
-        ("clients_per_round = 4", "label = 'figures'", "strategies[0].label: expected a name for a directory (letters, digits, _ . -), found 'figures'"),
-        ("[training]\nepochs = 2", "[edges]\nnames = ['a', 'b', 'a']", "edges.names: expected names that differ, found 'a' twice"),
-        ("[training]\nepochs = 2", "[edges]\nnames = ['a', 'B']", "edges.names[1]: expected text to match pattern '^[a-z0-9][a-z0-9_-]{0,31}$', found 'B'"),
-        ('"mlp"\nhidden = [8, 4]', '":build"', "model.name: expected 'package.module:attribute' or 'path/to/file.py:attribute', found ':build'"),
+        (
+            "[stop]",
+            "data.name = 'digit'\n[stop]",
+            "data.name: unknown data set 'digit' (nearest: 'digits')" + OWN,
+        ),
+        (
+            '"fedasync"',
+            '"fedasink"',
+            "strategies[1].strategy: unknown strategy 'fedasink' (nearest: 'fedasync')" + OWN,
+        ),
+        (
+            '"fedasync"\nalpha = 0.5',
+            '"fedavg"',
+            "two strategies are called 'fedavg': give one of them a label",
+        ),
+        (
+            "[training]",
+            "[network]\nmax_edges = 9\n[training]",
+            "network.max_edges: expected at least the number of edges (10), found 9",
+        ),
+        (
+            "clients_per_round = 4",
+            "label = '../x'",
+            (
+                "strategies[0].label: expected a name for a directory (letters, digits, _ . -),"
+                " found '../x'"
+            ),
+        ),
+        (
+            "clients_per_round = 4",
+            "label = 'figures'",
+            (
+                "strategies[0].label: expected a name for a directory (letters, digits, _ . -),"
+                " found 'figures'"
+            ),
+        ),
+        (
+            "[training]\nepochs = 2",
+            "[edges]\nnames = ['a', 'b', 'a']",
+            "edges.names: expected names that differ, found 'a' twice",
+        ),
+        (
+            "[training]\nepochs = 2",
+            "[edges]\nnames = ['a', 'B']",
+            (
+                "edges.names[1]: expected text to match pattern '^[a-z0-9][a-z0-9_-]{0,31}$',"
+                " found 'B'"
+            ),
+        ),
+        (
+            '"mlp"\nhidden = [8, 4]',
+            '":build"',
+            (
+                "model.name: expected 'package.module:attribute' or 'path/to/file.py:attribute',"
+                " found ':build'"
+            ),
+        ),
     ],
 )
 def test_bad_input_gives_its_line(tmp_path: Path, said: str, instead: str, line: str) -> None:
@@ -124,12 +234,30 @@ WHOLE = "stop.versions = 1\n"
         (WHOLE + "strategies = 3", "strategies: expected an array, found 3"),
         (WHOLE + "strategies = []", "strategies: expected at least one, found an array of 0"),
         (WHOLE + "strategies = ['fedavg']", "strategies[0]: expected a table, found 'fedavg'"),
-        (WHOLE + "[strategies]\nstrategy = 'fedavg'", "strategies: expected an array, found a table"),
-        (WHOLE + "name = 'a b'", "name: expected text to match pattern '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$', found 'a b'"),
-        ("[stop\nversions = 1", "is not valid TOML: Expected ']' at the end of a table declaration (at line 1, column 6)"),
-        ("a = 1\nb ~ 2", "is not valid TOML: Expected '=' after a key in a key/value pair (at line 2, column 3)"),
+        (
+            WHOLE + "[strategies]\nstrategy = 'fedavg'",
+            "strategies: expected an array, found a table",
+        ),
+        (
+            WHOLE + "name = 'a b'",
+            "name: expected text to match pattern '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$', found 'a b'",
+        ),
+        (
+            "[stop\nversions = 1",
+            (
+                "is not valid TOML: Expected ']' at the end of a table declaration (at line 1,"
+                " column 6)"
+            ),
+        ),
+        (
+            "a = 1\nb ~ 2",
+            "is not valid TOML: Expected '=' after a key in a key/value pair (at line 2, column 3)",
+        ),
         ("a = 1\na = 2\n", "is not valid TOML: Cannot overwrite a value (at line 2, column 6)"),
-        (WHOLE + f"task = '{'x' * 70}'\nseed = '{'x' * 70}'", f"seed: expected a whole number, found '{'x' * 56}..."),
+        (
+            WHOLE + f"task = '{'x' * 70}'\nseed = '{'x' * 70}'",
+            f"seed: expected a whole number, found '{'x' * 56}...",
+        ),
     ],
 )
 def test_a_file_that_is_no_experiment(tmp_path: Path, text: str, line: str) -> None:
@@ -141,7 +269,9 @@ def test_a_file_that_is_no_experiment(tmp_path: Path, text: str, line: str) -> N
 def test_three_heartbeats_are_just_enough(good: Path) -> None:
     loaded = config_file.load(good, ["network.heartbeat_s=0.1", "network.liveness_s=0.3"])
     assert loaded.network.liveness_s == 0.3
-    assert "network: liveness_s: expected at least 3 times heartbeat_s (6), found 4" in refusal(good, "network.heartbeat_s=2")
+    assert "network: liveness_s: expected at least 3 times heartbeat_s (6), found 4" in refusal(
+        good, "network.heartbeat_s=2"
+    )
 
 
 def test_files_that_cannot_be_read(good: Path) -> None:
@@ -150,54 +280,149 @@ def test_files_that_cannot_be_read(good: Path) -> None:
     assert refusal(folder / "no" / "x.toml") == "x.toml: no such file"
     assert refusal(folder).endswith("cannot be read (Is a directory); expected a TOML file")
     (folder / "latin.toml").write_bytes(b"name = '\xe4'")
-    assert refusal(folder / "latin.toml") == "latin.toml: is not UTF-8 text (byte 8); expected a TOML file"
+    assert (
+        refusal(folder / "latin.toml")
+        == "latin.toml: is not UTF-8 text (byte 8); expected a TOML file"
+    )
 
 
 def test_own_parts_must_have_a_file(good: Path) -> None:
     (good.parent / "my_model.py").write_text("raise SystemExit  # must not be run by the check\n")
-    assert config_file.load(good, ["model.name=my_model.py:build"]).model.name == "my_model.py:build"
+    assert (
+        config_file.load(good, ["model.name=my_model.py:build"]).model.name == "my_model.py:build"
+    )
     line = refusal(good, "model.name=my_modle.py:build")
-    assert line.startswith("override 'model.name=my_modle.py:build': model.name: no file my_modle.py or ") and line.endswith("(nearest: 'my_model.py')")
-    assert refusal(good, "task=my_task.py:build").startswith("override 'task=my_task.py:build': task: no file my_task.py or ")
+    assert line.startswith(
+        "override 'model.name=my_modle.py:build': model.name: no file my_modle.py or "
+    ) and line.endswith("(nearest: 'my_model.py')")
+    assert refusal(good, "task=my_task.py:build").startswith(
+        "override 'task=my_task.py:build': task: no file my_task.py or "
+    )
 
 
 def test_own_strategy_is_found_beside_the_config_and_its_options_are_checked(good: Path) -> None:
-    (good.parent / "mine.py").write_text("from edgefl.strategies.fedavg import FedAvg\nclass Mine(FedAvg):\n    pass\nother = 3\n")
+    (good.parent / "mine.py").write_text(
+        "from edgefl.strategies.fedavg import FedAvg\nclass Mine(FedAvg):\n    pass\nother = 3\n"
+    )
     loaded = config_file.load(good, ["strategies.0.strategy=mine.py:Mine"])
     assert loaded.strategies[0].name == "mine"
-    assert "unknown key (nearest: 'clients_per_round')" in refusal(good, "strategies.0.strategy=mine.py:Mine", "strategies.mine.client_per_round=3")
-    assert "strategies[0].strategy: 'mine.py:Mne': mine.py has no 'Mne' (nearest: 'Mine')" in refusal(good, "strategies.0.strategy=mine.py:Mne")
+    assert "unknown key (nearest: 'clients_per_round')" in refusal(
+        good, "strategies.0.strategy=mine.py:Mine", "strategies.mine.client_per_round=3"
+    )
+    assert (
+        "strategies[0].strategy: 'mine.py:Mne': mine.py has no 'Mne' (nearest: 'Mine')"
+        in refusal(good, "strategies.0.strategy=mine.py:Mne")
+    )
 
 
 def test_overrides_by_path_index_and_name(good: Path) -> None:
-    said = ["seed=7", "name=abc", "links.up_mbit_s=2", "strategies.0.clients_per_round=5", "strategies.fedasync.alpha=0.25", "model.hidden.1=9"]
-    loaded = config_file.load(good, [*said, "evaluation.target_accuracy = 0.9", 'network.host="10.0.0.1"', "edges.names=['pi-1', 'pi-2']"])
-    assert (loaded.seed, loaded.name, loaded.links.up_mbit_s, loaded.evaluation.target_accuracy) == (7, "abc", 2.0, 0.9)
-    assert [entry.options() for entry in loaded.strategies] == [{"clients_per_round": 5}, {"alpha": 0.25}]
-    assert loaded.model.options() == {"hidden": [8, 9]} and loaded.network.host == "10.0.0.1" and loaded.edges.ids() == ["pi-1", "pi-2"]
-    assert config_file.load(good, ["network.host=127.0.0.2"]).network.host == "127.0.0.2"  # no TOML value, so it is text
-    assert config_file.load(good, ["strategies.1.label=mine", "strategies.mine.alpha=1.0"]).strategies[1].options() == {"alpha": 1.0}
+    said = [
+        "seed=7",
+        "name=abc",
+        "links.up_mbit_s=2",
+        "strategies.0.clients_per_round=5",
+        "strategies.fedasync.alpha=0.25",
+        "model.hidden.1=9",
+    ]
+    loaded = config_file.load(
+        good,
+        [
+            *said,
+            "evaluation.target_accuracy = 0.9",
+            'network.host="10.0.0.1"',
+            "edges.names=['pi-1', 'pi-2']",
+        ],
+    )
+    assert (
+        loaded.seed,
+        loaded.name,
+        loaded.links.up_mbit_s,
+        loaded.evaluation.target_accuracy,
+    ) == (7, "abc", 2.0, 0.9)
+    assert [entry.options() for entry in loaded.strategies] == [
+        {"clients_per_round": 5},
+        {"alpha": 0.25},
+    ]
+    assert (
+        loaded.model.options() == {"hidden": [8, 9]}
+        and loaded.network.host == "10.0.0.1"
+        and loaded.edges.ids() == ["pi-1", "pi-2"]
+    )
+    assert (
+        config_file.load(good, ["network.host=127.0.0.2"]).network.host == "127.0.0.2"
+    )  # no TOML value, so it is text
+    assert config_file.load(
+        good, ["strategies.1.label=mine", "strategies.mine.alpha=1.0"]
+    ).strategies[1].options() == {"alpha": 1.0}
 
 
 @pytest.mark.parametrize(
     ("override", "line"),
     [
-        ("training.epoch=3", "override 'training.epoch=3': training.epoch: unknown key (nearest: 'epochs')"),
-        ("trainin.epochs=3", "override 'trainin.epochs=3': trainin: unknown key (nearest: 'training')"),
-        ("network.prot=3", "override 'network.prot=3': network.prot: unknown key (nearest: 'port')"),
-        ("training.epochs=x", "override 'training.epochs=x': training.epochs: expected a whole number, found 'x'"),
+        (
+            "training.epoch=3",
+            "override 'training.epoch=3': training.epoch: unknown key (nearest: 'epochs')",
+        ),
+        (
+            "trainin.epochs=3",
+            "override 'trainin.epochs=3': trainin: unknown key (nearest: 'training')",
+        ),
+        (
+            "network.prot=3",
+            "override 'network.prot=3': network.prot: unknown key (nearest: 'port')",
+        ),
+        (
+            "training.epochs=x",
+            "override 'training.epochs=x': training.epochs: expected a whole number, found 'x'",
+        ),
         ("training=3", "override 'training=3': training: expected a table, found 3"),
-        ("strategies.fedasync.alpha=2", "override 'strategies.fedasync.alpha=2': strategies[1].alpha: expected less than or equal to 1, found 2"),
+        (
+            "strategies.fedasync.alpha=2",
+            (
+                "override 'strategies.fedasync.alpha=2': strategies[1].alpha: expected less than or"
+                " equal to 1, found 2"
+            ),
+        ),
         (
             "strategies.fedasink.alpha=1",
-            "override 'strategies.fedasink.alpha=1': strategies has no entry 'fedasink' (nearest: 'fedasync'), expected one of the 2 from 0",
+            (
+                "override 'strategies.fedasink.alpha=1': strategies has no entry 'fedasink'"
+                " (nearest: 'fedasync'), expected one of the 2 from 0"
+            ),
         ),
-        ("strategies.2.alpha=1", "override 'strategies.2.alpha=1': strategies has no entry '2' (valid: fedasync, fedavg), expected one of the 2 from 0"),
+        (
+            "strategies.2.alpha=1",
+            (
+                "override 'strategies.2.alpha=1': strategies has no entry '2' (valid: fedasync,"
+                " fedavg), expected one of the 2 from 0"
+            ),
+        ),
         ("seed.x=1", "override 'seed.x=1': seed: expected a whole number, found a table"),
-        ("training.epochs.x=1", "override 'training.epochs.x=1': training.epochs: expected a table, found 2"),
-        ("seed", "override 'seed': expected key.path=value, as training.epochs=2 or strategies.0.alpha=0.5"),
-        ("training..epochs=1", "override 'training..epochs=1': expected key.path=value, as training.epochs=2 or strategies.0.alpha=0.5"),
-        ("=1", "override '=1': expected key.path=value, as training.epochs=2 or strategies.0.alpha=0.5"),
+        (
+            "training.epochs.x=1",
+            "override 'training.epochs.x=1': training.epochs: expected a table, found 2",
+        ),
+        (
+            "seed",
+            (
+                "override 'seed': expected key.path=value, as training.epochs=2 or"
+                " strategies.0.alpha=0.5"
+            ),
+        ),
+        (
+            "training..epochs=1",
+            (
+                "override 'training..epochs=1': expected key.path=value, as training.epochs=2 or"
+                " strategies.0.alpha=0.5"
+            ),
+        ),
+        (
+            "=1",
+            (
+                "override '=1': expected key.path=value, as training.epochs=2 or"
+                " strategies.0.alpha=0.5"
+            ),
+        ),
     ],
 )
 def test_bad_overrides(good: Path, override: str, line: str) -> None:
@@ -218,10 +443,14 @@ def test_an_error_of_the_file_is_not_blamed_on_an_override(tmp_path: Path) -> No
         ("[1]", "expected a whole number, 'auto' or 'adaptive', found an array of 1"),
     ],
 )
-def test_a_number_or_a_word_is_asked_for_in_one_line(tmp_path: Path, said: str, problem: str) -> None:
+def test_a_number_or_a_word_is_asked_for_in_one_line(
+    tmp_path: Path, said: str, problem: str
+) -> None:
     (tmp_path / "x.toml").write_text(WHOLE + f"[[strategies]]\nstrategy = 'idfl'\nalpha = {said}\n")
     assert refusal(tmp_path / "x.toml") == f"x.toml: strategies[0].alpha: {problem}"
-    assert refusal(tmp_path / "x.toml", f"strategies.0.alpha={said}").startswith(f"override {f'strategies.0.alpha={said}'!r}: strategies[0].alpha: {problem}")
+    assert refusal(tmp_path / "x.toml", f"strategies.0.alpha={said}").startswith(
+        f"override {f'strategies.0.alpha={said}'!r}: strategies[0].alpha: {problem}"
+    )
 
 
 class Wide(BaseModel, extra="forbid"):
@@ -243,17 +472,33 @@ def test_so_do_options_of_ones_own(key: str, value: Any, line: str) -> None:
     assert str(caught.value) == line
 
 
-def test_keys_that_do_not_go_together_are_blamed_on_the_override_that_brought_one(good: Path) -> None:
-    missing = 'devices: sigma: missing, which spread = "lognormal" wants (the deviation of the logarithms)'
-    assert refusal(good, "devices.spread=lognormal") == f"override 'devices.spread=lognormal': {missing}"
-    assert refusal(good, "training.epochs=3", "devices={spread='lognormal'}") == f"override \"devices={{spread='lognormal'}}\": {missing}"
-    assert refusal(good, "seeds=[1,2]", "seed=3") == "override 'seeds=[1,2]': give seed or seeds, not both (found seed = 3, seeds = [1, 2])"
+def test_keys_that_do_not_go_together_are_blamed_on_the_override_that_brought_one(
+    good: Path,
+) -> None:
+    missing = (
+        'devices: sigma: missing, which spread = "lognormal" wants (the deviation of the'
+        " logarithms)"
+    )
+    assert (
+        refusal(good, "devices.spread=lognormal")
+        == f"override 'devices.spread=lognormal': {missing}"
+    )
+    assert (
+        refusal(good, "training.epochs=3", "devices={spread='lognormal'}")
+        == f"override \"devices={{spread='lognormal'}}\": {missing}"
+    )
+    assert (
+        refusal(good, "seeds=[1,2]", "seed=3")
+        == "override 'seeds=[1,2]': give seed or seeds, not both (found seed = 3, seeds = [1, 2])"
+    )
 
 
 def test_a_config_survives_dump_and_load(tmp_path: Path, good: Path) -> None:
     for source in (good, QUICKSTART):
         loaded = config_file.load(source, ["evaluation.target_accuracy=0.9", "name=it-s"])
-        facts = {"run": {"git_commit": None, "clock": "wall", "host": {"cores": 2, "unknown": None}}}
+        facts = {
+            "run": {"git_commit": None, "clock": "wall", "host": {"cores": 2, "unknown": None}}
+        }
         text = config_file.dump(loaded, facts)
         (tmp_path / "again.toml").write_text(text)
         assert config_file.load(tmp_path / "again.toml") == loaded
@@ -267,24 +512,53 @@ def digests(path: Path, *overrides: str) -> list[str]:
 
 def test_the_digest_covers_what_edges_must_share(good: Path) -> None:
     plain = digests(good)
-    assert all(len(digest) == 16 and int(digest, 16) >= 0 for digest in plain) and plain[0] != plain[1]
-    for same in ("network.port=5555", "data.dir=/elsewhere", "name=other", "stop.versions=9", "record.payloads=true", "evaluation.every_versions=5"):
+    assert (
+        all(len(digest) == 16 and int(digest, 16) >= 0 for digest in plain) and plain[0] != plain[1]
+    )
+    for same in (
+        "network.port=5555",
+        "data.dir=/elsewhere",
+        "name=other",
+        "stop.versions=9",
+        "record.payloads=true",
+        "evaluation.every_versions=5",
+    ):
         assert digests(good, same) == plain, same
     for other in (
-        "seed=2", "speed=2.0", "partition.alpha=0.4", "model.hidden=[8]", "training.epochs=3", "edges.count=3",
-        "links.up_mbit_s=3", "devices.slowest_ratio=2.0", "data.name=mnist", "task=my_pkg.task:build",
-    ):  # fmt: skip
+        "seed=2",
+        "speed=2.0",
+        "partition.alpha=0.4",
+        "model.hidden=[8]",
+        "training.epochs=3",
+        "edges.count=3",
+        "links.up_mbit_s=3",
+        "devices.slowest_ratio=2.0",
+        "data.name=mnist",
+        "task=my_pkg.task:build",
+    ):
         assert not set(digests(good, other)) & set(plain), other
     changed = digests(good, "strategies.1.alpha=0.1")
     assert changed[0] == plain[0] and changed[1] != plain[1]
 
 
 def test_the_shared_part_crosses_the_wire(good: Path) -> None:
-    here = config_file.load(good, ["data.dir=/elsewhere", "network.port=5555", "network.max_edges=20000", "edges.count=15000"])
+    here = config_file.load(
+        good,
+        [
+            "data.dir=/elsewhere",
+            "network.port=5555",
+            "network.max_edges=20000",
+            "edges.count=15000",
+        ],
+    )
     for entry in here.strategies:
         there = config_file.from_json(config_file.to_json(here, entry))
-        assert there.strategies == (entry,) and there.data.dir is None and there.network.port == 0, "where it runs is no matter of the edges"
-        assert config_file.shared_digest(there, there.strategies[0]) == config_file.shared_digest(here, entry)
+        assert (
+            there.strategies == (entry,) and there.data.dir is None and there.network.port == 0
+        ), "where it runs is no matter of the edges"
+        assert config_file.shared_digest(there, there.strategies[0]) == config_file.shared_digest(
+            here, entry
+        )
 
 
 def test_the_wire_brings_no_code(good: Path) -> None:
@@ -292,11 +566,22 @@ def test_the_wire_brings_no_code(good: Path) -> None:
     (good.parent / "my_task.py").touch()
     here = config_file.load(good, [f"task={own}"])
     text = config_file.to_json(here, here.strategies[0])
-    with pytest.raises(UserError, match="names 'my_task.py:build', which is code of this machine: expected --allow-task my_task.py:build here"):
+    with pytest.raises(
+        UserError,
+        match=(
+            "names 'my_task.py:build', which is code of this machine: expected --allow-task"
+            " my_task.py:build here"
+        ),
+    ):
         config_file.from_json(text)
 
 
-DEEP = '{"stop": {"versions": 1}, "strategies": [{"strategy": "fedavg", "x": ' + "[" * 900 + "]" * 900 + "}]}"
+DEEP = (
+    '{"stop": {"versions": 1}, "strategies": [{"strategy": "fedavg", "x": '
+    + "[" * 900
+    + "]" * 900
+    + "}]}"
+)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +592,10 @@ DEEP = '{"stop": {"versions": 1}, "strategies": [{"strategy": "fedavg", "x": ' +
         ("[" * 900 + "]" * 900, "the coordinator's config: expected a table"),
         (DEEP, "the coordinator's config: strategies[0].x: unknown key"),
         ('{"sede": 1}', "the coordinator's config: sede: unknown key (nearest: 'seed')"),
-        ('{"stop": {"versions": 1}, "strategies": [{"strategy": "../x"}]}', "the coordinator's config: strategies[0].strategy: expected a name for a dir"),
+        (
+            '{"stop": {"versions": 1}, "strategies": [{"strategy": "../x"}]}',
+            "the coordinator's config: strategies[0].strategy: expected a name for a dir",
+        ),
     ],
 )
 def test_damage_on_the_wire(text: str, line: str) -> None:
@@ -323,5 +611,11 @@ from edgefl.loading import file
 file.load(pathlib.Path({str(QUICKSTART)!r}))
 print({{'torch', 'zmq'}} & set(sys.modules))
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=QUICKSTART.parents[1])
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=QUICKSTART.parents[1],
+    )
     assert result.stdout == "set()\n"

@@ -1,4 +1,6 @@
-"""[links], [devices], [[groups]] and [medium] of the experiment file: what they make of the edges, and every kind of bad input."""
+"""[links], [devices], [[groups]] and [medium] of the experiment file: what they make of the
+edges, and every kind of bad input.
+"""
 
 from __future__ import annotations
 
@@ -42,61 +44,172 @@ def written(tmp_path: Path, text: str) -> Path:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("[links]\nprofile = 'ltee'", "links: link profile 'ltee' does not exist: did you mean lte? (valid: lte, 5g-sub6, wifi, dsl, satellite, nb-iot, lora-like)"),
-        ("[devices]\nprofile = 'pi3'", "devices: device profile 'pi3' does not exist: did you mean pi"),
+        (
+            "[links]\nprofile = 'ltee'",
+            (
+                "links: link profile 'ltee' does not exist: did you mean lte? (valid: lte, 5g-sub6,"
+                " wifi, dsl, satellite, nb-iot, lora-like)"
+            ),
+        ),
+        (
+            "[devices]\nprofile = 'pi3'",
+            "devices: device profile 'pi3' does not exist: did you mean pi",
+        ),
         ("[links]\nup_mbit_s = 0", "links.up_mbit_s: expected greater than 0, found 0"),
         ("[links]\nloss = 0.6", "links.loss: expected less than or equal to 0.5, found 0.6"),
-        ("[links]\ntrace_up = 'lost.csv'", "links.trace_up: trace lost.csv: cannot be read (No such file or directory)"),
-        ("[[groups]]\nname = 'x'\ncount = 3", "groups: their counts add up to 3, expected the number of edges (4)"),
-        ("[[groups]]\nname = 'x'\ncount = 2\n[[groups]]\nname = 'x'\ncount = 2", "groups: two are called 'x'"),
+        (
+            "[links]\ntrace_up = 'lost.csv'",
+            "links.trace_up: trace lost.csv: cannot be read (No such file or directory)",
+        ),
+        (
+            "[[groups]]\nname = 'x'\ncount = 3",
+            "groups: their counts add up to 3, expected the number of edges (4)",
+        ),
+        (
+            "[[groups]]\nname = 'x'\ncount = 2\n[[groups]]\nname = 'x'\ncount = 2",
+            "groups: two are called 'x'",
+        ),
         ("[[groups]]\nname = 'x'", "groups[0].count: missing"),
-        ("[[groups]]\nname = 'x'\ncount = 4\nlinks = {up_mbits = 3}", "groups[0].links.up_mbits: unknown key (nearest: 'up_mbit_s')"),
-        ("[[groups]]\nname = 'x'\ncount = 4\ndevices = {samples_per_s = 0}", "groups[0].devices.samples_per_s: expected greater than 0, found 0"),
-        ("[[groups]]\nname = 'x'\ncount = 4\nlinks = {profile = 'dls'}", "groups[0].links: link profile 'dls' does not exist: did you mean dsl?"),
-        ("[[groups]]\nname = 'x'\ncount = 4\nlinks = {trace_down = 'lost.csv'}", "groups[0].links.trace_down: trace lost.csv: cannot be read"),
-        ("[devices]\nspread = 'lognormal'", 'devices: sigma: missing, which spread = "lognormal" wants (the deviation of the logarithms)'),
-        ("[devices]\nsigma = 0.5", 'devices: sigma: goes with spread = "lognormal", found "uniform"'),
+        (
+            "[[groups]]\nname = 'x'\ncount = 4\nlinks = {up_mbits = 3}",
+            "groups[0].links.up_mbits: unknown key (nearest: 'up_mbit_s')",
+        ),
+        (
+            "[[groups]]\nname = 'x'\ncount = 4\ndevices = {samples_per_s = 0}",
+            "groups[0].devices.samples_per_s: expected greater than 0, found 0",
+        ),
+        (
+            "[[groups]]\nname = 'x'\ncount = 4\nlinks = {profile = 'dls'}",
+            "groups[0].links: link profile 'dls' does not exist: did you mean dsl?",
+        ),
+        (
+            "[[groups]]\nname = 'x'\ncount = 4\nlinks = {trace_down = 'lost.csv'}",
+            "groups[0].links.trace_down: trace lost.csv: cannot be read",
+        ),
+        (
+            "[devices]\nspread = 'lognormal'",
+            (
+                'devices: sigma: missing, which spread = "lognormal" wants (the deviation of the'
+                " logarithms)"
+            ),
+        ),
+        (
+            "[devices]\nsigma = 0.5",
+            'devices: sigma: goes with spread = "lognormal", found "uniform"',
+        ),
         ("[devices]\ntask_samples = 100", 'devices: task_samples: goes with spread = "classes"'),
         ("[devices]\nlong = 'mild'", 'devices: long: goes with spread = "classes"'),
-        ("[devices]\nspread = 'lognormal'\nsigma = 1\ngamma = 2", 'devices: gamma: goes with spread = "classes"'),
-        ("[devices]\nspread = 'classes'\ngamma = 0", "devices.gamma: expected greater than 0, found 0"),
-        ("[devices]\nspread = 'lognormal'\nsigma = 1\nslowest_ratio = 2", 'devices: slowest_ratio: goes with spread = "uniform"'),
-        ("[devices]\nthrottling = {budget_s = 1, hot_share = 0.5}", "devices.throttling.recovery_s: missing"),
-        ("[devices.throttling]\nbudget = 1", "devices.throttling.budget: unknown key (nearest: 'budget_s')"),
         (
-            "[devices]\nthrottling = {budget_s = 1, hot_share = 0.5, recovery_s = 1}\nbursts = {calm_s = 1, burst_s = 1, share = 0.5}",
-            'devices: throttling: expected one of throttling, bursts and spread = "classes", not two together',
+            "[devices]\nspread = 'lognormal'\nsigma = 1\ngamma = 2",
+            'devices: gamma: goes with spread = "classes"',
+        ),
+        (
+            "[devices]\nspread = 'classes'\ngamma = 0",
+            "devices.gamma: expected greater than 0, found 0",
+        ),
+        (
+            "[devices]\nspread = 'lognormal'\nsigma = 1\nslowest_ratio = 2",
+            'devices: slowest_ratio: goes with spread = "uniform"',
+        ),
+        (
+            "[devices]\nthrottling = {budget_s = 1, hot_share = 0.5}",
+            "devices.throttling.recovery_s: missing",
+        ),
+        (
+            "[devices.throttling]\nbudget = 1",
+            "devices.throttling.budget: unknown key (nearest: 'budget_s')",
+        ),
+        (
+            (
+                "[devices]\nthrottling = {budget_s = 1, hot_share = 0.5, recovery_s = 1}\nbursts ="
+                " {calm_s = 1, burst_s = 1, share = 0.5}"
+            ),
+            (
+                'devices: throttling: expected one of throttling, bursts and spread = "classes",'
+                " not two together"
+            ),
         ),
         (
             "[devices]\nspread = 'exponential'\nbursts = {calm_s = 1, burst_s = 1, share = 0.5}",
-            'devices: bursts: expected one of throttling, bursts and spread = "exponential", not two together',
+            (
+                'devices: bursts: expected one of throttling, bursts and spread = "exponential",'
+                " not two together"
+            ),
         ),
-        ("[devices]\nspread = 'exponential'\nslowest_ratio = 2", 'devices: slowest_ratio: goes with spread = "uniform"'),
-        ("[medium]\nkind = 'tdm'", "medium.kind: expected 'none', 'bottleneck', 'cell' or 'tdma', found 'tdm' (nearest: 'tdma')"),
+        (
+            "[devices]\nspread = 'exponential'\nslowest_ratio = 2",
+            'devices: slowest_ratio: goes with spread = "uniform"',
+        ),
+        (
+            "[medium]\nkind = 'tdm'",
+            (
+                "medium.kind: expected 'none', 'bottleneck', 'cell' or 'tdma', found 'tdm'"
+                " (nearest: 'tdma')"
+            ),
+        ),
         ("[medium]\nkind = 'cell'", "medium: a cell wants up_mbit_s, down_mbit_s or both"),
         ("[medium]\nkind = 'tdma'\nrate_mbit_s = 1", "medium: slot_ms: missing"),
-        ("[medium]\nkind = 'tdma'\nrate_mbit_s = 0\nslot_ms = 1", "medium.rate_mbit_s: expected greater than 0, found 0"),
-        ("[medium]\nkind = 'tdma'\nrate_mbit_s = 1\nslot_ms = 1\nguard_ms = 2", "medium: slot_ms: expected more than guard_ms (2), found 1"),
-        ("[medium]\nkind = 'tdma'\nrate_mbit_s = 1\nslot_ms = 0.5\nguard_ms = 0.493", "medium: slot_ms: at 1 Mbit/s, 0.007 ms without the guard carry no byte"),
-        ("[medium]\nkind = 'cell'\nslot_ms = 1", 'medium: slot_ms: expected kind = "tdma", found "cell"'),
-        ("[medium]\nup_mbit_s = 1", 'medium: up_mbit_s: expected kind = "bottleneck" or "cell", found "none"'),
+        (
+            "[medium]\nkind = 'tdma'\nrate_mbit_s = 0\nslot_ms = 1",
+            "medium.rate_mbit_s: expected greater than 0, found 0",
+        ),
+        (
+            "[medium]\nkind = 'tdma'\nrate_mbit_s = 1\nslot_ms = 1\nguard_ms = 2",
+            "medium: slot_ms: expected more than guard_ms (2), found 1",
+        ),
+        (
+            "[medium]\nkind = 'tdma'\nrate_mbit_s = 1\nslot_ms = 0.5\nguard_ms = 0.493",
+            "medium: slot_ms: at 1 Mbit/s, 0.007 ms without the guard carry no byte",
+        ),
+        (
+            "[medium]\nkind = 'cell'\nslot_ms = 1",
+            'medium: slot_ms: expected kind = "tdma", found "cell"',
+        ),
+        (
+            "[medium]\nup_mbit_s = 1",
+            'medium: up_mbit_s: expected kind = "bottleneck" or "cell", found "none"',
+        ),
         (
             "[medium]\nkind = 'bottleneck'\nup_mbit_s = 1\n[links]\nloss = 0.1",
-            'links.loss: edges on a medium of kind "bottleneck" have no rate of their own: expected kind = "cell", or no loss',
+            (
+                'links.loss: edges on a medium of kind "bottleneck" have no rate of their own:'
+                ' expected kind = "cell", or no loss'
+            ),
         ),
         (
             "[medium]\nkind = 'bottleneck'\nup_mbit_s = 1\n[links]\ntrace_up = 'x.csv'",
-            'links.trace_up: edges on a medium of kind "bottleneck" have no rate of their own: expected kind = "cell" (or medium.trace_up: the shared rate), or no trace_up',
+            (
+                'links.trace_up: edges on a medium of kind "bottleneck" have no rate of their own:'
+                ' expected kind = "cell" (or medium.trace_up: the shared rate), or no trace_up'
+            ),
         ),
         (
             "[medium]\nkind = 'tdma'\nslot_ms = 1\nrate_mbit_s = 1\n[links]\ntrace_down = 'x.csv'",
-            'links.trace_down: edges on a medium of kind "tdma" have no rate of their own: expected kind = "cell", or no trace_down',
+            (
+                'links.trace_down: edges on a medium of kind "tdma" have no rate of their own:'
+                ' expected kind = "cell", or no trace_down'
+            ),
         ),
-        ("[medium]\nkind = 'cell'\nup_mbit_s = 1\ntrace_up = 'x.csv'", "medium: trace_up: expected in place of up_mbit_s, not with it"),
-        ("[medium]\nkind = 'cell'\ntrace_up = 'x.csv'", "medium.trace_up: trace x.csv: cannot be read (No such file or directory)"),
-        ("[medium]\nkind = 'tdma'\nslot_ms = 1\nrate_mbit_s = 1\ntrace_up = 'x.csv'", 'medium: trace_up: expected kind = "bottleneck" or "cell", found "tdma"'),
-        ("[medium]\nkind = 'cell'\nup_mbit_s = 1\nframe_slots = 4", 'medium: frame_slots: expected kind = "tdma", found "cell"'),
-        ("[medium]\nkind = 'tdma'\nslot_ms = 1\nrate_mbit_s = 1\nframe_slots = 0", "medium.frame_slots: expected greater than or equal to 1, found 0"),
+        (
+            "[medium]\nkind = 'cell'\nup_mbit_s = 1\ntrace_up = 'x.csv'",
+            "medium: trace_up: expected in place of up_mbit_s, not with it",
+        ),
+        (
+            "[medium]\nkind = 'cell'\ntrace_up = 'x.csv'",
+            "medium.trace_up: trace x.csv: cannot be read (No such file or directory)",
+        ),
+        (
+            "[medium]\nkind = 'tdma'\nslot_ms = 1\nrate_mbit_s = 1\ntrace_up = 'x.csv'",
+            'medium: trace_up: expected kind = "bottleneck" or "cell", found "tdma"',
+        ),
+        (
+            "[medium]\nkind = 'cell'\nup_mbit_s = 1\nframe_slots = 4",
+            'medium: frame_slots: expected kind = "tdma", found "cell"',
+        ),
+        (
+            "[medium]\nkind = 'tdma'\nslot_ms = 1\nrate_mbit_s = 1\nframe_slots = 0",
+            "medium.frame_slots: expected greater than or equal to 1, found 0",
+        ),
     ],
 )
 def test_bad_input_gives_its_line(tmp_path: Path, text: str, line: str) -> None:
@@ -107,71 +220,139 @@ def test_bad_input_gives_its_line(tmp_path: Path, text: str, line: str) -> None:
 
 def test_a_bad_trace_names_its_line_and_a_near_name(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("seconds,bit_s\n0,1000\n0,2000\n")
-    for name, line in (("train.csv", r"train.csv, line 3: 0.000000000 s does not come after"), ("trian.csv", r"cannot be read .*\(nearest: 'train.csv'\)")):
+    for name, line in (
+        ("train.csv", r"train.csv, line 3: 0.000000000 s does not come after"),
+        ("trian.csv", r"cannot be read .*\(nearest: 'train.csv'\)"),
+    ):
         with pytest.raises(UserError, match=line):
             config_file.load(written(tmp_path, f"[links]\ntrace_up = '{name}'"))
 
 
 def test_a_dead_stretch_is_warned_of_once(tmp_path: Path) -> None:
     (tmp_path / "tunnel.csv").write_text("0,1000\n1,0\n4,1000\n5,\n")
-    loaded = config_file.load(written(tmp_path, "[links]\ntrace_up = 'tunnel.csv'\ntrace_down = 'tunnel.csv'"))
+    loaded = config_file.load(
+        written(tmp_path, "[links]\ntrace_up = 'tunnel.csv'\ntrace_down = 'tunnel.csv'")
+    )
     (warning,) = warnings(loaded, tmp_path)
-    assert warning.endswith("tunnel.csv: nothing for 3.000000000 s from 1.000000000 s on (more than 1.000000000 s)")
+    assert warning.endswith(
+        "tunnel.csv: nothing for 3.000000000 s from 1.000000000 s on (more than 1.000000000 s)"
+    )
 
 
 def test_a_direction_that_is_not_shared_may_have_a_trace(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("0,1000\n1,3000\n")
-    loaded = config_file.load(written(tmp_path, "[medium]\nkind = 'bottleneck'\nup_mbit_s = 1\n[links]\ntrace_down = 't.csv'"))
+    loaded = config_file.load(
+        written(
+            tmp_path, "[medium]\nkind = 'bottleneck'\nup_mbit_s = 1\n[links]\ntrace_down = 't.csv'"
+        )
+    )
     links = network(loaded, tmp_path)
-    assert isinstance(links.link("e000", "up"), SharedLink) and isinstance(links.link("e000", "down").capacity, Trace)
+    assert isinstance(links.link("e000", "up"), SharedLink) and isinstance(
+        links.link("e000", "down").capacity, Trace
+    )
 
 
 def test_what_counts_for_nothing_is_warned_of(tmp_path: Path) -> None:
     text = "[medium]\nkind = 'tdma'\nslot_ms = 1\nrate_mbit_s = 1\n[links]\nprofile = 'lora-like'"
     (warning,) = warnings(config_file.load(written(tmp_path, text)), tmp_path)
-    assert warning == 'links: the loss of profile lora-like counts for nothing on a medium of kind "tdma", where edges have no rate of their own'
+    assert (
+        warning
+        == 'links: the loss of profile lora-like counts for nothing on a medium of kind "tdma",'
+        " where edges have no rate of their own"
+    )
     assert not warnings(config_file.load(written(tmp_path, text + "\nloss = 0")), tmp_path)
-    assert not warnings(config_file.load(written(tmp_path, text.replace("lora-like", "lte"))), tmp_path)
+    assert not warnings(
+        config_file.load(written(tmp_path, text.replace("lora-like", "lte"))), tmp_path
+    )
 
 
 # ------------------------------------------------------------------ who gets what
 def test_groups_override_the_base_in_order(tmp_path: Path) -> None:
     given = experiment(
-        links={"up_mbit_s": 3.0, "latency_ms": 7.0}, devices={"samples_per_s": 50.0},
-        groups=[{"name": "x", "count": 1, "links": {"down_mbit_s": 4.0}}, {"name": "y", "count": 2, "links": {"profile": "dsl", "jitter_ms": 0.0}, "devices": {"profile": "pi4"}}],
-    )  # fmt: skip
+        links={"up_mbit_s": 3.0, "latency_ms": 7.0},
+        devices={"samples_per_s": 50.0},
+        groups=[
+            {"name": "x", "count": 1, "links": {"down_mbit_s": 4.0}},
+            {
+                "name": "y",
+                "count": 2,
+                "links": {"profile": "dsl", "jitter_ms": 0.0},
+                "devices": {"profile": "pi4"},
+            },
+        ],
+    )
     x, y = parts(given)
     assert (x.ids, y.ids) == (("a",), ("b", "c"))
-    assert shape_of(x.links).rates_bit_s == {"up": 3_000_000, "down": 4_000_000} and shape_of(x.links).latency_ns == 7 * MS
-    assert shape_of(y.links).rates_bit_s == {"up": 1_000_000, "down": 8_400_000}, "of the base nothing that the profile says"
+    assert (
+        shape_of(x.links).rates_bit_s == {"up": 3_000_000, "down": 4_000_000}
+        and shape_of(x.links).latency_ns == 7 * MS
+    )
+    assert shape_of(y.links).rates_bit_s == {
+        "up": 1_000_000,
+        "down": 8_400_000,
+    }, "of the base nothing that the profile says"
     assert latencies(given) == {"a": 7 * MS, "b": 25 * MS, "c": 25 * MS}
     assert devices(given) == {"a": Rate(50.0), "b": Rate(1800.0), "c": Rate(1800.0)}
 
 
 def test_the_keys_beside_a_profile_override_it() -> None:
     shape = shape_of(experiment(links={"profile": "lte", "up_mbit_s": 2.5, "loss": 0.01}).links)
-    assert (shape.rates_bit_s, shape.latency_ns, shape.jitter_ns, shape.loss) == ({"up": 2_500_000, "down": 29_500_000}, 10_500_000, 5 * MS, 0.01)
+    assert (shape.rates_bit_s, shape.latency_ns, shape.jitter_ns, shape.loss) == (
+        {"up": 2_500_000, "down": 29_500_000},
+        10_500_000,
+        5 * MS,
+        0.01,
+    )
     assert devices(experiment(devices={"profile": "pi5", "samples_per_s": 7.0}))["a"] == Rate(7.0)
 
 
 def test_links_have_the_jitter_loss_and_trace_that_are_said(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("0,1000\n1,3000\n2,\n")
-    links = network(experiment(links={"latency_ms": 10.0, "jitter_ms": 2.0, "loss": 0.01, "trace_up": "t.csv", "trace_start": "first_byte"}), tmp_path)
+    links = network(
+        experiment(
+            links={
+                "latency_ms": 10.0,
+                "jitter_ms": 2.0,
+                "loss": 0.01,
+                "trace_up": "t.csv",
+                "trace_start": "first_byte",
+            }
+        ),
+        tmp_path,
+    )
     up, other, down = links.link("a", "up"), links.link("b", "up"), links.link("a", "down")
-    assert isinstance(up.capacity, Lossy) and isinstance(up.capacity.capacity, Trace) and isinstance(up.delay, Jitter) and isinstance(other.delay, Jitter)
-    assert up.delay.seed != other.delay.seed and up.capacity is not other.capacity, "it begins with the first byte of each link"
+    assert (
+        isinstance(up.capacity, Lossy)
+        and isinstance(up.capacity.capacity, Trace)
+        and isinstance(up.delay, Jitter)
+        and isinstance(other.delay, Jitter)
+    )
+    assert up.delay.seed != other.delay.seed and up.capacity is not other.capacity, (
+        "it begins with the first byte of each link"
+    )
     assert isinstance(down.capacity, Lossy) and isinstance(down.capacity.capacity, Constant)
     assert usual_bit_s(up.capacity) == 2000
     assert up.capacity.segment(5 * S)[1] == 6 * S, "asking for its usual rate has not begun it"
 
 
-@pytest.mark.parametrize(("kind", "caps"), [("bottleneck", [None, None]), ("cell", [10_000_000, 1_000_000])])
-def test_a_bottleneck_has_no_caps_and_a_cell_has_those_of_the_links(kind: str, caps: list[int | None]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "caps"), [("bottleneck", [None, None]), ("cell", [10_000_000, 1_000_000])]
+)
+def test_a_bottleneck_has_no_caps_and_a_cell_has_those_of_the_links(
+    kind: str, caps: list[int | None]
+) -> None:
     groups = [TWO[0], TWO[1] | {"links": {"profile": "dsl"}}]
     links = network(experiment(medium={"kind": kind, "up_mbit_s": 5.0}, groups=groups), None)
     up = [links.link(edge, "up") for edge in "ab"]
     assert all(isinstance(link, SharedLink) for link in up)
-    assert [link.own.rate_bit_s if isinstance(link, SharedLink) and isinstance(link.own, Constant) else None for link in up] == caps
+    assert [
+        (
+            link.own.rate_bit_s
+            if isinstance(link, SharedLink) and isinstance(link.own, Constant)
+            else None
+        )
+        for link in up
+    ] == caps
     assert not isinstance(links.link("a", "down"), SharedLink), "only upwards anything is shared"
 
 
@@ -179,42 +360,75 @@ def test_native_groups_stand_beside_emulated_ones() -> None:
     groups = [TWO[0] | {"links": {"kind": "native"}, "devices": {"kind": "native"}}, TWO[1]]
     given = experiment(groups=groups, medium={"kind": "tdma", "slot_ms": 1.0, "rate_mbit_s": 1.0})
     links = network(given, None)
-    assert links.link("a", "up").capacity is None and isinstance(links.link("b", "down"), ChannelLink)
+    assert links.link("a", "up").capacity is None and isinstance(
+        links.link("b", "down"), ChannelLink
+    )
     assert devices(given)["a"] == Native() and emulated_devices(given) == {"b", "c"}
-    with pytest.raises(UserError, match=r'groups\[0\]\.devices\.kind = "native" needs the wall clock'):
+    with pytest.raises(
+        UserError, match=r'groups\[0\]\.devices\.kind = "native" needs the wall clock'
+    ):
         refuse_native(given)
     refuse_native(experiment(groups=TWO))
 
 
 SPREADS: list[dict[str, Any]] = [
-    {"slowest_ratio": 3.0}, {"spread": "lognormal", "sigma": 0.5}, {"spread": "classes", "task_samples": 100.0, "long": "mild"}, {"spread": "exponential"},
-    {"throttling": {"budget_s": 1.0, "hot_share": 0.5, "recovery_s": 2.0}}, {"bursts": {"calm_s": 5.0, "burst_s": 1.0, "share": 0.25}},
-]  # fmt: skip
+    {"slowest_ratio": 3.0},
+    {"spread": "lognormal", "sigma": 0.5},
+    {"spread": "classes", "task_samples": 100.0, "long": "mild"},
+    {"spread": "exponential"},
+    {"throttling": {"budget_s": 1.0, "hot_share": 0.5, "recovery_s": 2.0}},
+    {"bursts": {"calm_s": 5.0, "burst_s": 1.0, "share": 0.25}},
+]
 
 
-@pytest.mark.parametrize(("section", "kind"), list(zip(SPREADS, (Rate, Rate, Drawn, Memoryless, Throttled, Bursty))))
-def test_devices_are_the_same_in_every_process_and_have_a_speed(section: dict[str, Any], kind: type[Any]) -> None:
+@pytest.mark.parametrize(
+    ("section", "kind"), list(zip(SPREADS, (Rate, Rate, Drawn, Memoryless, Throttled, Bursty)))
+)
+def test_devices_are_the_same_in_every_process_and_have_a_speed(
+    section: dict[str, Any], kind: type[Any]
+) -> None:
     def durations(seed: int) -> list[int | None]:
         made = devices(experiment(seed=seed, edges={"count": 5}, devices=section))
-        assert all(isinstance(device, kind) and device.samples_per_s > 0 for device in made.values()), "what the check of this host's speed asks for"
-        return [device.duration_ns(5000, start_ns) for start_ns in (0, 20 * S) for device in made.values()]
+        assert all(
+            isinstance(device, kind) and device.samples_per_s > 0 for device in made.values()
+        ), "what the check of this host's speed asks for"
+        return [
+            device.duration_ns(5000, start_ns)
+            for start_ns in (0, 20 * S)
+            for device in made.values()
+        ]
 
     assert durations(1) == durations(1)
     assert durations(1) != durations(2) or kind is Throttled, "hot at the same time, all alike"
 
 
 def test_throttling_and_classes_take_the_time_that_they_say() -> None:
-    hot = devices(experiment(devices={"samples_per_s": 100.0, "throttling": {"budget_s": 1.0, "hot_share": 0.5, "recovery_s": 2.0}}))["a"]
+    hot = devices(
+        experiment(
+            devices={
+                "samples_per_s": 100.0,
+                "throttling": {"budget_s": 1.0, "hot_share": 0.5, "recovery_s": 2.0},
+            }
+        )
+    )["a"]
     assert hot.duration_ns(300, 0) == 1 * S + 4 * S, "100 samples cold, 200 at half the speed"
-    drawn = devices(experiment(edges={"count": 10}, devices={"spread": "classes", "task_samples": 100.0}), CLASSED)
-    assert drawn["e009"].runtime.name == "long" and 500 <= (drawn["e009"].duration_ns(100, 0) or 0) / S <= 800
+    drawn = devices(
+        experiment(edges={"count": 10}, devices={"spread": "classes", "task_samples": 100.0}),
+        CLASSED,
+    )
+    assert (
+        drawn["e009"].runtime.name == "long"
+        and 500 <= (drawn["e009"].duration_ns(100, 0) or 0) / S <= 800
+    )
 
 
 CLASSED = {f"e{number:03d}": 100 * number + 10 for number in range(9)} | {"e009": 90_000}
 
 
 def test_a_class_goes_by_the_edge_s_data_and_takes_its_time_for_all_of_it() -> None:
-    """Whatever an edge has, a task of it takes 10 to 20 s, 30 to 50 s or 500 to 800 s; so many samples with ``task_samples``."""
+    """Whatever an edge has, a task of it takes 10 to 20 s, 30 to 50 s or 500 to 800 s; so many
+    samples with ``task_samples``.
+    """
     given = experiment(edges={"count": 10}, training={"epochs": 2}, devices={"spread": "classes"})
     made = devices(given, CLASSED)
     for edge, size in CLASSED.items():
@@ -225,7 +439,9 @@ def test_a_class_goes_by_the_edge_s_data_and_takes_its_time_for_all_of_it() -> N
 
 
 def test_where_nobody_knows_all_sizes_they_count_as_equal_everywhere() -> None:
-    """With shards an edge on another machine knows its own size alone, and must come to the same class as the launcher."""
+    """With shards an edge on another machine knows its own size alone, and must come to the same
+    class as the launcher.
+    """
     given = experiment(edges={"count": 10}, devices={"spread": "classes"}, data={"source": "shard"})
     whole = devices(given, CLASSED)
     assert all(devices(given, {edge: size})[edge] == whole[edge] for edge, size in CLASSED.items())
@@ -233,7 +449,13 @@ def test_where_nobody_knows_all_sizes_they_count_as_equal_everywhere() -> None:
 
 def test_groups_draw_for_themselves() -> None:
     spread = {"slowest_ratio": 9.0}
-    one = devices(experiment(edges={"count": 8}, groups=[{"name": "x", "count": 4}, {"name": "y", "count": 4}], devices=spread))
+    one = devices(
+        experiment(
+            edges={"count": 8},
+            groups=[{"name": "x", "count": 4}, {"name": "y", "count": 4}],
+            devices=spread,
+        )
+    )
     rates = [device.samples_per_s for device in one.values() if isinstance(device, Rate)]
     assert sorted(rates[:4]) == sorted(rates[4:]) and rates[:4] != rates[4:]
 
@@ -241,17 +463,33 @@ def test_groups_draw_for_themselves() -> None:
 # ------------------------------------------------------------------ files and wires
 def test_the_example_crosses_file_and_wire(tmp_path: Path) -> None:
     here = config_file.load(HETEROGENEOUS)
-    assert [len(part.ids) for part in parts(here)] == [30, 10] and parts(here)[1].links.up_mbit_s == 2.0
+    assert [len(part.ids) for part in parts(here)] == [30, 10] and parts(here)[
+        1
+    ].links.up_mbit_s == 2.0
     (tmp_path / "again.toml").write_text(config_file.dump(here, {}))
     assert config_file.load(tmp_path / "again.toml") == here
     for entry in here.strategies:
         there = config_file.from_json(config_file.to_json(here, entry))
-        assert devices(there) == devices(here) and config_file.shared_digest(there, entry) == config_file.shared_digest(here, entry)
+        assert devices(there) == devices(here) and config_file.shared_digest(
+            there, entry
+        ) == config_file.shared_digest(here, entry)
 
 
-@pytest.mark.parametrize("change", ["groups.0.links.profile=wifi", "groups.1.devices.profile=pi5", "medium.up_mbit_s=9", "links.jitter_ms=1", "devices.profile=pi4"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "groups.0.links.profile=wifi",
+        "groups.1.devices.profile=pi5",
+        "medium.up_mbit_s=9",
+        "links.jitter_ms=1",
+        "devices.profile=pi4",
+    ],
+)
 def test_the_digest_covers_groups_and_medium(change: str) -> None:
-    digests = [config_file.shared_digest(loaded, loaded.strategies[0]) for loaded in (config_file.load(HETEROGENEOUS, said) for said in ((), (change,)))]
+    digests = [
+        config_file.shared_digest(loaded, loaded.strategies[0])
+        for loaded in (config_file.load(HETEROGENEOUS, said) for said in ((), (change,)))
+    ]
     assert digests[0] != digests[1]
 
 
@@ -264,7 +502,14 @@ def test_an_edge_needs_no_trace_file_and_a_run_keeps_where_it_lies(tmp_path: Pat
 
     (tmp_path / "t.csv").write_text("0,1000\n1,3000\n")
     loaded = config_file.load(written(tmp_path, "[links]\ntrace_up = 't.csv'"))
-    assert config_file.from_json(config_file.to_json(loaded, loaded.strategies[0])).links.trace_up == "t.csv"
-    OpenRun(loaded, 0, tmp_path / "out", tmp_path, vector(0, 0, 0), layout()).begin("virtual", fidelity(loaded))
-    assert tomllib.loads((tmp_path / "out" / "config.toml").read_text())["run"]["base"] == str(tmp_path.resolve())
+    assert (
+        config_file.from_json(config_file.to_json(loaded, loaded.strategies[0])).links.trace_up
+        == "t.csv"
+    )
+    OpenRun(loaded, 0, tmp_path / "out", tmp_path, vector(0, 0, 0), layout()).begin(
+        "virtual", fidelity(loaded)
+    )
+    assert tomllib.loads((tmp_path / "out" / "config.toml").read_text())["run"]["base"] == str(
+        tmp_path.resolve()
+    )
     assert config_file.load(tmp_path / "out" / "config.toml").links == loaded.links

@@ -1,4 +1,6 @@
-"""The settings of configs/tdma are the paper's: groups, computing times, delays, and models that fit their slots."""
+"""The settings of configs/tdma are the paper's: groups, computing times, delays, and models that
+fit their slots.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,14 @@ from emulator.tdma.closed_form import Tdma
 FOLDER = CONFIGS / "tdma"
 MNIST, CIFAR = 8_490, 10_790  # parameters of the model
 SETTINGS = {  # name -> N, r, tau_comp, steps, elements, slots
-    "mnist": (100, 1, 50, 5, MNIST, 50_000), "mnist_50_5": (100, 5, 250, 5, MNIST, 50_000), "mnist_10_1": (100, 1, 10, 5, MNIST, 50_000),
-    "mnist_10_5": (100, 5, 50, 5, MNIST, 50_000), "mnist_2_1": (100, 1, 2, 5, MNIST, 50_000), "cifar10": (20, 1, 4, None, CIFAR, 100_000),
+    "mnist": (100, 1, 50, 5, MNIST, 50_000),
+    "mnist_50_5": (100, 5, 250, 5, MNIST, 50_000),
+    "mnist_10_1": (100, 1, 10, 5, MNIST, 50_000),
+    "mnist_10_5": (100, 5, 50, 5, MNIST, 50_000),
+    "mnist_2_1": (100, 1, 2, 5, MNIST, 50_000),
+    "cifar10": (20, 1, 4, None, CIFAR, 100_000),
     "wallclock": (12, 1, 8, 5, MNIST, 600),
-}  # fmt: skip
+}
 SIZES = {100: {1, 5, 10, 25, 50, None}, 20: {1, 2, 5, 10, None}, 12: {1, 3, None}}
 
 
@@ -35,17 +41,29 @@ def test_the_settings_are_those_of_the_paper(name: str) -> None:
     edges, transfer, computes, steps, size, slots = SETTINGS[name]
     experiment: Experiment = load(FOLDER / f"{name}.toml")
     table = timetable(experiment, layout(size), devices(experiment))
-    assert len(experiment.edges.ids()) == edges and round((experiment.stop.emulated_s or 0) * 1e9) == slots * table.slot_ns
+    assert (
+        len(experiment.edges.ids()) == edges
+        and round((experiment.stop.emulated_s or 0) * 1e9) == slots * table.slot_ns
+    )
     assert table.transfer_slots == transfer == slots_of_model(experiment, 4 * size)
-    assert {table.compute_slots(edge, 250, steps) for edge in experiment.edges.ids()} == {computes} and table.known
+    assert {table.compute_slots(edge, 250, steps) for edge in experiment.edges.ids()} == {
+        computes
+    } and table.known
     options = [entry.options() for entry in experiment.strategies]
-    assert {each.get("per_round") for each in options} == SIZES[edges] and {each.get("local_steps") for each in options} == {steps}
+    assert {each.get("per_round") for each in options} == SIZES[edges] and {
+        each.get("local_steps") for each in options
+    } == {steps}
     assert sum(entry.strategy == "idfl" for entry in experiment.strategies) == len(SIZES[edges]) - 1
 
 
-@pytest.mark.parametrize(("per_round", "d_star", "alpha"), [(5, 9, 10), (10, 5, 4), (25, 2, 1), (50, 1, 0)])
+@pytest.mark.parametrize(
+    ("per_round", "d_star", "alpha"), [(5, 9, 10), (10, 5, 4), (25, 2, 1), (50, 1, 0)]
+)
 def test_the_delays_of_the_mnist_setting(per_round: int, d_star: int, alpha: int) -> None:
     """tau_comp = 50, r = 1 (proposition 1, equations 32 and 33)."""
     experiment = load(FOLDER / "mnist.toml")
     table = timetable(experiment, layout(MNIST), devices(experiment))
-    assert (Tdma(100, per_round, 1, 50).d_star, table.auto_delay(100, per_round, 50)) == (d_star, alpha)
+    assert (Tdma(100, per_round, 1, 50).d_star, table.auto_delay(100, per_round, 50)) == (
+        d_star,
+        alpha,
+    )

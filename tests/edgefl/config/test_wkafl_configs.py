@@ -1,4 +1,6 @@
-"""The configs of WKAFL's experiments: each is what its name says, with the values of the paper's code (arXiv 2203.01214; table II)."""
+"""The configs of WKAFL's experiments: each is what its name says, with the values of the paper's
+code (arXiv 2203.01214; table II).
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,33 @@ from edgefl.config.experiment import Experiment
 from edgefl.loading.file import load
 
 FOLDER = CONFIGS / "wkafl"
-STUDIES = sorted(path.stem for path in FOLDER.glob("*.toml") if path.stem.split("_")[0] in ("mnist", "emnist", "cifar"))
-METHODS = {"wkafl", "wkafl-no-selection", "wkafl-no-staleness", "wkafl-no-noniid", "k-async", "twafl", "sasgd", "gsgm"}
-CODE = {"emnist": (4, 5000, {"clip_norm": 100, "norm_ratio": 10, "similarity_weight": 10, "staleness_damping": 0.1}),
-        "cifar": (8, 10_000, {"clip_norm": 70, "norm_ratio": 5, "similarity_weight": 50, "staleness_damping": 0.01})}  # fmt: skip
+STUDIES = sorted(
+    path.stem
+    for path in FOLDER.glob("*.toml")
+    if path.stem.split("_")[0] in ("mnist", "emnist", "cifar")
+)
+METHODS = {
+    "wkafl",
+    "wkafl-no-selection",
+    "wkafl-no-staleness",
+    "wkafl-no-noniid",
+    "k-async",
+    "twafl",
+    "sasgd",
+    "gsgm",
+}
+CODE = {
+    "emnist": (
+        4,
+        5000,
+        {"clip_norm": 100, "norm_ratio": 10, "similarity_weight": 10, "staleness_damping": 0.1},
+    ),
+    "cifar": (
+        8,
+        10_000,
+        {"clip_norm": 70, "norm_ratio": 5, "similarity_weight": 50, "staleness_damping": 0.01},
+    ),
+}
 
 
 def of(name: str) -> Experiment:
@@ -20,9 +45,16 @@ def of(name: str) -> Experiment:
 
 
 def test_all_points_of_the_paper_are_there() -> None:
-    points = {"emnist": ("1000_10", "3000_20", "3000_10"), "cifar": ("1000_20", "3000_20", "3000_10")}
+    points = {
+        "emnist": ("1000_10", "3000_20", "3000_10"),
+        "cifar": ("1000_20", "3000_20", "3000_10"),
+    }
     plain = {f"{data}_{point}" for data, those in points.items() for point in those}
-    harder = {f"{base}_{labels}labels" for base in ("emnist_3000_10", "cifar_3000_20") for labels in (5, 10)}
+    harder = {
+        f"{base}_{labels}labels"
+        for base in ("emnist_3000_10", "cifar_3000_20")
+        for labels in (5, 10)
+    }
     assert set(STUDIES) == plain | harder | {"mnist_1000_10"}
     assert {path.stem for path in FOLDER.glob("*.toml")} == {*STUDIES, "zeno", "wallclock"}
 
@@ -33,9 +65,14 @@ def test_a_config_is_what_its_name_says(name: str) -> None:
     given = of(name)
     assert given.name == "wkafl-" + name.replace("_", "-") and len(given.edges.ids()) == int(edges)
     assert {entry.options()["buffer_size"] for entry in given.strategies} == {int(gradients)}
-    assert given.partition.model_extra["labels"] == (int(labels[0].removesuffix("labels")) if labels else 1)
+    assert given.partition.model_extra["labels"] == (
+        int(labels[0].removesuffix("labels")) if labels else 1
+    )
     assert {entry.name for entry in given.strategies} == METHODS
-    assert given.devices.spread == "exponential" and given.devices.samples_per_s == given.training.batch_size, "a batch a second: a draw by lot"
+    assert (
+        given.devices.spread == "exponential"
+        and given.devices.samples_per_s == given.training.batch_size
+    ), "a batch a second: a draw by lot"
     if data in CODE:
         batch, versions, values = CODE[data]
         assert (given.training.batch_size, given.stop.versions) == (batch, versions)
@@ -45,18 +82,32 @@ def test_a_config_is_what_its_name_says(name: str) -> None:
 
 def test_the_study_s_config() -> None:
     given = of("mnist_1000_10")
-    assert (given.data.name, given.model.name, given.stop.versions, given.by_seed()[-1].seed) == ("mnist", "lenet5", 1500, 3)
+    assert (given.data.name, given.model.name, given.stop.versions, given.by_seed()[-1].seed) == (
+        "mnist",
+        "lenet5",
+        1500,
+        3,
+    )
 
 
 def test_zeno_s_config_has_the_values_of_table_iv() -> None:
     given = of("zeno")
     (zeno,) = given.strategies
     assert len(given.edges.ids()) == 100 and given.stop.versions == 1500
-    assert {key: zeno.options()[key] for key in ("gamma", "rho", "epsilon", "refresh_every")} == {"gamma": 0.1, "rho": 0.02, "epsilon": 0.1, "refresh_every": 2}
+    assert {key: zeno.options()[key] for key in ("gamma", "rho", "epsilon", "refresh_every")} == {
+        "gamma": 0.1,
+        "rho": 0.02,
+        "epsilon": 0.1,
+        "refresh_every": 2,
+    }
     assert zeno.options()["server_labels"] == 10, "L_num"
 
 
 def test_the_wall_clock_s_config_takes_times_that_a_host_can_keep() -> None:
     given = of("wallclock")
-    assert len(given.edges.ids()) == 100 and given.devices.spread == "uniform" and given.stop.emulated_s == 60
+    assert (
+        len(given.edges.ids()) == 100
+        and given.devices.spread == "uniform"
+        and given.stop.emulated_s == 60
+    )
     assert all(entry.options()["buffer_size"] == 10 for entry in given.strategies)

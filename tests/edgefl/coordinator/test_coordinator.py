@@ -1,4 +1,6 @@
-"""The coordinator told as stories: what it hears, what it puts out, what its files say afterwards."""
+"""The coordinator told as stories: what it hears, what it puts out, what its files say
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ ACK = "<- Acknowledged"
 
 
 class Scripted(Strategy):
-    """Decides what the test has written down for the kind of event: a list of decisions, or a function of event and now."""
+    """Decides what the test has written down for the kind of event: a list of decisions, or a
+    function of event and now.
+    """
 
     script: dict[type, Any] = {}
 
@@ -52,7 +56,12 @@ def assign(*edges: str) -> do.Assign:
 def rounds(tmp_path: Path) -> Desk:
     """FedAvg with all of three edges in each round; round 1 has begun."""
     desk = Desk(tmp_path, make(FedAvg, clients_per_round=3))
-    assert desk.start("a", "b", "c") == ["evaluate v0", "a <- task 0 v0 (0 0 0)", "b <- task 1 v0 (0 0 0)", "c <- task 2 v0 (0 0 0)"]
+    assert desk.start("a", "b", "c") == [
+        "evaluate v0",
+        "a <- task 0 v0 (0 0 0)",
+        "b <- task 1 v0 (0 0 0)",
+        "c <- task 2 v0 (0 0 0)",
+    ]
     return desk
 
 
@@ -62,27 +71,53 @@ def test_a_round(rounds: Desk) -> None:
     assert rounds.update("a", 0, 3, 0, 0) == [f"a {ACK} 0"]
     assert rounds.update("b", 1, 0, 6, 0) == [f"b {ACK} 1"]
     assert rounds.update("c", 2, 0, 0, 9, now=7 * S) == [
-        f"c {ACK} 2", "evaluate v1", "a <- task 3 v1 (1 2 3)", "b <- task 4 v1 (1 2 3)", "c <- task 5 v1 (1 2 3)",
+        f"c {ACK} 2",
+        "evaluate v1",
+        "a <- task 3 v1 (1 2 3)",
+        "b <- task 4 v1 (1 2 3)",
+        "c <- task 5 v1 (1 2 3)",
     ]
     assert [event for event in rounds.events() if event.get("task") == 0] == [
         {"t": 0.0, "fact": "task_started", "edge": "a", "task": 0},
         {"t": 0.0, "fact": "update_ready", "edge": "a", "task": 0},
-        {"t": 0.0, "event": "update_arrived", "version": 0, "edge": "a", "task": 0, "base_version": 0, "numbers": {"samples": 1.0}, "decisions": []},
+        {
+            "t": 0.0,
+            "event": "update_arrived",
+            "version": 0,
+            "edge": "a",
+            "task": 0,
+            "base_version": 0,
+            "numbers": {"samples": 1.0},
+            "decisions": [],
+        },
     ]
     assert rounds.events()[-1]["t"] == 7.0 and rounds.events()[-1]["decisions"] == [
-        {"do": "publish", "version": 1}, {"do": "assign", "edges": ["a", "b", "c"], "numbers": {}, "tasks": [3, 4, 5]},
+        {"do": "publish", "version": 1},
+        {"do": "assign", "edges": ["a", "b", "c"], "numbers": {}, "tasks": [3, 4, 5]},
     ]
     ended = rounds.summary()
-    assert (ended["updates_applied"], ended["updates_discarded"], ended["staleness"]) == (3, {}, {"0": 3})
+    assert (ended["updates_applied"], ended["updates_discarded"], ended["staleness"]) == (
+        3,
+        {},
+        {"0": 3},
+    )
 
 
 def test_a_duplicate_is_acknowledged_again_and_not_applied_twice(rounds: Desk) -> None:
     rounds.update("a", 0, 3, 0, 0)
     assert rounds.update("a", 0, 99, 99, 99) == [f"a {ACK} 0"]
-    assert rounds.ready("a", 0) == [f"a {ACK} 0"], "offered again after a broken session: no need to send it"
+    assert rounds.ready("a", 0) == [f"a {ACK} 0"], (
+        "offered again after a broken session: no need to send it"
+    )
     rounds.update("b", 1, 3, 0, 0)
-    assert "evaluate v1" in rounds.update("c", 2, 3, 0, 0) and plain(rounds.coordinator.weights) == "3 0 0"
-    assert rounds.facts("duplicate", "discarded") == [{"t": 0.0, "fact": "duplicate", "edge": "a", "task": 0}] * 2
+    assert (
+        "evaluate v1" in rounds.update("c", 2, 3, 0, 0)
+        and plain(rounds.coordinator.weights) == "3 0 0"
+    )
+    assert (
+        rounds.facts("duplicate", "discarded")
+        == [{"t": 0.0, "fact": "duplicate", "edge": "a", "task": 0}] * 2
+    )
     assert rounds.summary()["updates_applied"] == 3
 
 
@@ -92,11 +127,23 @@ def test_a_lost_edges_task_closes_after_the_grace_time(rounds: Desk) -> None:
     rounds.update("b", 1, 4, 0, 0)
     assert rounds.hear("c", Lost(), now=5 * S) == [] and rounds.hear("c", Lost(), now=6 * S) == []
     assert rounds.coordinator.next_due() == 15 * S and rounds.wake(15 * S - 1) == []
-    assert rounds.wake(15 * S) == ["evaluate v1", "a <- task 3 v1 (3 0 0)", "b <- task 4 v1 (3 0 0)"]
-    assert [event["event"] for event in rounds.events() if event.get("edge") == "c"] == ["edge_joined", "edge_lost", "task_closed"]
-    assert rounds.update("c", 2, 9, 9, 9, now=16 * S) == [f"c {ACK} 2"], "too late, but it must not offer it for ever"
+    assert rounds.wake(15 * S) == [
+        "evaluate v1",
+        "a <- task 3 v1 (3 0 0)",
+        "b <- task 4 v1 (3 0 0)",
+    ]
+    assert [event["event"] for event in rounds.events() if event.get("edge") == "c"] == [
+        "edge_joined",
+        "edge_lost",
+        "task_closed",
+    ]
+    assert rounds.update("c", 2, 9, 9, 9, now=16 * S) == [f"c {ACK} 2"], (
+        "too late, but it must not offer it for ever"
+    )
     assert rounds.update("c", 2, 9, 9, 9, now=17 * S) == [f"c {ACK} 2"]
-    assert rounds.facts("discarded") == [{"t": 16.0, "fact": "discarded", "edge": "c", "task": 2, "reason": "task closed"}]
+    assert rounds.facts("discarded") == [
+        {"t": 16.0, "fact": "discarded", "edge": "c", "task": 2, "reason": "task closed"}
+    ]
     assert rounds.summary()["updates_discarded"] == {"task closed": 1}
 
 
@@ -111,7 +158,10 @@ def test_an_edge_that_is_back_in_time_keeps_its_task(rounds: Desk) -> None:
     rounds.hear("c", Lost(), now=5 * S)
     assert rounds.hear("c", Joined(1, [2]), now=14 * S) == []
     assert rounds.wake(15 * S) == []
-    assert rounds.update("c", 2, 1, 1, 1, now=16 * S) == [f"c {ACK} 2"] and rounds.record.updates_applied == 1
+    assert (
+        rounds.update("c", 2, 1, 1, 1, now=16 * S) == [f"c {ACK} 2"]
+        and rounds.record.updates_applied == 1
+    )
 
 
 def test_lost_twice_the_grace_time_begins_anew(rounds: Desk) -> None:
@@ -124,11 +174,17 @@ def test_lost_twice_the_grace_time_begins_anew(rounds: Desk) -> None:
 
 
 def test_a_restarted_edge_has_forgotten_its_task(rounds: Desk) -> None:
-    """It joins without the task, with or without having been missed: the task closes at once, and the edge can work again."""
+    """It joins without the task, with or without having been missed: the task closes at once,
+    and the edge can work again.
+    """
     rounds.update("a", 0, 2, 0, 0)
     rounds.hear("b", Lost(), now=1 * S)
     assert rounds.hear("b", Joined(1, []), now=2 * S) == []
-    assert rounds.hear("c", Joined(1, [77]), now=3 * S)[-3:] == ["a <- task 3 v1 (2 0 0)", "b <- task 4 v1 (2 0 0)", "c <- task 5 v1 (2 0 0)"]
+    assert rounds.hear("c", Joined(1, [77]), now=3 * S)[-3:] == [
+        "a <- task 3 v1 (2 0 0)",
+        "b <- task 4 v1 (2 0 0)",
+        "c <- task 5 v1 (2 0 0)",
+    ]
     reasons = [event["reason"] for event in rounds.events() if event.get("event") == "task_closed"]
     assert reasons == ["edge restarted or lost its task"] * 2 and rounds.wake(60 * S) == []
 
@@ -143,23 +199,46 @@ def test_an_edge_that_was_not_there_at_the_start_joins_later(tmp_path: Path) -> 
 
 # ------------------------------------------------------------------ updates that cannot be used
 BAD = {
-    "not finite": [Update(0, 0, {"weights": vector(1, np.nan, 1)}, {"samples": 1.0}), Update(0, 0, {"weights": vector(1, 1, -np.inf)}, {"samples": 1.0}),
-                   Update(0, 0, {"weights": vector(1, 1, 1)}, {"samples": 1.0, "loss": float("inf")})],
-    "wrong length": [Update(0, 0, {"weights": vector(1, 1)}, {"samples": 1.0}), Update(0, 0, {"w": vector(1, 1, 1)}, {"samples": 1.0}),
-                     Update(0, 0, {"weights": vector(1, 1, 1), "control": vector(1)}, {"samples": 1.0}), Update(0, 0, {}, {"samples": 1.0})],
+    "not finite": [
+        Update(0, 0, {"weights": vector(1, np.nan, 1)}, {"samples": 1.0}),
+        Update(0, 0, {"weights": vector(1, 1, -np.inf)}, {"samples": 1.0}),
+        Update(0, 0, {"weights": vector(1, 1, 1)}, {"samples": 1.0, "loss": float("inf")}),
+    ],
+    "wrong length": [
+        Update(0, 0, {"weights": vector(1, 1)}, {"samples": 1.0}),
+        Update(0, 0, {"w": vector(1, 1, 1)}, {"samples": 1.0}),
+        Update(0, 0, {"weights": vector(1, 1, 1), "control": vector(1)}, {"samples": 1.0}),
+        Update(0, 0, {}, {"samples": 1.0}),
+    ],
     "wrong base version": [Update(0, 3, {"weights": vector(1, 1, 1)}, {"samples": 1.0})],
-    "no samples": [Update(0, 0, {"weights": vector(1, 1, 1)}, {}), Update(0, 0, {"weights": vector(1, 1, 1)}, {"samples": -1.0})],
-}  # fmt: skip
+    "no samples": [
+        Update(0, 0, {"weights": vector(1, 1, 1)}, {}),
+        Update(0, 0, {"weights": vector(1, 1, 1)}, {"samples": -1.0}),
+    ],
+}
 
 
-@pytest.mark.parametrize(("reason", "update"), [(reason, update) for reason, updates in BAD.items() for update in updates])
-def test_an_update_that_cannot_be_used_is_discarded_with_its_reason(rounds: Desk, reason: str, update: Update) -> None:
+@pytest.mark.parametrize(
+    ("reason", "update"),
+    [(reason, update) for reason, updates in BAD.items() for update in updates],
+)
+def test_an_update_that_cannot_be_used_is_discarded_with_its_reason(
+    rounds: Desk, reason: str, update: Update
+) -> None:
     assert rounds.hear("a", update, now=S) == [f"a {ACK} 0"]
     rounds.update("b", 1, 2, 0, 0)
-    assert rounds.update("c", 2, 4, 0, 0)[2:] == ["a <- task 3 v1 (3 0 0)", "b <- task 4 v1 (3 0 0)", "c <- task 5 v1 (3 0 0)"], "the round went on without it"
+    assert rounds.update("c", 2, 4, 0, 0)[2:] == [
+        "a <- task 3 v1 (3 0 0)",
+        "b <- task 4 v1 (3 0 0)",
+        "c <- task 5 v1 (3 0 0)",
+    ], "the round went on without it"
     [fact] = rounds.facts("discarded")
     sizes = {name: array.size for name, array in update.vectors.items()}
-    more = {"found": sizes, "expected": dict.fromkeys([*sizes, "weights"], 3)} if reason == "wrong length" else {}
+    more = (
+        {"found": sizes, "expected": dict.fromkeys([*sizes, "weights"], 3)}
+        if reason == "wrong length"
+        else {}
+    )
     assert fact == {"t": 1.0, "fact": "discarded", "edge": "a", "task": 0, "reason": reason} | more
     assert [e["reason"] for e in rounds.events() if e.get("event") == "task_closed"] == [reason]
     assert rounds.update("a", 0, 1, 1, 1) == [f"a {ACK} 0"], "sent again, it stays discarded"
@@ -168,24 +247,41 @@ def test_an_update_that_cannot_be_used_is_discarded_with_its_reason(rounds: Desk
 
 
 def test_another_edges_task_is_not_delivered_for_it(rounds: Desk) -> None:
-    assert rounds.update("b", 0, 9, 9, 9) == [f"b {ACK} 0"] and rounds.ready("b", 0) == [f"b {ACK} 0"]
-    assert rounds.update("a", 12345, 9, 9, 9) == [f"a {ACK} 12345"], "a number that nobody was given"
+    assert rounds.update("b", 0, 9, 9, 9) == [f"b {ACK} 0"] and rounds.ready("b", 0) == [
+        f"b {ACK} 0"
+    ]
+    assert rounds.update("a", 12345, 9, 9, 9) == [f"a {ACK} 12345"], (
+        "a number that nobody was given"
+    )
     assert rounds.record.updates_applied == 0 and sorted(rounds.coordinator.tasks.open) == [0, 1, 2]
 
 
 def test_what_the_strategy_discards_is_told_by_its_event(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, make(FedAsync, alpha=0.5, staleness="constant", concurrency=2, max_staleness=0))
+    desk = Desk(
+        tmp_path, make(FedAsync, alpha=0.5, staleness="constant", concurrency=2, max_staleness=0)
+    )
     desk.start("a", "b")
     desk.update("a", 0, 2, 0, 0)
     assert desk.update("b", 1, 9, 9, 9) == [f"b {ACK} 1", "b <- task 3 v1 (1 0 0)"]
-    assert desk.events()[-1]["decisions"][0] == {"do": "discard", "task": 1, "reason": "too stale"} and desk.facts("discarded") == []
+    assert (
+        desk.events()[-1]["decisions"][0] == {"do": "discard", "task": 1, "reason": "too stale"}
+        and desk.facts("discarded") == []
+    )
     ended = desk.summary()
-    assert (ended["updates_applied"], ended["updates_discarded"], ended["staleness"]) == (1, {"too stale": 1}, {"0": 1})
+    assert (ended["updates_applied"], ended["updates_discarded"], ended["staleness"]) == (
+        1,
+        {"too stale": 1},
+        {"0": 1},
+    )
 
 
 def test_the_events_alone_tell_what_the_summary_says(tmp_path: Path) -> None:
-    """A crashed run has no summary: counters and the live display are made from the events, refused updates and all."""
-    desk = Desk(tmp_path, make(FedAsync, alpha=0.5, staleness="constant", concurrency=3, max_staleness=1))
+    """A crashed run has no summary: counters and the live display are made from the events,
+    refused updates and all.
+    """
+    desk = Desk(
+        tmp_path, make(FedAsync, alpha=0.5, staleness="constant", concurrency=3, max_staleness=1)
+    )
     desk.start("a", "b", "c")
     desk.update("a", 0, np.nan, 0, 0)  # a: 3
     desk.update("a", 3, 1, 0, 0)
@@ -199,10 +295,17 @@ def test_the_events_alone_tell_what_the_summary_says(tmp_path: Path) -> None:
     events, progress = desk.events(), Progress()
     progress.take_events(events)
     counted, ended = readers.counters(events), desk.summary()
-    assert {key: ended[key] for key in ("versions", "updates_applied", "updates_discarded", "staleness")} == {
-        "versions": 2, "updates_applied": 2, "updates_discarded": {"not finite": 1, "task closed": 1, "too stale": 1}, "staleness": {"0": 1, "1": 1},
+    assert {
+        key: ended[key] for key in ("versions", "updates_applied", "updates_discarded", "staleness")
+    } == {
+        "versions": 2,
+        "updates_applied": 2,
+        "updates_discarded": {"not finite": 1, "task closed": 1, "too stale": 1},
+        "staleness": {"0": 1, "1": 1},
     }
-    assert {key: counted[key] for key in ("versions", "updates_applied", "staleness")} == {key: ended[key] for key in ("versions", "updates_applied", "staleness")}
+    assert {key: counted[key] for key in ("versions", "updates_applied", "staleness")} == {
+        key: ended[key] for key in ("versions", "updates_applied", "staleness")
+    }
     assert dict(sorted(counted["updates_discarded"].items())) == ended["updates_discarded"]
     assert (progress.updates, progress.discarded, progress.version) == (2, 3, 2)
 
@@ -212,10 +315,21 @@ def test_stop_at_a_version(tmp_path: Path) -> None:
     desk = Desk(tmp_path, make(FedAsync, alpha=0.5, concurrency=1), stop={"versions": 2})
     desk.start("a")
     desk.update("a", 0, 1, 0, 0)
-    assert desk.update("a", 1, 1, 0, 0, version=1, now=3 * S) == [f"a {ACK} 1", "evaluate v2", "a <- task 2 v2 (0.75 0 0)", "end: versions"]
+    assert desk.update("a", 1, 1, 0, 0, version=1, now=3 * S) == [
+        f"a {ACK} 1",
+        "evaluate v2",
+        "a <- task 2 v2 (0.75 0 0)",
+        "end: versions",
+    ]
     assert desk.events()[-1] == {"t": 3.0, "fact": "finished", "reason": "versions"}
-    assert desk.update("a", 2, 1, 0, 0, version=2) == desk.ready("a", 2) == desk.wake(99 * S) == [] and desk.coordinator.next_due() == FOREVER
-    assert desk.lines(desk.coordinator.finish("again", 4 * S)) == [] and desk.events()[-1]["fact"] == "finished"
+    assert (
+        desk.update("a", 2, 1, 0, 0, version=2) == desk.ready("a", 2) == desk.wake(99 * S) == []
+        and desk.coordinator.next_due() == FOREVER
+    )
+    assert (
+        desk.lines(desk.coordinator.finish("again", 4 * S)) == []
+        and desk.events()[-1]["fact"] == "finished"
+    )
 
 
 def test_stop_after_updates(tmp_path: Path) -> None:
@@ -228,39 +342,71 @@ def test_stop_after_updates(tmp_path: Path) -> None:
 
 
 def test_stop_at_an_emulated_moment(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, make(FedAsync, concurrency=1), stop={"emulated_s": 2.5}, evaluation={"every_versions": 3})
+    desk = Desk(
+        tmp_path,
+        make(FedAsync, concurrency=1),
+        stop={"emulated_s": 2.5},
+        evaluation={"every_versions": 3},
+    )
     desk.start("a")
     desk.update("a", 0, 1, 0, 0)
     assert desk.coordinator.next_due() == 5 * S // 2
-    assert desk.wake(5 * S // 2) == ["evaluate v1", "end: emulated_s"], "the last model is evaluated whatever the rhythm"
+    assert desk.wake(5 * S // 2) == [
+        "evaluate v1",
+        "end: emulated_s",
+    ], "the last model is evaluated whatever the rhythm"
 
 
 def test_finish_is_the_last_decision_that_is_carried_out(tmp_path: Path) -> None:
-    script = {ev.RunStarted: [assign("a"), do.Finish("seen enough"), assign("b"), do.Publish(vector(1, 1, 1))]}
+    script = {
+        ev.RunStarted: [
+            assign("a"),
+            do.Finish("seen enough"),
+            assign("b"),
+            do.Publish(vector(1, 1, 1)),
+        ]
+    }
     desk = scripted(tmp_path, script)
     assert desk.start("a", "b") == ["evaluate v0", "a <- task 0 v0 (0 0 0)", "end: seen enough"]
-    assert [d["do"] for d in desk.events()[-2]["decisions"]] == ["assign", "finish"] and desk.events()[-1]["fact"] == "finished"
+    assert [d["do"] for d in desk.events()[-2]["decisions"]] == [
+        "assign",
+        "finish",
+    ] and desk.events()[-1]["fact"] == "finished"
 
 
 def test_after_finish_the_strategy_hears_nothing(tmp_path: Path) -> None:
     """Finish at the first of three that join: the other two, and RunStarted, come too late."""
     desk = scripted(tmp_path, {ev.EdgeJoined: [do.Finish("no edge wanted")]})
     assert desk.start("a", "b", "c") == ["evaluate v0", "end: no edge wanted"]
-    assert [event.get("event", event.get("fact")) for event in desk.events()] == ["edge_joined", "finished"]
+    assert [event.get("event", event.get("fact")) for event in desk.events()] == [
+        "edge_joined",
+        "finished",
+    ]
 
 
 def test_an_end_before_the_beginning(tmp_path: Path) -> None:
     desk = Desk(tmp_path, make(FedAvg))
-    assert desk.lines(desk.coordinator.finish("interrupted", 0)) == ["evaluate v0", "end: interrupted"]
+    assert desk.lines(desk.coordinator.finish("interrupted", 0)) == [
+        "evaluate v0",
+        "end: interrupted",
+    ]
     assert desk.start("a", "b") == [] and desk.coordinator.next_due() == FOREVER
     assert desk.events() == [{"t": 0.0, "fact": "finished", "reason": "interrupted"}]
 
 
 @pytest.mark.parametrize(
-    ("strategy", "reason"), [(make(FedAvg, clients_per_round=2), "no round delivers"), (make(FedAsync, concurrency=2), "no task delivers")]
+    ("strategy", "reason"),
+    [
+        (make(FedAvg, clients_per_round=2), "no round delivers"),
+        (make(FedAsync, concurrency=2), "no task delivers"),
+    ],
 )
-def test_a_run_in_which_nobody_can_deliver_ends(tmp_path: Path, strategy: Strategy, reason: str) -> None:
-    """A learning rate that makes every model infinite, and nothing but versions to stop at; one delivery, and it is counted anew."""
+def test_a_run_in_which_nobody_can_deliver_ends(
+    tmp_path: Path, strategy: Strategy, reason: str
+) -> None:
+    """A learning rate that makes every model infinite, and nothing but versions to stop at; one
+    delivery, and it is counted anew.
+    """
     desk, refused = Desk(tmp_path, strategy), 0
     desk.start("a", "b", "c")
     for number in range(10 + 2 * MOST_FAILED):
@@ -268,17 +414,25 @@ def test_a_run_in_which_nobody_can_deliver_ends(tmp_path: Path, strategy: Strate
         lines = desk.update(task.edge, number, size, 0, 0, version=task.version)
         refused += size == np.inf
     assert lines[0] == f"{task.edge} {ACK} {number}" and lines[-1] == f"end: {reason}"
-    assert desk.summary()["updates_discarded"] == {"not finite": refused} == {"not finite": 8 + 2 * MOST_FAILED}
+    assert (
+        desk.summary()["updates_discarded"]
+        == {"not finite": refused}
+        == {"not finite": 8 + 2 * MOST_FAILED}
+    )
 
 
 def test_the_outside_may_end_it(rounds: Desk) -> None:
-    assert rounds.lines(rounds.coordinator.finish("interrupted", 9 * S)) == ["end: interrupted"], "version 0 is evaluated already"
+    assert rounds.lines(rounds.coordinator.finish("interrupted", 9 * S)) == ["end: interrupted"], (
+        "version 0 is evaluated already"
+    )
     assert rounds.summary()["versions"] == 0
 
 
 # ------------------------------------------------------------------ evaluation
 def evaluated(tmp_path: Path, **evaluation: Any) -> list[str]:
-    desk = Desk(tmp_path, make(FedAsync, concurrency=1), stop={"versions": 5}, evaluation=evaluation)
+    desk = Desk(
+        tmp_path, make(FedAsync, concurrency=1), stop={"versions": 5}, evaluation=evaluation
+    )
     lines = desk.start("a")
     for version in range(5):
         lines += desk.wake((2 * version + 1) * S)
@@ -287,7 +441,12 @@ def evaluated(tmp_path: Path, **evaluation: Any) -> list[str]:
 
 
 def test_every_so_many_versions(tmp_path: Path) -> None:
-    assert evaluated(tmp_path, every_versions=2) == ["evaluate v0", "evaluate v2", "evaluate v4", "evaluate v5"]
+    assert evaluated(tmp_path, every_versions=2) == [
+        "evaluate v0",
+        "evaluate v2",
+        "evaluate v4",
+        "evaluate v5",
+    ]
 
 
 def test_zero_versions_switches_the_rhythm_off(tmp_path: Path) -> None:
@@ -296,17 +455,29 @@ def test_zero_versions_switches_the_rhythm_off(tmp_path: Path) -> None:
 
 def test_every_so_many_seconds_if_there_is_something_new(tmp_path: Path) -> None:
     """Alarms at 2, 6 (heard at 3), 7, ... s: version 0 is not evaluated twice."""
-    assert evaluated(tmp_path, every_versions=0, every_s=2.0) == ["evaluate v0", "evaluate v1", "evaluate v2", "evaluate v3", "evaluate v4", "evaluate v5"]
+    assert evaluated(tmp_path, every_versions=0, every_s=2.0) == [
+        "evaluate v0",
+        "evaluate v1",
+        "evaluate v2",
+        "evaluate v3",
+        "evaluate v4",
+        "evaluate v5",
+    ]
 
 
 def test_the_table_of_metrics(tmp_path: Path) -> None:
     """Rows in order of arrival: evaluations run beside the run."""
     desk = Desk(tmp_path, make(FedAvg))
-    desk.coordinator.job_done(Evaluate(3, 5 * S + 1, vector(0, 0, 0), 70, 80), (0.25, 1.5, 0.125), 6 * S)
+    desk.coordinator.job_done(
+        Evaluate(3, 5 * S + 1, vector(0, 0, 0), 70, 80), (0.25, 1.5, 0.125), 6 * S
+    )
     desk.coordinator.job_done(Evaluate(2, 5 * S, vector(0, 0, 0), 7, 8), (None, 1.5, 0.125), 6 * S)
     desk.summary()
     rows = (tmp_path / "metrics.csv").read_text().splitlines()
-    assert rows[1:] == ["3,5.000000001,0.000,0.250000,1.500000,0.125000,70,80", "2,5.000000000,0.000,,1.500000,0.125000,7,8"]
+    assert rows[1:] == [
+        "3,5.000000001,0.000,0.250000,1.500000,0.125000,70,80",
+        "2,5.000000000,0.000,,1.500000,0.125000,7,8",
+    ]
 
 
 # ------------------------------------------------------------------ the strategy's mistakes
@@ -324,8 +495,15 @@ def mistake(tmp_path: Path, answer: Any) -> str:
 
 def test_a_strategy_that_raises_ends_the_run_with_its_story(tmp_path: Path) -> None:
     story = mistake(tmp_path, raising)
-    assert story.splitlines()[0].startswith("Scripted failed at {'event': 'update_arrived', 'edge': 'a', 'task': 0, 'base_version': 0")
-    assert [line.split("'")[3] for line in story.splitlines()[1:]] == ["edge_joined", "edge_joined", "run_started", "update_arrived"]
+    assert story.splitlines()[0].startswith(
+        "Scripted failed at {'event': 'update_arrived', 'edge': 'a', 'task': 0, 'base_version': 0"
+    )
+    assert [line.split("'")[3] for line in story.splitlines()[1:]] == [
+        "edge_joined",
+        "edge_joined",
+        "run_started",
+        "update_arrived",
+    ]
     assert story.endswith("/ no weights at all")
 
 
@@ -334,9 +512,18 @@ def test_a_bug_s_last_line_says_who_and_what(tmp_path: Path) -> None:
     with pytest.raises(Bug) as caught:
         desk.start("a")
     told, blame = caught.value.tell(), caught.value.blame()
-    assert told.startswith("the story so far:\n  0 {'event': 'edge_joined'") and told.endswith("ZeroDivisionError: no weights at all")
-    assert re.fullmatch(r"Scripted failed at \{'event': 'run_started'\}: ZeroDivisionError: no weights at all \(test_coordinator.py, line \d+\)", blame)
-    assert Bug("a worker failed", ["Traceback", "KeyError: 'x'"]).blame() == "a worker failed: KeyError: 'x'"
+    assert told.startswith("the story so far:\n  0 {'event': 'edge_joined'") and told.endswith(
+        "ZeroDivisionError: no weights at all"
+    )
+    assert re.fullmatch(
+        r"Scripted failed at \{'event': 'run_started'\}: ZeroDivisionError: no weights at all"
+        r" \(test_coordinator.py, line \d+\)",
+        blame,
+    )
+    assert (
+        Bug("a worker failed", ["Traceback", "KeyError: 'x'"]).blame()
+        == "a worker failed: KeyError: 'x'"
+    )
 
 
 MISTAKES: list[tuple[Any, str]] = [
@@ -352,14 +539,19 @@ MISTAKES: list[tuple[Any, str]] = [
     ([assign("b"), do.Cancel("a", 1)], "edge 'a' has no open task 1"),
     ([assign("b"), do.SendFresh("a", 1, None)], "edge 'a' has no open task 1"),
     ([do.Grant("a", 7)], "edge 'a' has no open task 7"),
-    ([assign("b"), do.Grant("b", 1)], "cannot grant the uplink for task 1: edge 'b' does not wait for it"),
+    (
+        [assign("b"), do.Grant("b", 1)],
+        "cannot grant the uplink for task 1: edge 'b' does not wait for it",
+    ),
     (["publish"], "not a decision: 'publish'"),
     (None, "found NoneType"),
 ]
 
 
 @pytest.mark.parametrize(("answer", "why"), MISTAKES)
-def test_a_decision_that_cannot_be_carried_out_is_a_bug(tmp_path: Path, answer: Any, why: str) -> None:
+def test_a_decision_that_cannot_be_carried_out_is_a_bug(
+    tmp_path: Path, answer: Any, why: str
+) -> None:
     assert why in mistake(tmp_path, lambda event, now: answer).splitlines()[-1]
 
 
@@ -375,32 +567,64 @@ def test_a_published_model_cannot_be_changed(tmp_path: Path) -> None:
     desk = scripted(tmp_path, {ev.EdgeJoined: answer})
     with pytest.raises(Bug) as caught:
         desk.start("a", "b")
-    assert "read-only" in str(caught.value.__cause__) and not desk.coordinator.strategy.weights.flags.writeable
+    assert (
+        "read-only" in str(caught.value.__cause__)
+        and not desk.coordinator.strategy.weights.flags.writeable
+    )
 
 
 def test_numpy_numbers_are_as_good(tmp_path: Path) -> None:
-    numbers = [do.Assign(("a",), {"weights": vector(0, 0, 0)}, {"epochs": np.float64(2)}), do.SetAlarm("x", np.int64(S))]  # type: ignore[arg-type]
+    numbers = [
+        do.Assign(("a",), {"weights": vector(0, 0, 0)}, {"epochs": np.float64(2)}),
+        do.SetAlarm("x", np.int64(S)),
+    ]  # type: ignore[arg-type]
     desk = scripted(tmp_path, {ev.RunStarted: numbers})
     desk.start("a")
-    assert desk.events()[-1]["decisions"] == [{"do": "assign", "edges": ["a"], "numbers": {"epochs": 2.0}, "tasks": [0]}, {"do": "set_alarm", "name": "x", "at": 1.0}]
+    assert desk.events()[-1]["decisions"] == [
+        {"do": "assign", "edges": ["a"], "numbers": {"epochs": 2.0}, "tasks": [0]},
+        {"do": "set_alarm", "name": "x", "at": 1.0},
+    ]
 
 
 # ------------------------------------------------------------------ the other decisions
 def alarms(desk: Desk) -> list[str]:
-    return [f"{event['name']} {event['t']:g}" for event in desk.events() if event.get("event") == "alarm_rang"]
+    return [
+        f"{event['name']} {event['t']:g}"
+        for event in desk.events()
+        if event.get("event") == "alarm_rang"
+    ]
 
 
 def test_alarms_ring_once_at_their_last_moment(tmp_path: Path) -> None:
-    desk = scripted(tmp_path, {ev.RunStarted: [do.SetAlarm("x", 5 * S), do.SetAlarm("y", 2 * S), do.SetAlarm("x", 3 * S), do.SetAlarm("close 1", 2 * S)]})
+    desk = scripted(
+        tmp_path,
+        {
+            ev.RunStarted: [
+                do.SetAlarm("x", 5 * S),
+                do.SetAlarm("y", 2 * S),
+                do.SetAlarm("x", 3 * S),
+                do.SetAlarm("close 1", 2 * S),
+            ]
+        },
+    )
     desk.start("a")
     for second in (1, 2, 3, 4, 5, 6):
         desk.wake(second * S)
-    assert alarms(desk) == ["y 2", "close 1 2", "x 3"], "a strategy's alarm is its own, whatever its name"
+    assert alarms(desk) == [
+        "y 2",
+        "close 1 2",
+        "x 3",
+    ], "a strategy's alarm is its own, whatever its name"
 
 
 def test_an_alarm_may_be_moved_by_one_that_is_due_at_the_same_moment(tmp_path: Path) -> None:
-    move: Callable[[Any, int], list[do.Decision]] = lambda event, now: [do.SetAlarm("second", 2 * S)] if event.name == "first" else []
-    desk = scripted(tmp_path, {ev.RunStarted: [do.SetAlarm("first", S), do.SetAlarm("second", S)], ev.AlarmRang: move})
+    move: Callable[[Any, int], list[do.Decision]] = lambda event, now: (
+        [do.SetAlarm("second", 2 * S)] if event.name == "first" else []
+    )
+    desk = scripted(
+        tmp_path,
+        {ev.RunStarted: [do.SetAlarm("first", S), do.SetAlarm("second", S)], ev.AlarmRang: move},
+    )
     desk.start("a")
     desk.wake(S)
     desk.wake(2 * S)
@@ -408,7 +632,13 @@ def test_an_alarm_may_be_moved_by_one_that_is_due_at_the_same_moment(tmp_path: P
 
 
 def test_a_cancelled_task_is_not_wanted_any_more(tmp_path: Path) -> None:
-    desk = scripted(tmp_path, {ev.RunStarted: [assign("a"), do.SetAlarm("x", S)], ev.AlarmRang: [do.Cancel("a", 0), assign("a")]})
+    desk = scripted(
+        tmp_path,
+        {
+            ev.RunStarted: [assign("a"), do.SetAlarm("x", S)],
+            ev.AlarmRang: [do.Cancel("a", 0), assign("a")],
+        },
+    )
     desk.start("a")
     assert desk.wake(S) == ["a <- Cancel 0", "a <- task 1 v0 (0 0 0)"]
     assert desk.update("a", 0, 1, 1, 1) == [f"a {ACK} 0"]
@@ -421,16 +651,24 @@ def test_a_strategy_may_schedule_the_uplink(tmp_path: Path) -> None:
     desk.start("a")
     assert desk.ready("a", 0) == ["allow a 0"] and desk.events()[-1]["event"] == "update_ready"
     assert desk.hear("b", Ready(0)) == [f"b {ACK} 0"]
-    assert desk.ready("a", 0) == ["allow a 0"], "offered again after a broken session: granted again"
+    assert desk.ready("a", 0) == ["allow a 0"], (
+        "offered again after a broken session: granted again"
+    )
 
 
 def test_the_uplink_is_granted_once(tmp_path: Path) -> None:
-    desk = scripted(tmp_path, {ev.RunStarted: [assign("a")], ev.UpdateReady: [do.Grant("a", 0), do.Grant("a", 0)]})
+    desk = scripted(
+        tmp_path,
+        {ev.RunStarted: [assign("a")], ev.UpdateReady: [do.Grant("a", 0), do.Grant("a", 0)]},
+    )
     desk.coordinator.strategy.schedules_uplink = True  # type: ignore[misc]
     desk.start("a")
     with pytest.raises(Bug) as caught:
         desk.ready("a", 0)
-    assert str(caught.value.__cause__) == "cannot grant the uplink for task 0: edge 'a' does not wait for it"
+    assert (
+        str(caught.value.__cause__)
+        == "cannot grant the uplink for task 0: edge 'a' does not wait for it"
+    )
 
 
 def test_what_is_remembered_of_closed_tasks_does_not_grow_for_ever() -> None:
@@ -447,25 +685,52 @@ def test_what_may_be_acknowledged_is_in_the_files(rounds: Desk) -> None:
     rounds.update("b", 1, np.nan, 0, 0)
     rounds.record.flush_fates()
     events = read_events(rounds.folder / "events.jsonl")
-    assert [event.get("event", event.get("fact")) for event in events[-3:]] == ["update_arrived", "discarded", "task_closed"]
+    assert [event.get("event", event.get("fact")) for event in events[-3:]] == [
+        "update_arrived",
+        "discarded",
+        "task_closed",
+    ]
 
 
 def test_a_request_for_a_fresher_model(tmp_path: Path) -> None:
-    answers = iter([[do.SendFresh("a", 0, None)], [do.Publish(vector(1, 2, 3)), do.SendFresh("a", 0, vector(1, 2, 3))]])
-    desk = scripted(tmp_path, {ev.RunStarted: [assign("a")], ev.FreshRequested: lambda event, now: next(answers)})
+    answers = iter(
+        [
+            [do.SendFresh("a", 0, None)],
+            [do.Publish(vector(1, 2, 3)), do.SendFresh("a", 0, vector(1, 2, 3))],
+        ]
+    )
+    desk = scripted(
+        tmp_path,
+        {ev.RunStarted: [assign("a")], ev.FreshRequested: lambda event, now: next(answers)},
+    )
     desk.start("a")
     assert desk.hear("a", FreshRequest(0, 0, 4)) == ["a <- NothingNewer 0"]
-    assert desk.hear("a", FreshRequest(0, 0, 6), now=S) == ["evaluate v1", "a <- fresh 0 v1 (1 2 3)"]
+    assert desk.hear("a", FreshRequest(0, 0, 6), now=S) == [
+        "evaluate v1",
+        "a <- fresh 0 v1 (1 2 3)",
+    ]
     nothing, fresh = (event for event in desk.events() if event.get("event") == "fresh_requested")
     assert nothing["decisions"] == [{"do": "send_fresh", "edge": "a", "task": 0, "version": None}]
-    assert fresh | {"decisions": []} == {"t": 1.0, "event": "fresh_requested", "version": 0, "edge": "a", "task": 0, "base_version": 0, "step": 6, "until_ns": 0, "decisions": []}
+    assert fresh | {"decisions": []} == {
+        "t": 1.0,
+        "event": "fresh_requested",
+        "version": 0,
+        "edge": "a",
+        "task": 0,
+        "base_version": 0,
+        "step": 6,
+        "until_ns": 0,
+        "decisions": [],
+    }
     assert fresh["decisions"][1]["version"] == 1
 
 
 def test_whoever_asks_for_a_closed_task_is_called_off(rounds: Desk) -> None:
     rounds.hear("c", Lost(), now=0)
     rounds.wake(10 * S)
-    assert rounds.hear("c", FreshRequest(2, 0, 4)) == ["c <- Cancel 2"], "else it would wait for an answer for ever"
+    assert rounds.hear("c", FreshRequest(2, 0, 4)) == ["c <- Cancel 2"], (
+        "else it would wait for an answer for ever"
+    )
 
 
 def test_what_is_no_message_is_a_mistake(rounds: Desk) -> None:
@@ -477,7 +742,9 @@ def test_a_task_that_edges_would_refuse_is_the_strategys_fault(tmp_path: Path) -
     """They take at most 64 vectors, of eight models and a MiB in all."""
     many = {"weights": vector(1, 2, 3), **{f"v{n}": vector(1) for n in range(64)}}
     long = {"weights": vector(1, 2, 3), "more": np.zeros(300_000, np.float32)}
-    for number, (vectors, told) in enumerate(((many, "65 vectors, at most 64"), (long, "bytes of vectors, at most"))):
+    for number, (vectors, told) in enumerate(
+        ((many, "65 vectors, at most 64"), (long, "bytes of vectors, at most"))
+    ):
         desk = scripted(tmp_path / str(number), {ev.RunStarted: [do.Assign(("a",), vectors)]})
         with pytest.raises(Bug) as caught:
             desk.start("a")

@@ -1,4 +1,6 @@
-"""Jobs of a strategy: RunJob, JobDone at its emulated end on both clocks, once; what fails; journal and replay."""
+"""Jobs of a strategy: RunJob, JobDone at its emulated end on both clocks, once; what fails;
+journal and replay.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,17 @@ from edgefl.results.tail import read_events
 from emulator.fidelity import Fidelity
 
 OWN = "../support/job_strategies.py:Halving"
-SECTIONS: dict[str, Any] = {"devices": {"samples_per_s": 100.0, "slowest_ratio": 5.0}, "stop": {"versions": 8}, "record": {"payloads": True}}
+SECTIONS: dict[str, Any] = {
+    "devices": {"samples_per_s": 100.0, "slowest_ratio": 5.0},
+    "stop": {"versions": 8},
+    "record": {"payloads": True},
+}
 
 
 def halving(**options: Any) -> dict[str, Any]:
-    return SECTIONS | {"strategies": [{"strategy": OWN, "label": "halving", "concurrency": 3, **options}]}
+    return SECTIONS | {
+        "strategies": [{"strategy": OWN, "label": "halving", "concurrency": 3, **options}]
+    }
 
 
 # ------------------------------------------------------------------ the coordinator
@@ -56,26 +64,51 @@ def update(number: int) -> Any:
 
 def test_a_result_reaches_the_strategy_once(tmp_path: Path) -> None:
     made, job = desk(tmp_path)
-    assert made.lines(made.coordinator.job_done(job, ({"weights": vector(1, 2, 3)}, {"samples": 7.0}), 6 * S)) == ["evaluate v1"]
-    assert made.coordinator.job_done(job, ({"weights": vector(9, 9, 9)}, {"samples": 7.0}), 7 * S) == [], "a second one is ignored"
+    assert made.lines(
+        made.coordinator.job_done(job, ({"weights": vector(1, 2, 3)}, {"samples": 7.0}), 6 * S)
+    ) == ["evaluate v1"]
+    assert (
+        made.coordinator.job_done(job, ({"weights": vector(9, 9, 9)}, {"samples": 7.0}), 7 * S)
+        == []
+    ), "a second one is ignored"
     assert made.coordinator.weights.tolist() == [1, 2, 3]
-    run, done = [event for event in made.events() if event.get("event") in ("update_arrived", "job_done")]
-    assert run["decisions"][0] == {"do": "run_job", "name": "halve 0", "job": "halve", "cost_s": 0.3}
-    assert done["name"] == "halve 0" and done["numbers"] == {"samples": 7.0} and done["decisions"][0]["values"] == {"samples": 7.0}
+    run, done = [
+        event for event in made.events() if event.get("event") in ("update_arrived", "job_done")
+    ]
+    assert run["decisions"][0] == {
+        "do": "run_job",
+        "name": "halve 0",
+        "job": "halve",
+        "cost_s": 0.3,
+    }
+    assert (
+        done["name"] == "halve 0"
+        and done["numbers"] == {"samples": 7.0}
+        and done["decisions"][0]["values"] == {"samples": 7.0}
+    )
 
 
 def test_a_result_that_is_not_finite_is_none(tmp_path: Path) -> None:
     made, job = desk(tmp_path)
-    made.coordinator.job_done(job, ({"weights": vector(1, float("nan"), 3)}, {"samples": 7.0}), 6 * S)
+    made.coordinator.job_done(
+        job, ({"weights": vector(1, float("nan"), 3)}, {"samples": 7.0}), 6 * S
+    )
     failed = made.events()[-1]
-    assert failed["event"] == "job_failed" and failed["reason"] == "not finite" and made.coordinator.version == 0
+    assert (
+        failed["event"] == "job_failed"
+        and failed["reason"] == "not finite"
+        and made.coordinator.version == 0
+    )
     assert result_fault({}, {"loss": float("inf")}) == "not finite"
 
 
 def test_after_the_end_no_result_is_heard(tmp_path: Path) -> None:
     made, job = desk(tmp_path)
     made.coordinator.finish("interrupted", 6 * S)
-    assert made.coordinator.job_done(job, ({"weights": vector(1, 2, 3)}, {"samples": 7.0}), 7 * S) == []
+    assert (
+        made.coordinator.job_done(job, ({"weights": vector(1, 2, 3)}, {"samples": 7.0}), 7 * S)
+        == []
+    )
 
 
 def test_what_a_strategy_may_not_do_is_a_bug(tmp_path: Path) -> None:
@@ -93,11 +126,17 @@ def test_what_a_strategy_may_not_do_is_a_bug(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------ as plain data
 def test_a_job_travels_as_plain_data_and_a_file(tmp_path: Path) -> None:
-    job = Halve({"one": vector(1, 2, 3), "grid": np.arange(6, dtype=np.float64).reshape(2, 3)}, "kill x")
+    job = Halve(
+        {"one": vector(1, 2, 3), "grid": np.arange(6, dtype=np.float64).reshape(2, 3)}, "kill x"
+    )
     row = array_file.put(tmp_path / "job", plain(job))
     again = of_plain(array_file.take(tmp_path / "job", row))
     assert isinstance(again, Halve) and again.mishap == "kill x" and not (tmp_path / "job").exists()
-    assert all(np.array_equal(again.vectors[name], job.vectors[name]) and again.vectors[name].dtype == job.vectors[name].dtype for name in job.vectors)
+    assert all(
+        np.array_equal(again.vectors[name], job.vectors[name])
+        and again.vectors[name].dtype == job.vectors[name].dtype
+        for name in job.vectors
+    )
     assert again.vectors["one"].ctypes.data % 64 == 0 and not again.vectors["one"].flags.writeable
 
 
@@ -105,16 +144,27 @@ def test_a_job_travels_as_plain_data_and_a_file(tmp_path: Path) -> None:
 def test_a_job_is_due_after_its_cost_and_the_run_goes_on_meanwhile(tmp_path: Path) -> None:
     summary, directory = small_run(tmp_path, **halving(cost_s=4.0))
     events = read_events(directory / "events.jsonl")
-    given = {row["name"]: event["t"] for event in events for row in event.get("decisions", ()) if row["do"] == "run_job"}
+    given = {
+        row["name"]: event["t"]
+        for event in events
+        for row in event.get("decisions", ())
+        if row["do"] == "run_job"
+    }
     done = {event["name"]: event["t"] for event in events if event.get("event") == "job_done"}
     assert summary["versions"] == 8 and len(given) > len(done) == 8
     assert all(t == pytest.approx(given[name] + 4.0, abs=1e-9) for name, t in done.items())
-    assert any(given["halve 0"] < event["t"] < done["halve 0"] for event in events if event.get("event") == "update_arrived")
+    assert any(
+        given["halve 0"] < event["t"] < done["halve 0"]
+        for event in events
+        if event.get("event") == "update_arrived"
+    )
 
 
 def test_the_same_bytes_whoever_works_and_a_replay(tmp_path: Path) -> None:
     marker = tmp_path / "killed"
-    learned = learning(experiment(**{"task": "my_task.py:build"} | halving(mishap=f"kill {marker}")), EXAMPLES)
+    learned = learning(
+        experiment(**{"task": "my_task.py:build"} | halving(mishap=f"kill {marker}")), EXAMPLES
+    )
     marker.touch()
     run_virtual(learned, 0, tmp_path / "here")
     marker.unlink()
@@ -127,22 +177,36 @@ def test_the_same_bytes_whoever_works_and_a_replay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("mishap", "error"), [("refuse", UserError), ("break", ArithmeticError)])
-def test_what_a_job_raises_ends_the_run(tmp_path: Path, mishap: str, error: type[Exception]) -> None:
+def test_what_a_job_raises_ends_the_run(
+    tmp_path: Path, mishap: str, error: type[Exception]
+) -> None:
     with pytest.raises(error, match="here|no half"):
         small_run(tmp_path, **halving(mishap=mishap))
 
 
 # ------------------------------------------------------------------ on the wall clock
 @pytest.fixture(scope="module")
-def wall(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Callable[[str], Path], Path]:
-    """Three strategies one after the other, each with a mishap in its third job: summaries by name, directories by name, the marker."""
+def wall(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[dict[str, Any], Callable[[str], Path], Path]:
+    """Three strategies one after the other, each with a mishap in its third job: summaries by
+    name, directories by name, the marker.
+    """
     folder = tmp_path_factory.mktemp("wall")
     mishaps = {"once": f"kill {folder / 'killed'}", "always": "always", "nan": "nan"}
     own = SUPPORT / "job_strategies.py"
-    entries = [f'{{strategy = "{own}:Halving", label = "{name}", concurrency = 3, mishap = "{mishap}"}}' for name, mishap in mishaps.items()]
-    text = SMALL.replace('strategies = [{strategy = "fedasync", concurrency = 3}]', f"strategies = [{', '.join(entries)}]")
+    entries = [
+        f'{{strategy = "{own}:Halving", label = "{name}", concurrency = 3, mishap = "{mishap}"}}'
+        for name, mishap in mishaps.items()
+    ]
+    text = SMALL.replace(
+        'strategies = [{strategy = "fedasync", concurrency = 3}]',
+        f"strategies = [{', '.join(entries)}]",
+    )
     (folder / "small.toml").write_text(text.replace("versions = 8", "versions = 6"))
-    run = WallRun(load(folder / "small.toml", ["record.payloads=true"]), Where(folder / "runs", folder), print)
+    run = WallRun(
+        load(folder / "small.toml", ["record.payloads=true"]), Where(folder / "runs", folder), print
+    )
     summaries = run.run(patiently())
     return dict(zip(mishaps, summaries)), lambda name: folder / "runs" / name, folder / "killed"
 
@@ -150,19 +214,41 @@ def wall(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Call
 def test_on_the_wall_clock_a_worker_that_dies_is_replaced_and_the_run_replays(wall: Any) -> None:
     summaries, directory, marker = wall
     jobs = summaries["once"]["fidelity"]["jobs"]["halve"]
-    assert marker.exists() and summaries["once"]["versions"] == 6 and jobs["count"] >= 6 and jobs["workers_died"] == 1
+    assert (
+        marker.exists()
+        and summaries["once"]["versions"] == 6
+        and jobs["count"] >= 6
+        and jobs["workers_died"] == 1
+    )
     events = read_events(directory("once") / "events.jsonl")
-    given = {row["name"]: event["t"] for event in events for row in event.get("decisions", ()) if row["do"] == "run_job"}
+    given = {
+        row["name"]: event["t"]
+        for event in events
+        for row in event.get("decisions", ())
+        if row["do"] == "run_job"
+    }
     done = {event["name"]: event["t"] for event in events if event.get("event") == "job_done"}
-    assert len(done) == 6 and all(t >= given[name] + 0.3 - 1e-9 for name, t in done.items()), "never before its emulated end"
+    assert len(done) == 6 and all(t >= given[name] + 0.3 - 1e-9 for name, t in done.items()), (
+        "never before its emulated end"
+    )
     assert replay_run(directory("once")).version == 6
 
 
-@pytest.mark.parametrize(("name", "reason"), [("always", "its worker died 3 times"), ("nan", "not finite")])
-def test_on_the_wall_clock_the_run_goes_on_without_a_result(wall: Any, name: str, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "reason"), [("always", "its worker died 3 times"), ("nan", "not finite")]
+)
+def test_on_the_wall_clock_the_run_goes_on_without_a_result(
+    wall: Any, name: str, reason: str
+) -> None:
     summaries, directory, _ = wall
-    failed = [event for event in read_events(directory(name) / "events.jsonl") if event.get("event") == "job_failed"]
-    assert summaries[name]["versions"] == 6 and [(event["name"], event["reason"]) for event in failed] == [("halve 2", reason)]
+    failed = [
+        event
+        for event in read_events(directory(name) / "events.jsonl")
+        if event.get("event") == "job_failed"
+    ]
+    assert summaries[name]["versions"] == 6 and [
+        (event["name"], event["reason"]) for event in failed
+    ] == [("halve 2", reason)]
     assert replay_run(directory(name)).version == 6
 
 
@@ -179,12 +265,16 @@ def test_a_full_disk_ends_the_run_and_says_so(tmp_path: Path) -> None:
     jobs, told = Jobs(Channel.pair()[0], tmp_path / "gone", lambda: 7, Fidelity()), SimpleQueue()
     jobs.listen(told.put)
     jobs.submit(Halve({"weights": vector(1, 2)}, ""), 0, S)
-    with pytest.raises(UserError, match=r"a job \(halve\) could not be handed to its worker: .*No such file"):
+    with pytest.raises(
+        UserError, match=r"a job \(halve\) could not be handed to its worker: .*No such file"
+    ):
         jobs.worked(told.get(timeout=10))
 
 
 @pytest.mark.parametrize(("users", "kind"), [(True, UserError), (False, Bug)])
-def test_what_a_job_raises_in_its_worker_is_raised_in_the_coordinator(tmp_path: Path, users: bool, kind: type[Exception]) -> None:
+def test_what_a_job_raises_in_its_worker_is_raised_in_the_coordinator(
+    tmp_path: Path, users: bool, kind: type[Exception]
+) -> None:
     jobs = Jobs(Channel.pair()[0], tmp_path, lambda: 0, Fidelity())
     with pytest.raises(kind, match="what it said"):
         jobs.worked(Worked(1, Order(1, Halve({}, ""), 0, 2), error="what it said", users=users))

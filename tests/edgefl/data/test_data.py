@@ -19,17 +19,18 @@ from edgefl.errors import UserError
 from idx_files import IMAGES, LABELS, idx_bytes, write_set
 
 
-
-
-
-
-
 @pytest.mark.parametrize("zipped", [False, True])
 @pytest.mark.parametrize("folder", [".", "mnist", "MNIST"])
-def test_idx_files_are_read_from_both_places_in_both_forms(tmp_path: Path, zipped: bool, folder: str) -> None:
+def test_idx_files_are_read_from_both_places_in_both_forms(
+    tmp_path: Path, zipped: bool, folder: str
+) -> None:
     write_set(tmp_path / folder, zipped)
     found = mnist.load(tmp_path)
-    assert found.train_x.shape == (6, 1, 2, 2) and found.train_x.dtype == np.uint8 and found.shape == (1, 2, 2)
+    assert (
+        found.train_x.shape == (6, 1, 2, 2)
+        and found.train_x.dtype == np.uint8
+        and found.shape == (1, 2, 2)
+    )
     assert (found.test_x[:, 0] == IMAGES).all() and (found.test_y == LABELS).all()
     assert found.train_y.dtype == np.int64 and found.classes == 10
 
@@ -37,14 +38,21 @@ def test_idx_files_are_read_from_both_places_in_both_forms(tmp_path: Path, zippe
 def test_the_sets_own_folder_comes_first(tmp_path: Path) -> None:
     write_set(tmp_path, zipped=False)
     write_set(tmp_path / "fashion-mnist", zipped=True)
-    (tmp_path / "fashion-mnist" / "train-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx_bytes(LABELS[::-1])))
+    (tmp_path / "fashion-mnist" / "train-labels-idx1-ubyte.gz").write_bytes(
+        gzip.compress(idx_bytes(LABELS[::-1]))
+    )
     assert fashion_mnist.load(tmp_path).train_y[0] == 9 and mnist.load(tmp_path).train_y[0] == 0
 
 
 def test_a_missing_file_says_where_it_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         fashion_mnist.load(tmp_path)
-    for part in (str(tmp_path / "fashion-mnist"), "train-images-idx3-ubyte or train-images-idx3-ubyte.gz", "[data] dir", "$EDGEFL_DATA"):
+    for part in (
+        str(tmp_path / "fashion-mnist"),
+        "train-images-idx3-ubyte or train-images-idx3-ubyte.gz",
+        "[data] dir",
+        "$EDGEFL_DATA",
+    ):
         assert part in str(caught.value)
 
 
@@ -62,7 +70,9 @@ def test_a_missing_file_says_where_it_was_looked_for(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("zipped", [False, True])
-def test_a_wrong_file_is_named(tmp_path: Path, content: bytes, complaint: str, zipped: bool) -> None:
+def test_a_wrong_file_is_named(
+    tmp_path: Path, content: bytes, complaint: str, zipped: bool
+) -> None:
     path = tmp_path / ("labels.gz" if zipped else "labels")
     path.write_bytes(gzip.compress(content) if zipped else content)
     with pytest.raises(UserError) as caught:
@@ -72,7 +82,14 @@ def test_a_wrong_file_is_named(tmp_path: Path, content: bytes, complaint: str, z
 
 def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
     whole = gzip.compress(idx_bytes(LABELS))
-    for number, content in enumerate((b"plainly no archive", whole[:-9], whole[:-8] + b"\x00" * 8, whole[:12] + b"\xff" * 8 + whole[20:])):
+    for number, content in enumerate(
+        (
+            b"plainly no archive",
+            whole[:-9],
+            whole[:-8] + b"\x00" * 8,
+            whole[:12] + b"\xff" * 8 + whole[20:],
+        )
+    ):
         path = tmp_path / f"{number}.gz"
         path.write_bytes(content)
         with pytest.raises(UserError, match=f"{number}.gz"):
@@ -97,12 +114,20 @@ def test_the_data_directory_comes_from_config_then_environment() -> None:
 
 def test_digits_are_split_once_and_for_all() -> None:
     found, again = digits.load(Path()), digits.load(Path())
-    assert found.train_x.shape == (1438, 1, 8, 8) and found.test_x.shape == (359, 1, 8, 8) and found.classes == 10
+    assert (
+        found.train_x.shape == (1438, 1, 8, 8)
+        and found.test_x.shape == (359, 1, 8, 8)
+        and found.classes == 10
+    )
     shares = np.bincount(found.train_y) / (np.bincount(found.train_y) + np.bincount(found.test_y))
     assert np.abs(shares - 0.8).max() < 0.01
     assert found.digest() == again.digest()
     inputs, targets = found.train()
-    assert abs(float(inputs.mean())) < 0.02 and abs(float(inputs.std()) - 1) < 0.02 and len(targets) == 1438
+    assert (
+        abs(float(inputs.mean())) < 0.02
+        and abs(float(inputs.std()) - 1) < 0.02
+        and len(targets) == 1438
+    )
 
 
 def test_tensors_are_normalised_by_channel_and_the_digest_sees_everything() -> None:
@@ -110,7 +135,10 @@ def test_tensors_are_normalised_by_channel_and_the_digest_sees_everything() -> N
     y = np.array([0, 1])
     data = Dataset(x, y, x, y, 2, (1.0, 20.0), (1.0, 10.0))
     inputs, targets = data.test()
-    assert inputs.tolist() == [[[[-1.0]], [[-1.0]]], [[[1.0]], [[1.0]]]] and targets.tolist() == [0, 1]
+    assert inputs.tolist() == [[[[-1.0]], [[-1.0]]], [[[1.0]], [[1.0]]]] and targets.tolist() == [
+        0,
+        1,
+    ]
     others = [
         Dataset(x[::-1], y, x, y, 2, (1.0, 20.0), (1.0, 10.0)),
         Dataset(x, y, x, y[::-1], 2, (1.0, 20.0), (1.0, 10.0)),
@@ -128,10 +156,19 @@ def test_tensors_are_normalised_by_channel_and_the_digest_sees_everything() -> N
     minimum=st.integers(1, 4),
     seed=st.integers(0, 2**32),
 )
-def test_every_sample_is_used_exactly_once(labels: list[int], edges: int, alpha: float, minimum: int, seed: int) -> None:
+def test_every_sample_is_used_exactly_once(
+    labels: list[int], edges: int, alpha: float, minimum: int, seed: int
+) -> None:
     array = np.array(labels)
-    skewed, equal = dirichlet.Options(alpha=alpha, min_samples=minimum), dirichlet.Options(alpha=alpha, min_samples=minimum, equal=True)
-    for partitioner, options, least in ((iid, iid.Options(), 1), (dirichlet, skewed, minimum), (dirichlet, equal, minimum)):
+    skewed, equal = (
+        dirichlet.Options(alpha=alpha, min_samples=minimum),
+        dirichlet.Options(alpha=alpha, min_samples=minimum, equal=True),
+    )
+    for partitioner, options, least in (
+        (iid, iid.Options(), 1),
+        (dirichlet, skewed, minimum),
+        (dirichlet, equal, minimum),
+    ):
         if len(labels) < edges * least:
             with pytest.raises(UserError, match=f"{edges} edges"):
                 partitioner.split(array, edges, options, np.random.default_rng(seed))
@@ -153,20 +190,38 @@ def test_small_alpha_skews_labels_and_large_alpha_does_not() -> None:
     labels = np.repeat(np.arange(10), 500)
 
     def largest_share(alpha: float) -> float:
-        parts = dirichlet.split(labels, 10, dirichlet.Options(alpha=alpha), np.random.default_rng(1))
-        return float(np.mean([np.bincount(labels[part], minlength=10).max() / len(part) for part in parts]))
+        parts = dirichlet.split(
+            labels, 10, dirichlet.Options(alpha=alpha), np.random.default_rng(1)
+        )
+        return float(
+            np.mean([np.bincount(labels[part], minlength=10).max() / len(part) for part in parts])
+        )
 
     assert largest_share(1e6) < 0.11 < 0.5 < largest_share(0.05)
 
 
 def test_equal_dirichlet_shares_differ_in_labels_and_not_in_size() -> None:
     labels = np.repeat(np.arange(10), 501)
-    parts = dirichlet.split(labels, 20, dirichlet.Options(alpha=0.1, equal=True), np.random.default_rng(1))
+    parts = dirichlet.split(
+        labels, 20, dirichlet.Options(alpha=0.1, equal=True), np.random.default_rng(1)
+    )
     assert sorted(map(len, parts)) == [250] * 10 + [251] * 10
-    assert np.mean([np.bincount(labels[part], minlength=10).max() / len(part) for part in parts]) > 0.5
+    assert (
+        np.mean([np.bincount(labels[part], minlength=10).max() / len(part) for part in parts]) > 0.5
+    )
 
 
-@pytest.mark.parametrize("wrong", [{"alpha": 0}, {"alpha": -1}, {"alpha": float("nan")}, {"alpha": 1, "min_samples": 0}, {"alpha": 1, "beta": 1}, {}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"alpha": 0},
+        {"alpha": -1},
+        {"alpha": float("nan")},
+        {"alpha": 1, "min_samples": 0},
+        {"alpha": 1, "beta": 1},
+        {},
+    ],
+)
 def test_dirichlet_refuses_wrong_options(wrong: dict) -> None:
     with pytest.raises(ValidationError):
         dirichlet.Options(**wrong)

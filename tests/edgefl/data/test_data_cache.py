@@ -1,4 +1,6 @@
-"""The cache of parsed data sets: once for all processes, whole or not at all, pinned to its sources."""
+"""The cache of parsed data sets: once for all processes, whole or not at all, pinned to its
+sources.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,22 @@ def load(folder: Path, calls: list[int], options: str = "") -> Dataset:
 def test_the_second_time_is_mapped_and_not_parsed(own: Path) -> None:
     calls: list[int] = []
     first, second = load(own, calls), load(own, calls)
-    assert len(calls) == 1 and isinstance(second.train_x, np.memmap) and not second.train_x.flags.writeable
-    assert (second.train_x == X).all() and second.mean == (1.0, 2.0, 3.0) and second.std == (4.0, 5.0, 6.0) and second.classes == 2
-    assert first.digest() == second.digest() == Dataset(X, Y, X[:1], Y[:1], 2, (1.0, 2.0, 3.0), (4.0, 5.0, 6.0)).digest()
+    assert (
+        len(calls) == 1
+        and isinstance(second.train_x, np.memmap)
+        and not second.train_x.flags.writeable
+    )
+    assert (
+        (second.train_x == X).all()
+        and second.mean == (1.0, 2.0, 3.0)
+        and second.std == (4.0, 5.0, 6.0)
+        and second.classes == 2
+    )
+    assert (
+        first.digest()
+        == second.digest()
+        == Dataset(X, Y, X[:1], Y[:1], 2, (1.0, 2.0, 3.0), (4.0, 5.0, 6.0)).digest()
+    )
 
 
 def test_the_digest_is_pinned_when_the_entry_is_written(own: Path) -> None:
@@ -66,11 +81,13 @@ def test_a_parser_may_leave_large_arrays_in_the_entry(own: Path) -> None:
         return Dataset(out, Y, X, Y, 2)
 
     found = cache.cached("tiny", [own / "source"], "", parse)
-    assert (found.train_x == X).all() and sorted(path.name for path in found_folder(own).iterdir()) == ["about.json", "test_x.npy", "test_y.npy", "train_x.npy", "train_y.npy"]
+    assert (found.train_x == X).all() and sorted(
+        path.name for path in found_folder(own).iterdir()
+    ) == ["about.json", "test_x.npy", "test_y.npy", "train_x.npy", "train_y.npy"]
 
 
 def found_folder(own: Path) -> Path:
-    folder, = (path for path in (own / "cache").iterdir() if path.is_dir())
+    (folder,) = (path for path in (own / "cache").iterdir() if path.is_dir())
     return folder
 
 
@@ -93,15 +110,23 @@ def test_a_damaged_entry_is_named(own: Path, spoil: str) -> None:
         load(own, [])
 
 
-def test_a_cache_that_cannot_be_written_is_named(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_named(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("EDGEFL_CACHE", str(own / "source" / "cache"))
-    with pytest.raises(UserError, match=r"source/cache: the cache of parsed data sets cannot be written .*\$EDGEFL_CACHE"):
+    with pytest.raises(
+        UserError,
+        match=r"source/cache: the cache of parsed data sets cannot be written .*\$EDGEFL_CACHE",
+    ):
         load(own, [])
 
 
 def test_where_the_cache_is() -> None:
     assert cache_dir({"EDGEFL_CACHE": "/a", "XDG_CACHE_HOME": "/b"}) == Path("/a")
-    assert cache_dir({"XDG_CACHE_HOME": "/b"}) == Path("/b/edgefl") and cache_dir({}) == Path("~/.cache/edgefl").expanduser()
+    assert (
+        cache_dir({"XDG_CACHE_HOME": "/b"}) == Path("/b/edgefl")
+        and cache_dir({}) == Path("~/.cache/edgefl").expanduser()
+    )
 
 
 PARSER = """
@@ -123,9 +148,22 @@ print(cached("tiny", [folder / "source"], "", parse).digest())
 
 def test_processes_that_come_at_the_same_time_parse_once(own: Path) -> None:
     run = [sys.executable, "-c", PARSER, str(own)]
-    started = [subprocess.Popen(run, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}) for _ in range(4)]
+    started = [
+        subprocess.Popen(
+            run,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )
+        for _ in range(4)
+    ]
     digests = {process.communicate()[0] for process in started}
-    assert [process.returncode for process in started] == [0] * 4 and len(digests) == 1 and len(digests.pop().strip()) == 16
+    assert (
+        [process.returncode for process in started] == [0] * 4
+        and len(digests) == 1
+        and len(digests.pop().strip()) == 16
+    )
     assert (own / "parsed").read_text() == "x"
 
 
@@ -136,7 +174,8 @@ import numpy as np, torch
 from edgefl.data.cache import cached
 from edgefl.data.dataset import Dataset
 def private_kb():
-    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon"))
+    lines = open("/proc/self/status")
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
 torch.zeros(32, 3, 32, 32).sub_(1).div_(2)
 before = private_kb()
 found = cached("big", [Path(sys.argv[1]) / "source"], "", None)
@@ -149,15 +188,28 @@ print(private_kb() - before)
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_process_adds_little_memory_of_its_own_for_the_data(own: Path) -> None:
-    """46 MB of pictures would be 184 MB as float32; all of them are picked once, and what is mapped belongs to everybody."""
+    """46 MB of pictures would be 184 MB as float32; all of them are picked once, and what is
+    mapped belongs to everybody.
+    """
     x, y = np.zeros((15_000, 3, 32, 32), np.uint8), np.arange(15_000) % 10
-    cache.cached("big", [own / "source"], "", lambda place: Dataset(x, y, x[:9], y[:9], 10, (1.0,), (2.0,)))
+    cache.cached(
+        "big", [own / "source"], "", lambda place: Dataset(x, y, x[:9], y[:9], 10, (1.0,), (2.0,))
+    )
     run = [sys.executable, "-c", MEMORY, str(own)]
-    done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
+    done = subprocess.run(
+        run,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        check=True,
+    )
     assert int(done.stdout) < 10_000
 
 
-def test_large_sets_are_normalised_batch_by_batch_with_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_sets_are_normalised_batch_by_batch_with_the_same_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import torch
 
     from edgefl.data import dataset
@@ -168,8 +220,15 @@ def test_large_sets_are_normalised_batch_by_batch_with_the_same_numbers(monkeypa
     monkeypatch.setattr(dataset, "SMALL", 0)
     lazy, _ = data.train()
     assert isinstance(whole, torch.Tensor) and isinstance(lazy, Samples) and len(lazy) == 2
-    by_hand = (X.astype(np.float32) - np.float32([1, 2, 3]).reshape(1, 3, 1, 1)) / np.float32([3, 7, 11]).reshape(1, 3, 1, 1)
-    for picked in (lazy[:], lazy.index_select(0, torch.tensor([0, 1])), lazy[np.array([0, 1])], whole):
+    by_hand = (X.astype(np.float32) - np.float32([1, 2, 3]).reshape(1, 3, 1, 1)) / np.float32(
+        [3, 7, 11]
+    ).reshape(1, 3, 1, 1)
+    for picked in (
+        lazy[:],
+        lazy.index_select(0, torch.tensor([0, 1])),
+        lazy[np.array([0, 1])],
+        whole,
+    ):
         assert picked.dtype == torch.float32 and picked.numpy().tobytes() == by_hand.tobytes()
 
 
@@ -178,11 +237,15 @@ def test_picking_leaves_float_samples_alone() -> None:
 
     raw = np.array([[1.0, 2.0]], dtype=np.float32)
     raw.flags.writeable = False
-    assert Samples(raw, np.float32([1]), np.float32([2]))[:].tolist() == [[0.0, 0.5]] and raw.tolist() == [[1.0, 2.0]]
+    assert Samples(raw, np.float32([1]), np.float32([2]))[:].tolist() == [
+        [0.0, 0.5]
+    ] and raw.tolist() == [[1.0, 2.0]]
 
 
 def test_arrays_that_torch_cannot_share_are_copied() -> None:
     from edgefl.data.samples import shared
 
     backwards = np.arange(4, dtype=np.uint8)[::-1]
-    assert shared(backwards).tolist() == [3, 2, 1, 0] and shared(np.array([1.5, 2.5], dtype=">f4")).tolist() == [1.5, 2.5]
+    assert shared(backwards).tolist() == [3, 2, 1, 0] and shared(
+        np.array([1.5, 2.5], dtype=">f4")
+    ).tolist() == [1.5, 2.5]

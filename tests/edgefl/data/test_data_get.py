@@ -26,7 +26,9 @@ BIG = np.random.default_rng(1).bytes(300_000)
 
 
 class Web(ThreadingHTTPServer):
-    """Serves ``files`` under their paths; breaks the connection after ``cut`` bytes of an answer as often as ``breaks`` says."""
+    """Serves ``files`` under their paths; breaks the connection after ``cut`` bytes of an answer
+    as often as ``breaks`` says.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -49,7 +51,9 @@ class Handler(BaseHTTPRequestHandler):
         if content is None:
             self.send_error(404)
             return
-        first = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and self.server.ranges else 0
+        first = (
+            int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and self.server.ranges else 0
+        )
         if first >= len(content) and first:
             self.send_response(416)
             self.send_header("Content-Range", f"bytes */{len(content)}")
@@ -73,7 +77,9 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def web() -> Iterator[Web]:
     server = Web()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+    )
     thread.start()
     yield server
     server.shutdown()
@@ -97,13 +103,23 @@ def quiet(file: str, done: int, total: int) -> None:
     """No progress."""
 
 
-def get(web: Web, directory: Path, content: bytes = BIG, checksum: str | None = None, folder: str = "") -> Path:
+def get(
+    web: Web, directory: Path, content: bytes = BIG, checksum: str | None = None, folder: str = ""
+) -> Path:
     web.files["/big.bin"] = content
-    found, = fetch([Download(f"{web.address}/big.bin", checksum or md5(content), folder)], directory, "own", None, quiet)
+    (found,) = fetch(
+        [Download(f"{web.address}/big.bin", checksum or md5(content), folder)],
+        directory,
+        "own",
+        None,
+        quiet,
+    )
     return found
 
 
-def test_a_published_archive_becomes_a_data_set(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_published_archive_becomes_a_data_set(
+    web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_binary10(tmp_path / "made")
     packed = archive(tmp_path / "made", "cifar-10-batches-bin")
     web.files["/kriz/cifar-10-binary.tar.gz"] = packed
@@ -111,32 +127,65 @@ def test_a_published_archive_becomes_a_data_set(web: Web, tmp_path: Path, monkey
     monkeypatch.setattr(cifar10, "DOWNLOADS", (Download(url, md5(packed), "cifar-10-batches-bin"),))
     command.get("cifar10", tmp_path / "data")
     check10(tmp_path / "data")
-    assert [path.name for path in (tmp_path / "data").iterdir()] == ["cifar-10-batches-bin"], "neither the archive nor a part of it is left"
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["cifar-10-batches-bin"], (
+        "neither the archive nor a part of it is left"
+    )
     said = capsys.readouterr()
-    assert "cifar-10-batches-bin" in said.out and "cifar-10-binary.tar.gz" in said.err and "100 %" in said.err
+    assert (
+        "cifar-10-batches-bin" in said.out
+        and "cifar-10-binary.tar.gz" in said.err
+        and "100 %" in said.err
+    )
     command.get("cifar10", tmp_path / "data")
     assert len(web.asked) == 1, "what is there is not asked for again"
 
 
-def test_files_that_are_no_archives_go_to_the_sets_own_folder(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_no_archives_go_to_the_sets_own_folder(
+    web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_set(tmp_path / "made", zipped=True)
     files = {file.name: file.read_bytes() for file in (tmp_path / "made").iterdir()}
     web.files = {f"/mnist/{name}": content for name, content in files.items()}
-    monkeypatch.setattr(mnist, "DOWNLOADS", tuple(Download(f"{web.address}/mnist/{name}", md5(content)) for name, content in files.items()))
+    monkeypatch.setattr(
+        mnist,
+        "DOWNLOADS",
+        tuple(
+            Download(f"{web.address}/mnist/{name}", md5(content)) for name, content in files.items()
+        ),
+    )
     monkeypatch.setenv("EDGEFL_DATA", str(tmp_path / "data"))
     command.get("mnist")
-    assert mnist.load(tmp_path / "data").train_x.shape == (6, 1, 2, 2) and (tmp_path / "data" / "mnist").is_dir()
+    assert (
+        mnist.load(tmp_path / "data").train_x.shape == (6, 1, 2, 2)
+        and (tmp_path / "data" / "mnist").is_dir()
+    )
 
 
 @pytest.mark.parametrize("kind", ["directory", "address"])
-def test_from_another_place(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_from_another_place(
+    web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     write_binary10(tmp_path / "made")
     packed = archive(tmp_path / "made", "cifar-10-batches-bin")
-    monkeypatch.setattr(cifar10, "DOWNLOADS", (Download("http://127.0.0.1:9/gone/cifar-10-binary.tar.gz", md5(packed), "cifar-10-batches-bin"),))
+    monkeypatch.setattr(
+        cifar10,
+        "DOWNLOADS",
+        (
+            Download(
+                "http://127.0.0.1:9/gone/cifar-10-binary.tar.gz",
+                md5(packed),
+                "cifar-10-batches-bin",
+            ),
+        ),
+    )
     (tmp_path / "mirror").mkdir()
     (tmp_path / "mirror" / "cifar-10-binary.tar.gz").write_bytes(packed)
     web.files["/m/cifar-10-binary.tar.gz"] = packed
-    command.get("cifar10", tmp_path / "data", str(tmp_path / "mirror") if kind == "directory" else f"{web.address}/m/")
+    command.get(
+        "cifar10",
+        tmp_path / "data",
+        str(tmp_path / "mirror") if kind == "directory" else f"{web.address}/m/",
+    )
     check10(tmp_path / "data")
     assert (tmp_path / "mirror" / "cifar-10-binary.tar.gz").exists()
 
@@ -161,7 +210,9 @@ def test_what_has_come_is_kept_for_the_next_call(web: Web, tmp_path: Path) -> No
     assert (tmp_path / "own" / "big.bin.part").stat().st_size == kept
     web.asked.clear()
     assert get(web, tmp_path).read_bytes() == BIG
-    assert [wanted for _, wanted in web.asked] == [f"bytes={kept}-"] and not (tmp_path / "own" / "big.bin.part").exists()
+    assert [wanted for _, wanted in web.asked] == [f"bytes={kept}-"] and not (
+        tmp_path / "own" / "big.bin.part"
+    ).exists()
 
 
 @pytest.mark.parametrize("part", [BIG, BIG + b"longer"])
@@ -172,12 +223,20 @@ def test_a_part_that_is_whole_or_too_long(web: Web, tmp_path: Path, part: bytes)
 
 
 def test_a_checksum_that_differs(web: Web, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=f"big.bin: its checksum differs from the published {md5(b'else')}"):
+    with pytest.raises(
+        UserError, match=f"big.bin: its checksum differs from the published {md5(b'else')}"
+    ):
         get(web, tmp_path, checksum=md5(b"else"))
     assert not list((tmp_path / "own").iterdir()), "nothing of it is left to go on from"
     (tmp_path / "big.bin").write_bytes(b"other")
     with pytest.raises(UserError, match=f"^{tmp_path}/big.bin: its checksum differs"):
-        fetch([Download(f"{web.address}/big.bin", md5(b"else"), "")], tmp_path, "own", str(tmp_path), quiet)
+        fetch(
+            [Download(f"{web.address}/big.bin", md5(b"else"), "")],
+            tmp_path,
+            "own",
+            str(tmp_path),
+            quiet,
+        )
 
 
 def test_no_such_address(web: Web, tmp_path: Path) -> None:
@@ -228,12 +287,22 @@ def test_zip_archives(web: Web, tmp_path: Path) -> None:
         packed.writestr("set/a/b.txt", "text")
         packed.writestr("../outside", "bad")
     web.files["/set.zip"] = out.getvalue()
-    fetch([Download(f"{web.address}/set.zip", md5(out.getvalue()), "set")], tmp_path / "data", "own", None, quiet)
-    assert (tmp_path / "data" / "set" / "a" / "b.txt").read_text() == "text" and not (tmp_path / "outside").exists()
+    fetch(
+        [Download(f"{web.address}/set.zip", md5(out.getvalue()), "set")],
+        tmp_path / "data",
+        "own",
+        None,
+        quiet,
+    )
+    assert (tmp_path / "data" / "set" / "a" / "b.txt").read_text() == "text" and not (
+        tmp_path / "outside"
+    ).exists()
 
 
 def test_sets_without_an_address() -> None:
-    with pytest.raises(UserError, match="nothing to get by this command; .*ships inside scikit-learn"):
+    with pytest.raises(
+        UserError, match="nothing to get by this command; .*ships inside scikit-learn"
+    ):
         command.get("digits")
     with pytest.raises(UserError, match="unknown data set 'cifar'"):
         command.get("cifar")

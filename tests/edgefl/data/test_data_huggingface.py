@@ -25,23 +25,36 @@ def library(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFa
     return pytest.importorskip("datasets")
 
 
-def write(library: Any, folder: Path, features: dict[str, Any] | None = None, **parts: dict[str, list]) -> None:
+def write(
+    library: Any, folder: Path, features: dict[str, Any] | None = None, **parts: dict[str, list]
+) -> None:
     folder.mkdir()
     for name, columns in parts.items():
         kinds = library.Features(features) if features else None
-        library.Dataset.from_dict(columns, features=kinds).to_parquet(str(folder / f"{name}-00000-of-00001.parquet"))
+        library.Dataset.from_dict(columns, features=kinds).to_parquet(
+            str(folder / f"{name}-00000-of-00001.parquet")
+        )
 
 
-TEXTS: dict[str, dict[str, list]] = {"train": {"sentence": ["good film", "bad film"], "label": [1, 0]}, "test": {"sentence": ["bad"], "label": [2]}}
+TEXTS: dict[str, dict[str, list]] = {
+    "train": {"sentence": ["good film", "bad film"], "label": [1, 0]},
+    "test": {"sentence": ["bad"], "label": [2]},
+}
 
 
-def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UserError, match=r"data set 'ag_news': .* needs the extra: pip install 'edgefl\[datasets\]'"):
+    with pytest.raises(
+        UserError, match=r"data set 'ag_news': .* needs the extra: pip install 'edgefl\[datasets\]'"
+    ):
         huggingface.load(tmp_path, Options(path="ag_news"))
 
 
-def test_a_version_that_may_run_code_of_the_hub_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_that_may_run_code_of_the_hub_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(__version__="3.6.0"))
     with pytest.raises(UserError, match="datasets 3.6.0 may run code of the hub"):
         huggingface.load(tmp_path, Options(path="ag_news"))
@@ -50,7 +63,9 @@ def test_a_version_that_may_run_code_of_the_hub_is_refused(tmp_path: Path, monke
 def test_texts_from_parquet(tmp_path: Path, library: Any) -> None:
     write(library, tmp_path / "set", **TEXTS)
     found = huggingface.load(tmp_path, Options(path="set", vocabulary=5, length=3))
-    assert found.train_x.tolist() == [[4, 2, 0], [3, 2, 0]] and found.test_x.tolist() == [[3, 0, 0]], "film 2, bad 3, good 4"
+    assert found.train_x.tolist() == [[4, 2, 0], [3, 2, 0]] and found.test_x.tolist() == [
+        [3, 0, 0]
+    ], "film 2, bad 3, good 4"
     assert found.classes == 3 and found.train_y.tolist() == [1, 0] and found.shape == (5, 3)
 
 
@@ -59,10 +74,18 @@ def test_pictures_from_parquet(tmp_path: Path, library: Any) -> None:
 
     features = {"img": library.Image(), "fine_label": library.ClassLabel(names=["a", "b", "c"])}
     grey = [Image.fromarray(np.full((4, 5), value, np.uint8)) for value in (10, 30, 50)]
-    rows = {"train": {"img": grey[:2], "fine_label": [0, 1]}, "test": {"img": grey[2:], "fine_label": [1]}}
+    rows = {
+        "train": {"img": grey[:2], "fine_label": [0, 1]},
+        "test": {"img": grey[2:], "fine_label": [1]},
+    }
     write(library, tmp_path / "set", features, **rows)
     found = huggingface.load(tmp_path, Options(path="set"))
-    assert found.shape == (1, 4, 5) and found.classes == 3 and found.train_x[1, 0, 0, 0] == 30 and found.test_x[0, 0, 0, 0] == 50
+    assert (
+        found.shape == (1, 4, 5)
+        and found.classes == 3
+        and found.train_x[1, 0, 0, 0] == 30
+        and found.test_x[0, 0, 0, 0] == 50
+    )
     assert found.mean == (20.0,) and found.std == (10.0,)
 
 
@@ -77,7 +100,9 @@ def test_pictures_from_parquet(tmp_path: Path, library: Any) -> None:
         ({"label": "sentence"}, "holds no whole numbers"),
     ],
 )
-def test_wrong_columns_and_labels_are_named(tmp_path: Path, library: Any, options: dict[str, Any], complaint: str) -> None:
+def test_wrong_columns_and_labels_are_named(
+    tmp_path: Path, library: Any, options: dict[str, Any], complaint: str
+) -> None:
     write(library, tmp_path / "set", **TEXTS)
     with pytest.raises(UserError, match=complaint):
         huggingface.load(tmp_path, Options(**({"path": "set"} | options)))
@@ -88,7 +113,13 @@ def test_pictures_of_two_sizes_are_refused(tmp_path: Path, library: Any) -> None
 
     pictures = [Image.new("L", (4, 4)), Image.new("L", (5, 4))]
     rows = {"image": pictures, "label": [0, 1]}
-    write(library, tmp_path / "set", {"image": library.Image(), "label": library.Value("int64")}, train=rows, test=rows)
+    write(
+        library,
+        tmp_path / "set",
+        {"image": library.Image(), "label": library.Value("int64")},
+        train=rows,
+        test=rows,
+    )
     with pytest.raises(UserError, match=r"picture 1 is \(1, 4, 5\), the first one \(1, 4, 4\)"):
         huggingface.load(tmp_path, Options(path="set"))
 

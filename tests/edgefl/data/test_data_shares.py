@@ -50,11 +50,19 @@ def given(config: Path, **changes: Any) -> Any:
 # ------------------------------------------------------------------ shard files
 def test_a_run_from_shard_files_is_the_same_run(config: Path, tmp_path: Path) -> None:
     command.shard(config, tmp_path / "cut")
-    assert sorted(path.name for path in (tmp_path / "cut").iterdir()) == [f"{name}.safetensors" for name in ("_test", "a", "b", "c")]
+    assert sorted(path.name for path in (tmp_path / "cut").iterdir()) == [
+        f"{name}.safetensors" for name in ("_test", "a", "b", "c")
+    ]
     written = {}
-    for source, changes in (("partition", {}), ("shard", {"data__source": "shard", "data__dir": tmp_path / "cut"})):
+    for source, changes in (
+        ("partition", {}),
+        ("shard", {"data__source": "shard", "data__dir": tmp_path / "cut"}),
+    ):
         run_virtual(learning(given(config, **changes), tmp_path), 0, tmp_path / source)
-        written[source] = [(tmp_path / source / name).read_bytes() for name in ("events.jsonl", "links.csv", "model.safetensors")]
+        written[source] = [
+            (tmp_path / source / name).read_bytes()
+            for name in ("events.jsonl", "links.csv", "model.safetensors")
+        ]
     assert written["partition"] == written["shard"]
 
 
@@ -66,12 +74,20 @@ def test_each_side_needs_its_own_file_alone(config: Path, tmp_path: Path) -> Non
     sharded = given(config, data__source="shard", data__dir=tmp_path / "cut")
     edge, coordinator = learning(sharded, tmp_path, ["b"]), learning(sharded, tmp_path, ())
     assert edge.samples == {"b": whole.samples["b"]} and coordinator.samples == {}
-    assert edge.data_digest() == coordinator.data_digest() == whole.data_digest() and edge.layout.digest() == coordinator.layout.digest()
+    assert (
+        edge.data_digest() == coordinator.data_digest() == whole.data_digest()
+        and edge.layout.digest() == coordinator.layout.digest()
+    )
     rows = whole.shards["b"]
-    assert (edge.train[0][edge.shards["b"]] == whole.train[0][rows]).all() and (edge.train[1] == whole.train[1][rows]).all()
+    assert (edge.train[0][edge.shards["b"]] == whole.train[0][rows]).all() and (
+        edge.train[1] == whole.train[1][rows]
+    ).all()
     assert (coordinator.test[0] == whole.test[0]).all() and len(edge.test[0]) == 0
     assert len(coordinator.union()[0]) == 0, "no train loss where there are no training samples"
-    with pytest.raises(UserError, match=r"no file .*cut/a.safetensors: `edgefl data shard CONFIG --out .*--data DIR"):
+    with pytest.raises(
+        UserError,
+        match=r"no file .*cut/a.safetensors: `edgefl data shard CONFIG --out .*--data DIR",
+    ):
         learning(sharded, tmp_path)
 
 
@@ -81,7 +97,9 @@ def test_shards_keep_their_shares_whatever_the_seed(config: Path, tmp_path: Path
     other = with_seed(learned, learned.experiment.model_copy(update={"seed": 5}))
     assert other.samples == learned.samples and other.data_digest() == learned.data_digest()
     whole = learning(given(config), tmp_path)
-    assert with_seed(whole, whole.experiment.model_copy(update={"seed": 5})).samples != whole.samples
+    assert (
+        with_seed(whole, whole.experiment.model_copy(update={"seed": 5})).samples != whole.samples
+    )
 
 
 def test_wrong_shard_files_are_named(config: Path, tmp_path: Path) -> None:
@@ -92,7 +110,9 @@ def test_wrong_shard_files_are_named(config: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds samples of 'digits', expected data.name = 'mnist'"):
         learning(given(config, data__source="shard", data__dir=cut, data__name="mnist"), tmp_path)
     (cut / "b.safetensors").write_bytes((again / "b.safetensors").read_bytes())
-    with pytest.raises(UserError, match="b.safetensors: is of another `edgefl data shard` than .*a.safetensors"):
+    with pytest.raises(
+        UserError, match="b.safetensors: is of another `edgefl data shard` than .*a.safetensors"
+    ):
         learning(sharded, tmp_path)
     content = (cut / "a.safetensors").read_bytes()
     (cut / "a.safetensors").write_bytes(content[:-40] + bytes(40))
@@ -112,7 +132,9 @@ def test_shard_wants_a_new_directory_and_a_whole_set(config: Path, tmp_path: Pat
 
 
 def test_shares_in_order() -> None:
-    assert {edge: rows.tolist() for edge, rows in shards.in_order({"a": 2, "b": 1, "c": 3}).items()} == {"a": [0, 1], "b": [2], "c": [3, 4, 5]}
+    assert {
+        edge: rows.tolist() for edge, rows in shards.in_order({"a": 2, "b": 1, "c": 3}).items()
+    } == {"a": [0, 1], "b": [2], "c": [3, 4, 5]}
 
 
 # ------------------------------------------------------------------ data sets of the edges' own
@@ -126,7 +148,10 @@ def write_mnist(folder: Path, labels: list[int]) -> None:
 
 
 def own(folder: Path) -> Any:
-    return experiment(data={"name": "mnist", "dir": str(folder), "source": "local"}, evaluation={"train_samples": 0})
+    return experiment(
+        data={"name": "mnist", "dir": str(folder), "source": "local"},
+        evaluation={"train_samples": 0},
+    )
 
 
 def test_with_local_sets_every_edge_trains_on_all_of_its_own(tmp_path: Path) -> None:
@@ -135,18 +160,35 @@ def test_with_local_sets_every_edge_trains_on_all_of_its_own(tmp_path: Path) -> 
         write_mnist(tmp_path / edge, labels)
     learned = learning(own(tmp_path), None)
     assert learned.samples == {"a": 3, "b": 1, "c": 2}
-    assert {edge: learned.train[1][rows].tolist() for edge, rows in learned.shards.items()} == {"a": [1, 2, 3], "b": [4], "c": [5, 5]}
+    assert {edge: learned.train[1][rows].tolist() for edge, rows in learned.shards.items()} == {
+        "a": [1, 2, 3],
+        "b": [4],
+        "c": [5, 5],
+    }
     assert learned.test[1].tolist() == [7, 8], "the coordinator's own set is tested on"
     alone = learning(own(tmp_path), None, ["c"])
-    assert alone.samples == {"c": 2} and alone.train[1].tolist() == [5, 5] and alone.data_digest() == learned.data_digest()
+    assert (
+        alone.samples == {"c": 2}
+        and alone.train[1].tolist() == [5, 5]
+        and alone.data_digest() == learned.data_digest()
+    )
     coordinator = learning(own(tmp_path), None, ())
-    assert coordinator.samples == {} and coordinator.test[1].tolist() == [7, 8] and coordinator.data_digest() == learned.data_digest()
+    assert (
+        coordinator.samples == {}
+        and coordinator.test[1].tolist() == [7, 8]
+        and coordinator.data_digest() == learned.data_digest()
+    )
 
 
-def test_an_edge_alone_on_its_machine_may_have_its_set_in_the_data_directory(tmp_path: Path) -> None:
+def test_an_edge_alone_on_its_machine_may_have_its_set_in_the_data_directory(
+    tmp_path: Path,
+) -> None:
     write_mnist(tmp_path / "mnist", [1, 2])
     assert learning(own(tmp_path), None, ["b"]).samples == {"b": 2}
-    with pytest.raises(UserError, match=r'no folder .*/a: with data.source = "local" every edge has its own data set'):
+    with pytest.raises(
+        UserError,
+        match=r'no folder .*/a: with data.source = "local" every edge has its own data set',
+    ):
         learning(own(tmp_path), None)
 
 
@@ -154,28 +196,40 @@ def test_local_texts_want_one_vocabulary(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "b")
     (tmp_path / "words.txt").write_text("good\nbad\n")
     data = {"name": "imdb", "dir": str(tmp_path), "source": "local", "length": 5}
-    with pytest.raises(UserError, match='data.vocabulary_file: expected with data.source = "local"'):
+    with pytest.raises(
+        UserError, match='data.vocabulary_file: expected with data.source = "local"'
+    ):
         learning(experiment(data=data, model={"name": "textcnn"}), None, ["b"])
     data["vocabulary_file"] = str(tmp_path / "words.txt")
     found = learning(experiment(data=data, model={"name": "textcnn"}), None, ["b"])
     assert found.train[0][:].tolist()[0] == [1, 2, 2, 1, 0]
     before = found.data_digest()
     (tmp_path / "words.txt").write_text("bad\ngood\n")
-    assert learning(experiment(data=data, model={"name": "textcnn"}), None, ["b"]).data_digest() != before, "other words are other data"
+    assert (
+        learning(experiment(data=data, model={"name": "textcnn"}), None, ["b"]).data_digest()
+        != before
+    ), "other words are other data"
 
 
 def test_local_sets_must_be_alike(tmp_path: Path) -> None:
     write_mnist(tmp_path / "mnist", [1])
     for edge in "abc":
         write_mnist(tmp_path / edge, [1])
-    (tmp_path / "b" / "train-images-idx3-ubyte").write_bytes(idx_bytes(np.zeros((1, 3, 2), np.uint8)))
-    with pytest.raises(UserError, match=r"/b: samples of \(1, 3, 2\) in 10 classes, expected \(1, 2, 2\) in 10"):
+    (tmp_path / "b" / "train-images-idx3-ubyte").write_bytes(
+        idx_bytes(np.zeros((1, 3, 2), np.uint8))
+    )
+    with pytest.raises(
+        UserError, match=r"/b: samples of \(1, 3, 2\) in 10 classes, expected \(1, 2, 2\) in 10"
+    ):
         learning(own(tmp_path), None)
 
 
 # ------------------------------------------------------------------ config
 def test_an_own_task_comes_with_its_own_data(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match='data.source: expected "partition" with a task of one\'s own, found \'shard\''):
+    with pytest.raises(
+        UserError,
+        match="data.source: expected \"partition\" with a task of one's own, found 'shard'",
+    ):
         learning(experiment(task="my_task.py:build", data={"source": "shard"}), tmp_path)
 
 
@@ -185,7 +239,10 @@ def test_an_own_task_comes_with_its_own_data(tmp_path: Path) -> None:
         ({"data__source": "shards"}, "data.source: .*'shards'"),
         ({"data__length": 5}, r"data.length: unknown key"),
         ({"data__sorce": "local"}, r"data.sorce: unknown key \(nearest: 'source'\)"),
-        ({"data__name": "imdb", "data__lenght": 5}, r"data.lenght: unknown key \(nearest: 'length'\)"),
+        (
+            {"data__name": "imdb", "data__lenght": 5},
+            r"data.lenght: unknown key \(nearest: 'length'\)",
+        ),
         ({"data__name": "imdb", "data__length": 0}, "data.length: .*0"),
         ({"data__name": "huggingface"}, "data.path: .*"),
         ({"model__name": "resnet20", "model__norm": "none"}, "model.norm: .*'none'"),
@@ -199,11 +256,19 @@ def test_wrong_keys_are_named(config: Path, changes: dict[str, Any], complaint: 
 
 def test_own_data_with_options(tmp_path: Path) -> None:
     (tmp_path / "own_data.py").write_text(
-        '"""Own."""\nimport numpy as np\nfrom pydantic import BaseModel\nfrom edgefl.data.dataset import Dataset\n'
-        "class Options(BaseModel, extra='forbid'):\n    n: int = 6\n"
-        "def load(directory, options):\n    x, y = np.zeros((options.n, 1, 2, 2), np.uint8), np.arange(options.n) % 2\n    return Dataset(x, y, x, y, 2)\n"
+        '"""Own."""\nimport numpy as np\nfrom pydantic import BaseModel\nfrom edgefl.data.dataset'
+        " import Dataset\nclass Options(BaseModel, extra='forbid'):\n    n: int = 6\ndef"
+        " load(directory, options):\n    x, y = np.zeros((options.n, 1, 2, 2), np.uint8),"
+        " np.arange(options.n) % 2\n    return Dataset(x, y, x, y, 2)\n"
     )
-    assert len(material.dataset(experiment(data={"name": "own_data.py:load", "n": 9}), tmp_path).train_y) == 9
+    assert (
+        len(
+            material.dataset(
+                experiment(data={"name": "own_data.py:load", "n": 9}), tmp_path
+            ).train_y
+        )
+        == 9
+    )
     with pytest.raises(UserError, match="data.m: unknown key"):
         material.dataset(experiment(data={"name": "own_data.py:load", "m": 9}), tmp_path)
 
@@ -217,28 +282,44 @@ def split(lacking: str, alpha: float = 0.2, minimum: int = 5, edges: int = 10) -
 def test_an_edge_with_too_little_is_filled_drawn_again_or_refused() -> None:
     filled, drawn = split("fill"), split("redraw")
     for parts in (filled, drawn):
-        assert min(map(len, parts)) >= 5 and sorted(np.concatenate(parts).tolist()) == list(range(200))
+        assert min(map(len, parts)) >= 5 and sorted(np.concatenate(parts).tolist()) == list(
+            range(200)
+        )
     assert [part.tolist() for part in filled] != [part.tolist() for part in drawn]
     assert [part.tolist() for part in drawn] == [part.tolist() for part in split("redraw")]
-    with pytest.raises(UserError, match=r"edge \d of 10 got \d samples, expected at least min_samples 5: another seed"):
+    with pytest.raises(
+        UserError,
+        match=r"edge \d of 10 got \d samples, expected at least min_samples 5: another seed",
+    ):
         split("refuse")
-    assert [part.tolist() for part in split("refuse", alpha=1e6)] == [part.tolist() for part in split("fill", alpha=1e6)]
+    assert [part.tolist() for part in split("refuse", alpha=1e6)] == [
+        part.tolist() for part in split("fill", alpha=1e6)
+    ]
 
 
 def test_drawing_again_gives_up() -> None:
-    with pytest.raises(UserError, match=r"expected at least min_samples 20 \(the last of 1000 draws\)"):
+    with pytest.raises(
+        UserError, match=r"expected at least min_samples 20 \(the last of 1000 draws\)"
+    ):
         split("redraw", alpha=0.05, minimum=20)
 
 
 # ------------------------------------------------------------------ the figure
 @pytest.mark.parametrize("edges", [3, 30])
-def test_the_partition_is_drawn(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], edges: int) -> None:
+def test_the_partition_is_drawn(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], edges: int
+) -> None:
     changes = [] if edges == 3 else ["edges.names=[]", f"edges.count={edges}"]
     command.plot(config, changes, tmp_path / "labels.png")
     with Image.open(tmp_path / "labels.png") as figure:
         assert figure.size == (2100, 1080)
-        assert len(np.unique(np.asarray(figure.convert("L").resize((60, 30))))) > 50, "there is something on it"
+        assert len(np.unique(np.asarray(figure.convert("L").resize((60, 30))))) > 50, (
+            "there is something on it"
+        )
     assert (tmp_path / "labels.pdf").read_bytes().startswith(b"%PDF")
     learned = learning(given(config) if edges == 3 else load(config, changes), tmp_path)
     sizes = sorted(learned.samples.values())
-    assert f"samples per edge: {sizes[0]} to {sizes[-1]}, median {sizes[edges // 2]}; labels per edge: " in capsys.readouterr().out
+    assert (
+        f"samples per edge: {sizes[0]} to {sizes[-1]}, median {sizes[edges // 2]}; labels per"
+        " edge: " in capsys.readouterr().out
+    )

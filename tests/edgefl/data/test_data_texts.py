@@ -33,8 +33,6 @@ def write_folders(root: Path) -> None:
         (root / part / "unsup" / "0_0.txt").write_text("not labelled")
 
 
-
-
 def write_csv(root: Path) -> None:
     for part, rows in (("train", TRAIN), ("test", TEST)):
         with open(root / f"{part}.csv", "w", encoding="utf-8", newline="") as file:
@@ -44,17 +42,29 @@ def write_csv(root: Path) -> None:
 
 
 def test_words() -> None:
-    assert words.words("Don't<br />STOP -- it's 10/10, café_x!") == ["don't", "stop", "it's", "10", "10", "café", "x"]
+    assert words.words("Don't<br />STOP -- it's 10/10, café_x!") == [
+        "don't",
+        "stop",
+        "it's",
+        "10",
+        "10",
+        "café",
+        "x",
+    ]
     assert words.words("' '' <b>") == ["b"]
 
 
 def test_vocabulary_and_tokens_by_hand() -> None:
-    """good 3, bad 3, then a, film, it's, really once each: equal counts in the alphabet's order; 0 pads, 1 is unknown."""
+    """good 3, bad 3, then a, film, it's, really once each: equal counts in the alphabet's order;
+    0 pads, 1 is unknown.
+    """
     known = words.vocabulary([text for text, _ in TRAIN], 6)
     assert known == ["bad", "good", "a", "film"]
     found = words.encoded([text for text, _ in TRAIN], known, 4)
     assert found.tolist() == [[4, 3, 3, 5], [2, 1, 2, 0], [3, 2, 1, 0]] and found.dtype == np.int32
-    assert words.encoded(["one two three four good"], known, 4).tolist() == [[1, 1, 1, 1]], "what is beyond the length does not count"
+    assert words.encoded(["one two three four good"], known, 4).tolist() == [[1, 1, 1, 1]], (
+        "what is beyond the length does not count"
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,14 +73,20 @@ def test_vocabulary_and_tokens_by_hand() -> None:
         write_jsonl,
         lambda root: write_jsonl(root, pack=".gz"),
         lambda root: write_jsonl(root, lambda text, label: [label, 7, "pos/1", "tt1", text], ".xz"),
-        lambda root: write_jsonl(root, lambda text, label: {"review": text, "sentiment": ("neg", "pos")[label]}),
+        lambda root: write_jsonl(
+            root, lambda text, label: {"review": text, "sentiment": ("neg", "pos")[label]}
+        ),
         write_csv,
     ],
 )
 def test_imdb_rows(tmp_path: Path, write: Callable[[Path], None]) -> None:
     write(tmp_path)
     found = imdb.load(tmp_path, OPTIONS)
-    assert found.train_x.tolist() == [[4, 3, 3, 5], [2, 1, 2, 0], [3, 2, 1, 0]] and found.train_y.tolist() == [1, 0, 1]
+    assert found.train_x.tolist() == [
+        [4, 3, 3, 5],
+        [2, 1, 2, 0],
+        [3, 2, 1, 0],
+    ] and found.train_y.tolist() == [1, 0, 1]
     assert found.test_x.tolist() == [[1, 1, 1, 3], [2, 0, 0, 0]] and found.test_y.tolist() == [0, 1]
     assert found.shape == (6, 4) and found.classes == 2 and found.vocabulary == 6
 
@@ -79,7 +95,11 @@ def test_imdb_rows(tmp_path: Path, write: Callable[[Path], None]) -> None:
 def test_imdb_folders(tmp_path: Path, folder: str) -> None:
     write_folders(tmp_path / folder)
     found = imdb.load(tmp_path, OPTIONS)
-    assert found.train_y.tolist() == [0, 1, 1] and found.train_x.tolist() == [[2, 1, 2, 0], [4, 3, 3, 5], [3, 2, 1, 0]], "neg, then pos"
+    assert found.train_y.tolist() == [0, 1, 1] and found.train_x.tolist() == [
+        [2, 1, 2, 0],
+        [4, 3, 3, 5],
+        [3, 2, 1, 0],
+    ], "neg, then pos"
 
 
 def test_tokens_become_int64_tensors(tmp_path: Path) -> None:
@@ -92,21 +112,36 @@ def test_tokens_become_int64_tensors(tmp_path: Path) -> None:
 
 def test_options_change_what_is_made(tmp_path: Path) -> None:
     write_jsonl(tmp_path)
-    assert imdb.load(tmp_path, TextOptions(vocabulary=3, length=2)).train_x.tolist() == [[1, 1], [2, 1], [1, 2]]
+    assert imdb.load(tmp_path, TextOptions(vocabulary=3, length=2)).train_x.tolist() == [
+        [1, 1],
+        [2, 1],
+        [1, 2],
+    ]
     assert imdb.load(tmp_path, OPTIONS).shape == (6, 4)
-    assert imdb.load(tmp_path, TextOptions()).shape == (8, 256), "no more numbers than there are words"
+    assert imdb.load(tmp_path, TextOptions()).shape == (
+        8,
+        256,
+    ), "no more numbers than there are words"
 
 
 def test_a_vocabulary_file_is_used_as_it_is(tmp_path: Path) -> None:
     write_jsonl(tmp_path)
     (tmp_path / "own.txt").write_text("film\ngood\n")
     found = imdb.load(tmp_path, TextOptions(vocabulary=6, length=4, vocabulary_file="own.txt"))
-    assert found.train_x.tolist() == [[1, 3, 3, 2], [1, 1, 1, 0], [3, 1, 1, 0]] and found.vocabulary == 4
+    assert (
+        found.train_x.tolist() == [[1, 3, 3, 2], [1, 1, 1, 0], [3, 1, 1, 0]]
+        and found.vocabulary == 4
+    )
 
 
 @pytest.mark.parametrize(
     ("content", "complaint"),
-    [("Film\n", "line 1: expected one word as the tokenizer makes them, found 'Film'"), ("a\nb c\n", "line 2: "), ("a\n\nb\n", "line 2"), ("a\na\n", "'a' is there twice")],
+    [
+        ("Film\n", "line 1: expected one word as the tokenizer makes them, found 'Film'"),
+        ("a\nb c\n", "line 2: "),
+        ("a\n\nb\n", "line 2"),
+        ("a\na\n", "'a' is there twice"),
+    ],
 )
 def test_a_wrong_vocabulary_file_is_named(tmp_path: Path, content: str, complaint: str) -> None:
     write_jsonl(tmp_path)
@@ -124,22 +159,40 @@ def test_a_missing_vocabulary_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "complaint"),
     [
-        ("train.jsonl", b'{"text": "a", "label": 2}\n', "line 1: label 2, expected one of neg, pos"),
-        ("train.jsonl", b'{"text": "a", "label": 1}\n{"text": "b', "line 2: is not JSON.*truncated?"),
+        (
+            "train.jsonl",
+            b'{"text": "a", "label": 2}\n',
+            "line 1: label 2, expected one of neg, pos",
+        ),
+        (
+            "train.jsonl",
+            b'{"text": "a", "label": 1}\n{"text": "b',
+            "line 2: is not JSON.*truncated?",
+        ),
         ("train.jsonl", b'{"text": "a"}\n', "label None"),
         ("train.jsonl", b'{"words": "a", "label": 1}\n', "expected a table with text and label"),
         ("train.jsonl", b"3\n", "expected a table with text and label"),
         ("train.jsonl", b"", "no samples"),
-        ("train.jsonl.gz", gzip.compress(b'{"text": "a", "label": 1}\n' * 99)[:-12], "truncated or damaged"),
-        ("train.jsonl.xz", lzma.compress(b'{"text": "a", "label": 1}\n' * 99)[:-12], "truncated or damaged"),
+        (
+            "train.jsonl.gz",
+            gzip.compress(b'{"text": "a", "label": 1}\n' * 99)[:-12],
+            "truncated or damaged",
+        ),
+        (
+            "train.jsonl.xz",
+            lzma.compress(b'{"text": "a", "label": 1}\n' * 99)[:-12],
+            "truncated or damaged",
+        ),
         ("train.csv", b"a,b\n1,2\n", "its header has a, b; expected text or review"),
-        ("train.csv", b"text,label\n\"a", "truncated or damaged"),
+        ("train.csv", b'text,label\n"a', "truncated or damaged"),
         ("train.csv", b"text,label\nx,1\ny\n", "line 3: fewer columns"),
         ("train.csv", b"text,label\n\xff,1\n", "truncated or damaged"),
         ("train.csv", b"", "its header has nothing"),
     ],
 )
-def test_a_wrong_file_of_rows_is_named(tmp_path: Path, name: str, content: bytes, complaint: str) -> None:
+def test_a_wrong_file_of_rows_is_named(
+    tmp_path: Path, name: str, content: bytes, complaint: str
+) -> None:
     (tmp_path / "test.jsonl").write_bytes(b'{"text": "a", "label": 1}\n')
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=f"{name}: .*{complaint}"):
@@ -153,7 +206,10 @@ def test_a_missing_imdb_names_its_command(tmp_path: Path) -> None:
 
 def test_the_digest_knows_texts_from_pictures() -> None:
     x, y = np.zeros((2, 3), np.int32), np.array([0, 1])
-    assert Dataset(x, y, x, y, 2, vocabulary=5).digest() != Dataset(x, y, x, y, 2, vocabulary=6).digest()
+    assert (
+        Dataset(x, y, x, y, 2, vocabulary=5).digest()
+        != Dataset(x, y, x, y, 2, vocabulary=6).digest()
+    )
     assert Dataset(x, y, x, y, 2, vocabulary=5).shape == (5, 3)
 
 
@@ -163,5 +219,9 @@ def test_the_vocabulary_stays_with_the_run(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "data")
     given = {"name": "imdb", "dir": str(tmp_path / "data"), "vocabulary": 5, "length": 6}
     model = {"name": "textcnn", "embedding": 3, "filters": 2}
-    summary, directory = small_run(tmp_path / "runs", task=None, data=given, model=model, stop={"versions": 2})
-    assert (directory / "vocabulary.txt").read_text() == "bad\ngood\na\n" and summary["versions"] == 2
+    summary, directory = small_run(
+        tmp_path / "runs", task=None, data=given, model=model, stop={"versions": 2}
+    )
+    assert (directory / "vocabulary.txt").read_text() == "bad\ngood\na\n" and summary[
+        "versions"
+    ] == 2

@@ -1,4 +1,6 @@
-"""Data sets whose samples have a writer, a speaker, a celebrity; partitions by label and by key; and the models made for them."""
+"""Data sets whose samples have a writer, a speaker, a celebrity; partitions by label and by key;
+and the models made for them.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,15 @@ LABELS = np.repeat(np.arange(10), 60)
 
 @pytest.mark.parametrize("kinds", [1, 5, 10])
 def test_each_edge_has_so_many_labels_and_samples(kinds: int) -> None:
-    """Algorithm 4: L_num labels, D in [D_min, D_max]; more edges than samples / D are no trouble."""
-    parts = few_labels.split(LABELS, 200, few_labels.Options(labels=kinds, min_samples=10, max_samples=50), rng())
-    assert len(parts) == 200 and all(10 <= len(part) <= 50 and len(np.unique(part)) == len(part) for part in parts)
+    """Algorithm 4: L_num labels, D in [D_min, D_max]; more edges than samples / D are no
+    trouble.
+    """
+    parts = few_labels.split(
+        LABELS, 200, few_labels.Options(labels=kinds, min_samples=10, max_samples=50), rng()
+    )
+    assert len(parts) == 200 and all(
+        10 <= len(part) <= 50 and len(np.unique(part)) == len(part) for part in parts
+    )
     assert all(np.all(np.diff(part) > 0) for part in parts)
     most = max(len(np.unique(LABELS[part])) for part in parts)
     assert most == kinds and (kinds > 1 or all(len(np.unique(LABELS[part])) == 1 for part in parts))
@@ -71,7 +79,10 @@ COLUMNS = {"writer": np.array([7, 3, 3, 9, 7, 3]), "film": np.zeros(6, np.int64)
 
 
 def shares(edges: int, **options: Any) -> list[list[int]]:
-    return [part.tolist() for part in natural.split(np.zeros(6), edges, natural.Options(**options), rng(), COLUMNS)]
+    return [
+        part.tolist()
+        for part in natural.split(np.zeros(6), edges, natural.Options(**options), rng(), COLUMNS)
+    ]
 
 
 def test_an_edge_has_one_writer_s_samples() -> None:
@@ -86,12 +97,20 @@ def test_all_writers_are_dealt_out_to_fewer_edges() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"key": "writter"}, r"key: expected 'writer' or 'film', found 'writter' \(nearest: 'writer'\)"),
+        (
+            {"key": "writter"},
+            r"key: expected 'writer' or 'film', found 'writter' \(nearest: 'writer'\)",
+        ),
         ({}, "found none"),
-        ({"key": "writer", "min_samples": 2}, "3 edges need as many keys 'writer' with at least 2 samples, there are 2"),
+        (
+            {"key": "writer", "min_samples": 2},
+            "3 edges need as many keys 'writer' with at least 2 samples, there are 2",
+        ),
     ],
 )
-def test_a_key_that_does_not_exist_or_has_too_few_values_is_refused(options: dict[str, Any], told: str) -> None:
+def test_a_key_that_does_not_exist_or_has_too_few_values_is_refused(
+    options: dict[str, Any], told: str
+) -> None:
     with pytest.raises(UserError, match=told):
         shares(3, **options)
 
@@ -102,7 +121,14 @@ def test_a_data_set_without_columns_says_so() -> None:
 
 
 def test_a_config_s_natural_shares_come_from_its_data_set() -> None:
-    found = Dataset(np.zeros((6, 1, 2, 2), np.uint8), np.zeros(6, np.int64), np.zeros((1, 1, 2, 2), np.uint8), np.zeros(1, np.int64), 1, columns=COLUMNS)
+    found = Dataset(
+        np.zeros((6, 1, 2, 2), np.uint8),
+        np.zeros(6, np.int64),
+        np.zeros((1, 1, 2, 2), np.uint8),
+        np.zeros(1, np.int64),
+        1,
+        columns=COLUMNS,
+    )
     given = experiment(partition={"name": "natural", "key": "writer"})
     assert sorted(map(len, material.cut(given, None, found).values())) == [1, 2, 3]
 
@@ -112,12 +138,19 @@ def test_emnist_s_pictures_stand_upright(tmp_path: Path) -> None:
     """Its files hold rows and columns exchanged."""
     pictures = np.arange(2 * 6, dtype=np.uint8).reshape(2, 2, 3)
     for part in ("train", "test"):
-        for kind, array in (("images-idx3", pictures), ("labels-idx1", np.array([61, 0], np.uint8))):
+        for kind, array in (
+            ("images-idx3", pictures),
+            ("labels-idx1", np.array([61, 0], np.uint8)),
+        ):
             path = tmp_path / "gzip" / f"emnist-byclass-{part}-{kind}-ubyte.gz"
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(gzip.compress(idx_bytes(array)))
     found = emnist.load(tmp_path, emnist.Options())
-    assert found.train_x.tolist() == pictures.transpose(0, 2, 1)[:, None].tolist() and found.train_y.tolist() == [61, 0] and found.classes == 62
+    assert (
+        found.train_x.tolist() == pictures.transpose(0, 2, 1)[:, None].tolist()
+        and found.train_y.tolist() == [61, 0]
+        and found.classes == 62
+    )
     with pytest.raises(UserError, match="edgefl data get emnist"):
         emnist.load(tmp_path, emnist.Options(split="mnist"))
 
@@ -133,8 +166,15 @@ def test_speeches_are_joined_by_speaker_and_cut_into_windows(tmp_path: Path) -> 
     known = (found.words or Path()).read_text().split("\n")[:-1]
     assert known == ["\\n", *"abcdefghixy"] and found.classes == 12 and found.shape == (14, 3)
     spelled = lambda row: "".join(known[token - 2] for token in row)
-    assert [(spelled(row), known[label]) for row, label in zip(found.train_x, found.train_y)] == [("abc", "d"), ("cde", "f"), ("xyx", "y"), ("xyx", "y")]
-    assert found.columns["speaker"].tolist() == [0, 0, 1, 1] and [known[label] for label in found.test_y] == ["i", "y"]
+    assert [(spelled(row), known[label]) for row, label in zip(found.train_x, found.train_y)] == [
+        ("abc", "d"),
+        ("cde", "f"),
+        ("xyx", "y"),
+        ("xyx", "y"),
+    ]
+    assert found.columns["speaker"].tolist() == [0, 0, 1, 1] and [
+        known[label] for label in found.test_y
+    ] == ["i", "y"]
 
 
 def test_a_text_without_speeches_is_refused(tmp_path: Path) -> None:
@@ -147,31 +187,64 @@ def test_a_text_without_speeches_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "films"),
     [
-        ([[0, 2, "neg/0", "tt9", "bad"], [1, 9, "pos/1", "tt1", "good"], [1, 9, "pos/2", "tt9", "fine"]], [1, 0, 1]),
-        ([{"label": "neg", "text": "bad", "film": "b"}, {"label": "pos", "text": "good", "film": "a"}], [1, 0]),
+        (
+            [
+                [0, 2, "neg/0", "tt9", "bad"],
+                [1, 9, "pos/1", "tt1", "good"],
+                [1, 9, "pos/2", "tt9", "fine"],
+            ],
+            [1, 0, 1],
+        ),
+        (
+            [
+                {"label": "neg", "text": "bad", "film": "b"},
+                {"label": "pos", "text": "good", "film": "a"},
+            ],
+            [1, 0],
+        ),
         ([{"label": "neg", "text": "bad"}, {"label": "pos", "text": "good", "film": "a"}], None),
     ],
 )
-def test_imdb_s_films_are_a_column_where_the_files_tell_them(tmp_path: Path, rows: list[Any], films: list[int] | None) -> None:
+def test_imdb_s_films_are_a_column_where_the_files_tell_them(
+    tmp_path: Path, rows: list[Any], films: list[int] | None
+) -> None:
     for part in ("train", "test"):
         (tmp_path / f"{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = imdb.load(tmp_path, imdb.Options(length=4))
-    assert {name: column.tolist() for name, column in found.columns.items()} == ({} if films is None else {"film": films})
+    assert {name: column.tolist() for name, column in found.columns.items()} == (
+        {} if films is None else {"film": films}
+    )
 
 
 # ------------------------------------------------------------------ LEAF
 def write_leaf(root: Path, part: str, has: dict[str, tuple[list, list]], **changes: Any) -> None:
-    content = {"users": list(has), "num_samples": [len(y) for _, y in has.values()], "user_data": {user: {"x": x, "y": y} for user, (x, y) in has.items()}}
+    content = {
+        "users": list(has),
+        "num_samples": [len(y) for _, y in has.values()],
+        "user_data": {user: {"x": x, "y": y} for user, (x, y) in has.items()},
+    }
     (root / part).mkdir(parents=True, exist_ok=True)
     (root / part / "all_data.json").write_text(json.dumps(content | changes))
 
 
 def test_leaf_s_pictures_have_users(tmp_path: Path) -> None:
-    write_leaf(tmp_path / "leaf", "train", {"f2": ([[0.0, 0.5, 1.0, 0.5]], [1]), "f1": ([[1.0] * 4, [0.0] * 4], [0, 2])})
+    write_leaf(
+        tmp_path / "leaf",
+        "train",
+        {"f2": ([[0.0, 0.5, 1.0, 0.5]], [1]), "f1": ([[1.0] * 4, [0.0] * 4], [0, 2])},
+    )
     write_leaf(tmp_path / "leaf", "test", {"f1": ([[1.0] * 4], [0])})
     found = leaf.load(tmp_path, leaf.Options())
-    assert found.shape == (1, 2, 2) and found.classes == 3 and found.columns["user"].tolist() == [1, 0, 0]
-    assert found.train_x[0].tolist() == [[[0.0, 0.5], [1.0, 0.5]]] and found.train_y.tolist() == [1, 0, 2]
+    assert (
+        found.shape == (1, 2, 2)
+        and found.classes == 3
+        and found.columns["user"].tolist() == [1, 0, 0]
+    )
+    assert found.train_x[0].tolist() == [[[0.0, 0.5], [1.0, 0.5]]] and found.train_y.tolist() == [
+        1,
+        0,
+        2,
+    ]
     again = leaf.load(tmp_path, leaf.Options())
     assert again.columns["user"].tolist() == [1, 0, 0], "from the cache, too"
     assert leaf.load(tmp_path, leaf.Options(shape=[4, 1, 1])).shape == (4, 1, 1)
@@ -189,7 +262,10 @@ def test_leaf_s_texts_are_for_next_character_models(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"users": ["f1", "f9"], "num_samples": [1, 1]}, "user 'f9' is among its users, and has no user_data"),
+        (
+            {"users": ["f1", "f9"], "num_samples": [1, 1]},
+            "user 'f9' is among its users, and has no user_data",
+        ),
         ({"users": []}, "0 users and 1 num_samples"),
         ({"num_samples": []}, "1 users and 0 num_samples, expected as many"),
         ({"users": [], "num_samples": []}, "user 'f1' has user_data, and is not among its users"),
@@ -199,7 +275,9 @@ def test_leaf_s_texts_are_for_next_character_models(tmp_path: Path) -> None:
         ({"user_data": 5}, "LEAF's JSON"),
     ],
 )
-def test_a_leaf_file_that_is_not_whole_is_refused(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+def test_a_leaf_file_that_is_not_whole_is_refused(
+    tmp_path: Path, changes: dict[str, Any], told: str
+) -> None:
     write_leaf(tmp_path / "leaf", "train", {"f1": ([[1.0] * 4], [0])}, **changes)
     write_leaf(tmp_path / "leaf", "test", {"f1": ([[1.0] * 4], [0])})
     with pytest.raises(UserError, match=told):
@@ -219,19 +297,29 @@ def write_celeba(root: Path, count: int = 4) -> None:
         Image.new("RGB", (178, 218), (number * 60, 0, 0)).save(root / celeba.PICTURES / name)
     rows = [f"{name}  {1 if number % 2 else -1} -1" for number, name in enumerate(names)]
     (root / celeba.ATTRIBUTES).write_text("\n".join([str(count), "Smiling Young", *rows]) + "\n")
-    (root / celeba.IDENTITIES).write_text("".join(f"{name} {7 if number < 2 else 5}\n" for number, name in enumerate(names)))
-    (root / celeba.PARTS).write_text("".join(f"{name} {(0, 0, 1, 2)[number]}\n" for number, name in enumerate(names)))
+    (root / celeba.IDENTITIES).write_text(
+        "".join(f"{name} {7 if number < 2 else 5}\n" for number, name in enumerate(names))
+    )
+    (root / celeba.PARTS).write_text(
+        "".join(f"{name} {(0, 0, 1, 2)[number]}\n" for number, name in enumerate(names))
+    )
 
 
 def test_celeba_s_faces_have_an_attribute_and_a_celebrity(tmp_path: Path) -> None:
     write_celeba(tmp_path / "celeba")
     found = celeba.load(tmp_path, celeba.Options(size=8))
     assert found.train_x.shape == (3, 3, 8, 8) and found.test_x.shape == (1, 3, 8, 8)
-    assert found.train_y.tolist() == [0, 1, 0] and found.test_y.tolist() == [1] and found.columns["celebrity"].tolist() == [7, 7, 5]
+    assert (
+        found.train_y.tolist() == [0, 1, 0]
+        and found.test_y.tolist() == [1]
+        and found.columns["celebrity"].tolist() == [7, 7, 5]
+    )
 
 
 def test_celeba_without_the_attribute_or_its_files_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no folder img_align_celeba and file list_attr_celeba.txt.*authors' page"):
+    with pytest.raises(
+        UserError, match="no folder img_align_celeba and file list_attr_celeba.txt.*authors' page"
+    ):
         celeba.load(tmp_path, celeba.Options())
     write_celeba(tmp_path / "celeba")
     with pytest.raises(UserError, match=r"no attribute 'Smilng' \(nearest: 'Smiling'\)"):
@@ -253,7 +341,9 @@ def test_celeba_without_the_attribute_or_its_files_is_refused(tmp_path: Path) ->
         (char_lstm, (67, 80), 65, 536 + 272_384 + 526_336 + 16_705),
     ],
 )
-def test_the_models_have_the_papers_sizes(module: Any, shape: tuple[int, ...], classes: int, parameters: int) -> None:
+def test_the_models_have_the_papers_sizes(
+    module: Any, shape: tuple[int, ...], classes: int, parameters: int
+) -> None:
     workspace = Workspace(lambda: module.build(module.Options(), shape, classes))
     assert workspace.layout.size == parameters
 
@@ -274,7 +364,15 @@ def test_the_lstm_lives_in_whichever_vector_it_is_pointed_to() -> None:
         assert torch.allclose(fresh(texts), here)
 
 
-@pytest.mark.parametrize(("module", "shape"), [(emnist_cnn, (1, 8, 8)), (celeba_cnn, (1, 4, 4)), (char_lstm, (1, 28, 28)), (emnist_cnn, (20, 80))])
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (emnist_cnn, (1, 8, 8)),
+        (celeba_cnn, (1, 4, 4)),
+        (char_lstm, (1, 28, 28)),
+        (emnist_cnn, (20, 80)),
+    ],
+)
 def test_what_a_model_cannot_take_is_refused(module: Any, shape: tuple[int, ...]) -> None:
     with pytest.raises(UserError):
         module.build(module.Options(), shape, 10)

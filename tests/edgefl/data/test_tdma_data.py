@@ -14,20 +14,26 @@ LABELS = np.repeat(np.arange(10), 100)
 
 
 def dealt(edges: int, seed: int = 1, **options: object) -> list[np.ndarray]:
-    return split(LABELS, edges, Options.model_validate(options), np.random.Generator(np.random.PCG64(seed)))
+    return split(
+        LABELS, edges, Options.model_validate(options), np.random.Generator(np.random.PCG64(seed))
+    )
 
 
 def test_every_edge_has_one_label_and_no_sample_is_used_twice() -> None:
     shares = dealt(30, samples=30)
     assert [set(LABELS[share]) for share in shares] == [{number % 10} for number in range(30)]
     together = np.concatenate(shares)
-    assert len(together) == len(set(together.tolist())) == 900 and all(share.tolist() == sorted(share.tolist()) for share in shares)
+    assert len(together) == len(set(together.tolist())) == 900 and all(
+        share.tolist() == sorted(share.tolist()) for share in shares
+    )
 
 
 def test_labels_may_be_drawn() -> None:
     shares = dealt(30, samples=10, deal="drawn")
     labels = [int(LABELS[share[0]]) for share in shares]
-    assert sorted(labels) == sorted(number % 10 for number in range(30)) and labels != [number % 10 for number in range(30)]
+    assert sorted(labels) == sorted(number % 10 for number in range(30)) and labels != [
+        number % 10 for number in range(30)
+    ]
     assert all(len(set(LABELS[share])) == 1 for share in shares)
 
 
@@ -36,9 +42,16 @@ def test_too_few_samples_of_a_label_are_refused() -> None:
         dealt(40, samples=30)
 
 
-@pytest.mark.parametrize(("shape", "parameters"), [((1, 28, 28), 10 * 26 + 20 * 251 + 10 * 321), ((3, 32, 32), 10 * 76 + 20 * 251 + 10 * 501)])
-def test_the_cnn_has_two_convolutions_and_one_dense_layer(shape: tuple[int, int, int], parameters: int) -> None:
-    """conv 10@5, pool, conv 20@5, pool, dense: 28 -> 24 -> 12 -> 8 -> 4, and 32 -> 28 -> 14 -> 10 -> 5."""
+@pytest.mark.parametrize(
+    ("shape", "parameters"),
+    [((1, 28, 28), 10 * 26 + 20 * 251 + 10 * 321), ((3, 32, 32), 10 * 76 + 20 * 251 + 10 * 501)],
+)
+def test_the_cnn_has_two_convolutions_and_one_dense_layer(
+    shape: tuple[int, int, int], parameters: int
+) -> None:
+    """conv 10@5, pool, conv 20@5, pool, dense: 28 -> 24 -> 12 -> 8 -> 4, and 32 -> 28 -> 14 ->
+    10 -> 5.
+    """
     model = tdma_cnn.build(tdma_cnn.Options(), shape, 10)
     assert sum(weights.numel() for weights in model.parameters()) == parameters
     assert model(torch.zeros(2, *shape)).shape == (2, 10)

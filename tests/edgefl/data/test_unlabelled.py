@@ -1,4 +1,6 @@
-"""The server's samples without labels: where they come from, that they fit, and that no test sample is among them."""
+"""The server's samples without labels: where they come from, that they fit, and that no test
+sample is among them.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,22 @@ def learned(**sections: Any) -> Any:
 
 def own(folder: Path, body: str) -> str:
     """A data set of one's own, of 8 x 8 pictures like the digits."""
-    (folder / "own.py").write_text(f"import numpy as np\nfrom edgefl.data.dataset import Dataset\ndef load(directory):\n{body}")
+    (folder / "own.py").write_text(
+        f"import numpy as np\nfrom edgefl.data.dataset import Dataset\ndef load(directory):\n{body}"
+    )
     return "own.py:load"
 
 
 # ------------------------------------------------------------------ held-out samples
 def test_held_out_samples_are_evenly_spaced_and_no_edge_has_them() -> None:
     whole, without = learned(), learned(unlabelled={"size": 50})
-    assert without.unlabelled.numpy().tolist() == whole.train[0][::4].numpy().tolist(), "each fourth of 200"
+    assert without.unlabelled.numpy().tolist() == whole.train[0][::4].numpy().tolist(), (
+        "each fourth of 200"
+    )
     given = np.sort(np.concatenate(list(without.shards.values())))
-    assert given.tolist() == [index for index in range(200) if index % 4], "the others are shared out, each once"
+    assert given.tolist() == [index for index in range(200) if index % 4], (
+        "the others are shared out, each once"
+    )
     assert without.data_digest() != whole.data_digest()
 
 
@@ -41,7 +49,9 @@ def test_every_seed_has_the_same_ones() -> None:
     one = learned(unlabelled={"size": 50})
     other = with_seed(one, one.experiment.model_copy(update={"seed": 2}))
     assert other.unlabelled is one.unlabelled
-    assert sorted(np.concatenate(list(other.shards.values()))) == sorted(np.concatenate(list(one.shards.values())))
+    assert sorted(np.concatenate(list(other.shards.values()))) == sorted(
+        np.concatenate(list(one.shards.values()))
+    )
 
 
 def test_without_a_table_nothing_is_held_out() -> None:
@@ -49,20 +59,31 @@ def test_without_a_table_nothing_is_held_out() -> None:
 
 
 def test_an_edge_on_its_own_machine_has_none_of_them() -> None:
-    alone = learning(experiment(task="my_task.py:build", unlabelled={"size": 50}), EXAMPLES, edges=["a"])
+    alone = learning(
+        experiment(task="my_task.py:build", unlabelled={"size": 50}), EXAMPLES, edges=["a"]
+    )
     assert alone.unlabelled is None and set(alone.shards) >= {"a"}
 
 
 def test_so_many_of_them_evenly_spaced() -> None:
     one = learned(unlabelled={"size": 50})
-    assert one.some_unlabelled(10).tolist() == one.unlabelled[::5].tolist() and one.some_unlabelled(None) is one.unlabelled
-    with pytest.raises(UserError, match="unlabelled.size: expected at least 51, as a strategy wants, found 50"):
+    assert (
+        one.some_unlabelled(10).tolist() == one.unlabelled[::5].tolist()
+        and one.some_unlabelled(None) is one.unlabelled
+    )
+    with pytest.raises(
+        UserError, match="unlabelled.size: expected at least 51, as a strategy wants, found 50"
+    ):
         one.some_unlabelled(51)
 
 
 # ------------------------------------------------------------------ other data sets
 def test_another_data_set_in_our_units(tmp_path: Path) -> None:
-    name = own(tmp_path, "    x = np.arange(4 * 64, dtype=np.uint8).reshape(4, 1, 8, 8)\n    return Dataset(x, np.zeros(4), x, np.zeros(4), 10)\n")
+    name = own(
+        tmp_path,
+        "    x = np.arange(4 * 64, dtype=np.uint8).reshape(4, 1, 8, 8)\n    return Dataset(x,"
+        " np.zeros(4), x, np.zeros(4), 10)\n",
+    )
     found = learning(experiment(unlabelled={"data": name, "size": 2}), tmp_path)
     ours = found.task.dataset
     raw = np.arange(4 * 64, dtype=np.uint8).reshape(4, 1, 8, 8)[[0, 2]]
@@ -70,7 +91,10 @@ def test_another_data_set_in_our_units(tmp_path: Path) -> None:
 
 
 def test_an_unlabelled_part_comes_before_the_training_samples(tmp_path: Path) -> None:
-    body = "    raise AssertionError('not asked for')\ndef unlabelled(directory):\n    return np.full((3, 1, 8, 8), 7, np.uint8)\n"
+    body = (
+        "    raise AssertionError('not asked for')\ndef unlabelled(directory):\n    return"
+        " np.full((3, 1, 8, 8), 7, np.uint8)\n"
+    )
     found = learning(experiment(unlabelled={"data": own(tmp_path, body), "size": 3}), tmp_path)
     assert len(found.unlabelled) == 3
 
@@ -78,21 +102,51 @@ def test_an_unlabelled_part_comes_before_the_training_samples(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("body", "section", "said"),
     [
-        ("    x = np.zeros((4, 1, 9, 9), np.uint8)\n", {}, r"are uint8 \(1, 9, 9\), expected uint8 \(1, 8, 8\); transform = \"fit\" makes pictures fit"),
-        ("    x = np.zeros((4, 2, 9, 9), np.uint8)\n", {"transform": "fit"}, "knows pictures of 1 or 3 channels, found 2 for 1"),
-        ("    x = np.zeros((4, 1, 8, 8), np.float32)\n", {"transform": "fit"}, "pictures of one type, found float32"),
-        ("    x = np.zeros((4, 1, 8, 8), np.uint8)\n", {"size": 5}, "unlabelled.size: expected at most 4, the samples in 'own.py:load', found 5"),
+        (
+            "    x = np.zeros((4, 1, 9, 9), np.uint8)\n",
+            {},
+            (
+                r"are uint8 \(1, 9, 9\), expected uint8 \(1, 8, 8\); transform = \"fit\" makes"
+                r" pictures fit"
+            ),
+        ),
+        (
+            "    x = np.zeros((4, 2, 9, 9), np.uint8)\n",
+            {"transform": "fit"},
+            "knows pictures of 1 or 3 channels, found 2 for 1",
+        ),
+        (
+            "    x = np.zeros((4, 1, 8, 8), np.float32)\n",
+            {"transform": "fit"},
+            "pictures of one type, found float32",
+        ),
+        (
+            "    x = np.zeros((4, 1, 8, 8), np.uint8)\n",
+            {"size": 5},
+            "unlabelled.size: expected at most 4, the samples in 'own.py:load', found 5",
+        ),
     ],
 )
-def test_sets_that_do_not_fit_are_one_line(tmp_path: Path, body: str, section: dict[str, Any], said: str) -> None:
+def test_sets_that_do_not_fit_are_one_line(
+    tmp_path: Path, body: str, section: dict[str, Any], said: str
+) -> None:
     name = own(tmp_path, body + "    return Dataset(x, np.zeros(4), x, np.zeros(4), 10)\n")
     with pytest.raises(UserError, match=said):
         learning(experiment(unlabelled={"data": name, "size": 2} | section), tmp_path)
 
 
 def test_test_samples_are_refused(tmp_path: Path) -> None:
-    body = "    from edgefl.data.digits import load as digits\n    x = digits(directory)\n    return Dataset(x.test_x, x.test_y, x.test_x, x.test_y, 10)\n"
-    with pytest.raises(UserError, match="unlabelled.data: 20 of the 20 samples of 'own.py:load' are test samples too, the first is number 0"):
+    body = (
+        "    from edgefl.data.digits import load as digits\n    x = digits(directory)\n    return"
+        " Dataset(x.test_x, x.test_y, x.test_x, x.test_y, 10)\n"
+    )
+    with pytest.raises(
+        UserError,
+        match=(
+            "unlabelled.data: 20 of the 20 samples of 'own.py:load' are test samples too, the first"
+            " is number 0"
+        ),
+    ):
         learning(experiment(unlabelled={"data": own(tmp_path, body), "size": 20}), tmp_path)
 
 
@@ -100,19 +154,40 @@ def test_one_test_sample_among_many_is_found() -> None:
     train, test = np.arange(60, dtype=np.float32).reshape(20, 3), np.full((5, 3), -1, np.float32)
     test[4] = train[10]
     mixed = Dataset(train, np.zeros(20), test, np.zeros(5), 2)
-    with pytest.raises(UserError, match="1 of the 10 samples of 'held_out' are test samples too, the first is number 5"):
+    with pytest.raises(
+        UserError,
+        match="1 of the 10 samples of 'held_out' are test samples too, the first is number 5",
+    ):
         unlabelled(experiment(unlabelled={"size": 10}), None, mixed)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('unlabelled = {data = "minst"}', 'unlabelled.data: unknown data set \'minst\'.*mnist.*or "held_out"'),
-        ('unlabelled = {data = "held_ot"}', r"unlabelled.data: unknown data set 'held_ot' \(nearest: 'held_out'\)$"),
+        (
+            'unlabelled = {data = "minst"}',
+            "unlabelled.data: unknown data set 'minst'.*mnist.*or \"held_out\"",
+        ),
+        (
+            'unlabelled = {data = "held_ot"}',
+            r"unlabelled.data: unknown data set 'held_ot' \(nearest: 'held_out'\)$",
+        ),
         ("unlabelled = {size = 0}", "unlabelled.size"),
-        ('strategies = [{strategy = "fedecho"}]', r"strategies\[0\]: fedecho distils: expected a table \[unlabelled\]"),
-        ('strategies = [{strategy = "fedecho", unlabelled_samples = 51}]\nunlabelled = {size = 50}', r"unlabelled_samples: expected at most unlabelled.size \(50\), found 51"),
-        ('strategies = [{strategy = "fedecho", concurrency = 4}]\nunlabelled = {}', r"strategies\[0\]: buffer_size: expected at most concurrency \(4\), found 5"),
+        (
+            'strategies = [{strategy = "fedecho"}]',
+            r"strategies\[0\]: fedecho distils: expected a table \[unlabelled\]",
+        ),
+        (
+            (
+                'strategies = [{strategy = "fedecho", unlabelled_samples = 51}]\nunlabelled = {size'
+                " = 50}"
+            ),
+            r"unlabelled_samples: expected at most unlabelled.size \(50\), found 51",
+        ),
+        (
+            'strategies = [{strategy = "fedecho", concurrency = 4}]\nunlabelled = {}',
+            r"strategies\[0\]: buffer_size: expected at most concurrency \(4\), found 5",
+        ),
     ],
 )
 def test_a_config_that_cannot_be_is_one_line(tmp_path: Path, text: str, said: str) -> None:
@@ -126,23 +201,38 @@ def test_a_config_that_cannot_be_is_one_line(tmp_path: Path, text: str, said: st
 def test_areas_are_averaged_and_grey_becomes_colour() -> None:
     picture = np.array([[[[0, 4, 8, 8], [0, 4, 8, 8], [2, 2, 2, 2], [2, 2, 6, 6]]]], np.uint8)
     small = fitted(picture, np.zeros((1, 3, 2, 2), np.uint8))
-    assert small.shape == (1, 3, 2, 2) and all(channel.tolist() == [[2, 8], [2, 4]] for channel in small[0])
-    assert fitted(small, np.zeros((1, 3, 4, 4), np.uint8))[0, 0].tolist() == [[2, 2, 8, 8], [2, 2, 8, 8], [2, 2, 4, 4], [2, 2, 4, 4]]
+    assert small.shape == (1, 3, 2, 2) and all(
+        channel.tolist() == [[2, 8], [2, 4]] for channel in small[0]
+    )
+    assert fitted(small, np.zeros((1, 3, 4, 4), np.uint8))[0, 0].tolist() == [
+        [2, 2, 8, 8],
+        [2, 2, 8, 8],
+        [2, 2, 4, 4],
+        [2, 2, 4, 4],
+    ]
 
 
 def test_three_to_two_pixels_share_the_middle_one() -> None:
-    """Each new pixel covers one and a half old ones: (1 * 30 + 0.5 * 60) / 1.5 = 40, (0.5 * 60 + 1 * 90) / 1.5 = 80."""
-    assert fitted(np.array([[[[30, 60, 90]]]], np.float32), np.zeros((1, 1, 1, 2), np.float32)).ravel().tolist() == pytest.approx([40, 80])
+    """Each new pixel covers one and a half old ones: (1 * 30 + 0.5 * 60) / 1.5 = 40, (0.5 * 60 +
+    1 * 90) / 1.5 = 80.
+    """
+    assert fitted(
+        np.array([[[[30, 60, 90]]]], np.float32), np.zeros((1, 1, 1, 2), np.float32)
+    ).ravel().tolist() == pytest.approx([40, 80])
 
 
 def test_colour_becomes_grey_by_brightness() -> None:
     picture = np.array([100, 200, 50], np.uint8).reshape(1, 3, 1, 1)
-    assert fitted(picture, np.zeros((1, 1, 1, 1), np.uint8)).item() == round(0.299 * 100 + 0.587 * 200 + 0.114 * 50)
+    assert fitted(picture, np.zeros((1, 1, 1, 1), np.uint8)).item() == round(
+        0.299 * 100 + 0.587 * 200 + 0.114 * 50
+    )
 
 
 # ------------------------------------------------------------------ STL-10
 def stl(folder: Path, **cut: int) -> Path:
-    """Files of a few pictures; the first pixel of row 1 is 9 in each, and their files have columns first."""
+    """Files of a few pictures; the first pixel of row 1 is 9 in each, and their files have
+    columns first.
+    """
     (folder / "stl10_binary").mkdir()
     for name, count in {"train_X": 4, "test_X": 2, "unlabeled_X": 6}.items():
         pictures = np.zeros((count, 3, 96, 96), np.uint8)
@@ -151,7 +241,9 @@ def stl(folder: Path, **cut: int) -> Path:
         raw = np.ascontiguousarray(pictures.transpose(0, 1, 3, 2)).tobytes()
         (folder / "stl10_binary" / f"{name}.bin").write_bytes(raw[: len(raw) - cut.get(name, 0)])
     for name, labels in {"train_y": [1, 2, 10, 3], "test_y": [4, 5]}.items():
-        (folder / "stl10_binary" / f"{name}.bin").write_bytes(bytes(labels[: len(labels) - cut.get(name, 0)]))
+        (folder / "stl10_binary" / f"{name}.bin").write_bytes(
+            bytes(labels[: len(labels) - cut.get(name, 0)])
+        )
     return folder
 
 
@@ -163,8 +255,17 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("cache")
 def test_stl10(tmp_path: Path) -> None:
     found = stl10.load(stl(tmp_path))
-    assert found.train_x.shape == (4, 3, 96, 96) and found.test_x.shape == (2, 3, 96, 96) and found.train_y.tolist() == [0, 1, 9, 2] and found.classes == 10
-    assert found.train_x[:, 0, 5, 7].tolist() == [0, 1, 2, 3] and found.train_x[0, 2, 1, 0] == 9 and found.train_x[0, 2, 0, 1] == 0
+    assert (
+        found.train_x.shape == (4, 3, 96, 96)
+        and found.test_x.shape == (2, 3, 96, 96)
+        and found.train_y.tolist() == [0, 1, 9, 2]
+        and found.classes == 10
+    )
+    assert (
+        found.train_x[:, 0, 5, 7].tolist() == [0, 1, 2, 3]
+        and found.train_x[0, 2, 1, 0] == 9
+        and found.train_x[0, 2, 0, 1] == 0
+    )
     assert found.mean[1] == pytest.approx(9 / 96**2, abs=1e-3)
     more = stl10.unlabelled(tmp_path)
     assert more.shape == (6, 3, 96, 96) and more[5, 0, 5, 7] == 5 and more[5, 1, 1, 0] == 9
@@ -173,7 +274,13 @@ def test_stl10(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize(
     ("cut", "said"),
-    [({"train_X": 1}, "train_X.bin: truncated or no STL-10 file: expected pictures of 27648 bytes"), ({"test_y": 1}, "test_y.bin: 1 labels for the 2 pictures")],
+    [
+        (
+            {"train_X": 1},
+            "train_X.bin: truncated or no STL-10 file: expected pictures of 27648 bytes",
+        ),
+        ({"test_y": 1}, "test_y.bin: 1 labels for the 2 pictures"),
+    ],
 )
 def test_a_wrong_stl10_is_one_line(tmp_path: Path, cut: dict[str, int], said: str) -> None:
     with pytest.raises(UserError, match=said):
@@ -184,6 +291,12 @@ def test_a_wrong_stl10_is_one_line(tmp_path: Path, cut: dict[str, int], said: st
 
 def test_a_data_set_that_wants_options_of_its_own_is_refused_in_one_line(tmp_path: Path) -> None:
     config = tmp_path / "own.toml"
-    config.write_text('strategies = [{strategy = "fedavg"}]\nstop = {versions = 1}\nunlabelled = {data = "huggingface", size = 10}\n')
-    with pytest.raises(UserError, match="unlabelled.data: 'huggingface' wants path, for which .unlabelled. has no key"):
+    config.write_text(
+        'strategies = [{strategy = "fedavg"}]\nstop = {versions = 1}\nunlabelled = {data ='
+        ' "huggingface", size = 10}\n'
+    )
+    with pytest.raises(
+        UserError,
+        match="unlabelled.data: 'huggingface' wants path, for which .unlabelled. has no key",
+    ):
         load(config)

@@ -53,7 +53,9 @@ class FakeTrainer:
     def merge(self, run: FakeRun, rule: LocalRule, fresh: np.ndarray, version: int) -> None:
         run.merged.append(version)
 
-    def payload(self, run: FakeRun, rule: LocalRule) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    def payload(
+        self, run: FakeRun, rule: LocalRule
+    ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         return {"weights": run.task.vectors["weights"]}, {"samples": 10, "steps": run.step}
 
     def remembered(self, run: FakeRun, rule: LocalRule) -> dict[str, int]:
@@ -63,7 +65,9 @@ class FakeTrainer:
 class Device:
     """An edge and its worker: ``train`` does the job that the edge asked for last."""
 
-    def __init__(self, checkpoint: int | None = None, work: float = 1.0, native: bool = False) -> None:
+    def __init__(
+        self, checkpoint: int | None = None, work: float = 1.0, native: bool = False
+    ) -> None:
         rule = LocalRule(None)
         rule.work = work
         self.trainer = FakeTrainer(checkpoint)
@@ -86,12 +90,16 @@ class Device:
         for out in outputs:
             if isinstance(out, Run):
                 self.job = out.job
-                lines.append(f"train to {out.job.until_step} in {'its own time' if out.duration_ns is None else f'{out.duration_ns / S:g} s'}")
+                ns = out.duration_ns
+                time = "its own time" if ns is None else f"{ns / S:g} s"
+                lines.append(f"train to {out.job.until_step} in {time}")
                 continue
             assert isinstance(out, Send) and out.to == COORDINATOR
             match out.message:
                 case Update(number, version, vectors, numbers):
-                    lines.append(f"update {number} v{version} ({plain(vectors['weights'])}) {numbers}")
+                    lines.append(
+                        f"update {number} v{version} ({plain(vectors['weights'])}) {numbers}"
+                    )
                 case FreshRequest(task, version, step):
                     lines.append(f"anything newer than v{version} for {task} at step {step}?")
         return lines
@@ -104,7 +112,9 @@ def test_a_task_is_trained_in_emulated_time_and_its_update_kept_until_acknowledg
     device = Device()
     assert device.task() == ["train to 6 in 6 s"] and device.edge.open_tasks == [0]
     assert device.train() == [UPDATE]
-    assert device.edge.open_tasks == [0] and list(device.edge.unacknowledged) == [0], "its fate is not known yet"
+    assert device.edge.open_tasks == [0] and list(device.edge.unacknowledged) == [0], (
+        "its fate is not known yet"
+    )
     assert device.hear(Acknowledged(0)) == [] and device.edge.open_tasks == []
 
 
@@ -112,18 +122,29 @@ def test_a_task_is_trained_in_emulated_time_and_its_update_kept_until_acknowledg
     ("vectors", "numbers", "beyond"),
     [
         ({str(n): vector(1) for n in range(65)}, {}, "65 vectors, at most 64"),
-        ({"weights": np.zeros(262_169, np.float32)}, {}, "1048676 bytes of vectors, at most 1048672 (eight models and 1 MiB)"),
+        (
+            {"weights": np.zeros(262_169, np.float32)},
+            {},
+            "1048676 bytes of vectors, at most 1048672 (eight models and 1 MiB)",
+        ),
         ({"weights": vector(1)}, {str(n): 1.0 for n in range(65)}, "65 numbers, at most 64"),
     ],
     ids=["vectors", "bytes", "numbers"],
 )
-def test_an_update_that_cannot_travel_goes_empty(vectors: dict[str, Any], numbers: dict[str, float], beyond: str) -> None:
+def test_an_update_that_cannot_travel_goes_empty(
+    vectors: dict[str, Any], numbers: dict[str, float], beyond: str
+) -> None:
     device = Device()
     device.trainer.payload = lambda run, rule: (vectors, numbers)  # type: ignore[method-assign]
     device.task(5)
     (output,) = device.edge.job_done(device.job, None, 0)
     assert isinstance(output, Send) and output.message is device.edge.unacknowledged[5]
-    assert (output.message.number, output.message.version, output.message.vectors, output.message.numbers) == (5, 7, {}, {})
+    assert (
+        output.message.number,
+        output.message.version,
+        output.message.vectors,
+        output.message.numbers,
+    ) == (5, 7, {}, {})
     assert device.edge.beyond == beyond
 
 
@@ -151,7 +172,11 @@ def test_a_fresher_model_is_waited_for_and_merged_once() -> None:
     run = device.edge.run
     assert device.hear(Fresh(9, 8, {"weights": vector(0, 0, 0)})) == [], "of another task"
     assert device.hear(Fresh(0, 9, {"weights": vector(0, 0, 0)})) == ["train to 6 in 2 s"]
-    assert device.hear(Fresh(0, 10, {"weights": vector(0, 0, 0)})) == device.hear(NothingNewer(0)) == []
+    assert (
+        device.hear(Fresh(0, 10, {"weights": vector(0, 0, 0)}))
+        == device.hear(NothingNewer(0))
+        == []
+    )
     assert run.merged == [9] and device.train() == [UPDATE]
 
 
@@ -188,7 +213,9 @@ def test_called_off_while_it_waits_for_an_answer() -> None:
     device.task()
     device.train()
     device.hear(Cancel(0))
-    assert device.hear(NothingNewer(0)) == device.hear(Fresh(0, 9, {"weights": vector(0, 0, 0)})) == []
+    assert (
+        device.hear(NothingNewer(0)) == device.hear(Fresh(0, 9, {"weights": vector(0, 0, 0)})) == []
+    )
 
 
 def test_a_new_task_takes_the_place_of_one_that_the_coordinator_has_closed() -> None:

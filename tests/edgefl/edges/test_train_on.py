@@ -1,4 +1,6 @@
-"""``on_request = "train_on"``: training goes on while the fresher model comes down, and nothing about its end moves; both clocks agree."""
+"""``on_request = "train_on"``: training goes on while the fresher model comes down, and nothing
+about its end moves; both clocks agree.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ NEWER = Fresh(7, 3, {"weights": vector(8, 0, 4)})
 
 
 class Asks(LocalRule):
-    """Asks before step 2, and merges half and half; it remembers the merge, and counts steps in place."""
+    """Asks before step 2, and merges half and half; it remembers the merge, and counts steps in
+    place.
+    """
 
     on_request = "train_on"
     remembers = ("merged", "adjusted")
@@ -61,11 +65,16 @@ class Asks(LocalRule):
         run.memory["merged"] = torch.tensor([float(version)])
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-        return {"weights": run.weights.numpy()}, {"merged": float("merged" in run.memory), "adjusted": float(run.memory["adjusted"])}
+        return {"weights": run.weights.numpy()}, {
+            "merged": float("merged" in run.memory),
+            "adjusted": float(run.memory["adjusted"]),
+        }
 
 
 class Story:
-    """An edge at two samples a second unless told otherwise: begun at 10 s, steps end at 11, 12, ... 16 s; it asks at 12 s."""
+    """An edge at two samples a second unless told otherwise: begun at 10 s, steps end at 11, 12,
+    ... 16 s; it asks at 12 s.
+    """
 
     def __init__(self, device: Device | None = None, rule: LocalRule | None = None) -> None:
         torch.set_num_threads(1)
@@ -78,13 +87,19 @@ class Story:
         assert isinstance(first, Run) and first.duration_ns is not None
         self.edge.trainer.advance(first.job.run, self.edge.rule, first.job.until_step)
         sent, rest = self.edge.job_done(first.job, None, 10 * S + first.duration_ns)
-        assert isinstance(sent, Send) and isinstance(sent.message, FreshRequest) and isinstance(rest, Run)
+        assert (
+            isinstance(sent, Send)
+            and isinstance(sent.message, FreshRequest)
+            and isinstance(rest, Run)
+        )
         return sent.message, rest
 
     def trains(self, run: Run, now: int) -> list[Output]:
         """To its end, as a worker does in slices of one step."""
         assert run.duration_ns is not None
-        while not self.edge.trainer.advance(run.job.run, self.edge.rule, run.job.until_step, lambda: True):
+        while not self.edge.trainer.advance(
+            run.job.run, self.edge.rule, run.job.until_step, lambda: True
+        ):
             pass
         self.end_ns = now + run.duration_ns
         return self.edge.job_done(run.job, None, self.end_ns)
@@ -108,23 +123,36 @@ def merged_by_hand(step: int | None) -> list[float]:
 
 
 # ------------------------------------------------------------------ the edge
-@pytest.mark.parametrize(("arrived_ns", "step"), [(12 * S, 2), (12 * S + 1, 3), (13 * S, 3), (27 * S // 2, 4), (14 * S, 4), (15 * S, 5)])
+@pytest.mark.parametrize(
+    ("arrived_ns", "step"),
+    [(12 * S, 2), (12 * S + 1, 3), (13 * S, 3), (27 * S // 2, 4), (14 * S, 4), (15 * S, 5)],
+)
 @pytest.mark.parametrize("ahead", [0, 2, 4], ids=["not begun", "under way", "through"])
-def test_it_is_merged_at_the_first_step_done_at_or_after_its_arrival(arrived_ns: int, step: int, ahead: int) -> None:
+def test_it_is_merged_at_the_first_step_done_at_or_after_its_arrival(
+    arrived_ns: int, step: int, ahead: int
+) -> None:
     """Whatever the host has trained by then; the run ends when it would have ended anyway."""
     story = Story()
     request, rest = story.asks()
     assert request == FreshRequest(7, 0, 2, until_ns=15 * S + 1) and rest.duration_ns == 4 * S
     if ahead == 4:
-        assert story.trains(rest, 12 * S) == [] and story.edge.open_tasks == [7], "held until the answer"
+        assert story.trains(rest, 12 * S) == [] and story.edge.open_tasks == [7], (
+            "held until the answer"
+        )
     else:
         story.edge.trainer.advance(rest.job.run, story.edge.rule, 2 + ahead)
     (again,) = story.edge.receive(NEWER, arrived_ns)
     assert story.edge.job_done(rest.job, None, 16 * S) == [] or again.job.run is rest.job.run
     found = update(story.trains(again, arrived_ns))
     assert story.end_ns == 16 * S and found.vectors["weights"].tolist() == merged_by_hand(step)
-    assert found.numbers["steps"] == found.numbers["adjusted"] == 6 and found.numbers["merged"] == 1 and "too_late" not in found.numbers
-    assert story.edge.receive(TooLate(7), 15 * S + 1) == [] == story.edge.receive(NEWER, 15 * S), "one answer, one merge"
+    assert (
+        found.numbers["steps"] == found.numbers["adjusted"] == 6
+        and found.numbers["merged"] == 1
+        and "too_late" not in found.numbers
+    )
+    assert story.edge.receive(TooLate(7), 15 * S + 1) == [] == story.edge.receive(NEWER, 15 * S), (
+        "one answer, one merge"
+    )
 
 
 @pytest.mark.parametrize("through", [False, True])
@@ -133,7 +161,12 @@ def test_one_that_comes_in_the_last_step_or_later_is_too_late(through: bool) -> 
     story = Story()
     _, rest = story.asks()
     outputs = story.trains(rest, 12 * S) if through else []
-    assert outputs == story.edge.receive(NEWER, 15 * S + 1) == story.edge.receive(NothingNewer(7), 15 * S + 1) == []
+    assert (
+        outputs
+        == story.edge.receive(NEWER, 15 * S + 1)
+        == story.edge.receive(NothingNewer(7), 15 * S + 1)
+        == []
+    )
     outputs = story.edge.receive(TooLate(7), 15 * S + 1)
     found = update(story.trains(outputs[0] if through else rest, 15 * S + 1 if through else 12 * S))
     assert story.end_ns == 16 * S and found.vectors["weights"].tolist() == merged_by_hand(None)
@@ -147,7 +180,11 @@ def test_nothing_newer_changes_nothing(through: bool) -> None:
     assert not through or story.trains(rest, 12 * S) == []
     outputs = story.edge.receive(NothingNewer(7), 13 * S)
     found = update(story.trains(outputs[0], 13 * S) if through else story.trains(rest, 12 * S))
-    assert story.end_ns == 16 * S and found.vectors["weights"].tolist() == merged_by_hand(None) and "too_late" not in found.numbers
+    assert (
+        story.end_ns == 16 * S
+        and found.vectors["weights"].tolist() == merged_by_hand(None)
+        and "too_late" not in found.numbers
+    )
 
 
 def test_called_off_or_given_another_task_meanwhile() -> None:
@@ -160,7 +197,9 @@ def test_called_off_or_given_another_task_meanwhile() -> None:
     story = Story()
     story.asks()
     (first,) = story.edge.receive(Task(8, 0, {"weights": vector(0, 0, 5)}), 13 * S)
-    assert story.edge.receive(NEWER, 14 * S) == [] and not story.edge.asking and isinstance(first, Run)
+    assert (
+        story.edge.receive(NEWER, 14 * S) == [] and not story.edge.asking and isinstance(first, Run)
+    )
 
 
 @pytest.mark.parametrize(
@@ -170,13 +209,22 @@ def test_called_off_or_given_another_task_meanwhile() -> None:
         (Throttled(2.0, 1.0, 3 * S, 100 * S), [13, 15, 17, 19]),  # hot after three seconds of work
     ],
 )
-def test_a_device_whose_speed_varies_is_asked_when_its_steps_end(device: Device, boundaries: list[int]) -> None:
+def test_a_device_whose_speed_varies_is_asked_when_its_steps_end(
+    device: Device, boundaries: list[int]
+) -> None:
     story = Story(device)
     request, rest = story.asks()
-    assert request.until_ns == boundaries[2] * S + 1 and rest.duration_ns == boundaries[3] * S - 12 * S
+    assert (
+        request.until_ns == boundaries[2] * S + 1 and rest.duration_ns == boundaries[3] * S - 12 * S
+    )
     (again,) = story.edge.receive(NEWER, 14 * S)
-    assert update(story.trains(again, 14 * S)).vectors["weights"].tolist() == merged_by_hand(4) and story.end_ns == 19 * S
-    assert not isinstance(device, Throttled) or device.budget_left_ns(19 * S) == 0, "it knows how long it works"
+    assert (
+        update(story.trains(again, 14 * S)).vectors["weights"].tolist() == merged_by_hand(4)
+        and story.end_ns == 19 * S
+    )
+    assert not isinstance(device, Throttled) or device.budget_left_ns(19 * S) == 0, (
+        "it knows how long it works"
+    )
 
 
 def test_a_request_before_the_last_step_finds_its_answer_only_at_once() -> None:
@@ -221,19 +269,25 @@ def test_a_request_that_arrives_when_it_is_too_late_is_not_answered(tmp_path: Pa
     desk = Desk(tmp_path, make(Fresher))
     desk.start("a")
     assert desk.hear("a", FreshRequest(0, 0, 2, 5 * S), 5 * S) == []
-    assert desk.facts("request_too_late") == [{"t": 5.0, "fact": "request_too_late", "edge": "a", "task": 0}]
+    assert desk.facts("request_too_late") == [
+        {"t": 5.0, "fact": "request_too_late", "edge": "a", "task": 0}
+    ]
     assert desk.hear("a", FreshRequest(0, 0, 2, 5 * S), 5 * S - 1) == ["a <- NothingNewer 0"]
     assert desk.events()[-1]["until_ns"] == 5 * S
 
 
-# ------------------------------------------------------------------ the coordinator's end of the wire
+# ---------------------------------------------------------------- the coordinator's end of the wire
 def asked(rig: Rig, until_ns: int) -> None:
     rig.says("a", Stamped(rig.clock.ns, encode_note(FreshRequest(1, 0, 2, until_ns))))
     rig.until(rig.clock.ns)
 
 
 def notes(rig: Rig) -> list[tuple[int, Any]]:
-    return [(at, decode_note(message.note)) for at, message, _ in rig.sent["a"] if isinstance(message, Stamped)]
+    return [
+        (at, decode_note(message.note))
+        for at, message, _ in rig.sent["a"]
+        if isinstance(message, Stamped)
+    ]
 
 
 def test_a_download_ends_when_it_is_too_late_and_what_it_brought_counts() -> None:
@@ -245,7 +299,12 @@ def test_a_download_ends_when_it_is_too_late_and_what_it_brought_counts() -> Non
     rig.until(101 * MS)
     assert notes(rig) == [(100 * MS, TooLate(1))]
     (dropped,) = [item.completion for item in rig.heard(Carried)]
-    assert (dropped.transfer.kind, dropped.transfer.size, dropped.offered_ns, dropped.due_ns) == ("dropped", 25_000, 0, 100 * MS)
+    assert (dropped.transfer.kind, dropped.transfer.size, dropped.offered_ns, dropped.due_ns) == (
+        "dropped",
+        25_000,
+        0,
+        100 * MS,
+    )
     (behind,) = rig.pacer.flows.values()
     assert behind.transfer.kind == "task" and rig.network.progress(behind.transfer, 101 * MS) == 250
     rig.carry(kind=Fresh)
@@ -259,11 +318,15 @@ def test_an_answer_in_time_is_left_alone() -> None:
     rig.until(200 * MS)
     rig.arrived("a", fresh)
     rig.until(301 * MS)
-    assert [item.completion.transfer.kind for item in rig.heard(Carried)] == ["fresh"] and notes(rig) == [(300 * MS, TooLate(1))]
+    assert [item.completion.transfer.kind for item in rig.heard(Carried)] == ["fresh"] and notes(
+        rig
+    ) == [(300 * MS, TooLate(1))]
 
 
 def test_a_broken_session_asks_again() -> None:
-    """While its answer is on its way that is no new request; when it is too late, the edge hears so."""
+    """While its answer is on its way that is no new request; when it is too late, the edge hears
+    so.
+    """
     rig = Rig()
     asked(rig, 200 * MS)
     rig.carry(kind=Fresh)
@@ -284,8 +347,12 @@ def test_a_broken_session_asks_again() -> None:
 
 # ------------------------------------------------------------------ the edge's end of the wire
 @pytest.mark.parametrize("asking", [True, False])
-def test_an_open_request_is_repeated_in_a_new_session(monkeypatch: pytest.MonkeyPatch, asking: bool) -> None:
-    host = (script := Script((SETUP, 7), (Welcome(), 7), (Finished("versions", False), 7))).host(monkeypatch)
+def test_an_open_request_is_repeated_in_a_new_session(
+    monkeypatch: pytest.MonkeyPatch, asking: bool
+) -> None:
+    host = (script := Script((SETUP, 7), (Welcome(), 7), (Finished("versions", False), 7))).host(
+        monkeypatch
+    )
     built = side()
     built.edge.asking = asking
     host.build = lambda setup: built
@@ -294,8 +361,12 @@ def test_an_open_request_is_repeated_in_a_new_session(monkeypatch: pytest.Monkey
     assert (host._asked in script.said) == asking
 
 
-@pytest.mark.parametrize(("late", "left"), [([(Stamped(9, encode_note(TooLate(1))), 7)], []), ([], [3])])
-def test_what_came_of_a_download_that_is_too_late_is_forgotten(monkeypatch: pytest.MonkeyPatch, late: list[Any], left: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("late", "left"), [([(Stamped(9, encode_note(TooLate(1))), 7)], []), ([], [3])]
+)
+def test_what_came_of_a_download_that_is_too_late_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch, late: list[Any], left: list[int]
+) -> None:
     offer = Outgoing(3, Fresh(1, 4, {"weights": vector(1, 2, 3)})).offer(0)
     script = Script((SETUP, 7), (Welcome(), 7), (offer, 7), *late, (Finished("versions", False), 7))
     host = script.host(monkeypatch)

@@ -25,14 +25,8 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-
-
 def start_at(*numbers: float, **task: Any) -> FakeTask:
     return FakeTask({"weights": np.array(numbers, dtype=np.float32)}, **task)
-
-
-
-
 
 
 def test_one_step_of_sgd_by_hand() -> None:
@@ -42,14 +36,18 @@ def test_one_step_of_sgd_by_hand() -> None:
     run = finished(trainer, rule, start_at(0, 0, 5))
     assert run.weights.tolist() == [0.5, 2.0, 5.0] and run.start.tolist() == [0, 0, 5]
     vectors, numbers = trainer.payload(run, rule)
-    assert vectors["weights"].tolist() == [0.5, 2.0, 5.0] and vectors["weights"].ctypes.data % 64 == 0
+    assert (
+        vectors["weights"].tolist() == [0.5, 2.0, 5.0] and vectors["weights"].ctypes.data % 64 == 0
+    )
     assert numbers == {"samples": 2, "steps": 1, "loss": 2.5}
     run.weights.zero_()
     assert vectors["weights"].tolist() == [0.5, 2.0, 5.0], "the payload is a copy"
 
 
 def test_momentum_and_weight_decay_are_those_of_torch() -> None:
-    plan = TrainingPlan(epochs=3, batch_size=2, learning_rate=0.125, weight_decay=0.25, momentum=0.5)
+    plan = TrainingPlan(
+        epochs=3, batch_size=2, learning_rate=0.125, weight_decay=0.25, momentum=0.5
+    )
     run = finished(linear_trainer(plan), LocalRule(None), start_at(0, 0, 5))
     weight = torch.tensor([[0.0, 0.0, 5.0]], requires_grad=True)
     reference = torch.optim.SGD([weight], lr=0.125, weight_decay=0.25, momentum=0.5)
@@ -62,15 +60,25 @@ def test_momentum_and_weight_decay_are_those_of_torch() -> None:
 
 def test_a_task_may_override_epochs_and_learning_rate() -> None:
     plan = TrainingPlan(epochs=1, batch_size=2, learning_rate=0.5)
-    run = finished(linear_trainer(plan), LocalRule(None), start_at(0, 0, 0, numbers={"epochs": 2.0, "learning_rate": 0.25}))
-    assert run.steps == 2 and run.weights.tolist() == [0.4375, 1.0, 0.0]  # 0 -> 0.25 -> 0.4375, and 0 -> 1 in one step: there the residual is 0
+    run = finished(
+        linear_trainer(plan),
+        LocalRule(None),
+        start_at(0, 0, 0, numbers={"epochs": 2.0, "learning_rate": 0.25}),
+    )
+    assert run.steps == 2 and run.weights.tolist() == [
+        0.4375,
+        1.0,
+        0.0,
+    ]  # 0 -> 0.25 -> 0.4375, and 0 -> 1 in one step: there the residual is 0
     with pytest.raises(ValueError, match="0 epochs"):
         linear_trainer(plan).begin(start_at(0, 0, 0, numbers={"epochs": 0}), LocalRule(None), {})
 
 
 def test_the_last_batch_of_an_epoch_is_kept_and_samples_are_counted() -> None:
     rows = torch.eye(3).repeat(3, 1)[:7]
-    trainer = linear_trainer(TrainingPlan(epochs=3, batch_size=3, learning_rate=0.0), rows, torch.zeros(7, 1))
+    trainer = linear_trainer(
+        TrainingPlan(epochs=3, batch_size=3, learning_rate=0.0), rows, torch.zeros(7, 1)
+    )
     rule = LocalRule(None)
     run = trainer.begin(start_at(0, 0, 0), rule, {})
     assert (run.steps, run.steps_per_epoch) == (9, 3)
@@ -94,31 +102,47 @@ def test_a_device_trains_on_its_members_in_an_order_of_its_own() -> None:
     for number in (1, 2, 1):
         finished(trainer, Watch(None), start_at(0, 0, 0, number=number))
     assert sorted(seen[0] + seen[1]) == [2, 3, 5, 7, 8] and len(seen[0]) == 4
-    assert seen[:2] == seen[4:] and seen[:2] != seen[2:4], "the order depends on the task number, and on nothing that passed since"
+    assert seen[:2] == seen[4:] and seen[:2] != seen[2:4], (
+        "the order depends on the task number, and on nothing that passed since"
+    )
     with pytest.raises(ValueError, match="no samples"):
         linear_trainer(plan, members=np.array([]))
 
 
 def test_adjust_can_pull_to_the_received_model_as_fedprox_does() -> None:
-    """mu = 1: second step at (0.5, 2, 5): data gradient (-0.5, 4, 0) + pull (0.5, 2, 0) = (0, 6, 0)."""
+    """mu = 1: second step at (0.5, 2, 5): data gradient (-0.5, 4, 0) + pull (0.5, 2, 0) = (0, 6,
+    0).
+    """
 
     class Pull(LocalRule):
         def adjust(self, run: LocalRun, gradient: torch.Tensor) -> None:
             gradient.add_(run.weights[: run.parameters] - run.start[: run.parameters], alpha=1.0)
 
-    run = finished(linear_trainer(TrainingPlan(epochs=2, batch_size=2, learning_rate=0.5)), Pull(None), start_at(0, 0, 5))
+    run = finished(
+        linear_trainer(TrainingPlan(epochs=2, batch_size=2, learning_rate=0.5)),
+        Pull(None),
+        start_at(0, 0, 5),
+    )
     assert run.weights.tolist() == [0.5, -1.0, 5.0]
 
 
 def test_an_extra_loss_is_added_but_not_reported() -> None:
     class Extra(LocalRule):
-        def extra_loss(self, run: LocalRun, batch: tuple, output: torch.Tensor, forward: Callable) -> torch.Tensor:
-            assert forward(run.start, batch[0]).tolist() == forward(run.start.numpy(), batch[0]).tolist()
+        def extra_loss(
+            self, run: LocalRun, batch: tuple, output: torch.Tensor, forward: Callable
+        ) -> torch.Tensor:
+            assert (
+                forward(run.start, batch[0]).tolist()
+                == forward(run.start.numpy(), batch[0]).tolist()
+            )
             return 2 * output.sum()  # gradient 2 * (1, 2, 0)
 
     trainer = linear_trainer(TrainingPlan(epochs=1, batch_size=2, learning_rate=0.5))
     run = finished(trainer, Extra(None), start_at(0, 0, 5))
-    assert run.weights.tolist() == [-0.5, 0.0, 5.0] and trainer.payload(run, Extra(None))[1]["loss"] == 2.5
+    assert (
+        run.weights.tolist() == [-0.5, 0.0, 5.0]
+        and trainer.payload(run, Extra(None))[1]["loss"] == 2.5
+    )
 
 
 def test_a_rule_that_does_not_move_sends_one_gradient() -> None:
@@ -133,7 +157,12 @@ def test_a_rule_that_does_not_move_sends_one_gradient() -> None:
     finished(trainer, LocalRule(None), start_at(9, 9, 9))  # on the same workspace
     assert run.weights.tolist() == [0, 0, 5] and run.samples == 2
     vectors, numbers = trainer.payload(run, Gradient(None))
-    assert vectors["gradient"].tolist() == [-1, -4, 0] and numbers == {"kind": 7.0, "samples": 2, "steps": 1, "loss": 2.5}
+    assert vectors["gradient"].tolist() == [-1, -4, 0] and numbers == {
+        "kind": 7.0,
+        "samples": 2,
+        "steps": 1,
+        "loss": 2.5,
+    }
 
 
 class MergeHalfway(LocalRule):
@@ -145,11 +174,16 @@ class MergeHalfway(LocalRule):
 
 
 def test_a_fresher_model_is_merged_in_the_middle() -> None:
-    trainer, rule = linear_trainer(TrainingPlan(epochs=2, batch_size=2, learning_rate=0.5)), MergeHalfway(None)
+    trainer, rule = (
+        linear_trainer(TrainingPlan(epochs=2, batch_size=2, learning_rate=0.5)),
+        MergeHalfway(None),
+    )
     run = trainer.begin(start_at(0, 0, 5), rule, {})
     assert run.checkpoint == 1
     assert trainer.advance(run, rule, until_step=run.checkpoint) and run.step == 1
-    trainer.merge(run, rule, np.array([0, 1, 1], dtype=np.float32), version=2)  # now (0, 2, 2): gradient (-1, 4, 0)
+    trainer.merge(
+        run, rule, np.array([0, 1, 1], dtype=np.float32), version=2
+    )  # now (0, 2, 2): gradient (-1, 4, 0)
     assert trainer.advance(run, rule)
     assert run.weights.tolist() == [0.5, 0.0, 2.0]
 
@@ -165,22 +199,38 @@ def test_memory_is_a_copy_until_it_is_taken() -> None:
     kept: dict[str, np.ndarray] = {}
     for expected in (1, 2):
         run = trainer.begin(start_at(0, 0, 0), Remembers(None), kept)
-        assert (kept["total"] == expected - 1).all() if kept else True, "only an acknowledged task changes what the edge keeps"
+        assert (kept["total"] == expected - 1).all() if kept else True, (
+            "only an acknowledged task changes what the edge keeps"
+        )
         kept = trainer.remembered(run, Remembers(None))
         assert kept["total"].tolist() == [expected] * 3 and list(kept) == ["total"]
 
 
 def test_vectors_of_the_wrong_length_are_refused() -> None:
-    trainer, rule = linear_trainer(TrainingPlan(epochs=1, batch_size=2, learning_rate=0.5)), MergeHalfway(None)
+    trainer, rule = (
+        linear_trainer(TrainingPlan(epochs=1, batch_size=2, learning_rate=0.5)),
+        MergeHalfway(None),
+    )
     with pytest.raises(ValueError, match=r"edge e1: a vector of shape \(2,\) for a model of 3"):
         trainer.begin(start_at(0, 0), rule, {})
     with pytest.raises(ValueError, match=r"shape \(4,\)"):
-        trainer.merge(trainer.begin(start_at(0, 0, 0), rule, {}), rule, np.zeros(4, dtype=np.float32), 1)
+        trainer.merge(
+            trainer.begin(start_at(0, 0, 0), rule, {}), rule, np.zeros(4, dtype=np.float32), 1
+        )
 
 
 def restless() -> nn.Module:
-    """Carries every kind of state that could leak between runs: statistics, batch counts that matter, random draws."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(16, 12), nn.BatchNorm1d(12, momentum=None), nn.ReLU(), nn.Dropout(0.5), nn.Linear(12, 3))
+    """Carries every kind of state that could leak between runs: statistics, batch counts that
+    matter, random draws.
+    """
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(16, 12),
+        nn.BatchNorm1d(12, momentum=None),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+        nn.Linear(12, 3),
+    )
 
 
 def restless_trainer(workspace: Workspace, edge: str) -> Trainer:
@@ -192,14 +242,19 @@ def restless_trainer(workspace: Workspace, edge: str) -> Trainer:
 
 
 class Curious(LocalRule):
-    def extra_loss(self, run: LocalRun, batch: tuple, output: torch.Tensor, forward: Callable) -> torch.Tensor:
+    def extra_loss(
+        self, run: LocalRun, batch: tuple, output: torch.Tensor, forward: Callable
+    ) -> torch.Tensor:
         return ((output - forward(run.start, batch[0])) ** 2).mean()
 
 
 @pytest.mark.parametrize("rule", [LocalRule(None), Curious(None)])
 def test_slices_in_turn_on_one_workspace_change_no_bit(rule: LocalRule) -> None:
     task = FakeTask({"weights": initial(restless, Streams(7))})
-    alone = {edge: finished(restless_trainer(Workspace(restless), edge), rule, task) for edge in ("a", "b", "c")}
+    alone = {
+        edge: finished(restless_trainer(Workspace(restless), edge), rule, task)
+        for edge in ("a", "b", "c")
+    }
     shared = Workspace(restless)
     trainers = {edge: restless_trainer(shared, edge) for edge in alone}
     runs = {edge: trainer.begin(task, rule, {}) for edge, trainer in trainers.items()}
@@ -225,17 +280,26 @@ def test_adjust_and_the_step_leave_running_statistics_alone() -> None:
             gradient.fill_(1.0)
 
     task = FakeTask({"weights": initial(restless, Streams(7))})
-    results = [finished(restless_trainer(Workspace(restless), "a"), rule, task) for rule in (LocalRule(None), Everything(None))]
+    results = [
+        finished(restless_trainer(Workspace(restless), "a"), rule, task)
+        for rule in (LocalRule(None), Everything(None))
+    ]
     moved = results[1].start - results[1].weights
-    torch.testing.assert_close(moved[: results[1].parameters], moved[:1].expand(results[1].parameters), rtol=0, atol=1e-4)
-    assert all((run.weights[run.parameters :] != run.start[run.parameters :]).all() for run in results), "only the model itself moves them"
+    torch.testing.assert_close(
+        moved[: results[1].parameters], moved[:1].expand(results[1].parameters), rtol=0, atol=1e-4
+    )
+    assert all(
+        (run.weights[run.parameters :] != run.start[run.parameters :]).all() for run in results
+    ), "only the model itself moves them"
 
 
 def test_advance_stops_where_it_is_told() -> None:
     trainer, rule = restless_trainer(Workspace(restless), "a"), LocalRule(None)
     run = trainer.begin(FakeTask({"weights": initial(restless, Streams(7))}), rule, {})
     asked = iter([False, False, True, False])
-    assert not trainer.advance(run, rule, until_step=5, deadline=lambda: next(asked)) and run.step == 3
+    assert (
+        not trainer.advance(run, rule, until_step=5, deadline=lambda: next(asked)) and run.step == 3
+    )
     assert trainer.advance(run, rule, until_step=4) and run.step == 4
     assert trainer.advance(run, rule, until_step=2) and run.step == 4
     assert trainer.advance(run, rule, until_step=1000) and run.step == run.steps == 12
@@ -245,5 +309,10 @@ def test_alignment_of_what_arrives_does_not_matter() -> None:
     vector = initial(restless, Streams(7))
     shifted = aligned(vector.size + 1)[1:]
     shifted[:] = vector
-    runs = [finished(restless_trainer(Workspace(restless), "a"), LocalRule(None), FakeTask({"weights": v})) for v in (vector, shifted)]
+    runs = [
+        finished(
+            restless_trainer(Workspace(restless), "a"), LocalRule(None), FakeTask({"weights": v})
+        )
+        for v in (vector, shifted)
+    ]
     assert runs[0].weights.numpy().tobytes() == runs[1].weights.numpy().tobytes()

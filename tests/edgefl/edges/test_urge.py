@@ -1,4 +1,6 @@
-"""An urged edge: its run ends at the next step, whatever its host has trained or offered already; both clocks agree on which step that is."""
+"""An urged edge: its run ends at the next step, whatever its host has trained or offered
+already; both clocks agree on which step that is.
+"""
 
 from __future__ import annotations
 
@@ -62,13 +64,19 @@ def after(steps: int) -> list[float]:
 
 
 # ------------------------------------------------------------------ the edge
-@pytest.mark.parametrize(("urged_ns", "steps"), [(0, 1), (1, 1), (S, 1), (S + 1, 2), (7 * S // 2, 4), (4 * S, 4)])
+@pytest.mark.parametrize(
+    ("urged_ns", "steps"), [(0, 1), (1, 1), (S, 1), (S + 1, 2), (7 * S // 2, 4), (4 * S, 4)]
+)
 def test_the_run_ends_at_the_first_step_at_or_after_the_moment(urged_ns: int, steps: int) -> None:
     """Begun at 10 s, steps end at 11, 12, ... s; a run has one step at least."""
     one = edge()
     one.receive(task(), 10 * S)
     update, end_ns = trained(one, one.receive(Urge(7), 10 * S + urged_ns), 10 * S + urged_ns)
-    assert end_ns == (10 + steps) * S and update.numbers["steps"] == steps and update.vectors["weights"].tolist() == after(steps)
+    assert (
+        end_ns == (10 + steps) * S
+        and update.numbers["steps"] == steps
+        and update.vectors["weights"].tolist() == after(steps)
+    )
 
 
 def test_what_was_trained_beyond_it_is_trained_again() -> None:
@@ -77,7 +85,9 @@ def test_what_was_trained_beyond_it_is_trained_again() -> None:
     (run,) = one.receive(task(), 0)
     one.trainer.advance(run.job.run, one.rule, 5)
     outputs = one.receive(Urge(7), 2 * S)
-    assert one.job_done(run.job, None, 6 * S) == [], "the first run's end is nobody's business any more"
+    assert one.job_done(run.job, None, 6 * S) == [], (
+        "the first run's end is nobody's business any more"
+    )
     update, end_ns = trained(one, outputs, 2 * S)
     assert end_ns == 2 * S and update.vectors["weights"].tolist() == after(2)
 
@@ -89,7 +99,11 @@ def test_what_was_offered_for_later_is_taken_back() -> None:
     outputs = one.receive(Urge(7), 3 * S)
     assert one.unacknowledged == {} and one.open_tasks == [7]
     update, end_ns = trained(one, outputs, 3 * S)
-    assert end_ns == 3 * S and update.vectors["weights"].tolist() == after(3) and one.unacknowledged == {7: update}
+    assert (
+        end_ns == 3 * S
+        and update.vectors["weights"].tolist() == after(3)
+        and one.unacknowledged == {7: update}
+    )
 
 
 @pytest.mark.parametrize("at_ns", [5 * S + 1, 6 * S, 9 * S])
@@ -112,7 +126,9 @@ def test_an_urge_that_overtakes_the_model_is_kept_for_it() -> None:
     assert one.receive(Urge(7), 0) == []
     update, end_ns = trained(one, one.receive(task(), 4 * S), 4 * S)
     assert end_ns == 5 * S and update.vectors["weights"].tolist() == after(1)
-    assert trained(one, one.receive(task(8), 5 * S), 5 * S)[0].numbers["steps"] == 6, "it was for task 7 alone"
+    assert trained(one, one.receive(task(8), 5 * S), 5 * S)[0].numbers["steps"] == 6, (
+        "it was for task 7 alone"
+    )
 
 
 def test_an_urge_for_a_task_that_is_over_is_nothing() -> None:
@@ -149,7 +165,9 @@ def test_a_run_that_asks_for_a_fresher_model_goes_on_to_its_end() -> None:
 
 
 def test_a_hot_device_s_steps_end_when_it_says() -> None:
-    """2 samples a second for 2 s of work, then 1: steps end at 1, 2, 4, 6, ... s; and it knows how much it has worked."""
+    """2 samples a second for 2 s of work, then 1: steps end at 1, 2, 4, 6, ... s; and it knows
+    how much it has worked.
+    """
     device = Throttled(2.0, 1.0, 2 * S, 100 * S)
     one = edge(device)
     one.receive(task(), 0)
@@ -181,7 +199,10 @@ class Urges(Strategy):
 def test_the_coordinator_names_the_task(tmp_path: Path) -> None:
     desk = Desk(tmp_path, make(Urges))
     outputs = desk.coordinator.start({"a": 1}, 0)
-    assert outputs[-1] == Send("a", Urge(0)) and desk.events()[-1]["decisions"][-1] == {"do": "urge", "edge": "a"}
+    assert outputs[-1] == Send("a", Urge(0)) and desk.events()[-1]["decisions"][-1] == {
+        "do": "urge",
+        "edge": "a",
+    }
 
 
 def test_only_an_edge_at_work_can_be_urged(tmp_path: Path) -> None:
@@ -194,40 +215,74 @@ def test_only_an_edge_at_work_can_be_urged(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------ whole runs
 RUN: dict[str, Any] = {
-    "task": "../support/own_task.py:build", "stop": {"versions": 12}, "devices": {"samples_per_s": 300.0, "slowest_ratio": 8.0},
-    "training": {"epochs": 2, "batch_size": 8}, "record": {"payloads": True},
-    "strategies": [{"strategy": "port", "concurrency": 3, "least_updates": 1, "staleness_bound": 2}],
-}  # fmt: skip
+    "task": "../support/own_task.py:build",
+    "stop": {"versions": 12},
+    "devices": {"samples_per_s": 300.0, "slowest_ratio": 8.0},
+    "training": {"epochs": 2, "batch_size": 8},
+    "record": {"payloads": True},
+    "strategies": [
+        {"strategy": "port", "concurrency": 3, "least_updates": 1, "staleness_bound": 2}
+    ],
+}
 
 
 def urges(directory: Path) -> list[tuple[float, str]]:
     """(moment, edge) of each."""
-    return [(event["t"], d["edge"]) for event in read_events(directory / "events.jsonl") for d in event.get("decisions", ()) if d["do"] == "urge"]
+    return [
+        (event["t"], d["edge"])
+        for event in read_events(directory / "events.jsonl")
+        for d in event.get("decisions", ())
+        if d["do"] == "urge"
+    ]
 
 
 def steps(directory: Path) -> dict[int, float]:
     """Task -> steps that its update was trained for."""
-    return {event["task"]: event["numbers"]["steps"] for event in read_events(directory / "events.jsonl") if event.get("event") == "update_arrived"}
+    return {
+        event["task"]: event["numbers"]["steps"]
+        for event in read_events(directory / "events.jsonl")
+        if event.get("event") == "update_arrived"
+    }
 
 
 def test_late_edges_report_at_once(tmp_path: Path) -> None:
-    """Nothing is fused until the slowest has reported: it does within a step and its upload, not at the end of its epochs."""
+    """Nothing is fused until the slowest has reported: it does within a step and its upload, not
+    at the end of its epochs.
+    """
     _, directory = small_run(tmp_path, **RUN)
     asked = urges(directory)
     assert asked and min(steps(directory).values()) < max(steps(directory).values())
-    ready = [(event["t"], event["edge"]) for event in read_events(directory / "events.jsonl") if event.get("fact") == "update_ready"]
+    ready = [
+        (event["t"], event["edge"])
+        for event in read_events(directory / "events.jsonl")
+        if event.get("fact") == "update_ready"
+    ]
     for moment, name in asked:
         later = [t for t, who in ready if who == name and t >= moment]
-        assert not later or later[0] - moment < 8 / (300 / 8) + 0.011, "a step of 8 samples at the slowest rate, and the urge's latency"
+        assert not later or later[0] - moment < 8 / (300 / 8) + 0.011, (
+            "a step of 8 samples at the slowest rate, and the urge's latency"
+        )
     assert replay_run(directory).version == 12
 
 
 def test_both_clocks_cut_the_same_step(tmp_path: Path) -> None:
     """The sockets' edges have trained further, or offered their update, when they are urged."""
-    lines = ['name = "urge"', "seed = 3", f'task = "{SUPPORT / "own_task.py"}:build"', "edges = {count = 3}"]
-    lines += ["training = {epochs = 2, batch_size = 8}", "devices = {samples_per_s = 300.0, slowest_ratio = 8.0}", "stop = {versions = 8}"]
+    lines = [
+        'name = "urge"',
+        "seed = 3",
+        f'task = "{SUPPORT / "own_task.py"}:build"',
+        "edges = {count = 3}",
+    ]
+    lines += [
+        "training = {epochs = 2, batch_size = 8}",
+        "devices = {samples_per_s = 300.0, slowest_ratio = 8.0}",
+        "stop = {versions = 8}",
+    ]
     lines += ["links = {up_mbit_s = 0.5, down_mbit_s = 1.0, latency_ms = 5.0}"]
-    lines += ['strategies = [{strategy = "port", concurrency = 3, least_updates = 1, staleness_bound = 2}]']
+    lines += [
+        'strategies = [{strategy = "port", concurrency = 3, least_updates = 1, staleness_bound'
+        " = 2}]"
+    ]
     (tmp_path / "urge.toml").write_text("\n".join(lines))
     wall = WallRun(load(tmp_path / "urge.toml", []), Where(tmp_path / "runs", tmp_path), print)
     verdict = wall.run(lambda *_: None)[0]["fidelity"]["verdict"]
@@ -237,5 +292,8 @@ def test_both_clocks_cut_the_same_step(tmp_path: Path) -> None:
     if verdict != "faithful" or list(found) != list(expected):
         pytest.skip("this machine was too busy to keep the moments of arrivals")
     assert found == expected and min(found.values()) < max(found.values())
-    ends = [load_file(directory / "model.safetensors")["weights"].tobytes() for directory in (wall.directory(0), tmp_path / "virtual")]
+    ends = [
+        load_file(directory / "model.safetensors")["weights"].tobytes()
+        for directory in (wall.directory(0), tmp_path / "virtual")
+    ]
     assert ends[0] == ends[1]

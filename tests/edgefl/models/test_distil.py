@@ -22,7 +22,9 @@ LN3 = math.log(3.0)
 
 class Net(nn.Sequential):
     def __init__(self) -> None:
-        super().__init__(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Dropout(0.5), nn.Linear(6, 3))
+        super().__init__(
+            nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Dropout(0.5), nn.Linear(6, 3)
+        )
 
 
 def space() -> Workspace:
@@ -31,7 +33,9 @@ def space() -> Workspace:
 
 
 def recipe(**changes: Any) -> distil.Recipe:
-    return distil.Recipe(**{"passes": 1, "batch": 8, "alpha_min": 0.2, "alpha_max": 0.8, "clip": 5.0} | changes)
+    return distil.Recipe(
+        **{"passes": 1, "batch": 8, "alpha_min": 0.2, "alpha_max": 0.8, "clip": 5.0} | changes
+    )
 
 
 def adam(size: int, learning_rate: float = 0.1) -> distil.Adam:
@@ -40,51 +44,84 @@ def adam(size: int, learning_rate: float = 0.1) -> distil.Adam:
 
 # ------------------------------------------------------------------ eq. 3
 def test_the_divergence_is_of_the_student_from_the_teacher_c3() -> None:
-    """KL(p || q) with p = (3/4, 1/4) of the teacher, q = (1/2, 1/2) of the student: 3/4 ln 3/2 + 1/4 ln 1/2 = 0.1308, not 0.1438."""
+    """KL(p || q) with p = (3/4, 1/4) of the teacher, q = (1/2, 1/2) of the student: 3/4 ln 3/2 +
+    1/4 ln 1/2 = 0.1308, not 0.1438.
+    """
     teacher, student = torch.tensor([[LN3, 0.0]]), torch.tensor([[0.0, 0.0]])
-    assert float(distil.loss(student, teacher, 1.0)) == pytest.approx(0.75 * math.log(1.5) + 0.25 * math.log(0.5), abs=1e-6)
-    assert float(distil.loss(student, teacher, 1.0)) != pytest.approx(0.5 * math.log(0.5 / 0.75) + 0.5 * math.log(2.0), abs=1e-3)
+    assert float(distil.loss(student, teacher, 1.0)) == pytest.approx(
+        0.75 * math.log(1.5) + 0.25 * math.log(0.5), abs=1e-6
+    )
+    assert float(distil.loss(student, teacher, 1.0)) != pytest.approx(
+        0.5 * math.log(0.5 / 0.75) + 0.5 * math.log(2.0), abs=1e-3
+    )
 
 
 def test_cross_entropy_with_the_teachers_hard_labels() -> None:
-    """alpha 0: CE(yh, argmax y), here -ln 1/4 for the first sample and -ln 3/4 for the second; alpha mixes."""
-    teacher, student = torch.tensor([[0.1, 0.0], [0.0, 5.0]]), torch.tensor([[0.0, LN3], [0.0, LN3]])
+    """alpha 0: CE(yh, argmax y), here -ln 1/4 for the first sample and -ln 3/4 for the second;
+    alpha mixes.
+    """
+    teacher, student = (
+        torch.tensor([[0.1, 0.0], [0.0, 5.0]]),
+        torch.tensor([[0.0, LN3], [0.0, LN3]]),
+    )
     hard = (math.log(4.0) + math.log(4.0 / 3.0)) / 2
     assert float(distil.loss(student, teacher, 0.0)) == pytest.approx(hard, abs=1e-6)
     soft = float(distil.loss(student, teacher, 1.0))
-    assert float(distil.loss(student, teacher, 0.25)) == pytest.approx(0.25 * soft + 0.75 * hard, abs=1e-6)
+    assert float(distil.loss(student, teacher, 0.25)) == pytest.approx(
+        0.25 * soft + 0.75 * hard, abs=1e-6
+    )
 
 
 def test_the_teacher_is_a_constant_c2() -> None:
     teacher = torch.tensor([[1.0, 0.0]])
     student = torch.zeros(1, 2, requires_grad=True)
     distil.loss(student, teacher, 1.0).backward()
-    assert teacher.grad is None and student.grad[0].tolist() == pytest.approx([0.5 - 0.7310586, 0.7310586 - 0.5], abs=1e-6), "q - p"
+    assert teacher.grad is None and student.grad[0].tolist() == pytest.approx(
+        [0.5 - 0.7310586, 0.7310586 - 0.5], abs=1e-6
+    ), "q - p"
 
 
 # ------------------------------------------------------------------ eqs. 4 and 5
 def test_entropy_is_normalised_by_log_c() -> None:
     even, certain, between = [0.0] * 4, [1000.0, 0.0, 0.0, 0.0], [1000.0, 1000.0, 0.0, 0.0]
-    assert distil.entropy(torch.tensor([even, certain, between])).tolist() == pytest.approx([1.0, 0.0, 0.5], abs=1e-6)
+    assert distil.entropy(torch.tensor([even, certain, between])).tolist() == pytest.approx(
+        [1.0, 0.0, 0.5], abs=1e-6
+    )
 
 
 def test_entropy_never_leaves_0_to_1_by_rounding_and_hides_no_nan() -> None:
-    found = [float(distil.entropy(torch.full((1, classes), 0.1 * classes))) for classes in range(2, 120)]
+    found = [
+        float(distil.entropy(torch.full((1, classes), 0.1 * classes))) for classes in range(2, 120)
+    ]
     assert max(found) <= 1.0 and min(found) > 0.99999
     assert math.isnan(float(distil.entropy(torch.tensor([[float("nan"), 0.0]]))))
 
 
 @pytest.mark.parametrize(("logit", "alpha"), [(0.0, 0.8), (1000.0, 0.2)])
-def test_alpha_goes_from_its_minimum_when_certain_to_its_maximum_when_not(logit: float, alpha: float) -> None:
+def test_alpha_goes_from_its_minimum_when_certain_to_its_maximum_when_not(
+    logit: float, alpha: float
+) -> None:
     net, inputs = space(), torch.ones(8, 4)
     teacher = torch.tensor([[logit, 0.0, 0.0]] * 8)
-    numbers = distil.distil(net, torch.from_numpy(flat(net.model)), adam(net.layout.parameters), inputs, teacher, recipe(), np.random.default_rng(0))
-    assert numbers["alpha"] == pytest.approx(alpha, abs=1e-6) and numbers["entropy"] == pytest.approx(float(logit == 0), abs=1e-6)
+    numbers = distil.distil(
+        net,
+        torch.from_numpy(flat(net.model)),
+        adam(net.layout.parameters),
+        inputs,
+        teacher,
+        recipe(),
+        np.random.default_rng(0),
+    )
+    assert numbers["alpha"] == pytest.approx(alpha, abs=1e-6) and numbers[
+        "entropy"
+    ] == pytest.approx(float(logit == 0), abs=1e-6)
 
 
 # ------------------------------------------------------------------ eq. 2
 def test_first_clipped_then_adam_c1() -> None:
-    """Two gradients of norms 50 and 0.5, clipped to 5: the same weights as torch's clipping and then torch's Adam, and not as Adam alone."""
+    """Two gradients of norms 50 and 0.5, clipped to 5: the same weights as torch's clipping and
+    then torch's Adam, and not as Adam alone.
+    """
     gradients = [torch.tensor([30.0, 40.0]), torch.tensor([0.3, -0.4])]
 
     def ours(norm: float) -> torch.Tensor:
@@ -102,28 +139,51 @@ def test_first_clipped_then_adam_c1() -> None:
         nn.utils.clip_grad_norm_([parameter], 5.0)
         optimiser.step()
     assert ours(5.0).tolist() == pytest.approx(parameter.tolist(), abs=1e-6)
-    assert ours(1e30).tolist() != pytest.approx(parameter.tolist(), abs=1e-3), "without clipping the second step is another one"
+    assert ours(1e30).tolist() != pytest.approx(parameter.tolist(), abs=1e-3), (
+        "without clipping the second step is another one"
+    )
 
 
 def test_clipping_keeps_the_direction_and_short_gradients() -> None:
     long, short = torch.tensor([30.0, 40.0]), torch.tensor([0.3, 0.4])
     distil.clipped(long, 5.0), distil.clipped(short, 5.0)
-    assert long.tolist() == pytest.approx([3.0, 4.0]) and short.tolist() == pytest.approx([0.3, 0.4])
+    assert long.tolist() == pytest.approx([3.0, 4.0]) and short.tolist() == pytest.approx(
+        [0.3, 0.4]
+    )
 
 
 # ------------------------------------------------------------------ a whole lesson
-def lesson(net: Workspace, samples: int | None = None, **changes: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+def lesson(
+    net: Workspace, samples: int | None = None, **changes: Any
+) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     learned, given = desk(net), flat(net.model)
     count = 3 * len(learned.some_unlabelled(samples))
     teacher = aligned_copy(np.linspace(-2, 2, count, dtype=np.float32))
-    values: dict[str, Any] = {"first": None, "second": None, "steps": 0, "learning_rate": 0.01, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "passes": 1,
-                              "batch": 8, "alpha_min": 0.2, "alpha_max": 0.8, "clip": 5.0, "samples": samples, "seed": 7}  # fmt: skip
+    values: dict[str, Any] = {
+        "first": None,
+        "second": None,
+        "steps": 0,
+        "learning_rate": 0.01,
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "epsilon": 1e-8,
+        "passes": 1,
+        "batch": 8,
+        "alpha_min": 0.2,
+        "alpha_max": 0.8,
+        "clip": 5.0,
+        "samples": samples,
+        "seed": 7,
+    }
     return Distill(weights=given, teacher=teacher, **values | changes).work(learned)
 
 
 def desk(net: Workspace) -> Any:
     inputs = torch.from_numpy(Streams(1).rng("inputs").normal(size=(20, 4)).astype(np.float32))
-    return SimpleNamespace(workspace=net, some_unlabelled=lambda samples: inputs if samples is None else inputs[:samples])
+    return SimpleNamespace(
+        workspace=net,
+        some_unlabelled=lambda samples: inputs if samples is None else inputs[:samples],
+    )
 
 
 def test_a_lesson_moves_the_parameters_and_leaves_buffers_and_workspace() -> None:
@@ -132,23 +192,36 @@ def test_a_lesson_moves_the_parameters_and_leaves_buffers_and_workspace() -> Non
     vectors, numbers = lesson(net)
     assert numbers["steps"] == 3.0, "Q = one pass over 20 samples in batches of 8"
     assert not np.array_equal(vectors["weights"][:buffers], before[:buffers])
-    assert np.array_equal(vectors["weights"][buffers:], before[buffers:]), "the student's normalisation buffers stand still"
+    assert np.array_equal(vectors["weights"][buffers:], before[buffers:]), (
+        "the student's normalisation buffers stand still"
+    )
     assert np.array_equal(flat(net.model), before) and net.model.training
-    assert len(vectors["first"]) == len(vectors["second"]) == buffers and all(vector.dtype == np.float32 for vector in vectors.values())
+    assert len(vectors["first"]) == len(vectors["second"]) == buffers and all(
+        vector.dtype == np.float32 for vector in vectors.values()
+    )
 
 
 def test_a_lesson_depends_on_its_description_alone() -> None:
     first, again = lesson(space()), lesson(space())
-    assert all(np.array_equal(first[0][name], again[0][name]) for name in first[0]) and first[1] == again[1]
-    assert not np.array_equal(lesson(space(), seed=8)[0]["weights"], first[0]["weights"]), "another order of samples"
+    assert (
+        all(np.array_equal(first[0][name], again[0][name]) for name in first[0])
+        and first[1] == again[1]
+    )
+    assert not np.array_equal(lesson(space(), seed=8)[0]["weights"], first[0]["weights"]), (
+        "another order of samples"
+    )
 
 
 def test_adam_goes_on_where_it_was() -> None:
-    """Two lessons of one pass, the second with the first one's moments, end where Adam of two passes over the same batches does."""
+    """Two lessons of one pass, the second with the first one's moments, end where Adam of two
+    passes over the same batches does.
+    """
     net = space()
     one, numbers = lesson(net, batch=20)
     net.point(torch.from_numpy(aligned_copy(one["weights"])), net.fresh_counters())
-    kept, _ = lesson(net, batch=20, first=one["first"], second=one["second"], steps=int(numbers["steps"]))
+    kept, _ = lesson(
+        net, batch=20, first=one["first"], second=one["second"], steps=int(numbers["steps"])
+    )
     two, numbers = lesson(space(), batch=20, passes=2)
     assert numbers["steps"] == 2.0 and kept["weights"] == pytest.approx(two["weights"], abs=1e-6)
     anew, _ = lesson(net, batch=20)
@@ -161,5 +234,7 @@ def test_predicting_is_in_evaluation_mode_and_flat() -> None:
     vectors, numbers = Predict(weights, None).work(learned)
     net.model.eval()
     with torch.no_grad():
-        assert vectors["logits"].tolist() == pytest.approx(net.model(learned.some_unlabelled(None)).flatten().tolist(), abs=1e-6)
+        assert vectors["logits"].tolist() == pytest.approx(
+            net.model(learned.some_unlabelled(None)).flatten().tolist(), abs=1e-6
+        )
     assert numbers == {} and len(Predict(weights, 5).work(learned)[0]["logits"]) == 15

@@ -16,7 +16,9 @@ from edgefl.vectors import aligned, aligned_copy
 
 
 class Mixed(nn.Module):
-    """Everything a layout has to sort: trained, frozen and tied weights, saved, unsaved and integer buffers."""
+    """Everything a layout has to sort: trained, frozen and tied weights, saved, unsaved and
+    integer buffers.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,13 +52,20 @@ def test_the_module_lives_in_the_vector_it_is_pointed_at() -> None:
     workspace = Workspace(Mixed)
     vector = wrap(aligned_copy(np.arange(17, dtype=np.float32)))
     workspace.point(vector, workspace.fresh_counters())
-    assert workspace.model.tied.weight.tolist() == [[5, 6], [7, 8]] and workspace.model.scale.item() == 0
+    assert (
+        workspace.model.tied.weight.tolist() == [[5, 6], [7, 8]]
+        and workspace.model.scale.item() == 0
+    )
     vector[15] = 40
     assert workspace.model.norm.running_var.tolist() == [40, 16]
     workspace.model(torch.ones(4, 2)).sum().backward()
     first = workspace.model.first.weight.grad
-    assert first.data_ptr() == workspace.gradient.data_ptr() + 5 * 4, "backward must add into the flat gradient"
-    assert vector[13].item() == pytest.approx(0.9 * 13 + 0.1), "running statistics move inside the vector"
+    assert first.data_ptr() == workspace.gradient.data_ptr() + 5 * 4, (
+        "backward must add into the flat gradient"
+    )
+    assert vector[13].item() == pytest.approx(0.9 * 13 + 0.1), (
+        "running statistics move inside the vector"
+    )
     assert flat(workspace.model).tobytes() == vector.numpy().tobytes()
 
 
@@ -84,30 +93,48 @@ def test_the_initial_model_depends_on_the_seed_alone() -> None:
     Workspace(build)
     assert torch.equal(before, torch.get_rng_state()), "the global generator is somebody else's"
     torch.manual_seed(6)
-    assert first.tobytes() == initial(build, Streams(1)).tobytes() != initial(build, Streams(2)).tobytes()
+    assert (
+        first.tobytes()
+        == initial(build, Streams(1)).tobytes()
+        != initial(build, Streams(2)).tobytes()
+    )
     assert first.ctypes.data % 64 == 0 and first.size == 4 * 64 + 64 + 64 * 3 + 3
 
 
 def test_mlp_shapes() -> None:
     model = mlp.build(mlp.Options(hidden=(5, 4)), (3, 2, 2), 7)
     assert model(torch.zeros(2, 3, 2, 2)).shape == (2, 7)
-    assert [tuple(p.shape) for p in model.parameters()] == [(5, 12), (5,), (4, 5), (4,), (7, 4), (7,)]
+    assert [tuple(p.shape) for p in model.parameters()] == [
+        (5, 12),
+        (5,),
+        (4, 5),
+        (4,),
+        (7, 4),
+        (7,),
+    ]
     assert layout_of(mlp.build(mlp.Options(hidden=()), (1, 8, 8), 10)).size == 650
     for wrong in ({"hidden": (0,)}, {"hiden": (5,)}):
         with pytest.raises(ValidationError):
             mlp.Options(**wrong)
 
 
-@pytest.mark.parametrize(("shape", "size"), [((1, 28, 28), 61_706), ((3, 32, 32), 62_006), ((1, 12, 12), 15_626)])
+@pytest.mark.parametrize(
+    ("shape", "size"), [((1, 28, 28), 61_706), ((3, 32, 32), 62_006), ((1, 12, 12), 15_626)]
+)
 def test_lenet5_sizes(shape: tuple[int, int, int], size: int) -> None:
-    """28 x 28: 156 + 2,416 + 48,120 + 10,164 + 850; two more channels: 2 * 150; one pixel left instead of 25: 384 * 120 less."""
+    """28 x 28: 156 + 2,416 + 48,120 + 10,164 + 850; two more channels: 2 * 150; one pixel left
+    instead of 25: 384 * 120 less.
+    """
     model = lenet5.build(lenet5.Options(), shape, 10)
     assert model(torch.zeros(2, *shape)).shape == (2, 10) and layout_of(model).size == size
 
 
 def test_lenet5_in_the_papers_dress() -> None:
     model = lenet5.build(lenet5.Options(activation="tanh", pool="average"), (1, 28, 28), 10)
-    assert {type(m) for m in model} >= {nn.Tanh, nn.AvgPool2d} and not {type(m) for m in model} & {nn.ReLU, nn.MaxPool2d}
+    assert {type(m) for m in model} >= {nn.Tanh, nn.AvgPool2d} and not {type(m) for m in model} & {
+        nn.ReLU,
+        nn.MaxPool2d,
+    }
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 11)])
@@ -123,15 +150,22 @@ def test_evaluation_by_hand_and_in_uneven_batches() -> None:
     right, wrong = np.log(1 + np.exp(-1)), np.log(1 + np.exp(1))
     for batch in (1, 2, 1000):
         loss, accuracy = evaluate(workspace, weights, inputs, targets, cross_entropy, batch)
-        assert loss == pytest.approx((2 * right + wrong) / 3, abs=1e-6) and accuracy == pytest.approx(2 / 3)
+        assert loss == pytest.approx(
+            (2 * right + wrong) / 3, abs=1e-6
+        ) and accuracy == pytest.approx(2 / 3)
 
 
 def test_evaluation_takes_another_loss_and_metric() -> None:
     workspace = Workspace(lambda: nn.Linear(1, 1, bias=False))
     found = evaluate(
-        workspace, np.array([2], dtype=np.float32), torch.ones(4, 1), torch.ones(4, 1),
-        nn.functional.mse_loss, batch=3, metric=lambda outputs, targets: (outputs - targets).sum(),
-    )  # fmt: skip
+        workspace,
+        np.array([2], dtype=np.float32),
+        torch.ones(4, 1),
+        torch.ones(4, 1),
+        nn.functional.mse_loss,
+        batch=3,
+        metric=lambda outputs, targets: (outputs - targets).sum(),
+    )
     assert found == (1.0, 1.0)
 
 
@@ -141,7 +175,9 @@ def test_evaluation_leaves_statistics_weights_and_workspace_alone() -> None:
     workspace.point(mine, workspace.fresh_counters())
     weights = initial(Mixed, Streams(2))
     before = weights.tobytes(), mine.numpy().tobytes()
-    evaluate(workspace, weights, torch.randn(8, 2), torch.zeros(8, dtype=torch.int64), cross_entropy)
+    evaluate(
+        workspace, weights, torch.randn(8, 2), torch.zeros(8, dtype=torch.int64), cross_entropy
+    )
     assert (weights.tobytes(), mine.numpy().tobytes()) == before
     assert workspace.model.training and workspace.model.scale.data_ptr() == mine.data_ptr()
     assert workspace.model.norm.num_batches_tracked.item() == 0

@@ -1,4 +1,6 @@
-"""The models of the dissemination papers: shapes, sizes counted by hand, normalisation, layout, texts."""
+"""The models of the dissemination papers: shapes, sizes counted by hand, normalisation, layout,
+texts.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +31,21 @@ CIFAR, GREY, TINY = (3, 32, 32), (1, 28, 28), (3, 64, 64)
 @pytest.mark.parametrize(
     ("model", "kind", "shape", "classes", "parameters", "buffers"),
     [
-        # conv 64 * (3 * 4 + 1) + 32 * (64 * 4 + 1) = 832 + 8,224; dense 32 * 30 * 30 * 10 + 10 = 288,010
+        # conv 64 * (3 * 4 + 1) + 32 * (64 * 4 + 1) = 832 + 8,224; dense 32 * 30 * 30 * 10 + 10 =
+        # 288,010
         (cnn, "none", CIFAR, 10, 297_066, 0),
         (cnn, "none", CIFAR, 100, 832 + 8_224 + 28_800 * 100 + 100, 0),
         (cnn, "none", GREY, 10, 64 * 5 + 8_224 + 32 * 26 * 26 * 10 + 10, 0),
         (cnn, "batch", CIFAR, 10, 297_066 + 2 * 96, 2 * 96),
-        # He et al. table 6: 0.27 M. 432 + 6 * 2,304 + 4,608 + 5 * 9,216 + 18,432 + 5 * 36,864 + 2 * 688 (norms) + 650
+        # He et al. table 6: 0.27 M. 432 + 6 * 2,304 + 4,608 + 5 * 9,216 + 18,432 + 5 * 36,864 + 2 *
+        # 688 (norms) + 650
         (resnet20, "batch", CIFAR, 10, 269_722, 2 * 688),
         (resnet20, "group", CIFAR, 10, 269_722, 0),
         (resnet20, "batch", CIFAR, 100, 269_722 + 90 * 65, 2 * 688),
         (resnet20, "batch", TINY, 200, 269_722 + 190 * 65, 2 * 688),
         (resnet20, "batch", GREY, 10, 269_722 - 2 * 9 * 16, 2 * 688),
-        # convolutions 1,728 + 4 * 36,864 + 73,728 + 3 * 147,456 + 294,912 + 3 * 589,824 + 1,179,648 + 3 * 2,359,296,
-        # shortcuts 8,192 + 32,768 + 131,072; norms 2 * 4,800; dense 5,130
+        # convolutions 1,728 + 4 * 36,864 + 73,728 + 3 * 147,456 + 294,912 + 3 * 589,824 + 1,179,648
+        # + 3 * 2,359,296, shortcuts 8,192 + 32,768 + 131,072; norms 2 * 4,800; dense 5,130
         (resnet18, "batch", CIFAR, 10, 11_173_962, 2 * 4_800),
         (resnet18, "group", CIFAR, 10, 11_173_962, 0),
         (resnet18, "batch", CIFAR, 100, 11_173_962 + 90 * 513, 2 * 4_800),
@@ -52,7 +56,8 @@ CIFAR, GREY, TINY = (3, 32, 32), (1, 28, 28), (3, 64, 64)
         (alexnet, "none", GREY, 10, 2_472_266 - 2 * 121 * 64, 0),
         (alexnet, "batch", CIFAR, 10, 2_472_266 + 1_152, 2 * 1_152),
         (alexnet, "none", TINY, 200, 2_472_266 - 2_570 + 4 * 256 * 200 + 200, 0),
-        # 1,792 + 73,856 + 295,168 + 590,080 + 1,180,160 + 3 * 2,359,808 + 5,130; a norm has 2 where the bias had 1
+        # 1,792 + 73,856 + 295,168 + 590,080 + 1,180,160 + 3 * 2,359,808 + 5,130; a norm has 2 where
+        # the bias had 1
         (vgg11, "none", CIFAR, 10, 9_225_610, 0),
         (vgg11, "batch", CIFAR, 10, 9_225_610 + 2_752, 2 * 2_752),
         (vgg11, "group", CIFAR, 100, 9_225_610 + 2_752 + 90 * 513, 0),
@@ -60,12 +65,21 @@ CIFAR, GREY, TINY = (3, 32, 32), (1, 28, 28), (3, 64, 64)
         (vgg11, "none", TINY, 200, 9_225_610 - 5_130 + 4 * 512 * 200 + 200, 0),
     ],
 )
-def test_sizes(model: ModuleType, kind: str, shape: tuple[int, ...], classes: int, parameters: int, buffers: int) -> None:
+def test_sizes(
+    model: ModuleType,
+    kind: str,
+    shape: tuple[int, ...],
+    classes: int,
+    parameters: int,
+    buffers: int,
+) -> None:
     built = model.build(model.Options(norm=kind), shape, classes)
     layout = layout_of(built)
     assert (layout.parameters, layout.size - layout.parameters) == (parameters, buffers)
     assert built(torch.zeros(2, *shape)).shape == (2, classes)
-    assert all(entry.offset >= parameters for entry in layout.entries if entry.kind == "buffer"), "running statistics stand at the end"
+    assert all(entry.offset >= parameters for entry in layout.entries if entry.kind == "buffer"), (
+        "running statistics stand at the end"
+    )
 
 
 def test_textcnn_sizes() -> None:
@@ -73,24 +87,37 @@ def test_textcnn_sizes() -> None:
     built = textcnn.build(textcnn.Options(embedding=8, filters=6, windows=(2, 3)), (50, 7), 2)
     assert layout_of(built).parameters == 400 + 6 * (8 * 2 + 1) + 6 * (8 * 3 + 1) + 26
     assert built(torch.zeros(3, 7, dtype=torch.int64)).shape == (3, 2)
-    assert layout_of(textcnn.build(textcnn.Options(), (10_000, 256), 2)).parameters == 1_280_000 + 128 * 100 * 12 + 300 + 602
+    assert (
+        layout_of(textcnn.build(textcnn.Options(), (10_000, 256), 2)).parameters
+        == 1_280_000 + 128 * 100 * 12 + 300 + 602
+    )
 
 
 def test_textcnn_takes_the_maximum_over_time_and_padding_is_zero() -> None:
-    """Kim 2014, eq. 2-3: c_i = f(w . x_{i:i+h-1} + b), then max over i; a filter finds its words wherever they stand."""
-    built = textcnn.build(textcnn.Options(embedding=4, filters=3, windows=(2,), dropout=0.0), (9, 6), 2).eval()
+    """Kim 2014, eq. 2-3: c_i = f(w . x_{i:i+h-1} + b), then max over i; a filter finds its words
+    wherever they stand.
+    """
+    built = textcnn.build(
+        textcnn.Options(embedding=4, filters=3, windows=(2,), dropout=0.0), (9, 6), 2
+    ).eval()
     early, late = torch.tensor([[0, 3, 4, 0, 0, 0]]), torch.tensor([[0, 0, 3, 4, 0, 0]])
     vectors = built.embedding.table.weight
     assert vectors[0].abs().sum() == 0
     x = vectors[late[0]]  # (6, 4)
     conv = built.features.convs[0]
-    by_hand = torch.stack([(conv.weight * x[i : i + 2].T).sum(dim=(1, 2)) + conv.bias for i in range(5)]).relu().amax(dim=0)
+    by_hand = (
+        torch.stack([(conv.weight * x[i : i + 2].T).sum(dim=(1, 2)) + conv.bias for i in range(5)])
+        .relu()
+        .amax(dim=0)
+    )
     assert torch.allclose(built.features(built.embedding(late))[0], by_hand, atol=1e-6)
     assert torch.equal(built(late), built(early)), "the same windows, elsewhere"
 
 
 def test_a_residual_block_by_hand() -> None:
-    """With all convolutions zero only the shortcut is left: every second pixel, two new channels of zeros on each side (option A)."""
+    """With all convolutions zero only the shortcut is left: every second pixel, two new channels
+    of zeros on each side (option A).
+    """
     block = Residual(2, 6, 2, "group")
     for conv in (block.conv1, block.conv2):
         nn.init.zeros_(conv.weight)
@@ -102,32 +129,51 @@ def test_a_residual_block_by_hand() -> None:
 
 
 def test_a_projected_shortcut_is_a_convolution_of_1_x_1_only_where_the_size_changes() -> None:
-    """He et al. 3.3, option B: y = F(x) + W_s x where the dimensions do not match, F(x) + x where they do."""
-    same, grown = Residual(4, 4, 1, "batch", projected=True), Residual(2, 6, 2, "batch", projected=True).eval()
+    """He et al. 3.3, option B: y = F(x) + W_s x where the dimensions do not match, F(x) + x
+    where they do.
+    """
+    same, grown = (
+        Residual(4, 4, 1, "batch", projected=True),
+        Residual(2, 6, 2, "batch", projected=True).eval(),
+    )
     assert same.projection is None and grown(torch.ones(1, 2, 8, 8)).shape == (1, 6, 4, 4)
     for parameter in grown.parameters():
         nn.init.zeros_(parameter)
     nn.init.ones_(grown.projection.conv.weight)
     nn.init.ones_(grown.projection.norm.weight)
     x = torch.arange(16.0).reshape(1, 1, 4, 4).expand(1, 2, 4, 4)
-    torch.testing.assert_close(grown(x)[0, 5], torch.tensor([[0.0, 4.0], [16.0, 20.0]]) / (1 + 1e-5) ** 0.5)  # both channels of every second pixel
+    torch.testing.assert_close(
+        grown(x)[0, 5], torch.tensor([[0.0, 4.0], [16.0, 20.0]]) / (1 + 1e-5) ** 0.5
+    )  # both channels of every second pixel
 
 
 def test_normalisation_kinds() -> None:
     assert isinstance(norm("none", 5), nn.Identity) and norm("batch", 5).num_features == 5
-    assert [norm("group", channels).num_groups for channels in (8, 16, 64)] == [1, 1, 4], "16 channels a group"
+    assert [norm("group", channels).num_groups for channels in (8, 16, 64)] == [
+        1,
+        1,
+        4,
+    ], "16 channels a group"
 
 
 def test_a_convolution_before_a_norm_has_no_bias() -> None:
     for model in (resnet18, resnet20, vgg11, alexnet):
-        names = [entry.name for entry in layout_of(model.build(model.Options(norm="batch"), CIFAR, 10)).entries]
+        names = [
+            entry.name
+            for entry in layout_of(model.build(model.Options(norm="batch"), CIFAR, 10)).entries
+        ]
         assert not [name for name in names if "conv" in name and name.endswith("bias")]
 
 
 def test_small_pictures_get_a_border() -> None:
     border, height, width = bordered(28, 30)
     out = border(torch.ones(1, 1, 28, 30))
-    assert (height, width) == out.shape[2:] == (32, 32) and out.sum() == 28 * 30 and out[0, 0, 2, 1] == 1 and out[0, 0, 1].sum() == 0
+    assert (
+        (height, width) == out.shape[2:] == (32, 32)
+        and out.sum() == 28 * 30
+        and out[0, 0, 2, 1] == 1
+        and out[0, 0, 1].sum() == 0
+    )
     same, height, width = bordered(64, 32)
     assert (height, width) == (64, 32) and isinstance(same, nn.Identity)
 
@@ -141,24 +187,45 @@ def test_picture_models_refuse_texts(model: ModuleType) -> None:
 def test_textcnn_refuses_pictures_and_short_texts() -> None:
     with pytest.raises(UserError, match="takes texts"):
         textcnn.build(textcnn.Options(), CIFAR, 10)
-    with pytest.raises(UserError, match=r"windows: expected at most the texts' length \(4\), found 5"):
+    with pytest.raises(
+        UserError, match=r"windows: expected at most the texts' length \(4\), found 5"
+    ):
         textcnn.build(textcnn.Options(), (100, 4), 2)
 
 
 @pytest.mark.parametrize(
     ("model", "wrong"),
-    [(resnet18, {"norm": "none"}), (resnet20, {"norm": "none"}), (cnn, {"norm": "layer"}), (vgg11, {"norms": "batch"}), (textcnn, {"windows": ()}), (textcnn, {"dropout": 1.0})],
+    [
+        (resnet18, {"norm": "none"}),
+        (resnet20, {"norm": "none"}),
+        (cnn, {"norm": "layer"}),
+        (vgg11, {"norms": "batch"}),
+        (textcnn, {"windows": ()}),
+        (textcnn, {"dropout": 1.0}),
+    ],
 )
 def test_wrong_options_are_refused(model: ModuleType, wrong: dict) -> None:
     with pytest.raises(ValidationError):
         model.Options(**wrong)
 
 
-def train(workspace: Workspace, inputs: torch.Tensor, targets: torch.Tensor, rate: float, epochs: int) -> np.ndarray:
+def train(
+    workspace: Workspace, inputs: torch.Tensor, targets: torch.Tensor, rate: float, epochs: int
+) -> np.ndarray:
     """The weights after local training from w_0."""
     streams = Streams(1)
-    trainer = Trainer(workspace, inputs, targets, cross_entropy, TrainingPlan(epochs, 8, rate, 0.0, 0.0), streams, "a")
-    run = trainer.begin(Task(0, 0, {"weights": initial(lambda: workspace.model, streams)}), LocalRule(None), {})
+    trainer = Trainer(
+        workspace,
+        inputs,
+        targets,
+        cross_entropy,
+        TrainingPlan(epochs, 8, rate, 0.0, 0.0),
+        streams,
+        "a",
+    )
+    run = trainer.begin(
+        Task(0, 0, {"weights": initial(lambda: workspace.model, streams)}), LocalRule(None), {}
+    )
     trainer.advance(run, LocalRule(None))
     return run.weights.numpy()
 
@@ -169,18 +236,31 @@ def test_batchnorm_statistics_move_in_training_and_are_used_in_evaluation() -> N
 
     workspace = Workspace(build)
     start = initial(build, Streams(1))
-    inputs, targets = torch.randn(16, 1, 8, 8, generator=torch.Generator().manual_seed(1)), torch.arange(16) % 2
+    inputs, targets = (
+        torch.randn(16, 1, 8, 8, generator=torch.Generator().manual_seed(1)),
+        torch.arange(16) % 2,
+    )
     end = train(workspace, inputs, targets, 0.01, 1)
     layout = workspace.layout
-    assert (layout.view(start, "norm.running_mean") == 0).all() and (layout.view(end, "norm.running_mean") != 0).any()
+    assert (layout.view(start, "norm.running_mean") == 0).all() and (
+        layout.view(end, "norm.running_mean") != 0
+    ).any()
     moved = end.copy()
     moved[layout.parameters :] = start[layout.parameters :]
-    assert evaluate(workspace, end, inputs, targets, cross_entropy) != evaluate(workspace, moved, inputs, targets, cross_entropy)
+    assert evaluate(workspace, end, inputs, targets, cross_entropy) != evaluate(
+        workspace, moved, inputs, targets, cross_entropy
+    )
 
 
 def test_a_text_model_learns_from_integers() -> None:
-    """Word 3 says class 0, word 4 class 1; trainer, workspace and evaluation pass token numbers through as they are."""
-    workspace = Workspace(lambda: textcnn.build(textcnn.Options(embedding=8, filters=8, windows=(1, 2), dropout=0.1), (10, 6), 2))
+    """Word 3 says class 0, word 4 class 1; trainer, workspace and evaluation pass token numbers
+    through as they are.
+    """
+    workspace = Workspace(
+        lambda: textcnn.build(
+            textcnn.Options(embedding=8, filters=8, windows=(1, 2), dropout=0.1), (10, 6), 2
+        )
+    )
     rng = np.random.default_rng(1)
     targets = np.arange(64) % 2
     tokens = rng.integers(5, 10, (64, 6))

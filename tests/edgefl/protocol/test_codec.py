@@ -1,4 +1,6 @@
-"""Bytes of messages: what goes in comes out; what nobody may send is a WireError and nothing else."""
+"""Bytes of messages: what goes in comes out; what nobody may send is a WireError and nothing
+else.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ HEAD = (7, 2**60)  # incarnation, session
 
 
 def values(hint: Any) -> st.SearchStrategy[Any]:
-    """Everything that a field with this annotation may hold (short texts, or the search takes for ever)."""
+    """Everything that a field with this annotation may hold (short texts, or the search takes
+    for ever).
+    """
     if hint is bool:
         return st.booleans()
     assert get_origin(hint) is Annotated
@@ -54,7 +58,9 @@ def hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind, include_extras=True)
 
 
-small = st.sampled_from(SMALL).flatmap(lambda kind: st.builds(kind, **{f.name: values(hints(kind)[f.name]) for f in fields(kind)}))
+small = st.sampled_from(SMALL).flatmap(
+    lambda kind: st.builds(kind, **{f.name: values(hints(kind)[f.name]) for f in fields(kind)})
+)
 
 
 def row(code: int, *rest: Any) -> bytes:
@@ -76,7 +82,9 @@ def test_a_message_comes_back_as_it_was(message: Any, incarnation: int, session:
 def test_every_field_has_a_limit_and_every_message_a_code() -> None:
     assert sorted(CODES.values()) == list(range(len(SMALL)))
     for kind in SMALL:
-        assert all(hint is bool or get_args(hint)[1].most > 0 for hint in hints(kind).values()), kind
+        assert all(hint is bool or get_args(hint)[1].most > 0 for hint in hints(kind).values()), (
+            kind
+        )
 
 
 def test_the_longest_values_pass_and_one_more_does_not() -> None:
@@ -107,7 +115,17 @@ WRONG: dict[Any, list[Any]] = {
     str: [b"a", 1, None, ["a"]],
     bytes: ["a", 1, None],
     list[int]: [None, 1, "ab", [True], [1.0], ["1"], [[1]], [-1], [2**64 - 1]],
-    list[list[int]]: [None, [1], [[1]], [[1, 2, 3]], [[1, True]], [[1, -2]], [[1, 2.0]], [[1, 2], []], ["ab"]],
+    list[list[int]]: [
+        None,
+        [1],
+        [[1]],
+        [[1, 2, 3]],
+        [[1, True]],
+        [[1, -2]],
+        [[1, 2.0]],
+        [[1, 2], []],
+        ["ab"],
+    ],
 }
 
 
@@ -128,7 +146,20 @@ def test_a_code_that_no_message_has_is_refused(code: Any) -> None:
 
 @pytest.mark.parametrize(
     "header",
-    [msgpack.packb(value) for value in (None, 1, "abc", {}, [], [CODES[m.Welcome]], [CODES[m.Welcome], 1], [CODES[m.Welcome], 1, 2.0], [CODES[m.Welcome], True, 2])],
+    [
+        msgpack.packb(value)
+        for value in (
+            None,
+            1,
+            "abc",
+            {},
+            [],
+            [CODES[m.Welcome]],
+            [CODES[m.Welcome], 1],
+            [CODES[m.Welcome], 1, 2.0],
+            [CODES[m.Welcome], True, 2],
+        )
+    ],
 )
 def test_what_is_no_list_with_a_head_is_refused(header: bytes) -> None:
     refused(header, "code, incarnation, session")
@@ -143,10 +174,27 @@ def test_too_few_and_too_many_fields_are_refused() -> None:
 @pytest.mark.parametrize(
     "header",
     [
-        b"", b"\xc1", b"\x93\x01", encode(m.Ping(1), *HEAD) + b"\x00", b"\xa2\xff\xfe",
-        b"\x93\x00\x01\xdb\xff\xff\xff\xff", b"\xdd\xff\xff\xff\xff", b"\x94\x00\x01\x02\x81\xa1a\x01", b"\xc7\x05\x2a12345",
+        b"",
+        b"\xc1",
+        b"\x93\x01",
+        encode(m.Ping(1), *HEAD) + b"\x00",
+        b"\xa2\xff\xfe",
+        b"\x93\x00\x01\xdb\xff\xff\xff\xff",
+        b"\xdd\xff\xff\xff\xff",
+        b"\x94\x00\x01\x02\x81\xa1a\x01",
+        b"\xc7\x05\x2a12345",
     ],
-    ids=["empty", "never used", "cut short", "more behind it", "not utf-8", "4 GB string", "4 G items", "map", "extension"],
+    ids=[
+        "empty",
+        "never used",
+        "cut short",
+        "more behind it",
+        "not utf-8",
+        "4 GB string",
+        "4 G items",
+        "map",
+        "extension",
+    ],
 )
 def test_what_is_not_msgpack_is_refused(header: bytes) -> None:
     refused(header)
@@ -160,12 +208,17 @@ def test_the_largest_honest_headers_pass() -> None:
     setup = m.Setup("x" * (1 << 19), "s")
     curve = m.Arrived(1, [[2**40, 2**62]] * m.MAX_ITEMS)
     for message in (setup, curve):
-        assert len(encode(message, *HEAD)) <= m.MAX_HEADER_BYTES and decode(encode(message, *HEAD))[0] == message
+        assert (
+            len(encode(message, *HEAD)) <= m.MAX_HEADER_BYTES
+            and decode(encode(message, *HEAD))[0] == message
+        )
 
 
 def test_arrays_in_arrays_are_refused() -> None:
     refused(b"\x91" * m.MAX_HEADER_BYTES, "msgpack")
-    refused(b"\xdc\x40\x00" * 1000, "msgpack")  # each claims 16384 items: no more memory than bytes times depth
+    refused(
+        b"\xdc\x40\x00" * 1000, "msgpack"
+    )  # each claims 16384 items: no more memory than bytes times depth
     refused(row(CODES[m.Arrived], 1, [[1, 2]] * (m.MAX_ITEMS + 1)), "msgpack")
 
 
@@ -180,8 +233,14 @@ def test_random_bytes_raise_nothing_but_wire_errors(data: bytes) -> None:
 
 
 @settings(max_examples=500)
-@given(small, st.integers(0, 2**32), st.lists(st.tuples(st.integers(0, 500), st.integers(0, 255)), min_size=1, max_size=3))
-def test_damaged_messages_raise_nothing_but_wire_errors(message: Any, session: int, damage: list[tuple[int, int]]) -> None:
+@given(
+    small,
+    st.integers(0, 2**32),
+    st.lists(st.tuples(st.integers(0, 500), st.integers(0, 255)), min_size=1, max_size=3),
+)
+def test_damaged_messages_raise_nothing_but_wire_errors(
+    message: Any, session: int, damage: list[tuple[int, int]]
+) -> None:
     data = bytearray(encode(message, 1, session))
     for place, byte in damage:
         data[place % len(data)] = byte
@@ -192,15 +251,24 @@ def test_damaged_messages_raise_nothing_but_wire_errors(message: Any, session: i
 
 
 nested = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=3) | st.binary(max_size=3),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text(max_size=3)
+    | st.binary(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=2), inner, max_size=3)
+    ),
     max_leaves=12,
 )
 
 
 @settings(max_examples=500)
 @given(st.integers(0, len(SMALL) - 1), st.lists(nested, max_size=6))
-def test_well_formed_rows_of_anything_raise_nothing_but_wire_errors(code: int, rest: list[Any]) -> None:
+def test_well_formed_rows_of_anything_raise_nothing_but_wire_errors(
+    code: int, rest: list[Any]
+) -> None:
     try:
         message = decode(row(code, *rest))[0]
     except WireError:
@@ -209,7 +277,9 @@ def test_well_formed_rows_of_anything_raise_nothing_but_wire_errors(code: int, r
 
 
 # ------------------------------------------------------------------ notes
-@pytest.mark.parametrize("note", [m.FreshRequest(1, 2, 3), m.NothingNewer(4), m.Cancel(5), m.Acknowledged(6), m.Urge(7)])
+@pytest.mark.parametrize(
+    "note", [m.FreshRequest(1, 2, 3), m.NothingNewer(4), m.Cancel(5), m.Acknowledged(6), m.Urge(7)]
+)
 def test_notes_come_back(note: Any) -> None:
     assert decode_note(encode_note(note)) == note and isinstance(note, NOTES)
 
@@ -220,7 +290,9 @@ def test_a_frame_is_no_note() -> None:
 
 
 # ------------------------------------------------------------------ bulk messages
-def meta_of(number: Any = 1, version: Any = 2, rows: Any = (("weights", 3),), numbers: Any = None) -> bytes:
+def meta_of(
+    number: Any = 1, version: Any = 2, rows: Any = (("weights", 3),), numbers: Any = None
+) -> bytes:
     return msgpack.packb([number, version, rows, {} if numbers is None else numbers])
 
 
@@ -231,18 +303,37 @@ def body_of(arrays: list[np.ndarray]) -> np.ndarray:
     return body
 
 
-vectors = st.dictionaries(st.text(max_size=8), st.integers(0, 40).map(lambda n: np.arange(n, dtype=np.float32)), max_size=5)
+vectors = st.dictionaries(
+    st.text(max_size=8),
+    st.integers(0, 40).map(lambda n: np.arange(n, dtype=np.float32)),
+    max_size=5,
+)
 
 
-@given(st.sampled_from(sorted(BULK)), vectors, st.dictionaries(st.text(max_size=8), st.floats(), max_size=5))
-def test_a_bulk_message_comes_back(kind: str, named: dict[str, np.ndarray], numbers: dict[str, float]) -> None:
+@given(
+    st.sampled_from(sorted(BULK)),
+    vectors,
+    st.dictionaries(st.text(max_size=8), st.floats(), max_size=5),
+)
+def test_a_bulk_message_comes_back(
+    kind: str, named: dict[str, np.ndarray], numbers: dict[str, float]
+) -> None:
     message = BULK[kind](5, 2**62, named, numbers)
     meta, arrays = pack(message)
     back = unpack(kind, meta, body_of(arrays))
-    assert (type(back), back.number, back.version, list(back.vectors)) == (BULK[kind], 5, 2**62, list(named))
+    assert (type(back), back.number, back.version, list(back.vectors)) == (
+        BULK[kind],
+        5,
+        2**62,
+        list(named),
+    )
     assert all(np.array_equal(back.vectors[name], named[name]) for name in named)
-    assert all(vector.ctypes.data % ALIGNMENT == 0 for vector in back.vectors.values() if vector.size)
-    assert {name: repr(value) for name, value in back.numbers.items()} == {name: repr(value) for name, value in numbers.items()}
+    assert all(
+        vector.ctypes.data % ALIGNMENT == 0 for vector in back.vectors.values() if vector.size
+    )
+    assert {name: repr(value) for name, value in back.numbers.items()} == {
+        name: repr(value) for name, value in numbers.items()
+    }
     assert size_of(message) == len(meta) + sum(4 * vector.size for vector in named.values())
 
 
@@ -251,8 +342,13 @@ def test_numbers_may_be_nan_since_the_coordinator_discards_those() -> None:
 
 
 def test_vectors_are_sent_as_flat_float32() -> None:
-    meta, (array,) = pack(m.Task(1, 2, {"weights": np.ones((2, 3), dtype=np.float64)[:, ::2]}, {"lr": 1}))
-    assert (array.dtype, array.tolist()) == (np.float32, [1.0] * 4) and places(meta)[2:] == ([("weights", 4)], {"lr": 1.0})
+    meta, (array,) = pack(
+        m.Task(1, 2, {"weights": np.ones((2, 3), dtype=np.float64)[:, ::2]}, {"lr": 1})
+    )
+    assert (array.dtype, array.tolist()) == (np.float32, [1.0] * 4) and places(meta)[2:] == (
+        [("weights", 4)],
+        {"lr": 1.0},
+    )
 
 
 def test_vectors_are_views_where_they_are_aligned() -> None:
@@ -266,13 +362,37 @@ def test_vectors_are_views_where_they_are_aligned() -> None:
 @pytest.mark.parametrize(
     "meta",
     [
-        b"", b"\xff" * 9, msgpack.packb({}), msgpack.packb([1, 2, []]), msgpack.packb([1, 2, [], {}, 5]),
-        meta_of(number=-1), meta_of(number=True), meta_of(number=2**62 + 1), meta_of(version="2"), meta_of(version=None),
-        meta_of(rows=None), meta_of(rows={}), meta_of(rows=["ab"]), meta_of(rows=[["a"]]), meta_of(rows=[["a", 1, 2]]), meta_of(rows=[[b"a", 1]]),
-        meta_of(rows=[["a", -1]]), meta_of(rows=[["a", True]]), meta_of(rows=[["a", 1.0]]), meta_of(rows=[["a", 2**38]]), meta_of(rows=[["a" * 65, 1]]),
-        meta_of(rows=[[["a"], 1]]), meta_of(rows=[["a", 1], ["b", 1], ["a", 2]]), meta_of(rows=[[str(n), 1] for n in range(65)]),
-        meta_of(numbers=[]), meta_of(numbers={"a": 1}), meta_of(numbers={"a": "x"}), meta_of(numbers={1: 1.0}), meta_of(numbers={b"a": 1.0}),
-        meta_of(numbers={"a" * 65: 1.0}), meta_of(numbers={str(n): 1.0 for n in range(65)}),
+        b"",
+        b"\xff" * 9,
+        msgpack.packb({}),
+        msgpack.packb([1, 2, []]),
+        msgpack.packb([1, 2, [], {}, 5]),
+        meta_of(number=-1),
+        meta_of(number=True),
+        meta_of(number=2**62 + 1),
+        meta_of(version="2"),
+        meta_of(version=None),
+        meta_of(rows=None),
+        meta_of(rows={}),
+        meta_of(rows=["ab"]),
+        meta_of(rows=[["a"]]),
+        meta_of(rows=[["a", 1, 2]]),
+        meta_of(rows=[[b"a", 1]]),
+        meta_of(rows=[["a", -1]]),
+        meta_of(rows=[["a", True]]),
+        meta_of(rows=[["a", 1.0]]),
+        meta_of(rows=[["a", 2**38]]),
+        meta_of(rows=[["a" * 65, 1]]),
+        meta_of(rows=[[["a"], 1]]),
+        meta_of(rows=[["a", 1], ["b", 1], ["a", 2]]),
+        meta_of(rows=[[str(n), 1] for n in range(65)]),
+        meta_of(numbers=[]),
+        meta_of(numbers={"a": 1}),
+        meta_of(numbers={"a": "x"}),
+        meta_of(numbers={1: 1.0}),
+        meta_of(numbers={b"a": 1.0}),
+        meta_of(numbers={"a" * 65: 1.0}),
+        meta_of(numbers={str(n): 1.0 for n in range(65)}),
     ],
 )
 def test_malformed_transfer_headers_are_refused(meta: bytes) -> None:
@@ -292,7 +412,10 @@ def test_a_body_of_another_size_is_refused(size: int) -> None:
 
 
 def test_a_long_fuzz_of_one_real_header() -> None:
-    rng, good = random.Random(5), meta_of(rows=[["weights", 1000], ["bias", 10]], numbers={"loss": 0.5, "samples": 100.0})
+    rng, good = (
+        random.Random(5),
+        meta_of(rows=[["weights", 1000], ["bias", 10]], numbers={"loss": 0.5, "samples": 100.0}),
+    )
     for _ in range(3000):
         data = bytearray(good)
         for _ in range(rng.randint(1, 4)):

@@ -1,4 +1,6 @@
-"""A model on its way in pieces: cut without copying, put together in order, checked before it is believed."""
+"""A model on its way in pieces: cut without copying, put together in order, checked before it is
+believed.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ MOST = 1 << 20
 def update(*sizes: int) -> Update:
     """Vectors a, b, ... of these sizes; no element occurs twice."""
     ends = np.cumsum([0, *sizes])
-    named = {chr(97 + i): np.arange(ends[i], ends[i + 1], dtype=np.float32) + 1 for i in range(len(sizes))}
+    named = {
+        chr(97 + i): np.arange(ends[i], ends[i + 1], dtype=np.float32) + 1
+        for i in range(len(sizes))
+    }
     return Update(3, 4, named, {"loss": 0.5})
 
 
@@ -46,7 +51,9 @@ def test_a_message_in_pieces_of_any_size_comes_back(sizes: list[int], piece: int
     outgoing = Outgoing(9, message)
     back = carry(outgoing, Incoming(outgoing.offer(5), MOST), piece).message()
     assert (back.number, back.version, back.numbers) == (3, 4, {"loss": 0.5})
-    assert all(np.array_equal(back.vectors[name], message.vectors[name]) for name in message.vectors) and list(back.vectors) == list(message.vectors)
+    assert all(
+        np.array_equal(back.vectors[name], message.vectors[name]) for name in message.vectors
+    ) and list(back.vectors) == list(message.vectors)
 
 
 def test_an_offer_says_what_will_come() -> None:
@@ -106,8 +113,13 @@ def test_a_known_digest_of_the_body_is_the_same_digest() -> None:
 def test_another_content_or_header_has_another_digest() -> None:
     vector = np.arange(10, dtype=np.float32)
     others = [
-        Task(1, 2, {"weights": vector}), Task(2, 2, {"weights": vector}), Task(1, 3, {"weights": vector}), Task(1, 2, {"w": vector}),
-        Task(1, 2, {"weights": vector + 1}), Task(1, 2, {"weights": vector}, {"lr": 1.0}), Task(1, 2, {"weights": vector[:5], "b": vector[5:]}),
+        Task(1, 2, {"weights": vector}),
+        Task(2, 2, {"weights": vector}),
+        Task(1, 3, {"weights": vector}),
+        Task(1, 2, {"w": vector}),
+        Task(1, 2, {"weights": vector + 1}),
+        Task(1, 2, {"weights": vector}, {"lr": 1.0}),
+        Task(1, 2, {"weights": vector[:5], "b": vector[5:]}),
     ]
     assert len({Outgoing(1, other).digest for other in others}) == len(others)
 
@@ -131,7 +143,8 @@ def test_what_does_not_match_its_digest_is_refused(damage: str) -> None:
 
 # ------------------------------------------------------------------ pieces out of place
 @pytest.mark.parametrize(
-    ("offset", "size"), [(0, 8), (4, 8), (12, 8), (8, 0), (8, 33), (40, 1), (-8, 8)],
+    ("offset", "size"),
+    [(0, 8), (4, 8), (12, 8), (8, 0), (8, 33), (40, 1), (-8, 8)],
     ids=["again", "overlapping", "a gap", "empty", "too long", "behind the end", "negative"],
 )
 def test_a_piece_out_of_place_is_refused_and_changes_nothing(offset: int, size: int) -> None:
@@ -160,14 +173,22 @@ def test_nothing_more_fits_behind_the_end() -> None:
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"kind": "gossip"}, "kind 'gossip'"), ({"size": MOST + 4}, f"at most {MOST}"), ({"size": 2**40}, "at most"),
-        ({"size": 36}, "not that of its vectors"), ({"size": 0}, "not that of its vectors"), ({"meta": b"\xc1"}, "malformed"),
+        ({"kind": "gossip"}, "kind 'gossip'"),
+        ({"size": MOST + 4}, f"at most {MOST}"),
+        ({"size": 2**40}, "at most"),
+        ({"size": 36}, "not that of its vectors"),
+        ({"size": 0}, "not that of its vectors"),
+        ({"meta": b"\xc1"}, "malformed"),
         ({"meta": Outgoing(1, update(2**16)).meta, "size": 40}, "not that of its vectors"),
     ],
 )
-def test_no_memory_is_taken_for_an_offer_that_cannot_be_true(change: dict[str, Any], match: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_memory_is_taken_for_an_offer_that_cannot_be_true(
+    change: dict[str, Any], match: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken: list[int] = []
-    monkeypatch.setattr(transfers, "aligned", lambda size, dtype: taken.append(size) or aligned(size, dtype))
+    monkeypatch.setattr(
+        transfers, "aligned", lambda size, dtype: taken.append(size) or aligned(size, dtype)
+    )
     offer = replace(Outgoing(1, update(10)).offer(0), **change)
     for attempt in (Incoming, Incoming.check):
         with pytest.raises(WireError, match=match):
@@ -197,22 +218,36 @@ ONE = np.zeros(1, np.float32)
 @pytest.mark.parametrize(
     ("vectors", "numbers", "beyond"),
     [
-        ({chr(0x10000 + n) * 64: ONE for n in range(64)}, {chr(0x10000 + n) * 64: 1.0 for n in range(64)}, None),
+        (
+            {chr(0x10000 + n) * 64: ONE for n in range(64)},
+            {chr(0x10000 + n) * 64: 1.0 for n in range(64)},
+            None,
+        ),
         ({"weights": np.zeros(250, np.float32)}, {}, None),
-        ({"weights": np.zeros(250, np.float32), "more": ONE}, {}, "1004 bytes of vectors, at most 1000 "),
+        (
+            {"weights": np.zeros(250, np.float32), "more": ONE},
+            {},
+            "1004 bytes of vectors, at most 1000 ",
+        ),
         ({str(n): ONE for n in range(65)}, {}, "65 vectors, at most 64"),
         ({"weights": ONE}, {str(n): 1.0 for n in range(65)}, "65 numbers, at most 64"),
-        ({"w" * 65: ONE}, {}, "a name among its vectors is 'www"), ({3: ONE}, {}, "a name among its vectors is '3', expected text"),
-        ({}, {"w" * 65: 1.0}, "a name among its numbers is 'www"), ({}, {None: 1.0}, "a name among its numbers is 'None', expected text"),
+        ({"w" * 65: ONE}, {}, "a name among its vectors is 'www"),
+        ({3: ONE}, {}, "a name among its vectors is '3', expected text"),
+        ({}, {"w" * 65: 1.0}, "a name among its numbers is 'www"),
+        ({}, {None: 1.0}, "a name among its numbers is 'None', expected text"),
     ],
 )
-def test_the_sender_knows_what_the_receiver_refuses(vectors: dict[Any, Any], numbers: dict[Any, float], beyond: str | None) -> None:
+def test_the_sender_knows_what_the_receiver_refuses(
+    vectors: dict[Any, Any], numbers: dict[Any, float], beyond: str | None
+) -> None:
     message = Update(1, 2, vectors, numbers)
     found = beyond_limits(message, 1000)
     if beyond is None:
         assert found is None
         offer = Outgoing(1, message).offer(0)
-        assert decode(encode(offer, 1, 1))[0] == offer and Incoming.check(offer, 1000) is None, "and its header fits"
+        assert decode(encode(offer, 1, 1))[0] == offer and Incoming.check(offer, 1000) is None, (
+            "and its header fits"
+        )
         return
     assert found is not None and found.startswith(beyond)
     with pytest.raises(WireError):

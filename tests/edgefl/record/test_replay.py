@@ -1,4 +1,6 @@
-"""A journal given again to a fresh strategy: the same decisions and bit-equal weights, or it says where they part."""
+"""A journal given again to a fresh strategy: the same decisions and bit-equal weights, or it
+says where they part.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,21 @@ from edgefl.strategies.fedbuff import FedBuff
 from edgefl.vectors import ALIGNMENT, aligned_copy
 
 SECTIONS: dict[str, Any] = {
-    "devices": {"samples_per_s": 100.0, "slowest_ratio": 5.0}, "stop": {"versions": 5}, "record": {"payloads": True}, "evaluation": {"every_versions": 0},
-}  # fmt: skip
+    "devices": {"samples_per_s": 100.0, "slowest_ratio": 5.0},
+    "stop": {"versions": 5},
+    "record": {"payloads": True},
+    "evaluation": {"every_versions": 0},
+}
 SORTS: list[dict[str, Any]] = [
     {"strategy": "fedavg", "clients_per_round": 2},
-    {"strategy": "fedasync", "dispatch": "periodic", "concurrency": 2, "clients_per_trigger": 1, "period_s": 1.0, "max_staleness": 0},
+    {
+        "strategy": "fedasync",
+        "dispatch": "periodic",
+        "concurrency": 2,
+        "clients_per_trigger": 1,
+        "period_s": 1.0,
+        "max_staleness": 0,
+    },
     {"strategy": "fedbuff", "buffer_size": 2, "dispatch_before_step": True},
     {"strategy": "../support/own_strategies.py:Fresher", "label": "fresher"},
 ]
@@ -40,13 +52,18 @@ def again(run: Path, **entry: Any) -> Replay:
     """The journal of ``run`` against the strategy that ``entry`` describes."""
     given = experiment(strategies=[entry])
     weights = aligned_copy(load_file(run / "journal" / "initial.safetensors")["weights"])
-    return replay(run / "journal", strategy(given, given.strategies[0], EXAMPLES, weights, layout(weights.size)))
+    return replay(
+        run / "journal",
+        strategy(given, given.strategies[0], EXAMPLES, weights, layout(weights.size)),
+    )
 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """FedAvg, all three edges in each of five rounds. Copy it before you change it."""
-    return small_run(tmp_path_factory.mktemp("recorded"), **SECTIONS, strategies=[{"strategy": "fedavg"}])[1]
+    return small_run(
+        tmp_path_factory.mktemp("recorded"), **SECTIONS, strategies=[{"strategy": "fedavg"}]
+    )[1]
 
 
 @pytest.fixture
@@ -55,15 +72,25 @@ def run(recorded: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("entry", SORTS, ids=lambda entry: entry.get("label", entry["strategy"]))
-def test_a_run_replays_with_the_same_decisions_and_bit_equal_weights(tmp_path: Path, entry: dict[str, Any]) -> None:
+def test_a_run_replays_with_the_same_decisions_and_bit_equal_weights(
+    tmp_path: Path, entry: dict[str, Any]
+) -> None:
     summary, directory = small_run(tmp_path, **SECTIONS, strategies=[entry])
     result = again(directory, **entry)
     assert result.version == summary["versions"] == 5
-    assert result.weights is not None and result.weights.tobytes() == load_file(directory / "model.safetensors")["weights"].tobytes()
-    assert result.events == sum("event" in event for event in read_events(directory / "events.jsonl"))
+    assert (
+        result.weights is not None
+        and result.weights.tobytes()
+        == load_file(directory / "model.safetensors")["weights"].tobytes()
+    )
+    assert result.events == sum(
+        "event" in event for event in read_events(directory / "events.jsonl")
+    )
 
 
-def test_a_run_directory_is_all_that_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_directory_is_all_that_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Own code is found where it lay, from anywhere."""
     _, directory = small_run(tmp_path, **SECTIONS, strategies=[SORTS[3]])
     monkeypatch.chdir(tmp_path)
@@ -78,10 +105,14 @@ def test_other_last_weights_are_told(run: Path, recorded: Path) -> None:
 
 
 def test_a_changed_strategy_is_found_at_its_first_other_decision(run: Path) -> None:
-    """Version 3 is made by the ninth update; before it stand 3 EdgeJoined, RunStarted and 8 updates."""
+    """Version 3 is made by the ninth update; before it stand 3 EdgeJoined, RunStarted and 8
+    updates.
+    """
     with pytest.raises(UserError, match=r"event 13 \(update_arrived\) decided .*'publish'"):
         again(run, strategy="../support/own_strategies.py:Changed")
-    with pytest.raises(UserError, match=r"event 4 \(run_started\) decided .*'a', 'c'.*journal has .*'a', 'b', 'c'"):
+    with pytest.raises(
+        UserError, match=r"event 4 \(run_started\) decided .*'a', 'c'.*journal has .*'a', 'b', 'c'"
+    ):
         again(run, strategy="fedavg", clients_per_round=2)
 
 
@@ -106,7 +137,9 @@ def test_a_damaged_line_is_named(run: Path) -> None:
         damaged = list(lines)
         damaged[number - 1] = damaged[number - 1].replace(b"now", b"new")
         (run / "journal" / "journal.jsonl").write_bytes(b"".join(damaged))
-        with pytest.raises(UserError, match=rf"journal.jsonl: line {number} is damaged \(checksum differs\)"):
+        with pytest.raises(
+            UserError, match=rf"journal.jsonl: line {number} is damaged \(checksum differs\)"
+        ):
             again(run, strategy="fedavg")
 
 
@@ -115,7 +148,9 @@ def test_a_damaged_or_missing_array_is_named(run: Path) -> None:
     first = next(number for number, line in enumerate(lines_of(run), 1) if b'"weights":[' in line)
     blobs[3] ^= 1
     (run / "journal" / "journal.bin").write_bytes(blobs)
-    with pytest.raises(UserError, match=rf"journal.bin: the array 'weights' of line {first} is damaged"):
+    with pytest.raises(
+        UserError, match=rf"journal.bin: the array 'weights' of line {first} is damaged"
+    ):
         again(run, strategy="fedavg")
     (run / "journal" / "journal.bin").write_bytes(blobs[:0])
     with pytest.raises(UserError, match=f"of line {first} is damaged"):
@@ -135,9 +170,17 @@ def test_arrays_come_back_aligned_and_bit_equal(tmp_path: Path) -> None:
     written.flush()
     one, two = journals.read(tmp_path)
     written.close()
-    assert (one.now, one.row["numbers"], list(one.arrays)) == (5, {"loss": 0.1}, ["weights", "control"])
-    assert all(array.ctypes.data % ALIGNMENT == 0 for array in (*one.arrays.values(), *two.arrays.values()))
-    assert one.arrays["weights"].tobytes() == two.arrays["weights"].tobytes() == odd.tobytes() and one.arrays["control"].tolist() == [7]
+    assert (one.now, one.row["numbers"], list(one.arrays)) == (
+        5,
+        {"loss": 0.1},
+        ["weights", "control"],
+    )
+    assert all(
+        array.ctypes.data % ALIGNMENT == 0 for array in (*one.arrays.values(), *two.arrays.values())
+    )
+    assert one.arrays["weights"].tobytes() == two.arrays[
+        "weights"
+    ].tobytes() == odd.tobytes() and one.arrays["control"].tolist() == [7]
 
 
 # ------------------------------------------------------------------ what only the wall clock brings
@@ -161,12 +204,23 @@ def desk_run(folder: Path, kind: type[Any], **options: Any) -> Desk:
     return desk
 
 
-@pytest.mark.parametrize(("kind", "options"), [(FedAsync, {"concurrency": 3, "max_staleness": 1}), (FedBuff, {"concurrency": 3, "buffer_size": 2})])
-def test_lost_edges_late_joiners_and_discards_replay_too(tmp_path: Path, kind: type[Any], options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (FedAsync, {"concurrency": 3, "max_staleness": 1}),
+        (FedBuff, {"concurrency": 3, "buffer_size": 2}),
+    ],
+)
+def test_lost_edges_late_joiners_and_discards_replay_too(
+    tmp_path: Path, kind: type[Any], options: dict[str, Any]
+) -> None:
     desk = desk_run(tmp_path, kind, **options)
     result = replay(tmp_path / "journal", make(kind, **options))
     assert result.version == desk.coordinator.version > 1
-    assert result.weights is not None and result.weights.tobytes() == desk.coordinator.weights.tobytes()
+    assert (
+        result.weights is not None
+        and result.weights.tobytes() == desk.coordinator.weights.tobytes()
+    )
     assert {"not finite", "task closed"} <= set(desk.record.discards)
 
 
@@ -183,13 +237,19 @@ def test_cancelled_tasks_replay_too(tmp_path: Path) -> None:
     desk = Desk(tmp_path, make(Impatient, concurrency=2))
     desk.record.journal = Journal(tmp_path / "journal")
     desk.start("a", "b")
-    assert desk.hear("c", Joined(1, []))[:2] == ["a <- Cancel 0", "b <- Cancel 1"] and [number for _, number in given(desk)] == [2, 3]
+    assert desk.hear("c", Joined(1, []))[:2] == ["a <- Cancel 0", "b <- Cancel 1"] and [
+        number for _, number in given(desk)
+    ] == [2, 3]
     desk.update("a", 0, 9, 9, 9)
     (edge, number), *_ = given(desk)
     desk.update(edge, number, 1, 2, 3)
     desk.summary()
     result = replay(tmp_path / "journal", make(Impatient, concurrency=2))
-    assert result.version == 1 and result.weights is not None and result.weights.tobytes() == desk.coordinator.weights.tobytes()
+    assert (
+        result.version == 1
+        and result.weights is not None
+        and result.weights.tobytes() == desk.coordinator.weights.tobytes()
+    )
 
 
 def given(desk: Desk) -> list[tuple[str, int]]:

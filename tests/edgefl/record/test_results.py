@@ -1,4 +1,6 @@
-"""Readers of the run directory: torn files, missing summaries, outcome, comparison, figure, live display."""
+"""Readers of the run directory: torn files, missing summaries, outcome, comparison, figure, live
+display.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +32,45 @@ LINKS = "edge,direction,kind,bytes,offered_s,scheduled_s,finished_s\n"
 EVENTS = [
     {"t": 0.0, "event": "edge_joined", "version": 0, "edge": "e000", "samples": 9, "decisions": []},
     {"t": 0.0, "event": "edge_joined", "version": 0, "edge": "e001", "samples": 9, "decisions": []},
-    {"t": 0.0, "event": "run_started", "version": 0, "decisions": [{"do": "assign", "edges": ["e000", "e001"], "tasks": [0, 1]}]},
+    {
+        "t": 0.0,
+        "event": "run_started",
+        "version": 0,
+        "decisions": [{"do": "assign", "edges": ["e000", "e001"], "tasks": [0, 1]}],
+    },
     {"t": 1.0, "fact": "task_started", "edge": "e000", "task": 0},
     {"t": 2.0, "fact": "update_ready", "edge": "e000", "task": 0},
     {
-        "t": 3.0, "event": "update_arrived", "version": 0, "edge": "e000", "task": 0, "base_version": 0, "numbers": {},
-        "decisions": [{"do": "publish", "version": 1}, {"do": "assign", "edges": ["e000"], "tasks": [2]}],
+        "t": 3.0,
+        "event": "update_arrived",
+        "version": 0,
+        "edge": "e000",
+        "task": 0,
+        "base_version": 0,
+        "numbers": {},
+        "decisions": [
+            {"do": "publish", "version": 1},
+            {"do": "assign", "edges": ["e000"], "tasks": [2]},
+        ],
     },
-    {"t": 4.0, "event": "update_arrived", "version": 1, "edge": "e001", "task": 1, "base_version": 0, "numbers": {}, "decisions": [{"do": "publish", "version": 2}]},
     {
-        "t": 5.5, "event": "update_arrived", "version": 2, "edge": "e000", "task": 2, "base_version": 1, "numbers": {},
+        "t": 4.0,
+        "event": "update_arrived",
+        "version": 1,
+        "edge": "e001",
+        "task": 1,
+        "base_version": 0,
+        "numbers": {},
+        "decisions": [{"do": "publish", "version": 2}],
+    },
+    {
+        "t": 5.5,
+        "event": "update_arrived",
+        "version": 2,
+        "edge": "e000",
+        "task": 2,
+        "base_version": 1,
+        "numbers": {},
         "decisions": [{"do": "discard", "task": 2, "reason": "too stale"}],
     },
 ]
@@ -52,17 +83,34 @@ def write_events(run: Path, events: list[dict[str, Any]], torn: str = "") -> Non
 
 def write_metrics(run: Path, points: list[tuple[float, float]], torn: str = "") -> None:
     run.mkdir(parents=True, exist_ok=True)
-    rows = [f"{v},{t:.9f},{t:.9f},,0.5,{accuracy},{1000 * v},{2000 * v}\n" for v, (t, accuracy) in enumerate(points)]
+    rows = [
+        f"{v},{t:.9f},{t:.9f},,0.5,{accuracy},{1000 * v},{2000 * v}\n"
+        for v, (t, accuracy) in enumerate(points)
+    ]
     (run / "metrics.csv").write_text(METRICS + "".join(rows) + torn)
 
 
 def finished_run(run: Path, **changes: Any) -> Path:
     write_metrics(run, [(0.0, 0.1), (1.0, 0.92)])
     facts = {
-        "strategy": "fedavg", "clock": "virtual", "seed": 1, "versions": 2, "updates_applied": 17, "updates_discarded": {"round closed": 2, "not finite": 1},
-        "emulated_s": 12.5, "wall_s": 1.25, "final_accuracy": 0.92, "convergence_accuracy": 0.51, "best_accuracy": 0.92, "target_accuracy": 0.9,
-        "time_to_target_s": 1.0, "bytes_up": 1_500_000, "bytes_down": 3_000_000, "staleness": {"0": 12, "1": 4, "3": 1},
-        "fidelity": {"verdict": "faithful", "reasons": []}, **changes,
+        "strategy": "fedavg",
+        "clock": "virtual",
+        "seed": 1,
+        "versions": 2,
+        "updates_applied": 17,
+        "updates_discarded": {"round closed": 2, "not finite": 1},
+        "emulated_s": 12.5,
+        "wall_s": 1.25,
+        "final_accuracy": 0.92,
+        "convergence_accuracy": 0.51,
+        "best_accuracy": 0.92,
+        "target_accuracy": 0.9,
+        "time_to_target_s": 1.0,
+        "bytes_up": 1_500_000,
+        "bytes_down": 3_000_000,
+        "staleness": {"0": 12, "1": 4, "3": 1},
+        "fidelity": {"verdict": "faithful", "reasons": []},
+        **changes,
     }
     (run / "summary.json").write_text(json.dumps(facts))
     return run
@@ -103,7 +151,9 @@ def test_table_tail_keeps_its_columns(tmp_path: Path) -> None:
 def test_readers_of_ended_runs(tmp_path: Path) -> None:
     write_events(tmp_path, EVENTS[:2], torn='{"t": 9, "ev')
     assert [event["edge"] for event in read_events(tmp_path / "events.jsonl")] == ["e000", "e001"]
-    assert read_events(tmp_path / "missing.jsonl") == [] and read_csv(tmp_path / "missing.csv") == []
+    assert (
+        read_events(tmp_path / "missing.jsonl") == [] and read_csv(tmp_path / "missing.csv") == []
+    )
     (tmp_path / "events.jsonl").write_text('{"t": 0}\nrubbish\n{"t": 1}\n')
     with pytest.raises(UserError, match=r"events.jsonl: line 2 is not a JSON object"):
         read_events(tmp_path / "events.jsonl")
@@ -113,10 +163,17 @@ def test_readers_of_ended_runs(tmp_path: Path) -> None:
 
 
 def test_outcome() -> None:
-    rows = [{"emulated_s": f"{t}", "accuracy": a} for t, a in ((0, "0.1"), (2, "0.95"), (1, "0.9"), (3, ""), (4, "nan"), (5, "0.85"))]
+    rows = [
+        {"emulated_s": f"{t}", "accuracy": a}
+        for t, a in ((0, "0.1"), (2, "0.95"), (1, "0.9"), (3, ""), (4, "nan"), (5, "0.85"))
+    ]
     assert summary.outcome(rows, 0.9) == {
-        "final_accuracy": 0.85, "convergence_accuracy": pytest.approx(0.7), "best_accuracy": 0.95, "stability": None,
-        "target_accuracy": 0.9, "time_to_target_s": 1.0,
+        "final_accuracy": 0.85,
+        "convergence_accuracy": pytest.approx(0.7),
+        "best_accuracy": 0.95,
+        "stability": None,
+        "target_accuracy": 0.9,
+        "time_to_target_s": 1.0,
     }
     assert summary.outcome(rows, 0.96)["time_to_target_s"] is None
     assert summary.outcome(rows, None)["time_to_target_s"] is None
@@ -132,14 +189,24 @@ def test_staleness_stats() -> None:
 
 def test_counters_from_events() -> None:
     assert summary.counters(EVENTS) == {
-        "versions": 2, "updates_applied": 2, "updates_discarded": {"too stale": 1}, "staleness": {"0": 1, "1": 1}, "emulated_s": 5.5,
+        "versions": 2,
+        "updates_applied": 2,
+        "updates_discarded": {"too stale": 1},
+        "staleness": {"0": 1, "1": 1},
+        "emulated_s": 5.5,
     }
     assert summary.counters([])["versions"] == 0
 
 
 def test_finished_run_is_read_from_its_summary(tmp_path: Path) -> None:
     (row,) = compare.load(finished_run(tmp_path / "fedavg"))
-    assert (row.name, row.verdict, row.versions, row.updates_applied, row.updates_discarded) == ("fedavg", "faithful", 2, 17, 3)
+    assert (row.name, row.verdict, row.versions, row.updates_applied, row.updates_discarded) == (
+        "fedavg",
+        "faithful",
+        2,
+        17,
+        3,
+    )
     assert row.staleness_mean == pytest.approx(7 / 17) and row.staleness_max == 3
 
 
@@ -153,29 +220,78 @@ def test_unfinished_run_is_read_as_far_as_it_got(tmp_path: Path, summary_text: s
     if summary_text:
         (run / "summary.json").write_text(summary_text)
     (row,) = compare.load(run)
-    assert row.verdict == "unfinished" and "torn last line in events.jsonl, metrics.csv" in row.reasons
-    assert (row.versions, row.updates_applied, row.updates_discarded, row.bytes_up, row.bytes_down) == (2, 2, 1, 500, 400)
-    assert (row.final_accuracy, row.target_accuracy, row.time_to_target_s, row.emulated_s) == (0.8, 0.75, 3.0, 5.5)
+    assert (
+        row.verdict == "unfinished" and "torn last line in events.jsonl, metrics.csv" in row.reasons
+    )
+    assert (
+        row.versions,
+        row.updates_applied,
+        row.updates_discarded,
+        row.bytes_up,
+        row.bytes_down,
+    ) == (2, 2, 1, 500, 400)
+    assert (row.final_accuracy, row.target_accuracy, row.time_to_target_s, row.emulated_s) == (
+        0.8,
+        0.75,
+        3.0,
+        5.5,
+    )
     assert "unfinished" in shown(table([row]))
 
 
 def test_table_fits_80_columns_and_tells_the_reasons(tmp_path: Path) -> None:
     finished_run(tmp_path / "fedavg")
-    finished_run(tmp_path / "fedasync", time_to_target_s=None, fidelity={"verdict": "strained", "reasons": ["transfer lag p99 12 ms, limit 5 ms"]})
+    finished_run(
+        tmp_path / "fedasync",
+        time_to_target_s=None,
+        fidelity={"verdict": "strained", "reasons": ["transfer lag p99 12 ms, limit 5 ms"]},
+    )
     text = shown(table(compare.load(tmp_path)))
-    fedasync, fedavg = (next(line for line in text.splitlines() if line.startswith(name + " ")) for name in ("fedasync", "fedavg"))
-    assert fedavg.split() == ["fedavg", "0.920", "0.920", "1.00", "2", "17", "3", "1.50", "3.00", "0.4/3", "12.5", "faithful"]
+    fedasync, fedavg = (
+        next(line for line in text.splitlines() if line.startswith(name + " "))
+        for name in ("fedasync", "fedavg")
+    )
+    assert fedavg.split() == [
+        "fedavg",
+        "0.920",
+        "0.920",
+        "1.00",
+        "2",
+        "17",
+        "3",
+        "1.50",
+        "3.00",
+        "0.4/3",
+        "12.5",
+        "faithful",
+    ]
     assert fedasync.split()[3] == "-" and fedasync.split()[-1] == "strained"
-    assert "fedasync: strained: transfer lag p99 12 ms, limit 5 ms" in text and "to 0.9" in text and "…" not in text
+    assert (
+        "fedasync: strained: transfer lag p99 12 ms, limit 5 ms" in text
+        and "to 0.9" in text
+        and "…" not in text
+    )
 
 
 def test_comparison_csv(tmp_path: Path) -> None:
-    finished_run(tmp_path / "fedavg", target_accuracy=None, time_to_target_s=None, fidelity={"verdict": "strained", "reasons": ["a, b", "c"]})
+    finished_run(
+        tmp_path / "fedavg",
+        target_accuracy=None,
+        time_to_target_s=None,
+        fidelity={"verdict": "strained", "reasons": ["a, b", "c"]},
+    )
     compare.write_csv(compare.load(tmp_path), tmp_path / "out" / "comparison.csv")
     with (tmp_path / "out" / "comparison.csv").open(newline="") as file:
         (row,) = csv.DictReader(file)
-    assert (row["name"], row["emulated_s"], row["time_to_target_s"], row["reasons"]) == ("fedavg", "12.500000000", "", "a, b; c")
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["comparison.csv"]  # no temporary file left
+    assert (row["name"], row["emulated_s"], row["time_to_target_s"], row["reasons"]) == (
+        "fedavg",
+        "12.500000000",
+        "",
+        "a, b; c",
+    )
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [
+        "comparison.csv"
+    ]  # no temporary file left
 
 
 def test_where_nothing_can_be_written_is_one_line(tmp_path: Path) -> None:
@@ -189,7 +305,9 @@ def test_a_config_that_is_no_text_does_not_hide_the_results(tmp_path: Path) -> N
     (run / "config.toml").write_bytes(b'name = "\xff"')
     assert [row.final_accuracy for row in compare.load(run)] == [0.92]
     (run / "summary.json").unlink()
-    assert [(row.final_accuracy, row.verdict) for row in compare.load(run)] == [(0.92, "unfinished")]
+    assert [(row.final_accuracy, row.verdict) for row in compare.load(run)] == [
+        (0.92, "unfinished")
+    ]
 
 
 def test_find_names_runs_apart(tmp_path: Path) -> None:
@@ -197,7 +315,9 @@ def test_find_names_runs_apart(tmp_path: Path) -> None:
         finished_run(tmp_path / experiment / "fedavg")
     finished_run(tmp_path / "two" / "fedbuff")
     (tmp_path / "two" / "figures").mkdir()
-    assert list(rundirs.find([tmp_path / "one", tmp_path / "two", tmp_path / "two" / "fedbuff"])) == ["one/fedavg", "two/fedavg", "fedbuff"]
+    assert list(
+        rundirs.find([tmp_path / "one", tmp_path / "two", tmp_path / "two" / "fedbuff"])
+    ) == ["one/fedavg", "two/fedavg", "fedbuff"]
     with pytest.raises(UserError, match="no such directory"):
         rundirs.find([tmp_path / "three"])
     with pytest.raises(UserError, match="no run in it"):
@@ -209,11 +329,15 @@ def test_figure(tmp_path: Path) -> None:
     write_metrics(tmp_path / "fedbuff", [(0.0, 0.2)])  # a single evaluation, nothing sent yet
     files = plots.accuracy([tmp_path], tmp_path / "figures" / "accuracy.png")
     assert [file.name for file in files] == ["accuracy.png", "accuracy.pdf"]
-    assert files[0].read_bytes().startswith(b"\x89PNG") and files[1].read_bytes().startswith(b"%PDF")
+    assert files[0].read_bytes().startswith(b"\x89PNG") and files[1].read_bytes().startswith(
+        b"%PDF"
+    )
 
 
 @pytest.mark.parametrize(("most", "scale", "left"), [(10, "linear", 0.0), (11, "log", 1.0)])
-def test_bytes_of_far_more_than_one_size_have_a_logarithmic_axis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, scale: str, left: float) -> None:
+def test_bytes_of_far_more_than_one_size_have_a_logarithmic_axis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, scale: str, left: float
+) -> None:
     drawn: list[Any] = []
     monkeypatch.setattr(plots, "save", lambda figure, path, kind: drawn.append(figure) or path)
     for name, sent in (("moon", 1), ("wkafl", most)):
@@ -222,21 +346,39 @@ def test_bytes_of_far_more_than_one_size_have_a_logarithmic_axis(tmp_path: Path,
         (tmp_path / name / "metrics.csv").write_text(METRICS + "".join(rows))
     plots.accuracy([tmp_path], tmp_path / "a.png")
     over_time, over_bytes = drawn[0].axes
-    assert (over_time.get_xscale(), over_bytes.get_xscale(), over_bytes.get_xlim()[0]) == ("linear", scale, pytest.approx(left))
+    assert (over_time.get_xscale(), over_bytes.get_xscale(), over_bytes.get_xlim()[0]) == (
+        "linear",
+        scale,
+        pytest.approx(left),
+    )
 
 
 @pytest.mark.parametrize("module", [controls_plot, distillation_plot, runtime_plot])
 def test_no_two_of_fourteen_schemes_look_alike(module: Any) -> None:
     """There are seven colours, and configs with nine and fourteen such schemes."""
-    panels = {controls_plot: controls_plot.PANELS, distillation_plot: distillation_plot.PANELS, runtime_plot: ("long",)}[module]
-    figure = module._draw({f"scheme {number}": {name: [(0.0, 0.5), (1.0, 0.6)] for name in panels} for number in range(14)})
+    panels = {
+        controls_plot: controls_plot.PANELS,
+        distillation_plot: distillation_plot.PANELS,
+        runtime_plot: ("long",),
+    }[module]
+    figure = module._draw(
+        {
+            f"scheme {number}": {name: [(0.0, 0.5), (1.0, 0.6)] for name in panels}
+            for number in range(14)
+        }
+    )
     lines = [line for line in figure.axes[0].get_lines() if not line.get_label().startswith("_")]
-    looks = {(line.get_color(), line.get_linestyle(), line.get_marker(), line.get_markerfacecolor()) for line in lines}
+    looks = {
+        (line.get_color(), line.get_linestyle(), line.get_marker(), line.get_markerfacecolor())
+        for line in lines
+    }
     assert len(lines) == len(looks) == 14
 
 
 def test_a_name_in_brackets_is_shown_as_it_is(tmp_path: Path) -> None:
-    rows = [replace(row, name="[old]/fedavg") for row in compare.load(finished_run(tmp_path / "fedavg"))]
+    rows = [
+        replace(row, name="[old]/fedavg") for row in compare.load(finished_run(tmp_path / "fedavg"))
+    ]
     assert "[old]/fedavg" in shown(table(rows, 120), width=120)
 
 
@@ -258,73 +400,154 @@ def test_live_view_follows_the_run(tmp_path: Path) -> None:
     assert not view.finished
     text = shown(view.update(), width=160)
     assert view.finished and view.progress.states() == {"idle": 2, "awaited": 1}
-    assert "6.0 s emulated  version 2  accuracy 0.8000 (of version 1)  updates 2 (1 discarded)  finished: versions" in text
+    assert (
+        "6.0 s emulated  version 2  accuracy 0.8000 (of version 1)  updates 2 (1 discarded) "
+        " finished: versions" in text
+    )
 
 
 def test_live_view_of_lost_edges(tmp_path: Path) -> None:
     lost = {"t": 2.0, "event": "edge_lost", "version": 0, "edge": "e001", "decisions": []}
-    closed = {"t": 3.0, "event": "task_closed", "version": 0, "edge": "e001", "task": 1, "reason": "edge lost", "decisions": []}
-    write_events(tmp_path, [*EVENTS[:4], lost, closed, {"t": 3.0, "fact": "wire_error", "edge": "e001"}])
+    closed = {
+        "t": 3.0,
+        "event": "task_closed",
+        "version": 0,
+        "edge": "e001",
+        "task": 1,
+        "reason": "edge lost",
+        "decisions": [],
+    }
+    write_events(
+        tmp_path, [*EVENTS[:4], lost, closed, {"t": 3.0, "fact": "wire_error", "edge": "e001"}]
+    )
     view = LiveView(tmp_path)
     line = view.plain()
-    assert view.progress.edges["e001"].state == "lost" and "1 lost, 1 training" in line and "wire errors 1" in line and "\n" not in line
+    assert (
+        view.progress.edges["e001"].state == "lost"
+        and "1 lost, 1 training" in line
+        and "wire errors 1" in line
+        and "\n" not in line
+    )
 
 
 def test_live_rates_are_of_the_last_seconds(tmp_path: Path) -> None:
-    write_events(tmp_path, [{"t": 10.0, "event": "alarm_rang", "name": "x", "version": 0, "decisions": []}])
-    (tmp_path / "links.csv").write_text(LINKS + "e000,up,update,999,0,1,1\ne000,up,update,250000,5,6,6\ne001,down,task,125000,5,7,7\ne001,down,task,125")
+    write_events(
+        tmp_path, [{"t": 10.0, "event": "alarm_rang", "name": "x", "version": 0, "decisions": []}]
+    )
+    (tmp_path / "links.csv").write_text(
+        LINKS + "e000,up,update,999,0,1,1\ne000,up,update,250000,5,6,6\n"
+        "e001,down,task,125000,5,7,7\ne001,down,task,125"
+    )
     view = LiveView(tmp_path)
     view.update()
-    assert view.progress.rates_bit_s() == {"e000": (400_000.0, 0.0), "e001": (0.0, 200_000.0)}  # over 5 s
+    assert view.progress.rates_bit_s() == {
+        "e000": (400_000.0, 0.0),
+        "e001": (0.0, 200_000.0),
+    }  # over 5 s
     assert "up 400 kbit/s, down 200 kbit/s (transfers ended in the last 5 s)" in view.plain()
 
 
 def test_live_time_goes_on_while_nothing_is_written(tmp_path: Path) -> None:
-    """Devices may train for minutes: a display that stands at the latest event looks as if the run hung, and shows rates long past."""
+    """Devices may train for minutes: a display that stands at the latest event looks as if the
+    run hung, and shows rates long past.
+    """
     (tmp_path / "events.jsonl").write_text("")
     (tmp_path / "links.csv").write_text(LINKS)
     view = LiveView(tmp_path, ["e000", "e001"], speed=2.0)
-    assert view.plain(100.0).startswith(f"{tmp_path.name}  0.0 s") and view.plain(107.0).startswith(f"{tmp_path.name}  0.0 s"), "not begun"
+    assert view.plain(100.0).startswith(f"{tmp_path.name}  0.0 s") and view.plain(107.0).startswith(
+        f"{tmp_path.name}  0.0 s"
+    ), "not begun"
     (tmp_path / "links.csv").write_text(LINKS + "e000,down,task,125000,0,1,1\n")
-    assert "  1.0 s emulated" in view.plain(110.0) and view.progress.rates_bit_s() == {"e000": (0.0, 1_000_000.0)}
-    assert "  5.0 s emulated" in view.plain(112.0) and view.progress.rates_bit_s() == {"e000": (0.0, 200_000.0)}, "two seconds at speed 2"
-    assert "  7.0 s emulated" in view.plain(113.0) and view.progress.rates_bit_s() == {}, "longer ago than the window"
+    assert "  1.0 s emulated" in view.plain(110.0) and view.progress.rates_bit_s() == {
+        "e000": (0.0, 1_000_000.0)
+    }
+    assert "  5.0 s emulated" in view.plain(112.0) and view.progress.rates_bit_s() == {
+        "e000": (0.0, 200_000.0)
+    }, "two seconds at speed 2"
+    assert "  7.0 s emulated" in view.plain(113.0) and view.progress.rates_bit_s() == {}, (
+        "longer ago than the window"
+    )
     write_events(tmp_path, [{"t": 8.0, "fact": "finished", "reason": "versions"}])
     assert "  8.0 s emulated" in view.plain(120.0) and "  8.0 s emulated" in view.plain(130.0)
 
 
 def test_live_view_keeps_to_the_terminal(tmp_path: Path) -> None:
     edges = [f"e{n:03d}" for n in range(200)]
-    write_events(tmp_path, [{**EVENTS[0], "edge": edge} for edge in edges] + [{"t": 1.0, "fact": "task_started", "edge": "e150", "task": 7}])
+    write_events(
+        tmp_path,
+        [{**EVENTS[0], "edge": edge} for edge in edges]
+        + [{"t": 1.0, "fact": "task_started", "edge": "e150", "task": 7}],
+    )
     view = LiveView(tmp_path)
     for height in (3, 4, 10, 24):
         lines = shown(view.update(), width=100, height=height).splitlines()
         assert len(lines) <= height and "200 edges: 1 training, 199 idle" in lines[2]
     assert any(line.startswith("e150  training") for line in lines)  # the busiest are shown
-    assert len(shown(view.update(), width=100, height=300).splitlines()) == 203  # all fit: no counts
+    assert (
+        len(shown(view.update(), width=100, height=300).splitlines()) == 203
+    )  # all fit: no counts
 
 
 def test_human_rate() -> None:
-    assert [human_rate(rate) for rate in (0, 999.4, 2_500_000, 45e6, 1e11)] == ["0 bit/s", "999 bit/s", "2.50 Mbit/s", "45.0 Mbit/s", "100 Gbit/s"]
+    assert [human_rate(rate) for rate in (0, 999.4, 2_500_000, 45e6, 1e11)] == [
+        "0 bit/s",
+        "999 bit/s",
+        "2.50 Mbit/s",
+        "45.0 Mbit/s",
+        "100 Gbit/s",
+    ]
 
 
 def test_a_run_that_began_without_some_edges_says_so(tmp_path: Path) -> None:
-    """Its verdict is about time only: that a third of the edges never came must stand somewhere too."""
+    """Its verdict is about time only: that a third of the edges never came must stand somewhere
+    too.
+    """
     record = Record(tmp_path, lambda: 0.0, None)
     record.fact(0, "edges_missing", edges=["pi-2", "pi-3"])
-    told = record.close({"fidelity": {"verdict": "faithful"}, "versions": 1, "emulated_s": 4.0, "wall_s": 4.0, "finished": "emulated_s"}, np.zeros(2), None)
+    told = record.close(
+        {
+            "fidelity": {"verdict": "faithful"},
+            "versions": 1,
+            "emulated_s": 4.0,
+            "wall_s": 4.0,
+            "finished": "emulated_s",
+        },
+        np.zeros(2),
+        None,
+    )
     assert told["edges_missing"] == ["pi-2", "pi-3"]
-    assert one_line(told, "moon").endswith("faithful (emulated_s); begun without 2 edges (pi-2, pi-3)")
+    assert one_line(told, "moon").endswith(
+        "faithful (emulated_s); begun without 2 edges (pi-2, pi-3)"
+    )
     assert "begun" not in one_line({**told, "edges_missing": []}, "moon")
-    write_events(tmp_path, [*EVENTS[:1], {"t": 0.0, "fact": "edges_missing", "edges": ["pi-2", "pi-3"]}, {**EVENTS[0], "event": "edge_lost"}])
-    assert "begun without 2 edges (pi-2, pi-3)" in shown(table(compare.load(tmp_path), 100), width=100)
+    write_events(
+        tmp_path,
+        [
+            *EVENTS[:1],
+            {"t": 0.0, "fact": "edges_missing", "edges": ["pi-2", "pi-3"]},
+            {**EVENTS[0], "event": "edge_lost"},
+        ],
+    )
+    assert "begun without 2 edges (pi-2, pi-3)" in shown(
+        table(compare.load(tmp_path), 100), width=100
+    )
     (tmp_path / "summary.json").unlink()
-    assert compare.load(tmp_path)[0].remarks == f"begun without 2 edges (pi-2, pi-3); lost and not back at the end: 1 edge ({EVENTS[0]['edge']})"
+    assert (
+        compare.load(tmp_path)[0].remarks
+        == "begun without 2 edges (pi-2, pi-3); lost and not back at the end: 1 edge"
+        f" ({EVENTS[0]['edge']})"
+    )
 
 
 def test_edges_that_came_back_are_not_lost(tmp_path: Path) -> None:
     record = Record(tmp_path, lambda: 0.0, None)
-    for event in (EdgeJoined("a", 1), EdgeJoined("b", 1), EdgeLost("a"), EdgeLost("b"), EdgeJoined("b", 1)):
+    for event in (
+        EdgeJoined("a", 1),
+        EdgeJoined("b", 1),
+        EdgeLost("a"),
+        EdgeLost("b"),
+        EdgeJoined("b", 1),
+    ):
         record.event(0, 0, event, event_row(event), [], [])
     assert record.close({"fidelity": {}}, np.zeros(2), None)["edges_lost"] == ["a"]
     assert summary.counters(read_events(tmp_path / "events.jsonl"))["edges_lost"] == ["a"]
@@ -333,25 +556,59 @@ def test_edges_that_came_back_are_not_lost(tmp_path: Path) -> None:
 def test_jobs_that_failed_are_counted_and_told(tmp_path: Path) -> None:
     """A method goes on without a prediction; who reads its numbers should know."""
     record = Record(tmp_path, lambda: 0.0, None)
-    for name, reason in (("predict 1", "not finite"), ("predict 2", "not finite"), ("distill 0", "its worker died 3 times")):
+    for name, reason in (
+        ("predict 1", "not finite"),
+        ("predict 2", "not finite"),
+        ("distill 0", "its worker died 3 times"),
+    ):
         event = JobFailed(name, reason)
         record.event(0, 0, event, event_row(event), [], [])
-    told = record.close({"fidelity": {"verdict": "faithful"}, "versions": 3, "emulated_s": 4.0, "wall_s": 4.0, "finished": "versions"}, np.zeros(2), None)
+    told = record.close(
+        {
+            "fidelity": {"verdict": "faithful"},
+            "versions": 3,
+            "emulated_s": 4.0,
+            "wall_s": 4.0,
+            "finished": "versions",
+        },
+        np.zeros(2),
+        None,
+    )
     assert told["jobs_failed"] == {"its worker died 3 times": 1, "not finite": 2}
-    assert one_line(told, "fedecho").endswith("faithful (versions); jobs of the server that failed: its worker died 3 times: 1, not finite: 2")
-    assert summary.counters(read_events(tmp_path / "events.jsonl"))["jobs_failed"] == told["jobs_failed"]
+    assert one_line(told, "fedecho").endswith(
+        "faithful (versions); jobs of the server that failed: its worker died 3 times: 1, not"
+        " finite: 2"
+    )
+    assert (
+        summary.counters(read_events(tmp_path / "events.jsonl"))["jobs_failed"]
+        == told["jobs_failed"]
+    )
 
 
 def test_a_model_that_is_not_finite_is_told(tmp_path: Path) -> None:
-    """A method may diverge, and its run ends in order: "faithful" is about time alone, and a tenth of the answers is right by chance."""
+    """A method may diverge, and its run ends in order: "faithful" is about time alone, and a
+    tenth of the answers is right by chance.
+    """
     record = Record(tmp_path, lambda: 0.0, None)
     for version, value in ((1, 1.0), (2, np.inf), (3, np.nan)):
         record.published(version, version, np.array([0.0, value], np.float32))
-    told = record.close({"fidelity": {"verdict": "faithful"}, "versions": 3, "emulated_s": 4.0, "wall_s": 4.0, "finished": "versions"}, np.zeros(2), None)
+    told = record.close(
+        {
+            "fidelity": {"verdict": "faithful"},
+            "versions": 3,
+            "emulated_s": 4.0,
+            "wall_s": 4.0,
+            "finished": "versions",
+        },
+        np.zeros(2),
+        None,
+    )
     assert told["diverged_at_version"] == 2
     said = "diverged: version 2 is not finite (NaN or infinite), and its accuracy says nothing"
     assert one_line(told, "moon").endswith(f"faithful (versions); {said}")
-    assert f"{tmp_path.name}: {said}" in " ".join(shown(table(compare.load(tmp_path), 100), width=100).split())
+    assert f"{tmp_path.name}: {said}" in " ".join(
+        shown(table(compare.load(tmp_path), 100), width=100).split()
+    )
     (tmp_path / "summary.json").unlink()
     assert compare.load(tmp_path)[0].remarks == said
 
@@ -361,7 +618,16 @@ def test_who_has_joined_is_shown_before_the_run_begins(tmp_path: Path) -> None:
     write_events(tmp_path, waits)
     view = LiveView(tmp_path, ["e000", "e001", "e002"])
     assert "2 joined, 1 awaited" in view.plain()
-    write_events(tmp_path, [*waits, {"t": 0.0, "fact": "session_ended", "edge": "e001", "reason": "silent"}])
+    write_events(
+        tmp_path, [*waits, {"t": 0.0, "fact": "session_ended", "edge": "e001", "reason": "silent"}]
+    )
     assert "1 joined, 2 awaited" in view.plain()
-    write_events(tmp_path, [*waits, {"t": 0.0, "fact": "session_ended", "edge": "e001", "reason": "silent"}, {**EVENTS[0], "edge": "e000"}])
+    write_events(
+        tmp_path,
+        [
+            *waits,
+            {"t": 0.0, "fact": "session_ended", "edge": "e001", "reason": "silent"},
+            {**EVENTS[0], "edge": "e000"},
+        ],
+    )
     assert "1 idle, 2 awaited" in view.plain()

@@ -14,7 +14,9 @@ from edgefl.hosts.setup.rundir import OpenRun, clear, git_commit
 
 
 def opened(directory: Path, payloads: bool = True) -> OpenRun:
-    return OpenRun(experiment(record={"payloads": payloads}), 0, directory, None, vector(0, 0, 0), layout())
+    return OpenRun(
+        experiment(record={"payloads": payloads}), 0, directory, None, vector(0, 0, 0), layout()
+    )
 
 
 def finished(directory: Path) -> None:
@@ -30,10 +32,23 @@ def files(folder: Path) -> set[str]:
 
 
 # ------------------------------------------------------------------ where nothing can be written
-@pytest.mark.parametrize("name", ["events.jsonl", "links.csv", "metrics.csv", "summary.json", "model.safetensors", "journal/journal.bin"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "events.jsonl",
+        "links.csv",
+        "metrics.csv",
+        "summary.json",
+        "model.safetensors",
+        "journal/journal.bin",
+    ],
+)
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path, name: str) -> None:
     (tmp_path / name / "in the way").mkdir(parents=True)
-    with pytest.raises(UserError, match=rf"{name}: cannot be written \(.*\); expected --out DIR that can be written$"):
+    with pytest.raises(
+        UserError,
+        match=rf"{name}: cannot be written \(.*\); expected --out DIR that can be written$",
+    ):
         opened(tmp_path)
 
 
@@ -59,13 +74,17 @@ def test_earlier_runs_and_their_comparison_go(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     kept = {f"fedbuff/{name}" for name in files(tmp_path / "fedbuff")}
     assert len(kept) == 10
-    assert clear(tmp_path, ["fedavg", "fedasync", "fedprox"]) == ["fedbuff"], "no strategy of this experiment: left, and told"
+    assert clear(tmp_path, ["fedavg", "fedasync", "fedprox"]) == ["fedbuff"], (
+        "no strategy of this experiment: left, and told"
+    )
     assert files(tmp_path) == kept | {"edges.log"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["edges.log", "fedbuff"]
 
 
 def test_what_no_run_of_ours_has_written_stays(tmp_path: Path) -> None:
-    """Other files in a run directory, directories of the same name, links to elsewhere; and a folder without any run is not touched."""
+    """Other files in a run directory, directories of the same name, links to elsewhere; and a
+    folder without any run is not touched.
+    """
     finished(tmp_path / "out" / "fedavg")
     (tmp_path / "out" / "fedavg" / "notes.md").touch()
     (tmp_path / "out" / "fedprox").mkdir()
@@ -76,11 +95,19 @@ def test_what_no_run_of_ours_has_written_stays(tmp_path: Path) -> None:
     elsewhere = files(tmp_path / "elsewhere")
     (tmp_path / "out" / "fedasync").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
     assert clear(tmp_path / "out", ["fedavg", "fedprox", "fedbuff", "fedasync"]) == []
-    assert {name for name in files(tmp_path / "out") if "fedasync" not in name} == {"fedavg/notes.md", "fedprox/events.jsonl", "fedbuff/summary.json"}
-    assert (tmp_path / "out" / "fedasync").is_symlink() and files(tmp_path / "elsewhere") == elsewhere
+    assert {name for name in files(tmp_path / "out") if "fedasync" not in name} == {
+        "fedavg/notes.md",
+        "fedprox/events.jsonl",
+        "fedbuff/summary.json",
+    }
+    assert (tmp_path / "out" / "fedasync").is_symlink() and files(
+        tmp_path / "elsewhere"
+    ) == elsewhere
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "comparison.csv").touch()
-    assert clear(tmp_path / "mine", ["fedavg"]) == [] and files(tmp_path / "mine") == {"comparison.csv"}
+    assert clear(tmp_path / "mine", ["fedavg"]) == [] and files(tmp_path / "mine") == {
+        "comparison.csv"
+    }
 
 
 def test_the_first_run_finds_nothing_to_clear(tmp_path: Path) -> None:

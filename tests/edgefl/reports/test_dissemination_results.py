@@ -1,4 +1,6 @@
-"""What asking for fresher models cost and gave, from rows written by hand; the table, the CSV and the figure."""
+"""What asking for fresher models cost and gave, from rows written by hand; the table, the CSV
+and the figure.
+"""
 
 from __future__ import annotations
 
@@ -16,41 +18,115 @@ from edgefl.reports.dissemination import table as dissemination_table
 
 
 def joined(edge: str) -> dict[str, Any]:
-    return {"t": 0.0, "event": "edge_joined", "version": 0, "edge": edge, "samples": 9, "decisions": []}
+    return {
+        "t": 0.0,
+        "event": "edge_joined",
+        "version": 0,
+        "edge": edge,
+        "samples": 9,
+        "decisions": [],
+    }
 
 
-def asked(t: float, edge: str, task: int, base: int, version: int, sent: int | None) -> dict[str, Any]:
+def asked(
+    t: float, edge: str, task: int, base: int, version: int, sent: int | None
+) -> dict[str, Any]:
     answer = {"do": "send_fresh", "edge": edge, "task": task, "version": sent}
-    return {"t": t, "event": "fresh_requested", "version": version, "edge": edge, "task": task, "base_version": base, "step": 4, "decisions": [answer]}
+    return {
+        "t": t,
+        "event": "fresh_requested",
+        "version": version,
+        "edge": edge,
+        "task": task,
+        "base_version": base,
+        "step": 4,
+        "decisions": [answer],
+    }
 
 
-def arrived(t: float, task: int, base: int, version: int, report: dict[str, float] | None = None, **numbers: float) -> dict[str, Any]:
-    decisions: list[dict[str, Any]] = [{"do": "report", "values": report, "edge": "a"}] if report else []
-    event = {"t": t, "event": "update_arrived", "version": version, "edge": "a", "task": task, "base_version": base, "numbers": {"samples": 9.0, **numbers}}
+def arrived(
+    t: float,
+    task: int,
+    base: int,
+    version: int,
+    report: dict[str, float] | None = None,
+    **numbers: float,
+) -> dict[str, Any]:
+    decisions: list[dict[str, Any]] = (
+        [{"do": "report", "values": report, "edge": "a"}] if report else []
+    )
+    event = {
+        "t": t,
+        "event": "update_arrived",
+        "version": version,
+        "edge": "a",
+        "task": task,
+        "base_version": base,
+        "numbers": {"samples": 9.0, **numbers},
+    }
     return event | {"decisions": [*decisions, {"do": "publish", "version": version + 1}]}
 
 
-def link(edge: str, direction: str, kind: str, size: int, offered_s: float, finished_s: float) -> dict[str, str]:
-    moments = dict(zip(("offered_s", "scheduled_s", "finished_s"), (f"{offered_s:.9f}", f"{finished_s:.9f}", f"{finished_s:.9f}")))
+def link(
+    edge: str, direction: str, kind: str, size: int, offered_s: float, finished_s: float
+) -> dict[str, str]:
+    moments = dict(
+        zip(
+            ("offered_s", "scheduled_s", "finished_s"),
+            (f"{offered_s:.9f}", f"{finished_s:.9f}", f"{finished_s:.9f}"),
+        )
+    )
     return {"edge": edge, "direction": direction, "kind": kind, "bytes": str(size), **moments}
 
 
-# Two edges, ten seconds. a asks at 2 and gets version 3 at 2.5; asks again (another task) at 6, nothing newer. b asks at 4, version 5 comes at 5.5.
+# Two edges, ten seconds. a asks at 2 and gets version 3 at 2.5; asks again (another task) at 6,
+# nothing newer. b asks at 4, version 5 comes at 5.5.
 EVENTS = [
-    joined("a"), joined("b"),
+    joined("a"),
+    joined("b"),
     asked(2.0, "a", 0, base=0, version=3, sent=3),
     asked(4.0, "b", 1, base=1, version=5, sent=5),
-    arrived(5.0, 0, base=0, version=6, report={"alpha": 0.5, "xi": 1.0, "lambda": 1.0, "sigma": 0.5, "iota": 0.03},
-            asked=1.0, merged=1.0, slot=2.0, fresh_version=3.0, beta=0.25, gamma=1.0, upsilon=0.5, reward=0.125, baseline=0.0),
+    arrived(
+        5.0,
+        0,
+        base=0,
+        version=6,
+        report={"alpha": 0.5, "xi": 1.0, "lambda": 1.0, "sigma": 0.5, "iota": 0.03},
+        asked=1.0,
+        merged=1.0,
+        slot=2.0,
+        fresh_version=3.0,
+        beta=0.25,
+        gamma=1.0,
+        upsilon=0.5,
+        reward=0.125,
+        baseline=0.0,
+    ),
     asked(6.0, "a", 2, base=7, version=7, sent=None),
-    arrived(8.0, 1, base=1, version=9, asked=1.0, merged=1.0, slot=3.0, fresh_version=5.0, beta=0.75, gamma=1.0, upsilon=0.5, reward=-0.125, baseline=0.0),
+    arrived(
+        8.0,
+        1,
+        base=1,
+        version=9,
+        asked=1.0,
+        merged=1.0,
+        slot=3.0,
+        fresh_version=5.0,
+        beta=0.75,
+        gamma=1.0,
+        upsilon=0.5,
+        reward=-0.125,
+        baseline=0.0,
+    ),
     arrived(9.0, 2, base=7, version=10, asked=1.0, merged=0.0, slot=2.0),
-]  # fmt: skip
+]
 LINKS = [
     link("a", "down", "task", 1000, 0.0, 1.0),
     link("a", "down", "fresh", 1010, 2.0, 2.5),
     link("b", "down", "task", 1000, 3.5, 4.5),
-    link("b", "down", "fresh", 1010, 4.0, 5.5),  # waits behind the task: the two together are busy from 3.5 to 5.5
+    link(
+        "b", "down", "fresh", 1010, 4.0, 5.5
+    ),  # waits behind the task: the two together are busy from 3.5 to 5.5
     link("a", "up", "update", 1000, 4.0, 5.0),
     link("b", "up", "update", 1000, 5.0, 8.0),
 ]
@@ -74,7 +150,8 @@ def test_waiting_is_from_the_request_to_the_model(section: dict[str, Any]) -> No
 
 
 def test_extra_bytes_are_the_fresh_models_and_the_notes(section: dict[str, Any]) -> None:
-    # msgpack: [code, 0, 0, task] and [code, 0, 0, task, version, step, until_ns], every small number a byte, the array's head another
+    # msgpack: [code, 0, 0, task] and [code, 0, 0, task, version, step, until_ns], every small
+    # number a byte, the array's head another
     assert section["extra_bytes_down"] == 2 * 1010 + 5
     assert section["extra_bytes_up"] == 3 * 8
 
@@ -90,15 +167,47 @@ def test_staleness_before_and_after_the_merge(section: dict[str, Any]) -> None:
 
 
 def test_inside_a_round_staleness_counts_aggregations() -> None:
-    """FedSSMU: the version stands still in a round; the third update of round 5 (gap 2) had merged what the first had made (5 + 1)."""
-    events = [asked(1.0, "a", 0, 5, 5, 6), arrived(2.0, 0, 5, 5, report={"alpha": 0.5, "gap": 2.0}, asked=1.0, merged=1.0, slot=1.0, fresh_version=6.0, beta=0.5)]
+    """FedSSMU: the version stands still in a round; the third update of round 5 (gap 2) had
+    merged what the first had made (5 + 1).
+    """
+    events = [
+        asked(1.0, "a", 0, 5, 5, 6),
+        arrived(
+            2.0,
+            0,
+            5,
+            5,
+            report={"alpha": 0.5, "gap": 2.0},
+            asked=1.0,
+            merged=1.0,
+            slot=1.0,
+            fresh_version=6.0,
+            beta=0.5,
+        ),
+    ]
     found = dissemination.section(events, [], 3.0)
-    assert found is not None and (found["staleness_before"]["mean"], found["staleness_after"]["mean"]) == (2.0, 1.0)
+    assert found is not None and (
+        found["staleness_before"]["mean"],
+        found["staleness_after"]["mean"],
+    ) == (2.0, 1.0)
 
 
-@pytest.mark.parametrize(("betas", "note"), [((0.02, 0.03, 0.9), "merging was negligible (median beta 0.03)"), ((0.05, 0.1, 0.2), None), ((0.25,), None)])
+@pytest.mark.parametrize(
+    ("betas", "note"),
+    [
+        ((0.02, 0.03, 0.9), "merging was negligible (median beta 0.03)"),
+        ((0.05, 0.1, 0.2), None),
+        ((0.25,), None),
+    ],
+)
 def test_negligible_merging_is_said(betas: tuple[float, ...], note: str | None) -> None:
-    events = [asked(1.0, "a", 0, 0, 1, 1), *(arrived(2.0, n, 0, 1, asked=1.0, merged=1.0, slot=1.0, fresh_version=1.0, beta=beta) for n, beta in enumerate(betas))]
+    events = [
+        asked(1.0, "a", 0, 0, 1, 1),
+        *(
+            arrived(2.0, n, 0, 1, asked=1.0, merged=1.0, slot=1.0, fresh_version=1.0, beta=beta)
+            for n, beta in enumerate(betas)
+        ),
+    ]
     found = dissemination.section(events, [], 3.0)
     assert found is not None and found["note"] == note
 
@@ -106,12 +215,22 @@ def test_negligible_merging_is_said(betas: tuple[float, ...], note: str | None) 
 def test_a_request_that_is_repeated_in_a_new_session_counts_once() -> None:
     events = [joined("a"), asked(1.0, "a", 0, 0, 2, 2), asked(3.0, "a", 0, 0, 4, 4)]
     found = dissemination.section(events, [link("a", "down", "fresh", 10, 3.0, 3.5)], 5.0)
-    assert found is not None and (found["requests"], found["newer"], found["waiting_total_s"]) == (1, 1, 2.5)
+    assert found is not None and (found["requests"], found["newer"], found["waiting_total_s"]) == (
+        1,
+        1,
+        2.5,
+    )
 
 
 def test_an_answer_that_never_arrived_is_no_waiting_time_and_no_merge() -> None:
     found = dissemination.section([joined("a"), asked(1.0, "a", 0, 0, 2, 2)], [], 5.0)
-    assert found is not None and (found["waiting_total_s"], found["waiting_mean_s"], found["merges"], found["beta_median"], found["note"]) == (0.0, None, 0, None, None)
+    assert found is not None and (
+        found["waiting_total_s"],
+        found["waiting_mean_s"],
+        found["merges"],
+        found["beta_median"],
+        found["note"],
+    ) == (0.0, None, 0, None, None)
     assert found["staleness_before"] is None
 
 
@@ -124,7 +243,9 @@ def run_directory(run: Path, events: list[dict[str, Any]], seed: int = 1) -> Pat
     run.mkdir(parents=True)
     (run / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     found = dissemination.section(events, LINKS, 10.0)
-    facts = {"strategy": "fedasmu", "seed": seed, "bytes_down": 4025} | ({"dissemination": found} if found else {})
+    facts = {"strategy": "fedasmu", "seed": seed, "bytes_down": 4025} | (
+        {"dissemination": found} if found else {}
+    )
     (run / "summary.json").write_text(json.dumps(facts))
     return run
 
@@ -143,39 +264,78 @@ def test_the_table_shows_schemes_that_asked_and_no_others(tmp_path: Path) -> Non
     text = shown(dissemination_table.table(costs))
     assert "fedasync" not in text and "negligible" not in text
     line = next(line for line in text.splitlines() if line.startswith("fedasmu"))
-    assert line.split() == ["fedasmu", "3", "2", "2", "1", "2.02", "+101%", "20/18", "7.0/3.5", "0.5"]
+    assert line.split() == [
+        "fedasmu",
+        "3",
+        "2",
+        "2",
+        "1",
+        "2.02",
+        "+101%",
+        "20/18",
+        "7.0/3.5",
+        "0.5",
+    ]
     assert "fedasmu, requests by slot: 2:2 3:1" in text
 
 
 def test_seeds_are_averaged_in_the_table_and_apart_in_the_csv(tmp_path: Path) -> None:
-    weak = [event | {"numbers": event["numbers"] | {"beta": 0.01}} if event.get("numbers", {}).get("merged") else event for event in EVENTS]
+    weak = [
+        (
+            event | {"numbers": event["numbers"] | {"beta": 0.01}}
+            if event.get("numbers", {}).get("merged")
+            else event
+        )
+        for event in EVENTS
+    ]
     for seed in (1, 2):
         run_directory(tmp_path / "fedasmu" / f"seed{seed}", weak, seed)
     costs = dissemination_table.load([tmp_path])
-    assert "fedasmu: merging was negligible (median beta 0.01)" in shown(dissemination_table.table(costs))
+    assert "fedasmu: merging was negligible (median beta 0.01)" in shown(
+        dissemination_table.table(costs)
+    )
     dissemination_table.write_csv(costs, tmp_path / "dissemination.csv")
     with (tmp_path / "dissemination.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [(row["name"], row["seed"], row["requests"], row["slots"], row["staleness_after_mean"]) for row in rows] == [
-        ("fedasmu", "1", "3", "2:2 3:1", "3.5"), ("fedasmu", "2", "3", "2:2 3:1", "3.5"),
-    ]  # fmt: skip
+    assert [
+        (row["name"], row["seed"], row["requests"], row["slots"], row["staleness_after_mean"])
+        for row in rows
+    ] == [
+        ("fedasmu", "1", "3", "2:2 3:1", "3.5"),
+        ("fedasmu", "2", "3", "2:2 3:1", "3.5"),
+    ]
     assert rows[0]["waiting_total_s"] == "2.000000000"
 
 
 def test_the_parameters_over_time(tmp_path: Path) -> None:
     found = controls_plot.series(EVENTS)
     assert found["alpha"] == [(5.0, 0.5)] and found["lambda"] == [(5.0, 1.0)]
-    assert found["beta"] == [(5.0, 0.25), (8.0, 0.75)] and found["reward"] == [(5.0, 0.125), (8.0, -0.125)]
+    assert found["beta"] == [(5.0, 0.25), (8.0, 0.75)] and found["reward"] == [
+        (5.0, 0.125),
+        (8.0, -0.125),
+    ]
     run_directory(tmp_path / "fedasmu", EVENTS)
     written = controls_plot.controls([tmp_path], tmp_path / "figures" / "controls.png")
-    assert [path.name for path in written] == ["controls.png", "controls.pdf"] and all(path.stat().st_size > 1000 for path in written)
+    assert [path.name for path in written] == ["controls.png", "controls.pdf"] and all(
+        path.stat().st_size > 1000 for path in written
+    )
 
 
-def test_a_parameter_that_hardly_moves_is_drawn_as_its_change(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_parameter_that_hardly_moves_is_drawn_as_its_change(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Its axis would else say "1e-6+4.9999e-1"."""
     drawn = {}
-    monkeypatch.setattr(controls_plot, "save", lambda figure, path, kind: drawn.setdefault("figure", figure) and path)
-    moving = [{**event, "decisions": [{"do": "report", "values": {"alpha": 0.5, "lambda": value}}]} for event in EVENTS for value in (1.0000003, 1.00001)]
+    monkeypatch.setattr(
+        controls_plot,
+        "save",
+        lambda figure, path, kind: drawn.setdefault("figure", figure) and path,
+    )
+    moving = [
+        {**event, "decisions": [{"do": "report", "values": {"alpha": 0.5, "lambda": value}}]}
+        for event in EVENTS
+        for value in (1.0000003, 1.00001)
+    ]
     run_directory(tmp_path / "fedasmu", moving)
     controls_plot.controls([tmp_path], tmp_path / "controls.png")
     alpha, changed = drawn["figure"].axes[:2]

@@ -26,40 +26,65 @@ SLOTS: dict[str, Any] = {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 10.0, "ra
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runs of figure 2 of the paper, N = 6, S = 2, tau_comp = 2: without delay, and with one round of it."""
+    """The runs of figure 2 of the paper, N = 6, S = 2, tau_comp = 2: without delay, and with one
+    round of it.
+    """
     place = tmp_path_factory.mktemp("slots")
     for strategy, options in (("tdma-fl", {}), ("idfl", {"alpha": 1})):
         given = slotted(6, 2, slots=30, strategy=strategy, per_round=2, **options)
-        evaluated: Experiment = given.model_copy(update={"evaluation": given.evaluation.model_copy(update={"every_s": 10.0})})
+        evaluated: Experiment = given.model_copy(
+            update={"evaluation": given.evaluation.model_copy(update={"every_s": 10.0})}
+        )
         play(place, evaluated, learning(evaluated, EXAMPLES))
     return place
 
 
 def test_the_summary_counts_slots(folder: Path) -> None:
-    """Rounds of three slots from slot 2 on: nine of them in 30 slots, and the two idle ones before the first."""
+    """Rounds of three slots from slot 2 on: nine of them in 30 slots, and the two idle ones
+    before the first.
+    """
     counted = slots.section(slots.rounds(read_events(folder / "tdma-fl" / "events.jsonl")))
-    assert counted == {"rounds": 9, "end_slot": 29, "uploads": 18, "lost": 0, "missed": 0, "wasted_slots": 2}
+    assert counted == {
+        "rounds": 9,
+        "end_slot": 29,
+        "uploads": 18,
+        "lost": 0,
+        "missed": 0,
+        "wasted_slots": 2,
+    }
     assert '"rounds": 9' in (folder / "tdma-fl" / "summary.json").read_text()
 
 
 def test_the_bars_are_those_of_the_papers_figure(folder: Path) -> None:
-    """Device 0 computes in slots 0 and 1, sends in 2, receives in 4, computes in 5 and 6; with a delay of one round it receives in 7."""
+    """Device 0 computes in slots 0 and 1, sends in 2, receives in 4, computes in 5 and 6; with a
+    delay of one round it receives in 7.
+    """
     for strategy, receives in (("tdma-fl", 4), ("idfl", 7)):
         found = slots.bars(read_events(folder / strategy / "events.jsonl"), 1.0, 10.0)
         mine = [bar for bar in found if bar.edge == "e000"]
-        assert Bar("e000", "transmit", 2, 3) in mine and Bar("e000", "receive", receives, receives + 1) in mine
+        assert (
+            Bar("e000", "transmit", 2, 3) in mine
+            and Bar("e000", "receive", receives, receives + 1) in mine
+        )
         computes = [(bar.begin, bar.end) for bar in mine if bar.what == "compute"]
-        assert computes[0] == (0.0, 1.5) and computes[1] == (receives + 1, receives + 2.5), "ready in the middle of the second slot"
+        assert computes[0] == (0.0, 1.5) and computes[1] == (
+            receives + 1,
+            receives + 2.5,
+        ), "ready in the middle of the second slot"
 
 
 def test_the_figures_are_drawn(folder: Path, tmp_path: Path) -> None:
     for name in ("timeline", "staleness", "loss"):
         files = getattr(slots_plot, name)([folder], tmp_path / f"{name}.png")
-        assert [path.suffix for path in files] == [".png", ".pdf"] and all(path.stat().st_size > 5_000 for path in files)
+        assert [path.suffix for path in files] == [".png", ".pdf"] and all(
+            path.stat().st_size > 5_000 for path in files
+        )
 
 
 def test_the_command_draws_them(folder: Path, tmp_path: Path) -> None:
-    said = CliRunner().invoke(app, ["plot", str(folder), "--kind", "timeline", "--out", str(tmp_path / "t.png")])
+    said = CliRunner().invoke(
+        app, ["plot", str(folder), "--kind", "timeline", "--out", str(tmp_path / "t.png")]
+    )
     assert said.exit_code == 0 and (tmp_path / "t.png").exists() and (tmp_path / "t.pdf").exists()
 
 
@@ -73,7 +98,9 @@ def test_without_slots_there_is_nothing_to_draw(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("worst", "scale"), [(3.0, "linear"), (300.0, "log")])
-def test_a_loss_that_runs_away_does_not_flatten_the_others(worst: float, scale: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_that_runs_away_does_not_flatten_the_others(
+    worst: float, scale: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     figures: list[Any] = []
     monkeypatch.setattr(slots_plot, "_saved", lambda figure, out: figures.append(figure) or [out])
     monkeypatch.setattr(slots_plot.slots, "slot_s", lambda run: 0.1)
@@ -89,8 +116,12 @@ def test_a_loss_that_runs_away_does_not_flatten_the_others(worst: float, scale: 
 
 # ------------------------------------------------------------------ the scripts
 @pytest.mark.parametrize(("name", "delay"), [("tdma-fl", 0), ("idfl", 1)])
-def test_a_run_against_its_plan(folder: Path, name: str, delay: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nine rounds of three slots, all of them within a slot of the closed form; one that ends two slots late is not."""
+def test_a_run_against_its_plan(
+    folder: Path, name: str, delay: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nine rounds of three slots, all of them within a slot of the closed form; one that ends
+    two slots late is not.
+    """
     monkeypatch.syspath_prepend(STUDIES)
     import plan_tdma
 
@@ -101,7 +132,9 @@ def test_a_run_against_its_plan(folder: Path, name: str, delay: int, monkeypatch
     assert plan_tdma.row(name, folder / name)[5] == "88.9%"
 
 
-def test_a_model_that_was_thrown_off_has_an_infinite_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_was_thrown_off_has_an_infinite_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not the last one that was finite."""
     monkeypatch.syspath_prepend(STUDIES)
     import study_tdma
@@ -111,13 +144,23 @@ def test_a_model_that_was_thrown_off_has_an_infinite_loss(tmp_path: Path, monkey
 
 
 # ------------------------------------------------------------------ others on the same channel
-@pytest.mark.parametrize("strategy", [{"strategy": "fedbuff", "buffer_size": 2}, {"strategy": "fedasmu", "dispatch": "replace"}])
+@pytest.mark.parametrize(
+    "strategy",
+    [{"strategy": "fedbuff", "buffer_size": 2}, {"strategy": "fedasmu", "dispatch": "replace"}],
+)
 def test_others_take_slots_in_order_of_readiness(tmp_path: Path, strategy: dict[str, Any]) -> None:
-    """Unchanged, from the config: no two slots overlap, and what an edge sends or receives (fresh models too) never falls into its computing."""
+    """Unchanged, from the config: no two slots overlap, and what an edge sends or receives
+    (fresh models too) never falls into its computing.
+    """
     speeds = {"samples_per_slot": 10.0, "slowest_ratio": 2.0}
     training = {"epochs": 3, "batch_size": 8}
     summary, directory = small_run(
-        tmp_path, medium=SLOTS, devices=speeds, training=training, stop={"versions": 6}, strategies=[strategy | {"concurrency": 3}],
+        tmp_path,
+        medium=SLOTS,
+        devices=speeds,
+        training=training,
+        stop={"versions": 6},
+        strategies=[strategy | {"concurrency": 3}],
     )
     rows = read_csv(directory / "slots.csv")
     assert summary["versions"] == 6 and len({row["begins_s"] for row in rows}) == len(rows) >= 12

@@ -1,4 +1,6 @@
-"""Several seeds of a scheme: the config key, where results lie, mean and deviation by hand, the table in 80 columns, the figure's band."""
+"""Several seeds of a scheme: the config key, where results lie, mean and deviation by hand, the
+table in 80 columns, the figure's band.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +28,40 @@ def config(folder: Path, head: str = "") -> Path:
     return path
 
 
-def run(directory: Path, seed: int, accuracy: float | None = 0.9, target_s: float | None = 1.0, **changes: Any) -> Path:
+def run(
+    directory: Path,
+    seed: int,
+    accuracy: float | None = 0.9,
+    target_s: float | None = 1.0,
+    **changes: Any,
+) -> Path:
     """A finished run's summary and its metrics, made by hand."""
     directory.mkdir(parents=True)
     facts = {
-        "strategy": "fedavg", "clock": "virtual", "seed": seed, "finished": "versions", "versions": 2, "updates_applied": 10, "updates_discarded": {},
-        "emulated_s": 12.5, "wall_s": 1.0, "final_accuracy": accuracy, "convergence_accuracy": accuracy, "best_accuracy": accuracy, "target_accuracy": 0.8,
-        "time_to_target_s": target_s, "bytes_up": 1_000_000, "bytes_down": 2_000_000, "staleness": {"0": 10}, "fidelity": {"verdict": "faithful", "reasons": []},
+        "strategy": "fedavg",
+        "clock": "virtual",
+        "seed": seed,
+        "finished": "versions",
+        "versions": 2,
+        "updates_applied": 10,
+        "updates_discarded": {},
+        "emulated_s": 12.5,
+        "wall_s": 1.0,
+        "final_accuracy": accuracy,
+        "convergence_accuracy": accuracy,
+        "best_accuracy": accuracy,
+        "target_accuracy": 0.8,
+        "time_to_target_s": target_s,
+        "bytes_up": 1_000_000,
+        "bytes_down": 2_000_000,
+        "staleness": {"0": 10},
+        "fidelity": {"verdict": "faithful", "reasons": []},
     }
     (directory / "summary.json").write_text(json.dumps(facts | changes))
-    (directory / "metrics.csv").write_text(f"version,emulated_s,accuracy,bytes_up,bytes_down\n0,0,0.1,0,0\n2,{10 * seed},{accuracy},1000,2000\n")
+    (directory / "metrics.csv").write_text(
+        "version,emulated_s,accuracy,bytes_up,bytes_down\n0,0,0.1,0,0\n"
+        f"2,{10 * seed},{accuracy},1000,2000\n"
+    )
     return directory
 
 
@@ -54,18 +80,27 @@ def test_an_experiment_for_each_seed(tmp_path: Path) -> None:
     assert (first, second.seed) == (alone, 1)
     assert dump(first, {}) == dump(alone, {}), "config.toml is that of the seed alone"
     assert alone.by_seed() == [alone]
-    assert load(config(tmp_path, "seed = 1\n"), ["seeds=[1, 2]"]).seeds == (1, 2), "the default seed, even if said, does not stand in the way"
+    assert load(config(tmp_path, "seed = 1\n"), ["seeds=[1, 2]"]).seeds == (
+        1,
+        2,
+    ), "the default seed, even if said, does not stand in the way"
 
 
-@pytest.mark.parametrize(("head", "line"), [
-    ("seeds = []", "seeds: expected at least one, found an array of 0"),
-    ("seeds = [1, 2, 1]", "seeds: expected numbers that differ, found 1 twice"),
-    ("seed = 4\nseeds = [1, 2]", "give seed or seeds, not both (found seed = 4, seeds = [1, 2])"),
-    ("seeds = 3", "seeds: expected an array, found 3"),
-    ("seeds = [1, -2]", "seeds[1]: expected greater than or equal to 0, found -2"),
-    ("seeds = [1, 2.0]", "seeds[1]: expected a whole number, found 2.0"),
-    ("seeds = [true]", "seeds[0]: expected a whole number, found true"),
-])
+@pytest.mark.parametrize(
+    ("head", "line"),
+    [
+        ("seeds = []", "seeds: expected at least one, found an array of 0"),
+        ("seeds = [1, 2, 1]", "seeds: expected numbers that differ, found 1 twice"),
+        (
+            "seed = 4\nseeds = [1, 2]",
+            "give seed or seeds, not both (found seed = 4, seeds = [1, 2])",
+        ),
+        ("seeds = 3", "seeds: expected an array, found 3"),
+        ("seeds = [1, -2]", "seeds[1]: expected greater than or equal to 0, found -2"),
+        ("seeds = [1, 2.0]", "seeds[1]: expected a whole number, found 2.0"),
+        ("seeds = [true]", "seeds[0]: expected a whole number, found true"),
+    ],
+)
 def test_bad_seeds_are_one_line(tmp_path: Path, head: str, line: str) -> None:
     with pytest.raises(UserError) as caught:
         load(config(tmp_path, head + "\n"))
@@ -73,7 +108,13 @@ def test_bad_seeds_are_one_line(tmp_path: Path, head: str, line: str) -> None:
 
 
 def test_no_strategy_may_be_called_like_a_seed(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"strategies\[0\].label: expected a name for a directory .* found 'seed7', which is what a seed's directory is called"):
+    with pytest.raises(
+        UserError,
+        match=(
+            r"strategies\[0\].label: expected a name for a directory .* found 'seed7', which is"
+            r" what a seed's directory is called"
+        ),
+    ):
         load(config(tmp_path), ["strategies.0.label=seed7"])
 
 
@@ -87,8 +128,15 @@ def test_the_seeds_of_a_scheme_are_found_in_order_from_every_level(tmp_path: Pat
     assert rundirs.find([tmp_path / "x" / "fedavg"]) == {"fedavg": in_order}
     assert rundirs.find([runs[0], alone]) == {"fedavg/seed10": [runs[0]], "fedbuff": [alone]}
     other = run(tmp_path / "y" / "fedavg" / "seed10", 10)
-    assert rundirs.find([runs[0], other]) == {"x/fedavg/seed10": [runs[0]], "y/fedavg/seed10": [other]}
-    assert list(rundirs.find([tmp_path / "x", tmp_path / "y"])) == ["x/fedavg", "fedbuff", "y/fedavg"]
+    assert rundirs.find([runs[0], other]) == {
+        "x/fedavg/seed10": [runs[0]],
+        "y/fedavg/seed10": [other],
+    }
+    assert list(rundirs.find([tmp_path / "x", tmp_path / "y"])) == [
+        "x/fedavg",
+        "fedbuff",
+        "y/fedavg",
+    ]
     assert [rundirs.title(each) for each in (runs[0], alone)] == ["fedavg seed 10", "fedbuff"]
 
 
@@ -97,20 +145,54 @@ def test_mean_and_sample_deviation_by_hand() -> None:
     """2, 4, 9: mean 5; squares 9 + 1 + 16 = 26; 26 / (3 - 1) = 13."""
     assert spread.spread([2, 4, 9]) == spread.Spread(3, 3, 5.0, pytest.approx(13**0.5))
     assert spread.spread([7]) == spread.Spread(1, 1, 7.0, None)
-    assert spread.spread([2, None, 4]) == spread.Spread(2, 3, None, None), "no mean over fewer than all"
+    assert spread.spread([2, None, 4]) == spread.Spread(2, 3, None, None), (
+        "no mean over fewer than all"
+    )
     assert spread.spread([None, None]) == spread.Spread(0, 2, None, None)
 
 
 def test_the_table_shows_mean_deviation_and_who_never_got_there(tmp_path: Path) -> None:
     for seed, accuracy, target_s in ((1, 0.90, 2.0), (2, 0.92, 4.0), (3, 0.94, 9.0)):
         run(tmp_path / "fedavg" / f"seed{seed}", seed, accuracy, target_s)
-        run(tmp_path / "fedbuff" / f"seed{seed}", seed, accuracy, target_s if seed > 1 else None, versions=1000 * seed)
+        run(
+            tmp_path / "fedbuff" / f"seed{seed}",
+            seed,
+            accuracy,
+            target_s if seed > 1 else None,
+            versions=1000 * seed,
+        )
     never = [run(tmp_path / "never" / f"seed{seed}", seed, target_s=None) for seed in (1, 2)]
     assert len(never) == 2
     lines = shown(compare.load(tmp_path)).splitlines()
-    first, below = (lines[[line.split()[:1] for line in lines].index(["fedavg"]) + step].split() for step in (0, 1))
-    assert first == ["fedavg", "0.920", "0.920", "5.00", "2.0", "10.0", "1.00", "2.00", "0.0/0", "12.5", "faithful"]
-    assert below == ["3", "seeds", "±.020", "±.020", "±3.61", "±0", "±0", "±0", "±0", "±0"]  # accuracy: squares .0004 + 0 + .0004; 13 ** 0.5 = 3.61
+    first, below = (
+        lines[[line.split()[:1] for line in lines].index(["fedavg"]) + step].split()
+        for step in (0, 1)
+    )
+    assert first == [
+        "fedavg",
+        "0.920",
+        "0.920",
+        "5.00",
+        "2.0",
+        "10.0",
+        "1.00",
+        "2.00",
+        "0.0/0",
+        "12.5",
+        "faithful",
+    ]
+    assert below == [
+        "3",
+        "seeds",
+        "±.020",
+        "±.020",
+        "±3.61",
+        "±0",
+        "±0",
+        "±0",
+        "±0",
+        "±0",
+    ]  # accuracy: squares .0004 + 0 + .0004; 13 ** 0.5 = 3.61
     (other,) = (line.split() for line in lines if line.startswith("fedbuff"))
     assert other[3:7] == ["2", "of", "3", "2000"]
     assert [line.split()[3] for line in lines if line.startswith("never")] == ["-"]
@@ -118,11 +200,23 @@ def test_the_table_shows_mean_deviation_and_who_never_got_there(tmp_path: Path) 
 
 def test_a_mean_has_the_worst_verdict_of_its_runs_and_warns_of_short_ones(tmp_path: Path) -> None:
     run(tmp_path / "fedavg" / "seed1", 1)
-    run(tmp_path / "fedavg" / "seed2", 2, finished="interrupted", emulated_s=3.25, fidelity={"verdict": "strained", "reasons": ["late"]})
+    run(
+        tmp_path / "fedavg" / "seed2",
+        2,
+        finished="interrupted",
+        emulated_s=3.25,
+        fidelity={"verdict": "strained", "reasons": ["late"]},
+    )
     text = shown(compare.load(tmp_path))
-    assert [line.split()[-1] for line in text.splitlines()[3:4]] == ["strained"] and "1 of 2" in text
+    assert [line.split()[-1] for line in text.splitlines()[3:4]] == [
+        "strained"
+    ] and "1 of 2" in text
     notes = " ".join(text.split())
-    assert "fedavg seed 2: strained: late" in notes and "fedavg seed 2: interrupted after 3.25 emulated s; the mean counts it all the same" in notes
+    assert (
+        "fedavg seed 2: strained: late" in notes
+        and "fedavg seed 2: interrupted after 3.25 emulated s; the mean counts it all the same"
+        in notes
+    )
 
 
 @pytest.mark.parametrize("width", [80, 60, 40])
@@ -131,8 +225,16 @@ def test_the_verdict_is_never_cut_off(tmp_path: Path, width: int) -> None:
     name = "a_rather_long_name_for_a_strategy"
     for seed in (1, 2):
         run(
-            tmp_path / name / f"seed{seed}", seed, versions=123_456 * seed, updates_applied=9_876_543 * seed, updates_discarded={"late": 54_321},
-            emulated_s=123_456.0 + seed, time_to_target_s=98_765.4 * seed, staleness={"0": 1, "1234": 9}, bytes_up=987_654_321, bytes_down=12_345 * seed,
+            tmp_path / name / f"seed{seed}",
+            seed,
+            versions=123_456 * seed,
+            updates_applied=9_876_543 * seed,
+            updates_discarded={"late": 54_321},
+            emulated_s=123_456.0 + seed,
+            time_to_target_s=98_765.4 * seed,
+            staleness={"0": 1, "1234": 9},
+            bytes_up=987_654_321,
+            bytes_down=12_345 * seed,
             fidelity={"verdict": "strained", "reasons": ["r"]},
         )
     (tmp_path / "short").mkdir()
@@ -141,7 +243,9 @@ def test_the_verdict_is_never_cut_off(tmp_path: Path, width: int) -> None:
     assert all(len(line) <= width for line in text.splitlines()) and "…" not in text
     assert "strained" in text and "unfinished" in text and "no room in" in text
     if width == 80:
-        assert all(number in text for number in ("185k", "±87.3k", "14.8M", "123458", "_for_a_strategy"))  # mean of 123,456 and 246,912
+        assert all(
+            number in text for number in ("185k", "±87.3k", "14.8M", "123458", "_for_a_strategy")
+        )  # mean of 123,456 and 246,912
 
 
 def test_the_files_for_pandas(tmp_path: Path) -> None:
@@ -151,27 +255,47 @@ def test_the_files_for_pandas(tmp_path: Path) -> None:
     compare.write_csv(rows, tmp_path / "comparison.csv")
     spread.write_csv(rows, tmp_path / "comparison_seeds.csv")
     with (tmp_path / "comparison.csv").open(newline="") as file:
-        assert [(row["name"], row["seed"], row["final_accuracy"], row["finished"]) for row in csv.DictReader(file)] == [
-            ("fedavg", "1", "0.5", "versions"), ("fedavg", "2", "0.75", "versions")]
+        assert [
+            (row["name"], row["seed"], row["final_accuracy"], row["finished"])
+            for row in csv.DictReader(file)
+        ] == [("fedavg", "1", "0.5", "versions"), ("fedavg", "2", "0.75", "versions")]
     with (tmp_path / "comparison_seeds.csv").open(newline="") as file:
         (row,) = csv.DictReader(file)
-    assert (row["name"], row["runs"], row["final_accuracy_mean"], row["final_accuracy_n"]) == ("fedavg", "2", "0.625", "2")
-    assert float(row["final_accuracy_std"]) == pytest.approx(0.125 * 2**0.5)  # 0.125 ** 2 twice, by 1
-    assert (row["time_to_target_s_mean"], row["time_to_target_s_std"], row["time_to_target_s_n"], row["emulated_s_mean"]) == ("", "", "1", "12.500000000")
+    assert (row["name"], row["runs"], row["final_accuracy_mean"], row["final_accuracy_n"]) == (
+        "fedavg",
+        "2",
+        "0.625",
+        "2",
+    )
+    assert float(row["final_accuracy_std"]) == pytest.approx(
+        0.125 * 2**0.5
+    )  # 0.125 ** 2 twice, by 1
+    assert (
+        row["time_to_target_s_mean"],
+        row["time_to_target_s_std"],
+        row["time_to_target_s_n"],
+        row["emulated_s_mean"],
+    ) == ("", "", "1", "12.500000000")
 
 
 # ------------------------------------------------------------------ the figure
 def test_the_line_of_several_seeds_by_hand() -> None:
-    """One goes 0, 1 at 0, 2; the other 0, 0.5 at 0, 1 and stays: at 1 they have 0.5 and 0.5, at 2 (where the first ends) 1 and 0.5."""
+    """One goes 0, 1 at 0, 2; the other 0, 0.5 at 0, 1 and stays: at 1 they have 0.5 and 0.5, at
+    2 (where the first ends) 1 and 0.5.
+    """
     line = plots.over_seeds([([0, 2], [0.0, 1.0]), ([0, 1, 4], [0.0, 0.5, 0.5])])
     assert line.x.tolist() == [0, 1, 2] and line.mean.tolist() == [0, 0.5, 0.75]
-    assert line.deviation is not None and line.deviation.tolist() == pytest.approx([0, 0, 0.25 * 2**0.5])
+    assert line.deviation is not None and line.deviation.tolist() == pytest.approx(
+        [0, 0, 0.25 * 2**0.5]
+    )
     assert plots.over_seeds([([0, 1], [0.1, 0.2])]).deviation is None
     many = np.linspace(0, 1, 1001).tolist()
     assert len(plots.over_seeds([(many, many), ([0.0, 1.0], [0.0, 1.0])]).x) == plots.MOST_POINTS
 
 
-def test_the_figure_has_one_line_and_one_band_for_each_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_figure_has_one_line_and_one_band_for_each_scheme(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for seed in (1, 2):
         run(tmp_path / "fedavg" / f"seed{seed}", seed)
     run(tmp_path / "fedbuff", 1)
@@ -183,14 +307,18 @@ def test_the_figure_has_one_line_and_one_band_for_each_scheme(tmp_path: Path, mo
     assert len(over_time.collections) == 1
 
 
-def test_a_table_of_many_runs_reads_each_summary_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_of_many_runs_reads_each_summary_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for scheme in range(20):
         for seed in range(1, 6):
             run(tmp_path / f"s{scheme:02d}" / f"seed{seed}", seed)
     read: list[Path] = []
     plain = compare._read_summary
     monkeypatch.setattr(compare, "_read_summary", lambda path: read.append(path) or plain(path))
-    assert shown(compare.load(tmp_path)).count("5 seeds") == 20 and len(read) == len(set(read)) == 100
+    assert (
+        shown(compare.load(tmp_path)).count("5 seeds") == 20 and len(read) == len(set(read)) == 100
+    )
 
 
 def test_the_partition_the_speeds_and_the_first_model_depend_on_the_seed() -> None:
@@ -200,10 +328,14 @@ def test_the_partition_the_speeds_and_the_first_model_depend_on_the_seed() -> No
     from edgefl.hosts.setup.learning import learning, with_seed
     from edgefl.hosts.setup.plan import devices
 
-    one, two = experiment(task="my_task.py:build", seeds=[1, 2], devices={"slowest_ratio": 5.0}).by_seed()
+    one, two = experiment(
+        task="my_task.py:build", seeds=[1, 2], devices={"slowest_ratio": 5.0}
+    ).by_seed()
     first = learning(one, EXAMPLES)
     second, alone = with_seed(first, two), learning(two, EXAMPLES)
     assert all(np.array_equal(second.shards[edge], alone.shards[edge]) for edge in alone.shards)
     assert not all(np.array_equal(second.shards[edge], first.shards[edge]) for edge in alone.shards)
-    assert np.array_equal(second.initial_weights(), alone.initial_weights()) and not np.array_equal(first.initial_weights(), alone.initial_weights())
+    assert np.array_equal(second.initial_weights(), alone.initial_weights()) and not np.array_equal(
+        first.initial_weights(), alone.initial_weights()
+    )
     assert devices(one) != devices(two)

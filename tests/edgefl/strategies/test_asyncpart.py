@@ -1,4 +1,6 @@
-"""AsyncPart (reconstructed) by hand: slots, fusing weights, and the part of the model that a slot replaces."""
+"""AsyncPart (reconstructed) by hand: slots, fusing weights, and the part of the model that a
+slot replaces.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from edgefl.strategies.base.events import AlarmRang, RunStarted
 
 
 def slots(**options: Any) -> Server:
-    return Server(make(AsyncPart, **{"slot_s": 5.0, "concurrency": 2, "staleness_exponent": 1.0} | options))
+    return Server(
+        make(AsyncPart, **{"slot_s": 5.0, "concurrency": 2, "staleness_exponent": 1.0} | options)
+    )
 
 
 def end(story: Server, second: int) -> list[str]:
@@ -26,7 +30,9 @@ def test_a_slot_s_arrivals_are_fused_at_its_end() -> None:
     story.join("a", samples=1)
     story.join("b", samples=3)
     assert story.give(RunStarted()) == ["assign a,b <- 0 0 0", "alarm slot end at 5"]
-    assert story.deliver("a", 4, 0, 8) == [] and story.deliver("b", 0, 4, 8) == [], "nobody is replaced before the slot's end"
+    assert story.deliver("a", 4, 0, 8) == [] and story.deliver("b", 0, 4, 8) == [], (
+        "nobody is replaced before the slot's end"
+    )
     assert end(story, 5) == ["publish 1 3 8", "assign a,b <- 1 3 8", "alarm slot end at 10"]
 
 
@@ -37,7 +43,9 @@ def test_an_empty_slot_makes_no_version() -> None:
 
 
 def test_one_of_two_replaces_half_of_the_model() -> None:
-    """w <- (1 - e) w + e w_i with e = min(1, (1/2) 2 / 2) = 1/2, from (0, 0, 0) and from (4, 0, 0)."""
+    """w <- (1 - e) w + e w_i with e = min(1, (1/2) 2 / 2) = 1/2, from (0, 0, 0) and from (4, 0,
+    0).
+    """
     story = slots()
     story.start("a", "b")
     story.deliver("a", 8, 0, 0)
@@ -57,7 +65,9 @@ def test_the_part_counts_devices_against_those_at_work() -> None:
 
 @pytest.mark.parametrize(("gap", "share"), [(0, 1 / 2), (1, 1 / 3), (4, 1 / 6)])
 def test_staleness_is_the_gap_plus_1(gap: int, share: float) -> None:
-    """(1 + gap)^(-p), p = 1: against a fresh update of a, c of b = (1 / (gap + 1)) / (1 + 1 / (gap + 1)) = 1 / (gap + 2)."""
+    """(1 + gap)^(-p), p = 1: against a fresh update of a, c of b = (1 / (gap + 1)) / (1 + 1 /
+    (gap + 1)) = 1 / (gap + 2).
+    """
     story = slots()
     story.start("a", "b")
     for slot in range(gap):
@@ -101,8 +111,13 @@ def test_periodic_triggers_go_on_beside_the_slots() -> None:
     assert end(story, 5) == ["publish 4 0 0", "alarm slot end at 10"]
 
 
-@pytest.mark.parametrize("bad", [{"slot_s": 0.0}, {"staleness_exponent": -0.5}, {"staleness_exponent": 1000.0}, {"slots": 3}])
+@pytest.mark.parametrize(
+    "bad",
+    [{"slot_s": 0.0}, {"staleness_exponent": -0.5}, {"staleness_exponent": 1000.0}, {"slots": 3}],
+)
 def test_bad_options_are_refused(bad: dict[str, Any]) -> None:
-    """With an exponent of 1000 all that is more than a version old weighs 0, and a sum of 0 would be divided by."""
+    """With an exponent of 1000 all that is more than a version old weighs 0, and a sum of 0
+    would be divided by.
+    """
     with pytest.raises(ValidationError):
         AsyncPartOptions(**bad)

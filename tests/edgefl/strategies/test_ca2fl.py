@@ -41,24 +41,38 @@ class Brute:
 
 @pytest.mark.parametrize(("m", "eta", "concurrency"), [(1, 1.0, 3), (3, 0.7, 4), (5, 1.0, 2)])
 def test_against_a_brute_force_server(m: int, eta: float, concurrency: int) -> None:
-    """200 updates of 7 devices, some of them several times within one buffer (M above the number at work), some from old models."""
+    """200 updates of 7 devices, some of them several times within one buffer (M above the number
+    at work), some from old models.
+    """
     size, rng = 40, np.random.default_rng(m)
-    story = Server(make(CA2FL, start=(0,) * size, buffer_size=m, server_learning_rate=eta, concurrency=concurrency))
+    story = Server(
+        make(
+            CA2FL,
+            start=(0,) * size,
+            buffer_size=m,
+            server_learning_rate=eta,
+            concurrency=concurrency,
+        )
+    )
     brute = Brute(7, m, eta, size)
     story.start(*"abcdefg")
     for _ in range(200):
         edge = str(rng.choice(sorted(story.open)))
         change = rng.normal(size=size).astype(np.float32)
         base = story.open[edge][2]
-        brute.deliver(edge, (base + change).astype(np.float64) - base)  # what arrives is the model, rounded
+        brute.deliver(
+            edge, (base + change).astype(np.float64) - base
+        )  # what arrives is the model, rounded
         story.move(edge, *change)
         np.testing.assert_allclose(story.weights, brute.w, rtol=0, atol=1e-4)
     assert story.version == 200 // m
 
 
 def test_a_device_that_is_silent_goes_on_counting() -> None:
-    """N = 3, M = 2. First step: v = 0 + ((6, 0, 0) + (0, 6, 0)) / 2 = (3, 3, 0); hbar = (2, 2, 0). Then a and c deliver (6, 0, 0) and (0, 0, 4):
-    v = (2, 2, 0) + ((0, 0, 0) + (0, 0, 4)) / 2 = (2, 2, 2): b's old change is in it."""
+    """N = 3, M = 2. First step: v = 0 + ((6, 0, 0) + (0, 6, 0)) / 2 = (3, 3, 0); hbar = (2, 2, 0).
+    Then a and c deliver (6, 0, 0) and (0, 0, 4): v = (2, 2, 0) + ((0, 0, 0) + (0, 0, 4)) / 2 = (2,
+    2, 2): b's old change is in it.
+    """
     story = calibrating()
     story.start("a", "b", "c")
     assert story.move("a", 6, 0, 0) == ["assign a <- 0 0 0"]
@@ -68,7 +82,9 @@ def test_a_device_that_is_silent_goes_on_counting() -> None:
 
 
 def test_a_device_that_reports_twice_is_calibrated_by_its_own_new_change() -> None:
-    """(2, 0, 0) and then (6, 0, 0) of the same device, M = 2, N = 3: (2 + (6 - 2)) / 2 = 3; hbar = 6 / 3 = 2, not 8 / 3."""
+    """(2, 0, 0) and then (6, 0, 0) of the same device, M = 2, N = 3: (2 + (6 - 2)) / 2 = 3; hbar
+    = 6 / 3 = 2, not 8 / 3.
+    """
     story = calibrating()
     story.start("a", "b", "c")
     story.move("a", 2, 0, 0)
@@ -90,7 +106,10 @@ def test_those_never_heard_of_count_for_the_mean() -> None:
 def test_with_every_device_once_a_buffer_it_is_fedbuff_of_full_participation() -> None:
     """M = N: v = hbar + (1/N) sum (D_i - h_i) = mean D_i (ALGORITHMS 6, test 6)."""
     rng = np.random.default_rng(1)
-    stories = [Server(make(kind, buffer_size=3, concurrency=3, **given)) for kind, given in ((CA2FL, {}), (FedBuff, {"staleness_exponent": 0.0}))]
+    stories = [
+        Server(make(kind, buffer_size=3, concurrency=3, **given))
+        for kind, given in ((CA2FL, {}), (FedBuff, {"staleness_exponent": 0.0}))
+    ]
     for story in stories:
         story.start("a", "b", "c")
     for _ in range(5):
@@ -98,7 +117,9 @@ def test_with_every_device_once_a_buffer_it_is_fedbuff_of_full_participation() -
         for story in stories:
             for edge in "abc":
                 story.move(edge, *moves[edge])
-    assert stories[0].version == 5 and stories[0].weights == pytest.approx(stories[1].weights, abs=1e-5)
+    assert stories[0].version == 5 and stories[0].weights == pytest.approx(
+        stories[1].weights, abs=1e-5
+    )
 
 
 def test_a_discarded_update_leaves_nothing() -> None:
@@ -109,7 +130,9 @@ def test_a_discarded_update_leaves_nothing() -> None:
     assert len(story.strategy.changes) == 1 and story.strategy.sum_h.tolist() == [2, 0, 0]
 
 
-def test_the_changes_lie_in_a_file_that_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_changes_lie_in_a_file_that_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """N models: 50 of ResNet-18 are 2.2 GB."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     story = calibrating()
@@ -119,7 +142,9 @@ def test_the_changes_lie_in_a_file_that_leaves_nothing_behind(tmp_path: Path, mo
     assert row.tolist() == [1, 2, 3] and not row.flags.owndata and os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("bad", [{"server_learning_rate": 0.0}, {"buffer_size": 0}, {"staleness_exponent": 0.5}])
+@pytest.mark.parametrize(
+    "bad", [{"server_learning_rate": 0.0}, {"buffer_size": 0}, {"staleness_exponent": 0.5}]
+)
 def test_bad_options_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         CA2FLOptions(**bad)

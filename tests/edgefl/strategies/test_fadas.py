@@ -14,19 +14,30 @@ from edgefl.strategies.fadas import FADAS, FADASOptions
 
 def adapting(**options: Any) -> Server:
     """One update a step, eta = 1, no bias correction, unless told otherwise."""
-    given = {"buffer_size": 1, "concurrency": 1, "server_learning_rate": 1.0, "beta1": 0.5, "beta2": 0.5, "bias_correction": False}
+    given = {
+        "buffer_size": 1,
+        "concurrency": 1,
+        "server_learning_rate": 1.0,
+        "beta1": 0.5,
+        "beta2": 0.5,
+        "bias_correction": False,
+    }
     return Server(make(FADAS, **given | options))
 
 
 def test_without_memory_it_is_a_sign_step() -> None:
-    """b1 = b2 = 0: m / sqrt(vh) = D / |D| (ALGORITHMS 6, test 7); an element that has never moved stays."""
+    """b1 = b2 = 0: m / sqrt(vh) = D / |D| (ALGORITHMS 6, test 7); an element that has never
+    moved stays.
+    """
     story = adapting(beta1=0.0, beta2=0.0, server_learning_rate=0.5)
     story.start("a")
     assert story.move("a", 4, -2, 0)[1] == "publish 0.5 -0.5 0"
 
 
 def test_the_moments_and_the_maximum() -> None:
-    """D = 4: m = 2, v = vh = 8, step 2 / sqrt(8). D = 0: m = 1, v = 4, but vh stays 8: step 1 / sqrt(8). D = -8: m = -3.5, v = vh = 34."""
+    """D = 4: m = 2, v = vh = 8, step 2 / sqrt(8). D = 0: m = 1, v = 4, but vh stays 8: step 1 /
+    sqrt(8). D = -8: m = -3.5, v = vh = 34.
+    """
     story = adapting()
     story.start("a")
     story.move("a", 4, 0, 0)
@@ -39,7 +50,9 @@ def test_the_moments_and_the_maximum() -> None:
 
 
 def test_bias_correction_as_in_the_authors_code() -> None:
-    """D = 4: m / (1 - b1) = 4, vh / (1 - b2) = 16: a whole eta. D = 0: m = 1, over 0.75; vh = 8, over 0.75."""
+    """D = 4: m / (1 - b1) = 4, vh / (1 - b2) = 16: a whole eta. D = 0: m = 1, over 0.75; vh = 8,
+    over 0.75.
+    """
     story = adapting(bias_correction=True)
     story.start("a")
     story.move("a", 4, 0, 0)
@@ -50,13 +63,23 @@ def test_bias_correction_as_in_the_authors_code() -> None:
 
 
 def test_a_change_that_cannot_be_squared_is_discarded_and_holds_no_weight_still() -> None:
-    """1e20 squared is infinite in float32, and vh = inf would make every later step of that weight 0."""
+    """1e20 squared is infinite in float32, and vh = inf would make every later step of that
+    weight 0.
+    """
     story = adapting()
     story.start("a")
     assert story.deliver("a", 1e20, 0, 0)[0] == "discard 0: change too long to be squared"
-    assert story.weights == [0, 0, 0] and story.strategy.largest.tolist() == [0, 0, 0] and story.strategy.buffered == 0
+    assert (
+        story.weights == [0, 0, 0]
+        and story.strategy.largest.tolist() == [0, 0, 0]
+        and story.strategy.buffered == 0
+    )
     assert story.strategy.failed == 1, "if nothing else comes for long, the run ends"
-    assert story.move("a", 4, 0, 0)[1].startswith("publish") and story.strategy.failed == 0 and story.weights[0] == pytest.approx(2 / sqrt(8))
+    assert (
+        story.move("a", 4, 0, 0)[1].startswith("publish")
+        and story.strategy.failed == 0
+        and story.weights[0] == pytest.approx(2 / sqrt(8))
+    )
 
 
 def test_the_change_is_the_mean_of_the_buffer_without_staleness_weights() -> None:
@@ -65,19 +88,43 @@ def test_the_change_is_the_mean_of_the_buffer_without_staleness_weights() -> Non
     story.start("a", "b")
     assert story.move("a", 6, 0, 0) == ["assign a <- 0 0 0"]
     story.move("b", 2, 4, 0)
-    assert story.strategy.first.tolist() == [2, 1, 0] and story.strategy.second.tolist() == [8, 2, 0]
+    assert story.strategy.first.tolist() == [2, 1, 0] and story.strategy.second.tolist() == [
+        8,
+        2,
+        0,
+    ]
 
 
-@pytest.mark.parametrize(("adaptive", "threshold", "at_0_1_2_5"), [(False, 1, (0.6, 0.6, 0.6, 0.6)), (True, 1, (0.6, 0.6, 0.3, 0.12)), (True, 3, (0.6, 0.6, 0.6, 0.12))])
-def test_a_late_buffer_makes_a_smaller_step(adaptive: bool, threshold: int, at_0_1_2_5: tuple[float, ...]) -> None:
+@pytest.mark.parametrize(
+    ("adaptive", "threshold", "at_0_1_2_5"),
+    [
+        (False, 1, (0.6, 0.6, 0.6, 0.6)),
+        (True, 1, (0.6, 0.6, 0.3, 0.12)),
+        (True, 3, (0.6, 0.6, 0.6, 0.12)),
+    ],
+)
+def test_a_late_buffer_makes_a_smaller_step(
+    adaptive: bool, threshold: int, at_0_1_2_5: tuple[float, ...]
+) -> None:
     """eta_t = eta if tau_max <= tau_c, else eta / tau_max; a fresh update has tau = 0."""
-    strategy = make(FADAS, server_learning_rate=0.6, delay_adaptive=adaptive, delay_threshold=threshold)
+    strategy = make(
+        FADAS, server_learning_rate=0.6, delay_adaptive=adaptive, delay_threshold=threshold
+    )
     assert [strategy.learning_rate(gap) for gap in (0, 1, 2, 5)] == pytest.approx(at_0_1_2_5)
 
 
 def test_the_largest_gap_of_the_buffer_counts_and_is_forgotten_with_it() -> None:
-    """Sign steps of eta = 6. a's four updates make versions 1 and 2; then b (gap 2) and a make 3 with eta / 2, and the next step is whole again."""
-    story = adapting(buffer_size=2, concurrency=2, beta1=0.0, beta2=0.0, server_learning_rate=6.0, delay_adaptive=True)
+    """Sign steps of eta = 6. a's four updates make versions 1 and 2; then b (gap 2) and a make 3
+    with eta / 2, and the next step is whole again.
+    """
+    story = adapting(
+        buffer_size=2,
+        concurrency=2,
+        beta1=0.0,
+        beta2=0.0,
+        server_learning_rate=6.0,
+        delay_adaptive=True,
+    )
     story.start("a", "b")
     for _ in range(3):
         story.move("a", 1, 0, 0)
@@ -89,14 +136,18 @@ def test_the_largest_gap_of_the_buffer_counts_and_is_forgotten_with_it() -> None
 
 
 def test_the_change_is_counted_from_the_model_that_was_given() -> None:
-    """b began at 0 and came to 1: its change is +1, although w is 12 by now. (The authors' code subtracts the current model.)"""
+    """b began at 0 and came to 1: its change is +1, although w is 12 by now. (The authors' code
+    subtracts the current model.)
+    """
     story = adapting(buffer_size=1, concurrency=2, beta1=0.0, beta2=0.0, server_learning_rate=12.0)
     story.start("a", "b")
     story.move("a", 1, 0, 0)
     assert story.deliver("b", 1, 0, 0)[1] == "publish 24 0 0"
 
 
-@pytest.mark.parametrize("bad", [{"beta1": 1.0}, {"beta2": -0.1}, {"epsilon": 0.0}, {"delay_threshold": 0}, {"tau_c": 1}])
+@pytest.mark.parametrize(
+    "bad", [{"beta1": 1.0}, {"beta2": -0.1}, {"epsilon": 0.0}, {"delay_threshold": 0}, {"tau_c": 1}]
+)
 def test_bad_options_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         FADASOptions(**bad)

@@ -1,4 +1,6 @@
-"""FedAC by hand: control variates on the device and on the wire, weights by angle, the adaptive step (Zang et al. 2024)."""
+"""FedAC by hand: control variates on the device and on the wire, weights by angle, the adaptive
+step (Zang et al. 2024).
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,18 @@ from edgefl.strategies.fedac import Controlled, FedAC, FedACOptions
 
 
 # ------------------------------------------------------------------ device
-def sent(control: tuple[float, ...], memory: dict[str, Any], epochs: int = 1, rate: float = 0.5, **options: Any) -> tuple[dict[str, list[float]], list[float]]:
+def sent(
+    control: tuple[float, ...],
+    memory: dict[str, Any],
+    epochs: int = 1,
+    rate: float = 0.5,
+    **options: Any,
+) -> tuple[dict[str, list[float]], list[float]]:
     """Steps from w = 0, where the gradient is (-1, -4, 0): (what goes up, the C_i that stays)."""
-    taught, rule = linear_trainer(TrainingPlan(epochs, 2, rate)), Controlled(FedACOptions(**options))
+    taught, rule = (
+        linear_trainer(TrainingPlan(epochs, 2, rate)),
+        Controlled(FedACOptions(**options)),
+    )
     task = FakeTask({"weights": np.zeros(3, np.float32), "control": vector(*control)})
     run = finished(taught, rule, task, memory)
     vectors, _ = taught.payload(run, rule)
@@ -36,20 +47,26 @@ def test_the_first_time_it_is_a_plain_step_and_the_gradient_is_kept() -> None:
 
 
 def test_every_step_is_corrected() -> None:
-    """C - C_i = (0.5, 0, 2): g + C - C_i = (-0.5, -4, 2), w = -0.5 of that. C_i <- -w / 0.5 - (0.5, 0, 2) = (-1, -4, 0) = g."""
+    """C - C_i = (0.5, 0, 2): g + C - C_i = (-0.5, -4, 2), w = -0.5 of that. C_i <- -w / 0.5 -
+    (0.5, 0, 2) = (-1, -4, 0) = g.
+    """
     up, kept = sent((1, 0, 2), {"control": vector(0.5, 0, 0)})
     assert up == {"weights": [0.25, 2.0, -1.0], "control": [-1.5, -4, 0]} and kept == [-1, -4, 0]
 
 
 def test_the_mean_is_over_steps_not_over_epochs_and_the_correction_is_in_each() -> None:
-    """Samples (1, 0, 0) -> 1 and (0, 2, 0) -> 2, rate 0.25. C - C_i = (1, 0, 0): g1 + c = (0, -4, 0), w = (0, 1, 0); g2 + c = (0, 0, 0):
-    both residuals are (-1, 0). w_end = (0, 1, 0) and C_i = -w_end / (2 x 0.25) - c = (-1, -2, 0), the mean of (-1, -4, 0) and (-1, 0, 0)."""
+    """Samples (1, 0, 0) -> 1 and (0, 2, 0) -> 2, rate 0.25. C - C_i = (1, 0, 0): g1 + c = (0, -4,
+    0), w = (0, 1, 0); g2 + c = (0, 0, 0): both residuals are (-1, 0). w_end = (0, 1, 0) and C_i =
+    -w_end / (2 x 0.25) - c = (-1, -2, 0), the mean of (-1, -4, 0) and (-1, 0, 0).
+    """
     up, kept = sent((1, 0, 0), {}, epochs=2, rate=0.25)
     assert up["weights"] == [0, 1, 0] and kept == [-1, -2, 0] == up["control"]
 
 
 def test_once_after_training_as_in_the_re_implementation() -> None:
-    """w goes (0.25, 1, 0), (0.4375, 1, 0); then - 0.25 (1, 0, 0). The mean gradient is -w / 0.5 = (-0.875, -2, 0) without the correction."""
+    """w goes (0.25, 1, 0), (0.4375, 1, 0); then - 0.25 (1, 0, 0). The mean gradient is -w / 0.5
+    = (-0.875, -2, 0) without the correction.
+    """
     up, kept = sent((1, 0, 0), {}, epochs=2, rate=0.25, correction="once")
     assert up["weights"] == [0.1875, 1, 0] and kept == [-0.875, -2, 0] == up["control"]
 
@@ -69,8 +86,22 @@ class Angles(Server):
 
 
 def angles(**options: Any) -> Angles:
-    """M = 2, two at work, and moments of which the first step is 1.5 eta sign(D): mh = 0.75 D, sqrt(v) = 0.5 |D|."""
-    return Angles(make(FedAC, **{"buffer_size": 2, "concurrency": 2, "server_learning_rate": 2.0, "beta1": 0.5, "beta2": 0.75} | options))
+    """M = 2, two at work, and moments of which the first step is 1.5 eta sign(D): mh = 0.75 D,
+    sqrt(v) = 0.5 |D|.
+    """
+    return Angles(
+        make(
+            FedAC,
+            **{
+                "buffer_size": 2,
+                "concurrency": 2,
+                "server_learning_rate": 2.0,
+                "beta1": 0.5,
+                "beta2": 0.75,
+            }
+            | options,
+        )
+    )
 
 
 def control(strategy: Strategy) -> list[float]:
@@ -79,32 +110,46 @@ def control(strategy: Strategy) -> list[float]:
 
 def test_the_adaptive_step_looks_ahead() -> None:
     """D = (4, 0, 0): m = 2, v = 0.25 x 16 = 4, mh = 0.5 x 2 + 0.5 x 4 = 3, w = 2 x 3 / 2 = 3.
-    D = (8, 0, 0): m = 1 + 4 = 5, v = 3 + 16 = 19, mh = 2.5 + 4 = 6.5; v without the maximum of FADAS."""
+    D = (8, 0, 0): m = 1 + 4 = 5, v = 3 + 16 = 19, mh = 2.5 + 4 = 6.5; v without the maximum of
+    FADAS.
+    """
     story = angles()
     story.start("a", "b")
     story.bring("a", 6, 0, 0)
     assert story.bring("b", 2, 0, 0)[0] == "publish 3 0 0"
-    assert story.strategy.first.tolist() == [2, 0, 0] and story.strategy.second.tolist() == [4, 0, 0]
+    assert story.strategy.first.tolist() == [2, 0, 0] and story.strategy.second.tolist() == [
+        4,
+        0,
+        0,
+    ]
     story.bring("b", 8, 0, 0)
     story.bring("b", 8, 0, 0)
     assert story.weights == pytest.approx([3 + 2 * 6.5 / 19**0.5, 0, 0])
 
 
 def test_r_is_the_cosine_with_the_motion_since_the_start_at_least_a_tenth_and_1_if_fresh() -> None:
-    """w has moved by (3, 0, 0) since a began. D = (0, 5, 0): cos 0 -> 0.1; (-1, 0, 0): cos -1 -> 0.1; (3, 4, 0): cos 0.6."""
+    """w has moved by (3, 0, 0) since a began. D = (0, 5, 0): cos 0 -> 0.1; (-1, 0, 0): cos -1 ->
+    0.1; (3, 4, 0): cos 0.6.
+    """
     strategy = angles().strategy
     strategy.weights = vector(3, 0, 0)
     for by, expected in (((0, 5, 0), 0.1), ((-1, 0, 0), 0.1), ((3, 4, 0), 0.6), ((2, 0, 0), 1.0)):
-        update = UpdateArrived("a", 0, 0, vector(0, 0, 0), {"weights": vector(*by), "control": vector(0, 0, 0)}, {})
+        update = UpdateArrived(
+            "a", 0, 0, vector(0, 0, 0), {"weights": vector(*by), "control": vector(0, 0, 0)}, {}
+        )
         assert strategy.agreement(update) == pytest.approx(expected)
         for gap, weight in ((0, 1.0), (1, expected), (5, expected)):
             strategy.gathered.clear()
             strategy.add(update, gap)
-            assert strategy.gathered.weight == pytest.approx(weight), "a gap of 0 has no motion to compare with"
+            assert strategy.gathered.weight == pytest.approx(weight), (
+                "a gap of 0 has no motion to compare with"
+            )
 
 
 def test_the_weights_sum_to_1_and_are_those_of_the_control_variates_too() -> None:
-    """r = 1 (fresh) and 0.1: q = 10/11, 1/11. D = (11, 0, 0) q_1 + (0, 11, 0) q_2 = (10, 1, 0); C = (0, 0, 1) + 22 q_1 = 21."""
+    """r = 1 (fresh) and 0.1: q = 10/11, 1/11. D = (11, 0, 0) q_1 + (0, 11, 0) q_2 = (10, 1, 0);
+    C = (0, 0, 1) + 22 q_1 = 21.
+    """
     story = angles()
     story.start("a", "b")
     story.bring("a", 4, 0, 0)
@@ -115,12 +160,18 @@ def test_the_weights_sum_to_1_and_are_those_of_the_control_variates_too() -> Non
     task, version, base = story.open["b"]
     assert (version, base.tolist()) == (0, [0, 0, 0]), "w has moved by (3, 0, 0) since"
     story.bring("b", 0, 11, 0, control=(0, 0, 0))
-    assert story.strategy.first.tolist() == pytest.approx([5, 0.5, 0]) and control(story.strategy) == pytest.approx([0, 0, 21])
+    assert story.strategy.first.tolist() == pytest.approx([5, 0.5, 0]) and control(
+        story.strategy
+    ) == pytest.approx([0, 0, 21])
 
 
-@pytest.mark.parametrize(("share", "once", "twice"), [("participation", 1.5, 2.5), ("whole", 3.0, 5.0)])
+@pytest.mark.parametrize(
+    ("share", "once", "twice"), [("participation", 1.5, 2.5), ("whole", 3.0, 5.0)]
+)
 def test_the_control_variate_as_scaffold_takes_it(share: str, once: float, twice: float) -> None:
-    """M = 2 of N = 4, C_i = 1, 1, 2, 2 and then 2, 2, 3, 3. With M / N C is their mean, 1.5 and 2.5; the whole of dC makes it N / M = 2 times that."""
+    """M = 2 of N = 4, C_i = 1, 1, 2, 2 and then 2, 2, 3, 3. With M / N C is their mean, 1.5 and
+    2.5; the whole of dC makes it N / M = 2 times that.
+    """
     story = angles(control_share=share, concurrency=4)
     story.start("a", "b", "c", "d")
     for edge, change in zip("abcd", (1, 1, 2, 2)):
@@ -136,12 +187,20 @@ def test_model_and_control_variate_go_down_together_and_an_old_one_does_not_chan
     story = angles()
     story.start("a", "b")
     (first,) = story.decisions
-    assert isinstance(first, Assign) and set(first.vectors) == {"weights", "control"} and first.edges == ("a", "b")
+    assert (
+        isinstance(first, Assign)
+        and set(first.vectors) == {"weights", "control"}
+        and first.edges == ("a", "b")
+    )
     given = first.vectors["control"]
     story.bring("a", 1, 0, 0)
     story.bring("b", 1, 0, 0)
     second = story.decisions[-1]
-    assert isinstance(second, Assign) and second.vectors["control"].tolist() == [0, 0, 1] and given.tolist() == [0, 0, 0]
+    assert (
+        isinstance(second, Assign)
+        and second.vectors["control"].tolist() == [0, 0, 1]
+        and given.tolist() == [0, 0, 0]
+    )
 
 
 def test_an_update_without_its_control_variate_is_discarded() -> None:
@@ -149,19 +208,37 @@ def test_an_update_without_its_control_variate_is_discarded() -> None:
     story.start("a", "b")
     assert story.move("a", 1, 0, 0)[0] == "discard 0: no control variate"
     assert story.strategy.buffered == 0 and story.strategy.running == {"a": 0, "b": 0}
-    assert story.strategy.update_size("a", "control") == 3 == story.strategy.update_size("a", "weights")
+    assert (
+        story.strategy.update_size("a", "control")
+        == 3
+        == story.strategy.update_size("a", "weights")
+    )
 
 
 def test_a_change_that_cannot_be_squared_is_discarded_and_holds_no_weight_still() -> None:
-    """1e20 squared is infinite in float32, and v = inf would make every later step of that weight 0."""
+    """1e20 squared is infinite in float32, and v = inf would make every later step of that
+    weight 0.
+    """
     story = angles()
     story.start("a", "b")
     assert story.bring("a", 1e20, 0, 0)[0] == "discard 0: change too long to be squared"
     story.bring("a", 4, 0, 0)
-    assert story.bring("b", 4, 0, 0)[0] == "publish 3 0 0" and story.strategy.second.tolist() == [4, 0, 0]
+    assert story.bring("b", 4, 0, 0)[0] == "publish 3 0 0" and story.strategy.second.tolist() == [
+        4,
+        0,
+        0,
+    ]
 
 
-@pytest.mark.parametrize("bad", [{"beta1": 1.0}, {"correction": "never"}, {"control_share": 0.5}, {"server_learning_rate": 0.0}])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"beta1": 1.0},
+        {"correction": "never"},
+        {"control_share": 0.5},
+        {"server_learning_rate": 0.0},
+    ],
+)
 def test_bad_options_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         FedACOptions(**bad)

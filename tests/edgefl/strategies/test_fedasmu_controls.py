@@ -1,4 +1,6 @@
-"""FedASMU's equations and the derivatives of its control parameters, against autograd and by hand; errata by their names."""
+"""FedASMU's equations and the derivatives of its control parameters, against autograd and by
+hand; errata by their names.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,12 @@ def alpha(controls: tuple[torch.Tensor, ...], t: int, staleness: int) -> torch.T
 
 
 def by_autograd(last: str, start: tuple[float, ...] = (1.0, 1.0, 1.0)) -> list[float]:
-    """dF(w_3)/d(lambda, sigma, iota) of the step that mixed ``last``: b fresh, a stale by 1, c by 2, all from w_0."""
-    fixed = tuple(torch.tensor(FIRST[name], dtype=torch.float64) for name in ("lambda0", "sigma0", "iota0"))
+    """dF(w_3)/d(lambda, sigma, iota) of the step that mixed ``last``: b fresh, a stale by 1, c
+    by 2, all from w_0.
+    """
+    fixed = tuple(
+        torch.tensor(FIRST[name], dtype=torch.float64) for name in ("lambda0", "sigma0", "iota0")
+    )
     moving = tuple(value.clone().requires_grad_() for value in fixed)
     w = torch.tensor(start, dtype=torch.float64)
     for number, (edge, given) in enumerate((("b", W_B), ("a", W_A), ("c", W_C))):
@@ -47,12 +53,24 @@ def by_autograd(last: str, start: tuple[float, ...] = (1.0, 1.0, 1.0)) -> list[f
 
 def learned(values: dict[str, float]) -> list[float]:
     """The derivatives that a first step of the controls went down."""
-    return [(FIRST[f"{name}0"] - values[name]) / ETA[f"eta_{name}"] for name in ("lambda", "sigma", "iota")]
+    return [
+        (FIRST[f"{name}0"] - values[name]) / ETA[f"eta_{name}"]
+        for name in ("lambda", "sigma", "iota")
+    ]
 
 
 def third_model(**options: Any) -> Server:
     """All three have delivered and work again, from version 3."""
-    server = Server(make(FedASMU, (1, 1, 1), dispatch="periodic", concurrency=3, most_product=1e6, **FIRST | ETA | options))
+    server = Server(
+        make(
+            FedASMU,
+            (1, 1, 1),
+            dispatch="periodic",
+            concurrency=3,
+            most_product=1e6,
+            **FIRST | ETA | options,
+        )
+    )
     server.start("a", "b", "c")
     for edge, weights in (("b", W_B), ("a", W_A), ("c", W_C)):
         deliver(server, edge, weights)
@@ -63,7 +81,16 @@ def third_model(**options: Any) -> Server:
 
 def one_round(**options: Any) -> Server:
     """FedSSMU after its first round, with the same deliveries; all three work again."""
-    server = Server(make(FedSSMU, (1, 1, 1), clients_per_round=3, most_product=1e6, index="aggregation", **FIRST | ETA | options))
+    server = Server(
+        make(
+            FedSSMU,
+            (1, 1, 1),
+            clients_per_round=3,
+            most_product=1e6,
+            index="aggregation",
+            **FIRST | ETA | options,
+        )
+    )
     server.start("a", "b", "c")
     for edge, weights in (("b", W_B), ("a", W_A), ("c", W_C)):
         deliver(server, edge, weights)
@@ -84,113 +111,197 @@ def test_shared_derivatives_are_those_of_autograd() -> None:
     """The triple of the step that made w_3, which was c's, whoever uploads."""
     for edge in "ab":
         server = third_model(controls="shared")
-        assert learned(deliver(server, edge, descended(server, edge))) == pytest.approx(by_autograd("c"), rel=1e-4)
+        assert learned(deliver(server, edge, descended(server, edge))) == pytest.approx(
+            by_autograd("c"), rel=1e-4
+        )
 
 
 def test_fedssmu_derivatives_per_device_are_those_of_autograd() -> None:
     """Rounds of three, t = number of aggregations + 1: the first round is the story above."""
     server = one_round()
-    assert learned(deliver(server, "a", descended(server, "a"))) == pytest.approx(by_autograd("a"), rel=1e-4)
+    assert learned(deliver(server, "a", descended(server, "a"))) == pytest.approx(
+        by_autograd("a"), rel=1e-4
+    )
 
 
 def test_fedssmu_shared_derivatives_are_those_of_autograd() -> None:
-    """The aggregation before is that of c, and its triple had learned twice in the round: from b's aggregation, then from a's."""
+    """The aggregation before is that of c, and its triple had learned twice in the round: from
+    b's aggregation, then from a's.
+    """
     server = one_round(controls="shared")
     step = server.strategy.weighing.steps[3]
-    triple = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (step.controls.lam, step.controls.sigma, step.controls.iota)]
-    older, given = (torch.tensor(values, dtype=torch.float64) for values in (step.older.tolist(), W_C))
+    triple = [
+        torch.tensor(value, dtype=torch.float64, requires_grad=True)
+        for value in (step.controls.lam, step.controls.sigma, step.controls.iota)
+    ]
+    older, given = (
+        torch.tensor(values, dtype=torch.float64) for values in (step.older.tolist(), W_C)
+    )
     slopes = torch.autograd.grad(loss(older + alpha(tuple(triple), 3, 3) * (given - older)), triple)
     values = deliver(server, "a", descended(server, "a"))
-    found = [(value.item() - values[name]) / 1e-3 for name, value in zip(("lambda", "sigma", "iota"), triple)]
+    found = [
+        (value.item() - values[name]) / 1e-3
+        for name, value in zip(("lambda", "sigma", "iota"), triple)
+    ]
     assert found == pytest.approx([float(slope) for slope in slopes], rel=1e-4)
 
 
 @pytest.mark.parametrize(("version", "fresh"), [(0, 1), (4, 11), (99, 103)])
 def test_device_derivatives_are_those_of_autograd(version: int, fresh: int) -> None:
     run = local_run(1.0, -2.0, 0.5, version=version, slot=3.0)
-    device = rule(mu_beta=4.0, gamma0=1.3, upsilon0=0.6, eta_gamma=1e-2, eta_upsilon=1e-2, most_product=1e6)
+    device = rule(
+        mu_beta=4.0, gamma0=1.3, upsilon0=0.6, eta_gamma=1e-2, eta_upsilon=1e-2, most_product=1e6
+    )
     model = np.array([0.5, 1.0, 2.0], dtype=np.float32)
-    gamma, upsilon = (torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (1.3, 0.6))
+    gamma, upsilon = (
+        torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (1.3, 0.6)
+    )
     phi = gamma / (fresh + 1) ** 0.5 * (1 - upsilon / (fresh - version + 1) ** 0.5)
     beta, before = 4 * phi / (1 + 4 * phi), run.weights.double()
-    slopes = torch.autograd.grad(loss(before + beta * (torch.from_numpy(model).double() - before)), (gamma, upsilon))
+    slopes = torch.autograd.grad(
+        loss(before + beta * (torch.from_numpy(model).double() - before)), (gamma, upsilon)
+    )
     device.merge(run, model, fresh)
     numbers = device.payload(run)[1]
     assert numbers["beta"] == pytest.approx(beta.item(), rel=1e-12)
-    assert [(1.3 - numbers["gamma"]) / 1e-2, (0.6 - numbers["upsilon"]) / 1e-2] == pytest.approx([float(slope) for slope in slopes], rel=1e-4)
+    assert [(1.3 - numbers["gamma"]) / 1e-2, (0.6 - numbers["upsilon"]) / 1e-2] == pytest.approx(
+        [float(slope) for slope in slopes], rel=1e-4
+    )
 
 
-@given(st.floats(0.1, 5), st.floats(0, 3), st.floats(0.01, 2), st.floats(0.1, 20), st.integers(1, 5000), st.integers(1, 99))
-def test_slopes_of_alpha_are_finite_differences(lam: float, sigma: float, iota: float, mu: float, t: int, staleness: int) -> None:
+@given(
+    st.floats(0.1, 5),
+    st.floats(0, 3),
+    st.floats(0.01, 2),
+    st.floats(0.1, 20),
+    st.integers(1, 5000),
+    st.integers(1, 99),
+)
+def test_slopes_of_alpha_are_finite_differences(
+    lam: float, sigma: float, iota: float, mu: float, t: int, staleness: int
+) -> None:
     values, step = (lam, sigma, iota), 1e-6
     slopes = ServerControls(*values).slopes(mu, t, staleness)
     for place in range(3):
-        up, down = (ServerControls(*(v + sign * step * (n == place) for n, v in enumerate(values))) for sign in (1, -1))
-        numeric = (weight(mu, up.xi(mu, t, staleness)) - weight(mu, down.xi(mu, t, staleness))) / (2 * step)
+        up, down = (
+            ServerControls(*(v + sign * step * (n == place) for n, v in enumerate(values)))
+            for sign in (1, -1)
+        )
+        numeric = (weight(mu, up.xi(mu, t, staleness)) - weight(mu, down.xi(mu, t, staleness))) / (
+            2 * step
+        )
         assert slopes[place] == pytest.approx(numeric, rel=1e-4, abs=1e-8)
 
 
 def test_descent_lowers_a_quadratic() -> None:
-    """One device that goes down F: its models are worth more weight, its controls rise, and F falls faster than with controls that stand still."""
+    """One device that goes down F: its models are worth more weight, its controls rise, and F
+    falls faster than with controls that stand still.
+    """
     ends = []
     for eta in (0.0, 0.5):
-        server = Server(make(FedASMU, (1, 1, 1), dispatch="replace", concurrency=1, eta_lambda=eta, eta_sigma=eta, eta_iota=eta))
+        server = Server(
+            make(
+                FedASMU,
+                (1, 1, 1),
+                dispatch="replace",
+                concurrency=1,
+                eta_lambda=eta,
+                eta_sigma=eta,
+                eta_iota=eta,
+            )
+        )
         server.start("a")
         reports = [deliver(server, "a", descended(server, "a")) for _ in range(50)]
-        ends.append((float(loss(torch.tensor(server.weights))), reports[-1]["iota"] - reports[0]["iota"]))
+        ends.append(
+            (float(loss(torch.tensor(server.weights))), reports[-1]["iota"] - reports[0]["iota"])
+        )
     assert ends[1][0] < ends[0][0] < 3.5 and ends[1][1] > 0 == ends[0][1]
 
 
 # ------------------------------------------------------------------ errata
 def alone(**options: Any) -> Server:
-    """One device; its first model came half of the way, alpha = 1/2 (xi = 1 at t = 1), from (4, 0, 0) to (2, 0, 0): w_1 = (3, 0, 0)."""
+    """One device; its first model came half of the way, alpha = 1/2 (xi = 1 at t = 1), from (4,
+    0, 0) to (2, 0, 0): w_1 = (3, 0, 0).
+    """
     first = {"mu_alpha": 1.0, "lambda0": 0.5, "iota0": 0.5, "most_product": 1e6}
-    server = Server(make(FedASMU, (4, 0, 0), dispatch="replace", concurrency=1, **first | ETA | options))
+    server = Server(
+        make(FedASMU, (4, 0, 0), dispatch="replace", concurrency=1, **first | ETA | options)
+    )
     server.start("a")
     assert deliver(server, "a", (2, 0, 0))["alpha"] == 0.5 and server.weights == [3, 0, 0]
     return server
 
 
 def test_a1_the_gradient_is_where_a_device_began_minus_where_it_ended() -> None:
-    """g = (w_o - w_i) / (eta n) = 0.8 / 0.08 = 10; W - w_q = -2: p = -20, so lambda and iota rise: mixing that model in was right.
+    """g = (w_o - w_i) / (eta n) = 0.8 / 0.08 = 10; W - w_q = -2: p = -20, so lambda and iota rise:
+    mixing that model in was right.
 
     K = mu / (1 + mu xi)^2 = 1/4, so each moves by 1e-3 x 20 / 4.
     """
     values = deliver(alone(), "a", (3 - 0.8, 0, 0))
     assert values["product"] == pytest.approx(-20, rel=1e-5)
-    assert (values["lambda"], values["iota"]) == pytest.approx((0.505, 0.505), rel=1e-6) and values["sigma"] == 0.5
+    assert (values["lambda"], values["iota"]) == pytest.approx((0.505, 0.505), rel=1e-6) and values[
+        "sigma"
+    ] == 0.5
 
 
 def test_a2_the_local_model_is_the_one_that_arrives_now() -> None:
-    """Trained from w_o, not the one that was mixed into w_o; and divided by SGD steps, not by epochs."""
+    """Trained from w_o, not the one that was mixed into w_o; and divided by SGD steps, not by
+    epochs.
+    """
     before = alone()
-    same_as_before = deliver(before, "a", before.weights)  # did not move: no gradient, though W - w_o is not 0
+    same_as_before = deliver(
+        before, "a", before.weights
+    )  # did not move: no gradient, though W - w_o is not 0
     assert same_as_before["product"] == 0 and same_as_before["lambda"] == 0.5
     assert deliver(alone(), "a", (2.2, 0, 0), steps=16.0)["product"] == pytest.approx(-10, rel=1e-5)
 
 
 def test_a3_eq_2_has_the_journals_form() -> None:
-    """xi = lambda / (sqrt(t) s^sigma) + iota: 3 / (sqrt(9) 4^0.5) + 0.25 = 0.75 at mu = 2 gives alpha = 1.5 / 2.5."""
+    """xi = lambda / (sqrt(t) s^sigma) + iota: 3 / (sqrt(9) 4^0.5) + 0.25 = 0.75 at mu = 2 gives
+    alpha = 1.5 / 2.5.
+    """
     assert ServerControls(3.0, 0.5, 0.25).xi(2.0, 9, 4) == 0.75 and weight(2.0, 0.75) == 0.6
 
 
 def test_a4_square_roots_count_versions_from_1_and_staleness_does_not_change() -> None:
-    """The first aggregation has t = 1, and a fresh update s = 1: xi = lambda + iota; the second sqrt(2)."""
+    """The first aggregation has t = 1, and a fresh update s = 1: xi = lambda + iota; the second
+    sqrt(2).
+    """
     server = alone()
     assert deliver(server, "a", server.weights)["xi"] == pytest.approx(0.5 / sqrt(2) + 0.5)
 
 
 def test_a5_sigma_moves_with_the_logarithm_of_staleness_times_lambda() -> None:
-    """d xi / d sigma = -lambda ln(s) / (sqrt(t) s^sigma): 0 for a fresh model, and twice as much for twice the lambda (same xi)."""
+    """d xi / d sigma = -lambda ln(s) / (sqrt(t) s^sigma): 0 for a fresh model, and twice as much
+    for twice the lambda (same xi).
+    """
     assert ServerControls(1.0, 0.5, 0.0).slopes(1.0, 4, 1)[1] == 0
-    small, large = ServerControls(1.0, 0.5, 0.5).slopes(1.0, 4, 4), ServerControls(2.0, 0.5, 0.25).slopes(1.0, 4, 4)
-    assert small[1] == pytest.approx(-log(4) / (2 * 2) / (1 + 0.75) ** 2) and large[1] == pytest.approx(2 * small[1])
+    small, large = (
+        ServerControls(1.0, 0.5, 0.5).slopes(1.0, 4, 4),
+        ServerControls(2.0, 0.5, 0.25).slopes(1.0, 4, 4),
+    )
+    assert small[1] == pytest.approx(-log(4) / (2 * 2) / (1 + 0.75) ** 2) and large[
+        1
+    ] == pytest.approx(2 * small[1])
 
 
 def test_a6_whose_controls_move_is_a_mode() -> None:
-    """w_1 was made by b. Per device, a has made nothing yet: its controls stand. Shared, whoever uploads from w_1 moves the one triple."""
+    """w_1 was made by b. Per device, a has made nothing yet: its controls stand. Shared, whoever
+    uploads from w_1 moves the one triple.
+    """
     for controls, moved in (("device", False), ("shared", True)):
-        server = Server(make(FedASMU, (4, 0, 0), dispatch="periodic", concurrency=2, clients_per_trigger=2, controls=controls, **ETA))
+        server = Server(
+            make(
+                FedASMU,
+                (4, 0, 0),
+                dispatch="periodic",
+                concurrency=2,
+                clients_per_trigger=2,
+                controls=controls,
+                **ETA,
+            )
+        )
         server.start("b")
         deliver(server, "b", (2, 0, 0))
         server.join("a")
@@ -199,15 +310,26 @@ def test_a6_whose_controls_move_is_a_mode() -> None:
 
 
 def test_a10_the_device_takes_its_gradient_at_the_merged_model() -> None:
-    """Before: w = 0, where the gradient is 0; merged: beta w_g. dF/dgamma = Kb / sqrt(g) (1 - ups / sqrt(g-o+1)) <C beta w_g, w_g>."""
-    device, run = rule(mu_beta=1.0, gamma0=1.0, upsilon0=0.0, eta_gamma=0.1, eta_upsilon=0.1), local_run(0.0, 0.0, 0.0, version=3, slot=1.0)
-    device.merge(run, np.array([1, 0, 0], dtype=np.float32), 3 + 0)  # g = 4 from 1: phi = 1/2, beta = 1/3, Kb = 4/9
+    """Before: w = 0, where the gradient is 0; merged: beta w_g. dF/dgamma = Kb / sqrt(g) (1 -
+    ups / sqrt(g-o+1)) <C beta w_g, w_g>.
+    """
+    device, run = (
+        rule(mu_beta=1.0, gamma0=1.0, upsilon0=0.0, eta_gamma=0.1, eta_upsilon=0.1),
+        local_run(0.0, 0.0, 0.0, version=3, slot=1.0),
+    )
+    device.merge(
+        run, np.array([1, 0, 0], dtype=np.float32), 3 + 0
+    )  # g = 4 from 1: phi = 1/2, beta = 1/3, Kb = 4/9
     numbers = device.payload(run)[1]
-    assert numbers["beta"] == pytest.approx(1 / 3) and numbers["gamma"] == pytest.approx(1 - 0.1 * (4 / 9) / 2 / 3, rel=1e-6)
+    assert numbers["beta"] == pytest.approx(1 / 3) and numbers["gamma"] == pytest.approx(
+        1 - 0.1 * (4 / 9) / 2 / 3, rel=1e-6
+    )
 
 
 def test_a11_one_letter_two_meanings_two_options() -> None:
-    """phi is a function of eq. 10 and the rate of eq. 8: the rate of the table does not touch beta."""
+    """phi is a function of eq. 10 and the rate of eq. 8: the rate of the table does not touch
+    beta.
+    """
     found = []
     for q_rate in (0.1, 0.9):
         device, run = rule(q_rate=q_rate), local_run(1.0, 0.0, 0.0, slot=2.0)
@@ -217,7 +339,9 @@ def test_a11_one_letter_two_meanings_two_options() -> None:
 
 
 def test_a12_a_discarded_update_makes_no_version() -> None:
-    """The papers' index t runs on ("continue"); ours does not, and nothing is learned from the update."""
+    """The papers' index t runs on ("continue"); ours does not, and nothing is learned from the
+    update.
+    """
     server = Server(make(FedASMU, dispatch="replace", concurrency=2, tau=1))
     server.start("a", "b")
     deliver(server, "a", (1, 0, 0))
@@ -226,7 +350,9 @@ def test_a12_a_discarded_update_makes_no_version() -> None:
 
 
 @given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6), st.integers(1, 10_000), st.integers(1, 99))
-def test_a13_weights_stay_in_their_range_whatever_the_controls_learn(product: float, rate: float, t: int, staleness: int) -> None:
+def test_a13_weights_stay_in_their_range_whatever_the_controls_learn(
+    product: float, rate: float, t: int, staleness: int
+) -> None:
     server, device = ServerControls(1.0, 0.5, 0.03), DeviceControls(1.0, 0.5)
     for _ in range(3):
         server = server.moved(server.slopes(3.0, t, staleness), product, (rate, rate, rate))
@@ -236,12 +362,19 @@ def test_a13_weights_stay_in_their_range_whatever_the_controls_learn(product: fl
 
 
 def test_a13_upsilon_beyond_the_root_of_staleness_gives_no_negative_beta_and_no_pole() -> None:
-    """1 - 2 / sqrt(1) = -1: beta is held at 0, and the slopes are those of the border, so that upsilon finds back."""
+    """1 - 2 / sqrt(1) = -1: beta is held at 0, and the slopes are those of the border, so that
+    upsilon finds back.
+    """
     controls = DeviceControls(1.0, 2.0)
     assert controls.phi(1, 1) == 0 and controls.slopes(1.0, 1, 1) == (-1.0, -1.0)
 
 
 def test_a13_products_are_cut_and_what_is_not_finite_teaches_nothing() -> None:
-    assert [clipped(value, 10) for value in (3.0, -25.0, float("inf"), float("nan"))] == [3.0, -10.0, 0.0, 0.0]
+    assert [clipped(value, 10) for value in (3.0, -25.0, float("inf"), float("nan"))] == [
+        3.0,
+        -10.0,
+        0.0,
+        0.0,
+    ]
     server = alone(most_product=5.0)
     assert deliver(server, "a", (2.2, 0, 0))["product"] == -5.0

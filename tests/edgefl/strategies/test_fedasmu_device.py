@@ -1,4 +1,6 @@
-"""FedASMU's device half: one request, one merge, what is remembered and what is told (Algorithm 2; eqs. 9-11)."""
+"""FedASMU's device half: one request, one merge, what is remembered and what is told (Algorithm
+2; eqs. 9-11).
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,30 @@ FRESH = np.array([0, 2, 0], dtype=np.float32)
 
 
 def test_eqs_9_and_10_by_hand() -> None:
-    """g = 4 from 1, g - o + 1 = 4: phi = 2 / 2 (1 - 1/2) = 1/2, mu = 2: beta = 1/2. w <- (w + w_g) / 2."""
-    device, run = rule(mu_beta=2.0, gamma0=2.0, upsilon0=1.0), local_run(2.0, 0.0, 1.0, version=0, slot=3.0)
+    """g = 4 from 1, g - o + 1 = 4: phi = 2 / 2 (1 - 1/2) = 1/2, mu = 2: beta = 1/2. w <- (w +
+    w_g) / 2.
+    """
+    device, run = (
+        rule(mu_beta=2.0, gamma0=2.0, upsilon0=1.0),
+        local_run(2.0, 0.0, 1.0, version=0, slot=3.0),
+    )
     device.merge(run, FRESH, 3)
     assert run.weights.tolist() == [1, 1, 0.5]
     numbers = device.payload(run)[1]
-    assert (numbers["beta"], numbers["fresh_version"], numbers["slot"], numbers["asked"], numbers["merged"], numbers["merge_step"]) == (0.5, 3, 3, 1, 1, 6)
+    assert (
+        numbers["beta"],
+        numbers["fresh_version"],
+        numbers["slot"],
+        numbers["asked"],
+        numbers["merged"],
+        numbers["merge_step"],
+    ) == (0.5, 3, 3, 1, 1, 6)
 
 
 def test_the_reward_is_the_loss_before_minus_the_loss_after_and_moves_the_baseline() -> None:
-    """F = (4 + 4 * 1) / 2 = 4 before; (1 + 2 + 4/4) / 2 = 2 after: R = 2, b <- (1 - 0.1) 0 + 0.1 R."""
+    """F = (4 + 4 * 1) / 2 = 4 before; (1 + 2 + 4/4) / 2 = 2 after: R = 2, b <- (1 - 0.1) 0 + 0.1
+    R.
+    """
     device, run = rule(mu_beta=2.0, gamma0=2.0, upsilon0=1.0), local_run(2.0, 0.0, 1.0, slot=3.0)
     assert float(loss(run.weights)) == 4
     device.merge(run, FRESH, 3)
@@ -56,17 +72,29 @@ def test_a9_a_task_merges_once() -> None:
 
 
 def test_a9_the_request_stands_before_epoch_l() -> None:
-    """Algorithm 2 asks at the start of epoch l* and merges into w_{o,l*-1}: two of five epochs done at l* = 3."""
+    """Algorithm 2 asks at the start of epoch l* and merges into w_{o,l*-1}: two of five epochs
+    done at l* = 3.
+    """
     assert rule(selector="fixed", slot=3).checkpoint(local_run(0.0)) == 2 * 3
 
 
 def test_without_a_merge_nothing_is_told_of_one() -> None:
     numbers = rule(gamma0=0.7).payload(local_run(1.0, 1.0, 1.0))[1]
-    assert numbers == {"learning_rate": 0.1, "slot": 3, "asked": 1, "merged": 0, "gamma": 0.7, "upsilon": 0.5, "baseline": 0.0}
+    assert numbers == {
+        "learning_rate": 0.1,
+        "slot": 3,
+        "asked": 1,
+        "merged": 0,
+        "gamma": 0.7,
+        "upsilon": 0.5,
+        "baseline": 0.0,
+    }
 
 
 def test_small_steps_of_the_controls_are_not_lost_between_tasks() -> None:
-    """At the printed rates a step is 1e-9 of gamma, which a float32 alone would swallow: a hundred of them add up."""
+    """At the printed rates a step is 1e-9 of gamma, which a float32 alone would swallow: a
+    hundred of them add up.
+    """
     device, memory, gamma = rule(eta_gamma=1e-9, upsilon0=0.0), {}, 1.0
     for task in range(100):
         run = local_run(2.0, 0.0, 1.0, task=task, memory=memory, draw=0.9, slot=3.0)
@@ -82,7 +110,9 @@ def test_a_merge_that_overflows_teaches_nothing_wrong() -> None:
     device, run = rule(), local_run(1e30, 0.0, 1.0, slot=3.0)
     device.merge(run, FRESH, 3)
     numbers = device.payload(run)[1]
-    assert np.isfinite(list(numbers.values())).all() and all(torch.isfinite(vector).all() for vector in run.memory.values())
+    assert np.isfinite(list(numbers.values())).all() and all(
+        torch.isfinite(vector).all() for vector in run.memory.values()
+    )
 
 
 # ------------------------------------------------------------------ with the real trainer
@@ -92,7 +122,15 @@ ROWS = torch.eye(3).repeat(2, 1)
 def trained(memory: dict[str, Any] | None = None) -> tuple[Trainer, LocalRun, Refresh]:
     """Five epochs of two batches of three, standing at the request of slot 2."""
     plan = TrainingPlan(epochs=5, batch_size=3, learning_rate=0.1)
-    trainer = Trainer(Workspace(lambda: nn.Linear(3, 1, bias=False)), ROWS, torch.ones(6, 1), half_square, plan, Streams(1), "e1")
+    trainer = Trainer(
+        Workspace(lambda: nn.Linear(3, 1, bias=False)),
+        ROWS,
+        torch.ones(6, 1),
+        half_square,
+        plan,
+        Streams(1),
+        "e1",
+    )
     device = Refresh(FedASMUOptions(selector="fixed", slot=2))
     run = trainer.begin(FakeTask({"weights": np.zeros(3, np.float32)}), device, memory or {})
     assert run.checkpoint == 2 and trainer.advance(run, device, run.checkpoint)
@@ -124,7 +162,10 @@ def test_what_a_device_remembers_goes_with_the_trainers_memory() -> None:
     numbers = trainer.payload(run, device)[1]
     assert set(memory) == {"merging"} and numbers["merged"] == 1 and numbers["steps"] == 10
     _, again, device = trained(memory)
-    assert device.payload(again)[1]["baseline"] == pytest.approx(numbers["baseline"]) and device.payload(again)[1]["merged"] == 1, "the same task number"
+    assert (
+        device.payload(again)[1]["baseline"] == pytest.approx(numbers["baseline"])
+        and device.payload(again)[1]["merged"] == 1
+    ), "the same task number"
 
 
 class Curious(Refresh):
@@ -143,13 +184,27 @@ def test_statistics_and_dropout_do_not_notice_a_probe_either() -> None:
     ends = []
     for looks in (False, True):
         workspace = Workspace(build)
-        trainer = Trainer(workspace, ROWS, torch.ones(6, 1), half_square, TrainingPlan(5, 3, 0.1), Streams(1), "e1")
+        trainer = Trainer(
+            workspace,
+            ROWS,
+            torch.ones(6, 1),
+            half_square,
+            TrainingPlan(5, 3, 0.1),
+            Streams(1),
+            "e1",
+        )
         device = Curious(FedASMUOptions(selector="fixed", slot=2))
         size = workspace.layout.size
-        run = trainer.begin(FakeTask({"weights": np.linspace(0.1, 1, size, dtype=np.float32)}), device, {})
+        run = trainer.begin(
+            FakeTask({"weights": np.linspace(0.1, 1, size, dtype=np.float32)}), device, {}
+        )
         trainer.advance(run, device, 2)
         if looks:
             trainer.merge(run, device, np.full(size, 0.3, np.float32), 1)
         trainer.advance(run, device)
         ends.append((run.weights.clone(), [counter.clone() for counter in run.counters]))
-    assert torch.equal(ends[0][0], ends[1][0]) and all(torch.equal(a, b) for a, b in zip(ends[0][1], ends[1][1])) and ends[0][1]
+    assert (
+        torch.equal(ends[0][0], ends[1][0])
+        and all(torch.equal(a, b) for a, b in zip(ends[0][1], ends[1][1]))
+        and ends[0][1]
+    )

@@ -49,7 +49,9 @@ def test_a_step_of_0_is_the_staleness_bound() -> None:
     assert story.move("b", 0, 9, 0)[0] == "discard 1: too stale"
 
 
-@pytest.mark.parametrize("bad", [{"server_learning_rate": 0.0}, {"server_learning_rate": 1.5}, {"eta": 1.0}])
+@pytest.mark.parametrize(
+    "bad", [{"server_learning_rate": 0.0}, {"server_learning_rate": 1.5}, {"eta": 1.0}]
+)
 def test_bad_options_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         FedDelayOptions(**bad)

@@ -1,4 +1,6 @@
-"""FedDyn by hand: the linear term, the clip, and the server's mean over all devices (Acar et al. 2021)."""
+"""FedDyn by hand: the linear term, the clip, and the server's mean over all devices (Acar et al.
+2021).
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,12 @@ from edgefl.vectors import Entry, Layout
 def adjusted(gradient: list[float], h: list[float], **options: float) -> list[float]:
     """At w = (3, 0 | 5), w_srv = (1, 1 | 9), alpha_k = 0.5; the third element is a buffer."""
     run = SimpleNamespace(
-        parameters=2, start=torch.tensor([1.0, 1.0, 9.0]), weights=torch.tensor([3.0, 0.0, 5.0]), memory={"h": torch.tensor(h)},
+        parameters=2,
+        start=torch.tensor([1.0, 1.0, 9.0]),
+        weights=torch.tensor([3.0, 0.0, 5.0]),
+        memory={"h": torch.tensor(h)},
         task=SimpleNamespace(numbers={"alpha": 0.5}),
-    )  # fmt: skip
+    )
     given = torch.tensor(gradient)
     Dynamic(FedDynOptions(**options)).adjust(run, given)
     return given.tolist()
@@ -57,7 +62,12 @@ def test_h_adds_up_what_the_device_has_moved() -> None:
 
 def test_a_run_that_became_infinite_leaves_h_as_it_was() -> None:
     taught, rule = linear_trainer(TrainingPlan(1, 2, float("inf"))), Dynamic(FedDynOptions())
-    run = finished(taught, rule, FakeTask({"weights": np.zeros(3, np.float32)}, numbers={"alpha": 0.0}), {"h": np.ones(3, np.float32)})
+    run = finished(
+        taught,
+        rule,
+        FakeTask({"weights": np.zeros(3, np.float32)}, numbers={"alpha": 0.0}),
+        {"h": np.ones(3, np.float32)},
+    )
     taught.payload(run, rule)
     assert taught.remembered(run, rule)["h"].tolist() == [1, 1, 1]
 
@@ -69,7 +79,9 @@ def test_the_first_term_is_over_the_selected_and_hbar_over_all_devices() -> None
     story.start("a", "b", "c", "d")
     one, other = sorted(story.open)
     story.deliver(one, 3, 1, 1, samples=1)
-    assert story.deliver(other, 5, 1, -3, samples=9)[0] == "publish 5.5 1 -2", "mean (4, 1, -1) + (2 + 4, 0, -4) / 4: samples do not matter"
+    assert story.deliver(other, 5, 1, -3, samples=9)[0] == "publish 5.5 1 -2", (
+        "mean (4, 1, -1) + (2 + 4, 0, -4) / 4: samples do not matter"
+    )
 
 
 def test_hbar_is_the_mean_of_h_k_over_all_devices() -> None:
@@ -85,7 +97,9 @@ def test_hbar_is_the_mean_of_h_k_over_all_devices() -> None:
             h[edge] += by
             story.move(edge, *by)
         hbar = np.mean(list(h.values()), axis=0)
-        assert story.strategy.weights == pytest.approx(before + np.mean(list(moves.values()), axis=0) + hbar, rel=1e-4, abs=1e-4)
+        assert story.strategy.weights == pytest.approx(
+            before + np.mean(list(moves.values()), axis=0) + hbar, rel=1e-4, abs=1e-4
+        )
 
 
 def test_alpha_of_a_device_is_weighed_by_its_share_of_the_samples() -> None:
@@ -94,12 +108,17 @@ def test_alpha_of_a_device_is_weighed_by_its_share_of_the_samples() -> None:
     for edge, samples in (("a", 1), ("b", 3)):
         strategy.handle(EdgeJoined(edge, samples), 0)
     decisions = strategy.handle(RunStarted(), 0)
-    assert [(d.edges, d.numbers["alpha"]) for d in decisions if isinstance(d, Assign)] == [(("a",), pytest.approx(0.6)), (("b",), pytest.approx(0.2))]
+    assert [(d.edges, d.numbers["alpha"]) for d in decisions if isinstance(d, Assign)] == [
+        (("a",), pytest.approx(0.6)),
+        (("b",), pytest.approx(0.2)),
+    ]
 
 
 def test_normalisation_buffers_get_the_mean_alone() -> None:
     strategy = make(FedDyn, (0, 0), clients_per_round=1)
-    strategy.layout = Layout((Entry("w", (1,), 0, "parameter", ""), Entry("v", (1,), 1, "buffer", "")))
+    strategy.layout = Layout(
+        (Entry("w", (1,), 0, "parameter", ""), Entry("v", (1,), 1, "buffer", ""))
+    )
     strategy.sum_h = np.zeros(1, np.float32)
     story = Server(strategy)
     story.start("a")
@@ -107,7 +126,9 @@ def test_normalisation_buffers_get_the_mean_alone() -> None:
 
 
 def test_identical_devices_that_all_take_part_end_at_the_centralised_optimum() -> None:
-    """f_k(w) = ||w - 2||^2 / 2 for every k: each device's optimum of f + alpha <w, h - w_srv> + (alpha/2) ||w||^2, in closed form."""
+    """f_k(w) = ||w - 2||^2 / 2 for every k: each device's optimum of f + alpha <w, h - w_srv> +
+    (alpha/2) ||w||^2, in closed form.
+    """
     alpha, story = 0.5, Server(make(FedDyn, clients_per_round=3, alpha=0.5))
     story.start("a", "b", "c")
     h = dict.fromkeys("abc", 0.0)

@@ -1,4 +1,6 @@
-"""FedEcho's server event by event (arXiv 2511.19966, algorithm 1), with its errata as named cases."""
+"""FedEcho's server event by event (arXiv 2511.19966, algorithm 1), with its errata as named
+cases.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,22 @@ class Echo(Server):
     """Two devices at work, two updates a round; logits of one sample in two classes."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(make(FedEcho, start=(0, 0), **{"concurrency": 2, "buffer_size": 2, "predict_s": 0.5, "distil_s": 2.0} | options))
+        super().__init__(
+            make(
+                FedEcho,
+                start=(0, 0),
+                **{"concurrency": 2, "buffer_size": 2, "predict_s": 0.5, "distil_s": 2.0} | options,
+            )
+        )
         self.jobs: dict[str, Any] = {}
 
     def give(self, event: Any, now: int = 0) -> list[str]:
         lines = super().give(event, now)
-        self.jobs |= {decision.name: decision.job for decision in self.decisions if isinstance(decision, RunJob)}
+        self.jobs |= {
+            decision.name: decision.job
+            for decision in self.decisions
+            if isinstance(decision, RunJob)
+        }
         return lines
 
     def predicted(self, task: int, *logits: float, now: int = 0) -> list[str]:
@@ -32,7 +44,9 @@ class Echo(Server):
 
     def taught(self, version: int, *weights: float, now: int = 0, **numbers: float) -> list[str]:
         vectors = {"weights": vector(*weights), "first": vector(7, 7), "second": vector(8, 8)}
-        return self.give(JobDone(f"distill {version}", vectors, {"steps": 16.0, "alpha": 0.4, **numbers}), now)
+        return self.give(
+            JobDone(f"distill {version}", vectors, {"steps": 16.0, "alpha": 0.4, **numbers}), now
+        )
 
     @property
     def report(self) -> dict[str, float]:
@@ -40,7 +54,9 @@ class Echo(Server):
 
 
 def full(**options: Any) -> Echo:
-    """Devices a and b have each moved the model of version 0; c works on it too. Nothing is predicted yet."""
+    """Devices a and b have each moved the model of version 0; c works on it too. Nothing is
+    predicted yet.
+    """
     server = Echo(**options)
     server.start("a", "b", "c")
     first, second = sorted(server.open)
@@ -55,7 +71,9 @@ def test_an_update_is_buffered_and_its_model_predicts() -> None:
     server.start("a", "b", "c")
     first = sorted(server.open)[0]
     lines = server.move(first, 1, 0)
-    assert lines[0] == "run predict 0 for 0.5" and lines[1].endswith("<- 0 0"), "the replacement gets x, and nobody waits"
+    assert lines[0] == "run predict 0 for 0.5" and lines[1].endswith("<- 0 0"), (
+        "the replacement gets x, and nobody waits"
+    )
     job = server.jobs["predict 0"]
     assert isinstance(job, Predict) and job.weights.tolist() == [1, 0], "x_i = x + D_i"
 
@@ -66,7 +84,11 @@ def test_a_full_buffer_waits_for_its_logits_and_then_teaches() -> None:
     assert server.predicted(0, 4, 0) == [], "the other device's logits are still to come"
     assert server.predicted(1, 0, 2) == ["run distill 0 for 2"]
     job = server.jobs["distill 0"]
-    assert isinstance(job, Distill) and job.weights.tolist() == [1, 3] and job.teacher.tolist() == [2, 1], "2 (1, 3) / 2; the mean of the logits"
+    assert (
+        isinstance(job, Distill)
+        and job.weights.tolist() == [1, 3]
+        and job.teacher.tolist() == [2, 1]
+    ), "2 (1, 3) / 2; the mean of the logits"
     assert server.weights == [0, 0], "x stays until the student has been taught"
     lines = server.taught(0, 5, 6, now=9 * S)
     assert lines[1] == "publish 5 6" and server.version == 1
@@ -81,7 +103,9 @@ def test_the_edge_that_replaces_the_last_of_the_buffer_gets_the_old_model_c5() -
 
 
 def test_absent_clients_are_not_zero_logits_c4() -> None:
-    """Two of three devices have logits: the teacher is their mean, (4, 2), and not the third of their sum."""
+    """Two of three devices have logits: the teacher is their mean, (4, 2), and not the third of
+    their sum.
+    """
     server = full()
     server.predicted(0, 8, 0)
     server.predicted(1, 0, 4)
@@ -100,7 +124,9 @@ def test_a_devices_logits_are_overwritten_and_the_others_stay() -> None:
     server.move(again, 1, 1), server.move(other, 1, 1)
     server.predicted(tasks[0], 10, 10), server.predicted(tasks[1], 20, 20)
     now = known | {again: [10, 10], other: [20, 20]}
-    assert server.jobs["distill 1"].teacher.tolist() == pytest.approx(np.mean(list(now.values()), axis=0).tolist())
+    assert server.jobs["distill 1"].teacher.tolist() == pytest.approx(
+        np.mean(list(now.values()), axis=0).tolist()
+    )
 
 
 def test_updates_that_arrive_meanwhile_go_into_the_next_buffer() -> None:
@@ -109,10 +135,15 @@ def test_updates_that_arrive_meanwhile_go_into_the_next_buffer() -> None:
     third, fourth = sorted(server.open)
     tasks = [server.open[edge][0] for edge in (third, fourth)]
     server.move(third, 10, 0), server.move(fourth, 0, 30)
-    assert server.predicted(tasks[0], 1, 0) == [] and server.predicted(tasks[1], 0, 1) == [], "one lesson at a time"
+    assert server.predicted(tasks[0], 1, 0) == [] and server.predicted(tasks[1], 0, 1) == [], (
+        "one lesson at a time"
+    )
     lines = server.taught(0, 5, 6, now=5 * S)
     assert lines[1:] == ["publish 5 6", "run distill 1 for 2"]
-    assert server.jobs["distill 1"].weights.tolist() == [10, 21], "(5, 6) + (10, 30) / 2: divided by M"
+    assert server.jobs["distill 1"].weights.tolist() == [
+        10,
+        21,
+    ], "(5, 6) + (10, 30) / 2: divided by M"
 
 
 # ------------------------------------------------------------------ Adam and the options
@@ -128,19 +159,34 @@ def test_adam_is_kept_across_rounds_or_not() -> None:
             server.move(edge, 1, 1)
             server.predicted(task, 1, 0)
         job = server.jobs["distill 1"]
-        assert (job.steps, None if job.first is None else job.first.tolist()) == ((16, [7, 7]) if keep else (0, None))
+        assert (job.steps, None if job.first is None else job.first.tolist()) == (
+            (16, [7, 7]) if keep else (0, None)
+        )
 
 
 @pytest.mark.parametrize(
     ("options", "fields"),
     [
-        ({}, {"alpha_min": 0.2, "alpha_max": 0.8, "clip": 5.0, "learning_rate": 3e-6, "passes": 1, "batch": 128, "samples": None}),
+        (
+            {},
+            {
+                "alpha_min": 0.2,
+                "alpha_max": 0.8,
+                "clip": 5.0,
+                "learning_rate": 3e-6,
+                "passes": 1,
+                "batch": 128,
+                "samples": None,
+            },
+        ),
         ({"alpha": 0.0}, {"alpha_min": 0.0, "alpha_max": 0.0}),
         ({"alpha": 0.5, "clip_norm": 1e30}, {"alpha_min": 0.5, "alpha_max": 0.5, "clip": 1e30}),
         ({"unlabelled_samples": 500, "clip_norm": 1.0}, {"samples": 500, "clip": 1.0}),
     ],
 )
-def test_the_papers_values_and_its_ablations(options: dict[str, Any], fields: dict[str, Any]) -> None:
+def test_the_papers_values_and_its_ablations(
+    options: dict[str, Any], fields: dict[str, Any]
+) -> None:
     server = full(**options)
     server.predicted(0, 1, 0), server.predicted(1, 0, 1)
     job = server.jobs["distill 0"]
@@ -148,9 +194,17 @@ def test_the_papers_values_and_its_ablations(options: dict[str, Any], fields: di
     assert server.jobs["predict 0"].samples == options.get("unlabelled_samples")
 
 
-@pytest.mark.parametrize("options", [{"buffer_size": 3}, {"alpha_min": 0.9}, {"dispatch_before_step": False}])
+@pytest.mark.parametrize(
+    "options", [{"buffer_size": 3}, {"alpha_min": 0.9}, {"dispatch_before_step": False}]
+)
 def test_options_that_cannot_be(options: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match=r"buffer_size: expected at most concurrency \(2\), found 3|alpha_max: expected at least alpha_min \(0.9\)|Input should be True"):
+    with pytest.raises(
+        ValidationError,
+        match=(
+            r"buffer_size: expected at most concurrency \(2\), found 3|alpha_max: expected at least"
+            r" alpha_min \(0.9\)|Input should be True"
+        ),
+    ):
         Echo(**options)
 
 
@@ -160,15 +214,23 @@ def test_every_round_is_reported() -> None:
     server.predicted(0, 1, 0, now=4 * S), server.predicted(1, 0, 1, now=4 * S)
     server.taught(0, 5, 6, now=9 * S, entropy=0.3)
     assert server.report == {
-        "alpha": 0.4, "entropy": 0.3, "teachers": 2.0, "logits_age": 0.0, "server_s": 6.0, "buffered_meanwhile": 0.0, "checkpoints": 1.0,
-    }  # fmt: skip
+        "alpha": 0.4,
+        "entropy": 0.3,
+        "teachers": 2.0,
+        "logits_age": 0.0,
+        "server_s": 6.0,
+        "buffered_meanwhile": 0.0,
+        "checkpoints": 1.0,
+    }
     edges = sorted(server.open)
     tasks = [server.open[edge][0] for edge in edges]
     for edge, task in zip(edges, tasks):
         server.move(edge, 1, 1)
         server.predicted(task, 1, 0)
     server.taught(1, 5, 6)
-    assert server.report["logits_age"] == 1.0, "all of them come from models that began with version 0, and this is version 1"
+    assert server.report["logits_age"] == 1.0, (
+        "all of them come from models that began with version 0, and this is version 1"
+    )
     assert server.report["checkpoints"] == 1.0 and set(server.strategy.running.values()) == {1}
 
 
@@ -177,7 +239,11 @@ def test_a_prediction_that_fails_leaves_the_former_logits() -> None:
     server = full()
     server.predicted(0, 8, 0)
     lines = server.give(JobFailed("predict 1", "not finite"))
-    assert lines[0].endswith("prediction_failed=1") and lines[1] == "run distill 0 for 2" and server.jobs["distill 0"].teacher.tolist() == [8, 0]
+    assert (
+        lines[0].endswith("prediction_failed=1")
+        and lines[1] == "run distill 0 for 2"
+        and server.jobs["distill 0"].teacher.tolist() == [8, 0]
+    )
 
 
 def test_without_any_teacher_the_step_is_taken_untaught() -> None:
@@ -188,7 +254,10 @@ def test_without_any_teacher_the_step_is_taken_untaught() -> None:
 
 def test_a_lesson_that_fails_leaves_the_step_and_adam_begins_anew() -> None:
     server = full()
-    server.strategy.moments, server.strategy.adam_steps = {"first": vector(1, 1), "second": vector(1, 1)}, 5
+    server.strategy.moments, server.strategy.adam_steps = (
+        {"first": vector(1, 1), "second": vector(1, 1)},
+        5,
+    )
     server.predicted(0, 8, 0), server.predicted(1, 8, 0)
     lines = server.give(JobFailed("distill 0", "not finite"), 9 * S)
     assert lines[1] == "publish 0.5 1.5" and server.report["distillation_failed"] == 1.0
@@ -207,4 +276,8 @@ def test_an_update_that_is_too_stale_neither_counts_nor_teaches() -> None:
     server.predicted(0, 1, 0), server.predicted(1, 0, 1), server.taught(0, 5, 6)
     edge = sorted(server.open)[0]
     lines = server.move(edge, 1, 1)
-    assert lines[0].startswith("discard") and "too stale" in lines[0] and not any(line.startswith("run") for line in lines)
+    assert (
+        lines[0].startswith("discard")
+        and "too stale" in lines[0]
+        and not any(line.startswith("run") for line in lines)
+    )

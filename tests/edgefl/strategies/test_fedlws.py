@@ -14,46 +14,68 @@ from pydantic import ValidationError
 from edgefl.strategies.fedlws import FedLWS, FedLWSOptions, layers, shrinking
 from edgefl.vectors import Entry, Layout
 
-CONV_AND_NORM = Layout((
-    Entry("conv.weight", (2,), 0, "parameter", "conv"), Entry("norm.weight", (1,), 2, "parameter", "norm"), Entry("norm.bias", (1,), 3, "parameter", "norm"),
-    Entry("head.weight", (2,), 4, "parameter", "head"), Entry("head.bias", (1,), 6, "parameter", "head"), Entry("norm.running_var", (1,), 7, "buffer", "norm"),
-))  # fmt: skip
+CONV_AND_NORM = Layout(
+    (
+        Entry("conv.weight", (2,), 0, "parameter", "conv"),
+        Entry("norm.weight", (1,), 2, "parameter", "norm"),
+        Entry("norm.bias", (1,), 3, "parameter", "norm"),
+        Entry("head.weight", (2,), 4, "parameter", "head"),
+        Entry("head.bias", (1,), 6, "parameter", "head"),
+        Entry("norm.running_var", (1,), 7, "buffer", "norm"),
+    )
+)
 
 
 def test_a_layer_is_a_module_s_own_parameters_and_no_buffer() -> None:
-    """Not as the authors' code cuts: there a normalisation's running statistics fall into the next layer and shrink with it."""
+    """Not as the authors' code cuts: there a normalisation's running statistics fall into the
+    next layer and shrink with it.
+    """
     assert layers(CONV_AND_NORM) == [slice(0, 2), slice(2, 4), slice(4, 7)]
 
 
 def test_gamma_by_hand() -> None:
-    """w_prev = (3, 4), ends (7, 4) and (3, 12), mean (5, 8): u = (2, 4); each end lies sqrt(20) from the mean of ends, tau = 0.02 sqrt(20);
-    gamma = 5 / (5 + tau sqrt(20)) = 5 / 5.4."""
+    """w_prev = (3, 4), ends (7, 4) and (3, 12), mean (5, 8): u = (2, 4); each end lies sqrt(20)
+    from the mean of ends, tau = 0.02 sqrt(20); gamma = 5 / (5 + tau sqrt(20)) = 5 / 5.4.
+    """
     ends = [vector(7, 4), vector(3, 12)]
-    assert shrinking(vector(3, 4), vector(5, 8), ends, FedLWSOptions(beta=0.02)) == pytest.approx(5 / 5.4, rel=1e-6)
+    assert shrinking(vector(3, 4), vector(5, 8), ends, FedLWSOptions(beta=0.02)) == pytest.approx(
+        5 / 5.4, rel=1e-6
+    )
 
 
 def test_the_disagreement_is_about_the_plain_mean_of_three() -> None:
-    """Ends (3, 4), (3, 4), (3, 10) lie 2, 2, 4 from their mean (3, 6), whatever the weighted mean is: tau = 0.03 x 8/3 = 0.08. With all the
-    samples at the third, u = (0, 6): gamma = 5 / (5 + 0.08 x 6). About the weighted mean they would lie 6, 6, 0. (Of two, each lies half way.)
+    """Ends (3, 4), (3, 4), (3, 10) lie 2, 2, 4 from their mean (3, 6), whatever the weighted mean
+    is: tau = 0.03 x 8/3 = 0.08. With all the samples at the third, u = (0, 6): gamma = 5 / (5 +
+    0.08 x 6). About the weighted mean they would lie 6, 6, 0. (Of two, each lies half way.)
     """
     ends = [vector(3, 4), vector(3, 4), vector(3, 10)]
-    assert shrinking(vector(3, 4), vector(3, 10), ends, FedLWSOptions()) == pytest.approx(5 / 5.48, rel=1e-6)
+    assert shrinking(vector(3, 4), vector(3, 10), ends, FedLWSOptions()) == pytest.approx(
+        5 / 5.48, rel=1e-6
+    )
 
 
 def test_equal_devices_leave_tau_at_its_minimum() -> None:
     """No disagreement: tau = tau_min; w_prev = (3, 4), u = (3, 4): gamma = 5 / (5 + 0.01 x 5)."""
     ends = [vector(6, 8), vector(6, 8)]
-    assert shrinking(vector(3, 4), vector(6, 8), ends, FedLWSOptions()) == pytest.approx(1 / 1.01, rel=1e-6)
+    assert shrinking(vector(3, 4), vector(6, 8), ends, FedLWSOptions()) == pytest.approx(
+        1 / 1.01, rel=1e-6
+    )
 
 
 def test_tau_has_a_maximum() -> None:
     ends = [vector(1003, 4), vector(-997, 4)]
-    assert shrinking(vector(3, 4), vector(3, 9), ends, FedLWSOptions()) == pytest.approx(5 / (5 + 0.2 * 5), rel=1e-6)
+    assert shrinking(vector(3, 4), vector(3, 9), ends, FedLWSOptions()) == pytest.approx(
+        5 / (5 + 0.2 * 5), rel=1e-6
+    )
 
 
 def test_a_layer_of_zeros_is_not_held_at_zero() -> None:
     """||w_prev|| = 0 gives gamma 0, or 0/0: the layer would stay zero for ever."""
-    assert shrinking(vector(0, 0), vector(1, 1), [vector(1, 1)], FedLWSOptions()) == shrinking(vector(0, 0), vector(0, 0), [vector(0, 0)], FedLWSOptions()) == 1
+    assert (
+        shrinking(vector(0, 0), vector(1, 1), [vector(1, 1)], FedLWSOptions())
+        == shrinking(vector(0, 0), vector(0, 0), [vector(0, 0)], FedLWSOptions())
+        == 1
+    )
 
 
 numbers = st.lists(st.floats(-100, 100, width=32), min_size=2, max_size=2)
@@ -66,8 +88,16 @@ def test_gamma_is_above_0_and_at_most_1(before: list[float], ends: list[list[flo
 
 
 def test_each_layer_of_fedavg_s_mean_shrinks_by_its_own_factor() -> None:
-    """n = 1 and 3; layer one moves alike (tau_min), layer two not at all (gamma 1), the buffer is FedAvg's mean."""
-    layout = Layout((Entry("a.w", (2,), 0, "parameter", "a"), Entry("b.w", (1,), 2, "parameter", "b"), Entry("b.v", (1,), 3, "buffer", "b")))
+    """n = 1 and 3; layer one moves alike (tau_min), layer two not at all (gamma 1), the buffer
+    is FedAvg's mean.
+    """
+    layout = Layout(
+        (
+            Entry("a.w", (2,), 0, "parameter", "a"),
+            Entry("b.w", (1,), 2, "parameter", "b"),
+            Entry("b.v", (1,), 3, "buffer", "b"),
+        )
+    )
     strategy = make(FedLWS, (3, 4, 7, 1), clients_per_round=2)
     strategy.layout = layout
     story = Server(strategy)
@@ -89,10 +119,14 @@ def test_the_disagreement_is_over_plain_means() -> None:
     tau = 0.03 * 20**0.5
     many = np.array([7 * 1000 + 3, 4 * 1000 + 12]) / 1001
     assert results[0][:2] == pytest.approx(5 / (5 + tau * 20**0.5) * np.array([5, 8]), rel=1e-6)
-    assert results[1][:2] == pytest.approx(5 / (5 + tau * float(np.hypot(*(many - [3, 4])))) * many, rel=1e-6)
+    assert results[1][:2] == pytest.approx(
+        5 / (5 + tau * float(np.hypot(*(many - [3, 4])))) * many, rel=1e-6
+    )
 
 
-@pytest.mark.parametrize("bad", [{"beta": -0.1}, {"tau_min": -1.0}, {"tau_min": 0.3}, {"betas": 1.0}])
+@pytest.mark.parametrize(
+    "bad", [{"beta": -0.1}, {"tau_min": -1.0}, {"tau_min": 0.3}, {"betas": 1.0}]
+)
 def test_bad_options_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         FedLWSOptions(**bad)

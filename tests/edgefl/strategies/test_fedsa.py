@@ -1,4 +1,6 @@
-"""FedSA (reconstructed) by hand: the mixing weight, the two stages, and what the second gives each device."""
+"""FedSA (reconstructed) by hand: the mixing weight, the two stages, and what the second gives
+each device.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,19 @@ from edgefl.strategies.fedsa import FedSA, FedSAOptions, staleness_weight
 
 def staged(**options: Any) -> Server:
     """One device at work, windows of 2 updates, half and half."""
-    return Server(make(FedSA, **{"alpha": 0.5, "staleness_exponent": 0.0, "concurrency": 1, "window": 2} | options))
+    return Server(
+        make(
+            FedSA,
+            **{"alpha": 0.5, "staleness_exponent": 0.0, "concurrency": 1, "window": 2} | options,
+        )
+    )
 
 
 def test_the_weight_is_polynomial_in_the_gap_plus_1() -> None:
     """a_t = a (gap + 1)^(-p): fresh is 1."""
-    assert [staleness_weight(FedSAOptions(alpha=0.6, staleness_exponent=0.5), gap) for gap in (0, 1, 5)] == pytest.approx([0.6, 0.6 / 2**0.5, 0.6 / 6**0.5])
+    assert [
+        staleness_weight(FedSAOptions(alpha=0.6, staleness_exponent=0.5), gap) for gap in (0, 1, 5)
+    ] == pytest.approx([0.6, 0.6 / 2**0.5, 0.6 / 6**0.5])
 
 
 def test_every_update_is_mixed_in() -> None:
@@ -68,7 +77,9 @@ def test_stage_2_gives_slow_devices_fewer_epochs_and_late_ones_smaller_steps() -
     strategy = make(FedSA)
     strategy.known = dict.fromkeys("abc", 1)
     strategy.uploads, strategy.gaps = {"a": 3, "b": 1}, {"a": 0, "b": 3}
-    assert strategy.scales("a") == pytest.approx({"epochs_scale": 3 / (4 / 3), "learning_rate_scale": 1})
+    assert strategy.scales("a") == pytest.approx(
+        {"epochs_scale": 3 / (4 / 3), "learning_rate_scale": 1}
+    )
     assert strategy.scales("b") == pytest.approx({"epochs_scale": 0.75, "learning_rate_scale": 0.5})
     assert strategy.scales("c") == {"epochs_scale": 0, "learning_rate_scale": 1}
     strategy.uploads = {}
@@ -80,15 +91,30 @@ def test_the_scales_travel_with_each_device_s_task() -> None:
     assert story.start("a", "b") == ["assign a <- 0 0 0", "assign b <- 0 0 0"]
 
 
-@pytest.mark.parametrize(("scale", "steps"), [(0.0, 1), (0.3, 1), (0.5, 2), (0.6, 2), (1.0, 4), (1.7, 7)])
+@pytest.mark.parametrize(
+    ("scale", "steps"), [(0.0, 1), (0.3, 1), (0.5, 2), (0.6, 2), (1.0, 4), (1.7, 7)]
+)
 def test_the_edge_rounds_to_whole_epochs_at_least_1(scale: float, steps: int) -> None:
     """E_i = max(1, round(E f_i / mean f)) with E = 4, one step an epoch."""
-    task = FakeTask({"weights": np.zeros(3, np.float32)}, numbers={"epochs_scale": scale, "learning_rate_scale": 0.5})
+    task = FakeTask(
+        {"weights": np.zeros(3, np.float32)},
+        numbers={"epochs_scale": scale, "learning_rate_scale": 0.5},
+    )
     run = linear_trainer(TrainingPlan(4, 2, 0.5)).begin(task, LocalRule(None), {})
     assert run.steps == steps and run.learning_rate == 0.25
 
 
-@pytest.mark.parametrize("bad", [{"alpha": 0.0}, {"staleness_exponent": -1.0}, {"window": 0}, {"least_gain": -0.1}, {"second_stage_at": -1}, {"stage": 2}])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"alpha": 0.0},
+        {"staleness_exponent": -1.0},
+        {"window": 0},
+        {"least_gain": -0.1},
+        {"second_stage_at": -1},
+        {"stage": 2},
+    ],
+)
 def test_bad_options_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         FedSAOptions(**bad)

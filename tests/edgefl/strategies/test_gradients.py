@@ -1,4 +1,6 @@
-"""K-async SGD and its kin by hand: who gets the new model when, and what each gradient weighs (Dutta et al. 2018; WKAFL, arXiv 2203.01214, 6.1.2)."""
+"""K-async SGD and its kin by hand: who gets the new model when, and what each gradient weighs
+(Dutta et al. 2018; WKAFL, arXiv 2203.01214, 6.1.2).
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,12 @@ from edgefl.strategies.sasgd import SASGD
 from edgefl.strategies.twafl import TWAFL, relative
 
 
-def served(kind: type[Gradients] = KAsync, edges: str = "abcd", **options: object) -> GradientServer:
-    server = GradientServer(make(kind, (0, 0), **{"buffer_size": 2, "server_learning_rate": 1.0} | options))
+def served(
+    kind: type[Gradients] = KAsync, edges: str = "abcd", **options: object
+) -> GradientServer:
+    server = GradientServer(
+        make(kind, (0, 0), **{"buffer_size": 2, "server_learning_rate": 1.0} | options)
+    )
     server.start(*edges)
     return server
 
@@ -34,7 +40,9 @@ def test_everybody_works_and_the_first_two_make_a_step_and_get_the_new_model() -
     assert server.start("a", "b", "c", "d") == ["assign a,b,c,d <- 0 0"]
     assert server.send("c", 2, 0) == []  # it waits, without work
     report, *rest = server.send("a", 0, 4)
-    assert rest == ["publish -0.5 -1", "assign a,c <- -0.5 -1"] and report.startswith("report gradients=2 weighted_staleness=0 aggregated=2 predominant=2")
+    assert rest == ["publish -0.5 -1", "assign a,c <- -0.5 -1"] and report.startswith(
+        "report gradients=2 weighted_staleness=0 aggregated=2 predominant=2"
+    )
     assert set(server.open) == {"a", "b", "c", "d"}
 
 
@@ -87,14 +95,24 @@ def test_running_statistics_are_mixed_not_stepped() -> None:
     strategy.parameters = 2
     made = strategy.step([gradient(1, 0), gradient(3, 0)])
     assert strategy.stepped(made.terms, [vector(4), vector(6)], made.shares).tolist() == [-2, 0, 5]
-    assert strategy.stepped(made.terms, [vector(4), None], made.shares).tolist() == [-2, 0, 9], "one did not send them"
+    assert strategy.stepped(made.terms, [vector(4), None], made.shares).tolist() == [
+        -2,
+        0,
+        9,
+    ], "one did not send them"
 
 
 @pytest.mark.parametrize(
     ("vectors", "reason"),
-    [({"gradient": vector(1)}, "wrong length"), ({"weights": vector(1, 2)}, "wrong length"), ({"gradient": vector(1, math.nan)}, "not finite")],
+    [
+        ({"gradient": vector(1)}, "wrong length"),
+        ({"weights": vector(1, 2)}, "wrong length"),
+        ({"gradient": vector(1, math.nan)}, "not finite"),
+    ],
 )
-def test_a_gradient_that_cannot_be_used_is_discarded_with_its_reason(vectors: dict[str, np.ndarray], reason: str, tmp_path: Path) -> None:
+def test_a_gradient_that_cannot_be_used_is_discarded_with_its_reason(
+    vectors: dict[str, np.ndarray], reason: str, tmp_path: Path
+) -> None:
     desk = Desk(tmp_path, make(KAsync, (0, 0), buffer_size=2))
     desk.start("a", "b")
     out = desk.hear("a", Update(0, 0, vectors, {"samples": 1.0, "loss": 1.0}))
@@ -110,8 +128,14 @@ def test_a_loss_that_is_not_a_number_is_not_finite(tmp_path: Path) -> None:
 
 
 def test_more_gradients_than_edges_are_refused() -> None:
-    with pytest.raises(UserError, match=r"buffer_size: expected at most 3, as many as there are edges, found 4"):
-        check(experiment(strategies=[{"strategy": "wkafl", "buffer_size": 4}]), Source("my.toml"), None)
+    with pytest.raises(
+        UserError, match=r"buffer_size: expected at most 3, as many as there are edges, found 4"
+    ):
+        check(
+            experiment(strategies=[{"strategy": "wkafl", "buffer_size": 4}]),
+            Source("my.toml"),
+            None,
+        )
 
 
 # ------------------------------------------------------------------ TWAFL
@@ -120,7 +144,9 @@ def test_twafl_weighs_by_the_batch_and_half_e_to_the_minus_gap() -> None:
     raw = [1.0, 3 * (math.e / 2) ** -2]
     expected = np.array(raw) / sum(raw)
     strategy = make(TWAFL, (0, 0), server_learning_rate=2.0)
-    assert moved(strategy, [gradient(1, 0, batch=1), gradient(0, 1, gap=2, batch=3)]) == pytest.approx(2 * expected)
+    assert moved(
+        strategy, [gradient(1, 0, batch=1), gradient(0, 1, gap=2, batch=3)]
+    ) == pytest.approx(2 * expected)
 
 
 @pytest.mark.parametrize("base", [0, 1])
@@ -130,9 +156,13 @@ def test_twafl_normalised_does_not_care_where_staleness_starts(base: int) -> Non
 
 
 def test_twafl_un_normalised_is_the_paper_s_sum() -> None:
-    """Fresh gradients count fully, gap 1 by 2/e = .736: that is what counting from 1 would take off all."""
+    """Fresh gradients count fully, gap 1 by 2/e = .736: that is what counting from 1 would take
+    off all.
+    """
     strategy = make(TWAFL, (0, 0), server_learning_rate=1.0, normalised=False)
-    assert moved(strategy, [gradient(1, 0), gradient(0, 1, gap=1)]) == pytest.approx([0.5, 0.5 * 0.7357589])
+    assert moved(strategy, [gradient(1, 0), gradient(0, 1, gap=1)]) == pytest.approx(
+        [0.5, 0.5 * 0.7357589]
+    )
 
 
 @pytest.mark.parametrize("normalised", [True, False])
@@ -143,21 +173,36 @@ def test_twafl_at_gaps_where_all_weights_underflow_uses_the_freshest(normalised:
 
 
 # ------------------------------------------------------------------ SASGD
-@pytest.mark.parametrize(("base", "gaps", "inverse"), [(1, (0, 1, 5), (1, 1 / 2, 1 / 6)), (0, (0, 1, 5), (1, 1, 1 / 5))])
-def test_sasgd_divides_the_rate_by_staleness_and_never_by_zero(base: int, gaps: tuple[int, ...], inverse: tuple[float, ...]) -> None:
-    """w <- w - (1/K) sum (eta_0/tau_i) g_i. The code: tau = gap + 1; the original: gap 0 and 1 alike eta_0."""
+@pytest.mark.parametrize(
+    ("base", "gaps", "inverse"), [(1, (0, 1, 5), (1, 1 / 2, 1 / 6)), (0, (0, 1, 5), (1, 1, 1 / 5))]
+)
+def test_sasgd_divides_the_rate_by_staleness_and_never_by_zero(
+    base: int, gaps: tuple[int, ...], inverse: tuple[float, ...]
+) -> None:
+    """w <- w - (1/K) sum (eta_0/tau_i) g_i. The code: tau = gap + 1; the original: gap 0 and 1
+    alike eta_0.
+    """
     strategy = make(SASGD, (0, 0, 0), server_learning_rate=3.0, staleness_from=base)
-    assert moved(strategy, [gradient(*row, gap=gap) for row, gap in zip(np.eye(3), gaps)]) == pytest.approx(inverse)
+    assert moved(
+        strategy, [gradient(*row, gap=gap) for row, gap in zip(np.eye(3), gaps)]
+    ) == pytest.approx(inverse)
 
 
 # ------------------------------------------------------------------ GSGM
 def test_gsgm_s_rounds_by_hand() -> None:
-    """P = 4, K = 2, a_m = .5, eta = 1. Round 1 has no momentum; Mom = (u_1 + u_2) / 2 afterwards."""
+    """P = 4, K = 2, a_m = .5, eta = 1. Round 1 has no momentum; Mom = (u_1 + u_2) / 2
+    afterwards.
+    """
     server = served(GSGM, momentum=0.5)
     server.send("a", 2, 0)
-    assert server.send("b", 0, 2)[1:] == ["publish -1 -1"], "u = (1, 1); both are blocked: nobody is given work"
+    assert server.send("b", 0, 2)[1:] == ["publish -1 -1"], (
+        "u = (1, 1); both are blocked: nobody is given work"
+    )
     server.send("c", 4, 0)
-    assert server.send("d", 0, 0)[1:] == ["publish -3 -1", "assign a,b,c,d <- -3 -1"], "u = (2, 0); the round is over"
+    assert server.send("d", 0, 0)[1:] == [
+        "publish -3 -1",
+        "assign a,b,c,d <- -3 -1",
+    ], "u = (2, 0); the round is over"
     server.send("d", 0, 0)
     assert server.send("a", 0, 0)[1:] == ["publish -3.75 -1.25"], "u = .5 Mom, Mom = (1.5, .5)"
     server.send("b", 0, 0), server.send("c", 0, 0)

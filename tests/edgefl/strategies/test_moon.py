@@ -1,4 +1,6 @@
-"""MOON: the contrastive term by hand, the model that a device keeps, and what a device's first task lacks (Li et al. 2021)."""
+"""MOON: the contrastive term by hand, the model that a device keeps, and what a device's first
+task lacks (Li et al. 2021).
+"""
 
 from __future__ import annotations
 
@@ -27,24 +29,50 @@ def rule(**options: float) -> Contrast:
     return Contrast(MoonOptions(**options))
 
 
-def term(local: list[list[float]], of_global: list[list[float]], of_previous: list[list[float]], **options: float) -> float:
-    """extra_loss where the received model gives ``of_global`` and the former one ``of_previous``."""
+def term(
+    local: list[list[float]],
+    of_global: list[list[float]],
+    of_previous: list[list[float]],
+    **options: float,
+) -> float:
+    """extra_loss where the received model gives ``of_global`` and the former one
+    ``of_previous``.
+    """
     run = SimpleNamespace(start="global", memory={"previous": "previous"})
-    outcomes = {"global": torch.tensor(of_global).float(), "previous": torch.tensor(of_previous).float()}
-    return float(rule(**options).extra_loss(run, (None, None), torch.tensor(local).float(), lambda weights, _: outcomes[weights]))
+    outcomes = {
+        "global": torch.tensor(of_global).float(),
+        "previous": torch.tensor(of_previous).float(),
+    }
+    return float(
+        rule(**options).extra_loss(
+            run, (None, None), torch.tensor(local).float(), lambda weights, _: outcomes[weights]
+        )
+    )
 
 
 def test_the_contrastive_term_is_equation_3() -> None:
-    """l_con = -log( e^(sim(z, z_glob)/tau) / (e^(sim(z, z_glob)/tau) + e^(sim(z, z_prev)/tau)) ): cosines 1 and 0, tau = 0.5."""
-    assert term([[3, 0]], [[2, 0]], [[0, 5]]) == pytest.approx(-math.log(math.e**2 / (math.e**2 + 1)), rel=1e-6)
-    assert term([[3, 0]], [[0, 2]], [[7, 0]]) == pytest.approx(-math.log(1 / (math.e**2 + 1)), rel=1e-6)
-    assert term([[3, 0]], [[-2, 0]], [[7, 0]], temperature=1.0) == pytest.approx(-math.log(math.exp(-1) / (math.exp(-1) + math.e)), rel=1e-6)
+    """l_con = -log( e^(sim(z, z_glob)/tau) / (e^(sim(z, z_glob)/tau) + e^(sim(z, z_prev)/tau))
+    ): cosines 1 and 0, tau = 0.5.
+    """
+    assert term([[3, 0]], [[2, 0]], [[0, 5]]) == pytest.approx(
+        -math.log(math.e**2 / (math.e**2 + 1)), rel=1e-6
+    )
+    assert term([[3, 0]], [[0, 2]], [[7, 0]]) == pytest.approx(
+        -math.log(1 / (math.e**2 + 1)), rel=1e-6
+    )
+    assert term([[3, 0]], [[-2, 0]], [[7, 0]], temperature=1.0) == pytest.approx(
+        -math.log(math.exp(-1) / (math.exp(-1) + math.e)), rel=1e-6
+    )
 
 
 def test_the_total_loss_is_equation_4() -> None:
-    """l = l_sup + mu l_con, the mean over the batch: two samples of cosines (1, 1) and (1, 0), mu = 5."""
+    """l = l_sup + mu l_con, the mean over the batch: two samples of cosines (1, 1) and (1, 0),
+    mu = 5.
+    """
     both = (math.log(2) + math.log(1 + math.exp(-2))) / 2
-    assert term([[1, 0], [0, 1]], [[1, 0], [0, 2]], [[3, 0], [1, 0]], mu=5.0) == pytest.approx(5 * both, rel=1e-6)
+    assert term([[1, 0], [0, 1]], [[1, 0], [0, 2]], [[3, 0], [1, 0]], mu=5.0) == pytest.approx(
+        5 * both, rel=1e-6
+    )
 
 
 def test_a_representation_of_zeros_has_cosine_0() -> None:
@@ -62,7 +90,15 @@ OTHER = np.linspace(0.5, -0.9, 17, dtype=np.float32) ** 2
 
 
 def trainer(epochs: int = 1) -> Trainer:
-    return Trainer(Workspace(build), ROWS, ANSWERS, cross_entropy, TrainingPlan(epochs, 2, 0.1), Streams(1), "e1")
+    return Trainer(
+        Workspace(build),
+        ROWS,
+        ANSWERS,
+        cross_entropy,
+        TrainingPlan(epochs, 2, 0.1),
+        Streams(1),
+        "e1",
+    )
 
 
 def reference(weights: torch.Tensor, previous: np.ndarray, mu: float) -> torch.Tensor:
@@ -100,18 +136,37 @@ def test_the_device_keeps_its_own_trained_model() -> None:
     vectors, _ = taught.payload(run, contrast)
     kept = taught.remembered(run, contrast)
     assert set(vectors) == {"weights"}, "nothing but the model goes up"
-    assert list(kept) == ["previous"] and kept["previous"].tolist() == run.weights.tolist() != START.tolist()
+    assert (
+        list(kept) == ["previous"]
+        and kept["previous"].tolist() == run.weights.tolist() != START.tolist()
+    )
 
 
 def test_a_run_that_became_infinite_is_not_kept() -> None:
-    taught = Trainer(Workspace(build), ROWS, ANSWERS, cross_entropy, TrainingPlan(1, 2, float("inf")), Streams(1), "e1")
+    taught = Trainer(
+        Workspace(build),
+        ROWS,
+        ANSWERS,
+        cross_entropy,
+        TrainingPlan(1, 2, float("inf")),
+        Streams(1),
+        "e1",
+    )
     run = finished(taught, rule(), FakeTask({"weights": START}), {"previous": OTHER})
     taught.payload(run, rule())
     assert taught.remembered(run, rule())["previous"].tolist() == OTHER.tolist()
 
 
 def test_a_model_without_a_linear_layer_is_refused() -> None:
-    conv = Trainer(Workspace(lambda: nn.Conv2d(1, 2, 1)), torch.ones(2, 1, 1, 1), ANSWERS, lambda o, t: o.sum(), TrainingPlan(1, 2, 0.1), Streams(1), "e1")
+    conv = Trainer(
+        Workspace(lambda: nn.Conv2d(1, 2, 1)),
+        torch.ones(2, 1, 1, 1),
+        ANSWERS,
+        lambda o, t: o.sum(),
+        TrainingPlan(1, 2, 0.1),
+        Streams(1),
+        "e1",
+    )
     with pytest.raises(UserError, match="no linear layer"):
         finished(conv, rule(), FakeTask({"weights": np.ones(4, np.float32)}))
 

@@ -12,7 +12,14 @@ from edgefl.strategies.base.strategy import Strategy
 EDGES = [f"e{number}" for number in range(6)]
 
 
-@given(st.lists(st.tuples(st.sampled_from(["join", "lose", "run", "end", "clear", "look"]), st.sampled_from(EDGES)), max_size=40))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["join", "lose", "run", "end", "clear", "look"]), st.sampled_from(EDGES)
+        ),
+        max_size=40,
+    )
+)
 def test_idle_is_who_is_there_and_does_not_run(moves: list[tuple[str, str]]) -> None:
     strategy = make(Strategy)
     for move, edge in moves:
@@ -28,6 +35,10 @@ def test_idle_is_who_is_there_and_does_not_run(moves: list[tuple[str, str]]) -> 
             case "clear":
                 strategy.running.clear()
             case "look":
-                assert strategy.idle == sorted(edge for edge in strategy.samples if edge not in strategy.running)
-    assert strategy.idle == sorted(edge for edge in strategy.samples if edge not in strategy.running)
+                assert strategy.idle == sorted(
+                    edge for edge in strategy.samples if edge not in strategy.running
+                )
+    assert strategy.idle == sorted(
+        edge for edge in strategy.samples if edge not in strategy.running
+    )
     assert strategy.select(99, 0) is not strategy.idle

@@ -16,34 +16,52 @@ from edgefl.vectors import Entry, Layout
 
 def ports(**options: Any) -> Server:
     """Two updates a step, three at work, a bound of 2."""
-    return Server(make(Port, **{"least_updates": 2, "concurrency": 3, "staleness_bound": 2} | options))
+    return Server(
+        make(Port, **{"least_updates": 2, "concurrency": 3, "staleness_bound": 2} | options)
+    )
 
 
 # ------------------------------------------------------------------ weights
 def test_a_fresh_update_weighs_its_share_of_the_samples() -> None:
-    """raw_i = (n_i / sum n)(s_w (cos + 1)/2 + t_w B / (gap + B)): at gap 0 and cos 1, shares alone."""
+    """raw_i = (n_i / sum n)(s_w (cos + 1)/2 + t_w B / (gap + B)): at gap 0 and cos 1, shares
+    alone.
+    """
     assert fusing_weights([1, 3], [0, 0], [1, 1], PortOptions()) == [0.25, 0.75]
 
 
-@pytest.mark.parametrize(("gap", "raw"), [(0, 1 + 3), (1, 1 + 3 * 10 / 11), (5, 1 + 3 * 10 / 15), (10, 1 + 3 / 2)])
+@pytest.mark.parametrize(
+    ("gap", "raw"), [(0, 1 + 3), (1, 1 + 3 * 10 / 11), (5, 1 + 3 * 10 / 15), (10, 1 + 3 / 2)]
+)
 def test_staleness_is_the_gap_and_fresh_is_0(gap: int, raw: float) -> None:
     """s_w = 1, t_w = 3, B_s = 10, against a fresh update of raw weight 4."""
-    assert fusing_weights([1, 1], [gap, 0], [1, 1], PortOptions()) == pytest.approx([raw / (raw + 4), 4 / (raw + 4)])
+    assert fusing_weights([1, 1], [gap, 0], [1, 1], PortOptions()) == pytest.approx(
+        [raw / (raw + 4), 4 / (raw + 4)]
+    )
 
 
 def test_an_update_against_the_latest_motion_weighs_less() -> None:
     """cos = -1 takes the whole of s_w, cos = 0 half of it."""
-    assert fusing_weights([1, 1], [0, 0], [-1, 0], PortOptions()) == pytest.approx([3 / 6.5, 3.5 / 6.5])
+    assert fusing_weights([1, 1], [0, 0], [-1, 0], PortOptions()) == pytest.approx(
+        [3 / 6.5, 3.5 / 6.5]
+    )
 
 
-@given(st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 50), st.floats(-1, 1)), min_size=1, max_size=9))
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 1000), st.integers(0, 50), st.floats(-1, 1)),
+        min_size=1,
+        max_size=9,
+    )
+)
 def test_the_weights_sum_to_1(updates: list[tuple[float, int, float]]) -> None:
     weights = fusing_weights(*map(list, zip(*updates)), PortOptions())
     assert sum(weights) == pytest.approx(1) and min(weights) > 0
 
 
 def test_the_cosine() -> None:
-    assert cosine(vector(3, 4), vector(6, 8)) == pytest.approx(1) and cosine(vector(3, 4), vector(4, -3)) == 0 == cosine(vector(0, 0), vector(1, 0))
+    assert cosine(vector(3, 4), vector(6, 8)) == pytest.approx(1) and cosine(
+        vector(3, 4), vector(4, -3)
+    ) == 0 == cosine(vector(0, 0), vector(1, 0))
 
 
 # ------------------------------------------------------------------ steps
@@ -51,12 +69,16 @@ def test_changes_are_gathered_until_enough_wait() -> None:
     """w <- w + sum c_i (w_i - w_start): samples 1 and 3 at gap 0."""
     story = ports()
     story.start("a", "b", "c")
-    assert story.move("a", 8, 0, 0, samples=1) == ["assign a <- 0 0 0"], "replaced at once, by the model as it is"
+    assert story.move("a", 8, 0, 0, samples=1) == ["assign a <- 0 0 0"], (
+        "replaced at once, by the model as it is"
+    )
     assert story.move("b", 0, 8, 0, samples=3)[0] == "publish 2 6 0"
 
 
 def test_agreement_is_with_the_last_global_step() -> None:
-    """c's update has gap 2: its cosine with the last step, (0, 4, 0), counts; a's is fresh: 1 + 3."""
+    """c's update has gap 2: its cosine with the last step, (0, 4, 0), counts; a's is fresh: 1 +
+    3.
+    """
     story = ports(staleness_bound=10)
     story.start("a", "b", "c")
     for by in ((4, 0, 0), (4, 0, 0), (0, 4, 0), (0, 4, 0)):
@@ -88,12 +110,16 @@ def test_at_a_gap_of_1_the_agreement_is_full() -> None:
     assert story.strategy._agreement(story.strategy.waiting[0]) == 1.0
     story.move("c", -8, 0, 0)
     raw = 1 + 3 * 2 / 3
-    assert story.weights == pytest.approx([4 - 8 * raw / (raw + 4), 0, 8 * 4 / (raw + 4)], rel=1e-6), "though it goes the other way"
+    assert story.weights == pytest.approx(
+        [4 - 8 * raw / (raw + 4), 0, 8 * 4 / (raw + 4)], rel=1e-6
+    ), "though it goes the other way"
 
 
 def test_normalisation_buffers_are_mixed_and_not_compared() -> None:
     strategy = make(Port, (0, 1), least_updates=1, concurrency=1)
-    strategy.layout = Layout((Entry("w", (1,), 0, "parameter", ""), Entry("v", (1,), 1, "buffer", "")))
+    strategy.layout = Layout(
+        (Entry("w", (1,), 0, "parameter", ""), Entry("v", (1,), 1, "buffer", ""))
+    )
     story = Server(strategy)
     story.start("a")
     assert story.deliver("a", 2, 5)[0] == "publish 2 5"
@@ -101,7 +127,9 @@ def test_normalisation_buffers_are_mixed_and_not_compared() -> None:
 
 # ------------------------------------------------------------------ late devices
 def stale() -> tuple[Server, list[str]]:
-    """b runs from version 0 while the others make versions up to 3, one more than the bound allows: (story, the last decisions)."""
+    """b runs from version 0 while the others make versions up to 3, one more than the bound
+    allows: (story, the last decisions).
+    """
     story = ports()
     story.start("a", "b", "c")
     lines: list[str] = []
@@ -115,8 +143,14 @@ def test_nothing_is_fused_while_a_device_exceeds_the_bound() -> None:
     assert story.version == 3
     for _ in range(5):
         assert not any(line.startswith("publish") for line in story.move("a", 1, 0, 0))
-    assert not any(line.startswith("publish") for line in story.move("b", 0, 1, 0)), "c exceeds it too"
-    assert story.move("c", 0, 1, 0)[0].startswith("publish") and story.version == 4 and story.strategy.waiting == []
+    assert not any(line.startswith("publish") for line in story.move("b", 0, 1, 0)), (
+        "c exceeds it too"
+    )
+    assert (
+        story.move("c", 0, 1, 0)[0].startswith("publish")
+        and story.version == 4
+        and story.strategy.waiting == []
+    )
 
 
 def test_each_late_edge_is_urged_once() -> None:
@@ -133,7 +167,16 @@ def test_the_closing_of_a_late_device_s_task_frees_the_others() -> None:
     assert story.close("c")[0].startswith("publish")
 
 
-@pytest.mark.parametrize("bad", [{"least_updates": 0}, {"staleness_bound": 0}, {"staleness_weight": 0.0}, {"similarity_weight": -1.0}, {"reference": "last"}])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"least_updates": 0},
+        {"staleness_bound": 0},
+        {"staleness_weight": 0.0},
+        {"similarity_weight": -1.0},
+        {"reference": "last"},
+    ],
+)
 def test_bad_options_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         PortOptions(**bad)

@@ -1,4 +1,6 @@
-"""When a device asks: the meta model (REINFORCE), the device's own table (Q-learning), heuristics; arXiv 2507.06031, section 4.3.1."""
+"""When a device asks: the meta model (REINFORCE), the device's own table (Q-learning),
+heuristics; arXiv 2507.06031, section 4.3.1.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def probabilities(meta: MetaModel, slots: int) -> np.ndarray:
 # ------------------------------------------------------------------ the meta model
 @pytest.mark.parametrize("decisions", [[1], [0, 0, 1], [0, 0, 0, 0, 1], [0, 0, 0]])
 def test_the_gradient_is_that_of_autograd(decisions: list[int]) -> None:
-    """Eq. 7: grad sum_l log P(f_l | f_{l-1:1}), of the same LSTM in torch, one-hot input of the decision before."""
+    """Eq. 7: grad sum_l log P(f_l | f_{l-1:1}), of the same LSTM in torch, one-hot input of the
+    decision before.
+    """
     meta = model()
     lstm = torch.nn.LSTM(2, 8, dtype=torch.float64)
     out = torch.nn.Linear(8, 1, dtype=torch.float64)
@@ -53,7 +57,12 @@ def test_the_gradient_is_that_of_autograd(decisions: list[int]) -> None:
     logits = out(lstm(before)[0]).reshape(-1)
     signs = torch.tensor([1.0 if decision else -1.0 for decision in decisions], dtype=torch.float64)
     torch.nn.functional.logsigmoid(signs * logits).sum().backward()
-    expected = {"input": lstm.weight_ih_l0.grad, "hidden": lstm.weight_hh_l0.grad, "bias": lstm.bias_ih_l0.grad, "out": out.weight.grad[0]}
+    expected = {
+        "input": lstm.weight_ih_l0.grad,
+        "hidden": lstm.weight_hh_l0.grad,
+        "bias": lstm.bias_ih_l0.grad,
+        "out": out.weight.grad[0],
+    }
     found = meta.gradient(decisions)
     for name, slope in expected.items():
         np.testing.assert_allclose(found[name], slope.numpy(), rtol=1e-4, atol=1e-12)
@@ -78,7 +87,12 @@ def test_a_reward_above_the_baseline_makes_its_slot_likelier_and_one_below_it_ra
 
 # ------------------------------------------------------------------ the server's part
 def told(server: Server) -> dict[str, dict[str, float]]:
-    return {edge: decision.numbers for decision in server.decisions if isinstance(decision, Assign) for edge in decision.edges}
+    return {
+        edge: decision.numbers
+        for decision in server.decisions
+        if isinstance(decision, Assign)
+        for edge in decision.edges
+    }
 
 
 def replacing(**options: float | str) -> Server:
@@ -86,7 +100,9 @@ def replacing(**options: float | str) -> Server:
 
 
 def test_a_device_is_given_slots_until_its_first_merge() -> None:
-    """t_i = 0: the meta model decides anew for each task; then the device's table does, and the last slot is only repeated."""
+    """t_i = 0: the meta model decides anew for each task; then the device's table does, and the
+    last slot is only repeated.
+    """
     server = replacing()
     server.start("a")
     slots = [told(server)["a"]["slot"]]
@@ -109,7 +125,10 @@ def test_nothing_newer_teaches_the_meta_model_nothing_and_a_first_merge_does_onc
     assert meta.weights == before
     slot = told(server)["a"]["slot"]
     row = [0] * int(slot - 1) + [1]
-    expected = {name: value + 0.5 * (0.5 - 0.05) * meta.gradient(row)[name] for name, value in meta.weights.items()}
+    expected = {
+        name: value + 0.5 * (0.5 - 0.05) * meta.gradient(row)[name]
+        for name, value in meta.weights.items()
+    }
     deliver(server, "a", (0, 0, 0), slot=slot, merged=1.0, reward=0.5, baseline=0.05)
     np.testing.assert_allclose(meta.weights["hidden"], expected["hidden"])
     once = dict(meta.weights)
@@ -127,7 +146,9 @@ def test_a_slot_beyond_the_last_epoch_was_never_asked_for() -> None:
         one.learn(UpdateArrived("a", 0, 0, FRESH, {"weights": FRESH}, said))
     first = MetaModel(Streams(1).rng("slot model"), 32)
     for one, row in ((slots, [0, 0, 0]), (other, [0, 0, 1])):
-        np.testing.assert_allclose(one.model.weights["out"] - first.weights["out"], 0.5 * first.gradient(row)["out"])
+        np.testing.assert_allclose(
+            one.model.weights["out"] - first.weights["out"], 0.5 * first.gradient(row)["out"]
+        )
 
 
 @pytest.mark.parametrize("said", [{"slot": 0.0}, {"slot": 1e12}, {"slot": -3.0}, {}])
@@ -143,9 +164,14 @@ def test_draws_are_keyed_by_edge_and_task() -> None:
     runs = []
     for _ in range(2):
         slots = Slots(FedASMUOptions(epsilon=0.5), Streams(1))
-        runs.append([decision.numbers for _ in range(10) for decision in slots.assign(["a", "b"], FRESH)])
+        runs.append(
+            [decision.numbers for _ in range(10) for decision in slots.assign(["a", "b"], FRESH)]
+        )
     assert runs[0] == runs[1] and len({numbers["draw"] for numbers in runs[0]}) == 20
-    assert {numbers["slot"] == NO_SLOT for numbers in runs[0]} == {True, False}, "epsilon = 1/2: any slot, half of the time"
+    assert {numbers["slot"] == NO_SLOT for numbers in runs[0]} == {
+        True,
+        False,
+    }, "epsilon = 1/2: any slot, half of the time"
 
 
 def test_heuristics_need_no_numbers_and_go_out_as_one_assign() -> None:
@@ -154,28 +180,53 @@ def test_heuristics_need_no_numbers_and_go_out_as_one_assign() -> None:
 
 
 # ------------------------------------------------------------------ where the request stands
-@pytest.mark.parametrize(("selector", "epochs", "slot"), [
-    ("h1", 5, 2), ("h2", 5, 3), ("h3", 5, 4),  # after the first epoch, midway, in the last but one
-    ("h1", 3, 2), ("h2", 3, 2), ("h3", 3, 2), ("h1", 10, 2), ("h2", 10, 6), ("h3", 10, 9),
-    ("h1", 1, 1), ("h2", 1, 1), ("h3", 1, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("selector", "epochs", "slot"),
+    [
+        ("h1", 5, 2),
+        ("h2", 5, 3),
+        ("h3", 5, 4),  # after the first epoch, midway, in the last but one
+        ("h1", 3, 2),
+        ("h2", 3, 2),
+        ("h3", 3, 2),
+        ("h1", 10, 2),
+        ("h2", 10, 6),
+        ("h3", 10, 9),
+        ("h1", 1, 1),
+        ("h2", 1, 1),
+        ("h3", 1, 1),
+    ],
+)
 def test_heuristic_slots(selector: str, epochs: int, slot: int) -> None:
     assert rule(selector=selector).checkpoint(local_run(0.0, epochs=epochs)) == 3 * (slot - 1)
 
 
 @pytest.mark.parametrize(("slot", "step"), [(1, 0), (2, 3), (5, 12), (6, 12), (99, 12)])
 def test_a_slot_beyond_the_last_epoch_is_the_last(slot: int, step: int) -> None:
-    """Algorithm 2, line 5: the request stands before epoch l*, at step (l* - 1) n; by config and by the server."""
-    assert rule(selector="fixed", slot=slot).checkpoint(local_run(0.0)) == step == rule().checkpoint(local_run(0.0, slot=float(slot)))
+    """Algorithm 2, line 5: the request stands before epoch l*, at step (l* - 1) n; by config and
+    by the server.
+    """
+    assert (
+        rule(selector="fixed", slot=slot).checkpoint(local_run(0.0))
+        == step
+        == rule().checkpoint(local_run(0.0, slot=float(slot)))
+    )
 
 
 def test_any_slot_alike_is_the_devices_own_draw() -> None:
-    assert [rule().slot(local_run(0.0, slot=0.0, draw=draw)) for draw in (0.0, 0.19, 0.2, 0.59, 0.999)] == [1, 1, 2, 3, 5]
+    assert [
+        rule().slot(local_run(0.0, slot=0.0, draw=draw)) for draw in (0.0, 0.19, 0.2, 0.59, 0.999)
+    ] == [1, 1, 2, 3, 5]
 
 
 def test_the_checkpoint_asks_nothing_of_weights() -> None:
     """It is called on a sketch of the run."""
-    sketch = SimpleNamespace(task=SimpleNamespace(numbers={"slot": 2.0, "draw": 0.5}), steps=15, steps_per_epoch=3, memory={})
+    sketch = SimpleNamespace(
+        task=SimpleNamespace(numbers={"slot": 2.0, "draw": 0.5}),
+        steps=15,
+        steps_per_epoch=3,
+        memory={},
+    )
     assert rule().checkpoint(sketch) == 3
 
 
@@ -183,7 +234,9 @@ def test_the_checkpoint_asks_nothing_of_weights() -> None:
 def test_greedy_takes_the_best_and_epsilon_any() -> None:
     table = np.array([[0.0, 2.0, 1.0]])  # stay, add, minus
     assert slot_table.choose(table, 1, 0.0, 0.0) == 1 == slot_table.choose(table, 1, 0.3, 0.3)
-    assert [slot_table.choose(table, 1, 0.3, draw) for draw in (0.0, 0.099, 0.1, 0.199, 0.2, 0.2999)] == [0, 0, 1, 1, 2, 2]
+    assert [
+        slot_table.choose(table, 1, 0.3, draw) for draw in (0.0, 0.099, 0.1, 0.199, 0.2, 0.2999)
+    ] == [0, 0, 1, 1, 2, 2]
     assert slot_table.choose(np.zeros((1, 3)), 1, 0.0, 0.5) == 0, "nothing learned: stay"
 
 
@@ -195,7 +248,9 @@ def test_a7_stay_stays() -> None:
 
 
 def test_a8_the_maximum_is_the_next_states() -> None:
-    """H(2, add) = 1 + 0.5 (3 + 0.9 max H(3, .) - 1) with max H(3, .) = 10; the printed index would take max H(2, .) = 1."""
+    """H(2, add) = 1 + 0.5 (3 + 0.9 max H(3, .) - 1) with max H(3, .) = 10; the printed index
+    would take max H(2, .) = 1.
+    """
     table = np.array([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [10.0, 4.0, 0.0]])
     after = slot_table.learned(table, 2, 1, 3.0, rate=0.5, discount=0.9)
     assert after[1, 1] == pytest.approx(6.5) and table[1, 1] == 1.0
@@ -204,11 +259,17 @@ def test_a8_the_maximum_is_the_next_states() -> None:
 
 def test_a_table_follows_the_number_of_epochs() -> None:
     table = np.arange(6.0).reshape(2, 3)
-    assert slot_table.resized(table, 3).tolist() == [[0, 1, 2], [3, 4, 5], [0, 0, 0]] and slot_table.resized(table, 1).tolist() == [[0, 1, 2]]
+    assert slot_table.resized(table, 3).tolist() == [
+        [0, 1, 2],
+        [3, 4, 5],
+        [0, 0, 0],
+    ] and slot_table.resized(table, 1).tolist() == [[0, 1, 2]]
 
 
 def test_from_its_second_merge_on_a_device_moves_and_learns_by_its_table() -> None:
-    """First task: slot 2 of the server. Second: epsilon draws add, slot 3, and its reward goes to H(2, add)."""
+    """First task: slot 2 of the server. Second: epsilon draws add, slot 3, and its reward goes
+    to H(2, add).
+    """
     device = rule(epsilon=0.3, q_rate=0.5)
     first = local_run(2.0, 0.0, 0.0, task=1, slot=2.0, draw=0.9)
     device.merge(first, FRESH, 1)
@@ -218,7 +279,10 @@ def test_from_its_second_merge_on_a_device_moves_and_learns_by_its_table() -> No
     device.merge(second, FRESH, 1)
     numbers = device.payload(second)[1]
     table = np.asarray(second.memory["slots"]).reshape(5, 3)
-    assert table[1, 1] == pytest.approx(0.5 * numbers["reward"], rel=1e-6) and np.count_nonzero(table) == 1
+    assert (
+        table[1, 1] == pytest.approx(0.5 * numbers["reward"], rel=1e-6)
+        and np.count_nonzero(table) == 1
+    )
     third = local_run(2.0, 0.0, 0.0, task=3, memory=dict(second.memory), draw=0.9)
     assert device.checkpoint(third) == 6, "slot 3 and nothing known of it: stay"
 

@@ -24,12 +24,16 @@ from edgefl.vectors import Entry, Layout
 
 def mixing(**options: Any) -> Server:
     """FedAsync that mixes half and half unless told otherwise; two at work."""
-    return Server(make(FedAsync, **{"alpha": 0.5, "staleness": "constant", "concurrency": 2} | options))
+    return Server(
+        make(FedAsync, **{"alpha": 0.5, "staleness": "constant", "concurrency": 2} | options)
+    )
 
 
 def buffering(**options: Any) -> Server:
     """FedBuff with K = 2; three at work."""
-    return Server(make(FedBuff, **{"buffer_size": 2, "concurrency": 3, "staleness_exponent": 1.0} | options))
+    return Server(
+        make(FedBuff, **{"buffer_size": 2, "concurrency": 3, "staleness_exponent": 1.0} | options)
+    )
 
 
 # ------------------------------------------------------------------ FedAsync
@@ -52,7 +56,9 @@ def test_every_update_is_mixed_in_at_once() -> None:
         ("hinge", 0.5, 0.0, (1, 1 / 1.5, 1 / 3.5)),
     ],
 )
-def test_staleness_is_the_gap_in_versions_and_a_fresh_update_has_0(staleness: str, a: float, b: float, at_0_1_5: tuple[float, ...]) -> None:
+def test_staleness_is_the_gap_in_versions_and_a_fresh_update_has_0(
+    staleness: str, a: float, b: float, at_0_1_5: tuple[float, ...]
+) -> None:
     options = FedAsyncOptions.model_validate({"staleness": staleness, "a": a, "b": b})
     assert [damping(options, gap) for gap in (0, 1, 5)] == pytest.approx(at_0_1_5, rel=1e-15)
 
@@ -60,7 +66,10 @@ def test_staleness_is_the_gap_in_versions_and_a_fresh_update_has_0(staleness: st
 def test_the_hinge_is_continuous_at_b_and_never_above_1() -> None:
     for a in (0.1, 0.5, 10.0):
         just_behind = damping(FedAsyncOptions(staleness="hinge", a=a, b=3 - 1e-9), 3)
-        assert damping(FedAsyncOptions(staleness="hinge", a=a, b=3.0), 3) == 1.0 and 1 - 1e-7 < just_behind <= 1
+        assert (
+            damping(FedAsyncOptions(staleness="hinge", a=a, b=3.0), 3) == 1.0
+            and 1 - 1e-7 < just_behind <= 1
+        )
         course = [damping(FedAsyncOptions(staleness="hinge", a=a, b=3.0), gap) for gap in range(50)]
         assert course == sorted(course, reverse=True) and course[0] == 1 and course[-1] > 0
 
@@ -72,13 +81,20 @@ def test_the_gap_is_counted_from_the_version_that_the_edge_started_with() -> Non
     assert story.deliver("a", 6, 0, 0)[0] == "publish 6 0 0"
     assert story.deliver("b", 0, 6, 0)[0] == "publish 3 3 0"
     assert story.deliver("c", 3, 3, 9)[0] == "publish 3 3 3"
-    assert story.deliver("c", 0, 0, 9)[0] == "publish 0 0 9", "c's second task began at version 3: its gap is 0"
+    assert story.deliver("c", 0, 0, 9)[0] == "publish 0 0 9", (
+        "c's second task began at version 3: its gap is 0"
+    )
 
 
 def test_alpha_is_halved_once_from_a_version_on() -> None:
     story = mixing(concurrency=1, halve_alpha_at=2)
     story.start("a")
-    assert [story.deliver("a", 16, 0, 0)[0] for _ in range(4)] == ["publish 8 0 0", "publish 12 0 0", "publish 13 0 0", "publish 13.75 0 0"]
+    assert [story.deliver("a", 16, 0, 0)[0] for _ in range(4)] == [
+        "publish 8 0 0",
+        "publish 12 0 0",
+        "publish 13 0 0",
+        "publish 13.75 0 0",
+    ]
 
 
 def test_an_update_beyond_the_bound_is_discarded_and_makes_no_version() -> None:
@@ -93,7 +109,9 @@ def test_an_update_beyond_the_bound_is_discarded_and_makes_no_version() -> None:
 
 
 def test_the_local_rule_pulls_towards_the_received_model() -> None:
-    """Xie et al., Algorithm 1, worker: g + rho (x - x_t); the same rule as FedProx with rho in mu's place."""
+    """Xie et al., Algorithm 1, worker: g + rho (x - x_t); the same rule as FedProx with rho in
+    mu's place.
+    """
     assert FedAsync.rule is Pull and FedAsyncOptions().mu == 0.005
 
 
@@ -111,7 +129,9 @@ def test_replace_keeps_the_number_at_work() -> None:
 def test_replace_fills_up_when_a_task_closes_or_an_edge_joins() -> None:
     story = mixing(concurrency=2)
     assert story.start("a") == ["assign a <- 0 0 0"]
-    assert story.join("b") == ["assign b <- 0 0 0"], "a late joiner is taken at once while there is room"
+    assert story.join("b") == ["assign b <- 0 0 0"], (
+        "a late joiner is taken at once while there is room"
+    )
     assert story.join("c") == []
     assert story.lose("a") == [], "its task is still open: it counts as running"
     assert story.close("a") == ["assign c <- 0 0 0"]
@@ -119,17 +139,29 @@ def test_replace_fills_up_when_a_task_closes_or_an_edge_joins() -> None:
     assert story.deliver("c", 0, 0, 0)[0] == "publish 0 0 0"
 
 
-def test_a_request_for_a_fresher_model_is_answered_even_if_the_strategy_says_nothing_about_it() -> None:
-    """A rule's checkpoint alone must do: an edge that waits and gets no answer would stand still for ever."""
+def test_a_request_for_a_fresher_model_is_answered_even_if_the_strategy_says_nothing_about_it() -> (
+    None
+):
+    """A rule's checkpoint alone must do: an edge that waits and gets no answer would stand still
+    for ever.
+    """
     story = mixing()
     story.start("a", "b")
     story.give(FreshRequested("b", 1, 0, 5))
     (nothing,) = story.decisions
-    assert isinstance(nothing, SendFresh) and (nothing.edge, nothing.task, nothing.weights) == ("b", 1, None)
+    assert isinstance(nothing, SendFresh) and (nothing.edge, nothing.task, nothing.weights) == (
+        "b",
+        1,
+        None,
+    )
     story.deliver("a", 4, 8, -4)
     story.give(FreshRequested("b", 1, 0, 5))
     (newer,) = story.decisions
-    assert isinstance(newer, SendFresh) and newer.weights is not None and newer.weights.tolist() == [2, 4, -2]
+    assert (
+        isinstance(newer, SendFresh)
+        and newer.weights is not None
+        and newer.weights.tolist() == [2, 4, -2]
+    )
 
 
 def test_periodic_starts_min_of_m_and_cap_minus_running() -> None:
@@ -137,10 +169,16 @@ def test_periodic_starts_min_of_m_and_cap_minus_running() -> None:
     story = mixing(dispatch="periodic", period_s=5.0, clients_per_trigger=2, concurrency=3)
     started = story.start("a", "b", "c", "d", "e")
     assert started[1] == "alarm dispatch at 5" and len(story.open) == 2
-    assert story.ring(5 * S)[1:] == ["alarm dispatch at 10"] and len(story.open) == 3, "min(2, 3 - 2) = 1"
-    assert story.ring(10 * S) == ["alarm dispatch at 15"] and len(story.open) == 3, "min(2, 3 - 3) = 0"
+    assert story.ring(5 * S)[1:] == ["alarm dispatch at 10"] and len(story.open) == 3, (
+        "min(2, 3 - 2) = 1"
+    )
+    assert story.ring(10 * S) == ["alarm dispatch at 15"] and len(story.open) == 3, (
+        "min(2, 3 - 3) = 0"
+    )
     first, second, _ = list(story.open)
-    assert story.deliver(first, 0, 0, 0, now=11 * S) == ["publish 0 0 0"], "nobody is replaced before the next trigger"
+    assert story.deliver(first, 0, 0, 0, now=11 * S) == ["publish 0 0 0"], (
+        "nobody is replaced before the next trigger"
+    )
     assert story.close(second) == [] and story.join("f") == []
     assert len(story.ring(15 * S)) == 2 and len(story.open) == 3
 
@@ -171,12 +209,17 @@ def test_each_trigger_draws_anew() -> None:
 
 
 def test_concurrency_is_the_most_at_work() -> None:
-    assert FedAsync.concurrency(FedAsyncOptions(concurrency=4), 10) == 4 and FedAsync.concurrency(FedAsyncOptions(concurrency=40), 10) == 10
+    assert (
+        FedAsync.concurrency(FedAsyncOptions(concurrency=4), 10) == 4
+        and FedAsync.concurrency(FedAsyncOptions(concurrency=40), 10) == 10
+    )
 
 
 # ------------------------------------------------------------------ FedBuff
 def test_k_changes_make_one_step() -> None:
-    """Nguyen et al., Algorithm 1: Delta_bar += Delta_i; at K updates w <- w + eta_g Delta_bar / K."""
+    """Nguyen et al., Algorithm 1: Delta_bar += Delta_i; at K updates w <- w + eta_g Delta_bar /
+    K.
+    """
     story = buffering()
     assert story.start("a", "b", "c") == ["assign a,b,c <- 0 0 0"]
     assert story.move("a", 2, 0, 0) == ["assign a <- 0 0 0"], "K - 1: no version yet"
@@ -185,7 +228,9 @@ def test_k_changes_make_one_step() -> None:
 
 
 def test_the_sum_is_divided_by_k_not_by_the_weights() -> None:
-    """c's gap is 1, so s = (1 + 1)^-1 = 1/2: (1/2 (8, 0, 0) + 1 (0, 0, 2)) / 2 = (2, 0, 1). By the weights' sum it would be (8/3, 0, 4/3)."""
+    """c's gap is 1, so s = (1 + 1)^-1 = 1/2: (1/2 (8, 0, 0) + 1 (0, 0, 2)) / 2 = (2, 0, 1). By
+    the weights' sum it would be (8/3, 0, 4/3).
+    """
     story = buffering()
     story.start("a", "b", "c")
     story.move("a", 0, 0, 0)
@@ -195,7 +240,9 @@ def test_the_sum_is_divided_by_k_not_by_the_weights() -> None:
 
 
 def test_a_change_is_counted_from_the_edges_own_base() -> None:
-    """c started at (0, 0, 0) and moved by (0, 0, 4); that w is (1, 2, 0) by now does not matter (s switched off)."""
+    """c started at (0, 0, 0) and moved by (0, 0, 4); that w is (1, 2, 0) by now does not matter
+    (s switched off).
+    """
     story = buffering(staleness_exponent=0.0)
     story.start("a", "b", "c")
     story.move("a", 2, 0, 0)
@@ -204,7 +251,10 @@ def test_a_change_is_counted_from_the_edges_own_base() -> None:
     assert story.move("b", 0, 0, 2)[0] == "publish 1 2 3"
 
 
-@pytest.mark.parametrize(("exponent", "at_0_1_5"), [(0.5, (1, 2**-0.5, 6**-0.5)), (1.0, (1, 1 / 2, 1 / 6)), (0.0, (1, 1, 1))])
+@pytest.mark.parametrize(
+    ("exponent", "at_0_1_5"),
+    [(0.5, (1, 2**-0.5, 6**-0.5)), (1.0, (1, 1 / 2, 1 / 6)), (0.0, (1, 1, 1))],
+)
 def test_the_damping_of_a_gap(exponent: float, at_0_1_5: tuple[float, ...]) -> None:
     """s(tau) = (1 + tau)^-p with p = 1/2; a fresh update has tau = 0."""
     for gap, expected in zip((0, 1, 5), at_0_1_5):
@@ -229,7 +279,10 @@ def test_the_edge_that_fills_the_buffer_is_replaced_after_the_step_or_before_it(
         story.start("a", "b")
         story.move("a", 2, 0, 0)
     assert after.move("b", 2, 0, 0) == ["publish 2 0 0", "assign b <- 2 0 0"]
-    assert before.move("b", 2, 0, 0) == ["assign b <- 0 0 0", "publish 2 0 0"], "FedEcho's listing: the old model"
+    assert before.move("b", 2, 0, 0) == [
+        "assign b <- 0 0 0",
+        "publish 2 0 0",
+    ], "FedEcho's listing: the old model"
     assert before.open["b"][1] == 0 and before.strategy.running == {"a": 0, "b": 0}
 
 
@@ -259,10 +312,16 @@ def normalised(kind: type[Strategy], **options: Any) -> Server:
     return Server(kind(vector(0, 4), Layout(entries), kind.Options(**given), Streams(1)))
 
 
-@pytest.mark.parametrize(("kind", "options"), [(FedBuff, {"staleness_exponent": 0.0}), (CA2FL, {}), (FADAS, {})])
+@pytest.mark.parametrize(
+    ("kind", "options"), [(FedBuff, {"staleness_exponent": 0.0}), (CA2FL, {}), (FADAS, {})]
+)
 @pytest.mark.parametrize("rate", [0.1, 1.0, 10.0])
-def test_running_statistics_are_averaged_whatever_the_server_s_learning_rate(kind: type[Strategy], options: dict[str, Any], rate: float) -> None:
-    """ALGORITHMS 0.3: a plain weighted average. As changes, 4 + 10 ((1 - 4) + (2 - 4)) / 2 would make a variance of -21."""
+def test_running_statistics_are_averaged_whatever_the_server_s_learning_rate(
+    kind: type[Strategy], options: dict[str, Any], rate: float
+) -> None:
+    """ALGORITHMS 0.3: a plain weighted average. As changes, 4 + 10 ((1 - 4) + (2 - 4)) / 2 would
+    make a variance of -21.
+    """
     story = normalised(kind, server_learning_rate=rate, **options)
     story.start("a", "b")
     story.deliver("a", 1, 1)
@@ -287,12 +346,18 @@ def test_a_damped_update_counts_less_for_the_running_statistics_too() -> None:
 def test_a_buffer_above_the_number_at_work_is_pointed_out() -> None:
     for kind in (FedBuff, CA2FL, FADAS):
         (said,) = kind.warnings(kind.Options(buffer_size=6, concurrency=5), 1)
-        assert said == "buffer_size 6 is above concurrency 5: some of the edges at work must report twice for a step"
+        assert (
+            said
+            == "buffer_size 6 is above concurrency 5: some of the edges at work must report twice"
+            " for a step"
+        )
         assert kind.warnings(kind.Options(buffer_size=5, concurrency=5), 1) == []
 
 
 def test_a_method_may_have_a_local_learning_rate_of_its_own() -> None:
-    """As in FedEcho's tables 8 and 9; it goes with every task and takes the config's place (edgefl.edges.local_run)."""
+    """As in FedEcho's tables 8 and 9; it goes with every task and takes the config's place
+    (edgefl.edges.local_run).
+    """
     for kind in (FedBuff, CA2FL, FADAS, FedAC):
         story = Server(make(kind, concurrency=1, local_learning_rate=0.03))
         story.start("a")

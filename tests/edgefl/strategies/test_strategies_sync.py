@@ -23,7 +23,9 @@ def server(**options: int) -> Server:
 
 
 def test_the_mean_is_weighted_by_samples() -> None:
-    """McMahan et al., Algorithm 1: w_{t+1} <- sum_k (n_k / n) w_{t+1}^k. With n = (1, 3): (4, 0, 8) / 4 + 3 (0, 4, 8) / 4 = (1, 3, 8)."""
+    """McMahan et al., Algorithm 1: w_{t+1} <- sum_k (n_k / n) w_{t+1}^k. With n = (1, 3): (4, 0,
+    8) / 4 + 3 (0, 4, 8) / 4 = (1, 3, 8).
+    """
     story = server(clients_per_round=2)
     assert story.start("a", "b") == ["assign a,b <- 0 0 0"]
     assert story.deliver("a", 4, 0, 8, samples=1) == []
@@ -64,7 +66,10 @@ def test_a_lost_edge_is_waited_for_until_its_task_closes() -> None:
     story.start("a", "b")
     assert story.lose("b") == []
     assert story.deliver("a", 2, 2, 2) == [], "b may come back within the grace time"
-    assert story.close("b") == ["publish 2 2 2", "assign a <- 2 2 2"], "the mean of those that delivered; b is not selected any more"
+    assert story.close("b") == [
+        "publish 2 2 2",
+        "assign a <- 2 2 2",
+    ], "the mean of those that delivered; b is not selected any more"
 
 
 def test_a_lost_edge_that_comes_back_in_time_still_delivers() -> None:
@@ -89,7 +94,9 @@ def test_a_round_without_any_delivery_is_drawn_again() -> None:
         drawn.append(set(story.open))
     assert len({frozenset(pair) for pair in drawn}) > 1
     idle, rng = list("abcdefgh"), Streams(1).rng("selection", 4)
-    assert drawn[4] == {idle[index] for index in rng.choice(8, size=2, replace=False)}, "the fifth draw is the stream's trigger 4"
+    assert drawn[4] == {idle[index] for index in rng.choice(8, size=2, replace=False)}, (
+        "the fifth draw is the stream's trigger 4"
+    )
 
 
 def test_a_late_joiner_takes_part_from_the_next_round_on() -> None:
@@ -119,7 +126,9 @@ def test_m_of_m_are_drawn_uniformly_without_replacement_from_the_sorted_idle() -
         for edge in (one, other):
             counts[edge] += 1
             story.deliver(edge, 0, 0, 0)
-    assert all(150 <= n <= 250 for n in counts.values()), counts  # 200 expected, standard deviation 11
+    assert all(150 <= n <= 250 for n in counts.values()), (
+        counts
+    )  # 200 expected, standard deviation 11
 
 
 def test_the_selection_depends_on_the_seed_and_on_nothing_else() -> None:
@@ -161,14 +170,18 @@ def test_the_base_class_does_nothing() -> None:
 
 # ------------------------------------------------------------------ FedProx
 def pulled(mu: float, gradient: list[float]) -> list[float]:
-    run = SimpleNamespace(parameters=2, start=torch.tensor([1.0, 1.0, 9.0]), weights=torch.tensor([3.0, 0.0, 5.0]))
+    run = SimpleNamespace(
+        parameters=2, start=torch.tensor([1.0, 1.0, 9.0]), weights=torch.tensor([3.0, 0.0, 5.0])
+    )
     given = torch.tensor(gradient)
     Pull(FedProxOptions(mu=mu)).adjust(run, given)
     return given.tolist()
 
 
 def test_the_pull_is_the_gradient_of_the_proximal_term() -> None:
-    """Li et al., eq. 2: h_k(w; w^t) = F_k(w) + (mu/2) ||w - w^t||^2, so g + mu (w - w^t) = (1, 1) + 0.5 (2, -1). The buffer is left alone."""
+    """Li et al., eq. 2: h_k(w; w^t) = F_k(w) + (mu/2) ||w - w^t||^2, so g + mu (w - w^t) = (1,
+    1) + 0.5 (2, -1). The buffer is left alone.
+    """
     assert pulled(0.5, [1.0, 1.0]) == [2.0, 0.5]
 
 

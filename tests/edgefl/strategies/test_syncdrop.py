@@ -1,4 +1,6 @@
-"""SyncDrop: sub-models cut and put back, who goes without which units, and what the server mixes (Dun et al. 2023)."""
+"""SyncDrop: sub-models cut and put back, who goes without which units, and what the server mixes
+(Dun et al. 2023).
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,24 @@ from edgefl.streams import Streams
 
 
 def mlp(*widths: int) -> nn.Module:
-    return nn.Sequential(*[part for pair in zip(widths, widths[1:]) for part in (nn.Linear(*pair), nn.ReLU())][:-1])
+    return nn.Sequential(
+        *[part for pair in zip(widths, widths[1:]) for part in (nn.Linear(*pair), nn.ReLU())][:-1]
+    )
 
 
 def pictures() -> nn.Module:
     """Convolutions, one normalised, then two linear layers behind a flattened 2 x 2."""
     return nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 3, 1), nn.Tanh(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 5), nn.ReLU(), nn.Linear(5, 2)
+        nn.Conv2d(1, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Conv2d(4, 3, 1),
+        nn.Tanh(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(12, 5),
+        nn.ReLU(),
+        nn.Linear(5, 2),
     )
 
 
@@ -41,7 +54,11 @@ class Block(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv1, self.norm1, self.conv2 = nn.Conv2d(4, 4, 1), nn.GroupNorm(2, 4), nn.Conv2d(4, 4, 1)
+        self.conv1, self.norm1, self.conv2 = (
+            nn.Conv2d(4, 4, 1),
+            nn.GroupNorm(2, 4),
+            nn.Conv2d(4, 4, 1),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(x + self.conv2(torch.relu(self.norm1(self.conv1(x)))))
@@ -74,8 +91,12 @@ class Branches(nn.Module):
         (Branches, {"parts.0.weight": 4, "parts.1.weight": 2}),
     ],
 )
-def test_hidden_units_are_found_and_outputs_and_shortcuts_left_alone(build: Callable[[], nn.Module], units: dict[str, int]) -> None:
-    assert {layer.producer.name: layer.units for layer in hidden_layers(layout_of(build()))} == units
+def test_hidden_units_are_found_and_outputs_and_shortcuts_left_alone(
+    build: Callable[[], nn.Module], units: dict[str, int]
+) -> None:
+    assert {
+        layer.producer.name: layer.units for layer in hidden_layers(layout_of(build()))
+    } == units
 
 
 def test_a_unit_goes_with_all_that_touches_it() -> None:
@@ -88,17 +109,28 @@ def test_a_unit_goes_with_all_that_touches_it() -> None:
 def test_a_filter_s_normalisation_and_its_pixels_behind_a_flattening_go_too() -> None:
     model = pictures()
     layout = layout_of(model)
-    stays = without(layout, hidden_layers(layout), [np.array([2]), np.array([0]), np.array([], np.int64)]).astype(np.float32)
+    stays = without(
+        layout, hidden_layers(layout), [np.array([2]), np.array([0]), np.array([], np.int64)]
+    ).astype(np.float32)
     kept = {entry.name: layout.view(stays, entry.name) for entry in layout.entries}
-    assert [kept[name].tolist() for name in ("0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var")] == [[1, 1, 0, 1]] * 5
+    assert [
+        kept[name].tolist()
+        for name in ("0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var")
+    ] == [[1, 1, 0, 1]] * 5
     assert kept["0.weight"].sum(axis=(1, 2, 3)).tolist() == [9, 9, 0, 9]
-    assert kept["3.weight"][:, :, 0, 0].tolist() == [[0, 0, 0, 0], [1, 1, 0, 1], [1, 1, 0, 1]] and kept["3.bias"].tolist() == [0, 1, 1]
+    assert kept["3.weight"][:, :, 0, 0].tolist() == [
+        [0, 0, 0, 0],
+        [1, 1, 0, 1],
+        [1, 1, 0, 1],
+    ] and kept["3.bias"].tolist() == [0, 1, 1]
     assert kept["7.weight"].tolist() == [[0] * 4 + [1] * 8] * 5 and kept["9.weight"].all()
 
 
 def test_side_by_side_layers_own_different_columns() -> None:
     layout = layout_of(Branches())
-    stays = without(layout, hidden_layers(layout), [np.array([3]), np.array([0])]).astype(np.float32)
+    stays = without(layout, hidden_layers(layout), [np.array([3]), np.array([0])]).astype(
+        np.float32
+    )
     assert layout.view(stays, "output.weight").tolist() == [[1, 1, 1, 0, 0, 1]] * 2
 
 
@@ -112,10 +144,20 @@ def cut(model: nn.Module, units: list[int], drop_rate: float = 0.5) -> tuple[Fak
     return FakeTask({"weights": flat(model)[stays], "dropped": given.astype(np.float32)}), stays
 
 
-def trained(build: Callable[[], nn.Module], task: FakeTask, inputs: torch.Tensor, drop_rate: float = 0.5) -> np.ndarray:
+def trained(
+    build: Callable[[], nn.Module], task: FakeTask, inputs: torch.Tensor, drop_rate: float = 0.5
+) -> np.ndarray:
     """What goes up after three steps with momentum and weight decay."""
     plan = TrainingPlan(3, len(inputs), 0.1, weight_decay=0.01, momentum=0.9)
-    trainer = Trainer(Workspace(build), inputs, torch.arange(len(inputs)) % 2, cross_entropy, plan, Streams(1), "e1")
+    trainer = Trainer(
+        Workspace(build),
+        inputs,
+        torch.arange(len(inputs)) % 2,
+        cross_entropy,
+        plan,
+        Streams(1),
+        "e1",
+    )
     rule = SubModel(SyncDropOptions(drop_rate=drop_rate))
     vectors, _ = trainer.payload(finished(trainer, rule, task), rule)
     assert set(vectors) == {"weights"}
@@ -139,41 +181,67 @@ def test_training_inside_the_full_model_is_training_the_sub_model() -> None:
         optimiser.zero_grad()
         cross_entropy(small(inputs[rows]), rows % 2).backward()
         optimiser.step()
-    assert trained(lambda: mlp(3, 4, 2), task, inputs) == pytest.approx(flat(small), rel=1e-5, abs=1e-7)
+    assert trained(lambda: mlp(3, 4, 2), task, inputs) == pytest.approx(
+        flat(small), rel=1e-5, abs=1e-7
+    )
 
 
 @pytest.mark.parametrize(
     ("build", "units", "shape"),
-    [(pictures, [0, 3, 1, 2, 4], (6, 1, 6, 6)), (residual, [0, 1, 2, 3], (6, 1, 6, 6)), (Branches, [1, 3, 0], (6, 3))],
+    [
+        (pictures, [0, 3, 1, 2, 4], (6, 1, 6, 6)),
+        (residual, [0, 1, 2, 3], (6, 1, 6, 6)),
+        (Branches, [1, 3, 0], (6, 3)),
+    ],
 )
-def test_what_was_dropped_stays_out_of_the_way(build: Callable[[], nn.Module], units: list[int], shape: tuple[int, ...]) -> None:
+def test_what_was_dropped_stays_out_of_the_way(
+    build: Callable[[], nn.Module], units: list[int], shape: tuple[int, ...]
+) -> None:
     torch.manual_seed(1)
     task, stays = cut(build(), units)
     back = trained(build, task, torch.randn(shape))
-    assert back.size == stays.sum() < stays.size and not np.array_equal(back, task.vectors["weights"])
+    assert back.size == stays.sum() < stays.size and not np.array_equal(
+        back, task.vectors["weights"]
+    )
 
 
 def test_a_model_that_cannot_be_cut_is_refused() -> None:
     """sigmoid(0) = 0.5: the next layer would learn from units that are not there."""
-    build: Callable[[], nn.Module] = lambda: nn.Sequential(nn.Linear(3, 4), nn.Sigmoid(), nn.Linear(4, 2))
+    build: Callable[[], nn.Module] = lambda: nn.Sequential(
+        nn.Linear(3, 4), nn.Sigmoid(), nn.Linear(4, 2)
+    )
     with pytest.raises(UserError, match="syncdrop cannot cut this model"):
         trained(build, cut(build(), [0, 2])[0], torch.randn(6, 3))
 
 
 def test_a_step_costs_the_share_that_is_left() -> None:
-    assert SubModel(SyncDropOptions(drop_rate=0.4)).work == pytest.approx(0.6) and SyncDropOptions().drop_rate == 0.25
+    assert (
+        SubModel(SyncDropOptions(drop_rate=0.4)).work == pytest.approx(0.6)
+        and SyncDropOptions().drop_rate == 0.25
+    )
 
 
 # ------------------------------------------------------------------ the server's half
 @pytest.mark.parametrize(("rank", "units"), [(0, [1, 3]), (1, [2, 3]), (2, [0, 2]), (3, [0, 2])])
 def test_the_fastest_goes_without_the_most_changed_units(rank: int, units: list[int]) -> None:
-    """Scores 1, 4, 2, 3 in falling order: units 1, 3, 2, 0; rank r drops 2 from floor(r 4 / 4) on, shifted back past the end."""
+    """Scores 1, 4, 2, 3 in falling order: units 1, 3, 2, 0; rank r drops 2 from floor(r 4 / 4)
+    on, shifted back past the end.
+    """
     assert window(np.array([1.0, 4.0, 2.0, 3.0]), 2, rank, 4).tolist() == units
 
 
 def test_more_devices_than_units_share_the_whole_range() -> None:
     """floor(r F / R): with r floor(F / R), all of 8 devices would drop the same of 4 units."""
-    assert [window(np.array([4.0, 3.0, 2.0, 1.0]), 1, rank, 8).tolist() for rank in range(8)] == [[0], [0], [1], [1], [2], [2], [3], [3]]
+    assert [window(np.array([4.0, 3.0, 2.0, 1.0]), 1, rank, 8).tolist() for rank in range(8)] == [
+        [0],
+        [0],
+        [1],
+        [1],
+        [2],
+        [2],
+        [3],
+        [3],
+    ]
 
 
 def strategy(**options: Any) -> SyncDrop:
@@ -182,7 +250,12 @@ def strategy(**options: Any) -> SyncDrop:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
-    return SyncDrop(flat(model), layout_of(model), SyncDropOptions(**{"drop_rate": 0.5, "concurrency": 2} | options), Streams(1))
+    return SyncDrop(
+        flat(model),
+        layout_of(model),
+        SyncDropOptions(**{"drop_rate": 0.5, "concurrency": 2} | options),
+        Streams(1),
+    )
 
 
 def test_only_the_elements_of_the_sub_model_are_mixed() -> None:
@@ -192,7 +265,14 @@ def test_only_the_elements_of_the_sub_model_are_mixed() -> None:
     (assign,) = [d for d in made.handle(RunStarted(), 0) if isinstance(d, Assign)]
     dropped = assign.vectors["dropped"].astype(int)
     assert assign.vectors["weights"].size == 2 + 2 + 2 + 1 == made.update_size("a", "weights")
-    update = UpdateArrived("a", 0, 0, assign.vectors["weights"], {"weights": np.full(7, 8, np.float32)}, {"samples": 1.0})
+    update = UpdateArrived(
+        "a",
+        0,
+        0,
+        assign.vectors["weights"],
+        {"weights": np.full(7, 8, np.float32)},
+        {"samples": 1.0},
+    )
     (weights,) = [d.weights for d in made.handle(update, S) if isinstance(d, Publish)]
     expected = np.full(4, 2.0)
     expected[dropped] = 0
@@ -200,8 +280,9 @@ def test_only_the_elements_of_the_sub_model_are_mixed() -> None:
 
 
 def test_ranks_follow_the_mean_time_and_scores_the_change_in_and_out() -> None:
-    """score_f = sum |w - w_0| over unit f's weights in and out: here 3, 0, 2.5, 1, and biases do not
-    count. A device that has not delivered goes without random units."""
+    """score_f = sum |w - w_0| over unit f's weights in and out: here 3, 0, 2.5, 1, and biases do
+    not count. A device that has not delivered goes without random units.
+    """
     made = strategy()
     made.weights = vector(3, 0, 0, -1, 0, 9, 0, 9, 0, 0, -2.5, 0, 5)
     made.known = dict.fromkeys("abc", 1)
@@ -233,7 +314,9 @@ def test_a_model_without_hidden_units_is_refused() -> None:
             SyncDrop(flat(model), layout_of(model), SyncDropOptions(drop_rate=rate), Streams(1))
 
 
-@pytest.mark.parametrize("bad", [{"drop_rate": 0.0}, {"drop_rate": 1.0}, {"alpha": 0.0}, {"mask": "hetro"}, {"p": 0.5}])
+@pytest.mark.parametrize(
+    "bad", [{"drop_rate": 0.0}, {"drop_rate": 1.0}, {"alpha": 0.0}, {"mask": "hetro"}, {"p": 0.5}]
+)
 def test_bad_options_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         SyncDropOptions(**bad)

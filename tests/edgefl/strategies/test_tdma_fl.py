@@ -1,4 +1,6 @@
-"""TDMA-FL, synchronous TDMA-FL and IDFL under the virtual clock, against closed forms and against a brute-force simulation of the slots."""
+"""TDMA-FL, synchronous TDMA-FL and IDFL under the virtual clock, against closed forms and
+against a brute-force simulation of the slots.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,28 @@ from emulator.tdma.closed_form import Tdma
 from emulator.tdma.reference import simulate
 
 
-def agrees(folder: Path, shape: Tdma, slots: int, takes: list[int] | None = None, **options: Any) -> None:
-    """Every round that ends within ``slots`` is the simulation's: who sends when and from which model, who gets which."""
+def agrees(
+    folder: Path, shape: Tdma, slots: int, takes: list[int] | None = None, **options: Any
+) -> None:
+    """Every round that ends within ``slots`` is the simulation's: who sends when and from which
+    model, who gets which.
+    """
     order, wait = options.get("order", "finished"), options.get("wait_for_group", False)
-    found = slotted(shape.devices, takes or shape.compute_slots, shape.slots_per_transfer, slots, per_round=shape.per_round, **options)
+    found = slotted(
+        shape.devices,
+        takes or shape.compute_slots,
+        shape.slots_per_transfer,
+        slots,
+        per_round=shape.per_round,
+        **options,
+    )
     summary, played = play(folder, found)
-    plan = [as_played(done) for done in takewhile(lambda done: done.end_slot <= slots, simulate(shape, wait, order, takes))]
+    plan = [
+        as_played(done)
+        for done in takewhile(
+            lambda done: done.end_slot <= slots, simulate(shape, wait, order, takes)
+        )
+    ]
     assert played[: len(plan)] == plan and len(plan) >= 3
     assert summary["versions"] >= len(plan)
 
@@ -40,55 +58,100 @@ def test_staleness_is_min_k_and_groups_less_one(tmp_path: Path, per_round: int, 
 
 
 def test_figure_two_of_the_paper(tmp_path: Path) -> None:
-    """N = 6, S = 2, tau_comp = 2, r = 1: round 0 sends in slots 2 and 3, broadcasts in 4; round 1 in 5, 6 and 7."""
+    """N = 6, S = 2, tau_comp = 2, r = 1: round 0 sends in slots 2 and 3, broadcasts in 4; round
+    1 in 5, 6 and 7.
+    """
     _, played = play(tmp_path, slotted(6, 2, slots=10, per_round=2))
-    assert played[0].uploads == [(0, 0, 2), (1, 0, 3)] and played[0].receivers == [0, 1] and played[0].end_slot == 5
+    assert (
+        played[0].uploads == [(0, 0, 2), (1, 0, 3)]
+        and played[0].receivers == [0, 1]
+        and played[0].end_slot == 5
+    )
     assert played[1].uploads == [(2, 0, 5), (3, 0, 6)] and played[1].end_slot == 8
 
 
-@pytest.mark.parametrize(("per_round", "models"), [(1, 49_999), (2, 33_333), (5, 16_667), (10, 9_091), (20, 4_001)])
+@pytest.mark.parametrize(
+    ("per_round", "models"), [(1, 49_999), (2, 33_333), (5, 16_667), (10, 9_091), (20, 4_001)]
+)
 def test_table_one_under_the_virtual_clock(tmp_path: Path, per_round: int, models: int) -> None:
-    """Table I, CIFAR-10: N = 20, tau_comp = 4, T = 100,000 slots; here T / 50, where the closed form has been checked, and its whole row."""
+    """Table I, CIFAR-10: N = 20, tau_comp = 4, T = 100,000 slots; here T / 50, where the closed
+    form has been checked, and its whole row.
+    """
     assert Tdma(20, per_round, 1, 4).models_by(100_000) == models
     summary, _ = play(tmp_path, slotted(20, 4, slots=2_000, per_round=per_round))
     assert summary["versions"] + 1 == Tdma(20, per_round, 1, 4).models_by(2_000)
 
 
-@pytest.mark.parametrize(("devices", "per_round", "transfer", "computes"), [(7, 2, 1, 20), (7, 2, 2, 3), (5, 4, 1, 6), (6, 2, 3, 0), (4, 4, 2, 0), (9, 2, 1, 9)])
+@pytest.mark.parametrize(
+    ("devices", "per_round", "transfer", "computes"),
+    [(7, 2, 1, 20), (7, 2, 2, 3), (5, 4, 1, 6), (6, 2, 3, 0), (4, 4, 2, 0), (9, 2, 1, 9)],
+)
 @pytest.mark.parametrize("wait", [False, True])
-def test_odd_shapes_against_the_simulation(tmp_path: Path, devices: int, per_round: int, transfer: int, computes: int, wait: bool) -> None:
+def test_odd_shapes_against_the_simulation(
+    tmp_path: Path, devices: int, per_round: int, transfer: int, computes: int, wait: bool
+) -> None:
     """S that does not divide N, r > 1, tau_comp = 0, with and without waiting until S are ready."""
     agrees(tmp_path, Tdma(devices, per_round, transfer, computes), 120, wait_for_group=wait)
 
 
 def test_seven_devices_two_a_round_wait_or_not(tmp_path: Path) -> None:
-    """N = 7, S = 2, tau_comp = 20, 14 rounds: 118 slots waiting for S, 114 slot by slot; each full round holds a 2 and a 3."""
+    """N = 7, S = 2, tau_comp = 20, 14 rounds: 118 slots waiting for S, 114 slot by slot; each
+    full round holds a 2 and a 3.
+    """
     for wait, slots in ((True, 118), (False, 114)):
-        _, played = play(tmp_path / str(wait), slotted(7, 20, slots=130, per_round=2, wait_for_group=wait))
+        _, played = play(
+            tmp_path / str(wait), slotted(7, 20, slots=130, per_round=2, wait_for_group=wait)
+        )
         assert played[13].end_slot == slots
     assert sorted(10 - base for _, base, _ in played[10].uploads) == [2, 3]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
-    takes=st.lists(st.integers(1, 30), min_size=2, max_size=8), per_round=st.integers(1, 8), transfer=st.integers(1, 3),
-    order=st.sampled_from(["finished", "oldest"]), wait=st.booleans(),
+    takes=st.lists(st.integers(1, 30), min_size=2, max_size=8),
+    per_round=st.integers(1, 8),
+    transfer=st.integers(1, 3),
+    order=st.sampled_from(["finished", "oldest"]),
+    wait=st.booleans(),
 )
 def test_unequal_devices_against_the_simulation(
-    tmp_path_factory: pytest.TempPathFactory, takes: list[int], per_round: int, transfer: int, order: str, wait: bool
+    tmp_path_factory: pytest.TempPathFactory,
+    takes: list[int],
+    per_round: int,
+    transfer: int,
+    order: str,
+    wait: bool,
 ) -> None:
     shape = Tdma(len(takes), min(per_round, len(takes)), transfer, 0)
     slots = 40 + 5 * transfer * (shape.per_round + 1)
-    agrees(tmp_path_factory.mktemp("run"), shape, max(slots, 200), takes, order=order, wait_for_group=wait)
+    agrees(
+        tmp_path_factory.mktemp("run"),
+        shape,
+        max(slots, 200),
+        takes,
+        order=order,
+        wait_for_group=wait,
+    )
 
 
 # ------------------------------------------------------------------ intentional delay
-@pytest.mark.parametrize(("computes", "transfer", "d_star", "alpha"), [(50, 1, 25, 74), (10, 1, 5, 94), (2, 1, 1, 98), (50, 5, 5, 94)])
-def test_the_delays_of_proposition_one(tmp_path: Path, computes: int, transfer: int, d_star: int, alpha: int) -> None:
-    """N = 100, S = 1: alpha = G - d* - 1 with d* = ceil(tau_comp / (r (S + 1))); staleness min(k, d*), and no round ends later."""
+@pytest.mark.parametrize(
+    ("computes", "transfer", "d_star", "alpha"),
+    [(50, 1, 25, 74), (10, 1, 5, 94), (2, 1, 1, 98), (50, 5, 5, 94)],
+)
+def test_the_delays_of_proposition_one(
+    tmp_path: Path, computes: int, transfer: int, d_star: int, alpha: int
+) -> None:
+    """N = 100, S = 1: alpha = G - d* - 1 with d* = ceil(tau_comp / (r (S + 1))); staleness
+    min(k, d*), and no round ends later.
+    """
     plain, delayed = Tdma(100, 1, transfer, computes), Tdma(100, 1, transfer, computes, alpha)
     assert (plain.d_star, plain.auto_delay) == (d_star, alpha)
-    _, played = play(tmp_path, slotted(100, computes, transfer, 260 * transfer, "idfl", per_round=1))
+    _, played = play(
+        tmp_path, slotted(100, computes, transfer, 260 * transfer, "idfl", per_round=1)
+    )
     for number, done in enumerate(played):
         assert [number - base for _, base, _ in done.uploads] == [min(number, d_star)]
         assert done.end_slot == delayed.end_slot(number) == plain.end_slot(number)
@@ -101,46 +164,102 @@ def test_any_delay_against_the_simulation(tmp_path: Path, alpha: int) -> None:
     agrees(tmp_path, Tdma(8, 2, 1, 5, alpha), 100, strategy="idfl", alpha=alpha)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data(), devices=st.integers(2, 9), transfer=st.integers(1, 3), computes=st.integers(0, 20))
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    data=st.data(),
+    devices=st.integers(2, 9),
+    transfer=st.integers(1, 3),
+    computes=st.integers(0, 20),
+)
 def test_odd_shapes_with_a_delay_against_the_simulation(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, devices: int, transfer: int, computes: int
+    tmp_path_factory: pytest.TempPathFactory,
+    data: st.DataObject,
+    devices: int,
+    transfer: int,
+    computes: int,
 ) -> None:
     """S that does not divide N: a delay that leaves S devices for every round."""
     per_round = data.draw(st.integers(1, devices))
-    shape = Tdma(devices, per_round, transfer, computes, data.draw(st.integers(0, max(devices // per_round - 1, 0))))
-    agrees(tmp_path_factory.mktemp("run"), shape, max(200, 5 * (computes + shape.comm_slots)), strategy="idfl", alpha=shape.delay)
+    shape = Tdma(
+        devices,
+        per_round,
+        transfer,
+        computes,
+        data.draw(st.integers(0, max(devices // per_round - 1, 0))),
+    )
+    agrees(
+        tmp_path_factory.mktemp("run"),
+        shape,
+        max(200, 5 * (computes + shape.comm_slots)),
+        strategy="idfl",
+        alpha=shape.delay,
+    )
 
 
 def test_synchronous_rounds_are_never_stale(tmp_path: Path) -> None:
-    """S = N: a round takes tau_comp + S + 1 slots; S < N: so does each group's, one after another."""
+    """S = N: a round takes tau_comp + S + 1 slots; S < N: so does each group's, one after
+    another.
+    """
     summary, played = play(tmp_path / "all", slotted(4, 3, slots=40, strategy="sync-tdma-fl"))
-    assert [done.end_slot for done in played] == [8, 16, 24, 32, 40] and set(summary["staleness"]) == {"0"}
-    summary, played = play(tmp_path / "some", slotted(4, 3, slots=40, strategy="sync-tdma-fl", per_round=2))
-    assert [done.end_slot for done in played][:3] == [6, 12, 18] and set(summary["staleness"]) == {"0"}
-    assert [[edge for edge, _, _ in done.uploads] for done in played][:3] == [[0, 1], [2, 3], [0, 1]]
+    assert [done.end_slot for done in played] == [8, 16, 24, 32, 40] and set(
+        summary["staleness"]
+    ) == {"0"}
+    summary, played = play(
+        tmp_path / "some", slotted(4, 3, slots=40, strategy="sync-tdma-fl", per_round=2)
+    )
+    assert [done.end_slot for done in played][:3] == [6, 12, 18] and set(summary["staleness"]) == {
+        "0"
+    }
+    assert [[edge for edge, _, _ in done.uploads] for done in played][:3] == [
+        [0, 1],
+        [2, 3],
+        [0, 1],
+    ]
 
 
 @pytest.mark.parametrize("margin", [0, 1])
-def test_adaptive_delay_of_equal_devices_comes_to_that_of_the_paper(tmp_path: Path, margin: int) -> None:
-    """Once computing times are known, staleness is ceil((tau_comp + margin) / comm), and no slot is wasted or missed after the start."""
-    _, played = play(tmp_path, slotted(12, 5, slots=200, strategy="idfl", per_round=2, alpha="adaptive", margin_slots=margin))
+def test_adaptive_delay_of_equal_devices_comes_to_that_of_the_paper(
+    tmp_path: Path, margin: int
+) -> None:
+    """Once computing times are known, staleness is ceil((tau_comp + margin) / comm), and no slot
+    is wasted or missed after the start.
+    """
+    _, played = play(
+        tmp_path,
+        slotted(
+            12, 5, slots=200, strategy="idfl", per_round=2, alpha="adaptive", margin_slots=margin
+        ),
+    )
     assert {40 - base for _, base, _ in played[40].uploads} == {-(-(5 + margin) // 3)}
-    assert all(done.end_slot == Tdma(12, 2, 1, 5).end_slot(number) for number, done in enumerate(played))
+    assert all(
+        done.end_slot == Tdma(12, 2, 1, 5).end_slot(number) for number, done in enumerate(played)
+    )
 
 
 def test_adaptive_delay_of_unequal_devices_wastes_nothing(tmp_path: Path) -> None:
-    """Every second device takes four times as long: groups with a slow one start earlier, the others later."""
+    """Every second device takes four times as long: groups with a slow one start earlier, the
+    others later.
+    """
     takes = [4, 4, 4, 4, 16, 16] * 2
-    _, played = play(tmp_path / "a", slotted(12, takes, slots=300, strategy="idfl", per_round=2, alpha="adaptive"))
+    _, played = play(
+        tmp_path / "a",
+        slotted(12, takes, slots=300, strategy="idfl", per_round=2, alpha="adaptive"),
+    )
     _, plain = play(tmp_path / "p", slotted(12, takes, slots=300, per_round=2))
-    ages = [[number - base for number, done in enumerate(run) for _, base, _ in done.uploads][60:] for run in (played, plain)]
+    ages = [
+        [number - base for number, done in enumerate(run) for _, base, _ in done.uploads][60:]
+        for run in (played, plain)
+    ]
     assert len(played) == len(plain) and sum(ages[0]) < 0.8 * sum(ages[1])
 
 
 # ------------------------------------------------------------------ the server's step
 def test_the_server_adds_the_mean_change() -> None:
-    """w_{k+1} = w_k - (eta / S) sum u_n with u_n = (w_khat - w_end) / eta: changes of 4 and 2 from different bases move it by 3."""
+    """w_{k+1} = w_k - (eta / S) sum u_n with u_n = (w_khat - w_end) / eta: changes of 4 and 2
+    from different bases move it by 3.
+    """
     strategy = make(TdmaFL, (1,), per_round=2)
     assert isinstance(strategy, TdmaFL)
     strategy.use(Timetable(1, 1, 0, True, lambda edge, samples, steps: 1, lambda n, s, tau: 0))
@@ -152,7 +271,9 @@ def test_the_server_adds_the_mean_change() -> None:
 
 @pytest.mark.parametrize(("alpha", "first"), [(1, 2), (2, 1), (3, 1), (4, 1)])
 def test_with_edges_missing_somebody_begins_whatever_alpha_is(alpha: int, first: int) -> None:
-    """Of the config's edges three have come, so that there are three groups; nobody at work would mean that no round ever ends."""
+    """Of the config's edges three have come, so that there are three groups; nobody at work
+    would mean that no round ever ends.
+    """
     strategy = make(Idfl, (1,), per_round=1, alpha=alpha)
     assert isinstance(strategy, Idfl)
     strategy.use(Timetable(1, 1, 0, True, lambda edge, samples, steps: 1, lambda n, s, tau: 0))

@@ -1,4 +1,6 @@
-"""WKAFL equation by equation, with the errata of its printed form as cases of their own (Zhou et al. 2022, arXiv 2203.01214)."""
+"""WKAFL equation by equation, with the errata of its printed form as cases of their own (Zhou et
+al. 2022, arXiv 2203.01214).
+"""
 
 from __future__ import annotations
 
@@ -29,17 +31,23 @@ def wkafl(kind: type[WKAFL] = WKAFL, size: int = 2, **options: Any) -> WKAFL:
     return strategy
 
 
-def by_the_book(g: np.ndarray, gaps: Sequence[int], past: np.ndarray, stage: int, o: Any) -> np.ndarray:
+def by_the_book(
+    g: np.ndarray, gaps: Sequence[int], past: np.ndarray, stage: int, o: Any
+) -> np.ndarray:
     """eta_j G_j, line by line as the paper has it, in float64."""
     with_past = g + o.momentum * past  # eq. 4
     clipped = np.array([v * min(1, o.clip_norm / np.linalg.norm(v)) for v in with_past])
     a = np.array([(math.e / 2) ** -gap for gap in gaps])
     estimate = (a[:, None] * clipped).sum(axis=0) / a.sum()  # eq. 5
-    sims = np.array([v @ estimate / (np.linalg.norm(v) * np.linalg.norm(estimate)) for v in clipped])
+    sims = np.array(
+        [v @ estimate / (np.linalg.norm(v) * np.linalg.norm(estimate)) for v in clipped]
+    )
     p = np.where(sims >= o.least_similarity, np.exp(o.similarity_weight * sims), 0)
     bound = o.norm_ratio * np.linalg.norm(estimate)
     if stage == 2:
-        clipped = np.array([v * bound / np.linalg.norm(v) if np.linalg.norm(v) >= bound else v for v in clipped])
+        clipped = np.array(
+            [v * bound / np.linalg.norm(v) if np.linalg.norm(v) >= bound else v for v in clipped]
+        )
     found = (p[:, None] * clipped).sum(axis=0) / p.sum() if p.any() else estimate
     return o.server_learning_rate / (1 + o.staleness_damping * min(gaps)) * found  # eq. 9, 10
 
@@ -47,14 +55,27 @@ def by_the_book(g: np.ndarray, gaps: Sequence[int], past: np.ndarray, stage: int
 @pytest.mark.parametrize("stage", [1, 2])
 @pytest.mark.parametrize("seed", range(5))
 def test_two_steps_are_the_paper_s(seed: int, stage: int) -> None:
-    """The inner products and the one weighted sum of the code against the equations as they are written."""
+    """The inner products and the one weighted sum of the code against the equations as they are
+    written.
+    """
     rng = np.random.Generator(np.random.PCG64(seed))
-    options = {"momentum": 0.5, "clip_norm": 2.0, "norm_ratio": 0.8, "staleness_damping": 0.1, "server_learning_rate": 0.3, "stage_two_at": 0 if stage == 2 else 99}
+    options = {
+        "momentum": 0.5,
+        "clip_norm": 2.0,
+        "norm_ratio": 0.8,
+        "staleness_damping": 0.1,
+        "server_learning_rate": 0.3,
+        "stage_two_at": 0 if stage == 2 else 99,
+    }
     strategy, past = wkafl(size=4, **options), np.zeros(4)
     for _ in range(2):
         rows, gaps = rng.normal(1, 1, (5, 4)).astype(np.float32), rng.integers(0, 6, 5).tolist()
         taken = [gradient(*row, gap=gap) for row, gap in zip(rows, gaps)]
-        assert moved(strategy, taken) == pytest.approx(by_the_book(rows.astype(np.float64), gaps, past, stage, strategy.options), rel=1e-5, abs=1e-6)
+        assert moved(strategy, taken) == pytest.approx(
+            by_the_book(rows.astype(np.float64), gaps, past, stage, strategy.options),
+            rel=1e-5,
+            abs=1e-6,
+        )
         past = strategy.past.astype(np.float64)
 
 
@@ -62,7 +83,9 @@ def test_two_steps_are_the_paper_s(seed: int, stage: int) -> None:
 def test_eq_4_adds_the_last_estimate_not_the_last_selection() -> None:
     """gbar_1 = (1, 2), its selection alone (0, 4). Then g~ = g + .5 gbar_1 for both."""
     strategy = wkafl(momentum=0.5, least_similarity=0.8)
-    assert moved(strategy, [gradient(2, 0), gradient(0, 4)]) == pytest.approx([0, 4]), "cos .45 and .89"
+    assert moved(strategy, [gradient(2, 0), gradient(0, 4)]) == pytest.approx([0, 4]), (
+        "cos .45 and .89"
+    )
     assert strategy.past == pytest.approx([1, 2])
     assert moved(strategy, [gradient(1, 1), gradient(1, 1)]) == pytest.approx([1.5, 2])
 
@@ -79,12 +102,16 @@ def test_the_first_step_has_nothing_to_add() -> None:
 
 # ------------------------------------------------------------------ 3: clipping
 def test_clipping_comes_after_the_estimate_is_added_and_before_the_next_one_is_made() -> None:
-    """Order of clipping: g~ = (0, 3) + .5 (4, 0) = (2, 3) is clipped to 2 as a whole, and gbar is made of clipped gradients."""
+    """Order of clipping: g~ = (0, 3) + .5 (4, 0) = (2, 3) is clipped to 2 as a whole, and gbar
+    is made of clipped gradients.
+    """
     strategy = wkafl(momentum=0.5, clip_norm=100.0)
     moved(strategy, [gradient(4, 0)])
     strategy.options = strategy.options.model_copy(update={"clip_norm": 2.0})
     expected = np.array([2, 3]) * 2 / math.sqrt(13)
-    assert moved(strategy, [gradient(0, 3)]) == pytest.approx(expected) and strategy.past == pytest.approx(expected)
+    assert moved(strategy, [gradient(0, 3)]) == pytest.approx(
+        expected
+    ) and strategy.past == pytest.approx(expected)
 
 
 def test_a_large_stale_gradient_is_clipped_before_it_can_turn_the_estimate() -> None:
@@ -104,10 +131,24 @@ def test_eq_5_weighs_by_half_e_to_the_minus_staleness(gap: int) -> None:
     assert strategy.past == pytest.approx([1 / (1 + weight), weight / (1 + weight)])
 
 
-@given(st.lists(st.tuples(st.floats(-3, 3, width=32), st.floats(-3, 3, width=32), st.integers(0, 40)), min_size=1, max_size=6), st.integers(0, 3000))
-def test_adding_a_constant_to_all_staleness_values_leaves_the_direction_unchanged(rows: list[tuple[float, float, int]], constant: int) -> None:
-    """So it does not matter whether a fresh gradient counts 0 (the text) or 1 (the code); only eq. 10 tells the difference."""
-    one, other = (moved(wkafl(), [gradient(x, y, gap=gap + more) for x, y, gap in rows]) for more in (0, constant))
+@given(
+    st.lists(
+        st.tuples(st.floats(-3, 3, width=32), st.floats(-3, 3, width=32), st.integers(0, 40)),
+        min_size=1,
+        max_size=6,
+    ),
+    st.integers(0, 3000),
+)
+def test_adding_a_constant_to_all_staleness_values_leaves_the_direction_unchanged(
+    rows: list[tuple[float, float, int]], constant: int
+) -> None:
+    """So it does not matter whether a fresh gradient counts 0 (the text) or 1 (the code); only
+    eq. 10 tells the difference.
+    """
+    one, other = (
+        moved(wkafl(), [gradient(x, y, gap=gap + more) for x, y, gap in rows])
+        for more in (0, constant)
+    )
     assert one.tolist() == other.tolist()
 
 
@@ -126,7 +167,9 @@ def test_only_gradients_that_agree_with_the_estimate_count() -> None:
 
 
 def test_a_similarity_equal_to_the_threshold_is_kept() -> None:
-    """Definitions 3.1 and 3.2 leave it open; eq. 7 keeps it. One gradient: its cosine with itself is 1."""
+    """Definitions 3.1 and 3.2 leave it open; eq. 7 keeps it. One gradient: its cosine with
+    itself is 1.
+    """
     assert wkafl(least_similarity=1.0).step([gradient(1, 0)]).report["selected"] == 1
 
 
@@ -134,7 +177,9 @@ def test_more_similar_gradients_weigh_exponentially_more() -> None:
     """p' = exp(beta sim)."""
     step = wkafl(similarity_weight=2.0, least_similarity=0.0).step([gradient(3, 0), gradient(0, 1)])
     sims = np.array([3, 1]) / math.sqrt(10)
-    assert step.shares[0] / step.shares[1] == pytest.approx(math.exp(2 * (sims[0] - sims[1])), rel=1e-5)
+    assert step.shares[0] / step.shares[1] == pytest.approx(
+        math.exp(2 * (sims[0] - sims[1])), rel=1e-5
+    )
 
 
 def test_all_similarities_below_the_threshold_leave_the_estimate() -> None:
@@ -142,7 +187,9 @@ def test_all_similarities_below_the_threshold_leave_the_estimate() -> None:
     strategy = wkafl(least_similarity=0.9)
     step = strategy.step([gradient(1, 0), gradient(0, 1)])
     assert step.report["selected"] == 0 and strategy.past == pytest.approx([0.5, 0.5])
-    assert [(vector.tolist(), factor) for vector, factor in step.terms] == [([0.5, 0.5], 1.0)] and list(step.shares) == [0.5, 0.5]
+    assert [(vector.tolist(), factor) for vector, factor in step.terms] == [
+        ([0.5, 0.5], 1.0)
+    ] and list(step.shares) == [0.5, 0.5]
 
 
 def test_gradients_that_cancel_out_leave_the_model_where_it_is() -> None:
@@ -157,12 +204,16 @@ def test_a_gradient_of_zeros_harms_nobody() -> None:
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_a_gradient_too_long_to_be_measured_harms_nobody() -> None:
     """Its square is infinite in float32: clipping leaves nothing of it."""
-    assert np.isfinite(found := moved(wkafl(), [gradient(1e30, 0), gradient(2, 0)])).all() and found == pytest.approx([2, 0])
+    assert np.isfinite(
+        found := moved(wkafl(), [gradient(1e30, 0), gradient(2, 0)])
+    ).all() and found == pytest.approx([2, 0])
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("kind", [WKAFL, WKAFLNoNonIID])
-def test_gradients_that_are_all_too_long_to_be_measured_leave_the_model_where_it_is(kind: type[WKAFL]) -> None:
+def test_gradients_that_are_all_too_long_to_be_measured_leave_the_model_where_it_is(
+    kind: type[WKAFL],
+) -> None:
     strategy = wkafl(kind)
     for _ in range(2):
         assert moved(strategy, [gradient(1e30, 0), gradient(0, 1e30)]).tolist() == [0, 0]
@@ -170,7 +221,9 @@ def test_gradients_that_are_all_too_long_to_be_measured_leave_the_model_where_it
 
 def test_steep_weights_do_not_overflow() -> None:
     """exp(50 sim) of float32 does at beta = 100; the largest similarity is taken off first."""
-    assert wkafl(similarity_weight=1e4).step([gradient(1, 0), gradient(1, 1)]).shares == pytest.approx([0.5, 0.5], abs=0.5)
+    assert wkafl(similarity_weight=1e4).step(
+        [gradient(1, 0), gradient(1, 1)]
+    ).shares == pytest.approx([0.5, 0.5], abs=0.5)
 
 
 def test_the_code_s_staleness_in_the_selection_is_a_switch() -> None:
@@ -178,20 +231,32 @@ def test_the_code_s_staleness_in_the_selection_is_a_switch() -> None:
     taken = [gradient(1, 0), gradient(0, 1, gap=2)]
     assert list(wkafl(**options).step(taken).shares) == pytest.approx([0.5, 0.5])
     weight = (math.e / 2) ** -2
-    assert list(wkafl(**options, selected_by="similarity and staleness").step(taken).shares) == pytest.approx([1 / (1 + weight), weight / (1 + weight)])
+    assert list(
+        wkafl(**options, selected_by="similarity and staleness").step(taken).shares
+    ) == pytest.approx([1 / (1 + weight), weight / (1 + weight)])
 
 
 # ------------------------------------------------------------------ 2 and 6: the second stage
 def test_stage_2_begins_when_the_mean_loss_is_at_epsilon_and_never_ends() -> None:
-    """The listing prints the sum of the losses, text and intent are the mean: 2 losses of .5 at eps = .5."""
+    """The listing prints the sum of the losses, text and intent are the mean: 2 losses of .5 at
+    eps = .5.
+    """
     strategy = wkafl(stage_two_loss=0.5)
-    stages = [strategy.step([gradient(1, 0, loss=loss)] * 2).report["stage"] for loss in (0.6, 0.5, 9.0)]
+    stages = [
+        strategy.step([gradient(1, 0, loss=loss)] * 2).report["stage"] for loss in (0.6, 0.5, 9.0)
+    ]
     assert stages == [1, 2, 2]
 
 
 def test_epsilon_is_half_of_the_loss_after_50_steps_unless_it_is_given() -> None:
     strategy, stages = wkafl(), {}
-    for version, loss in ((0, 0.0), (MEASURED_AT - 1, 0.1), (MEASURED_AT, 2.0), (MEASURED_AT + 1, 1.1), (MEASURED_AT + 2, 1.0)):
+    for version, loss in (
+        (0, 0.0),
+        (MEASURED_AT - 1, 0.1),
+        (MEASURED_AT, 2.0),
+        (MEASURED_AT + 1, 1.1),
+        (MEASURED_AT + 2, 1.0),
+    ):
         strategy.version = version
         stages[version] = strategy.step([gradient(1, 0, loss=loss)]).report["stage"]
     assert list(stages.values()) == [1, 1, 1, 1, 2]
@@ -212,17 +277,30 @@ def test_stage_2_bounds_norms_by_the_estimate_s_and_not_before() -> None:
 
 
 def test_the_bound_of_stage_2_does_not_touch_the_similarities() -> None:
-    """Similarity first, rescaling second: a cosine does not know of scales. The estimate stays unbounded, too."""
+    """Similarity first, rescaling second: a cosine does not know of scales. The estimate stays
+    unbounded, too.
+    """
     one, two = wkafl(norm_ratio=0.1, stage_two_at=9), wkafl(norm_ratio=0.1, stage_two_at=0)
     taken = [gradient(3, 1), gradient(1, 0)]
-    assert list(one.step(taken).shares) == list(two.step(taken).shares) and one.past.tolist() == two.past.tolist()
+    assert (
+        list(one.step(taken).shares) == list(two.step(taken).shares)
+        and one.past.tolist() == two.past.tolist()
+    )
 
 
 # ------------------------------------------------------------------ 8: the rate
-@pytest.mark.parametrize(("gaps", "rate"), [((0, 7), 0.3), ((1, 7), 0.3 / 1.1), ((5, 5), 0.3 / 1.5)])
-def test_eq_10_divides_the_rate_by_the_least_staleness_and_fresh_is_0(gaps: tuple[int, int], rate: float) -> None:
-    """eta_j = eta_0 / (1 + gamma min tau). Zero staleness leaves eta_0: the code, which counts from 1, never has it."""
-    step = wkafl(server_learning_rate=0.3, staleness_damping=0.1).step([gradient(1, 0, gap=gap) for gap in gaps])
+@pytest.mark.parametrize(
+    ("gaps", "rate"), [((0, 7), 0.3), ((1, 7), 0.3 / 1.1), ((5, 5), 0.3 / 1.5)]
+)
+def test_eq_10_divides_the_rate_by_the_least_staleness_and_fresh_is_0(
+    gaps: tuple[int, int], rate: float
+) -> None:
+    """eta_j = eta_0 / (1 + gamma min tau). Zero staleness leaves eta_0: the code, which counts
+    from 1, never has it.
+    """
+    step = wkafl(server_learning_rate=0.3, staleness_damping=0.1).step(
+        [gradient(1, 0, gap=gap) for gap in gaps]
+    )
     assert step.report["learning_rate"] == pytest.approx(rate)
 
 
@@ -230,7 +308,9 @@ def test_eq_10_divides_the_rate_by_the_least_staleness_and_fresh_is_0(gaps: tupl
 TAKEN = [gradient(1, 0), gradient(0, 1, gap=2), gradient(1, 1, gap=4)]
 
 
-def two_steps(kind: type[WKAFL], first: Sequence[Gradient] = TAKEN, second: Sequence[Gradient] = TAKEN) -> tuple[Step, np.ndarray]:
+def two_steps(
+    kind: type[WKAFL], first: Sequence[Gradient] = TAKEN, second: Sequence[Gradient] = TAKEN
+) -> tuple[Step, np.ndarray]:
     strategy = wkafl(kind, momentum=0.5, staleness_damping=0.1)
     strategy.step(first)
     return strategy.step(second), strategy.past
@@ -244,7 +324,10 @@ def test_without_selection_the_estimate_is_the_step() -> None:
 def test_without_selection_no_number_of_selected_gradients_is_told() -> None:
     """0 would say that no gradient agreed, where all of them are used."""
     rows = [gradient(1, 0), gradient(-1, 0.5)]
-    assert "selected" not in wkafl(WKAFLNoSelection).step(rows).report and wkafl().step(rows).report["selected"] == 1
+    assert (
+        "selected" not in wkafl(WKAFLNoSelection).step(rows).report
+        and wkafl().step(rows).report["selected"] == 1
+    )
 
 
 def test_without_staleness_all_count_alike_and_the_rate_is_eta_0() -> None:
@@ -266,5 +349,8 @@ def test_driven_as_a_server_it_keeps_the_frame_and_reports() -> None:
     server.send("a", 1, 0), server.send("b", 1, 0)
     assert server.weights == pytest.approx([-1, 0])
     server.send("a", 1, 0), server.send("c", 1, 0)
-    assert server.report["weighted_staleness"] == pytest.approx(0.5) and server.report["learning_rate"] == 1.0
+    assert (
+        server.report["weighted_staleness"] == pytest.approx(0.5)
+        and server.report["learning_rate"] == 1.0
+    )
     assert server.report["aggregated"] == 2 and server.report["predominant"] == 2

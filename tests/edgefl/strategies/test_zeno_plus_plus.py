@@ -1,4 +1,6 @@
-"""Zeno++ by hand: what is accepted, when the server's gradient is made anew, and that gradient itself (Xie et al. 2020, arXiv 1903.07020)."""
+"""Zeno++ by hand: what is accepted, when the server's gradient is made anew, and that gradient
+itself (Xie et al. 2020, arXiv 1903.07020).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from edgefl.streams import Streams
 
 def served(*own: float, **options: Any) -> GradientServer:
     """Edges a and b at work, v = ``own``; rho is 0 unless told otherwise."""
-    server = GradientServer(make(ZenoPlusPlus, (0, 0), **{"server_learning_rate": 0.5, "rho": 0.0} | options))
+    server = GradientServer(
+        make(ZenoPlusPlus, (0, 0), **{"server_learning_rate": 0.5, "rho": 0.0} | options)
+    )
     server.start("a", "b")
     give_own(server, *own)
     return server
@@ -49,12 +53,19 @@ def test_an_accepted_gradient_is_scaled_to_the_server_s() -> None:
     """g = (10, 0), v = (3, 4): gh = (5, 0), <v, gh> = 15 > 0; w <- w - .5 gh."""
     server = served(3, 4)
     told = server.send("a", 10, 0)
-    assert told == ["report score=7.5 gap=0 server_gradient_age=0", "publish -2.5 0", "assign a <- -2.5 0"]
+    assert told == [
+        "report score=7.5 gap=0 server_gradient_age=0",
+        "publish -2.5 0",
+        "assign a <- -2.5 0",
+    ]
 
 
 def test_one_that_points_the_other_way_is_discarded_and_its_edge_goes_on() -> None:
     server = served(3, 4)
-    assert server.send("a", -1, 0)[1:] == ["discard 0: score below zero", "assign a <- 0 0"] and server.version == 0
+    assert (
+        server.send("a", -1, 0)[1:] == ["discard 0: score below zero", "assign a <- 0 0"]
+        and server.version == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,19 +91,26 @@ def test_the_bound_itself_is_accepted_and_a_zero_gradient_is_not() -> None:
 
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_one_too_long_to_be_measured_has_no_direction_and_its_score_is_a_number() -> None:
-    """Its square is infinite in float32; what is reported must be finite, or a replay would differ from its journal."""
+    """Its square is infinite in float32; what is reported must be finite, or a replay would
+    differ from its journal.
+    """
     server = served(1, 0)
-    assert server.send("a", 1e30, 0)[:2] == ["report score=0 gap=0 server_gradient_age=0", "discard 0: no direction"]
+    assert server.send("a", 1e30, 0)[:2] == [
+        "report score=0 gap=0 server_gradient_age=0",
+        "discard 0: no direction",
+    ]
 
 
-def test_the_server_s_gradient_is_made_anew_after_every_k_steps_and_the_old_one_serves_meanwhile() -> None:
+def test_the_server_s_gradient_is_made_anew_every_k_steps_and_used_until_then() -> None:
     server = served(1, 0, refresh_every=2)
     assert not server.send("a", 1, 0)[-2].startswith("run"), "one step"
     server.send("b", 1, 0)
     (job,) = [decision.job for decision in server.decisions if isinstance(decision, RunJob)]
     assert job.weights.tolist() == server.weights == [-1, 0]
     server.send("a", 1, 0), server.send("b", 1, 0)
-    assert not any(isinstance(decision, RunJob) for decision in server.decisions), "version 4, and the job of version 2 is under way"
+    assert not any(isinstance(decision, RunJob) for decision in server.decisions), (
+        "version 4, and the job of version 2 is under way"
+    )
     assert give_own(server, -1, 0) == []
     assert server.send("a", 1, 0)[1].startswith("discard"), "by the new one"
 
@@ -102,7 +120,9 @@ def test_a_failed_refresh_leaves_the_old_gradient() -> None:
     server.send("a", 1, 0)
     assert server.give(JobFailed(JOB, "not finite")) == []
     server.send("b", 1, 0)
-    assert server.stepped and isinstance(server.decisions[-2], RunJob), "and the next step asks again"
+    assert server.stepped and isinstance(server.decisions[-2], RunJob), (
+        "and the next step asks again"
+    )
 
 
 def test_the_job_s_gradient_is_torch_s_and_it_leaves_all_as_it_was() -> None:
@@ -111,32 +131,82 @@ def test_the_job_s_gradient_is_torch_s_and_it_leaves_all_as_it_was() -> None:
     before = weights.copy()
     jobs = [Gradient(weights, 20, 20, 5, draw) for draw in (1, 2)]
     (one, numbers), (other, _) = (job.work(learned) for job in jobs)
-    assert one["gradient"] == pytest.approx(other["gradient"], abs=1e-6), "a batch of all its samples, in another order"
+    assert one["gradient"] == pytest.approx(other["gradient"], abs=1e-6), (
+        "a batch of all its samples, in another order"
+    )
     assert np.array_equal(weights, before) and numbers["loss"] > 0
     small = [Gradient(weights, 20, 5, 5, draw).work(learned)[0]["gradient"] for draw in (1, 1, 2)]
     assert np.array_equal(small[0], small[1]) and not np.array_equal(small[0], small[2])
     step = 1e-3
-    ahead = [Gradient(weights + np.float32(sign * step) * one["gradient"], 20, 20, 5, 1).work(learned)[1]["loss"] for sign in (1, -1)]
+    ahead = [
+        Gradient(weights + np.float32(sign * step) * one["gradient"], 20, 20, 5, 1).work(learned)[
+            1
+        ]["loss"]
+        for sign in (1, -1)
+    ]
     slope = (ahead[0] - ahead[1]) / (2 * step)
-    assert slope == pytest.approx(float(one["gradient"] @ one["gradient"]), rel=0.02) and math.isfinite(slope) and torch.is_grad_enabled()
+    assert (
+        slope == pytest.approx(float(one["gradient"] @ one["gradient"]), rel=0.02)
+        and math.isfinite(slope)
+        and torch.is_grad_enabled()
+    )
 
 
 def test_the_server_s_samples_may_be_of_few_labels() -> None:
-    """WKAFL's appendix: L_num = 1, so that every batch is of one label, the same one in all jobs."""
+    """WKAFL's appendix: L_num = 1, so that every batch is of one label, the same one in all
+    jobs.
+    """
     learned = learning(experiment(task="my_task.py:build"), EXAMPLES)
     targets = learned.train[1].numpy()
-    drawn = [set(targets[Gradient(learned.initial_weights(), 20, 5, 5, draw, labels)._own(targets, Streams(5))]) for labels in (1, 2, None) for draw in (1, 2)]
-    assert [len(labels) for labels in drawn[:4]] == [1, 1, 2, 2] and drawn[0] == drawn[1] and len(drawn[4]) > 1
+    drawn = [
+        set(
+            targets[
+                Gradient(learned.initial_weights(), 20, 5, 5, draw, labels)._own(
+                    targets, Streams(5)
+                )
+            ]
+        )
+        for labels in (1, 2, None)
+        for draw in (1, 2)
+    ]
+    assert (
+        [len(labels) for labels in drawn[:4]] == [1, 1, 2, 2]
+        and drawn[0] == drawn[1]
+        and len(drawn[4]) > 1
+    )
     server = GradientServer(make(ZenoPlusPlus, (0, 0), server_labels=1))
     server.start("a")
-    assert [decision.job.labels for decision in server.decisions if isinstance(decision, RunJob)] == [1]
+    assert [
+        decision.job.labels for decision in server.decisions if isinstance(decision, RunJob)
+    ] == [1]
 
 
 def test_more_samples_than_there_are_is_one_line() -> None:
-    with pytest.raises(UserError, match=r"^strategies\[1\].server_samples: expected at most 200, the training samples, found 201$"):
-        learning(experiment(task="my_task.py:build", strategies=[{"strategy": "fedavg"}, {"strategy": "zeno-plus-plus", "server_samples": 201}]), EXAMPLES)
+    with pytest.raises(
+        UserError,
+        match=(
+            r"^strategies\[1\].server_samples: expected at most 200, the training samples, found"
+            r" 201$"
+        ),
+    ):
+        learning(
+            experiment(
+                task="my_task.py:build",
+                strategies=[
+                    {"strategy": "fedavg"},
+                    {"strategy": "zeno-plus-plus", "server_samples": 201},
+                ],
+            ),
+            EXAMPLES,
+        )
     learned = learning(experiment(task="my_task.py:build"), EXAMPLES)
-    with pytest.raises(UserError, match=r"^server_samples: expected at most 1\d\d, the training samples of the labels drawn \(server_labels = 1\), found 150$"):
+    with pytest.raises(
+        UserError,
+        match=(
+            r"^server_samples: expected at most 1\d\d, the training samples of the labels drawn"
+            r" \(server_labels = 1\), found 150$"
+        ),
+    ):
         Gradient(learned.initial_weights(), 150, 5, 5, 1, 1).work(learned)
 
 

@@ -14,7 +14,9 @@ from emulator.units import FOREVER, NS_PER_S
 
 
 class Steps:
-    """(rate_bit_s, length_ns) after each other, repeated for ever: the shape of traces, outages and slots."""
+    """(rate_bit_s, length_ns) after each other, repeated for ever: the shape of traces, outages
+    and slots.
+    """
 
     def __init__(self, steps: list[tuple[int, int]]) -> None:
         self.steps = steps
@@ -61,11 +63,22 @@ def test_nothing_takes_no_time_and_no_time_serves_nothing() -> None:
 
 
 def test_steps_serve_piece_by_piece() -> None:
-    slots = Steps([(8_000, 10_000_000), (0, 30_000_000)])  # 1 byte a ms for 10 ms, then 30 ms of silence
-    assert when(slots, 0, 10) == 10_000_000  # the last byte ends with its slot, not with the next one
+    slots = Steps(
+        [(8_000, 10_000_000), (0, 30_000_000)]
+    )  # 1 byte a ms for 10 ms, then 30 ms of silence
+    assert (
+        when(slots, 0, 10) == 10_000_000
+    )  # the last byte ends with its slot, not with the next one
     assert when(slots, 0, 11) == 41_000_000
     assert when(slots, 15_000_000, 10) == 50_000_000
-    assert [served(slots, 0, t * 1_000_000) for t in (9, 10, 39, 40, 45, 80)] == [9, 10, 10, 10, 15, 20]
+    assert [served(slots, 0, t * 1_000_000) for t in (9, 10, 39, 40, 45, 80)] == [
+        9,
+        10,
+        10,
+        10,
+        15,
+        20,
+    ]
 
 
 def test_a_capacity_that_ends_never_serves_the_rest() -> None:
@@ -88,7 +101,9 @@ def test_a_segment_must_move_on() -> None:
 
 @settings(deadline=None)
 @given(capacities, moments, st.integers(1, 10**5))
-def test_when_is_the_smallest_moment_that_serves(capacity: Constant | Steps, start: int, size: int) -> None:
+def test_when_is_the_smallest_moment_that_serves(
+    capacity: Constant | Steps, start: int, size: int
+) -> None:
     end = when(capacity, start, size)
     assert served(capacity, start, end) >= size
     assert served(capacity, start, end - 1) < size
@@ -96,7 +111,9 @@ def test_when_is_the_smallest_moment_that_serves(capacity: Constant | Steps, sta
 
 @settings(deadline=None)
 @given(capacities, moments, st.lists(st.integers(0, 10**10), min_size=1, max_size=5))
-def test_a_kept_curve_answers_like_a_fresh_one_in_any_order(capacity: Constant | Steps, start: int, offsets: list[int]) -> None:
+def test_a_kept_curve_answers_like_a_fresh_one_in_any_order(
+    capacity: Constant | Steps, start: int, offsets: list[int]
+) -> None:
     curve = Curve(capacity, start)
     for offset in offsets:
         assert curve.served(start + offset) == served(capacity, start, start + offset)
@@ -137,9 +154,18 @@ def test_departure_inverts_arrival(delay: int, sent: int) -> None:
     assert latency.arrival(FOREVER) == FOREVER
 
 
-@given(st.integers(1, 10**12), st.integers(0, 10**15), st.integers(0, 10**12), st.integers(-(10**10), 10**16))
-def test_a_constant_rate_has_a_closed_form(rate_bit_s: int, start_ns: int, size_bytes: int, later_ns: int) -> None:
-    """What every transfer over a plain link is planned with is what the curve over segments says, to the ns."""
+@given(
+    st.integers(1, 10**12),
+    st.integers(0, 10**15),
+    st.integers(0, 10**12),
+    st.integers(-(10**10), 10**16),
+)
+def test_a_constant_rate_has_a_closed_form(
+    rate_bit_s: int, start_ns: int, size_bytes: int, later_ns: int
+) -> None:
+    """What every transfer over a plain link is planned with is what the curve over segments
+    says, to the ns.
+    """
     steady, curve = Steady(rate_bit_s, start_ns), Curve(Constant(rate_bit_s), start_ns)
     assert steady.when(size_bytes) == curve.when(size_bytes)
     assert steady.served(start_ns + later_ns) == curve.served(start_ns + later_ns)
@@ -147,4 +173,7 @@ def test_a_constant_rate_has_a_closed_form(rate_bit_s: int, start_ns: int, size_
 
 def test_a_constant_rate_that_takes_for_ever_says_so() -> None:
     steady, curve = Steady(1, FOREVER - 5), Curve(Constant(1), FOREVER - 5)
-    assert steady.when(10) == curve.when(10) == FOREVER and steady.when(0) == curve.when(0) == FOREVER - 5
+    assert (
+        steady.when(10) == curve.when(10) == FOREVER
+        and steady.when(0) == curve.when(0) == FOREVER - 5
+    )

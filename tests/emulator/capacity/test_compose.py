@@ -1,4 +1,6 @@
-"""Capacities of capacities: the lowest, the gated, whole periods in closed form, and those that never serve."""
+"""Capacities of capacities: the lowest, the gated, whole periods in closed form, and those that
+never serve.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,23 @@ class Bare:
         self.segment = capacity.segment
 
 
-traces = st.lists(st.tuples(st.sampled_from([0, 8 * 10**8, 8 * 10**9, 10**10 + 1]), st.integers(1, 2000)), min_size=1, max_size=4).filter(
-    lambda steps: any(rate for rate, _ in steps)
-).map(Trace)
-slots = st.tuples(st.integers(2, 3000), st.integers(1, 4), st.integers(0, 1), st.integers(0, 5000)).map(
-    lambda t: Slotted(t[0], t[1], [0], t[2], offset_ns=t[3])
+traces = (
+    st.lists(
+        st.tuples(st.sampled_from([0, 8 * 10**8, 8 * 10**9, 10**10 + 1]), st.integers(1, 2000)),
+        min_size=1,
+        max_size=4,
+    )
+    .filter(lambda steps: any(rate for rate, _ in steps))
+    .map(Trace)
 )
-outages = st.lists(st.integers(0, 10**5), unique=True, max_size=6).map(sorted).map(lambda at: Windows(list(zip(at[::2], at[1::2]))))
+slots = st.tuples(
+    st.integers(2, 3000), st.integers(1, 4), st.integers(0, 1), st.integers(0, 5000)
+).map(lambda t: Slotted(t[0], t[1], [0], t[2], offset_ns=t[3]))
+outages = (
+    st.lists(st.integers(0, 10**5), unique=True, max_size=6)
+    .map(sorted)
+    .map(lambda at: Windows(list(zip(at[::2], at[1::2]))))
+)
 parts = st.one_of(st.integers(1, 10**10).map(Constant), traces, slots, outages)
 moments = st.integers(0, 10**6)
 
@@ -78,8 +90,16 @@ def test_when_is_the_smallest_moment(of: list[Capacity], start: int, size: int) 
 
 
 def test_an_outage_and_slots_cut_a_link() -> None:
-    link = Lowest(Constant(8000), Slotted(10 * MS, 2, [0]), Windows([(20 * MS, 25 * MS)]))  # a byte a ms in [0, 10), [25, 30), [40, 50), ...
-    assert [when(link, 0, size) for size in (10, 11, 15, 16, 10**9 + 15)] == [10 * MS, 26 * MS, 30 * MS, 41 * MS, (40 + 20 * (10**8 - 1) + 10) * MS]
+    link = Lowest(
+        Constant(8000), Slotted(10 * MS, 2, [0]), Windows([(20 * MS, 25 * MS)])
+    )  # a byte a ms in [0, 10), [25, 30), [40, 50), ...
+    assert [when(link, 0, size) for size in (10, 11, 15, 16, 10**9 + 15)] == [
+        10 * MS,
+        26 * MS,
+        30 * MS,
+        41 * MS,
+        (40 + 20 * (10**8 - 1) + 10) * MS,
+    ]
     assert link.segment(20 * MS) == (0, 25 * MS)
 
 
@@ -105,7 +125,10 @@ def test_a_search_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_long_common_period_is_walked() -> None:
-    first, second = Trace([(8 * NS_PER_S, 10**9 + 7), (0, 1)]), Trace([(8 * NS_PER_S, 10**9 + 9), (0, 5)])
+    first, second = (
+        Trace([(8 * NS_PER_S, 10**9 + 7), (0, 1)]),
+        Trace([(8 * NS_PER_S, 10**9 + 9), (0, 5)]),
+    )
     both = Lowest(first, second)
     assert both.cycle(0) is None
     assert when(both, 0, 10**10) == when(Lowest(Bare(first), Bare(second)), 0, 10**10)

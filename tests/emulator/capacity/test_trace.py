@@ -1,4 +1,6 @@
-"""Traces: mahimahi's format and CSV replayed exactly, over any number of periods, and what is refused."""
+"""Traces: mahimahi's format and CSV replayed exactly, over any number of periods, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -34,40 +36,63 @@ class Plain:
         raise AssertionError("a moment lies in its period")
 
 
-steps_lists = st.lists(st.tuples(st.sampled_from([0, 1, 7, 10**6, 10**9 + 7]), st.integers(1, 10**6)), min_size=1, max_size=6).filter(
-    lambda steps: any(rate >= 10**6 and length >= 1000 for rate, length in steps)
-)
+steps_lists = st.lists(
+    st.tuples(st.sampled_from([0, 1, 7, 10**6, 10**9 + 7]), st.integers(1, 10**6)),
+    min_size=1,
+    max_size=6,
+).filter(lambda steps: any(rate >= 10**6 and length >= 1000 for rate, length in steps))
 
 
 @settings(deadline=None)
 @given(steps_lists, st.integers(0, 10**8), st.integers(1, 5000), st.integers(0, 10**7))
-def test_a_table_serves_like_a_walk(steps: list[tuple[int, int]], start: int, size: int, later: int) -> None:
+def test_a_table_serves_like_a_walk(
+    steps: list[tuple[int, int]], start: int, size: int, later: int
+) -> None:
     trace, plain = Trace(steps), Plain(steps)
     assert when(trace, start, size) == when(plain, start, size)
     assert served(trace, start, start + later) == served(plain, start, start + later)
     rate, until = trace.segment(start)
     assert (rate, until > start) == (plain.segment(start)[0], True)
-    assert all(plain.segment(t)[0] == rate for t in (start, (start + min(until, start + 10**7) - 1) // 2, min(until, start + 10**7) - 1))
+    assert all(
+        plain.segment(t)[0] == rate
+        for t in (
+            start,
+            (start + min(until, start + 10**7) - 1) // 2,
+            min(until, start + 10**7) - 1,
+        )
+    )
 
 
 @settings(deadline=None)
 @given(steps_lists, st.integers(0, 10**12), st.integers(1, 10**15))
-def test_when_is_the_smallest_moment_over_many_periods(steps: list[tuple[int, int]], start: int, size: int) -> None:
+def test_when_is_the_smallest_moment_over_many_periods(
+    steps: list[tuple[int, int]], start: int, size: int
+) -> None:
     curve = Curve(Trace(steps), start)
     end = curve.when(size)
     assert end == FOREVER or curve.served(end) >= size > curve.served(end - 1)
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(0, 60), min_size=1, max_size=40).map(sorted).filter(lambda moments: moments[-1] > 0))
+@given(
+    st.lists(st.integers(0, 60), min_size=1, max_size=40)
+    .map(sorted)
+    .filter(lambda moments: moments[-1] > 0)
+)
 def test_mahimahi_carries_the_bytes_of_the_file_at_every_ms(moments: list[int]) -> None:
     trace = Trace(mahimahi_steps(str(ms) for ms in moments))
     period = moments[-1]
     for ms in range(0, 3 * period + 1):
-        chances = sum(1 for lap in range(5) for moment in moments if 0 < lap * period + moment <= ms)
+        chances = sum(
+            1 for lap in range(5) for moment in moments if 0 < lap * period + moment <= ms
+        )
         assert served(trace, 0, ms * MS) == 1500 * chances
-    in_order = sorted(lap * period + moment for lap in range(3) for moment in moments if lap * period + moment)
-    for index, ms in enumerate(in_order, 1):  # the last of several within a ms ends it, the others lie inside
+    in_order = sorted(
+        lap * period + moment for lap in range(3) for moment in moments if lap * period + moment
+    )
+    for index, ms in enumerate(
+        in_order, 1
+    ):  # the last of several within a ms ends it, the others lie inside
         assert (ms - 1) * MS < when(trace, 0, 1500 * index) <= ms * MS
 
 
@@ -78,19 +103,39 @@ def test_one_line_is_a_constant_rate() -> None:
 
 
 def test_mahimahi_by_hand() -> None:
-    assert mahimahi_steps(["2", "", "2", "5"]) == [(0, MS), (24 * MBIT, MS), (0, 2 * MS), (12 * MBIT, MS)]
+    assert mahimahi_steps(["2", "", "2", "5"]) == [
+        (0, MS),
+        (24 * MBIT, MS),
+        (0, 2 * MS),
+        (12 * MBIT, MS),
+    ]
     trace = Trace(mahimahi_steps(["2", "2", "5"]))
     assert trace.period_ns == 5 * MS
-    assert [when(trace, 0, size) for size in (1, 3000, 3001, 4500, 4501)] == [MS + 334, 2 * MS, 4 * MS + 667, 5 * MS, 6 * MS + 334]
+    assert [when(trace, 0, size) for size in (1, 3000, 3001, 4500, 4501)] == [
+        MS + 334,
+        2 * MS,
+        4 * MS + 667,
+        5 * MS,
+        6 * MS + 334,
+    ]
     assert served(trace, 0, 10**15) == 4500 * (10**15 // (5 * MS))
 
 
 def test_csv_by_hand() -> None:
     rows = ["seconds,bit_s", "0,8000", "0.5, 0", "0.75,16000"]
-    assert csv_steps(rows) == [(8000, 500 * MS), (0, 250 * MS), (16000, 250 * MS)]  # the last lasts as long as the one before
+    assert csv_steps(rows) == [
+        (8000, 500 * MS),
+        (0, 250 * MS),
+        (16000, 250 * MS),
+    ]  # the last lasts as long as the one before
     assert csv_steps([*rows, "2,"]) == [(8000, 500 * MS), (0, 250 * MS), (16000, 1250 * MS)]
     trace = Trace(csv_steps(rows))
-    assert [when(trace, 0, size) for size in (500, 501, 1000, 1001)] == [500 * MS, 750 * MS + MS // 2, 1000 * MS, 1001 * MS]
+    assert [when(trace, 0, size) for size in (500, 501, 1000, 1001)] == [
+        500 * MS,
+        750 * MS + MS // 2,
+        1000 * MS,
+        1001 * MS,
+    ]
 
 
 def test_ten_gigabytes_over_a_minute_of_trace_is_a_closed_form() -> None:
@@ -121,7 +166,9 @@ def test_a_trace_may_wait_for_its_first_byte() -> None:
 
 @settings(deadline=None)
 @given(steps_lists, st.integers(0, 10**9), st.integers(0, 10**9))
-def test_the_first_byte_only_moves_a_trace(steps: list[tuple[int, int]], begin: int, later: int) -> None:
+def test_the_first_byte_only_moves_a_trace(
+    steps: list[tuple[int, int]], begin: int, later: int
+) -> None:
     trace = Trace(steps, start="first_byte")
     trace.segment(begin)
     assert served(trace, begin, begin + later) == served(Trace(steps), 0, later)
@@ -132,7 +179,10 @@ def test_silence_is_warned_of() -> None:
     assert Trace([(1, 1), (0, NS_PER_S)]).warnings == ()
     quiet = Trace([(0, NS_PER_S), (1, 5), (0, 600 * MS)], "lift.csv")
     assert (quiet.dead_ns, len(quiet.warnings)) == (1600 * MS, 1)  # over the end of the period
-    assert quiet.warnings[0] == "lift.csv: nothing for 1.600000000 s from 1.000000005 s on (more than 1.000000000 s)"
+    assert (
+        quiet.warnings[0]
+        == "lift.csv: nothing for 1.600000000 s from 1.000000005 s on (more than 1.000000000 s)"
+    )
     assert Trace([(0, NS_PER_S), (1, 5), (0, 600 * MS)], dead_limit_ns=2 * NS_PER_S).warnings == ()
     assert Trace([(8, 1)]).dead_ns == 0
 
@@ -169,7 +219,9 @@ def test_files_are_told_apart_by_name(tmp_path: Path) -> None:
         ("t.csv", "0,0\n1,0\n", "carries nothing, ever"),
     ],
 )
-def test_bad_traces_are_one_line_with_the_file(name: str, text: str, words: str, tmp_path: Path) -> None:
+def test_bad_traces_are_one_line_with_the_file(
+    name: str, text: str, words: str, tmp_path: Path
+) -> None:
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     with pytest.raises(BadValue) as caught:
@@ -188,7 +240,14 @@ def test_a_missing_file_is_said_so(tmp_path: Path) -> None:
 def test_cycles() -> None:
     cycle = Cycle(5, 10, [0, 2, 4], [3, 3, 0])
     assert list(cycle.starts_ns) == [0, 4]
-    assert [cycle.segment(t) for t in (5, 8, 9, 14, 15, 4)] == [(3, 9), (3, 9), (0, 15), (0, 15), (3, 19), (0, 5)]
+    assert [cycle.segment(t) for t in (5, 8, 9, 14, 15, 4)] == [
+        (3, 9),
+        (3, 9),
+        (0, 15),
+        (0, 15),
+        (3, 19),
+        (0, 5),
+    ]
     assert [cycle.done(t) for t in (5, 7, 9, 12, 15, 16)] == [0, 6, 12, 12, 12, 15]
     assert [cycle.when_done(work) for work in (1, 12, 13, 24)] == [6, 9, 16, 19]
     assert constant(0).when_done(1) == FOREVER and constant(7, 3).segment(9) == (7, FOREVER)

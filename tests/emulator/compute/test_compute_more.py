@@ -1,4 +1,6 @@
-"""Devices that differ, draw, grow hot or share their time: every duration by hand or against a slow but obvious count."""
+"""Devices that differ, draw, grow hot or share their time: every duration by hand or against a
+slow but obvious count.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,17 @@ def test_lognormal_without_sigma_is_all_alike() -> None:
     assert lognormal(3, 70.0, 0.0, seeded(1)) == [70.0, 70.0, 70.0]
 
 
-@pytest.mark.parametrize(("count", "median", "sigma"), [(0, 1.0, 0.5), (2, 0.0, 0.5), (2, math.nan, 0.5), (2, 1.0, -0.1), (2, 1.0, 6.0), (2, 1.0, math.nan)])
+@pytest.mark.parametrize(
+    ("count", "median", "sigma"),
+    [
+        (0, 1.0, 0.5),
+        (2, 0.0, 0.5),
+        (2, math.nan, 0.5),
+        (2, 1.0, -0.1),
+        (2, 1.0, 6.0),
+        (2, 1.0, math.nan),
+    ],
+)
 def test_lognormal_refuses(count: int, median: float, sigma: float) -> None:
     with pytest.raises(BadValue):
         lognormal(count, median, sigma, seeded(0))
@@ -62,8 +74,15 @@ def test_lognormal_refuses(count: int, median: float, sigma: float) -> None:
 
 # ---------------------------------------------------------------------- runtime classes
 def test_the_ranges_of_the_runtime_classes() -> None:
-    """ALGORITHMS 1.8, in units of 10 s: short U(1,2), medium U(3,5), long U(50,80), mild U(10,20)."""
-    assert [(c.low_ns // S, c.high_ns // S) for c in (SHORT, MEDIUM, LONG, MILD)] == [(10, 20), (30, 50), (500, 800), (100, 200)]
+    """ALGORITHMS 1.8, in units of 10 s: short U(1,2), medium U(3,5), long U(50,80), mild
+    U(10,20).
+    """
+    assert [(c.low_ns // S, c.high_ns // S) for c in (SHORT, MEDIUM, LONG, MILD)] == [
+        (10, 20),
+        (30, 50),
+        (500, 800),
+        (100, 200),
+    ]
 
 
 @settings(deadline=None)
@@ -83,7 +102,9 @@ def test_draws_differ_from_task_to_task_and_cover_the_range() -> None:
     assert len(set(times)) == 400
     assert np.mean(times) == pytest.approx(15, abs=0.5) and min(times) < 10.2 and max(times) > 19.8
     assert Drawn(SHORT, 100, 8).duration_ns(100, 0) != device.duration_ns(100, 0)
-    assert device.duration_ns(100, 7 * S) == device.duration_ns(100, 7 * S + 3_000_000), "a task that begins 3 ms late on the wall clock"
+    assert device.duration_ns(100, 7 * S) == device.duration_ns(100, 7 * S + 3_000_000), (
+        "a task that begins 3 ms late on the wall clock"
+    )
     assert device.samples_per_s == 10.0
 
 
@@ -92,37 +113,62 @@ def classes(sizes: Sequence[float], seed: int = 3, gamma: float = 1.0) -> list[s
 
 
 def test_devices_with_much_data_tend_to_be_slow() -> None:
-    """argmax over p_c r^(k_c / gamma), p ~ Dirichlet(3, 2, 1): FedEcho, "clients with larger datasets sometimes require more training time"."""
+    """argmax over p_c r^(k_c / gamma), p ~ Dirichlet(3, 2, 1): FedEcho, "clients with larger
+    datasets sometimes require more training time".
+    """
     sizes = [100.0] * 300 + [3000.0] * 100
     drawn = classes(sizes)
     small, large = Counter(drawn[:300]), Counter(drawn[300:])
-    assert small["short"] > 0.8 * 300 and small["long"] == 0 and large["short"] < 0.2 * 100 and large["long"] == 40
+    assert (
+        small["short"] > 0.8 * 300
+        and small["long"] == 0
+        and large["short"] < 0.2 * 100
+        and large["long"] == 40
+    )
     assert drawn == classes(sizes) != classes(sizes, seed=4)
 
 
 def test_the_smaller_gamma_the_more_the_size_decides() -> None:
-    """FedEcho, 5: "a smaller gamma indicates a stronger dependence of runtime on the number of local samples"."""
+    """FedEcho, 5: "a smaller gamma indicates a stronger dependence of runtime on the number of
+    local samples".
+    """
     sizes = [float(size) for size in range(50, 1050, 10)]
     means = []
     for gamma in (0.1, 1.0, 1e9):
         found = [classes(sizes, seed, gamma) for seed in range(20)]
-        means.append(np.mean([size for drawn in found for size, name in zip(sizes, drawn) if name == "short"]))
-    assert means[0] < means[1] - 50 < means[2] - 100 and means[2] == pytest.approx(np.mean(sizes), rel=0.05)
+        means.append(
+            np.mean(
+                [size for drawn in found for size, name in zip(sizes, drawn) if name == "short"]
+            )
+        )
+    assert means[0] < means[1] - 50 < means[2] - 100 and means[2] == pytest.approx(
+        np.mean(sizes), rel=0.05
+    )
 
 
 def test_one_draw_by_hand() -> None:
-    """With data of r = 1/3, 1, 5/3 of the mean, medium's p counts r times and long's r^2 times; no tenth of three is a whole device."""
+    """With data of r = 1/3, 1, 5/3 of the mean, medium's p counts r times and long's r^2 times;
+    no tenth of three is a whole device.
+    """
     shares = seeded(7).dirichlet([3, 2, 1], 3)
     best = [int(np.argmax([p[0], p[1] * r])) for p, r in zip(shares, (1 / 3, 1, 5 / 3))]
     assert classes([100, 300, 500], seed=7) == [("short", "medium")[index] for index in best]
 
 
 @settings(deadline=None)
-@given(st.lists(st.floats(0.1, 1e6), min_size=1, max_size=60), st.integers(0, 2**32), st.sampled_from([1e-3, 0.1, 1.0, 50.0]))
+@given(
+    st.lists(st.floats(0.1, 1e6), min_size=1, max_size=60),
+    st.integers(0, 2**32),
+    st.sampled_from([1e-3, 0.1, 1.0, 50.0]),
+)
 def test_at_most_a_tenth_is_long(sizes: list[float], seed: int, gamma: float) -> None:
-    """"We ensure that no more than 10 % of the clients are assigned to the large-delay group"."""
+    """ "We ensure that no more than 10 % of the clients are assigned to the large-delay group"."""
     drawn = runtime_classes(sizes, MILD, seeded(seed), gamma)
-    assert len(drawn) == len(sizes) and {SHORT, MEDIUM, MILD} >= set(drawn) and drawn.count(MILD) <= len(sizes) // 10
+    assert (
+        len(drawn) == len(sizes)
+        and {SHORT, MEDIUM, MILD} >= set(drawn)
+        and drawn.count(MILD) <= len(sizes) // 10
+    )
 
 
 def test_runtime_classes_refuse() -> None:
@@ -147,18 +193,24 @@ def hot_phone() -> Throttled:
 def test_a_throttled_device_by_hand() -> None:
     phone = hot_phone()
     assert phone.duration_ns(500, 0) == 5 * S  # half of the budget
-    assert phone.duration_ns(1500, 5 * S) == 5 * S + 20 * S  # 500 more while it lasts, 1000 at half the speed
+    assert (
+        phone.duration_ns(1500, 5 * S) == 5 * S + 20 * S
+    )  # 500 more while it lasts, 1000 at half the speed
     assert phone.duration_ns(100, 30 * S) == 2 * S  # still hot
     assert phone.budget_left_ns(32 * S) == 0
     assert phone.budget_left_ns(36 * S) == 2 * S  # 4 s idle of 20 regain 2 s of 10
     assert phone.duration_ns(300, 36 * S) == 2 * S + 2 * S
-    assert phone.budget_left_ns(60 * S) == 10 * S == phone.budget_left_ns(1000 * S)  # 20 s later, and never more
+    assert (
+        phone.budget_left_ns(60 * S) == 10 * S == phone.budget_left_ns(1000 * S)
+    )  # 20 s later, and never more
 
 
 def test_what_is_cut_off_has_not_been_worked() -> None:
     phone = hot_phone()
     assert phone.duration_ns(900, 0) == 9 * S
-    assert phone.duration_ns(900, 4 * S) == 6 * S + 6 * S  # cancelled after 4 s: 6 s of budget left, the other 3 s of work take 6
+    assert (
+        phone.duration_ns(900, 4 * S) == 6 * S + 6 * S
+    )  # cancelled after 4 s: 6 s of budget left, the other 3 s of work take 6
 
 
 def test_the_same_question_has_the_same_answer() -> None:
@@ -173,10 +225,17 @@ def test_throttling_at_its_limits() -> None:
     assert Throttled(100.0, 100.0, 0, S).duration_ns(100) == S  # hot is as fast as cold
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    ((0.0, 1.0, 1, 1), "samples_per_s"), ((2.0, 0.0, 1, 1), "hot_samples_per_s"), ((2.0, 3.0, 1, 1), "expected at most samples_per_s"),
-    ((2.0, 1.0, -1, 1), "budget"), ((2.0, 1.0, 1, 0), "recovery"), ((2.0, 1.0, 1.5, 1), "budget"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((0.0, 1.0, 1, 1), "samples_per_s"),
+        ((2.0, 0.0, 1, 1), "hot_samples_per_s"),
+        ((2.0, 3.0, 1, 1), "expected at most samples_per_s"),
+        ((2.0, 1.0, -1, 1), "budget"),
+        ((2.0, 1.0, 1, 0), "recovery"),
+        ((2.0, 1.0, 1.5, 1), "budget"),
+    ],
+)
 def test_throttled_refuses(arguments: tuple[Any, ...], words: str) -> None:
     with pytest.raises(BadValue, match=words):
         Throttled(*arguments)
@@ -184,10 +243,17 @@ def test_throttled_refuses(arguments: tuple[Any, ...], words: str) -> None:
 
 @settings(deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 30)), min_size=1, max_size=6), st.integers(0, 30), st.integers(1, 4), st.integers(1, 4)
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 30)), min_size=1, max_size=6),
+    st.integers(0, 30),
+    st.integers(1, 4),
+    st.integers(1, 4),
 )
-def test_throttling_against_a_count_of_every_nanosecond(stretches: list[tuple[int, int]], budget: int, slowdown: int, recovery: int) -> None:
-    """One sample takes 1 ns cold and ``slowdown`` ns hot; a ns of idleness regains 1/recovery ns."""
+def test_throttling_against_a_count_of_every_nanosecond(
+    stretches: list[tuple[int, int]], budget: int, slowdown: int, recovery: int
+) -> None:
+    """One sample takes 1 ns cold and ``slowdown`` ns hot; a ns of idleness regains 1/recovery
+    ns.
+    """
     device = Throttled(float(S), S / slowdown, budget, max(1, budget * recovery))
     now, left = 0, Fraction(budget)
     for samples, idle in stretches:
@@ -227,7 +293,15 @@ def test_a_burst_may_be_faster() -> None:
 
 @pytest.mark.parametrize(
     ("starts", "factors"),
-    [([0, 5, 5], [1.0, 0.5, 1.0]), ([5, 0], [1.0, 0.5]), ([0], []), ([-1], [0.5]), ([0], [0.0]), ([0], [math.nan]), ([0.5], [1.0])],
+    [
+        ([0, 5, 5], [1.0, 0.5, 1.0]),
+        ([5, 0], [1.0, 0.5]),
+        ([0], []),
+        ([-1], [0.5]),
+        ([0], [0.0]),
+        ([0], [math.nan]),
+        ([0.5], [1.0]),
+    ],
 )
 def test_steps_refuse(starts: list[Any], factors: list[float]) -> None:
     with pytest.raises(BadValue, match="steps"):
@@ -259,15 +333,24 @@ def test_bursts_do_not_depend_on_the_questions(seed: int, moments: list[int]) ->
 
 
 @settings(deadline=None)
-@given(st.integers(0, 99), st.integers(0, 10**11), st.integers(0, 20_000), st.sampled_from([0.1, 0.5, 1.0, 3.0]))
-def test_a_bursty_duration_is_the_smallest_that_does_the_work(seed: int, start_ns: int, samples: int, factor: float) -> None:
+@given(
+    st.integers(0, 99),
+    st.integers(0, 10**11),
+    st.integers(0, 20_000),
+    st.sampled_from([0.1, 0.5, 1.0, 3.0]),
+)
+def test_a_bursty_duration_is_the_smallest_that_does_the_work(
+    seed: int, start_ns: int, samples: int, factor: float
+) -> None:
     pace = Bursts(S, S // 2, factor, seeded(seed))
     device = Bursty(1000.0, pace)
     took, need = device.duration_ns(samples, start_ns), Rate(1000.0).duration_ns(samples)
     assert _done(pace, start_ns, start_ns + took) >= need
     assert took == 0 or _done(pace, start_ns, start_ns + took - 1) < need
     first = device.duration_ns(samples // 2, start_ns)
-    assert first + device.duration_ns(samples - samples // 2, start_ns + first) == pytest.approx(took, abs=math.ceil(1 / min(factor, 1.0)) + 1)
+    assert first + device.duration_ns(samples - samples // 2, start_ns + first) == pytest.approx(
+        took, abs=math.ceil(1 / min(factor, 1.0)) + 1
+    )
 
 
 def _done(pace: Bursts, now: int, end: int) -> Fraction:
@@ -280,7 +363,9 @@ def _done(pace: Bursts, now: int, end: int) -> Fraction:
 
 
 # ---------------------------------------------------------------------- who asks
-@pytest.mark.parametrize("device", [Rate(10.0), Bursty(10.0, Steps([], [])), Throttled(10.0, 5.0, 100 * S, S)])
+@pytest.mark.parametrize(
+    "device", [Rate(10.0), Bursty(10.0, Steps([], [])), Throttled(10.0, 5.0, 100 * S, S)]
+)
 def test_the_start_may_be_left_out(device: Any) -> None:
     assert device.duration_ns(20) == device.duration_ns(20, 0) == 2 * S
     assert device.samples_per_s == 10.0
@@ -291,9 +376,16 @@ def test_native_hardware_starts_whenever() -> None:
 
 
 def test_an_edge_says_when_it_starts() -> None:
-    """On a device that runs at half speed from 10 s on, the stretch after a fresh-model request takes twice as long."""
-    run = SimpleNamespace(steps=2, step=0, checkpoint=1, samples_until=lambda step: 100 * (step - run.step))
-    trainer, rule = SimpleNamespace(begin=lambda task, rule, memory: run), SimpleNamespace(work=1.0, on_request="wait")
+    """On a device that runs at half speed from 10 s on, the stretch after a fresh-model request
+    takes twice as long.
+    """
+    run = SimpleNamespace(
+        steps=2, step=0, checkpoint=1, samples_until=lambda step: 100 * (step - run.step)
+    )
+    trainer, rule = (
+        SimpleNamespace(begin=lambda task, rule, memory: run),
+        SimpleNamespace(work=1.0, on_request="wait"),
+    )
     edge = Edge("e000", trainer, rule, Bursty(100.0, Steps([10 * S], [0.5])))
     (begun,) = edge.receive(Task(number=1, version=0, vectors={}, numbers={}), now=3 * S)
     assert begun.duration_ns == S

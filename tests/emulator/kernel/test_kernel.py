@@ -50,52 +50,101 @@ def test_the_plan_word_for_word() -> None:
         "ip netns add emulator-7",
         "ip link add emulator7 type veth peer name emulator7own netns emulator-7",
         "ip -n emulator-7 link set dev lo up",
-        "ip link set dev emulator7 address 02:65:6d:75:07:01 mtu 1500 txqueuelen 1000 gso_max_size 1514 gso_max_segs 1 addrgenmode none",
+        (
+            "ip link set dev emulator7 address 02:65:6d:75:07:01 mtu 1500 txqueuelen 1000"
+            " gso_max_size 1514 gso_max_segs 1 addrgenmode none"
+        ),
         "tc qdisc add dev emulator7 root handle 1: htb default 1",
-        "tc class add dev emulator7 parent 1: classid 1:1 htb rate 20911603bit ceil 20911603bit burst 2614 cburst 2614 quantum 1514",
+        (
+            "tc class add dev emulator7 parent 1: classid 1:1 htb rate 20911603bit ceil 20911603bit"
+            " burst 2614 cburst 2614 quantum 1514"
+        ),
         "tc qdisc add dev emulator7 parent 1:1 handle 10: pfifo limit 1000",
         "ip address add 198.19.7.1/30 dev emulator7",
         "ip link set dev emulator7 up",
         "ip neighbour replace 198.19.7.2 lladdr 02:65:6d:75:07:02 nud permanent dev emulator7",
-        "ip -n emulator-7 link set dev emulator7own address 02:65:6d:75:07:02 mtu 1500 txqueuelen 1000 gso_max_size 1514 gso_max_segs 1 addrgenmode none",
+        (
+            "ip -n emulator-7 link set dev emulator7own address 02:65:6d:75:07:02 mtu 1500"
+            " txqueuelen 1000 gso_max_size 1514 gso_max_segs 1 addrgenmode none"
+        ),
         "tc -n emulator-7 qdisc add dev emulator7own root handle 1: htb default 1",
-        "tc -n emulator-7 class add dev emulator7own parent 1: classid 1:1 htb rate 2091161bit ceil 2091161bit burst 1600 cburst 1600 quantum 1514",
+        (
+            "tc -n emulator-7 class add dev emulator7own parent 1: classid 1:1 htb rate 2091161bit"
+            " ceil 2091161bit burst 1600 cburst 1600 quantum 1514"
+        ),
         "tc -n emulator-7 qdisc add dev emulator7own parent 1:1 handle 10: pfifo limit 1000",
         "ip -n emulator-7 address add 198.19.7.2/30 dev emulator7own",
         "ip -n emulator-7 link set dev emulator7own up",
-        "ip -n emulator-7 neighbour replace 198.19.7.1 lladdr 02:65:6d:75:07:01 nud permanent dev emulator7own",
+        (
+            "ip -n emulator-7 neighbour replace 198.19.7.1 lladdr 02:65:6d:75:07:01 nud permanent"
+            " dev emulator7own"
+        ),
         "ip -n emulator-7 route add default via 198.19.7.1",
     ]
 
 
 def test_the_removal_word_for_word() -> None:
-    assert words(remove(PLACE)) == ["ip link del dev emulator7", "ip link del dev emulator7own", "ip netns del emulator-7"]
+    assert words(remove(PLACE)) == [
+        "ip link del dev emulator7",
+        "ip link del dev emulator7own",
+        "ip netns del emulator-7",
+    ]
 
 
 @pytest.mark.parametrize(
     ("way", "shaper", "delay", "expected"),
     [
-        (Way(10 * MBIT), "tbf", "none", ["root handle 1: tbf rate 10455802bit burst 1600 limit 1514000"]),
+        (
+            Way(10 * MBIT),
+            "tbf",
+            "none",
+            ["root handle 1: tbf rate 10455802bit burst 1600 limit 1514000"],
+        ),
         (
             Way(100 * MBIT, 30 * MS, loss=0.01),
             "tbf",
             "netem",
-            ["root handle 1: tbf rate 104558012bit burst 13070 limit 1514000", "parent 1:1 handle 10: netem limit 6859 delay 0.030000000s loss 1.000000%"],
+            [
+                "root handle 1: tbf rate 104558012bit burst 13070 limit 1514000",
+                "parent 1:1 handle 10: netem limit 6859 delay 0.030000000s loss 1.000000%",
+            ],
         ),
-        (Way(None, 30 * MS), "htb", "netem", ["root handle 10: netem limit 59593 delay 0.030000000s"]),
+        (
+            Way(None, 30 * MS),
+            "htb",
+            "netem",
+            ["root handle 10: netem limit 59593 delay 0.030000000s"],
+        ),
         (Way(None, 30 * MS), "htb", "relay", []),
         (Way(None), "htb", "none", []),
-        (Way(10 * MBIT, 30 * MS), "tbf", "relay", ["root handle 1: tbf rate 10455802bit burst 1600 limit 1514000"]),
-        (Way(10 * MBIT), "tbf", "netem", ["root handle 1: tbf rate 10455802bit burst 1600 limit 1514000"]),
+        (
+            Way(10 * MBIT, 30 * MS),
+            "tbf",
+            "relay",
+            ["root handle 1: tbf rate 10455802bit burst 1600 limit 1514000"],
+        ),
+        (
+            Way(10 * MBIT),
+            "tbf",
+            "netem",
+            ["root handle 1: tbf rate 10455802bit burst 1600 limit 1514000"],
+        ),
     ],
 )
-def test_the_qdiscs_of_one_direction(way: Way, shaper: str, delay: str, expected: list[str]) -> None:
-    assert words(qdiscs(PLACE.host, way, Shape(way, way, shaper, delay))) == [f"tc qdisc add dev emulator7 {rest}" for rest in expected]
+def test_the_qdiscs_of_one_direction(
+    way: Way, shaper: str, delay: str, expected: list[str]
+) -> None:
+    assert words(qdiscs(PLACE.host, way, Shape(way, way, shaper, delay))) == [
+        f"tc qdisc add dev emulator7 {rest}" for rest in expected
+    ]
 
 
 def test_netem_goes_into_htb() -> None:
     way = Way(10 * MBIT, 30 * MS)
-    assert words(qdiscs(PLACE.host, way, Shape(way, way, "htb", "netem")))[2] == "tc qdisc add dev emulator7 parent 1:1 handle 10: netem limit 1585 delay 0.030000000s"
+    assert (
+        words(qdiscs(PLACE.host, way, Shape(way, way, "htb", "netem")))[2]
+        == "tc qdisc add dev emulator7 parent 1:1 handle 10: netem limit 1585 delay 0.030000000s"
+    )
 
 
 def test_a_relay_stands_between_two_taps_instead_of_a_veth_pair() -> None:
@@ -105,9 +154,14 @@ def test_a_relay_stands_between_two_taps_instead_of_a_veth_pair() -> None:
     assert taps[:1] + taps[2:] == veth[:1] + veth[2:]
 
 
-def test_what_is_not_shaped_keeps_its_offloads_and_a_kernel_without_ipv6_is_not_asked_for_it() -> None:
+def test_what_is_not_shaped_keeps_its_offloads_and_a_kernel_without_ipv6_is_not_asked_for_it() -> (
+    None
+):
     plan = words(make(PLACE, Shape(Way(MBIT), Way(None)), ipv6=False))
-    assert [line.split("txqueuelen 1000")[1] for line in plan if "txqueuelen" in line] == ["", " gso_max_size 1514 gso_max_segs 1"]
+    assert [line.split("txqueuelen 1000")[1] for line in plan if "txqueuelen" in line] == [
+        "",
+        " gso_max_size 1514 gso_max_segs 1",
+    ]
 
 
 @given(st.integers(1, 10**11))
@@ -120,7 +174,10 @@ def test_full_frames_carry_the_payload_rate(rate_bit_s: int) -> None:
 def test_places_differ_in_every_name_and_fit_the_kernel() -> None:
     places = [Place(slot) for slot in range(SLOTS)]
     ends = [end for place in places for end in (place.host, place.own)]
-    assert all(len(set(names)) == len(ends) for names in zip(*((end.name, end.address, end.mac) for end in ends)))
+    assert all(
+        len(set(names)) == len(ends)
+        for names in zip(*((end.name, end.address, end.mac) for end in ends))
+    )
     assert len({place.namespace for place in places}) == SLOTS
     assert max(len(end.name) for end in ends) <= 15  # IFNAMSIZ - 1
 
@@ -139,16 +196,36 @@ def test_places_differ_in_every_name_and_fit_the_kernel() -> None:
         ("", Way(MBIT), "tbf", ("tbf", "none")),
         ("sch_htb sch_tbf", Way(None, MS), None, ("htb", "netem")),  # nothing to shape
         ("veth sch_netem", Way(MBIT, MS), None, ("htb", "relay")),
-        ("sch_netem tun", Way(MBIT, MS), None, "cannot delay or lose frames here: this kernel has neither sch_netem nor /dev/net/tun; --no-latency leaves"),
-        ("tun", Way(MBIT, MS, 1), None, "cannot delay or lose frames here: jitter needs /dev/net/tun"),
+        (
+            "sch_netem tun",
+            Way(MBIT, MS),
+            None,
+            (
+                "cannot delay or lose frames here: this kernel has neither sch_netem nor"
+                " /dev/net/tun; --no-latency leaves"
+            ),
+        ),
+        (
+            "tun",
+            Way(MBIT, MS, 1),
+            None,
+            "cannot delay or lose frames here: jitter needs /dev/net/tun",
+        ),
         ("sch_netem tun", Way(None, loss=0.1), None, "cannot delay or lose"),
-        ("sch_htb sch_tbf", Way(MBIT), None, "needs sch_htb or sch_tbf, and this kernel has neither"),
+        (
+            "sch_htb sch_tbf",
+            Way(MBIT),
+            None,
+            "needs sch_htb or sch_tbf, and this kernel has neither",
+        ),
         ("sch_tbf", Way(MBIT), "tbf", "has no sch_tbf (it has: htb)"),
         ("veth", Way(MBIT), None, "needs veth"),
         ("namespaces", Way(MBIT), None, "needs network namespaces, and this system refuses: "),
     ],
 )
-def test_what_a_system_allows(missing: str, way: Way, shaper: str | None, expected: str | tuple[str, str]) -> None:
+def test_what_a_system_allows(
+    missing: str, way: Way, shaper: str | None, expected: str | tuple[str, str]
+) -> None:
     system = replace(ALL, **{name: False for name in missing.split()})
     if isinstance(expected, tuple):
         chosen = choose(system, Shape(Way(), way), shaper)
@@ -160,17 +237,30 @@ def test_what_a_system_allows(missing: str, way: Way, shaper: str | None, expect
 
 
 def test_no_latency_is_a_choice_and_is_said() -> None:
-    chosen = choose(replace(ALL, sch_netem=False, tun=False), Shape(Way(MBIT, MS), Way()), None, latency=False)
+    chosen = choose(
+        replace(ALL, sch_netem=False, tun=False), Shape(Way(MBIT, MS), Way()), None, latency=False
+    )
     assert chosen.delay == "none"
     control = {"own": "cubic", "host": "bbr"}
     said = kernel.announcement(chosen, PLACE, control)
-    assert said == ["link: COMMAND 198.19.7.2 (TCP cubic), this host 198.19.7.1 (TCP bbr)", "latency, jitter and loss are left out (--no-latency)"]
-    assert "relay in user space, since the kernel has no netem" in kernel.announcement(replace(chosen, delay="relay"), PLACE, control)[1]
+    assert said == [
+        "link: COMMAND 198.19.7.2 (TCP cubic), this host 198.19.7.1 (TCP bbr)",
+        "latency, jitter and loss are left out (--no-latency)",
+    ]
+    assert (
+        "relay in user space, since the kernel has no netem"
+        in kernel.announcement(replace(chosen, delay="relay"), PLACE, control)[1]
+    )
 
 
 @pytest.mark.parametrize(
     ("missing", "reason"),
-    [("linux", "needs Linux"), ("root", "needs root (without root: emulator proxy)"), ("ip tc", "needs ip and tc, from the package iproute2"), ("tc", "needs tc, ")],
+    [
+        ("linux", "needs Linux"),
+        ("root", "needs root (without root: emulator proxy)"),
+        ("ip tc", "needs ip and tc, from the package iproute2"),
+        ("tc", "needs tc, "),
+    ],
 )
 def test_tools_that_are_missing(missing: str, reason: str) -> None:
     with pytest.raises(BadValue) as error:
@@ -178,7 +268,19 @@ def test_tools_that_are_missing(missing: str, reason: str) -> None:
     assert reason in str(error.value)
 
 
-@pytest.mark.parametrize("fields", [{"rate_bit_s": 0}, {"rate_bit_s": 7}, {"rate_bit_s": -1}, {"rate_bit_s": 10**12}, {"latency_ns": -1}, {"jitter_ns": -1}, {"loss": 1.0}, {"loss": -0.1}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"rate_bit_s": 0},
+        {"rate_bit_s": 7},
+        {"rate_bit_s": -1},
+        {"rate_bit_s": 10**12},
+        {"latency_ns": -1},
+        {"jitter_ns": -1},
+        {"loss": 1.0},
+        {"loss": -0.1},
+    ],
+)
 def test_ways_that_make_no_sense(fields: dict[str, float]) -> None:
     with pytest.raises(BadValue):
         Way(**fields)
@@ -196,14 +298,32 @@ def test_frames_leave_after_their_delay_in_order() -> None:
     assert way.next_ns() == FOREVER and way.take(10**9) is None
     for moment, frame in ((0, b"a"), (5, b"b"), (5, b"c")):
         way.put(frame, moment)
-    assert (way.next_ns(), way.take(29), way.take(30), way.next_ns(), way.take(34)) == (30, None, b"a", 35, None)
+    assert (way.next_ns(), way.take(29), way.take(30), way.next_ns(), way.take(34)) == (
+        30,
+        None,
+        b"a",
+        35,
+        None,
+    )
     assert (way.take(40), way.take(40), way.take(40)) == (b"b", b"c", None)
-    assert way.summary() == {"frames": 3, "lost": 0, "overflowed": 0, "unwritten": 0, "late_ms": {"p50": 0.0, "p99": 0.0, "max": 0.0}}
+    assert way.summary() == {
+        "frames": 3,
+        "lost": 0,
+        "overflowed": 0,
+        "unwritten": 0,
+        "late_ms": {"p50": 0.0, "p99": 0.0, "max": 0.0},
+    }
 
 
 @settings(max_examples=30)
-@given(st.lists(st.integers(0, 30 * MS), min_size=1, max_size=60), st.integers(0, 5), st.sampled_from([0.0, 0.3]))
-def test_jitter_keeps_order_and_no_frame_vanishes(gaps_ns: list[int], seed: int, loss: float) -> None:
+@given(
+    st.lists(st.integers(0, 30 * MS), min_size=1, max_size=60),
+    st.integers(0, 5),
+    st.sampled_from([0.0, 0.3]),
+)
+def test_jitter_keeps_order_and_no_frame_vanishes(
+    gaps_ns: list[int], seed: int, loss: float
+) -> None:
     way, now, dues = line(Way(None, 20 * MS, 10 * MS, loss), seed), 0, []
     for number, gap_ns in enumerate(gaps_ns):
         now += gap_ns
@@ -250,10 +370,18 @@ def test_a_relay_that_is_too_late_is_said_so() -> None:
 def test_a_profile_and_what_overrides_it() -> None:
     none = {"up": None, "down": None, "latency": None, "jitter": None, "loss": None}
     alone = _shape("lte", none)
-    assert alone.up.rate_bit_s and alone.down.rate_bit_s and alone.up.latency_ns == alone.down.latency_ns > 0
+    assert (
+        alone.up.rate_bit_s
+        and alone.down.rate_bit_s
+        and alone.up.latency_ns == alone.down.latency_ns > 0
+    )
     changed = _shape("lte", none | {"up": "3mbit", "loss": "2%"})
-    assert changed == Shape(replace(alone.up, rate_bit_s=3 * MBIT, loss=0.02), replace(alone.down, loss=0.02))
-    assert _shape(None, none | {"down": "3mbit", "latency": "5ms"}) == Shape(Way(None, 5 * MS), Way(3 * MBIT, 5 * MS))
+    assert changed == Shape(
+        replace(alone.up, rate_bit_s=3 * MBIT, loss=0.02), replace(alone.down, loss=0.02)
+    )
+    assert _shape(None, none | {"down": "3mbit", "latency": "5ms"}) == Shape(
+        Way(None, 5 * MS), Way(3 * MBIT, 5 * MS)
+    )
 
 
 @pytest.mark.parametrize(
@@ -269,22 +397,50 @@ def test_a_profile_and_what_overrides_it() -> None:
         (["--up", "2mbit"], "COMMAND"),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_one_line_and_status_2(
+    arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["kernel", "run", *arguments]) == 2
     out, error = capsys.readouterr()
-    assert (out, error.count("\n")) == ("", 1) and error.startswith("emulator: ") and reason in error
+    assert (
+        (out, error.count("\n")) == ("", 1) and error.startswith("emulator: ") and reason in error
+    )
 
 
 @pytest.mark.parametrize("arguments", [["check"], ["run", "--up", "2mbit", "--", "true"]])
 def test_without_root_nothing_is_tried(arguments: list[str]) -> None:
-    # The first attempt only imports everything: another user may not be able to read this one's files.
-    script = "import os, sys; from emulator.cli import run; words = sys.argv[1:]; run(['kernel', 'run', '--', 'true']); os.geteuid() or os.setuid(65534)"
-    done = subprocess.run([sys.executable, "-c", f"{script}; sys.exit(run(words))", "kernel", *arguments], cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stderr.splitlines()[1:]) == (2, ["emulator: kernel mode needs root (without root: emulator proxy)"])
+    # The first attempt only imports everything: another user may not be able to read this one's
+    # files.
+    script = (
+        "import os, sys; from emulator.cli import run; words = sys.argv[1:]; run(['kernel', 'run',"
+        " '--', 'true']); os.geteuid() or os.setuid(65534)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"{script}; sys.exit(run(words))", "kernel", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr.splitlines()[1:]) == (
+        2,
+        ["emulator: kernel mode needs root (without root: emulator proxy)"],
+    )
 
 
-@pytest.mark.parametrize(("tool", "reason"), [("ip", "kernel mode needs tc, from the package iproute2"), ("tc", "kernel mode needs ip, from the package iproute2")])
-def test_without_a_tool_nothing_is_tried(tool: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("tool", "reason"),
+    [
+        ("ip", "kernel mode needs tc, from the package iproute2"),
+        ("tc", "kernel mode needs ip, from the package iproute2"),
+    ],
+)
+def test_without_a_tool_nothing_is_tried(
+    tool: str,
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     (tmp_path / tool).symlink_to(sys.executable)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("os.geteuid", lambda: 0)

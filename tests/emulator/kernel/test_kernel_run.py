@@ -1,4 +1,6 @@
-"""Kernel mode where this host can: what a command gets, how it ends, and that nothing is left. Elsewhere each test sees that the command says why not."""
+"""Kernel mode where this host can: what a command gets, how it ends, and that nothing is left.
+Elsewhere each test sees that the command says why not.
+"""
 
 from __future__ import annotations
 
@@ -66,17 +68,28 @@ def real(capfd: pytest.CaptureFixture[str]) -> Real:
 
 
 def place_of(address: str) -> Place:
-    return next(place for place in map(Place, range(SLOTS)) if address in (place.own.address, place.host.address))
+    return next(
+        place
+        for place in map(Place, range(SLOTS))
+        if address in (place.own.address, place.host.address)
+    )
 
 
 def traces(place: Place) -> list[str]:
     """What is left of a run."""
-    kept = [Path("/var/run/netns", place.namespace), Path("/sys/class/net", place.host.name), Path("/sys/class/net", place.own.name), kernel_slots.lock_file(place)]
+    kept = [
+        Path("/var/run/netns", place.namespace),
+        Path("/sys/class/net", place.host.name),
+        Path("/sys/class/net", place.own.name),
+        kernel_slots.lock_file(place),
+    ]
     return [str(path) for path in kept if path.exists()]
 
 
 def alive(pids: list[int]) -> list[int]:
-    """Those that still run after a while in which a killed one should have noticed; a zombie is its parent's affair."""
+    """Those that still run after a while in which a killed one should have noticed; a zombie is
+    its parent's affair.
+    """
     give_up = time.monotonic() + 20
     while (running := _running(pids)) and time.monotonic() < give_up:
         time.sleep(0.02)
@@ -84,19 +97,45 @@ def alive(pids: list[int]) -> list[int]:
 
 
 def _running(pids: list[int]) -> list[int]:
-    return [pid for pid in pids if (stat := Path("/proc", str(pid), "stat")).exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"]
+    return [
+        pid
+        for pid in pids
+        if (stat := Path("/proc", str(pid), "stat")).exists()
+        and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    ]
 
 
 def test_check_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     status = run(["kernel", "check"])
     out, error = capsys.readouterr()
-    assert [line.split()[0] for line in out.splitlines()][:9] == ["linux", "root", "ip", "tc", "namespaces", "veth", "sch_tbf", "sch_htb", "sch_netem"]
+    assert [line.split()[0] for line in out.splitlines()][:9] == [
+        "linux",
+        "root",
+        "ip",
+        "tc",
+        "namespaces",
+        "veth",
+        "sch_tbf",
+        "sch_htb",
+        "sch_netem",
+    ]
     assert (status, error) == ((2, f"emulator: {refusal()}\n") if refusal() else (0, ""))
 
 
 def test_a_command_has_its_addresses_and_passes_its_status_on(tmp_path: Path, real: Real) -> None:
     log = tmp_path / "log.json"
-    done = real("--up", "2mbit", "--down", "20mbit", "--log", str(log), "--", "sh", "-c", "echo $EMULATOR_HOST_ADDRESS $EMULATOR_OWN_ADDRESS; ls /sys/class/net; exit 7")
+    done = real(
+        "--up",
+        "2mbit",
+        "--down",
+        "20mbit",
+        "--log",
+        str(log),
+        "--",
+        "sh",
+        "-c",
+        "echo $EMULATOR_HOST_ADDRESS $EMULATOR_OWN_ADDRESS; ls /sys/class/net; exit 7",
+    )
     if done is None:
         assert not log.exists()
         return
@@ -105,9 +144,20 @@ def test_a_command_has_its_addresses_and_passes_its_status_on(tmp_path: Path, re
     assert (done.status, place.host.address) == (7, host)
     assert {place.own.name, "lo"} <= set(interfaces) and place.host.name not in interfaces
     assert traces(place) == []
-    assert (record["status"], record["signal"], record["shaper"], record["delay"], record["relay"]) == (7, None, "htb", "none", None)
-    assert record["plan"] == make(place, Shape(Way(2 * MBIT), Way(20 * MBIT)), Path("/proc/sys/net/ipv6").exists())
-    assert [qdisc["kind"] for end in ("host", "own") for qdisc in record["qdiscs"][end]] == ["htb", "pfifo"] * 2
+    assert (
+        record["status"],
+        record["signal"],
+        record["shaper"],
+        record["delay"],
+        record["relay"],
+    ) == (7, None, "htb", "none", None)
+    assert record["plan"] == make(
+        place, Shape(Way(2 * MBIT), Way(20 * MBIT)), Path("/proc/sys/net/ipv6").exists()
+    )
+    assert [qdisc["kind"] for end in ("host", "own") for qdisc in record["qdiscs"][end]] == [
+        "htb",
+        "pfifo",
+    ] * 2
     assert record["congestion_control"]["own"] and record["tcp_timestamps"]["own"] in (0, 1)
 
 
@@ -135,15 +185,33 @@ def test_bytes_pass_in_both_directions_with_latency(tmp_path: Path, real: Real) 
 
         if not refusal(MS):
             threading.Thread(target=serve, daemon=True).start()
-        done = real("--up", "8mbit", "--down", "8mbit", "--latency", "20ms", "--log", str(log), "--", sys.executable, "-c", RECEIVE.format(port=port))
+        done = real(
+            "--up",
+            "8mbit",
+            "--down",
+            "8mbit",
+            "--latency",
+            "20ms",
+            "--log",
+            str(log),
+            "--",
+            sys.executable,
+            "-c",
+            RECEIVE.format(port=port),
+        )
     if done is None:
         return
     assert (done.status, done.out) == (0, "100000 {97}\n")
     record = json.loads(log.read_text())
-    assert record["seconds"] >= 0.02 * 2 + 0.1 * 0.9  # a connection and 100 kB at 1 MB/s, less the shaper's burst
+    assert (
+        record["seconds"] >= 0.02 * 2 + 0.1 * 0.9
+    )  # a connection and 100 kB at 1 MB/s, less the shaper's burst
     if record["delay"] == "relay":
         assert "made by a relay in user space" in done.err
-        assert record["relay"]["down"]["frames"] >= 100_000 // 1448 and record["relay"]["down"]["lost"] == 0
+        assert (
+            record["relay"]["down"]["frames"] >= 100_000 // 1448
+            and record["relay"]["down"]["lost"] == 0
+        )
 
 
 SEND_AND_GO = """
@@ -167,7 +235,14 @@ def test_what_a_command_sent_before_it_ended_still_arrives(real: Real) -> None:
         thread = threading.Thread(target=serve, daemon=True)
         if not refusal():
             thread.start()
-        done = real("--up", "4mbit", "--", sys.executable, "-c", SEND_AND_GO.format(port=server.getsockname()[1]))
+        done = real(
+            "--up",
+            "4mbit",
+            "--",
+            sys.executable,
+            "-c",
+            SEND_AND_GO.format(port=server.getsockname()[1]),
+        )
         if done is None:
             return
         thread.join(20)
@@ -176,19 +251,44 @@ def test_what_a_command_sent_before_it_ended_still_arrives(real: Real) -> None:
 
 
 def test_what_a_command_leaves_running_ends_with_it(real: Real) -> None:
-    done = real("--up", "4mbit", "--", "sh", "-c", "sleep 77 >/dev/null 2>&1 & echo $! $EMULATOR_OWN_ADDRESS")
+    done = real(
+        "--up",
+        "4mbit",
+        "--",
+        "sh",
+        "-c",
+        "sleep 77 >/dev/null 2>&1 & echo $! $EMULATOR_OWN_ADDRESS",
+    )
     if done is not None:
         pid, own = done.out.split()
         assert alive([int(pid)]) == [] and traces(place_of(own)) == []
 
 
-def started(real: Real, *arguments: str, patch: str = "") -> tuple[subprocess.Popen[str], Place, list[int]] | None:
-    """A run of its own process that has written its own address and process ids in a line; None where this host cannot."""
+def started(
+    real: Real, *arguments: str, patch: str = ""
+) -> tuple[subprocess.Popen[str], Place, list[int]] | None:
+    """A run of its own process that has written its own address and process ids in a line; None
+    where this host cannot.
+    """
     if refusal(MS if "--latency" in arguments else 0):
         assert real(*arguments) is None
         return None
-    argv = [sys.executable, "-c", f"{patch}import sys; from emulator.cli import run; sys.exit(run(sys.argv[1:]))", "kernel", "run", *arguments]
-    process = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True)
+    argv = [
+        sys.executable,
+        "-c",
+        f"{patch}import sys; from emulator.cli import run; sys.exit(run(sys.argv[1:]))",
+        "kernel",
+        "run",
+        *arguments,
+    ]
+    process = subprocess.Popen(
+        argv,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
     assert process.stdout is not None
     own, *pids = process.stdout.readline().split()
     process.stdout.close()
@@ -200,8 +300,11 @@ SLEEPS = ("--up", "4mbit", "--", "sh", "-c", "sleep 77 & echo $EMULATOR_OWN_ADDR
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_command_and_leaves_nothing(number: signal.Signals, real: Real) -> None:
-    # A shell that has started nothing else: one with children in the background would make them ignore SIGINT.
-    if (begun := started(real, *SLEEPS[:5], "echo $EMULATOR_OWN_ADDRESS $$; exec sleep 77")) is None:
+    # A shell that has started nothing else: one with children in the background would make them
+    # ignore SIGINT.
+    if (
+        begun := started(real, *SLEEPS[:5], "echo $EMULATOR_OWN_ADDRESS $$; exec sleep 77")
+    ) is None:
         return
     process, place, pids = begun
     process.send_signal(number)
@@ -210,8 +313,17 @@ def test_a_signal_ends_the_command_and_leaves_nothing(number: signal.Signals, re
 
 
 def test_a_command_that_ignores_the_signal_is_killed(real: Real) -> None:
-    arguments = (*SLEEPS[:5], 'trap "" TERM; echo $EMULATOR_OWN_ADDRESS $$; while :; do sleep 0.1; done')
-    if (begun := started(real, *arguments, patch="import emulator.kernel.run; emulator.kernel.run.GRACE_S = 0.1\n")) is None:
+    arguments = (
+        *SLEEPS[:5],
+        'trap "" TERM; echo $EMULATOR_OWN_ADDRESS $$; while :; do sleep 0.1; done',
+    )
+    if (
+        begun := started(
+            real,
+            *arguments,
+            patch="import emulator.kernel.run; emulator.kernel.run.GRACE_S = 0.1\n",
+        )
+    ) is None:
         return
     process, place, pids = begun
     process.terminate()
@@ -220,7 +332,9 @@ def test_a_command_that_ignores_the_signal_is_killed(real: Real) -> None:
 
 
 @pytest.mark.parametrize("latency", [(), ("--latency", "1ms")])
-def test_what_a_killed_owner_left_is_removed_by_the_next_start(latency: tuple[str, ...], real: Real) -> None:
+def test_what_a_killed_owner_left_is_removed_by_the_next_start(
+    latency: tuple[str, ...], real: Real
+) -> None:
     if (begun := started(real, *latency, *SLEEPS)) is None:
         return
     process, place, pids = begun
@@ -239,14 +353,18 @@ def test_two_runs_at_once_have_places_of_their_own(real: Real) -> None:
     process, place, _ = begun
     done = real("--up", "4mbit", "--", "sh", "-c", "echo $EMULATOR_OWN_ADDRESS")
     assert done is not None and place_of(done.out.strip()) != place
-    assert Path("/var/run/netns", place.namespace).exists()  # a living owner's place is nobody else's to remove
+    assert Path(
+        "/var/run/netns", place.namespace
+    ).exists()  # a living owner's place is nobody else's to remove
     process.terminate()
     process.wait(30)
     assert traces(place) == []
 
 
 @pytest.mark.parametrize("step", ["tc", "ip"])
-def test_a_step_that_fails_is_named_and_nothing_is_left(step: str, monkeypatch: pytest.MonkeyPatch, real: Real) -> None:
+def test_a_step_that_fails_is_named_and_nothing_is_left(
+    step: str, monkeypatch: pytest.MonkeyPatch, real: Real
+) -> None:
     if refusal():
         assert real("--up", "4mbit", "--", "true") is None
         return
@@ -257,7 +375,9 @@ def test_a_step_that_fails_is_named_and_nothing_is_left(step: str, monkeypatch: 
         return [*make(place, shape, ipv6), [step, "-n", place.namespace, "no-such-thing"]]
 
     monkeypatch.setattr(kernel, "make", broken)
-    with pytest.raises(BadValue, match=f"^kernel mode: {step} -n emulator-[0-9]+ no-such-thing: .*no-such-thing"):
+    with pytest.raises(
+        BadValue, match=f"^kernel mode: {step} -n emulator-[0-9]+ no-such-thing: .*no-such-thing"
+    ):
         kernel.run(Shape(Way(MBIT), Way(MBIT)), ["true"])
     assert traces(places[0]) == []
 
@@ -267,9 +387,18 @@ def test_a_step_that_fails_is_named_and_nothing_is_left(step: str, monkeypatch: 
     [
         (("--up", "2mbit", "--", "no-such-program"), "COMMAND 'no-such-program': no such program"),
         (("--up", "2mbit", "--shaper", "cake", "--", "true"), "no sch_cake"),
-        (("--up", "2mbit", "--log", "no/such/log.json", "--", "true"), "--log no/such/log.json: expected a file in a directory that exists"),
+        (
+            ("--up", "2mbit", "--log", "no/such/log.json", "--", "true"),
+            "--log no/such/log.json: expected a file in a directory that exists",
+        ),
     ],
 )
-def test_a_run_that_cannot_begin_is_one_line(arguments: tuple[str, ...], reason: str, real: Real) -> None:
+def test_a_run_that_cannot_begin_is_one_line(
+    arguments: tuple[str, ...], reason: str, real: Real
+) -> None:
     done = real(*arguments)
-    assert done is None or (done.status, done.out, done.err.count("\n")) == (2, "", 1) and reason in done.err
+    assert (
+        done is None
+        or (done.status, done.out, done.err.count("\n")) == (2, "", 1)
+        and reason in done.err
+    )

@@ -1,4 +1,6 @@
-"""Links that change while they are in use: what was before stays, what comes is new, and there is no step between."""
+"""Links that change while they are in use: what was before stays, what comes is new, and there
+is no step between.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +44,15 @@ class Steps:
 
     def segment(self, t_ns: int) -> tuple[int, int]:
         index = max(bisect_right([at for at, _ in self.steps], t_ns) - 1, 0)
-        return self.steps[index][1], self.steps[index + 1][0] if index + 1 < len(self.steps) else FOREVER
+        return self.steps[index][1], (
+            self.steps[index + 1][0] if index + 1 < len(self.steps) else FOREVER
+        )
 
 
 def network(kind: str = "plain", delay_ns: int = 0, rate: int = BYTE_PER_MS) -> Network:
-    """One link up: plain, with its own rate in a wide bottleneck, or without one in a bottleneck of that rate."""
+    """One link up: plain, with its own rate in a wide bottleneck, or without one in a bottleneck
+    of that rate.
+    """
     made = Network()
     match kind:
         case "plain":
@@ -65,7 +71,10 @@ def transfer(number: int, size: int, edge: str = "a") -> Transfer:
 
 def offered(kind: str, *sizes: int, delay_ns: int = 0) -> tuple[Network, list[Transfer]]:
     """A network, and transfers 1, 2, ... that were offered to its link at 0."""
-    net, items = network(kind, delay_ns), [transfer(number, size) for number, size in enumerate(sizes, 1)]
+    net, items = (
+        network(kind, delay_ns),
+        [transfer(number, size) for number, size in enumerate(sizes, 1)],
+    )
     for item in items:
         net.offer(item, 0)
     return net, items
@@ -102,7 +111,12 @@ def test_a_cut_and_its_repair_give_no_burst(kind: str) -> None:
 def test_bytes_on_their_way_keep_their_delay_and_are_not_overtaken(kind: str) -> None:
     net, (_, second) = offered(kind, 20, 20, delay_ns=50 * MS)
     net.change("a", "up", delay=Latency(5 * MS), at=30 * MS)
-    assert [net.due_at(second, n) // MS for n in (1, 10, 11, 20)] == [71, 80, 80, 80]  # the tenth left at 30
+    assert [net.due_at(second, n) // MS for n in (1, 10, 11, 20)] == [
+        71,
+        80,
+        80,
+        80,
+    ]  # the tenth left at 30
     assert [net.progress(second, at * MS) for at in (70, 71, 79, 80)] == [0, 1, 9, 20]
     assert due(net) == [(1, 70 * MS), (2, 80 * MS)]
 
@@ -152,7 +166,9 @@ def test_a_change_while_the_session_is_broken(kind: str) -> None:
 def test_a_change_in_the_past_counts_from_where_the_link_stands(kind: str) -> None:
     net, _ = offered(kind, 10, 10)
     assert net.pop_due(10 * MS)
-    assert net.change("a", "up", Constant(2 * BYTE_PER_MS), at=4 * MS) == 10 * MS  # the first is through
+    assert (
+        net.change("a", "up", Constant(2 * BYTE_PER_MS), at=4 * MS) == 10 * MS
+    )  # the first is through
     assert net.change("a", "up", Constant(BYTE_PER_MS), at=12 * MS) == 12 * MS
     assert net.change("a", "up", Constant(2 * BYTE_PER_MS), at=11 * MS) == 12 * MS
     assert due(net) == [(2, 15 * MS)]
@@ -196,16 +212,22 @@ class Counted(Trace):
 
 
 @pytest.mark.parametrize("start", ["run", "first_byte"])
-def test_a_long_transfer_over_a_trace_that_was_changed_in_reads_one_period(start: Literal["run", "first_byte"]) -> None:
+def test_a_long_transfer_over_a_trace_that_was_changed_in_reads_one_period(
+    start: Literal["run", "first_byte"],
+) -> None:
     steps = [(BYTE_PER_MS, MS), (0, 2 * MS), (3 * BYTE_PER_MS, MS)]  # 4 bytes in 4 ms
     trace = Counted(steps, start=start)
     changed = changed_capacity(Constant(BYTE_PER_MS), trace, 10 * MS + 7, 0)
     before = served(Constant(BYTE_PER_MS), 0, 10 * MS + 7)
     curve, alone = Curve(changed, 0), Curve(Trace(steps, start=start), 10 * MS + 7)
-    assert curve.when(before + 4_000_000) <= alone.when(4_000_001) and curve.served(4_000_000 * MS) - before - alone.served(4_000_000 * MS) in (0, 1)
+    assert curve.when(before + 4_000_000) <= alone.when(4_000_001) and curve.served(
+        4_000_000 * MS
+    ) - before - alone.served(4_000_000 * MS) in (0, 1)
     assert trace.read <= len(steps) + 2
     walked = Curve(Steps(periods(changed, 200)), 0)
-    assert [curve.when(size) for size in range(1, 150)] == [walked.when(size) for size in range(1, 150)]
+    assert [curve.when(size) for size in range(1, 150)] == [
+        walked.when(size) for size in range(1, 150)
+    ]
 
 
 def periods(capacity: Capacity, count: int) -> list[tuple[int, int]]:
@@ -225,10 +247,18 @@ def test_replanned_transfers_are_told_once() -> None:
     assert net.take_replanned() == [model] and net.take_replanned() == []
 
 
-stories = st.lists(st.tuples(st.sampled_from(["offer", "rate", "delay"]), st.integers(0, 300 * MS), st.integers(0, 200)), min_size=1, max_size=12)
+stories = st.lists(
+    st.tuples(
+        st.sampled_from(["offer", "rate", "delay"]), st.integers(0, 300 * MS), st.integers(0, 200)
+    ),
+    min_size=1,
+    max_size=12,
+)
 
 
-def play(kind: str, story: list[tuple[str, int, int]], delay_ns: int, ask: bool = False) -> tuple[Network, list[Transfer], list[tuple[int, int]], list[tuple[int, Delay]]]:
+def play(
+    kind: str, story: list[tuple[str, int, int]], delay_ns: int, ask: bool = False
+) -> tuple[Network, list[Transfer], list[tuple[int, int]], list[tuple[int, Delay]]]:
     """(network, transfers, rate steps, delay steps) at the end of a story told in order of time."""
     net, now, items, numbers = network(kind, delay_ns), 0, [], count()
     rates: list[tuple[int, int]] = [(0, BYTE_PER_MS)]
@@ -243,10 +273,23 @@ def play(kind: str, story: list[tuple[str, int, int]], delay_ns: int, ask: bool 
                 rates.append((now, value * 400))
                 net.change("a", "up", Steps([(0, value * 400)]), at=now)
             case "delay":
-                delays.append((now, Jitter(value * MS, value * MS // 2, seed=value) if value % 3 == 0 else Latency(value * MS)))
+                delays.append(
+                    (
+                        now,
+                        (
+                            Jitter(value * MS, value * MS // 2, seed=value)
+                            if value % 3 == 0
+                            else Latency(value * MS)
+                        ),
+                    )
+                )
                 net.change("a", "up", delay=delays[-1][1], at=now)
         if ask:
-            assert all(net.progress(item, now + value * MS) <= item.size and net.due_at(item, item.size // 2) >= 0 for item in items)
+            assert all(
+                net.progress(item, now + value * MS) <= item.size
+                and net.due_at(item, item.size // 2) >= 0
+                for item in items
+            )
             net.next_due()
     net.change("a", "up", Constant(BYTE_PER_MS), at=now)
     return net, items, [*rates, (now, BYTE_PER_MS)], delays
@@ -254,7 +297,9 @@ def play(kind: str, story: list[tuple[str, int, int]], delay_ns: int, ask: bool 
 
 @settings(deadline=None)
 @given(st.sampled_from(["plain", "own"]), stories, st.booleans())
-def test_rate_changes_are_the_same_as_a_capacity_known_beforehand(kind: str, story: list[tuple[str, int, int]], ask: bool) -> None:
+def test_rate_changes_are_the_same_as_a_capacity_known_beforehand(
+    kind: str, story: list[tuple[str, int, int]], ask: bool
+) -> None:
     story = [step for step in story if step[0] != "delay"]
     net, items, rates, _ = play(kind, story, 7 * MS, ask)
     known, now, offered, free = Steps(rates), 0, iter(items), 0
@@ -266,13 +311,21 @@ def test_rate_changes_are_the_same_as_a_capacity_known_beforehand(kind: str, sto
             assert net.started(item) == start
             assert net.due_at(item, item.size) == free + 7 * MS
             middle = start + (free - start) // 2
-            assert net.progress(item, middle + 7 * MS) == min(served(known, start, middle), item.size) or middle == free
+            assert (
+                net.progress(item, middle + 7 * MS) == min(served(known, start, middle), item.size)
+                or middle == free
+            )
 
 
 @settings(deadline=None)
 @given(st.sampled_from(["plain", "own"]), stories, st.integers(0, 300 * MS), st.booleans())
-def test_every_byte_takes_the_delay_of_its_departure_and_overtakes_none(kind: str, story: list[tuple[str, int, int]], delay_ns: int, ask: bool) -> None:
-    story = [("rate", pause, max(value, 20)) if what == "rate" else (what, pause, value) for what, pause, value in story]
+def test_every_byte_takes_the_delay_of_its_departure_and_overtakes_none(
+    kind: str, story: list[tuple[str, int, int]], delay_ns: int, ask: bool
+) -> None:
+    story = [
+        ("rate", pause, max(value, 20)) if what == "rate" else (what, pause, value)
+        for what, pause, value in story
+    ]
     net, items, rates, delays = play(kind, story, delay_ns, ask)
     known, arrived = Steps(rates), 0
     for item in items:
@@ -280,6 +333,10 @@ def test_every_byte_takes_the_delay_of_its_departure_and_overtakes_none(kind: st
         assert start is not None
         for n in range(min(item.size, 1), item.size + 1):
             left = when(known, start, n)
-            arrived = max(arrived, [delay for after, delay in delays if after < left][-1].arrival(left))
+            arrived = max(
+                arrived, [delay for after, delay in delays if after < left][-1].arrival(left)
+            )
             assert net.due_at(item, n) == arrived
-            assert net.progress(item, arrived) >= n and (n < 2 or net.progress(item, arrived - 1) < n)
+            assert net.progress(item, arrived) >= n and (
+                n < 2 or net.progress(item, arrived - 1) < n
+            )

@@ -21,15 +21,23 @@ GBIT = 10**9
 
 
 def test_the_equation_by_hand() -> None:
-    """s = 1460, R = 100 ms, p = 1 %, T0 = 400 ms: 1460 / (0.1 x 0.081650 + 0.4 x 0.183712 x 0.01 x 1.0032) bytes/s."""
-    assert throughput_bit_s(0.01, 100 * MS) == pytest.approx(8 * 1460 / (0.1 * 0.0816497 + 0.4 * 0.1837117 * 0.01 * 1.0032), rel=1e-6)
-    assert goodput_bit_s(GBIT, 0.01, 100 * MS) == pytest.approx(0.99 * throughput_bit_s(0.01, 100 * MS), abs=1)
+    """s = 1460, R = 100 ms, p = 1 %, T0 = 400 ms: 1460 / (0.1 x 0.081650 + 0.4 x 0.183712 x 0.01
+    x 1.0032) bytes/s.
+    """
+    assert throughput_bit_s(0.01, 100 * MS) == pytest.approx(
+        8 * 1460 / (0.1 * 0.0816497 + 0.4 * 0.1837117 * 0.01 * 1.0032), rel=1e-6
+    )
+    assert goodput_bit_s(GBIT, 0.01, 100 * MS) == pytest.approx(
+        0.99 * throughput_bit_s(0.01, 100 * MS), abs=1
+    )
 
 
 def test_for_small_loss_it_is_mathis() -> None:
     """MSS/RTT sqrt(3/2) / sqrt(p)."""
     for loss in (1e-6, 1e-5):
-        assert throughput_bit_s(loss, 80 * MS) == pytest.approx(8 * 1460 / 0.08 * math.sqrt(1.5 / loss), rel=1e-3)
+        assert throughput_bit_s(loss, 80 * MS) == pytest.approx(
+            8 * 1460 / 0.08 * math.sqrt(1.5 / loss), rel=1e-3
+        )
 
 
 def test_a_slow_link_loses_what_is_sent_again_only() -> None:
@@ -41,8 +49,16 @@ def test_a_slow_link_loses_what_is_sent_again_only() -> None:
 
 
 @settings(deadline=None)
-@given(st.integers(1, 10**11), st.floats(0, 0.5), st.floats(0, 0.5), st.integers(0, 10**10), st.integers(0, 10**10))
-def test_more_loss_or_distance_never_helps(rate: int, loss: float, more: float, rtt: int, longer: int) -> None:
+@given(
+    st.integers(1, 10**11),
+    st.floats(0, 0.5),
+    st.floats(0, 0.5),
+    st.integers(0, 10**10),
+    st.integers(0, 10**10),
+)
+def test_more_loss_or_distance_never_helps(
+    rate: int, loss: float, more: float, rtt: int, longer: int
+) -> None:
     (less, more), (rtt, longer) = sorted((loss, more)), sorted((rtt, longer))
     assert 1 <= goodput_bit_s(rate, more, longer) <= goodput_bit_s(rate, less, rtt) <= rate
     assert goodput_bit_s(rate, less, rtt) <= goodput_bit_s(rate + 1, less, rtt)
@@ -52,11 +68,17 @@ def test_as_a_capacity() -> None:
     trace = Trace([(1_000_000, 10 * MS), (0, 5 * MS), (GBIT, 10 * MS)])
     lossy = Lossy(trace, 0.01, 100 * MS)
     most = goodput_bit_s(GBIT, 0.01, 100 * MS)
-    assert [lossy.segment(t * MS) for t in (0, 10, 15)] == [(990_000, 10 * MS), (0, 15 * MS), (most, 25 * MS)]
+    assert [lossy.segment(t * MS) for t in (0, 10, 15)] == [
+        (990_000, 10 * MS),
+        (0, 15 * MS),
+        (most, 25 * MS),
+    ]
     twin = Trace([(990_000, 10 * MS), (0, 5 * MS), (most, 10 * MS)])
     for size in (1, 1000, 10**6, 10**12):
         assert when(lossy, 7 * MS, size) == when(twin, 7 * MS, size)
-        assert when(Lowest(lossy, Constant(500_000)), 7 * MS, size) == when(Lowest(twin, Constant(500_000)), 7 * MS, size)
+        assert when(Lowest(lossy, Constant(500_000)), 7 * MS, size) == when(
+            Lowest(twin, Constant(500_000)), 7 * MS, size
+        )
     assert lossy.cycle(0) is lossy.cycle(5)
 
 

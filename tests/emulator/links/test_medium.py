@@ -1,4 +1,6 @@
-"""A bottleneck among links: by hand, against an exact rational simulation, and against a link of its own."""
+"""A bottleneck among links: by hand, against an exact rational simulation, and against a link of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,17 @@ BYTE_PER_MS = 8_000  # bit/s: so that sizes in bytes read as milliseconds
 
 
 class OnOff:
-    """``rate_bit_s`` in the first ``on_ns`` of every ``period_ns``, nothing in the rest; ``shift_ns`` later."""
+    """``rate_bit_s`` in the first ``on_ns`` of every ``period_ns``, nothing in the rest;
+    ``shift_ns`` later.
+    """
 
     def __init__(self, rate_bit_s: int, on_ns: int, period_ns: int, shift_ns: int = 0) -> None:
-        self.rate_bit_s, self.on_ns, self.period_ns, self.shift_ns = rate_bit_s, on_ns, period_ns, shift_ns
+        self.rate_bit_s, self.on_ns, self.period_ns, self.shift_ns = (
+            rate_bit_s,
+            on_ns,
+            period_ns,
+            shift_ns,
+        )
 
     def segment(self, t_ns: int) -> tuple[int, int]:
         begin_ns = t_ns - (t_ns - self.shift_ns) % self.period_ns
@@ -80,7 +89,9 @@ def test_shares_are_max_min_fair_and_lose_nothing(rate: int, caps: list[int]) ->
     assert sum(given_) == min(rate, sum(caps))
     assert all(0 <= one <= cap for one, cap in zip(given_, caps))
     for one, cap in zip(given_, caps):
-        if one < cap:  # who could use more has no less than anybody, but for the bit that cannot be divided
+        if (
+            one < cap
+        ):  # who could use more has no less than anybody, but for the bit that cannot be divided
             assert one >= max(given_) - 1
 
 
@@ -211,13 +222,22 @@ def test_many_links_of_which_few_are_busy_stay_cheap(monkeypatch: pytest.MonkeyP
     for number in range(10_020, 10_120):
         now = net.next_due()
         for place, _ in enumerate(net.pop_due(now)):
-            net.offer(transfer(number + 1000 * place, 20_000 + 997 * number % 10_000, (7 * number + place) % 3000), now)
+            net.offer(
+                transfer(
+                    number + 1000 * place,
+                    20_000 + 997 * number % 10_000,
+                    (7 * number + place) % 3000,
+                ),
+                now,
+            )
     assert len(shared.busy) == 20 and touched[0] <= 100 * 20 * 6
 
 
-# ------------------------------------------------------------------ against exact rational arithmetic
+# ---------------------------------------------------------------- against exact rational arithmetic
 def fluid(rate: int, caps: list[int], offers: list[tuple[int, int, int]]) -> dict[int, Fraction]:
-    """number -> completion, by an event simulation in rationals. ``offers``: (moment, edge, bytes) in order of time, one after another on an edge."""
+    """number -> completion, by an event simulation in rationals. ``offers``: (moment, edge,
+    bytes) in order of time, one after another on an edge.
+    """
     now, pending, queues = Fraction(0), list(enumerate(offers)), [[] for _ in caps]  # type: ignore[var-annotated]
     done: dict[int, Fraction] = {}
     while pending or any(queues):
@@ -229,7 +249,9 @@ def fluid(rate: int, caps: list[int], offers: list[tuple[int, int, int]]) -> dic
         for place, edge in enumerate(busy):
             speeds[edge] = min(Fraction(caps[edge]), left / (len(busy) - place))
             left -= speeds[edge]
-        moments = [now + queues[edge][0][1] / speed for edge, speed in speeds.items()] + [Fraction(offer[0]) for _, offer in pending[:1]]
+        moments = [now + queues[edge][0][1] / speed for edge, speed in speeds.items()] + [
+            Fraction(offer[0]) for _, offer in pending[:1]
+        ]
         step = min(moments) - now
         now += step
         for edge, speed in speeds.items():
@@ -239,12 +261,23 @@ def fluid(rate: int, caps: list[int], offers: list[tuple[int, int, int]]) -> dic
     return done
 
 
-offers = st.lists(st.tuples(st.integers(0, 100 * MS), st.integers(0, 4), st.integers(1, 60_000)), min_size=1, max_size=12)
+offers = st.lists(
+    st.tuples(st.integers(0, 100 * MS), st.integers(0, 4), st.integers(1, 60_000)),
+    min_size=1,
+    max_size=12,
+)
 
 
 @settings(deadline=None)
-@given(st.integers(10**6, 10**8), st.lists(st.integers(10**6, 10**8), min_size=5, max_size=5), offers, st.lists(st.integers(0, 200 * MS), max_size=12))
-def test_completions_are_those_of_a_fluid(rate: int, caps: list[int], offers: list[tuple[int, int, int]], asked: list[int]) -> None:
+@given(
+    st.integers(10**6, 10**8),
+    st.lists(st.integers(10**6, 10**8), min_size=5, max_size=5),
+    offers,
+    st.lists(st.integers(0, 200 * MS), max_size=12),
+)
+def test_completions_are_those_of_a_fluid(
+    rate: int, caps: list[int], offers: list[tuple[int, int, int]], asked: list[int]
+) -> None:
     net, _ = cell(Constant(rate), [Constant(cap) for cap in caps], delay_ns=3 * MS)
     now, told, popped, questions = 0, [], {}, iter(asked)
     for number, (pause_ns, edge, size) in enumerate(offers):
@@ -265,8 +298,22 @@ def test_completions_are_those_of_a_fluid(rate: int, caps: list[int], offers: li
 
 
 @settings(deadline=None)
-@given(st.lists(st.one_of(st.none(), st.integers(10**5, 10**7).map(Constant), st.just(OnOff(10**7, 3 * MS, 10 * MS))), min_size=3, max_size=3), offers, st.data())
-def test_the_bottleneck_carries_its_rate_no_more_and_no_less(caps: list[object | None], offers: list[tuple[int, int, int]], data: st.DataObject) -> None:
+@given(
+    st.lists(
+        st.one_of(
+            st.none(),
+            st.integers(10**5, 10**7).map(Constant),
+            st.just(OnOff(10**7, 3 * MS, 10 * MS)),
+        ),
+        min_size=3,
+        max_size=3,
+    ),
+    offers,
+    st.data(),
+)
+def test_the_bottleneck_carries_its_rate_no_more_and_no_less(
+    caps: list[object | None], offers: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
     rate = 5_000_000
     net, shared = cell(Constant(rate), caps)
     items, now = [], 0
@@ -281,16 +328,24 @@ def test_the_bottleneck_carries_its_rate_no_more_and_no_less(caps: list[object |
         carried = sum(net.progress(item, end) - net.progress(item, begin) for item in items)
         most = rate * (end - begin) / (8 * NS_PER_S)
         assert carried <= most + len(items)
-        open_all_along = [item for item in items if caps[int(item.edge)] is None and net.due_at(item, item.size) >= end and (net.started(item) or 0) <= begin]
+        open_all_along = [
+            item
+            for item in items
+            if caps[int(item.edge)] is None
+            and net.due_at(item, item.size) >= end
+            and (net.started(item) or 0) <= begin
+        ]
         if open_all_along:
             assert carried >= most - len(items) - 1
     assert sum(net.progress(item, last) for item in items) == sum(item.size for item in items)
     assert len(due(net)) == len(items) and shared.bookings() == []
 
 
-# ------------------------------------------------------------------ alone, it is a link like any other
+# --------------------------------------------------------------- alone, it is a link like any other
 class Alone(RuleBasedStateMachine):
-    """A link alone in its bottleneck answers as a link without one, whatever is done to both and asked of one of them."""
+    """A link alone in its bottleneck answers as a link without one, whatever is done to both and
+    asked of one of them.
+    """
 
     items = Bundle("items")
 
@@ -301,7 +356,9 @@ class Alone(RuleBasedStateMachine):
         for edge, cap in enumerate(caps):
             self.nets[0].add_link(str(edge), "up", Link(cap, Latency(7 * MS)))
         self.nets[1].add_link("0", "up", Bottleneck(caps[0]).link(None, Latency(7 * MS)))
-        self.nets[1].add_link("1", "up", Bottleneck(Constant(10**12)).link(caps[1], Latency(7 * MS)))
+        self.nets[1].add_link(
+            "1", "up", Bottleneck(Constant(10**12)).link(caps[1], Latency(7 * MS))
+        )
         self.now, self.numbers = 0, count()
         self.held: dict[int, Transfer] = {}
         self.suspended: set[int] = set()
@@ -347,7 +404,14 @@ class Alone(RuleBasedStateMachine):
     @rule(item=items, ahead=st.integers(-20 * MS, 200 * MS), share=st.floats(0, 1))
     def ask(self, item: Transfer, ahead: int, share: float) -> None:
         if item.number in self.held:
-            first, second = ((net.progress(item, self.now + ahead), net.due_at(item, int(share * item.size)), net.started(item)) for net in self.nets)
+            first, second = (
+                (
+                    net.progress(item, self.now + ahead),
+                    net.due_at(item, int(share * item.size)),
+                    net.started(item),
+                )
+                for net in self.nets
+            )
             assert first == second
 
     @invariant()
@@ -356,7 +420,9 @@ class Alone(RuleBasedStateMachine):
 
     @rule()
     def the_same_view(self) -> None:
-        assert sorted(item.number for item in self.nets[0].active()) == sorted(item.number for item in self.nets[1].active())
+        assert sorted(item.number for item in self.nets[0].active()) == sorted(
+            item.number for item in self.nets[1].active()
+        )
 
 
 TestAlone = Alone.TestCase
@@ -365,14 +431,18 @@ TestAlone.settings = settings(max_examples=80, stateful_step_count=30, deadline=
 
 # ------------------------------------------------------------------ a host that is late
 class Late(RuleBasedStateMachine):
-    """Three devices in a cell and a host whose moments jump back: answers agree with each other, and nobody is served beyond a rate."""
+    """Three devices in a cell and a host whose moments jump back: answers agree with each other,
+    and nobody is served beyond a rate.
+    """
 
     items = Bundle("items")
     rate, caps = 3 * BYTE_PER_MS, (2 * BYTE_PER_MS, 10 * BYTE_PER_MS, BYTE_PER_MS)
 
     def __init__(self) -> None:
         super().__init__()
-        self.net, self.shared = cell(Constant(self.rate), [Constant(cap) for cap in self.caps], delay_ns=9 * MS)
+        self.net, self.shared = cell(
+            Constant(self.rate), [Constant(cap) for cap in self.caps], delay_ns=9 * MS
+        )
         self.now, self.behind, self.numbers = 100 * MS, 0, count()
         self.held: dict[int, Transfer] = {}
         self.suspended: set[int] = set()
@@ -408,13 +478,24 @@ class Late(RuleBasedStateMachine):
 
     @rule(edge=st.integers(0, 2), share=st.integers(1, 4), delay_ms=st.integers(0, 30))
     def change(self, edge: int, share: int, delay_ms: int) -> None:
-        self.net.change(str(edge), "up", Constant(self.caps[edge] * share // 4), Latency(delay_ms * MS), at=self.at)
+        self.net.change(
+            str(edge),
+            "up",
+            Constant(self.caps[edge] * share // 4),
+            Latency(delay_ms * MS),
+            at=self.at,
+        )
 
     @rule(pause_ns=st.integers(0, 40 * MS), behind_ns=st.integers(0, 30 * MS))
     def pop(self, pause_ns: int, behind_ns: int) -> None:
         self.now, self.behind = self.now + pause_ns, behind_ns
-        expected = sorted((self.net.due_at(item, item.size), number) for number, item in self.held.items())
-        popped = [(completion.due_ns, completion.transfer.number) for completion in self.net.pop_due(self.now)]
+        expected = sorted(
+            (self.net.due_at(item, item.size), number) for number, item in self.held.items()
+        )
+        popped = [
+            (completion.due_ns, completion.transfer.number)
+            for completion in self.net.pop_due(self.now)
+        ]
         assert popped == [entry for entry in expected if entry[0] <= self.now]
         for _, number in popped:
             del self.held[number]
@@ -426,15 +507,26 @@ class Late(RuleBasedStateMachine):
 
     @rule(step_ns=st.integers(1, 50 * MS))
     def nobody_is_served_beyond_a_rate(self, step_ns: int) -> None:
-        from_ns = max(self.now, self.shared.settled_ns) + 40 * MS  # past all that is on its way with an earlier delay
-        delays = {number: self.net.link(item.edge, "up").delay for number, item in self.held.items()}
+        from_ns = (
+            max(self.now, self.shared.settled_ns) + 40 * MS
+        )  # past all that is on its way with an earlier delay
+        delays = {
+            number: self.net.link(item.edge, "up").delay for number, item in self.held.items()
+        }
         before, after = (
-            {number: self.net.progress(item, delays[number].arrival(served_ns)) for number, item in self.held.items()}
+            {
+                number: self.net.progress(item, delays[number].arrival(served_ns))
+                for number, item in self.held.items()
+            }
             for served_ns in (from_ns, from_ns + step_ns)
         )
         assert all(before[number] <= after[number] for number in before)
         for edges, rate in [("012", self.rate), *zip("012", self.caps)]:
-            carried = sum(after[number] - before[number] for number, item in self.held.items() if item.edge in edges)
+            carried = sum(
+                after[number] - before[number]
+                for number, item in self.held.items()
+                if item.edge in edges
+            )
             assert carried <= rate * step_ns // (8 * NS_PER_S) + 1 + len(self.held)
 
     @invariant()
@@ -444,8 +536,13 @@ class Late(RuleBasedStateMachine):
         for edge in "012":
             queue = [number for number, item in self.held.items() if item.edge == edge]
             stopped = [index for index, number in enumerate(queue) if number in self.suspended]
-            assert [moments[number] for number in queue] == sorted(moments[number] for number in queue)
-            assert all((moments[number] == FOREVER) == (bool(stopped) and index >= stopped[0]) for index, number in enumerate(queue))
+            assert [moments[number] for number in queue] == sorted(
+                moments[number] for number in queue
+            )
+            assert all(
+                (moments[number] == FOREVER) == (bool(stopped) and index >= stopped[0])
+                for index, number in enumerate(queue)
+            )
 
 
 TestLate = Late.TestCase

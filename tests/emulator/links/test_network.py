@@ -14,7 +14,9 @@ MS = NS_PER_S // 1000
 BYTE_PER_MS = 8_000  # bit/s: so that sizes in bytes read as milliseconds
 
 
-def network(delay_ns: int = 0, edges: str = "a", capacity: object | None = Constant(BYTE_PER_MS)) -> Network:
+def network(
+    delay_ns: int = 0, edges: str = "a", capacity: object | None = Constant(BYTE_PER_MS)
+) -> Network:
     """Every edge has the same link up."""
     made = Network()
     for edge in edges:
@@ -38,11 +40,21 @@ def test_a_quarter_megabyte_at_two_mbit_takes_one_second() -> None:
     assert net.next_due() == 5 + 1030 * MS
     assert net.due_at(model, 0) == 5 + 30 * MS
     assert net.due_at(model, 125_000) == 5 + 530 * MS
-    assert [net.progress(model, 5 + t * MS) for t in (0, 30, 530, 1029, 1030, 9999)] == [0, 0, 125_000, 249_750, 250_000, 250_000]
+    assert [net.progress(model, 5 + t * MS) for t in (0, 30, 530, 1029, 1030, 9999)] == [
+        0,
+        0,
+        125_000,
+        249_750,
+        250_000,
+        250_000,
+    ]
     assert net.pop_due(4 + 1030 * MS) == []
     assert net.pop_due(5 + 1030 * MS) == [Completion(model, 5, 5, 5 + 1030 * MS)]
     assert (net.next_due(), net.pop_due(FOREVER)) == (FOREVER, [])
-    assert (net.progress(model, FOREVER), net.started(model)) == (0, None)  # not on its way any more
+    assert (net.progress(model, FOREVER), net.started(model)) == (
+        0,
+        None,
+    )  # not on its way any more
 
 
 def test_first_come_first_served() -> None:
@@ -103,7 +115,10 @@ def test_a_broken_session_keeps_what_was_confirmed() -> None:
     net.resume(broken, 1000 * MS)
     assert net.progress(broken, 1002 * MS) == 30  # no burst
     assert net.due_at(broken, 31) == 1003 * MS
-    assert net.pop_due(2000 * MS) == [Completion(broken, 0, 0, 1072 * MS), Completion(behind, 0, 1070 * MS, 1082 * MS)]
+    assert net.pop_due(2000 * MS) == [
+        Completion(broken, 0, 0, 1072 * MS),
+        Completion(behind, 0, 1070 * MS, 1082 * MS),
+    ]
 
 
 def test_the_window_is_no_gift() -> None:
@@ -133,7 +148,9 @@ def test_bytes_under_way_are_lost_with_the_session() -> None:
     first, second = transfer(1, 50), transfer(2, 50)
     net.offer(first, 0)
     net.offer(second, 0)
-    net.suspend(first, 20, 120 * MS)  # the first is served, 30 of its bytes are in the air; the second was being served
+    net.suspend(
+        first, 20, 120 * MS
+    )  # the first is served, 30 of its bytes are in the air; the second was being served
     assert (net.started(second), net.progress(second, 150 * MS)) == (50 * MS, 0)
     net.resume(first, 200 * MS)
     assert due(net.pop_due(FOREVER)) == [(1, 330 * MS), (2, 380 * MS)]
@@ -146,7 +163,9 @@ def test_suspending_both_in_any_order_keeps_both_counts() -> None:
         for item in pair:
             net.offer(item, 0)
         for index in order:
-            net.suspend(pair[index], (10, 4)[index], 15 * MS)  # a host that is late: the first was due, but not popped
+            net.suspend(
+                pair[index], (10, 4)[index], 15 * MS
+            )  # a host that is late: the first was due, but not popped
         assert [net.progress(item, 0) for item in pair] == [10, 4]
         for item in pair:
             net.resume(item, 20 * MS)
@@ -162,7 +181,9 @@ def test_suspending_both_in_any_order_keeps_both_counts() -> None:
         (1, 12, [(0, 20), (2, 32)]),
     ],
 )
-def test_cancel_lets_the_next_one_start(victim: int, now_ms: int, expected: list[tuple[int, int]]) -> None:
+def test_cancel_lets_the_next_one_start(
+    victim: int, now_ms: int, expected: list[tuple[int, int]]
+) -> None:
     net = network(delay_ns=10 * MS)
     items = [transfer(number, 10) for number in range(3)]
     for item in items:
@@ -189,7 +210,12 @@ def test_cancelling_what_holds_the_link_up_frees_it() -> None:
 
 def test_active_names_those_in_service() -> None:
     net = network(delay_ns=10 * MS, edges="abc")
-    one, two, other, silent = transfer(1, 10), transfer(2, 10), transfer(3, 50, "b"), transfer(4, 5, "c")
+    one, two, other, silent = (
+        transfer(1, 10),
+        transfer(2, 10),
+        transfer(3, 50, "b"),
+        transfer(4, 5, "c"),
+    )
     assert net.active() == []
     for item in (one, two, other, silent):
         net.offer(item, 0)

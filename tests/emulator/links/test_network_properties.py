@@ -32,7 +32,9 @@ class OnOff:
         return 0, begin_ns + self.period_ns
 
 
-def network(delay_ns: int = 0, edges: str = "a", capacity: object | None = Constant(BYTE_PER_MS)) -> Network:
+def network(
+    delay_ns: int = 0, edges: str = "a", capacity: object | None = Constant(BYTE_PER_MS)
+) -> Network:
     """Every edge has the same link up."""
     made = Network()
     for edge in edges:
@@ -46,7 +48,9 @@ def transfer(number: int, size: int, edge: str = "a") -> Transfer:
 
 capacities = st.one_of(
     st.integers(1_000, 10**10).map(Constant),
-    st.tuples(st.integers(10**5, 10**10), st.integers(10**6, 10**8), st.integers(1, 10**8)).map(lambda t: OnOff(t[0], t[1], t[1] + t[2])),
+    st.tuples(st.integers(10**5, 10**10), st.integers(10**6, 10**8), st.integers(1, 10**8)).map(
+        lambda t: OnOff(t[0], t[1], t[1] + t[2])
+    ),
 )
 sizes = st.integers(1, 20_000)
 delays = st.integers(0, 10**9)
@@ -54,7 +58,9 @@ delays = st.integers(0, 10**9)
 
 @settings(deadline=None)
 @given(capacities, delays, st.lists(sizes, min_size=1, max_size=6), st.data())
-def test_progress_meets_due_at(capacity: object, delay_ns: int, queue: list[int], data: st.DataObject) -> None:
+def test_progress_meets_due_at(
+    capacity: object, delay_ns: int, queue: list[int], data: st.DataObject
+) -> None:
     net = network(delay_ns, capacity=capacity)
     for number, size in enumerate(queue):
         net.offer(transfer(number, size), 10 * number)
@@ -63,12 +69,18 @@ def test_progress_meets_due_at(capacity: object, delay_ns: int, queue: list[int]
     n_bytes = data.draw(st.integers(1, asked.size))
     at = net.due_at(asked, n_bytes)
     assert net.progress(asked, at) >= n_bytes > net.progress(asked, at - 1)
-    assert net.due_at(asked, asked.size) in [completion.due_ns for completion in net.pop_due(FOREVER)]
+    assert net.due_at(asked, asked.size) in [
+        completion.due_ns for completion in net.pop_due(FOREVER)
+    ]
 
 
 @settings(deadline=None)
-@given(capacities, delays, st.lists(st.tuples(st.integers(0, 10**9), sizes), min_size=1, max_size=8))
-def test_a_queue_is_served_in_order_and_without_a_gap(capacity: object, delay_ns: int, offers: list[tuple[int, int]]) -> None:
+@given(
+    capacities, delays, st.lists(st.tuples(st.integers(0, 10**9), sizes), min_size=1, max_size=8)
+)
+def test_a_queue_is_served_in_order_and_without_a_gap(
+    capacity: object, delay_ns: int, offers: list[tuple[int, int]]
+) -> None:
     net = network(delay_ns, capacity=capacity)
     now, free, expected = 0, 0, []
     for number, (pause, size) in enumerate(offers):
@@ -81,8 +93,15 @@ def test_a_queue_is_served_in_order_and_without_a_gap(capacity: object, delay_ns
 
 
 @settings(deadline=None)
-@given(capacities, delays, sizes, st.lists(st.tuples(st.integers(0, 10**9), st.floats(0, 1), st.integers(0, 10**10)), max_size=6))
-def test_interruptions_neither_lose_nor_give_bytes(capacity: object, delay_ns: int, size: int, breaks: list[tuple[int, float, int]]) -> None:
+@given(
+    capacities,
+    delays,
+    sizes,
+    st.lists(st.tuples(st.integers(0, 10**9), st.floats(0, 1), st.integers(0, 10**10)), max_size=6),
+)
+def test_interruptions_neither_lose_nor_give_bytes(
+    capacity: object, delay_ns: int, size: int, breaks: list[tuple[int, float, int]]
+) -> None:
     net = network(delay_ns, capacity=capacity)
     model = transfer(1, size)
     net.offer(model, 0)
@@ -104,7 +123,9 @@ def test_interruptions_neither_lose_nor_give_bytes(capacity: object, delay_ns: i
 
 
 def chain(late_ns: list[int], sizes_of: list[int], capacity: object) -> list[int]:
-    """Three edges that send one transfer after another, each offered when the one before is due; the host wakes late."""
+    """Three edges that send one transfer after another, each offered when the one before is due;
+    the host wakes late.
+    """
     net, numbers, moments = network(5 * MS, "abc", capacity), count(), []
     lateness = iter(late_ns)
     left = {edge: list(sizes_of) for edge in "abc"}
@@ -120,8 +141,14 @@ def chain(late_ns: list[int], sizes_of: list[int], capacity: object) -> list[int
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(0, 10**9), max_size=30), st.lists(sizes, min_size=1, max_size=6), capacities)
-def test_host_lateness_does_not_accumulate(late_ns: list[int], sizes_of: list[int], capacity: object) -> None:
+@given(
+    st.lists(st.integers(0, 10**9), max_size=30),
+    st.lists(sizes, min_size=1, max_size=6),
+    capacities,
+)
+def test_host_lateness_does_not_accumulate(
+    late_ns: list[int], sizes_of: list[int], capacity: object
+) -> None:
     assert chain(late_ns, sizes_of, capacity) == chain([], sizes_of, capacity)
 
 
@@ -173,8 +200,15 @@ class AnyStory(RuleBasedStateMachine):
     @rule(pause_ns=st.integers(0, 40 * MS))
     def pop(self, pause_ns: int) -> None:
         self.now += pause_ns
-        expected = sorted((self.due_of(item), item.number) for item in self.held.values() if self.due_of(item) <= self.now)
-        popped = [(completion.due_ns, completion.transfer.number) for completion in self.net.pop_due(self.now)]
+        expected = sorted(
+            (self.due_of(item), item.number)
+            for item in self.held.values()
+            if self.due_of(item) <= self.now
+        )
+        popped = [
+            (completion.due_ns, completion.transfer.number)
+            for completion in self.net.pop_due(self.now)
+        ]
         assert popped == expected
         for _, number in popped:
             del self.held[number]
@@ -184,7 +218,9 @@ class AnyStory(RuleBasedStateMachine):
 
     @invariant()
     def the_next_completion_is_the_earliest_of_all(self) -> None:
-        assert self.net.next_due() == min((self.due_of(item) for item in self.held.values()), default=FOREVER)
+        assert self.net.next_due() == min(
+            (self.due_of(item) for item in self.held.values()), default=FOREVER
+        )
 
     @invariant()
     def each_link_serves_in_order_and_never_beyond_its_rate(self) -> None:
@@ -193,7 +229,10 @@ class AnyStory(RuleBasedStateMachine):
             moments = [self.due_of(item) for item in queue]
             assert moments == sorted(moments)
             stopped = [index for index, item in enumerate(queue) if item.number in self.suspended]
-            assert all((moment == FOREVER) == (bool(stopped) and index >= stopped[0]) for index, moment in enumerate(moments))
+            assert all(
+                (moment == FOREVER) == (bool(stopped) and index >= stopped[0])
+                for index, moment in enumerate(moments)
+            )
             running = [item for item in queue if item in self.net.active()]
             assert running == queue[: len(running)]
 

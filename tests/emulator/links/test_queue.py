@@ -25,7 +25,11 @@ kinds = pytest.mark.parametrize("shared", [False, True])
 def network(bound: Bound | None, shared: bool = False, delay_ns: int = 0) -> Network:
     net = Network()
     for edge in "ab":
-        link = Bottleneck(Constant(BYTE_PER_MS)).link(None, Latency(delay_ns), bound) if shared else Link(Constant(BYTE_PER_MS), Latency(delay_ns), bound)
+        link = (
+            Bottleneck(Constant(BYTE_PER_MS)).link(None, Latency(delay_ns), bound)
+            if shared
+            else Link(Constant(BYTE_PER_MS), Latency(delay_ns), bound)
+        )
         net.add_link(edge, "up", link)
     return net
 
@@ -46,9 +50,14 @@ def test_what_finds_no_room_is_refused_and_counted(shared: bool) -> None:
     assert net.offer(transfer(3, 6), 0) == "queue full: 20 of 25 bytes wait, no room for 6"
     assert net.offer(transfer(4, 5), 0) is None
     assert net.offer(transfer(5, 6), 100 * MS - 1) is not None
-    assert net.offer(transfer(6, 20), 100 * MS) is None  # the second is in service, the first in the air
+    assert (
+        net.offer(transfer(6, 20), 100 * MS) is None
+    )  # the second is in service, the first in the air
     assert net.offer(transfer(7, 26), 100 * MS) is not None
-    assert net.link("a", "up").dropped_bytes == 6 + 6 + 26 and net.link("a", "up").waiting_bytes(100 * MS) == 25
+    assert (
+        net.link("a", "up").dropped_bytes == 6 + 6 + 26
+        and net.link("a", "up").waiting_bytes(100 * MS) == 25
+    )
     assert (net.progress(transfer(3, 6), FOREVER), net.started(transfer(3, 6))) == (0, None)
     with pytest.raises(KeyError):
         net.due_at(transfer(3, 6), 1)
@@ -64,7 +73,8 @@ def test_what_is_blocked_waits_outside_in_order(shared: bool) -> None:
     for number, size in sizes.items():
         assert net.offer(transfer(number, size), number) is None
     admitted = [net.admitted_at(transfer(number, size)) for number, size in sizes.items()]
-    # 3 enters as 2 begins; 4 finds room then too; 5 never does and enters as it begins; 6 enters as 5 begins
+    # 3 enters as 2 begins; 4 finds room then too; 5 never does and enters as it begins; 6 enters as
+    # 5 begins
     began = 1
     assert admitted == [1, 2, began + 10 * MS, began + 10 * MS, began + 45 * MS, began + 45 * MS]
     assert [at for _, at in due(net)] == [began + at * MS for at in (10, 30, 40, 45, 145, 146)]
@@ -107,8 +117,17 @@ offers = st.lists(st.tuples(st.integers(0, 30 * MS), st.integers(0, 40)), min_si
 
 @settings(deadline=None)
 @given(st.booleans(), st.integers(0, 60), offers)
-def test_bytes_in_are_out_under_way_or_dropped_and_the_limit_holds(shared: bool, limit: int, story: list[tuple[int, int]]) -> None:
-    net, now, numbers, items, told, out = network(Bound(limit), shared, 11 * MS), 0, count(), {}, 0, 0
+def test_bytes_in_are_out_under_way_or_dropped_and_the_limit_holds(
+    shared: bool, limit: int, story: list[tuple[int, int]]
+) -> None:
+    net, now, numbers, items, told, out = (
+        network(Bound(limit), shared, 11 * MS),
+        0,
+        count(),
+        {},
+        0,
+        0,
+    )
     link = net.link("a", "up")
     for pause_ns, size in story:
         now += pause_ns
@@ -124,13 +143,25 @@ def test_bytes_in_are_out_under_way_or_dropped_and_the_limit_holds(shared: bool,
         arrived = out + sum(net.progress(one, now) for one in items.values())
         under_way = sum(one.size - net.progress(one, now) for one in items.values())
         assert told == arrived + under_way + link.dropped_bytes
-    assert out + sum(completion.transfer.size for completion in net.pop_due(FOREVER)) + link.dropped_bytes == told
+    assert (
+        out
+        + sum(completion.transfer.size for completion in net.pop_due(FOREVER))
+        + link.dropped_bytes
+        == told
+    )
 
 
 @settings(deadline=None)
 @given(st.booleans(), st.integers(0, 60), offers)
-def test_blocking_changes_no_moment_of_service_and_keeps_order(shared: bool, limit: int, story: list[tuple[int, int]]) -> None:
-    bounded, endless, now, items = network(Bound(limit, "block"), shared), network(None, shared), 0, []
+def test_blocking_changes_no_moment_of_service_and_keeps_order(
+    shared: bool, limit: int, story: list[tuple[int, int]]
+) -> None:
+    bounded, endless, now, items = (
+        network(Bound(limit, "block"), shared),
+        network(None, shared),
+        0,
+        [],
+    )
     for number, (pause_ns, size) in enumerate(story):
         now += pause_ns
         items.append(transfer(number, size))
@@ -138,8 +169,16 @@ def test_blocking_changes_no_moment_of_service_and_keeps_order(shared: bool, lim
             net.offer(items[-1], now)
     admitted = [bounded.admitted_at(item) for item in items]
     started = [bounded.started(item) or 0 for item in items]
-    assert admitted == sorted(admitted) and all(before <= after for before, after in zip(admitted, started))
-    for moment in admitted:  # what is inside, and has not begun, is within the limit; what waits outside would not be
-        inside = [item.size for item, entered, began in zip(items, admitted, started) if entered <= moment < began]
+    assert admitted == sorted(admitted) and all(
+        before <= after for before, after in zip(admitted, started)
+    )
+    for moment in (
+        admitted
+    ):  # what is inside, and has not begun, is within the limit; what waits outside would not be
+        inside = [
+            item.size
+            for item, entered, began in zip(items, admitted, started)
+            if entered <= moment < began
+        ]
         assert sum(inside) <= limit
     assert due(bounded) == due(endless)

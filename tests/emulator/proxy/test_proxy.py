@@ -1,4 +1,6 @@
-"""The proxy in front of real programs, over real sockets. Nothing here asserts a speed; closed forms are in test_proxy_pacing.py."""
+"""The proxy in front of real programs, over real sockets. Nothing here asserts a speed; closed
+forms are in test_proxy_pacing.py.
+"""
 
 from __future__ import annotations
 
@@ -72,9 +74,25 @@ class Servers:
     def __init__(self) -> None:
         self._stops: list[Callable[[], None]] = []
 
-    def proxy(self, *ports: int, up: int | None = None, down: int | None = None, delay_ns: int = 0, shared_up: Capacity | None = None, log: Log | None = None) -> Running:
-        up_way, down_way = (Way(None if rate is None else Constant(rate), Latency(delay_ns)) for rate in (up, down))
-        running = Running(Proxy([Route((LOCAL, 0), (LOCAL, port), up_way, down_way) for port in ports], shared_up=shared_up, log=log))
+    def proxy(
+        self,
+        *ports: int,
+        up: int | None = None,
+        down: int | None = None,
+        delay_ns: int = 0,
+        shared_up: Capacity | None = None,
+        log: Log | None = None,
+    ) -> Running:
+        up_way, down_way = (
+            Way(None if rate is None else Constant(rate), Latency(delay_ns)) for rate in (up, down)
+        )
+        running = Running(
+            Proxy(
+                [Route((LOCAL, 0), (LOCAL, port), up_way, down_way) for port in ports],
+                shared_up=shared_up,
+                log=log,
+            )
+        )
         self._stops.append(running.stop)
         return running
 
@@ -151,7 +169,9 @@ def test_an_http_download(servers: Servers, tmp_path: Path) -> None:
     servers.later(lambda: (server.shutdown(), server.server_close()))
     running = servers.proxy(server.server_address[1], up=10**6, down=20 * 10**6, delay_ns=5_000_000)
     began = time.monotonic()
-    with urllib.request.urlopen(f"http://{LOCAL}:{running.port}/model.bin", timeout=PATIENCE_S) as response:
+    with urllib.request.urlopen(
+        f"http://{LOCAL}:{running.port}/model.bin", timeout=PATIENCE_S
+    ) as response:
         assert response.read() == content
     assert time.monotonic() - began >= 0.41  # never faster than the link: 0.4 s and a round trip
 
@@ -161,7 +181,9 @@ def test_a_stream_both_ways(servers: Servers, rate_bit_s: int | None) -> None:
     running = servers.proxy(servers.serve(echo), up=rate_bit_s, down=rate_bit_s)
     content = os.urandom(8 * 2**20)
     with running.connect() as sock:
-        sender = threading.Thread(target=lambda: (sock.sendall(content), sock.shutdown(socket.SHUT_WR)))
+        sender = threading.Thread(
+            target=lambda: (sock.sendall(content), sock.shutdown(socket.SHUT_WR))
+        )
         sender.start()
         assert hashlib.sha256(read_all(sock)).digest() == hashlib.sha256(content).digest()
         sender.join()
@@ -176,7 +198,12 @@ def test_a_zeromq_pair(servers: Servers) -> None:
     for sock in (receiver, sender):
         sock.linger = 0
         sock.rcvtimeo = 1000 * PATIENCE_S
-    running = servers.proxy(receiver.bind_to_random_port(f"tcp://{LOCAL}"), up=50 * 10**6, down=50 * 10**6, delay_ns=2_000_000)
+    running = servers.proxy(
+        receiver.bind_to_random_port(f"tcp://{LOCAL}"),
+        up=50 * 10**6,
+        down=50 * 10**6,
+        delay_ns=2_000_000,
+    )
     sender.connect(f"tcp://{LOCAL}:{running.port}")
     messages = [os.urandom(size) for size in (0, 1, 1000, 300_000)]
     for message in messages:
@@ -244,7 +271,9 @@ def test_a_reset_after_the_end_of_the_stream_reaches_the_server(servers: Servers
 
 
 def test_a_reset_by_the_server_reaches_the_client(servers: Servers) -> None:
-    running = servers.proxy(servers.serve(lambda sock: (sock.recv(10), reset(sock))), delay_ns=20_000_000)
+    running = servers.proxy(
+        servers.serve(lambda sock: (sock.recv(10), reset(sock))), delay_ns=20_000_000
+    )
     with running.connect() as sock:
         sock.sendall(b"hello")
         with pytest.raises(ConnectionResetError):
@@ -262,7 +291,10 @@ def test_a_server_that_is_not_there_is_a_reset(servers: Servers, tmp_path: Path)
         sock.recv(1)
     running.settle()
     log.close({})
-    assert json.loads((tmp_path / "log.json").read_text())["connections"][0]["end"] == "server: Connection refused"
+    assert (
+        json.loads((tmp_path / "log.json").read_text())["connections"][0]["end"]
+        == "server: Connection refused"
+    )
 
 
 def test_two_hundred_connections_at_once(servers: Servers) -> None:
@@ -296,7 +328,9 @@ def test_a_stalled_connection_harms_no_other_and_holds_little(servers: Servers) 
     running = servers.proxy(servers.serve(pour), down=200 * 10**6)
     with running.connect() as stalled, running.connect() as live:
         stalled.sendall(b"stall")
-        wait_until(lambda: any(end.untaken >= UNTAKEN_BYTES for end in list(running.proxy._ends.values())))
+        wait_until(
+            lambda: any(end.untaken >= UNTAKEN_BYTES for end in list(running.proxy._ends.values()))
+        )
         live.sendall(b"talk.")
         assert len(read_all(live)) == 500_000
         held = max(end.untaken + end.other.held for end in list(running.proxy._ends.values()))
@@ -318,7 +352,9 @@ def test_connections_share_their_link_fairly(servers: Servers) -> None:
     for name, sock in senders.items():
         sock.sendall(name)
         threading.Thread(target=_send_until_closed, args=(sock,), daemon=True).start()
-    wait_until(lambda: min(received.values()) > 100_000)  # whoever comes first has the queue for itself
+    wait_until(
+        lambda: min(received.values()) > 100_000
+    )  # whoever comes first has the queue for itself
     before = dict(received)
     wait_until(lambda: sum(received.values()) - sum(before.values()) > 600_000)
     shares = [received[name] - before[name] for name in received]
@@ -337,7 +373,12 @@ def test_a_shared_bottleneck_above_two_links(servers: Servers) -> None:
 
         return count
 
-    running = servers.proxy(servers.serve(counting(0)), servers.serve(counting(1)), up=100 * 10**6, shared_up=Constant(16 * 10**6))
+    running = servers.proxy(
+        servers.serve(counting(0)),
+        servers.serve(counting(1)),
+        up=100 * 10**6,
+        shared_up=Constant(16 * 10**6),
+    )
     senders = [running.connect(index) for index in range(2)]
     began = time.monotonic()
     for sock in senders:
@@ -371,8 +412,17 @@ def test_the_log_tells_each_connection(servers: Servers, tmp_path: Path) -> None
     assert [connection["down"]["bytes"] for connection in content["connections"]] == [1000, 20_000]
     for connection in content["connections"]:
         assert connection["end"] == "closed" and connection["up"]["dropped_bytes"] == 0
-        assert connection["opened_s"] < connection["up"]["first_s"] < connection["down"]["first_s"] <= connection["down"]["last_s"] <= connection["closed_s"]
-        assert connection["down"]["last_s"] >= connection["down"]["last_scheduled_s"] and connection["down"]["lag_ms"]["max"] >= 0
+        assert (
+            connection["opened_s"]
+            < connection["up"]["first_s"]
+            < connection["down"]["first_s"]
+            <= connection["down"]["last_s"]
+            <= connection["closed_s"]
+        )
+        assert (
+            connection["down"]["last_s"] >= connection["down"]["last_scheduled_s"]
+            and connection["down"]["lag_ms"]["max"] >= 0
+        )
     assert content["summary"]["down_bytes"] == 21_000
 
 
@@ -390,12 +440,30 @@ def test_stopping_resets_what_is_open(servers: Servers) -> None:
 
 def test_the_command_carries_ends_and_says_so(servers: Servers, tmp_path: Path) -> None:
     log = tmp_path / "log.json"
-    arguments = ["--listen", f"{LOCAL}:0", "--to", f"{LOCAL}:{servers.serve(echo)}", "--profile", "lte", "--latency", "5ms", "--log", str(log)]
-    process = subprocess.Popen([sys.executable, "-c", "from emulator.cli import main; main()", "proxy", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    arguments = [
+        "--listen",
+        f"{LOCAL}:0",
+        "--to",
+        f"{LOCAL}:{servers.serve(echo)}",
+        "--profile",
+        "lte",
+        "--latency",
+        "5ms",
+        "--log",
+        str(log),
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from emulator.cli import main; main()", "proxy", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout is not None
     first, *more = [process.stdout.readline() for _ in range(3)]
     assert first.startswith(f"listening on {LOCAL}:") and "up 7.6 Mbit/s, 5 ms" in first
-    with socket.create_connection((LOCAL, int(first.split()[2].rstrip(",").rpartition(":")[2])), timeout=PATIENCE_S) as sock:
+    with socket.create_connection(
+        (LOCAL, int(first.split()[2].rstrip(",").rpartition(":")[2])), timeout=PATIENCE_S
+    ) as sock:
         sock.sendall(b"hello")
         assert sock.recv(5) == b"hello"
     process.send_signal(signal.SIGTERM)
@@ -403,15 +471,35 @@ def test_the_command_carries_ends_and_says_so(servers: Servers, tmp_path: Path) 
     assert (process.returncode, error) == (0, "")
     assert more[-1].startswith("Next: ") and "1 connections" in out
     content = json.loads(log.read_text())
-    assert content["summary"]["up_bytes"] == 5 and content["fidelity"]["host"]["priority"] in ("normal", "SCHED_FIFO")
+    assert content["summary"]["up_bytes"] == 5 and content["fidelity"]["host"]["priority"] in (
+        "normal",
+        "SCHED_FIFO",
+    )
     assert list(tmp_path.iterdir()) == [log]
 
 
-def test_a_port_in_use_is_one_line_and_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_one_line_and_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with socket.create_server((LOCAL, 0)) as taken:
         port = taken.getsockname()[1]
         open_files = len(os.listdir("/proc/self/fd"))
-        assert run(["proxy", "--map", f"{LOCAL}:0={LOCAL}:1", "--listen", f"{LOCAL}:{port}", "--to", f"{LOCAL}:1", "--log", str(tmp_path / "log.json")]) == 2
+        assert (
+            run(
+                [
+                    "proxy",
+                    "--map",
+                    f"{LOCAL}:0={LOCAL}:1",
+                    "--listen",
+                    f"{LOCAL}:{port}",
+                    "--to",
+                    f"{LOCAL}:1",
+                    "--log",
+                    str(tmp_path / "log.json"),
+                ]
+            )
+            == 2
+        )
         out, error = capsys.readouterr()
         assert (out, error) == ("", f"emulator: listen {LOCAL}:{port}: address already in use\n")
         assert list(tmp_path.iterdir()) == [] and len(os.listdir("/proc/self/fd")) <= open_files
@@ -435,7 +523,9 @@ def test_a_port_in_use_is_one_line_and_leaves_nothing(tmp_path: Path, capsys: py
         (["--map", "127.0.0.1:0=127.0.0.1:1", "--log", "nowhere/log.json"], "cannot be written"),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_one_line_and_status_2(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["proxy", *arguments]) == 2
     out, error = capsys.readouterr()
     assert (out, error.count("\n")) == ("", 1)

@@ -1,4 +1,6 @@
-"""What passes between two ends, with sockets and a clock made of plain Python: whatever they do, nothing breaks and no order changes."""
+"""What passes between two ends, with sockets and a clock made of plain Python: whatever they do,
+nothing breaks and no order changes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ MS = 1_000_000
 
 @dataclass
 class FakeSocket:
-    """``inbox``: what a peer sent (b"": its end); ``window``: how much it still takes; ``broken``: every call fails."""
+    """``inbox``: what a peer sent (b"": its end); ``window``: how much it still takes;
+    ``broken``: every call fails.
+    """
 
     inbox: deque[bytes] = field(default_factory=deque)
     taken: bytearray = field(default_factory=bytearray)
@@ -61,11 +65,19 @@ class Rig:
     def __init__(self) -> None:
         self.now = 0
         self.hung_up: list[tuple[str, bool]] = []
-        self.traffic = Traffic(lambda: self.now, lambda end, reset: self.hung_up.append((end.name, reset)))
-        self.roads = [Road(name, Lane[Item](number, Constant(8_000_000), Latency(5 * MS))) for number, name in enumerate(("up", "down"))]
+        self.traffic = Traffic(
+            lambda: self.now, lambda end, reset: self.hung_up.append((end.name, reset))
+        )
+        self.roads = [
+            Road(name, Lane[Item](number, Constant(8_000_000), Latency(5 * MS)))
+            for number, name in enumerate(("up", "down"))
+        ]
         self.record = ConnectionRecord(0, "here", "there", 0)
         self.socks = FakeSocket(), FakeSocket()
-        self.ends = [End(sock, name, road, self.record) for sock, name, road in zip(self.socks, ("client", "server"), self.roads)]
+        self.ends = [
+            End(sock, name, road, self.record)
+            for sock, name, road in zip(self.socks, ("client", "server"), self.roads)
+        ]
         self.traffic.opened(*self.ends)
         for end in self.ends:
             self.traffic.is_writable(end)
@@ -102,7 +114,12 @@ def test_a_byte_takes_the_lane_and_the_delay() -> None:
     rig.turn(1)
     assert len(rig.socks[1].taken) == 1000
     flow = rig.record.up
-    assert (flow.bytes, flow.first_ns, flow.last_due_ns, flow.lag_max_ns) == (1000, 6 * MS, 6 * MS, 0)
+    assert (flow.bytes, flow.first_ns, flow.last_due_ns, flow.lag_max_ns) == (
+        1000,
+        6 * MS,
+        6 * MS,
+        0,
+    )
 
 
 def test_both_ends_finish_in_peace() -> None:
@@ -113,7 +130,10 @@ def test_both_ends_finish_in_peace() -> None:
     for _ in range(3):
         rig.turn(10 * MS)
     assert [bytes(sock.taken) for sock in rig.socks] == [b"bye", b"bye"]
-    assert rig.hung_up == [("server", False), ("client", False)] or rig.hung_up == [("client", False), ("server", False)]
+    assert rig.hung_up == [("server", False), ("client", False)] or rig.hung_up == [
+        ("client", False),
+        ("server", False),
+    ]
     assert rig.record.end == "closed" and rig.traffic.totals.failed == 0
 
 
@@ -162,7 +182,9 @@ def test_what_a_receiver_does_not_take_stops_its_sender_only() -> None:
 
 
 def test_one_of_very_many_connections_holds_less() -> None:
-    """Receivers that take nothing, thousands of them, must not fill the memory: each has its share of what all may hold, 64 KiB at least."""
+    """Receivers that take nothing, thousands of them, must not fill the memory: each has its
+    share of what all may hold, 64 KiB at least.
+    """
     for others, held in ((1000, 268_173), (100_000, 65_536)):
         rig = Rig()
         rig.traffic.totals.opened += others
@@ -186,7 +208,9 @@ events = st.lists(
 
 
 @given(events)
-def test_whatever_happens_order_holds_and_both_ends_are_closed_once(happenings: list[tuple[str, int, int]]) -> None:
+def test_whatever_happens_order_holds_and_both_ends_are_closed_once(
+    happenings: list[tuple[str, int, int]],
+) -> None:
     rig = Rig()
     for kind, number, amount in happenings:
         if kind == "send":
@@ -209,10 +233,15 @@ def test_whatever_happens_order_holds_and_both_ends_are_closed_once(happenings: 
     assert sorted(name for name, _ in rig.hung_up) == ["client", "server"]
     assert rig.traffic.totals.open == 0
     if not any(sock.broken for sock in rig.socks):
-        assert rig.record.end == "closed" and all(sock.taken == other.sent and sock.shut for sock, other in zip(rig.socks, reversed(rig.socks)))
+        assert rig.record.end == "closed" and all(
+            sock.taken == other.sent and sock.shut
+            for sock, other in zip(rig.socks, reversed(rig.socks))
+        )
     flows = rig.record.up, rig.record.down
     assert [flow.bytes for flow in flows] == [len(rig.socks[1].taken), len(rig.socks[0].taken)]
-    assert [flow.bytes + flow.dropped_bytes for flow in flows] == [len(sock.sent) - sum(map(len, sock.inbox)) for sock in rig.socks], "nothing vanishes"
+    assert [flow.bytes + flow.dropped_bytes for flow in flows] == [
+        len(sock.sent) - sum(map(len, sock.inbox)) for sock in rig.socks
+    ], "nothing vanishes"
 
 
 def test_what_is_on_its_way_as_both_ends_are_cut_counts_as_dropped() -> None:
@@ -235,4 +264,7 @@ def test_a_break_after_the_end_of_the_stream_is_passed_on_too() -> None:
     assert not rig.hung_up
     rig.traffic.is_broken(rig.ends[0], ConnectionResetError(104, "Connection reset by peer"))
     rig.turn(6 * MS)
-    assert rig.hung_up == [("client", True), ("server", True)] and rig.record.end == "client: Connection reset by peer"
+    assert (
+        rig.hung_up == [("client", True), ("server", True)]
+        and rig.record.end == "client: Connection reset by peer"
+    )

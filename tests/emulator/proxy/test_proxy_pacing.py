@@ -21,8 +21,15 @@ MS = 1_000_000
 MBIT = Constant(8_000_000)  # 1000 bytes take 1 ms
 
 
-def lane(rate_bit_s: int | None, delay_ns: int = 0, junction: Junction[str] | None = None, number: int = 0) -> Lane[str]:
-    return Lane(number, None if rate_bit_s is None else Constant(rate_bit_s), Latency(delay_ns), junction)
+def lane(
+    rate_bit_s: int | None,
+    delay_ns: int = 0,
+    junction: Junction[str] | None = None,
+    number: int = 0,
+) -> Lane[str]:
+    return Lane(
+        number, None if rate_bit_s is None else Constant(rate_bit_s), Latency(delay_ns), junction
+    )
 
 
 def test_a_chunk_leaves_when_its_last_byte_is_served_and_arrives_a_delay_later() -> None:
@@ -52,12 +59,19 @@ def test_rounding_does_not_add_up() -> None:
     assert [server.serve(1, 0) for _ in range(3_000_000)][-1] == 8 * MS  # each byte takes 8/3 ns
 
 
-@given(st.lists(st.tuples(st.integers(0, 3 * MS), st.integers(1, 5000)), min_size=1, max_size=30), st.integers(1000, 10**9))
-def test_any_arrivals_follow_the_recursion(arrivals: list[tuple[int, int]], rate_bit_s: int) -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 3 * MS), st.integers(1, 5000)), min_size=1, max_size=30),
+    st.integers(1000, 10**9),
+)
+def test_any_arrivals_follow_the_recursion(
+    arrivals: list[tuple[int, int]], rate_bit_s: int
+) -> None:
     server, now, free, exact = Server(Constant(rate_bit_s)), 0, 0, Fraction(0)
     for gap_ns, size_bytes in arrivals:
         now += gap_ns
-        exact = (Fraction(now) if now > free else exact) + Fraction(size_bytes * 8 * 10**9, rate_bit_s)
+        exact = (Fraction(now) if now > free else exact) + Fraction(
+            size_bytes * 8 * 10**9, rate_bit_s
+        )
         free = ceil(exact)
         # A busy period of more than ten seconds is cut into curves, less than a ns late each.
         assert 0 <= server.serve(size_bytes, now) - free <= free // (10 * 10**9)
@@ -98,14 +112,27 @@ def test_room_is_a_tenth_of_a_second_of_link_time() -> None:
     assert link.room_at(1) == FOREVER  # nothing to wait for
 
 
-@pytest.mark.parametrize(("rate_bit_s", "size_bytes"), [(10_000, 512), (2_000_000, 2500), (100_000_000, 16 * 1024), (200_000_000, 25_000), (10**10, 64 * 1024)])
+@pytest.mark.parametrize(
+    ("rate_bit_s", "size_bytes"),
+    [
+        (10_000, 512),
+        (2_000_000, 2500),
+        (100_000_000, 16 * 1024),
+        (200_000_000, 25_000),
+        (10**10, 64 * 1024),
+    ],
+)
 def test_chunks_are_about_ten_milliseconds(rate_bit_s: int, size_bytes: int) -> None:
     assert lane(rate_bit_s).chunk_bytes(0) == size_bytes
 
 
-def junction_of(*rates_bit_s: int | None, shared_bit_s: int = 8_000_000) -> tuple[Junction[str], list[Lane[str]]]:
+def junction_of(
+    *rates_bit_s: int | None, shared_bit_s: int = 8_000_000
+) -> tuple[Junction[str], list[Lane[str]]]:
     junction: Junction[str] = Junction(Constant(shared_bit_s))
-    return junction, [lane(rate, junction=junction, number=number) for number, rate in enumerate(rates_bit_s)]
+    return junction, [
+        lane(rate, junction=junction, number=number) for number, rate in enumerate(rates_bit_s)
+    ]
 
 
 def test_two_lanes_take_turns_at_their_bottleneck() -> None:
@@ -152,8 +179,25 @@ def test_a_slow_lane_leaves_the_rest_to_others() -> None:
     for _ in range(12):
         fast.admit(1000, "fast", 0)
     junction.advance(100 * MS)
-    assert [at_ns // MS for at_ns, _ in slow.pop_due(100 * MS)] == [5, 9, 13]  # through its own lane at 4, 8, 12
-    assert [at_ns // MS for at_ns, _ in fast.pop_due(100 * MS)] == [1, 2, 3, 4, 6, 7, 8, 10, 11, 12, 14, 15]
+    assert [at_ns // MS for at_ns, _ in slow.pop_due(100 * MS)] == [
+        5,
+        9,
+        13,
+    ]  # through its own lane at 4, 8, 12
+    assert [at_ns // MS for at_ns, _ in fast.pop_due(100 * MS)] == [
+        1,
+        2,
+        3,
+        4,
+        6,
+        7,
+        8,
+        10,
+        11,
+        12,
+        14,
+        15,
+    ]
 
 
 def test_a_decision_comes_no_sooner_than_its_moment() -> None:
@@ -176,7 +220,11 @@ def test_a_junction_limits_what_waits_for_it() -> None:
     assert not lanes[0].has_room(0)
 
 
-arrivals = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3000), st.integers(0, 2 * MS)), min_size=1, max_size=40)
+arrivals = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(1, 3000), st.integers(0, 2 * MS)),
+    min_size=1,
+    max_size=40,
+)
 
 
 @given(arrivals, st.integers(1, 7 * MS))
@@ -186,11 +234,15 @@ def test_a_late_host_changes_no_moment(offers: list[tuple[int, int, int]], late_
     assert len(prompt) == len(offers)
     moments = [at_ns for at_ns, _ in sorted(prompt)]
     total_ns = sum(size_bytes for _, size_bytes, _ in offers) * 1000
-    assert moments[-1] <= sum(gap_ns for *_, gap_ns in offers) + total_ns * 5 + len(offers)  # the slowest lane alone would take four times as long
+    assert moments[-1] <= sum(gap_ns for *_, gap_ns in offers) + total_ns * 5 + len(
+        offers
+    )  # the slowest lane alone would take four times as long
 
 
 def _moments(offers: list[tuple[int, int, int]], late_ns: int) -> list[tuple[int, str]]:
-    """When everything leaves, if the host looks at the junction at each arrival, or only every ``late_ns``."""
+    """When everything leaves, if the host looks at the junction at each arrival, or only every
+    ``late_ns``.
+    """
     junction, lanes = junction_of(None, 4_000_000, 2_000_000)
     now = looked_ns = 0
     for count, (number, size_bytes, gap_ns) in enumerate(offers):
@@ -212,17 +264,37 @@ def test_backlogged_lanes_get_equal_shares(sizes: list[int]) -> None:
         lanes[1].admit(size_bytes, "b", 0)
     while lanes[0].waiting and lanes[1].waiting:
         junction.advance(junction.next_decision())
-        served = [sum(part) - each.waiting_bytes for part, each in zip((sizes[:20], sizes[20:]), lanes)]
-        assert abs(served[0] - served[1]) <= 2 * 2000  # the bound of start-time fair queueing: one largest chunk of each
+        served = [
+            sum(part) - each.waiting_bytes for part, each in zip((sizes[:20], sizes[20:]), lanes)
+        ]
+        assert (
+            abs(served[0] - served[1]) <= 2 * 2000
+        )  # the bound of start-time fair queueing: one largest chunk of each
 
 
 def test_addresses() -> None:
     assert parse_address("127.0.0.1:9000", "listen") == ("127.0.0.1", 9000)
-    assert parse_address("[::1]:0", "listen") == ("::1", 0) and address_text(("::1", 0)) == "[::1]:0"
+    assert (
+        parse_address("[::1]:0", "listen") == ("::1", 0) and address_text(("::1", 0)) == "[::1]:0"
+    )
     assert parse_map("localhost:1=[::1]:2") == (("localhost", 1), ("::1", 2))
 
 
-@pytest.mark.parametrize("text", ["", "9000", ":9000", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:x", "::1:9000", "a:١"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "9000",
+        ":9000",
+        "127.0.0.1",
+        "127.0.0.1:",
+        "127.0.0.1:65536",
+        "127.0.0.1:-1",
+        "127.0.0.1:x",
+        "::1:9000",
+        "a:١",
+    ],
+)
 def test_odd_addresses_are_refused(text: str) -> None:
     with pytest.raises(BadValue, match="expected HOST:PORT"):
         parse_address(text, "listen")

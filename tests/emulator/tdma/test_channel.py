@@ -28,8 +28,26 @@ def test_a_transfer_goes_in_its_slots_and_nowhere_else() -> None:
     assert (net.next_due(), net.started(model), net.active()) == (FOREVER, None, [])
     assert net.grant(model, [7, 2, 4], 5 * MS) == [2, 4, 7]  # 8 + 8 + 4 bytes
     assert net.started(model) == 20 * MS
-    assert [net.progress(model, at * MS) for at in (23, 24, 31, 33, 43, 44, 51, 73, 75)] == [0, 1, 8, 8, 8, 9, 16, 16, 18]
-    assert [net.due_at(model, n) // MS for n in (0, 1, 8, 9, 16, 17, 20)] == [23, 24, 31, 44, 51, 74, 77]
+    assert [net.progress(model, at * MS) for at in (23, 24, 31, 33, 43, 44, 51, 73, 75)] == [
+        0,
+        1,
+        8,
+        8,
+        8,
+        9,
+        16,
+        16,
+        18,
+    ]
+    assert [net.due_at(model, n) // MS for n in (0, 1, 8, 9, 16, 17, 20)] == [
+        23,
+        24,
+        31,
+        44,
+        51,
+        74,
+        77,
+    ]
     assert [net.opens_at(model, n) // MS for n in (0, 1, 8, 9, 20)] == [20, 20, 20, 40, 70]
     windows = tuple((at * MS, (at + 8) * MS) for at in (20, 40, 70))
     assert net.pop_due(77 * MS) == [Completion(model, 5 * MS, 20 * MS, 77 * MS, windows)]
@@ -46,11 +64,19 @@ def test_slots_are_granted_in_any_order_and_completions_follow_the_slots() -> No
     assert net.next_due() == 60 * MS and net.due_at(first, 20) == FOREVER
     net.grant(second, [3], 0)
     net.grant(first, [0], 0)  # later said, earlier served
-    assert sorted(item.number for item in net.take_replanned()) == [1, 2, 3] and net.take_replanned() == []
+    assert (
+        sorted(item.number for item in net.take_replanned()) == [1, 2, 3]
+        and net.take_replanned() == []
+    )
     assert due(net, 35 * MS) == []
     assert net.active() == [second, first]  # in order of completion
     assert due(net) == [(2, 40 * MS), (3, 60 * MS), (1, 100 * MS)]
-    assert channel.log() == [Use(0, "a", "up", 1), Use(3, "a", "up", 2), Use(5, "b", "up", 3), Use(9, "a", "up", 1)]
+    assert channel.log() == [
+        Use(0, "a", "up", 1),
+        Use(3, "a", "up", 2),
+        Use(5, "b", "up", 3),
+        Use(9, "a", "up", 1),
+    ]
     assert channel.log(50 * MS) == channel.log()[:2]
     channel.forget(50 * MS)
     assert [use.slot for use in channel.log()] == [5, 9]
@@ -66,7 +92,10 @@ def test_two_never_get_the_same_slot_nor_anybody_one_that_is_past() -> None:
     for slots, now in (([3, 5], 0), ([2, 3], 21 * MS), ([-1], 0)):
         with pytest.raises(ValueError):
             net.grant(yours, slots, now)
-    assert net.next_due() == FOREVER and [use.slot for use in channel.log()] == [4, 5]  # nothing of a refused grant is taken
+    assert net.next_due() == FOREVER and [use.slot for use in channel.log()] == [
+        4,
+        5,
+    ]  # nothing of a refused grant is taken
     assert channel.user(5) == Use(5, "a", "up", 1) and channel.user(3) is None
     assert net.grant(yours, [2, 3], 20 * MS) == [2, 3]
 
@@ -85,7 +114,9 @@ def test_a_number_of_slots_per_transfer_whatever_its_size() -> None:
     for number, size in enumerate((1, 7, 10**6)):
         item = transfer(number, size)
         net.offer(item, 0)
-        assert net.grant(item, [10 * number + place for place in (1, 2, 5, 6)], 0) == [10 * number + place for place in (1, 2, 5)]
+        assert net.grant(item, [10 * number + place for place in (1, 2, 5, 6)], 0) == [
+            10 * number + place for place in (1, 2, 5)
+        ]
         assert net.due_at(item, size) == (10 * number + 5) * 10 * MS + 9 * MS
     assert net.due_at(transfer(2, 10**6), 500_000) == 22 * 10 * MS + 4_500_000
     net.offer(transfer(9, 0), 0)
@@ -141,7 +172,9 @@ def test_a_broken_session_gives_its_slots_back_and_needs_others() -> None:
     net.resume(model, 50 * MS)
     assert net.next_due() == FOREVER
     assert net.grant(model, [5, 8], 50 * MS) == [5, 8]
-    windows = tuple((at * MS, (at + 10) * MS) for at in (0, 10, 50, 80))  # those spent before the break, too
+    windows = tuple(
+        (at * MS, (at + 10) * MS) for at in (0, 10, 50, 80)
+    )  # those spent before the break, too
     assert net.pop_due(FOREVER) == [Completion(model, 0, 0, 88 * MS, windows)]
 
 
@@ -171,14 +204,27 @@ def test_half_duplex_is_for_callers_to_read() -> None:
 
 def test_slots_are_counted_in_integers() -> None:
     grid = Grid(20 * MS, 1, start_ns=7)
-    assert all(grid.at(grid.begins(slot)) == slot and grid.at(grid.begins(slot) - 1) == slot - 1 for slot in range(0, 10**6, 997))
+    assert all(
+        grid.at(grid.begins(slot)) == slot and grid.at(grid.begins(slot) - 1) == slot - 1
+        for slot in range(0, 10**6, 997)
+    )
     assert [grid.next_at(t) for t in (0, 7, 8, 20 * MS + 7, 20 * MS + 8)] == [0, 0, 1, 1, 2]
 
 
-@pytest.mark.parametrize("wrong", [
-    lambda: Grid(10, 10), lambda: Grid(0), lambda: Grid(10, -1), lambda: Grid(10, frame_slots=0), lambda: Grid(10.0), lambda: Grid(True),  # type: ignore[arg-type]
-    lambda: Channel(Grid(10), 0), lambda: Channel(Grid(10), 5, slots_per_transfer=0), lambda: ten().broadcast({}),
-])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Grid(10, 10),
+        lambda: Grid(0),
+        lambda: Grid(10, -1),
+        lambda: Grid(10, frame_slots=0),
+        lambda: Grid(10.0),
+        lambda: Grid(True),  # type: ignore[arg-type]
+        lambda: Channel(Grid(10), 0),
+        lambda: Channel(Grid(10), 5, slots_per_transfer=0),
+        lambda: ten().broadcast({}),
+    ],
+)
 def test_bad_numbers_are_refused(wrong: object) -> None:
     with pytest.raises(BadValue):
         wrong()  # type: ignore[operator]
@@ -197,24 +243,43 @@ def test_only_channels_have_slots() -> None:
 # ------------------------------------------------------------------ whatever the table
 @settings(deadline=None)
 @given(
-    st.integers(2, 10**7), st.floats(0, 0.99), st.integers(0, 10**6), st.integers(1_000, 10**10), st.one_of(st.none(), st.integers(1, 5)),
-    st.integers(1, 3_000), st.sets(st.integers(0, 60), min_size=1, max_size=8), st.integers(0, 10**8),
+    st.integers(2, 10**7),
+    st.floats(0, 0.99),
+    st.integers(0, 10**6),
+    st.integers(1_000, 10**10),
+    st.one_of(st.none(), st.integers(1, 5)),
+    st.integers(1, 3_000),
+    st.sets(st.integers(0, 60), min_size=1, max_size=8),
+    st.integers(0, 10**8),
 )
 def test_the_closed_form_is_a_count_slot_by_slot(
-    slot_ns: int, guard: float, start_ns: int, rate: int, per: int | None, size: int, slots: set[int], delay_ns: int,
+    slot_ns: int,
+    guard: float,
+    start_ns: int,
+    rate: int,
+    per: int | None,
+    size: int,
+    slots: set[int],
+    delay_ns: int,
 ) -> None:
     grid = Grid(slot_ns, int(guard * slot_ns), start_ns=start_ns)
     net, model = network(Channel(grid, rate, per), delay_ns), transfer(1, size)
     net.offer(model, 0)
     held = net.grant(model, slots, 0)
-    assert held == sorted(slots)[: len(held)] and (held == sorted(slots) or net.next_due() < FOREVER)
+    assert held == sorted(slots)[: len(held)] and (
+        held == sorted(slots) or net.next_due() < FOREVER
+    )
     bytes_per, ns = (rate, 8 * NS_PER_S) if per is None else (size, per * grid.usable_ns)
     before_ns = 0
     for slot in held:
         begin = grid.begins(slot)
-        assert net.progress(model, begin + delay_ns) == min(before_ns * bytes_per // ns, size)  # no byte before its slot
+        assert net.progress(model, begin + delay_ns) == min(
+            before_ns * bytes_per // ns, size
+        )  # no byte before its slot
         middle = begin + grid.usable_ns // 2
-        assert net.progress(model, middle + delay_ns) == min((before_ns + middle - begin) * bytes_per // ns, size)
+        assert net.progress(model, middle + delay_ns) == min(
+            (before_ns + middle - begin) * bytes_per // ns, size
+        )
         before_ns += grid.usable_ns
         for t_ns in (begin + grid.usable_ns, grid.begins(slot + 1)):
             assert net.progress(model, t_ns + delay_ns) == min(before_ns * bytes_per // ns, size)
@@ -228,7 +293,9 @@ def test_the_closed_form_is_a_count_slot_by_slot(
 
 
 class AnyTable(RuleBasedStateMachine):
-    """Grants, breaks and cancellations in any order: bytes move in logged slots only, one transmitter a slot, and none is lost."""
+    """Grants, breaks and cancellations in any order: bytes move in logged slots only, one
+    transmitter a slot, and none is lost.
+    """
 
     items = Bundle("items")
 
@@ -241,7 +308,12 @@ class AnyTable(RuleBasedStateMachine):
         self.offered = self.arrived = self.dropped = 0
         self.moved: dict[int, set[int]] = {}  # slot -> transfers of which bytes were served in it
 
-    @rule(target=items, edge=st.sampled_from("abc"), direction=st.sampled_from(["up", "down"]), size=st.integers(0, 40))
+    @rule(
+        target=items,
+        edge=st.sampled_from("abc"),
+        direction=st.sampled_from(["up", "down"]),
+        size=st.integers(0, 40),
+    )
     def offer(self, edge: str, direction: str, size: int) -> Transfer:
         item = transfer(next(self.numbers), size, edge, direction)
         self.net.offer(item, self.now)
@@ -254,7 +326,9 @@ class AnyTable(RuleBasedStateMachine):
         slots = [self.channel.grid.next_at(self.now) + slot for slot in ahead]
         if item.number not in self.held:
             return
-        taken = any(use is not None and use.number != item.number for use in map(self.channel.user, slots))
+        taken = any(
+            use is not None and use.number != item.number for use in map(self.channel.user, slots)
+        )
         if taken or item.number in self.suspended:
             before = self.channel.log()
             with pytest.raises(ValueError):
@@ -285,7 +359,9 @@ class AnyTable(RuleBasedStateMachine):
     @rule(pause_ms=st.integers(0, 60))
     def pass_time(self, pause_ms: int) -> None:
         for _ in range(pause_ms):  # ms by ms, so that each step lies in one slot
-            before = {number: self.net.progress(item, self.now) for number, item in self.held.items()}
+            before = {
+                number: self.net.progress(item, self.now) for number, item in self.held.items()
+            }
             slot = self.channel.grid.at(self.now)
             self.now += MS
             for number, item in self.held.items():
@@ -299,16 +375,27 @@ class AnyTable(RuleBasedStateMachine):
     @invariant()
     def one_transmitter_a_slot_and_nothing_lost(self) -> None:
         slots = [use.slot for use in self.channel.log()]
-        assert len(slots) == len(set(slots)) and all(len(numbers) == 1 for numbers in self.moved.values())
-        assert self.offered == self.arrived + self.dropped + sum(item.size for item in self.held.values())
+        assert len(slots) == len(set(slots)) and all(
+            len(numbers) == 1 for numbers in self.moved.values()
+        )
+        assert self.offered == self.arrived + self.dropped + sum(
+            item.size for item in self.held.values()
+        )
         moments = [self.net.due_at(item, item.size) for item in self.held.values()]
         assert self.net.next_due() == min(moments, default=FOREVER)
 
     @invariant()
     def what_is_reserved_ahead_belongs_to_somebody(self) -> None:
-        ahead = {use.number for use in self.channel.log() if self.channel.grid.begins(use.slot) >= self.now}
+        ahead = {
+            use.number
+            for use in self.channel.log()
+            if self.channel.grid.begins(use.slot) >= self.now
+        }
         assert ahead <= set(self.held) - self.suspended
-        assert all(isinstance(self.net.link(item.edge, item.direction), ChannelLink) for item in self.held.values())
+        assert all(
+            isinstance(self.net.link(item.edge, item.direction), ChannelLink)
+            for item in self.held.values()
+        )
 
 
 TestAnyTable = AnyTable.TestCase

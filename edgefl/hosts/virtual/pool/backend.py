@@ -27,10 +27,12 @@ class Order:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Report:
-    """Of worker ``who``: an order's result, ``here``: it can be given orders, or ``gone``: why it cannot any more.
+    """Of worker ``who``: an order's result, ``here``: it can be given orders, or ``gone``: why it
+    cannot any more.
 
-    A stretch's result is None if the run stands before its end, else [vectors, numbers, remembered]. Every order that is not lost with
-    its worker is reported once, forgotten ones too (with any result).
+    A stretch's result is None if the run stands before its end, else [vectors, numbers,
+    remembered]. Every order that is not lost with its worker is reported once, forgotten ones too
+    (with any result).
     """
 
     who: Any

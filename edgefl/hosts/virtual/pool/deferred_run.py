@@ -1,7 +1,9 @@
-"""A training task as it is described, before anybody trains it: the virtual host's edges hold these instead of models.
+"""A training task as it is described, before anybody trains it: the virtual host's edges hold these
+instead of models.
 
-What a task comes to is a pure function of (strategy, edge, task, the edge's memory, the fresher models merged on the way). So it may be
-trained at any time between its emulated start and its emulated end, anywhere, and again if it got lost.
+What a task comes to is a pure function of (strategy, edge, task, the edge's memory, the fresher
+models merged on the way). So it may be trained at any time between its emulated start and its
+emulated end, anywhere, and again if it got lost.
 """
 
 from __future__ import annotations
@@ -30,28 +32,42 @@ class Outcome:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Sketch(Course):
-    """A run without its weights. ``step`` is where it stands in emulated time; ``outcome`` is there once it stands at its end."""
+    """A run without its weights. ``step`` is where it stands in emulated time; ``outcome`` is
+    there once it stands at its end.
+    """
 
     index: int  # of the strategy
     edge: str
     kept: Mapping[str, np.ndarray]  # the edge's memory as it began
-    memory: dict[str, Any] = field(default_factory=dict)  # copies for the rule to read while it is asked for a checkpoint
+    memory: dict[str, Any] = field(
+        default_factory=dict
+    )  # copies for the rule to read while it is asked for a checkpoint
     merges: list[Merge] = field(default_factory=list)
     outcome: Outcome | None = None
 
 
 class Describer:
-    """Stands where an edge expects its trainer, and describes: it copies no model and draws no batches."""
+    """Stands where an edge expects its trainer, and describes: it copies no model and draws no
+    batches.
+    """
 
     def __init__(self, index: int, edge: str, plan: TrainingPlan, samples: int) -> None:
         self.index, self.edge, self.plan, self.samples = index, edge, plan, samples
 
     def begin(self, task: Task, rule: LocalRule, memory: Mapping[str, np.ndarray]) -> Sketch:
-        """The run to come. Of the rule's hooks only ``checkpoint`` is called: on copies, since the real run will call it too."""
+        """The run to come. Of the rule's hooks only ``checkpoint`` is called: on copies, since
+        the real run will call it too.
+        """
         kept = {name: memory[name] for name in rule.remembers if name in memory}
         steps = self.plan.steps(task, rule, self.samples)
         run = Sketch(
-            task=task, local_samples=self.samples, batch_size=self.plan.batch_size, steps=steps, index=self.index, edge=self.edge, kept=kept
+            task=task,
+            local_samples=self.samples,
+            batch_size=self.plan.batch_size,
+            steps=steps,
+            index=self.index,
+            edge=self.edge,
+            kept=kept,
         )
         if type(rule).checkpoint is not LocalRule.checkpoint:
             run.memory = {name: wrap(aligned_copy(vector)) for name, vector in kept.items()}
@@ -69,7 +85,9 @@ class Describer:
     def merge_at(self, run: Sketch, step: int, fresh: np.ndarray, version: int) -> None:
         run.merges.append(Merge(step, fresh, version))
 
-    def payload(self, run: Sketch, rule: LocalRule) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    def payload(
+        self, run: Sketch, rule: LocalRule
+    ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         assert run.outcome is not None
         return run.outcome.vectors, run.outcome.numbers
 

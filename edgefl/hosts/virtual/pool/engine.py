@@ -11,9 +11,11 @@ from edgefl.jobs import Train
 
 
 class Engine(Protocol):
-    """Does jobs some time between ``start`` and ``finish``. The results depend on the jobs alone: not on engine, workers, or order.
+    """Does jobs some time between ``start`` and ``finish``. The results depend on the jobs alone:
+    not on engine, workers, or order.
 
-    A ``Train`` advances ``job.run`` (a Sketch): when it is finished, the run stands at ``until_step``. Other jobs give a result.
+    A ``Train`` advances ``job.run`` (a Sketch): when it is finished, the run stands at
+    ``until_step``. Other jobs give a result.
     """
 
     workers: int
@@ -26,7 +28,9 @@ class Engine(Protocol):
         ...
 
     def start(self, job: Any, due_ns: int) -> None:
-        """It will be wanted at ``due_ns`` (emulated). A further Train of a run takes the place of one that was not finished."""
+        """It will be wanted at ``due_ns`` (emulated). A further Train of a run takes the place
+        of one that was not finished.
+        """
         ...
 
     def ready(self, job: Any) -> bool:
@@ -34,7 +38,9 @@ class Engine(Protocol):
         ...
 
     def finish(self, job: Any) -> Any:
-        """The result, waited for if need be, also of a job that was not started; what went wrong in it is raised here."""
+        """The result, waited for if need be, also of a job that was not started; what went wrong
+        in it is raised here.
+        """
         ...
 
     def drop(self, run: Sketch) -> None:
@@ -47,7 +53,9 @@ class Engine(Protocol):
 
 
 class Here:
-    """Trains when the emulated end has come and not before: what is called off costs nothing, and one run at a time has its weights."""
+    """Trains when the emulated end has come and not before: what is called off costs nothing,
+    and one run at a time has its weights.
+    """
 
     workers = 1
     busy = 1
@@ -67,7 +75,14 @@ class Here:
         if not isinstance(job, Train):
             return self._bench.do(job)
         run: Sketch = job.run
-        stretch = Stretch(run.index, run.edge, None if run in self._standing else run.task, run.kept, run.merges, job.until_step)
+        stretch = Stretch(
+            run.index,
+            run.edge,
+            None if run in self._standing else run.task,
+            run.kept,
+            run.merges,
+            job.until_step,
+        )
         run.outcome = self._bench.train(run, stretch)
         run.step = job.until_step
         if run.outcome is None:

@@ -1,4 +1,6 @@
-"""Where work is really done: one process's data and model, and the runs that stand at a checkpoint. Every engine's workers have one."""
+"""Where work is really done: one process's data and model, and the runs that stand at a
+checkpoint. Every engine's workers have one.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from edgefl.strategies.base.local_rule import LocalRule
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stretch:
-    """Train a task to step ``until``: on from where its run stands (``task`` None), or from its start, with all merges on the way."""
+    """Train a task to step ``until``: on from where its run stands (``task`` None), or from its
+    start, with all merges on the way.
+    """
 
     index: int
     edge: str
@@ -46,8 +50,12 @@ class Workbench:
         self.learned = learned
         self._standing: dict[Any, Standing] = {}
 
-    def train(self, key: Any, stretch: Stretch, given_up: Callable[[], bool] | None = None) -> Outcome | None:
-        """The outcome, or None if the run now stands before its end (kept under ``key``) or was given up; that is asked after each step."""
+    def train(
+        self, key: Any, stretch: Stretch, given_up: Callable[[], bool] | None = None
+    ) -> Outcome | None:
+        """The outcome, or None if the run now stands before its end (kept under ``key``) or was
+        given up; that is asked after each step.
+        """
         standing = self._standing.pop(key, None) if stretch.task is None else self._begin(stretch)
         assert standing is not None, "its worker is gone, or was never given its start"
         run, rule, trainer = standing.run, standing.rule, standing.trainer
@@ -68,14 +76,22 @@ class Workbench:
         self._standing.pop(key, None)
 
     def do(self, job: Any) -> Any:
-        """Any other job: an evaluation, or one that says itself how it is done, ``job.work(learned)``."""
+        """Any other job: an evaluation, or one that says itself how it is done,
+        ``job.work(learned)``.
+        """
         return self.learned.evaluate(job) if isinstance(job, Evaluate) else job.work(self.learned)
 
     def warm_up(self) -> None:
-        """One step, so that whoever is forked from here finds everything set up; and the sample of the train loss, to be shared."""
+        """One step, so that whoever is forked from here finds everything set up; and the sample
+        of the train loss, to be shared.
+        """
         edge = next(iter(self.learned.shards))
         trainer, rule = self.learned.trainer(edge), LocalRule(None)
-        trainer.advance(trainer.begin(Task(0, 0, {"weights": self.learned.initial_weights()}), rule, {}), rule, 1)
+        trainer.advance(
+            trainer.begin(Task(0, 0, {"weights": self.learned.initial_weights()}), rule, {}),
+            rule,
+            1,
+        )
         self.learned.union()
 
     def _begin(self, stretch: Stretch) -> Standing:

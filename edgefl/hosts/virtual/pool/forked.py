@@ -1,7 +1,8 @@
-"""Workers on this machine: processes forked when everything is loaded, so that data and model are there once for all of them.
+"""Workers on this machine: processes forked when everything is loaded, so that data and model are
+there once for all of them.
 
-Control messages go over a socket pair, vectors lie in shared memory. A worker ends when its parent does, however that happens: the kernel
-is asked to see to it, and the socket tells as well.
+Control messages go over a socket pair, vectors lie in shared memory. A worker ends when its parent
+does, however that happens: the kernel is asked to see to it, and the socket tells as well.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ LOOK_S = 0.05  # how often a worker in training looks whether it is still wanted
 
 @dataclass(slots=True, eq=False)
 class Process:
-    """One worker as its parent sees it. ``outs``: by order, its strategy and the slots for its result."""
+    """One worker as its parent sees it. ``outs``: by order, its strategy and the slots for its
+    result.
+    """
 
     pid: int
     line: Line
@@ -48,14 +51,20 @@ class Process:
 
 
 class Forked:
-    """Hands (see ``Crew``) on this machine. NoRoom if shared memory is too small for ``workers``."""
+    """Hands (see ``Crew``) on this machine. NoRoom if shared memory is too small for
+    ``workers``.
+    """
 
     def __init__(self, learned: Learning, workers: int) -> None:
         rules = [learned.rule(index) for index in range(len(learned.experiment.strategies))]
-        self._results = [1 + len(rule.remembers) for rule in rules]  # vectors of an outcome, by strategy, as far as is known
+        self._results = [
+            1 + len(rule.remembers) for rule in rules
+        ]  # vectors of an outcome, by strategy, as far as is known
         slots = workers * max(self._results) * (DEPTH + LOOK_AHEAD) + _standing(learned, rules)
         self._arena = Arena(slots, least=2 * workers, elements=learned.layout.size)
-        self._inputs: dict[int, tuple[int, np.ndarray]] = {}  # id of a vector -> its slot; held, so that no other gets that id
+        self._inputs: dict[
+            int, tuple[int, np.ndarray]
+        ] = {}  # id of a vector -> its slot; held, so that no other gets that id
         self._selector = selectors.DefaultSelector()
         self._processes: set[Process] = set()
         self._here: list[Report] = []
@@ -123,10 +132,20 @@ class Forked:
             reports.append(Report(process, gone=self._bury(process)))
         return reports
 
-    def _taken(self, index: int, vectors: dict[str, np.ndarray], numbers: dict[str, float], kept: dict[str, np.ndarray]) -> list[Any]:
+    def _taken(
+        self,
+        index: int,
+        vectors: dict[str, np.ndarray],
+        numbers: dict[str, float],
+        kept: dict[str, np.ndarray],
+    ) -> list[Any]:
         """An outcome out of the slots, which others may have next."""
         self._results[index] = max(self._results[index], len(vectors) + len(kept))
-        return [{name: aligned_copy(vector) for name, vector in vectors.items()}, numbers, {name: aligned_copy(vector) for name, vector in kept.items()}]
+        return [
+            {name: aligned_copy(vector) for name, vector in vectors.items()},
+            numbers,
+            {name: aligned_copy(vector) for name, vector in kept.items()},
+        ]
 
     def _bury(self, process: Process) -> str:
         """End it, if it has not ended; how it did."""
@@ -162,10 +181,19 @@ class Forked:
 
 
 def _standing(learned: Learning, rules: list[LocalRule]) -> int:
-    """How many runs may stand at a checkpoint, each over a start model of its own. A slot that is never used takes no memory."""
+    """How many runs may stand at a checkpoint, each over a start model of its own. A slot that
+    is never used takes no memory.
+    """
     chosen = [options(entry, learned.base) for entry in learned.experiment.strategies]
     most = [found.concurrency(values, len(learned.shards)) for found, values in chosen]
-    return max((count for count, rule in zip(most, rules) if type(rule).checkpoint is not LocalRule.checkpoint), default=0)
+    return max(
+        (
+            count
+            for count, rule in zip(most, rules)
+            if type(rule).checkpoint is not LocalRule.checkpoint
+        ),
+        default=0,
+    )
 
 
 # ------------------------------------------------------------------ the worker's process
@@ -180,7 +208,8 @@ def _live(end: socket.socket, parent: int, arena: Arena, bench: Workbench) -> No
         process.prctl(PR_SET_NAME, b"edgefl worker", 0, 0, 0)
         if os.getppid() == parent:  # else it died before it was asked to take us along
             close_all_but(end.fileno())
-            gc.freeze()  # what is there stays for good: the collector must not touch, and so copy, its pages
+            # what is there stays for good: the collector must not touch, and so copy, its pages
+            gc.freeze()
             keep_freed_memory()
             _Worker(Line(end), arena, bench).run()
         status = 0

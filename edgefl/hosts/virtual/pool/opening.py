@@ -18,12 +18,16 @@ from edgefl.hosts.virtual.pool.shared_memory import NoRoom
 
 @contextmanager
 def open_pool(
-    learned: Learning, workers: int, engine: Literal["local", "ray"] = "local", ray_address: str | None = None
+    learned: Learning,
+    workers: int,
+    engine: Literal["local", "ray"] = "local",
+    ray_address: str | None = None,
 ) -> Iterator[Engine]:
     """An engine for the runs of this experiment, one after the other; nothing of it is left behind.
 
-    ``local``: forked workers, with 0 or 1 this process. ``ray``: actors on the cluster at ``ray_address`` ("auto": the one of this
-    machine; None: one of their own, for as long as the pool is open).
+    ``local``: forked workers, with 0 or 1 this process. ``ray``: actors on the cluster at
+    ``ray_address`` ("auto": the one of this machine; None: one of their own, for as long as the
+    pool is open).
     """
     if workers < 0:
         raise UserError(f"--workers {workers}: expected 1 or more")
@@ -60,4 +64,9 @@ def _idle(learned: Learning, workers: int) -> str | None:
     edges = len(learned.shards)
     chosen = [options(entry, learned.base) for entry in learned.experiment.strategies]
     most = max(found.concurrency(values, edges) for found, values in chosen)
-    return f"{workers} workers, but at most {most} devices train at one time: the others have little to do" if workers > most else None
+    return (
+        f"{workers} workers, but at most {most} devices train at one time: the others have little"
+        " to do"
+        if workers > most
+        else None
+    )

@@ -22,7 +22,11 @@ def plain(order: Order) -> list[Any]:
     if not isinstance(job, Train):
         return ["do", order.number, jobs.plain(job)]
     run: Sketch = job.run
-    task = None if order.stands else [run.task.number, run.task.version, dict(run.task.vectors), dict(run.task.numbers)]
+    task = (
+        None
+        if order.stands
+        else [run.task.number, run.task.version, dict(run.task.vectors), dict(run.task.numbers)]
+    )
     kept = {} if order.stands else dict(run.kept)
     merges = [[merge.step, merge.weights, merge.version] for merge in run.merges]
     return ["train", order.number, run.index, run.edge, task, kept, merges, job.until_step]
@@ -31,7 +35,14 @@ def plain(order: Order) -> list[Any]:
 def stretch(row: list[Any]) -> Stretch:
     """Of a "train" order."""
     _, _, index, edge, task, kept, merges, until = row
-    return Stretch(index, edge, None if task is None else Task(*task), kept, [Merge(*merge) for merge in merges], until)
+    return Stretch(
+        index,
+        edge,
+        None if task is None else Task(*task),
+        kept,
+        [Merge(*merge) for merge in merges],
+        until,
+    )
 
 
 def job(row: list[Any]) -> Any:
@@ -43,7 +54,11 @@ def arrays(job: Any) -> Iterator[np.ndarray]:
     """The vectors that a job holds."""
     if isinstance(job, Train):
         run: Sketch = job.run
-        yield from (*run.task.vectors.values(), *run.kept.values(), *(merge.weights for merge in run.merges))
+        yield from (
+            *run.task.vectors.values(),
+            *run.kept.values(),
+            *(merge.weights for merge in run.merges),
+        )
         return
     yield from (array for _, array in jobs.arrays(job))
 

@@ -1,7 +1,8 @@
-"""Workers on a Ray cluster: an actor of one CPU each, which loads data and model where it lives. Vectors go through Ray's object store,
-each version put there once.
+"""Workers on a Ray cluster: an actor of one CPU each, which loads data and model where it lives.
+Vectors go through Ray's object store, each version put there once.
 
-Ray pickles what it carries: whoever may talk to a Ray cluster may run code on it. That is Ray's way, and nothing of it reaches our own wire.
+Ray pickles what it carries: whoever may talk to a Ray cluster may run code on it. That is Ray's
+way, and nothing of it reaches our own wire.
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ class RayWorker:
     """The actor."""
 
     def __init__(self, experiment: str, base: str | None) -> None:
-        self.bench = Workbench(learning(Experiment.model_validate_json(experiment), None if base is None else Path(base)))
+        self.bench = Workbench(
+            learning(
+                Experiment.model_validate_json(experiment), None if base is None else Path(base)
+            )
+        )
 
     def here(self) -> None:
         """Returns once everything is loaded."""
@@ -44,7 +49,9 @@ class RayWorker:
         """(failure, result) of an order; its vectors come as references."""
         import ray
 
-        row = exchanged(row, lambda leaf: _aligned(ray.get(leaf)) if isinstance(leaf, ray.ObjectRef) else leaf)
+        row = exchanged(
+            row, lambda leaf: _aligned(ray.get(leaf)) if isinstance(leaf, ray.ObjectRef) else leaf
+        )
         try:
             if row[0] == "do":
                 return None, self.bench.do(job(row))
@@ -58,13 +65,17 @@ class RayWorker:
 
 
 class OnRay:
-    """Hands (see ``Crew``) on the cluster at ``address``; None: on one of our own, which ends with us. UserError if there is none."""
+    """Hands (see ``Crew``) on the cluster at ``address``; None: on one of our own, which ends
+    with us. UserError if there is none.
+    """
 
     def __init__(self, learned: Learning, workers: int, address: str | None) -> None:
         try:
             import ray
         except ImportError:
-            raise UserError("--engine ray needs Ray, which is not installed: pip install 'edgefl[ray]'") from None
+            raise UserError(
+                "--engine ray needs Ray, which is not installed: pip install 'edgefl[ray]'"
+            ) from None
         self._ray = ray
         self._ours = not ray.is_initialized()
         if self._ours:
@@ -75,7 +86,9 @@ class OnRay:
         self._refs: dict[Any, tuple[Any, int]] = {}  # of what is asked for -> actor and order
         self._coming: dict[Any, Any] = {}  # of ``here`` -> actor
         self._actors: list[Any] = []
-        self._inputs: dict[int, tuple[Any, np.ndarray]] = {}  # id of a vector -> its reference; held, so that no other gets that id
+        self._inputs: dict[
+            int, tuple[Any, np.ndarray]
+        ] = {}  # id of a vector -> its reference; held, so that no other gets that id
         self._failed_starts = 0
 
     def hire(self) -> None:
@@ -84,7 +97,9 @@ class OnRay:
         self._coming[actor.here.remote()] = actor
 
     def send(self, who: Any, order: Order) -> None:
-        row = exchanged(plain(order), lambda leaf: self._input(leaf) if isinstance(leaf, np.ndarray) else leaf)
+        row = exchanged(
+            plain(order), lambda leaf: self._input(leaf) if isinstance(leaf, np.ndarray) else leaf
+        )
         self._refs[who.work.remote(row)] = who, order.number
 
     def forget(self, who: Any, number: int) -> None:
@@ -99,9 +114,14 @@ class OnRay:
         if not asked:
             return []
         alone = len(self._coming) == len(self._actors)
-        first, _ = self._ray.wait(asked, num_returns=1, timeout=PATIENCE_S if timeout_s is None and alone else timeout_s)
+        first, _ = self._ray.wait(
+            asked, num_returns=1, timeout=PATIENCE_S if timeout_s is None and alone else timeout_s
+        )
         if not first and timeout_s is None:
-            raise UserError(f"the Ray cluster has had no free CPU for any of {len(self._actors)} workers for {PATIENCE_S:g} s")
+            raise UserError(
+                f"the Ray cluster has had no free CPU for any of {len(self._actors)} workers for"
+                f" {PATIENCE_S:g} s"
+            )
         ready, _ = self._ray.wait(asked, num_returns=len(asked), timeout=0) if first else ([], [])
         return [report for ref in ready for report in self._reports(ref)]
 
@@ -136,7 +156,9 @@ class OnRay:
         except self._ray.exceptions.RayError as error:
             self._failed_starts += 1
             if self._failed_starts >= MOST_FAILED_STARTS:
-                raise UserError(f"no Ray worker could begin: {str(error).strip().splitlines()[-1]}") from error
+                raise UserError(
+                    f"no Ray worker could begin: {str(error).strip().splitlines()[-1]}"
+                ) from error
             return self._lost(actor, error)
         self._failed_starts = 0
         return Report(actor, here=True)
@@ -163,11 +185,20 @@ def exchanged(value: Any, change: Callable[[Any], Any]) -> Any:
 
 def _taken(result: Any) -> Any:
     """A result whose vectors are ours, not the object store's."""
-    return exchanged(result, lambda leaf: aligned_copy(leaf).reshape(leaf.shape) if isinstance(leaf, np.ndarray) else leaf)
+    return exchanged(
+        result,
+        lambda leaf: (
+            aligned_copy(leaf).reshape(leaf.shape) if isinstance(leaf, np.ndarray) else leaf
+        ),
+    )
 
 
 def _aligned(vector: np.ndarray) -> np.ndarray:
-    return vector if vector.ctypes.data % ALIGNMENT == 0 else aligned_copy(vector).reshape(vector.shape)
+    return (
+        vector
+        if vector.ctypes.data % ALIGNMENT == 0
+        else aligned_copy(vector).reshape(vector.shape)
+    )
 
 
 def _connect(ray: Any, address: str | None, workers: int) -> None:
@@ -180,9 +211,14 @@ def _connect(ray: Any, address: str | None, workers: int) -> None:
         ray.init(address=address, **quiet)
     except ConnectionError as error:
         where = "on this machine (auto)" if address == "auto" else f"at {address!r}"
-        raise UserError(f"no Ray cluster {where}: start one with `ray start --head`, or give the HOST:PORT of one") from error
+        raise UserError(
+            f"no Ray cluster {where}: start one with `ray start --head`, or give the HOST:PORT"
+            " of one"
+        ) from error
     except (RuntimeError, ValueError) as error:
-        raise UserError(f"no Ray cluster at {address!r}: {str(error).strip().splitlines()[0]}") from error
+        raise UserError(
+            f"no Ray cluster at {address!r}: {str(error).strip().splitlines()[0]}"
+        ) from error
 
 
 def _reach(address: str) -> None:
@@ -197,4 +233,7 @@ def _reach(address: str) -> None:
             if connection.recv(4)[3:] != HTTP2_SETTINGS:
                 raise OSError("something else listens there")
     except (OSError, ValueError) as error:
-        raise UserError(f"no Ray cluster at {address!r} ({error}): expected HOST:PORT, as `ray start --head` prints it, or auto") from error
+        raise UserError(
+            f"no Ray cluster at {address!r} ({error}): expected HOST:PORT, as `ray start --head`"
+            " prints it, or auto"
+        ) from error

@@ -1,10 +1,14 @@
-"""An engine of several workers: which of them does what, and what is done if one is lost. Where the workers are, its ``Hands`` know.
+"""An engine of several workers: which of them does what, and what is done if one is lost. Where the
+workers are, its ``Hands`` know.
 
-    start ─▶ waiting, by emulated end ─▶ sent (DEPTH a worker) ─▶ done, until the host collects it ─▶ finish
+    start ─▶ waiting, by emulated end ─▶ sent (DEPTH a worker) ─▶ done, until the host collects it
+    ─▶ finish
                       ▲                        │
-                      └──── worker lost ◀──────┘      a run that stands at its checkpoint stays where it is, and goes on there
+                      └──── worker lost ◀──────┘      a run that stands at its checkpoint stays
+                      where it is, and goes on there
 
-Tasks sent or done and not collected are at most LOOK_AHEAD a worker, unless one is wanted now: what lies far ahead may yet be called off.
+Tasks sent or done and not collected are at most LOOK_AHEAD a worker, unless one is wanted now: what
+lies far ahead may yet be called off.
 """
 
 from __future__ import annotations
@@ -40,7 +44,9 @@ AHEAD = (State.SENT, State.DONE)
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """A run or a job, from ``start`` until it is collected or dropped. ``worker``: who has its order, or its standing run."""
+    """A run or a job, from ``start`` until it is collected or dropped. ``worker``: who has its
+    order, or its standing run.
+    """
 
     key: Any
     number: int
@@ -72,7 +78,9 @@ class Crew:
         self._workers: dict[Any, Worker] = {}
         self._items: dict[Any, Item] = {}  # by run or job
         self._numbered: dict[int, Item] = {}
-        self._waiting: list[tuple[int, int, Item]] = []  # a heap; entries of items that were pushed again or dropped are passed over
+        self._waiting: list[
+            tuple[int, int, Item]
+        ] = []  # a heap; entries of items that were pushed again or dropped are passed over
         self._needed: dict[int, int] = {}  # id of a vector -> items that hold it
         self._numbers = self._pushes = self._ahead = 0
         for _ in range(workers):
@@ -110,7 +118,11 @@ class Crew:
         result = item.result
         if isinstance(result, Failure):
             self._close(item)
-            raise UserError(result.text) if result.users else Bug(f"a worker failed at {_name(item)}", result.text.splitlines())
+            raise (
+                UserError(result.text)
+                if result.users
+                else Bug(f"a worker failed at {_name(item)}", result.text.splitlines())
+            )
         if not isinstance(job, Train):
             self._close(item)
             return result
@@ -138,7 +150,9 @@ class Crew:
 
     # ------------------------------------------------------------------ who does what
     def _turn(self, timeout_s: float | None, wanted: Item | None = None) -> None:
-        """Hand out what can be, hear what there is, hand out again. ``wanted``: the host waits for it."""
+        """Hand out what can be, hear what there is, hand out again. ``wanted``: the host waits
+        for it.
+        """
         self._feed(wanted)
         for report in self._hands.wait(timeout_s):
             self._hear(report)
@@ -146,7 +160,10 @@ class Crew:
 
     def _feed(self, wanted: Item | None) -> None:
         most_ns = None if wanted is None else wanted.due_ns
-        while any(self._send_next(worker, most_ns) for worker in sorted(self._workers.values(), key=lambda worker: len(worker.sent))):
+        while any(
+            self._send_next(worker, most_ns)
+            for worker in sorted(self._workers.values(), key=lambda worker: len(worker.sent))
+        ):
             pass
 
     def _send_next(self, worker: Worker, wanted_ns: int | None) -> bool:
@@ -157,7 +174,9 @@ class Crew:
             return False
         heap = min(heaps, key=lambda heap: heap[0][:2])
         item = heap[0][2]
-        if self._ahead >= LOOK_AHEAD * self.workers and (wanted_ns is None or item.due_ns > wanted_ns):
+        if self._ahead >= LOOK_AHEAD * self.workers and (
+            wanted_ns is None or item.due_ns > wanted_ns
+        ):
             return False
         heapq.heappop(heap)
         stands = item.worker is worker
@@ -181,7 +200,9 @@ class Crew:
             self._become(item, State.DONE)
 
     def _lose(self, worker: Worker | None, why: str) -> None:
-        """Another takes its place; what it had in hand, or kept standing, is trained again from its start, with all that was merged."""
+        """Another takes its place; what it had in hand, or kept standing, is trained again from
+        its start, with all that was merged.
+        """
         self._hands.hire()
         if worker is None:
             return  # it never came
@@ -192,7 +213,11 @@ class Crew:
                 self._renumber(item)
                 self._put(item)
                 if item.deaths >= MOST_DEATHS:
-                    item.result = Failure(f"{item.deaths} workers were lost at {_name(item)} ({why}); is there enough memory? Try fewer --workers", True)
+                    item.result = Failure(
+                        f"{item.deaths} workers were lost at {_name(item)} ({why}); is there enough"
+                        " memory? Try fewer --workers",
+                        True,
+                    )
                     self._become(item, State.DONE)
             elif item.state is State.WAITING:
                 self._put(item)
@@ -203,7 +228,10 @@ class Crew:
         self._pushes += 1
         item.pushed = self._pushes
         self._become(item, State.WAITING)
-        heapq.heappush(self._waiting if item.worker is None else item.worker.own, (item.due_ns, item.pushed, item))
+        heapq.heappush(
+            self._waiting if item.worker is None else item.worker.own,
+            (item.due_ns, item.pushed, item),
+        )
 
     def _recall(self, item: Item) -> None:
         """It is to be done anew, or not at all: whoever has it may forget it."""
@@ -247,4 +275,8 @@ def _first(heap: list[tuple[int, int, Item]]) -> Item | None:
 
 
 def _name(item: Item) -> str:
-    return f"task {item.key.task.number} of edge {item.key.edge}" if isinstance(item.job, Train) else f"a job ({type(item.job).__name__})"
+    return (
+        f"task {item.key.task.number} of edge {item.key.edge}"
+        if isinstance(item.job, Train)
+        else f"a job ({type(item.job).__name__})"
+    )

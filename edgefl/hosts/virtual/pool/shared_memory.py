@@ -1,7 +1,8 @@
 """Memory that a process and the workers forked from it share, and messages whose vectors lie there.
 
-The memory is an anonymous mapping: it has no name, so a killed run leaves nothing behind. It is cut into slots of one model each; whoever
-opened it says who may write to which. A vector that finds no slot travels inside its message instead, which costs a copy or two.
+The memory is an anonymous mapping: it has no name, so a killed run leaves nothing behind. It is cut
+into slots of one model each; whoever opened it says who may write to which. A vector that finds no
+slot travels inside its message instead, which costs a copy or two.
 """
 
 from __future__ import annotations
@@ -32,18 +33,25 @@ class NoRoom(Exception):
 
 
 class Arena:
-    """``slots`` places for ``elements`` float32 each, or fewer if there is no room for all, at least ``least``. NoRoom if not even those fit."""
+    """``slots`` places for ``elements`` float32 each, or fewer if there is no room for all, at
+    least ``least``. NoRoom if not even those fit.
+    """
 
     def __init__(self, slots: int, least: int, elements: int) -> None:
         self.stride = -(-4 * max(elements, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
         available = psutil.virtual_memory().available
         slots = min(slots, available // 2 // self.stride)
         if slots < least:
-            raise NoRoom(f"{least} models of {self.stride / 1e6:.0f} MB in shared memory, with {available / 1e6:.0f} MB available")
+            raise NoRoom(
+                f"{least} models of {self.stride / 1e6:.0f} MB in shared memory, with"
+                f" {available / 1e6:.0f} MB available"
+            )
         try:
             self._memory = mmap.mmap(-1, slots * self.stride)
         except (OSError, ValueError, OverflowError) as error:
-            raise NoRoom(f"no {slots * self.stride / 1e6:.0f} MB of shared memory ({error})") from error
+            raise NoRoom(
+                f"no {slots * self.stride / 1e6:.0f} MB of shared memory ({error})"
+            ) from error
         self._bytes = np.frombuffer(self._memory, np.uint8)
         self._free = list(range(slots))  # a heap: what was touched before is taken first
 
@@ -66,7 +74,9 @@ class Arena:
 
 
 def pack(message: Any, place: Callable[[np.ndarray], int | None]) -> bytes:
-    """``message``, plain data and arrays; ``place`` puts a vector into a slot and says which, or None if it is to travel along."""
+    """``message``, plain data and arrays; ``place`` puts a vector into a slot and says which, or
+    None if it is to travel along.
+    """
 
     def other(value: Any) -> Any:
         if isinstance(value, np.generic):
@@ -76,13 +86,17 @@ def pack(message: Any, place: Callable[[np.ndarray], int | None]) -> bytes:
         slot = place(value)
         if slot is not None:
             return msgpack.ExtType(IN_SLOT, PLACE.pack(slot, value.size))
-        return msgpack.ExtType(IN_MESSAGE, msgpack.packb([value.dtype.str, list(value.shape), value.tobytes()]))
+        return msgpack.ExtType(
+            IN_MESSAGE, msgpack.packb([value.dtype.str, list(value.shape), value.tobytes()])
+        )
 
     return msgpack.packb(message, default=other)
 
 
 def unpack(data: bytes, arena: Arena) -> Any:
-    """The message. Vectors in slots are read-only views: they change when the slot is used again."""
+    """The message. Vectors in slots are read-only views: they change when the slot is used
+    again.
+    """
 
     def array(code: int, content: bytes) -> np.ndarray:
         if code == IN_SLOT:
@@ -99,7 +113,9 @@ def unpack(data: bytes, arena: Arena) -> Any:
 
 
 class Line:
-    """Whole messages over a stream socket. Nothing here waits: what cannot be sent yet is sent by ``push``, later."""
+    """Whole messages over a stream socket. Nothing here waits: what cannot be sent yet is sent
+    by ``push``, later.
+    """
 
     def __init__(self, end: socket) -> None:
         end.setblocking(False)
@@ -120,7 +136,9 @@ class Line:
         self.push()
 
     def push(self) -> None:
-        """As much as the socket takes; what can never arrive, because the other side is gone, is dropped: ``receive`` will tell."""
+        """As much as the socket takes; what can never arrive, because the other side is gone, is
+        dropped: ``receive`` will tell.
+        """
         try:
             while self._out:
                 sent = self.end.send(self._out[0])
@@ -134,7 +152,9 @@ class Line:
             self._out.clear()
 
     def receive(self) -> list[bytes]:
-        """What has come; EOFError if the other side is gone and all it had sent has been received."""
+        """What has come; EOFError if the other side is gone and all it had sent has been
+        received.
+        """
         ended = False
         with suppress(BlockingIOError):
             while not ended:
@@ -142,7 +162,9 @@ class Line:
                 self._in += data
                 ended = not data
         messages = []
-        while len(self._in) >= LENGTH.size and len(self._in) - LENGTH.size >= (size := LENGTH.unpack_from(self._in)[0]):
+        while len(self._in) >= LENGTH.size and len(self._in) - LENGTH.size >= (
+            size := LENGTH.unpack_from(self._in)[0]
+        ):
             messages.append(bytes(self._in[LENGTH.size : LENGTH.size + size]))
             del self._in[: LENGTH.size + size]
         if ended and not messages:

@@ -1,4 +1,6 @@
-"""A broadcast over real sockets: one transfer is emulated, and a real copy for every receiver travels behind it."""
+"""A broadcast over real sockets: one transfer is emulated, and a real copy for every receiver
+travels behind it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Copies:
-    """``under_way``: flows of the copies, by the number of the transfer that carries them; ``sent``: those that have left the channel."""
+    """``under_way``: flows of the copies, by the number of the transfer that carries them;
+    ``sent``: those that have left the channel.
+    """
 
     network: Network
     under_way: dict[int, list[Flow]] = field(default_factory=dict)
@@ -33,16 +37,27 @@ class Copies:
         self.sent.append(completion)
         for flow in self.under_way.pop(completion.transfer.number, []):
             edge = flow.transfer.edge
-            yield flow, replace(completion, transfer=flow.transfer, due_ns=broadcast.heard_ns(self.network, edge, completion.due_ns))
+            yield (
+                flow,
+                replace(
+                    completion,
+                    transfer=flow.transfer,
+                    due_ns=broadcast.heard_ns(self.network, edge, completion.due_ns),
+                ),
+            )
 
     def take_sent(self) -> list[Completion]:
-        """The broadcasts that have left the channel since this was asked last: rows of the link log."""
+        """The broadcasts that have left the channel since this was asked last: rows of the link
+        log.
+        """
         sent, self.sent = self.sent, []
         return sent
 
 
 def known(flow: Flow, now: int) -> Flow:
-    """A copy of what its receiver counts as having had by ``now``: its bytes go at once, and how long they take is nobody's time."""
+    """A copy of what its receiver counts as having had by ``now``: its bytes go at once, and how
+    long they take is nobody's time.
+    """
     flow.shaped, flow.known, flow.piece = False, True, MAX_PIECE_BYTES
     flow.completion = Completion(flow.transfer, now, now, now)
     return flow
@@ -54,7 +69,13 @@ def carry_all(transport: Transport, wish: CarryAll) -> None:
     for edge, outgoing in wish.outgoings:
         outgoing.number = pacer.next_number()
         transport.task_of[outgoing.number] = outgoing.task
-        copies.append((Transfer(outgoing.number, edge, "down", outgoing.size, outgoing.kind), outgoing, transport.rtt_ns(edge)))
+        copies.append(
+            (
+                Transfer(outgoing.number, edge, "down", outgoing.size, outgoing.kind),
+                outgoing,
+                transport.rtt_ns(edge),
+            )
+        )
     pacer.broadcast(copies, wish.slots, wish.now, transport.clock.now())
     for edge, outgoing in wish.outgoings:
         transport.send(edge, outgoing.offer(wish.now))

@@ -1,4 +1,6 @@
-"""Evaluation in a process of its own, on snapshots: the coordinator hands a file over and goes on."""
+"""Evaluation in a process of its own, on snapshots: the coordinator hands a file over and goes
+on.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,21 @@ Scores = tuple[float | None, ...]
 
 
 class Evaluator:
-    """The coordinator's end: ``submit`` writes a snapshot; orders go out and results come back in threads of their own.
+    """The coordinator's end: ``submit`` writes a snapshot; orders go out and results come back in
+    threads of their own.
 
-    Evaluation may lag behind as far as it likes: the channel holds some hundred orders, and nobody may wait for it.
+    Evaluation may lag behind as far as it likes: the channel holds some hundred orders, and nobody
+    may wait for it.
     """
 
     def __init__(self, channel: Channel, scratch: Path) -> None:
         self.channel, self.scratch = channel, scratch
         self._orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        self._pending: set[str] = set()  # files under evaluation: a late result of an earlier strategy's coordinator is none of them
+        self._pending: set[str] = (
+            set()
+            # files under evaluation: a late result of an earlier strategy's coordinator is none of
+            # them
+        )
 
     def listen(self, tell: Callable[[Any], None]) -> None:
         """Pass every result to ``tell`` from now on."""
@@ -53,7 +61,14 @@ class Evaluator:
                 result = self.channel.receive()
                 if result["file"] in self._pending:
                     self._pending.discard(result["file"])
-                    tell(Evaluated(result["version"], tuple(None if text is None else float(text) for text in result["scores"])))
+                    tell(
+                        Evaluated(
+                            result["version"],
+                            tuple(
+                                None if text is None else float(text) for text in result["scores"]
+                            ),
+                        )
+                    )
         except (EOFError, OSError):
             tell(EvaluatorGone())
 

@@ -1,4 +1,6 @@
-"""Faults of a run on the wall clock: the pacing thread's agenda rings at their moments, the launcher strikes, and the book knows that it was us."""
+"""Faults of a run on the wall clock: the pacing thread's agenda rings at their moments, the
+launcher strikes, and the book knows that it was us.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,31 @@ from edgefl.hosts.wall.ipc import Channel
 from emulator.faults import Fault, Schedule
 from emulator.units import FOREVER, NS_PER_S
 
-HEAD_START_S = 0.1  # wall seconds by which a frozen process goes on early: its links and its computing stand still until the moment itself
+# wall seconds by which a frozen process goes on early: its links and its computing stand still
+# until the moment itself
+HEAD_START_S = 0.1
 
 
 class WallFaults:
-    """``control``: to the launcher. ``revives``: whether any of ``schedule`` brings dead edges back."""
+    """``control``: to the launcher. ``revives``: whether any of ``schedule`` brings dead edges
+    back.
+    """
 
-    def __init__(self, pacing: Pacing, transport: FaultyTransport, schedule: Schedule, revives: bool, control: Channel) -> None:
-        self.pacing, self.transport, self.schedule, self.revives, self.control = pacing, transport, schedule, revives, control
+    def __init__(
+        self,
+        pacing: Pacing,
+        transport: FaultyTransport,
+        schedule: Schedule,
+        revives: bool,
+        control: Channel,
+    ) -> None:
+        self.pacing, self.transport, self.schedule, self.revives, self.control = (
+            pacing,
+            transport,
+            schedule,
+            revives,
+            control,
+        )
         self._head_start_ns = int(HEAD_START_S * NS_PER_S * pacing.clock.speed)
         self._down: set[str] = set()
         self._lives: defaultdict[str, int] = defaultdict(int)  # deaths and births so far
@@ -83,7 +102,13 @@ class WallFaults:
             return  # frozen again meanwhile
         self._ask("thaw", edge)
         patience_ns = int(self.pacing.sessions.expected.liveness_ns * self.pacing.clock.speed)
-        self._later(now + patience_ns, edge, lambda edge, at: self.pacing.excused.discard(edge) if self._frozen_until[edge] < at else None)
+        self._later(
+            now + patience_ns,
+            edge,
+            lambda edge, at: (
+                self.pacing.excused.discard(edge) if self._frozen_until[edge] < at else None
+            ),
+        )
 
     def _ask(self, fault: str, edge: str) -> None:
         with suppress(OSError):  # the launcher is gone: so is the run
@@ -92,4 +117,6 @@ class WallFaults:
     def _later(self, at_ns: int, edge: str, call: Callable[[str, int], None]) -> None:
         """Unless the edge dies or is started anew before."""
         life = self._lives[edge]
-        self.pacing.agenda.add(at_ns, lambda at: call(edge, at) if self._lives[edge] == life else None)
+        self.pacing.agenda.add(
+            at_ns, lambda at: call(edge, at) if self._lives[edge] == life else None
+        )

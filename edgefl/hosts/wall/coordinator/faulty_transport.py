@@ -14,7 +14,9 @@ from edgefl.protocol.transfers import Incoming
 
 
 class FaultyTransport(Transport):
-    """``corrupt``: edges whose next piece comes damaged, so that the update is sent again; ``duplicate``: whose next update comes twice."""
+    """``corrupt``: edges whose next piece comes damaged, so that the update is sent again;
+    ``duplicate``: whose next update comes twice.
+    """
 
     def __init__(self, *parts: Any, **more: Any) -> None:
         super().__init__(*parts, **more)
@@ -22,7 +24,12 @@ class FaultyTransport(Transport):
         self.duplicate: set[str] = set()
 
     def frame(self, session: Session, message: Any, body: Any) -> None:
-        if isinstance(message, Piece) and body is not None and len(body) and session.edge in self.corrupt:
+        if (
+            isinstance(message, Piece)
+            and body is not None
+            and len(body)
+            and session.edge in self.corrupt
+        ):
             self.corrupt.discard(session.edge)
             body = bytearray(body)
             body[-1] ^= 0xFF
@@ -30,7 +37,9 @@ class FaultyTransport(Transport):
 
     def _done(self, flow: Flow) -> None:
         edge = flow.transfer.edge
-        again = copy(flow.side) if isinstance(flow.side, Incoming) and edge in self.duplicate else None  # the first one's bytes are let go
+        again = (
+            copy(flow.side) if isinstance(flow.side, Incoming) and edge in self.duplicate else None
+        )  # the first one's bytes are let go
         super()._done(flow)
         if again is not None:
             self.duplicate.discard(edge)

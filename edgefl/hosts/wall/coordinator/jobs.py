@@ -1,4 +1,6 @@
-"""The strategy's jobs on the wall clock: a worker process does them one after the other, their results wait for their emulated end."""
+"""The strategy's jobs on the wall clock: a worker process does them one after the other, their
+results wait for their emulated end.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,13 @@ class Order:
 
 
 class Jobs:
-    """The coordinator's end. Its methods are the logic thread's; orders and results go in a thread of their own, since nobody may wait for them."""
+    """The coordinator's end. Its methods are the logic thread's; orders and results go in a
+    thread of their own, since nobody may wait for them.
+    """
 
-    def __init__(self, channel: Channel, scratch: Path, now: Callable[[], int], fidelity: Fidelity) -> None:
+    def __init__(
+        self, channel: Channel, scratch: Path, now: Callable[[], int], fidelity: Fidelity
+    ) -> None:
         self.channel, self.scratch, self.now, self.fidelity = channel, scratch, now, fidelity
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._held: Agenda[tuple[Job, Result | str]] = Agenda()  # done, and not due yet
@@ -60,10 +66,19 @@ class Jobs:
         self._orders.put(Order(self._given, job, now, now + cost_ns))
 
     def worked(self, item: Worked) -> None:
-        """Take a result in. What went wrong inside the job is raised here, as under the virtual clock."""
+        """Take a result in. What went wrong inside the job is raised here, as under the virtual
+        clock.
+        """
         order: Order = item.order
         if item.error is not None:
-            raise UserError(item.error) if item.users else Bug(f"a worker failed at a job ({type(order.job).__name__})", item.error.splitlines())
+            raise (
+                UserError(item.error)
+                if item.users
+                else Bug(
+                    f"a worker failed at a job ({type(order.job).__name__})",
+                    item.error.splitlines(),
+                )
+            )
         sort, late_ns = snake(type(order.job).__name__), item.now - order.due_ns
         self._lag[sort].add(late_ns)
         self._real[sort].add(int(item.real_s * NS_PER_S))
@@ -79,9 +94,16 @@ class Jobs:
         return [held for _, held in self._held.pop_due(now)]
 
     def summary(self) -> dict[str, Any]:
-        """By sort of job: how many, how late their results were, how long they really took, how many workers died."""
+        """By sort of job: how many, how late their results were, how long they really took, how
+        many workers died.
+        """
         return {
-            sort: {"count": lag.count, "lag_ms": spread_ms(lag), "real_ms": spread_ms(self._real[sort]), "workers_died": self._deaths[sort]}
+            sort: {
+                "count": lag.count,
+                "lag_ms": spread_ms(lag),
+                "real_ms": spread_ms(self._real[sort]),
+                "workers_died": self._deaths[sort],
+            }
             for sort, lag in sorted(self._lag.items())
         }
 
@@ -100,12 +122,22 @@ class Jobs:
         except (EOFError, ConnectionError):
             raise
         except OSError as error:  # no room on the disk, say
-            return Worked(self.now(), order, error=f"a job ({snake(type(order.job).__name__)}) could not be handed to its worker: {error}", users=True)
+            return Worked(
+                self.now(),
+                order,
+                error=(
+                    f"a job ({snake(type(order.job).__name__)}) could not be handed to its worker:"
+                    f" {error}"
+                ),
+                users=True,
+            )
         except Exception:  # a job that cannot be put into a message: its author's bug
             return Worked(self.now(), order, error=traceback.format_exc())
 
     def _done(self, order: Order) -> Worked:
-        """The order is given again if its worker dies; one at a time, so that nothing else is lost with a worker."""
+        """The order is given again if its worker dies; one at a time, so that nothing else is
+        lost with a worker.
+        """
         for deaths in range(MOST_DEATHS):
             reply = self._asked(order, deaths)
             if "died" in reply:
@@ -113,14 +145,21 @@ class Jobs:
             if "error" in reply:
                 return Worked(self.now(), order, error=reply["error"], users=reply["users"])
             vectors, numbers = array_file.take(Path(reply["file"]), reply["result"])
-            known = {name: math.nan if number is None else number for name, number in numbers.items()}  # JSON has no nan
+            known = {
+                name: math.nan if number is None else number for name, number in numbers.items()
+            }  # JSON has no nan
             return Worked(self.now(), order, (vectors, known), reply["real_s"], deaths)
         return Worked(self.now(), order, f"its worker died {MOST_DEATHS} times", deaths=MOST_DEATHS)
 
     def _asked(self, order: Order, attempt: int) -> dict[str, Any]:
         name = f"{os.getpid()}-{order.number}"
         path = self.scratch / f"job-{name}-{attempt}"
-        self.channel.send(order=name, due_ns=order.due_ns, file=str(path), job=array_file.put(path, plain(order.job)))
+        self.channel.send(
+            order=name,
+            due_ns=order.due_ns,
+            file=str(path),
+            job=array_file.put(path, plain(order.job)),
+        )
         while True:
             reply = self.channel.receive()
             if "died" in reply or reply["order"] == name:
@@ -130,7 +169,9 @@ class Jobs:
 
 
 def serve(channel: Channel, learned: Any, turns: Turns) -> None:
-    """The worker process: one job after the other, each in a turn of its own, until the channel closes."""
+    """The worker process: one job after the other, each in a turn of its own, until the channel
+    closes.
+    """
     for order in channel.messages():
         path = Path(order["file"])
         if not path.exists():

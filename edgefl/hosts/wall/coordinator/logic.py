@@ -1,4 +1,6 @@
-"""The logic thread: the coordinator, its strategy, the record and the journal. Maths here does not disturb the pacing (numpy lets go)."""
+"""The logic thread: the coordinator, its strategy, the record and the journal. Maths here does
+not disturb the pacing (numpy lets go).
+"""
 
 from __future__ import annotations
 
@@ -29,17 +31,30 @@ NO_WEIGHTS = np.empty(0, np.float32)
 
 
 class Logic(Thread):
-    """Takes items from ``inbox`` one by one; what the coordinator puts out goes to the pacing thread through ``said``.
+    """Takes items from ``inbox`` one by one; what the coordinator puts out goes to the pacing
+    thread through ``said``.
 
-    ``now`` never goes back: an event that reaches us after a later one counts as simultaneous with it.
+    ``now`` never goes back: an event that reaches us after a later one counts as simultaneous with
+    it.
     """
 
     def __init__(
-        self, coordinator: Coordinator, said: box.Mailbox, fidelity: Fidelity,
-        evaluate: Callable[[Evaluate], None] | None, begun: Callable[[], None], jobs: Jobs | None = None,
+        self,
+        coordinator: Coordinator,
+        said: box.Mailbox,
+        fidelity: Fidelity,
+        evaluate: Callable[[Evaluate], None] | None,
+        begun: Callable[[], None],
+        jobs: Jobs | None = None,
     ) -> None:
         super().__init__(name="logic", daemon=True)
-        self.coordinator, self.said, self.fidelity, self.evaluate, self.begun = coordinator, said, fidelity, evaluate, begun
+        self.coordinator, self.said, self.fidelity, self.evaluate, self.begun = (
+            coordinator,
+            said,
+            fidelity,
+            evaluate,
+            begun,
+        )
         self.jobs = jobs  # None: no process here does any
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.now = 0
@@ -48,7 +63,10 @@ class Logic(Thread):
         self._flushed_s = 0.0
         self._alarm = FOREVER
         self._jobs: dict[int, Evaluate] = {}  # version -> evaluation under way
-        self._digested: tuple[Callable[[], np.ndarray | None], str] = (lambda: None, "")  # the model last sent, held weakly
+        self._digested: tuple[Callable[[], np.ndarray | None], str] = (
+            lambda: None,
+            "",
+        )  # the model last sent, held weakly
 
     def run(self) -> None:
         try:
@@ -59,7 +77,9 @@ class Logic(Thread):
             self.said.put(box.Over("internal error"))
 
     def settle(self, timeout_s: float) -> None:
-        """After the end: take in the rows that are still coming; wait for evaluations under way, at most ``timeout_s`` without one ending."""
+        """After the end: take in the rows that are still coming; wait for evaluations under way,
+        at most ``timeout_s`` without one ending.
+        """
         while True:
             try:
                 self._item(self.inbox.get(timeout=timeout_s if self._jobs else 0.05))
@@ -82,13 +102,18 @@ class Logic(Thread):
         self._carry_out(outputs)
         if not isinstance(item, (box.Carried, box.Evaluated)):
             self.fidelity.handle(time.perf_counter_ns() - started)
-        due = min(self.coordinator.next_due(), FOREVER if self.jobs is None or self.ended else self.jobs.next_due())
+        due = min(
+            self.coordinator.next_due(),
+            FOREVER if self.jobs is None or self.ended else self.jobs.next_due(),
+        )
         if due < FOREVER and due != self._alarm:
             self._alarm = due
             self.said.put(box.WakeAt(due))
 
     def _evaluate(self, job: Evaluate) -> None:
-        """Hand a snapshot over. A score is not worth the run: with too many under way, or no room on the disk, it is left out and said."""
+        """Hand a snapshot over. A score is not worth the run: with too many under way, or no
+        room on the disk, it is left out and said.
+        """
         last = self.coordinator.finished is not None
         if self.evaluate is None:
             return
@@ -130,7 +155,9 @@ class Logic(Thread):
             case box.Noticed():
                 self._fact(item.fact, **item.values)
             case box.Evaluated():
-                return self.coordinator.job_done(self._jobs.pop(item.version), item.result, self.now)
+                return self.coordinator.job_done(
+                    self._jobs.pop(item.version), item.result, self.now
+                )
             case box.EvaluatorGone():
                 self._fact("evaluator_gone", unevaluated=sorted(self._jobs))
                 self._jobs, self.evaluate = {}, None
@@ -141,7 +168,11 @@ class Logic(Thread):
     def _jobs_due(self) -> list[Output]:
         """Results whose emulated end has come."""
         due = [] if self.jobs is None else self.jobs.pop_due(self.now)
-        return [output for job, result in due for output in self.coordinator.job_done(job, result, self.now)]
+        return [
+            output
+            for job, result in due
+            for output in self.coordinator.job_done(job, result, self.now)
+        ]
 
     def _fact(self, fact: str, **values: Any) -> None:
         if not self.ended:  # "finished" is the last line
@@ -163,11 +194,24 @@ class Logic(Thread):
                 case Send(message=Task() | Fresh()):
                     wishes.append(box.Carry(self.now, output.to, self._outgoing(output.message)))
                 case Send():
-                    wishes.append(box.Note(self.now, output.to, output.message, isinstance(output.message, (NothingNewer, Urge))))
+                    wishes.append(
+                        box.Note(
+                            self.now,
+                            output.to,
+                            output.message,
+                            isinstance(output.message, (NothingNewer, Urge)),
+                        )
+                    )
                 case Allow():
                     wishes.append(box.Permit(self.now, output.edge, output.task, output.slots))
                 case Broadcast():
-                    wishes.append(box.CarryAll(self.now, [(send.to, self._outgoing(send.message)) for send in output.sends], output.slots))
+                    wishes.append(
+                        box.CarryAll(
+                            self.now,
+                            [(send.to, self._outgoing(send.message)) for send in output.sends],
+                            output.slots,
+                        )
+                    )
                 case Run(job=Evaluate()):
                     self._evaluate(output.job)
                 case Run():
@@ -176,8 +220,12 @@ class Logic(Thread):
                     wishes.append(box.Over(output.reason))
                     self.ended = True
         kept = self.coordinator.record.journal is not None
-        if kept and any(isinstance(output, Send) and isinstance(output.message, Acknowledged) for output in outputs):
-            self.coordinator.record.flush_fates()  # acknowledged means: its fate is in the journal, where one is kept
+        if kept and any(
+            isinstance(output, Send) and isinstance(output.message, Acknowledged)
+            for output in outputs
+        ):
+            # acknowledged means: its fate is in the journal, where one is kept
+            self.coordinator.record.flush_fates()
         if wishes:
             self.said.put(*wishes)
 

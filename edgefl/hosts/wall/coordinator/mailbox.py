@@ -32,7 +32,9 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """An update's bytes are all there; putting them together and checking them is the logic thread's work."""
+    """An update's bytes are all there; putting them together and checking them is the logic
+    thread's work.
+    """
 
     now: int
     edge: str
@@ -78,7 +80,9 @@ class EvaluatorGone:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Worked:
-    """A job of the strategy came back at emulated ``now``: its result, or in words why there is none; ``error``: it raised."""
+    """A job of the strategy came back at emulated ``now``: its result, or in words why there is
+    none; ``error``: it raised.
+    """
 
     now: int
     order: Any
@@ -117,7 +121,9 @@ class CarryAll:
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """The offered update of ``task`` may use its uplink from ``now`` on, or in these slots of its channel."""
+    """The offered update of ``task`` may use its uplink from ``now`` on, or in these slots of
+    its channel.
+    """
 
     now: int
     edge: str
@@ -158,11 +164,14 @@ class Over:
 
 
 class Mailbox:
-    """A queue with a descriptor that becomes readable when something is in it; one thread puts, another takes."""
+    """A queue with a descriptor that becomes readable when something is in it; one thread puts,
+    another takes.
+    """
 
     def __init__(self) -> None:
         self._items: deque[Any] = deque()
-        self._signalled = False  # a byte lies in the pipe, or is about to: spares a system call for most puts and takes
+        # a byte lies in the pipe, or is about to: spares a system call for most puts and takes
+        self._signalled = False
         self.fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def put(self, *items: Any) -> None:
@@ -174,15 +183,18 @@ class Mailbox:
     def take(self, woken: bool = True) -> list[Any]:
         """Everything that is in it now. ``woken``: the descriptor was readable.
 
-        A byte may come after its item was taken. It then wakes us once for nothing; it must be read all the same, or a thread of higher
-        priority would spin on it and never let the other one go on.
+        A byte may come after its item was taken. It then wakes us once for nothing; it must be read
+        all the same, or a thread of higher priority would spin on it and never let the other one go
+        on.
         """
         if woken:
             with suppress(BlockingIOError):
                 os.read(self.fd, 4096)
         elif not self._signalled:
             return []
-        self._signalled = False  # before the items are taken: what is put from now on is signalled anew
+        self._signalled = (
+            False  # before the items are taken: what is put from now on is signalled anew
+        )
         taken = []
         while self._items:
             taken.append(self._items.popleft())

@@ -1,4 +1,6 @@
-"""All flows of a run: which bytes may leave now, and which transfers are done. It sends nothing itself."""
+"""All flows of a run: which bytes may leave now, and which transfers are done. It sends nothing
+itself.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from emulator.units import FOREVER
 
 
 class Pacer:
-    """``now`` is emulated ns. Flows are known by transfer number; their release moments lie in one heap (stale entries are passed over)."""
+    """``now`` is emulated ns. Flows are known by transfer number; their release moments lie in
+    one heap (stale entries are passed over).
+    """
 
     def __init__(self, network: Network, pace: Pace, fidelity: Fidelity) -> None:
         self.network, self.pace, self.fidelity = network, pace, fidelity
@@ -35,22 +39,45 @@ class Pacer:
         return self._transfers
 
     def start(
-        self, transfer: Transfer, meta: int, side: Outgoing | Incoming, rtt_ns: int, now: int, host_now: int, slots: tuple[int, ...] | None = None
+        self,
+        transfer: Transfer,
+        meta: int,
+        side: Outgoing | Incoming,
+        rtt_ns: int,
+        now: int,
+        host_now: int,
+        slots: tuple[int, ...] | None = None,
     ) -> Flow:
-        """Offer the transfer to its link at ``now``; the host, at ``host_now``, may be late: that shows as transfer lag, not as wake lag.
+        """Offer the transfer to its link at ``now``; the host, at ``host_now``, may be late: that
+        shows as transfer lag, not as wake lag.
 
         ``slots``: those of its TDMA channel that it is granted.
         """
         self.network.offer(transfer, now)
         if slots is not None:
             self.network.grant(transfer, slots, now)
-        return self._begin(make_flow(self.network, transfer, meta, side, self.pace, rtt_ns, now), now, host_now)
+        return self._begin(
+            make_flow(self.network, transfer, meta, side, self.pace, rtt_ns, now), now, host_now
+        )
 
-    def broadcast(self, copies: list[tuple[Transfer, Outgoing, int]], slots: tuple[int, ...], now: int, host_now: int) -> None:
-        """One transfer in ``slots`` for all ``copies``, (transfer, side, rtt) each; without slots the receivers have it already."""
-        flows = [make_flow(self.network, transfer, len(side.meta), side, self.pace, rtt_ns, now) for transfer, side, rtt_ns in copies]
+    def broadcast(
+        self,
+        copies: list[tuple[Transfer, Outgoing, int]],
+        slots: tuple[int, ...],
+        now: int,
+        host_now: int,
+    ) -> None:
+        """One transfer in ``slots`` for all ``copies``, (transfer, side, rtt) each; without
+        slots the receivers have it already.
+        """
+        flows = [
+            make_flow(self.network, transfer, len(side.meta), side, self.pace, rtt_ns, now)
+            for transfer, side, rtt_ns in copies
+        ]
         if slots:
-            carrier = broadcast.offer(self.network, self.next_number(), [flow.transfer.size for flow in flows], slots, now)
+            carrier = broadcast.offer(
+                self.network, self.next_number(), [flow.transfer.size for flow in flows], slots, now
+            )
             self.copies.under_way[carrier.number] = flows
         for flow in flows:
             if slots:
@@ -74,7 +101,9 @@ class Pacer:
         return min(self._heap[0][0] if self._heap else FOREVER, self.network.next_due())
 
     def release(self, now: int) -> Iterator[tuple[Flow, int, int]]:
-        """(flow, from, to): body bytes to send or to credit now. How late each is counts as wake lag."""
+        """(flow, from, to): body bytes to send or to credit now. How late each is counts as wake
+        lag.
+        """
         self._replan_shared()
         self._hear(now)
         while self._heap and self._heap[0][0] <= now:
@@ -90,11 +119,15 @@ class Pacer:
             yield flow, first, end
 
     def completed(self, now: int) -> list[Flow]:
-        """Flows whose due moment has come and whose bytes are there: they are done, and forgotten here."""
+        """Flows whose due moment has come and whose bytes are there: they are done, and
+        forgotten here.
+        """
         done = []
         for completion in self.network.pop_due(now):
             own = self.flows.get(completion.transfer.number)
-            for flow, one in [(own, completion)] if own is not None else self.copies.completed(completion):
+            for flow, one in (
+                [(own, completion)] if own is not None else self.copies.completed(completion)
+            ):
                 flow.completion = one
                 if flow.last_byte_ns is not None and flow.transfer.number in self.flows:
                     done.append(self._finish(flow))
@@ -114,7 +147,9 @@ class Pacer:
         """The edge's session broke: its links stand still."""
         for flow in self.of_edge[edge].values():
             flow.suspended = True
-            if flow.completion is None and flow.broadcast is None:  # a broadcast goes on without this one
+            if (
+                flow.completion is None and flow.broadcast is None
+            ):  # a broadcast goes on without this one
                 received = flow.side.received if isinstance(flow.side, Incoming) else flow.released
                 self.network.suspend(flow.transfer, flow.meta + received, now)
             self._replan(flow, now)
@@ -130,20 +165,36 @@ class Pacer:
         self._replan_behind(flow, now)
 
     def drop(self, flow: Flow, now: int, host_now: int) -> None:
-        """Nobody waits for this transfer any more; its link goes on at ``now`` (the host may be late, as in ``start``)."""
+        """Nobody waits for this transfer any more; its link goes on at ``now`` (the host may be
+        late, as in ``start``).
+        """
         if flow.completion is None and flow.broadcast is None:
             self.network.cancel(flow.transfer, now)
         self._forget(flow)
         self._replan_behind(flow, host_now)
 
     def count_late(self, flow: Flow, now: int) -> None:
-        """The run ends at ``now``: if the flow is due and its bytes are not there, it is late by so much already."""
+        """The run ends at ``now``: if the flow is due and its bytes are not there, it is late by
+        so much already.
+        """
         completion = flow.completion
         if flow.shaped and completion is not None and flow.last_byte_ns is None:
-            self.fidelity.transfer(now - completion.due_ns, completion.due_ns - completion.offered_ns)
+            self.fidelity.transfer(
+                now - completion.due_ns, completion.due_ns - completion.offered_ns
+            )
 
-    def change(self, edge: str, direction: str, capacity: Capacity | None, delay: Delay | None, now: int, host_now: int) -> None:
-        """Another capacity or delay (None: as before) of a link from ``now`` on; what is on it is paced anew."""
+    def change(
+        self,
+        edge: str,
+        direction: str,
+        capacity: Capacity | None,
+        delay: Delay | None,
+        now: int,
+        host_now: int,
+    ) -> None:
+        """Another capacity or delay (None: as before) of a link from ``now`` on; what is on it
+        is paced anew.
+        """
         self.network.change(edge, direction, capacity, delay, at=now)
         self._hear(host_now)
 
@@ -153,7 +204,9 @@ class Pacer:
         assert completion is not None and flow.last_byte_ns is not None
         if flow.shaped:
             late = flow.last_byte_ns - completion.due_ns
-            late_in_all_ns = max(late, 0) + completion.shifted_ns  # a shared medium that heard of it late made it due later
+            late_in_all_ns = (
+                max(late, 0) + completion.shifted_ns
+            )  # a shared medium that heard of it late made it due later
             self.fidelity.transfer(late_in_all_ns, completion.due_ns - completion.offered_ns)
             self.fidelity.lead(max(-late, 0))
         return flow
@@ -170,7 +223,9 @@ class Pacer:
         """Transfers of other edges move too, where they share a medium or a link was changed."""
         for transfer in self.network.take_replanned():
             for flow in self.copies.flows(transfer, self.flows.get(transfer.number)):
-                if flow.completion is None and flow.release_at > self._host_now:  # else it goes at once anyway
+                if (
+                    flow.completion is None and flow.release_at > self._host_now
+                ):  # else it goes at once anyway
                     self._replan(flow, self._host_now)
 
     def _replan(self, flow: Flow, host_now: int) -> None:
@@ -183,7 +238,11 @@ class Pacer:
     def _replan_behind(self, flow: Flow, host_now: int) -> None:
         """The link's other transfers may start at other moments now."""
         for other in self.of_edge[flow.transfer.edge].values():
-            if other is not flow and other.transfer.direction == flow.transfer.direction and other.completion is None:
+            if (
+                other is not flow
+                and other.transfer.direction == flow.transfer.direction
+                and other.completion is None
+            ):
                 self._replan(other, host_now)
 
     def _stale(self, entry: tuple[int, int]) -> bool:

@@ -1,4 +1,6 @@
-"""The pacing thread: it owns the socket, the sessions, the emulated network and the clock. Nothing slow happens here."""
+"""The pacing thread: it owns the socket, the sessions, the emulated network and the clock.
+Nothing slow happens here.
+"""
 
 from __future__ import annotations
 
@@ -52,14 +54,21 @@ LAST = ("interrupted", "launcher gone", "internal error")  # after these no othe
 
 
 class Pacing:
-    """Runs in its own thread from ``run`` until Over. ``said``: what the logic thread asks for; ``tell``: what it hears.
+    """Runs in its own thread from ``run`` until Over. ``said``: what the logic thread asks for;
+    ``tell``: what it hears.
 
     ``more``: another strategy of the comparison follows at the same address.
     """
 
     def __init__(
-        self, router: Router, sessions: Sessions, clock: WallClock, said: Mailbox, tell: Callable[[Any], None],
-        join_timeout_s: float, more: bool,
+        self,
+        router: Router,
+        sessions: Sessions,
+        clock: WallClock,
+        said: Mailbox,
+        tell: Callable[[Any], None],
+        join_timeout_s: float,
+        more: bool,
     ) -> None:
         self.router, self.sessions, self.clock = router, sessions, clock
         self.said, self.tell, self.more = said, tell, more
@@ -67,7 +76,9 @@ class Pacing:
         self.transport: Transport
         self.join_by_s = time.monotonic() + join_timeout_s
         self.waiting: dict[str, int] = {}  # who has joined before the start -> samples
-        self.working: dict[str, Working] = {}  # what each edge computes, and by when it must be done
+        self.working: dict[
+            str, Working
+        ] = {}  # what each edge computes, and by when it must be done
         self.silent: set[str] = set()  # edges whose session ended for want of any sign of life
         self.excused: set[str] = set()  # edges that say nothing because the config froze them
         self.started = self.over = False
@@ -105,7 +116,9 @@ class Pacing:
         return max(until_s, 0.0)
 
     def _gather(self, began_ns: int) -> None:
-        """With many shaped links at work, let a grain pass since the last turn ``began_ns``, unless something is due: each message alone would cost a turn."""
+        """With many shaped links at work, let a grain pass since the last turn ``began_ns``,
+        unless something is due: each message alone would cost a turn.
+        """
         if not self.started or self.transport.pacer.shaped_flows < MANY_FLOWS:
             return
         grain_s = self.transport.pacer.pace.grain_ns / self.clock.speed / NS_PER_S
@@ -131,9 +144,13 @@ class Pacing:
         self.tell(Begin(dict(self.waiting)))
 
     def _move(self, now: int) -> None:
-        """Everything that is due by ``now``: pieces first, then completions and alarms in the order of their moments, however late we woke."""
+        """Everything that is due by ``now``: pieces first, then completions and alarms in the
+        order of their moments, however late we woke.
+        """
         self.transport.release(now)
-        while (at_ns := min(self.agenda.next_due(), self.transport.pacer.network.next_due())) <= now:
+        while (
+            at_ns := min(self.agenda.next_due(), self.transport.pacer.network.next_due())
+        ) <= now:
             self.transport.complete(at_ns)
             self._ring(at_ns)
 
@@ -166,11 +183,17 @@ class Pacing:
                 case Reject():
                     session = self.sessions.by_edge.get(wish.edge)
                     if session is not None:
-                        self._outcomes(self.sessions.wire_error(session.routing, WireError(wish.reason)))
+                        self._outcomes(
+                            self.sessions.wire_error(session.routing, WireError(wish.reason))
+                        )
                 case Over():
                     self._overdue(self.clock.now(), list(self.working))
                     self.transport.overdue(self.clock.now())
-                    self._outcomes(self.sessions.finish(wish.reason, more=self.more and wish.reason not in LAST))
+                    self._outcomes(
+                        self.sessions.finish(
+                            wish.reason, more=self.more and wish.reason not in LAST
+                        )
+                    )
                     self.over = True
 
     def _note(self, wish: Note) -> None:
@@ -188,7 +211,9 @@ class Pacing:
         """Work that should be done by now and is not: its lateness would else never be counted."""
         for edge in edges:
             working = self.working.pop(edge)
-            task, began_ns = self.transport.began.get(edge, (None, 0))  # until its update is offered
+            task, began_ns = self.transport.began.get(
+                edge, (None, 0)
+            )  # until its update is offered
             if task == working.task and now > working.due_ns:
                 self.transport.pacer.fidelity.task(now - working.due_ns, working.due_ns - began_ns)
 
@@ -199,7 +224,11 @@ class Pacing:
         for routing, user, frames in self.router.receive(MOST_MESSAGES):
             now, count = time.monotonic_ns(), count + 1
             if not 1 <= len(frames) <= MOST_FRAMES:
-                self._outcomes(self.sessions.wire_error(routing, WireError(f"{len(frames)} frames, expected 1 or 2")))
+                self._outcomes(
+                    self.sessions.wire_error(
+                        routing, WireError(f"{len(frames)} frames, expected 1 or 2")
+                    )
+                )
                 continue
             body = frames[1].buffer if len(frames) > 1 else None
             self._outcomes(self.sessions.receive(routing, user, frames[0].buffer, body, now))
@@ -208,7 +237,9 @@ class Pacing:
     def _outcomes(self, outcomes: list[Outcome]) -> None:
         while self.sessions.faults:
             sort, who, reason = self.sessions.faults.pop(0)
-            self.tell(Noticed(self.clock.now(), sort.replace(" ", "_"), {"edge": who, "reason": reason}))
+            self.tell(
+                Noticed(self.clock.now(), sort.replace(" ", "_"), {"edge": who, "reason": reason})
+            )
         for outcome in outcomes:
             match outcome:
                 case Reply():
@@ -242,8 +273,13 @@ class Pacing:
             self.waiting[edge] = join.samples
             self.tell(Noticed(self.clock.now(), "edge_waits", {"edge": edge}))
             return
-        if edge in self.silent and (join.tasks or join.held):  # it lived: this host, or the path, was too slow to hear it
-            self.transport.pacer.fidelity.strain(f"edge {edge} was not heard for {self.sessions.expected.liveness_ns / NS_PER_S:g} s and came back")
+        if edge in self.silent and (
+            join.tasks or join.held
+        ):  # it lived: this host, or the path, was too slow to hear it
+            self.transport.pacer.fidelity.strain(
+                f"edge {edge} was not heard for {self.sessions.expected.liveness_ns / NS_PER_S:g} s"
+                " and came back"
+            )
         self.silent.discard(edge)
         self.tell(Heard(self.clock.now(), edge, Joined(join.samples, join.tasks)))
 

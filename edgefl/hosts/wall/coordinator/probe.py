@@ -1,4 +1,6 @@
-"""Is the real path to an edge as fast as its emulated link? Measured when it joins: a payload there and back, unshaped."""
+"""Is the real path to an edge as fast as its emulated link? Measured when it joins: a payload
+there and back, unshaped.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,13 @@ class Probe:
 
 
 class Probes:
-    """``send(edge, message, body)``. A path slower than its emulated link (times ``speed``) is named in the verdict."""
+    """``send(edge, message, body)``. A path slower than its emulated link (times ``speed``) is
+    named in the verdict.
+    """
 
-    def __init__(self, network: Network, speed: float, fidelity: Fidelity, send: Callable[..., None]) -> None:
+    def __init__(
+        self, network: Network, speed: float, fidelity: Fidelity, send: Callable[..., None]
+    ) -> None:
         self.network, self.speed, self.fidelity, self.send = network, speed, fidelity, send
         self.of_edge: dict[str, Probe] = {}
         self._began_s = 0.0
@@ -43,7 +49,10 @@ class Probes:
 
     def done(self, patience_s: float) -> bool:
         """Whether every edge that joined is measured, or the last one has had its time."""
-        return all(probe.done for probe in self.of_edge.values()) or time.monotonic() - self._began_s > patience_s
+        return (
+            all(probe.done for probe in self.of_edge.values())
+            or time.monotonic() - self._began_s > patience_s
+        )
 
     def came(self, session: Session, pong: Pong, size: int) -> None:
         """The payload is back."""

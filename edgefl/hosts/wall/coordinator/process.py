@@ -1,4 +1,6 @@
-"""The coordinator's process: it never imports torch, takes real-time priority where it may, and runs one strategy."""
+"""The coordinator's process: it never imports torch, takes real-time priority where it may, and
+runs one strategy.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ from emulator.units import to_ns
 SETTLE_S = 60.0  # for evaluations that are still under way at the end
 GOODBYE_MS = 1000
 REAL_TIME = "SCHED_FIFO"
-GRAINS_PER_WINDOW = 25  # 2 ms of the default 50: 100 links of 2 Mbit/s then cost a third of a core instead of more than half
+# 2 ms of the default 50: 100 links of 2 Mbit/s then cost a third of a core instead of more than
+# half
+GRAINS_PER_WINDOW = 25
 SILENCE_SHARE = 1.25  # an edge waits a little longer for a word from us than we for one from it
 LOGIC_PRIORITY, PACING_PRIORITY = 1, 2
 
@@ -73,7 +77,9 @@ class Job:
 class CoordinatorProcess:
     """Wires sessions, pacing, logic and evaluation together."""
 
-    def __init__(self, job: Job, control: Channel, evaluations: Channel | None, jobs: Channel | None = None) -> None:
+    def __init__(
+        self, job: Job, control: Channel, evaluations: Channel | None, jobs: Channel | None = None
+    ) -> None:
         self.job, self.control = job, control
         experiment = job.experiment
         layout = Layout.from_json(orjson.loads((job.scratch / "layout.json").read_bytes()))
@@ -89,29 +95,45 @@ class CoordinatorProcess:
         self.run = OpenRun(experiment, job.index, job.directory, job.base, weights, layout)
         self.fidelity = fidelity(experiment)
         self.clock = WallClock(experiment.speed)
-        self.sessions = Sessions(expected(job, layout), incarnation=int.from_bytes(os.urandom(4), "big") + 1)
+        self.sessions = Sessions(
+            expected(job, layout), incarnation=int.from_bytes(os.urandom(4), "big") + 1
+        )
         self.said = Mailbox()
         evaluator = None if evaluations is None else Evaluator(evaluations, job.scratch)
         self.jobs = None if jobs is None else Jobs(jobs, job.scratch, self.clock.now, self.fidelity)
-        self.logic = Logic(self.run.coordinator, self.said, self.fidelity, evaluator and evaluator.submit, self.run.start_wall, self.jobs)
+        self.logic = Logic(
+            self.run.coordinator,
+            self.said,
+            self.fidelity,
+            evaluator and evaluator.submit,
+            self.run.start_wall,
+            self.jobs,
+        )
         for worker in (evaluator, self.jobs):
             if worker is not None:
                 worker.listen(self.logic.inbox.put)
         self.pacing = self._pacing(weights)
         if isinstance(self.pacing.transport, FaultyTransport):
             planned = schedule(experiment.faults, experiment.edges.ids(), Streams(experiment.seed))
-            WallFaults(self.pacing, self.pacing.transport, planned, revives(experiment.faults), control)
+            WallFaults(
+                self.pacing, self.pacing.transport, planned, revives(experiment.faults), control
+            )
 
     def main(self) -> dict[str, Any]:
         """Until the run is over; returns the summary."""
-        self.fidelity.host |= {"open_files_left": self.files_left, "coordinator_priority": self.priority}
+        self.fidelity.host |= {
+            "open_files_left": self.files_left,
+            "coordinator_priority": self.priority,
+        }
         for reason in self.job.strains:
             self.fidelity.strain(reason)
         self.run.begin("wall", self.fidelity)
         self.control.send(listening=self.port)
         Thread(target=self._obey, name="control", daemon=True).start()
         self.logic.start()
-        real_time_priority(PACING_PRIORITY)  # of this thread, above the logic thread's: maths must not hold the pacing up on one core
+        real_time_priority(
+            PACING_PRIORITY
+        )  # of this thread, above the logic thread's: maths must not hold the pacing up on one core
         self.pacing.run()
         self.router.close(GOODBYE_MS)
         return self._end()
@@ -121,13 +143,19 @@ class CoordinatorProcess:
             raise self.logic.error
         if not self.pacing.waiting and not self.run.coordinator.finished:
             self.run.undo()
-            raise UserError(f"no edge has joined within {self.job.experiment.network.join_timeout_s:g} s (network.join_timeout_s)")
+            raise UserError(
+                f"no edge has joined within {self.job.experiment.network.join_timeout_s:g} s"
+                " (network.join_timeout_s)"
+            )
         self.logic.join()
         wall_s = self.run.wall_s
         self.logic.settle(SETTLE_S)
         if self.doorman is not None:
             self.doorman.stop()
-        counts = {f"{sort} ({who})" if who != WHOLE_RUN else sort: n for (sort, who), n in sorted(self.sessions.counts.items())}
+        counts = {
+            f"{sort} ({who})" if who != WHOLE_RUN else sort: n
+            for (sort, who), n in sorted(self.sessions.counts.items())
+        }
         summary = self.fidelity.summary() | {"wire": counts}
         if self.jobs is not None and self.run.coordinator.strategy.runs_jobs:
             summary["jobs"] = self.jobs.summary()
@@ -143,15 +171,36 @@ class CoordinatorProcess:
 
     def _pacing(self, weights: np.ndarray) -> Pacing:
         experiment = self.job.experiment
-        section, links = experiment.network, network(experiment, self.job.base, self.run.coordinator.strategy.schedules_slots)
-        window_ns, piece_ns = (to_ns(ms / 1000 * experiment.speed) for ms in (section.window_ms, section.piece_ms))
+        section, links = (
+            experiment.network,
+            network(experiment, self.job.base, self.run.coordinator.strategy.schedules_slots),
+        )
+        window_ns, piece_ns = (
+            to_ns(ms / 1000 * experiment.speed) for ms in (section.window_ms, section.piece_ms)
+        )
         pace = Pace(window_ns, piece_ns, max(window_ns // GRAINS_PER_WINDOW, 1))
-        pacing = Pacing(self.router, self.sessions, self.clock, self.said, self.logic.inbox.put, section.join_timeout_s, self.job.more)
+        pacing = Pacing(
+            self.router,
+            self.sessions,
+            self.clock,
+            self.said,
+            self.logic.inbox.put,
+            section.join_timeout_s,
+            self.job.more,
+        )
         probes = Probes(links, experiment.speed, self.fidelity, pacing.send)
         kind = FaultyTransport if experiment.faults else Transport
         pacing.transport = kind(
-            Pacer(links, pace, self.fidelity), self.clock, pacing.agenda, pacing.send, self.logic.inbox.put, probes, latencies(experiment),
-            most_bytes=most_body(weights.nbytes), stamped=emulated_devices(experiment), sessions=self.sessions.by_edge,
+            Pacer(links, pace, self.fidelity),
+            self.clock,
+            pacing.agenda,
+            pacing.send,
+            self.logic.inbox.put,
+            probes,
+            latencies(experiment),
+            most_bytes=most_body(weights.nbytes),
+            stamped=emulated_devices(experiment),
+            sessions=self.sessions.by_edge,
         )
         return pacing
 
@@ -165,7 +214,12 @@ def expected(job: Job, layout: Layout) -> Expected:
         config_digest=shared_digest(experiment, entry),
         layout_digest=layout.digest(),
         data_digest=job.data_digest,
-        setup=Setup(to_json(experiment, entry), entry.strategy, to_ns(section.heartbeat_s), to_ns(SILENCE_SHARE * section.liveness_s)),
+        setup=Setup(
+            to_json(experiment, entry),
+            entry.strategy,
+            to_ns(section.heartbeat_s),
+            to_ns(SILENCE_SHARE * section.liveness_s),
+        ),
         keyed=job.keys is not None,
         heartbeat_ns=to_ns(section.heartbeat_s),
         liveness_ns=to_ns(section.liveness_s),
@@ -183,7 +237,9 @@ def zmq_context(priority: str) -> zmq.Context:
 
 
 def real_time_priority(level: int) -> str:
-    """SCHED_FIFO for this thread and those it will start, where the system allows it; the record says what was got."""
+    """SCHED_FIFO for this thread and those it will start, where the system allows it; the record
+    says what was got.
+    """
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(level))
     except (AttributeError, OSError):
@@ -191,12 +247,22 @@ def real_time_priority(level: int) -> str:
     return REAL_TIME
 
 
-def answer(raw: dict[str, Any], control: Channel, evaluations: Channel | None, jobs: Channel | None) -> dict[str, Any]:
-    """What the launcher hears at the end: the summary, or what it asked for wrongly, or whose bug it was."""
+def answer(
+    raw: dict[str, Any], control: Channel, evaluations: Channel | None, jobs: Channel | None
+) -> dict[str, Any]:
+    """What the launcher hears at the end: the summary, or what it asked for wrongly, or whose
+    bug it was.
+    """
     try:
         job = Job(
-            Experiment.model_validate_json(raw["experiment"]), raw["index"], Path(raw["directory"]), Path(raw["base"]) if raw["base"] else None,
-            Path(raw["scratch"]), raw["data_digest"], curve.load_server(Path(raw["keys"])) if raw["keys"] else None, raw["more"],
+            Experiment.model_validate_json(raw["experiment"]),
+            raw["index"],
+            Path(raw["directory"]),
+            Path(raw["base"]) if raw["base"] else None,
+            Path(raw["scratch"]),
+            raw["data_digest"],
+            curve.load_server(Path(raw["keys"])) if raw["keys"] else None,
+            raw["more"],
             tuple(raw.get("strains", ())),
         )
         return {"summary": CoordinatorProcess(job, control, evaluations, jobs).main()}
@@ -213,7 +279,9 @@ def main(control_fd: int, evaluations_fd: int = -1, jobs_fd: int = -1) -> int:
     sys.setswitchinterval(0.0002)  # the pacing thread shares the interpreter with the logic thread
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = Channel.inherited(control_fd)
-    evaluations, jobs = (Channel.inherited(fd) if fd >= 0 else None for fd in (evaluations_fd, jobs_fd))
+    evaluations, jobs = (
+        Channel.inherited(fd) if fd >= 0 else None for fd in (evaluations_fd, jobs_fd)
+    )
     raw = control.receive()
     try:
         said = answer(raw, control, evaluations, jobs)

@@ -1,13 +1,16 @@
-"""Who is on the other side of each routing id: greeting, digests, heartbeats, and what happens to those who misbehave.
+"""Who is on the other side of each routing id: greeting, digests, heartbeats, and what happens to
+those who misbehave.
 
-I/O-free: frames in with ``now`` in wall ns, outcomes out. A session is (random routing id, incarnation of this run, number chosen by the
-edge). ::
+I/O-free: frames in with ``now`` in wall ns, outcomes out. A session is (random routing id,
+incarnation of this run, number chosen by the edge). ::
 
     edge                         coordinator
       Hello(id, protocol)   ->     unknown id, other protocol: Refuse
-                            <-   Setup(config, strategy)        (replaces a session of that edge that has not joined yet)
+                            <-   Setup(config, strategy)        (replaces a session of that edge
+                            that has not joined yet)
       Join(digests, tasks)  ->     another config, layout or data: Refuse
-                            <-   Welcome                        (replaces the session of that edge that had joined)
+                            <-   Welcome                        (replaces the session of that edge
+                            that had joined)
       Pong, pieces, ...     <->  Ping, pieces, ...
 """
 
@@ -34,7 +37,9 @@ from edgefl.protocol.messages import (
 SILENT = "silent"  # why a session ended: nothing was heard for the liveness time
 WHOLE_RUN = "run"  # key of counts that belong to no edge
 UNKNOWN_RTT = 1 << 62
-RECENT_PINGS = 32  # two machines' clocks drift apart by milliseconds an hour: an old measurement is no better for having been quick
+# two machines' clocks drift apart by milliseconds an hour: an old measurement is no better for
+# having been quick
+RECENT_PINGS = 32
 MOST_TEXT = 500  # of a reason, which may quote the peer
 MOST_FAULTS = 500  # of a run that are told in words; who sends garbage for ever is still counted
 REPLACED = "replaced by a new session"
@@ -42,7 +47,9 @@ REPLACED = "replaced by a new session"
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What an edge must bring to be let in, and what it is told. ``join_patience_ns``: from Setup to Join it loads torch and its data."""
+    """What an edge must bring to be let in, and what it is told. ``join_patience_ns``: from
+    Setup to Join it loads torch and its data.
+    """
 
     edges: frozenset[str]
     package: str
@@ -59,7 +66,9 @@ class Expected:
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """One edge's connection. ``offset_ns``: its clock minus ours, from the recent ping with the shortest round trip."""
+    """One edge's connection. ``offset_ns``: its clock minus ours, from the recent ping with the
+    shortest round trip.
+    """
 
     routing: bytes
     edge: str
@@ -68,7 +77,9 @@ class Session:
     joined: bool = False
     rtt_ns: int = UNKNOWN_RTT
     offset_ns: int = 0
-    pings: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=RECENT_PINGS), repr=False)
+    pings: deque[tuple[int, int]] = field(
+        default_factory=lambda: deque(maxlen=RECENT_PINGS), repr=False
+    )
 
     def measured(self, rtt_ns: int, offset_ns: int) -> None:
         self.pings.append((rtt_ns, offset_ns))
@@ -114,7 +125,9 @@ Outcome = Reply | Entered | Passed | Gone
 
 
 class Sessions:
-    """The table of sessions. ``counts`` holds wire errors, refusals and stale frames, by sort and edge; ``faults`` what the record is to say."""
+    """The table of sessions. ``counts`` holds wire errors, refusals and stale frames, by sort
+    and edge; ``faults`` what the record is to say.
+    """
 
     def __init__(self, expected: Expected, incarnation: int) -> None:
         self.expected = expected
@@ -122,18 +135,24 @@ class Sessions:
         self.by_routing: dict[bytes, Session] = {}
         self.by_edge: dict[str, Session] = {}  # joined ones only
         self.counts: Counter[tuple[str, str]] = Counter()
-        self.faults: list[tuple[str, str, str]] = []  # (sort, edge or WHOLE_RUN, reason), taken by the host
+        self.faults: list[
+            tuple[str, str, str]
+        ] = []  # (sort, edge or WHOLE_RUN, reason), taken by the host
         self._told = 0
         self._pinged_ns = 0
 
-    def receive(self, routing: bytes, user: str | None, header: Any, body: Any, now: int) -> list[Outcome]:
+    def receive(
+        self, routing: bytes, user: str | None, header: Any, body: Any, now: int
+    ) -> list[Outcome]:
         """What a frame means. Malformed ones cost the peer its session."""
         try:
             message, incarnation, number = decode(header)
             if isinstance(message, Hello):
                 return self._hello(routing, user, message, number, now)
             session = self.by_routing.get(routing)
-            if session is None or number != session.number or incarnation != self.incarnation:  # Setup has told it
+            if (
+                session is None or number != session.number or incarnation != self.incarnation
+            ):  # Setup has told it
                 self._count("stale frame", WHOLE_RUN)
                 return [Reply(routing, number, Refuse("this session has ended", final=False))]
             if self.expected.keyed and user != session.edge:
@@ -149,7 +168,9 @@ class Sessions:
         self._pinged_ns = now
         outcomes: list[Outcome] = []
         for session in list(self.by_routing.values()):
-            patience_ns = self.expected.liveness_ns if session.joined else self.expected.join_patience_ns
+            patience_ns = (
+                self.expected.liveness_ns if session.joined else self.expected.join_patience_ns
+            )
             if now - session.heard_ns > patience_ns:
                 outcomes += self._drop(session, SILENT)
             elif session.joined:
@@ -165,20 +186,32 @@ class Sessions:
         self._count("wire error", session.edge if session else WHOLE_RUN, str(error))
         if session is None:
             return []  # a stranger gets no answer
-        return [_refuse(session, f"protocol error: {error}", final=False), *self._drop(session, f"wire error: {error}")]
+        return [
+            _refuse(session, f"protocol error: {error}", final=False),
+            *self._drop(session, f"wire error: {error}"),
+        ]
 
     def finish(self, reason: str, more: bool) -> list[Outcome]:
         """Tell everybody that the run is over."""
-        return [Reply(session.routing, session.number, Finished(reason, more)) for session in self.by_routing.values()]
+        return [
+            Reply(session.routing, session.number, Finished(reason, more))
+            for session in self.by_routing.values()
+        ]
 
     # ------------------------------------------------------------------ one frame
-    def _hello(self, routing: bytes, user: str | None, hello: Hello, number: int, now: int) -> list[Outcome]:
+    def _hello(
+        self, routing: bytes, user: str | None, hello: Hello, number: int, now: int
+    ) -> list[Outcome]:
         known, session = self.by_routing.get(routing), Session(routing, hello.edge, number, now)
         outcomes = [] if known is None else self._drop(known, REPLACED)
         fault = self._fault(user, hello)
         if fault is not None:
             return [*outcomes, self._refused(session, fault, final=True)]
-        for other in [other for other in self.by_routing.values() if other.edge == hello.edge and not other.joined]:
+        for other in [
+            other
+            for other in self.by_routing.values()
+            if other.edge == hello.edge and not other.joined
+        ]:
             outcomes += self._replace(other)
         if len(self.by_routing) >= self.expected.max_sessions:
             return [*outcomes, self._refused(session, "too many sessions", final=False)]
@@ -188,13 +221,21 @@ class Sessions:
     def _fault(self, user: str | None, hello: Hello) -> str | None:
         expected = self.expected
         if hello.protocol != PROTOCOL:
-            return f"protocol version: the coordinator speaks {PROTOCOL}, this edge {hello.protocol}"
+            return (
+                f"protocol version: the coordinator speaks {PROTOCOL}, this edge {hello.protocol}"
+            )
         if hello.package != expected.package:
-            return f"edgefl version: the coordinator runs {expected.package}, this edge {hello.package}"
+            return (
+                f"edgefl version: the coordinator runs {expected.package}, this edge"
+                f" {hello.package}"
+            )
         if expected.keyed and user != hello.edge:
             return f"key: it belongs to edge {user!r}, not to {hello.edge!r}"
         if hello.edge not in expected.edges:
-            return f"edge id: {hello.edge!r} is none of this experiment's edges (edges.count, edges.names)"
+            return (
+                f"edge id: {hello.edge!r} is none of this experiment's edges (edges.count,"
+                " edges.names)"
+            )
         return None
 
     def _frame(self, session: Session, message: Any, body: Any, now: int) -> list[Outcome]:
@@ -204,7 +245,9 @@ class Sessions:
             if body is None or not session.joined:
                 return []
         if isinstance(message, Join) == session.joined:  # it comes once, and first
-            raise WireError(f"{type(message).__name__} {'after' if session.joined else 'before'} Join")
+            raise WireError(
+                f"{type(message).__name__} {'after' if session.joined else 'before'} Join"
+            )
         if isinstance(message, Join):
             return self._join(session, message)
         return [Passed(session, message, body)]
@@ -212,16 +255,31 @@ class Sessions:
     def _join(self, session: Session, join: Join) -> list[Outcome]:
         expected = self.expected
         theirs = {"config": join.config, "layout": join.layout, "data": join.data}
-        ours = {"config": expected.config_digest, "layout": expected.layout_digest, "data": expected.data_digest}
+        ours = {
+            "config": expected.config_digest,
+            "layout": expected.layout_digest,
+            "data": expected.data_digest,
+        }
         differ = [name for name in ours if ours[name] != theirs[name]]
         if differ:
             del self.by_routing[session.routing]
-            return [self._refused(session, f"{' and '.join(differ)} differ{'s' if len(differ) == 1 else ''} from the coordinator's", final=True)]
+            return [
+                self._refused(
+                    session,
+                    f"{' and '.join(differ)} differ{'s' if len(differ) == 1 else ''} from the"
+                    " coordinator's",
+                    final=True,
+                )
+            ]
         old = self.by_edge.get(session.edge)
         outcomes = [] if old is None else self._replace(old)
         session.joined = True
         self.by_edge[session.edge] = session
-        return [*outcomes, Reply(session.routing, session.number, Welcome()), Entered(session, join)]
+        return [
+            *outcomes,
+            Reply(session.routing, session.number, Welcome()),
+            Entered(session, join),
+        ]
 
     def _measure(self, session: Session, pong: Pong, now: int) -> None:
         if not 0 < pong.sent_ns <= now:
@@ -229,7 +287,9 @@ class Sessions:
         session.measured(now - pong.sent_ns, pong.clock_ns - (pong.sent_ns + now) // 2)
 
     def _refused(self, session: Session, fault: str, final: bool) -> Reply:
-        self._count("refused", session.edge if session.edge in self.expected.edges else WHOLE_RUN, fault)  # not one count for each invented id
+        self._count(
+            "refused", session.edge if session.edge in self.expected.edges else WHOLE_RUN, fault
+        )  # not one count for each invented id
         return _refuse(session, fault, final)
 
     def _count(self, sort: str, who: str, reason: str | None = None) -> None:
@@ -239,8 +299,13 @@ class Sessions:
             self.faults.append((sort, who, reason[:MOST_TEXT]))
 
     def _replace(self, session: Session) -> list[Outcome]:
-        """If that was an edge's earlier try, nobody reads this; a second process with the same id must not come back for ever."""
-        return [_refuse(session, f"another process has taken over as edge {session.edge}", final=True), *self._drop(session, REPLACED)]
+        """If that was an edge's earlier try, nobody reads this; a second process with the same
+        id must not come back for ever.
+        """
+        return [
+            _refuse(session, f"another process has taken over as edge {session.edge}", final=True),
+            *self._drop(session, REPLACED),
+        ]
 
     def _drop(self, session: Session, reason: str) -> list[Outcome]:
         self.by_routing.pop(session.routing, None)

@@ -1,4 +1,6 @@
-"""Transfers over the wire: offers, pieces, credits, arrivals; between the sessions' frames and the pacer's flows."""
+"""Transfers over the wire: offers, pieces, credits, arrivals; between the sessions' frames and
+the pacer's flows.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ REMEMBERED = 4  # deliveries of an edge that can be told again after a broken se
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """An offered update: when its training began, if that is known, and its flow once it was permitted."""
+    """An offered update: when its training began, if that is known, and its flow once it was
+    permitted.
+    """
 
     offer: Offer
     task: int
@@ -54,23 +58,43 @@ class Waiting:
 class Transport:
     """Runs in the pacing thread. ``stamped``: edges whose training takes an emulated time.
 
-    ``send(edge, message, body)``; ``tell`` reaches the logic thread; ``agenda`` holds emulated moments.
+    ``send(edge, message, body)``; ``tell`` reaches the logic thread; ``agenda`` holds emulated
+    moments.
     """
 
     def __init__(
-        self, pacer: Pacer, clock: WallClock, agenda: Agenda[Any], send: Callable[..., None], tell: Callable[[Any], None],
-        probes: Probes, latency_ns: Mapping[str, int], most_bytes: int, stamped: Collection[str], sessions: dict[str, Session],
+        self,
+        pacer: Pacer,
+        clock: WallClock,
+        agenda: Agenda[Any],
+        send: Callable[..., None],
+        tell: Callable[[Any], None],
+        probes: Probes,
+        latency_ns: Mapping[str, int],
+        most_bytes: int,
+        stamped: Collection[str],
+        sessions: dict[str, Session],
     ) -> None:
         self.pacer, self.clock, self.agenda, self.send, self.tell = pacer, clock, agenda, send, tell
-        self.probes, self.latency_ns, self.most_bytes, self.stamped, self.sessions = probes, latency_ns, most_bytes, stamped, sessions
-        self.waiting: defaultdict[str, dict[int, Waiting]] = defaultdict(dict)  # edge -> its transfer number -> offered update
+        self.probes, self.latency_ns, self.most_bytes, self.stamped, self.sessions = (
+            probes,
+            latency_ns,
+            most_bytes,
+            stamped,
+            sessions,
+        )
+        self.waiting: defaultdict[str, dict[int, Waiting]] = defaultdict(
+            dict
+        )  # edge -> its transfer number -> offered update
         self.number_at_edge: dict[int, int] = {}  # uplink flow -> the edge's own transfer number
         self.task_of: dict[int, int] = {}  # downlink flow -> task
         self.began: dict[str, tuple[int, int]] = {}  # edge -> (task, emulated moment it began)
         self.delivered: defaultdict[str, OrderedDict[int, int]] = defaultdict(OrderedDict)
-        self.closed: dict[str, int] = {}  # edge -> the latest task whose request is too late to answer
+        self.closed: dict[
+            str, int
+        ] = {}  # edge -> the latest task whose request is too late to answer
 
-    # ------------------------------------------------------------------ what the logic thread asks for
+    # --------------------------------------------------------------- what the logic thread asks for
     def carry(self, edge: str, outgoing: Outgoing, now: int) -> None:
         """A bulk message goes down, unless it has come too late already."""
         if outgoing.kind == FRESH and self.closed.get(edge) == outgoing.task:
@@ -78,7 +102,9 @@ class Transport:
         outgoing.number = self.pacer.next_number()
         transfer = Transfer(outgoing.number, edge, "down", outgoing.size, outgoing.kind)
         self.task_of[transfer.number] = outgoing.task
-        self.pacer.start(transfer, len(outgoing.meta), outgoing, self.rtt_ns(edge), now, self.clock.now())
+        self.pacer.start(
+            transfer, len(outgoing.meta), outgoing, self.rtt_ns(edge), now, self.clock.now()
+        )
         self.send(edge, outgoing.offer(now))
         if edge not in self.sessions:
             self.pacer.suspend(edge, now)
@@ -88,10 +114,20 @@ class Transport:
         for number, waiting in self.waiting[edge].items():
             if waiting.task == task and waiting.flow is None:
                 offer = waiting.offer
-                transfer = Transfer(self.pacer.next_number(), edge, "up", len(offer.meta) + offer.size, offer.kind)
+                transfer = Transfer(
+                    self.pacer.next_number(), edge, "up", len(offer.meta) + offer.size, offer.kind
+                )
                 self.number_at_edge[transfer.number] = number
                 incoming = Incoming(offer, self.most_bytes)
-                waiting.flow = self.pacer.start(transfer, len(offer.meta), incoming, self.rtt_ns(edge), now, self.clock.now(), slots)
+                waiting.flow = self.pacer.start(
+                    transfer,
+                    len(offer.meta),
+                    incoming,
+                    self.rtt_ns(edge),
+                    now,
+                    self.clock.now(),
+                    slots,
+                )
                 if edge not in self.sessions:
                     self.pacer.suspend(edge, now)
 
@@ -121,7 +157,9 @@ class Transport:
             self.tell(Carried(completion, completion.due_ns))
 
     def overdue(self, now: int) -> None:
-        """The run ends: count what is late and not there yet, and name the paths that were never measured."""
+        """The run ends: count what is late and not there yet, and name the paths that were never
+        measured.
+        """
         for edge in self.sessions:
             for flow in self.pacer.of_edge[edge].values():
                 self.pacer.count_late(flow, now)
@@ -132,9 +170,18 @@ class Transport:
 
     # ------------------------------------------------------------------ sessions
     def entered(self, session: Session, join: Join) -> None:
-        """An edge joined. Flows that it does not know of are over; the others go on from what it has."""
+        """An edge joined. Flows that it does not know of are over; the others go on from what it
+        has.
+        """
         now, edge, held = self.clock.now(), session.edge, dict(join.held)
-        self._forget_offers(edge, [waiting.task for waiting in self.waiting[edge].values() if waiting.task not in join.tasks])
+        self._forget_offers(
+            edge,
+            [
+                waiting.task
+                for waiting in self.waiting[edge].values()
+                if waiting.task not in join.tasks
+            ],
+        )
         for flow in list(self.pacer.of_edge[edge].values()):
             number = flow.transfer.number
             if isinstance(flow.side, Incoming):
@@ -173,8 +220,13 @@ class Transport:
                     self.pacer.fidelity.task(self.clock.now() - due_ns, message.at_ns - began_ns)
                     self.began[session.edge] = (note.task, message.at_ns)
                 if note.until_ns:
-                    self.agenda.add(max(note.until_ns, self.clock.now()), partial(self._too_late, session.edge, note.task))
-                if not self._fresh(session.edge, note.task):  # else it is asked again in a new session, and the answer is on its way
+                    self.agenda.add(
+                        max(note.until_ns, self.clock.now()),
+                        partial(self._too_late, session.edge, note.task),
+                    )
+                if not self._fresh(
+                    session.edge, note.task
+                ):  # else it is asked again in a new session, and the answer is on its way
                     self.agenda.add(max(due_ns, self.clock.now()), (session.edge, note))
             case Pong() if body is not None:
                 self.probes.came(session, message, len(body))
@@ -187,32 +239,55 @@ class Transport:
             return  # of a transfer that was dropped meanwhile
         flow, end = waiting.flow, piece.offset + len(body)
         if flow is None or end > flow.released:
-            raise WireError(f"bytes up to {end} of transfer {piece.transfer} came, up to {flow.released if flow else 0} were credited")
+            raise WireError(
+                f"bytes up to {end} of transfer {piece.transfer} came, up to"
+                f" {flow.released if flow else 0} were credited"
+            )
         now, incoming = self.clock.now(), flow.side
         incoming.add(piece.offset, body)
-        self.pacer.fidelity.ahead(flow.ahead(self.pacer.network, incoming.received, now, self._tolerance_ns(session)))
+        self.pacer.fidelity.ahead(
+            flow.ahead(self.pacer.network, incoming.received, now, self._tolerance_ns(session))
+        )
         self.pacer.took(flow, now)
         if incoming.complete:
             self._finished(self.pacer.last_byte(flow, now))
 
     def _arrived(self, session: Session, arrived: Arrived) -> None:
         flow = self.pacer.flows.get(arrived.transfer)
-        if flow is None or flow.transfer.edge != session.edge or not isinstance(flow.side, Outgoing) or flow.last_byte_ns is not None:
+        if (
+            flow is None
+            or flow.transfer.edge != session.edge
+            or not isinstance(flow.side, Outgoing)
+            or flow.last_byte_ns is not None
+        ):
             return
         if not arrived.curve or arrived.curve[-1][0] != flow.body or flow.released < flow.body:
-            raise WireError(f"transfer {arrived.transfer}: arrivals end at {arrived.curve[-1:]}, {flow.released} of {flow.body} bytes were sent")
+            raise WireError(
+                f"transfer {arrived.transfer}: arrivals end at {arrived.curve[-1:]},"
+                f" {flow.released} of {flow.body} bytes were sent"
+            )
         now, at = self.clock.now(), 0
         for size, stamp in arrived.curve:
-            at = now if session.rtt_ns == UNKNOWN_RTT else min(self.clock.at_monotonic(stamp - session.offset_ns), now)
-            self.pacer.fidelity.ahead(flow.ahead(self.pacer.network, size, at, self._tolerance_ns(session)))
+            at = (
+                now
+                if session.rtt_ns == UNKNOWN_RTT
+                else min(self.clock.at_monotonic(stamp - session.offset_ns), now)
+            )
+            self.pacer.fidelity.ahead(
+                flow.ahead(self.pacer.network, size, at, self._tolerance_ns(session))
+            )
         self._finished(self.pacer.last_byte(flow, at))
 
     def _offered(self, edge: str, offer: Offer) -> None:
         """An update is ready, or its edge offers it again in a new session."""
         Incoming.check(offer, self.most_bytes)
         task, now = places(offer.meta)[0], self.clock.now()
-        if offer.kind != "update" or (len(self.waiting[edge]) >= MOST_OFFERS and offer.transfer not in self.waiting[edge]):
-            raise WireError(f"offer of a {offer.kind!r} by an edge with {len(self.waiting[edge])} waiting")
+        if offer.kind != "update" or (
+            len(self.waiting[edge]) >= MOST_OFFERS and offer.transfer not in self.waiting[edge]
+        ):
+            raise WireError(
+                f"offer of a {offer.kind!r} by an edge with {len(self.waiting[edge])} waiting"
+            )
         known = self.waiting[edge].get(offer.transfer)
         if known is not None and known.offer.digest == offer.digest:
             if known.flow is not None and known.flow.suspended:
@@ -222,17 +297,26 @@ class Transport:
             self._drop(known.flow, now)
         began_ns = self._began(edge, task)
         if known is None:
-            self._forget_offers(edge, [task])  # the edge was urged: this one takes the place of what it had offered for later
+            self._forget_offers(
+                edge, [task]
+            )  # the edge was urged: this one takes the place of what it had offered for later
         self.waiting[edge][offer.transfer] = waiting = Waiting(offer, task, began_ns)
-        if edge in self.stamped and known is None and began_ns is not None:  # offered again, it is not late again
+        if (
+            edge in self.stamped and known is None and began_ns is not None
+        ):  # offered again, it is not late again
             self.pacer.fidelity.task(now - offer.due_ns, offer.due_ns - began_ns)
         self.agenda.add(max(offer.due_ns, now), partial(self._ready, edge, waiting))
 
     def _began(self, edge: str, task: int) -> int | None:
-        """When the training of an update that is offered began; asked once, or again if another offer of it has come before."""
+        """When the training of an update that is offered began; asked once, or again if another
+        offer of it has come before.
+        """
         if self.began.get(edge, (None, 0))[0] == task:
             return self.began.pop(edge)[1]
-        return next((waiting.began_ns for waiting in self.waiting[edge].values() if waiting.task == task), None)
+        return next(
+            (waiting.began_ns for waiting in self.waiting[edge].values() if waiting.task == task),
+            None,
+        )
 
     def _ready(self, edge: str, waiting: Waiting, now: int) -> None:
         """Its moment has come, unless another offer has taken its place."""
@@ -240,16 +324,26 @@ class Transport:
             self.tell(Heard(now, edge, Ready(waiting.task)))
 
     def _too_late(self, edge: str, task: int, now: int) -> None:
-        """A fresher model that is not there by now is of no use any more: its download ends, what it has brought counts, and the edge is told."""
+        """A fresher model that is not there by now is of no use any more: its download ends,
+        what it has brought counts, and the edge is told.
+        """
         self.closed[edge] = task
         for flow in self._fresh(edge, task):
-            self.tell(Carried(flow.completion or self.pacer.network.carried(flow.transfer, now, DROPPED), now))
+            self.tell(
+                Carried(
+                    flow.completion or self.pacer.network.carried(flow.transfer, now, DROPPED), now
+                )
+            )
             self._drop(flow, now)
         self.send(edge, Stamped(now, encode_note(TooLate(task))))
 
     def _fresh(self, edge: str, task: int) -> list[Flow]:
         """Fresher models for this task that are on their way."""
-        return [flow for flow in self.pacer.of_edge[edge].values() if flow.transfer.kind == FRESH and self.task_of[flow.transfer.number] == task]
+        return [
+            flow
+            for flow in self.pacer.of_edge[edge].values()
+            if flow.transfer.kind == FRESH and self.task_of[flow.transfer.number] == task
+        ]
 
     def acknowledged(self, edge: str, task: int) -> None:
         """The update's fate is on record: what is left of its offer is forgotten."""
@@ -257,7 +351,9 @@ class Transport:
 
     # ------------------------------------------------------------------ ends
     def _forget_offers(self, edge: str, tasks: list[int]) -> None:
-        for number in [number for number, waiting in self.waiting[edge].items() if waiting.task in tasks]:
+        for number in [
+            number for number, waiting in self.waiting[edge].items() if waiting.task in tasks
+        ]:
             waiting = self.waiting[edge].pop(number)
             if waiting.flow is not None:
                 self._drop(waiting.flow, self.clock.now())
@@ -283,7 +379,9 @@ class Transport:
         if flow.broadcast is None and not flow.known:
             self.tell(Carried(flow.completion, at))
         if isinstance(flow.side, Incoming):
-            del self.waiting[transfer.edge][self.number_at_edge.pop(transfer.number)]  # offered again, it begins anew
+            del self.waiting[transfer.edge][
+                self.number_at_edge.pop(transfer.number)
+            ]  # offered again, it begins anew
             self.tell(Whole(at, transfer.edge, flow.side))
             return
         task = self.task_of.pop(transfer.number)
@@ -299,8 +397,12 @@ class Transport:
     def rtt_ns(self, edge: str) -> int:
         """Of the path, in emulated ns; 0 while it is not known."""
         session = self.sessions.get(edge)
-        return 0 if session is None or session.rtt_ns == UNKNOWN_RTT else self._tolerance_ns(session)
+        return (
+            0 if session is None or session.rtt_ns == UNKNOWN_RTT else self._tolerance_ns(session)
+        )
 
     def _tolerance_ns(self, session: Session) -> int:
-        """How wrong an arrival's stamp may be: less than the round trip by which the two clocks were compared."""
+        """How wrong an arrival's stamp may be: less than the round trip by which the two clocks
+        were compared.
+        """
         return int(session.rtt_ns * self.clock.speed)

@@ -1,4 +1,6 @@
-"""An edge process: one thread for the socket (it stamps arrivals), one for training. It owns no emulated clock."""
+"""An edge process: one thread for the socket (it stamps arrivals), one for training. It owns no
+emulated clock.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ BEFORE_SETUP = Setup("", "")  # its timers, until the coordinator has said its o
 
 @dataclass(slots=True)
 class Side:
-    """What an edge has built for a run: its actor and what it tells the coordinator about itself."""
+    """What an edge has built for a run: its actor and what it tells the coordinator about
+    itself.
+    """
 
     edge: Edge
     config_digest: str
@@ -76,10 +80,25 @@ class Link:
 
 
 class EdgeHost:
-    """``build(setup)`` makes this edge's Side once the coordinator has said what is run. ``run`` returns when the run is over."""
+    """``build(setup)`` makes this edge's Side once the coordinator has said what is run. ``run``
+    returns when the run is over.
+    """
 
-    def __init__(self, name: str, address: str, keys: EdgeKeys | None, build: Callable[[Setup], Side], turns: Turns) -> None:
-        self.name, self.address, self.keys, self.build, self.turns = name, address, keys, build, turns
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        keys: EdgeKeys | None,
+        build: Callable[[Setup], Side],
+        turns: Turns,
+    ) -> None:
+        self.name, self.address, self.keys, self.build, self.turns = (
+            name,
+            address,
+            keys,
+            build,
+            turns,
+        )
         self.context = zmq.Context()
         self.results = Mailbox()
         self.side: Side | None = None
@@ -93,10 +112,14 @@ class EdgeHost:
         self._wondered = False
         self._given_up = 0
         self._beyond: str | None = None
-        self._asked: Stamped | None = None  # the latest request: while it is open, it is repeated in a new session
+        self._asked: Stamped | None = (
+            None  # the latest request: while it is open, it is repeated in a new session
+        )
 
     def run(self, first_patience_s: float = PATIENCE_S) -> Finished:
-        """Until Finished. Refused if the coordinator will not have us or cannot be reached: at first for ``first_patience_s``."""
+        """Until Finished. Refused if the coordinator will not have us or cannot be reached: at
+        first for ``first_patience_s``.
+        """
         try:
             return self._until_finished(first_patience_s)
         finally:
@@ -116,7 +139,10 @@ class EdgeHost:
             self._heartbeat(now_s)
             silence_s = self.setup.silence_ns / NS_PER_S
             if time.monotonic() - self.link.heard_s > silence_s:
-                self._try_again(reached_s, first_patience_s if self.side is None else max(PATIENCE_S, 3 * silence_s))
+                self._try_again(
+                    reached_s,
+                    first_patience_s if self.side is None else max(PATIENCE_S, 3 * silence_s),
+                )
         return self.finished
 
     def _try_again(self, reached_s: float, patience_s: float) -> None:
@@ -126,9 +152,16 @@ class EdgeHost:
         if reason is not None:
             raise Refused(reason)
         if self.link.dealer.hung_up >= HANG_UPS and not self._wondered:
-            self._wondered = True  # no more than that: a tunnel does so too while nobody listens at its end
+            self._wondered = (
+                True  # no more than that: a tunnel does so too while nobody listens at its end
+            )
             keys = "" if self.keys is None else ", and is coordinator.key its key"
-            print(f"{self.name}: {self.address} takes connections and drops them: is it the coordinator{keys}? Trying on", file=sys.stderr, flush=True)
+            print(
+                f"{self.name}: {self.address} takes connections and drops them: is it the"
+                f" coordinator{keys}? Trying on",
+                file=sys.stderr,
+                flush=True,
+            )
         self._connect()
 
     # ------------------------------------------------------------------ sessions
@@ -149,7 +182,9 @@ class EdgeHost:
         self.link.dealer.send(encode(message, self.link.incarnation, self.link.number), body)
 
     def _tell(self, message: Any) -> None:
-        """What the actor has to say; before Welcome nobody listens, and ``_welcome`` repeats what still matters."""
+        """What the actor has to say; before Welcome nobody listens, and ``_welcome`` repeats
+        what still matters.
+        """
         if self.link.joined:
             self._send(message)
 
@@ -164,7 +199,11 @@ class EdgeHost:
                     link.incarnation = incarnation
                     self._frame(message, frames[1].buffer if len(frames) > 1 else None)
             except WireError as error:
-                print(f"{self.name}: protocol error: {error}; a new session begins", file=sys.stderr, flush=True)
+                print(
+                    f"{self.name}: protocol error: {error}; a new session begins",
+                    file=sys.stderr,
+                    flush=True,
+                )
                 self._back_off()
             if self.finished is not None or self.link is not link:
                 break
@@ -199,25 +238,46 @@ class EdgeHost:
             case Refuse():
                 if message.final:
                     raise Refused(message.reason)
-                print(f"{self.name}: {message.reason}; a new session begins", file=sys.stderr, flush=True)
+                print(
+                    f"{self.name}: {message.reason}; a new session begins",
+                    file=sys.stderr,
+                    flush=True,
+                )
                 self._back_off()
             case _:
                 raise WireError(f"{type(message).__name__} from the coordinator")
 
     def _join(self, setup: Setup) -> None:
         if self.side is None:
-            self.side, self.setup, self.incarnation = self.build(setup), setup, self.link.incarnation
+            self.side, self.setup, self.incarnation = (
+                self.build(setup),
+                setup,
+                self.link.incarnation,
+            )
             self.transfers = EdgeTransfers(self.side.most_bytes)
             self.worker = Worker(self.side.edge, self.turns, self.side.speed, self.results)
             self.worker.start()
-            self.link.heard_s = time.monotonic()  # building took its time, and nobody listened meanwhile
+            self.link.heard_s = (
+                time.monotonic()
+            )  # building took its time, and nobody listened meanwhile
         elif (setup, self.link.incarnation) != (self.setup, self.incarnation):
-            self.finished = Finished("another run has taken its place", more=True)  # this side's tasks and transfers mean nothing to it
+            self.finished = Finished(
+                "another run has taken its place", more=True
+            )  # this side's tasks and transfers mean nothing to it
             return
         side = self.side
         self.transfers.new_session()
         tasks = sorted({*side.edge.open_tasks, *self.transfers.tasks})
-        self._send(Join(side.config_digest, side.layout_digest, side.data_digest, side.samples, tasks, self.transfers.held))
+        self._send(
+            Join(
+                side.config_digest,
+                side.layout_digest,
+                side.data_digest,
+                side.samples,
+                tasks,
+                self.transfers.held,
+            )
+        )
 
     def _welcome(self) -> None:
         self.link.joined = True
@@ -245,14 +305,18 @@ class EdgeHost:
             self._pause_s = BACK_OFF_S[0]
             outputs = self._side.edge.receive(message, at_ns)
             if isinstance(message, Urge) and message.task not in self._side.edge.unacknowledged:
-                self.transfers.acknowledged(message.task)  # what was offered for later is void: another update takes its place
+                self.transfers.acknowledged(
+                    message.task
+                )  # what was offered for later is void: another update takes its place
             self._carry_out(outputs, at_ns)
 
     def _work_done(self, woken: bool) -> None:
         for result in self.results.take(woken):
             if isinstance(result, Failure):
                 raise result.error
-            self._carry_out(self._side.edge.job_done(result.order.job, None, result.at_ns), result.at_ns)
+            self._carry_out(
+                self._side.edge.job_done(result.order.job, None, result.at_ns), result.at_ns
+            )
 
     def _carry_out(self, outputs: list[Output], at_ns: int) -> None:
         for output in outputs:
@@ -273,9 +337,19 @@ class EdgeHost:
         given_up = self._side.edge.given_up
         if given_up > self._given_up:
             self._given_up = given_up
-            print(f"{self.name}: {given_up} updates given up: the coordinator acknowledged none of the latest", file=sys.stderr, flush=True)
+            print(
+                f"{self.name}: {given_up} updates given up: the coordinator acknowledged none of"
+                " the latest",
+                file=sys.stderr,
+                flush=True,
+            )
         beyond = self._side.edge.beyond
         if beyond != self._beyond:
             self._beyond = beyond
-            print(f"{self.name}: an update cannot be sent: {beyond}; the coordinator discards it as of wrong length", file=sys.stderr, flush=True)
+            print(
+                f"{self.name}: an update cannot be sent: {beyond}; the coordinator discards it as"
+                " of wrong length",
+                file=sys.stderr,
+                flush=True,
+            )
         self._tell(self.transfers.new(update, at_ns).offer(at_ns))

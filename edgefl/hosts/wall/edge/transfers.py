@@ -1,4 +1,6 @@
-"""The edge's end of its transfers: downlink ones put together and stamped, uplink ones sent as far as the credit goes."""
+"""The edge's end of its transfers: downlink ones put together and stamped, uplink ones sent as
+far as the credit goes.
+"""
 
 from __future__ import annotations
 
@@ -110,15 +112,27 @@ class EdgeTransfers:
 
     def acknowledged(self, task: int) -> None:
         """The update's fate is on record: its bytes may go."""
-        self.uploads = {number: upload for number, upload in self.uploads.items() if upload.outgoing.task != task}
+        self.uploads = {
+            number: upload
+            for number, upload in self.uploads.items()
+            if upload.outgoing.task != task
+        }
 
     def cancelled(self, task: int) -> None:
         """The task is called off: its model need not come."""
-        self.downloads = {number: download for number, download in self.downloads.items() if _task_of(download) != task}
+        self.downloads = {
+            number: download
+            for number, download in self.downloads.items()
+            if _task_of(download) != task
+        }
 
     def unacknowledged(self, updates: Mapping[int, Update]) -> Iterable[tuple[Outgoing, int]]:
         """What is to be offered again, with its stamp; the rest is forgotten."""
-        self.uploads = {number: upload for number, upload in self.uploads.items() if upload.outgoing.task in updates}
+        self.uploads = {
+            number: upload
+            for number, upload in self.uploads.items()
+            if upload.outgoing.task in updates
+        }
         return [(upload.outgoing, upload.due_ns) for upload in self.uploads.values()]
 
     def _whole(self, download: Download, now_ns: int) -> Arrived | None:

@@ -1,4 +1,6 @@
-"""The edge's training thread: local runs in slices, so that fresh models, cancelling and the host's other edges get their turn."""
+"""The edge's training thread: local runs in slices, so that fresh models, cancelling and the
+host's other edges get their turn.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ TURN = struct.Struct("<Bq")  # WANT or DONE, and the emulated moment at which th
 
 
 class Turns(Protocol):
-    """Who may compute now: a fleet on one machine shares its cores, a device of its own need not ask."""
+    """Who may compute now: a fleet on one machine shares its cores, a device of its own need not
+    ask.
+    """
 
     def take(self, due_ns: int) -> None: ...
 
@@ -56,7 +60,9 @@ class SharedTurns:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A job with the emulated moments between which it lies; ``due_ns`` None: it ends when it ends (native)."""
+    """A job with the emulated moments between which it lies; ``due_ns`` None: it ends when it
+    ends (native).
+    """
 
     job: Train
     start_ns: int
@@ -88,7 +94,9 @@ class Worker(Thread):
         self.ended = False
 
     def end(self) -> None:
-        """Stop at the next step: a thread inside torch must not meet the end of its interpreter, which would abort the process."""
+        """Stop at the next step: a thread inside torch must not meet the end of its interpreter,
+        which would abort the process.
+        """
         self.ended = True
         self.orders.put(None)
         self.join(END_PATIENCE_S)
@@ -107,7 +115,9 @@ class Worker(Thread):
             began = time.monotonic_ns()  # waiting for a turn is no computing
             end = time.monotonic() + SLICE_S
             stop = lambda until_s=end: self.ended or time.monotonic() >= until_s
-            finished = self.edge.trainer.advance(order.job.run, self.edge.rule, order.job.until_step, stop)
+            finished = self.edge.trainer.advance(
+                order.job.run, self.edge.rule, order.job.until_step, stop
+            )
             spent_ns += time.monotonic_ns() - began
             self.turns.give()
         native = order.start_ns + int(spent_ns * self.speed)

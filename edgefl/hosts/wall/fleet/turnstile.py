@@ -1,4 +1,6 @@
-"""Who may train now: at most cores - 1 edges of this machine at a time, the earliest emulated deadline first."""
+"""Who may train now: at most cores - 1 edges of this machine at a time, the earliest emulated
+deadline first.
+"""
 
 from __future__ import annotations
 

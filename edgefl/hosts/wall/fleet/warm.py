@@ -1,7 +1,9 @@
-"""The warm parent: its own process, which loads torch, data and model once, calibrates the host, and forks edges from then on.
+"""The warm parent: its own process, which loads torch, data and model once, calibrates the host,
+and forks edges from then on.
 
-It has no zmq socket, no other thread and no real-time priority, so that a fork is clean: 15 ms and 10 MB an edge, where a cold start
-costs a second and 110 MB. It stays to fork replacements and to hand out turns to train.
+It has no zmq socket, no other thread and no real-time priority, so that a fork is clean: 15 ms and
+10 MB an edge, where a cold start costs a second and 110 MB. It stays to fork replacements and to
+hand out turns to train.
 """
 
 from __future__ import annotations
@@ -46,8 +48,21 @@ PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 class Warm:
     """Serves one run: commands over ``control``, turns over one channel an edge."""
 
-    def __init__(self, control: Channel, evaluations: Channel, jobs: Channel | None, learned: Learning, data_digest: str) -> None:
-        self.control, self.evaluations, self.jobs, self.learned, self.data_digest = control, evaluations, jobs, learned, data_digest
+    def __init__(
+        self,
+        control: Channel,
+        evaluations: Channel,
+        jobs: Channel | None,
+        learned: Learning,
+        data_digest: str,
+    ) -> None:
+        self.control, self.evaluations, self.jobs, self.learned, self.data_digest = (
+            control,
+            evaluations,
+            jobs,
+            learned,
+            data_digest,
+        )
         self.turnstile = Turnstile(max(cores() - 1, 1))
         self.selector = selectors.DefaultSelector()
         self.selector.register(control, selectors.EVENT_READ, None)
@@ -59,7 +74,9 @@ class Warm:
         while True:
             for key, _ in self.selector.select(0.2):
                 if key.data is not None:
-                    if self.turns.get(key.data) is key.fileobj:  # else a fork in this very batch has replaced that edge
+                    if (
+                        self.turns.get(key.data) is key.fileobj
+                    ):  # else a fork in this very batch has replaced that edge
                         self._turn(key.data)
                 elif not self._command():
                     self._end_children(set(self.children.values()))
@@ -80,7 +97,9 @@ class Warm:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             process = ctypes.CDLL(None)
             process.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            process.prctl(PR_SET_NAME, name.encode(), 0, 0, 0)  # for ps and top; the system cuts it to 15 bytes
+            process.prctl(
+                PR_SET_NAME, name.encode(), 0, 0, 0
+            )  # for ps and top; the system cuts it to 15 bytes
             close_all_but(*keep)
             os.nice(nice)
             sys.setswitchinterval(0.001)  # arrivals are stamped beside the training thread
@@ -122,7 +141,12 @@ class Warm:
         file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         os.dup2(file, 2)
         os.close(file)
-        self.fork("evaluator", lambda: serve(self.evaluations, self.learned.evaluate), EVALUATOR_NICE, keep=(self.evaluations.fileno(),))
+        self.fork(
+            "evaluator",
+            lambda: serve(self.evaluations, self.learned.evaluate),
+            EVALUATOR_NICE,
+            keep=(self.evaluations.fileno(),),
+        )
         self.evaluations.close()
         if self.jobs is not None and self.learned.runs_jobs:
             self._fork_job_worker()
@@ -130,15 +154,28 @@ class Warm:
     def _fork_job_worker(self) -> None:
         """Our end of its channel stays open, for the next one if it dies."""
         jobs, turns = self.jobs, self._new_turns(JOB_WORKER)
-        self.fork(JOB_WORKER, lambda: jobs_of.serve(jobs, self.learned, SharedTurns(turns)), JOB_NICE, keep=(jobs.fileno(), turns.fileno()))
+        self.fork(
+            JOB_WORKER,
+            lambda: jobs_of.serve(jobs, self.learned, SharedTurns(turns)),
+            JOB_NICE,
+            keep=(jobs.fileno(), turns.fileno()),
+        )
         turns.close()
 
     def _fork_edge(self, edge: str, address: str, index: int) -> None:
-        self._end_children({f"edge {edge}"})  # one that missed the end of its run must not take the place of the new one
+        self._end_children(
+            {f"edge {edge}"}
+        )  # one that missed the end of its run must not take the place of the new one
         learned, theirs = self.learned, self._new_turns(edge)
 
         def work() -> None:
-            EdgeHost(edge, address, None, lambda setup: side(learned, edge, index, self.data_digest, setup), SharedTurns(theirs)).run()
+            EdgeHost(
+                edge,
+                address,
+                None,
+                lambda setup: side(learned, edge, index, self.data_digest, setup),
+                SharedTurns(theirs),
+            ).run()
 
         self.fork(f"edge {edge}", work, EDGE_NICE, keep=(theirs.fileno(),))
         theirs.close()
@@ -208,7 +245,9 @@ def side(learned: Learning, edge: str, index: int, data_digest: str, setup: Setu
 
 
 def calibrate(learned: Learning) -> float:
-    """Samples per second that one core of this host trains, from real steps of the first edge (the first steps do not count)."""
+    """Samples per second that one core of this host trains, from real steps of the first edge
+    (the first steps do not count).
+    """
     edge = next(iter(learned.shards))
     trainer, rule, weights = learned.trainer(edge), LocalRule(None), learned.initial_weights()
     done, spent, number = 0, 0.0, 0
@@ -216,7 +255,12 @@ def calibrate(learned: Learning) -> float:
         run = trainer.begin(Task(number, 0, {"weights": weights}), rule, {})
         trainer.advance(run, rule, min(2, run.steps))
         before, started = run.samples, time.perf_counter()
-        trainer.advance(run, rule, None, lambda began=started, spent=spent: spent + time.perf_counter() - began > CALIBRATION_S)
+        trainer.advance(
+            run,
+            rule,
+            None,
+            lambda began=started, spent=spent: spent + time.perf_counter() - began > CALIBRATION_S,
+        )
         spent += time.perf_counter() - started
         done, number = done + run.samples - before, number + 1
         if number > 10_000:
@@ -229,7 +273,9 @@ def cores() -> int:
 
 
 def close_all_but(*keep: int) -> None:
-    """Descriptors of the parent's other channels must not stay open in a child, or their ends would not be noticed."""
+    """Descriptors of the parent's other channels must not stay open in a child, or their ends
+    would not be noticed.
+    """
     most = os.sysconf("SC_OPEN_MAX")
     for below, fd in zip((2, *sorted(keep)), (*sorted(keep), min(most, 65536))):
         os.closerange(below + 1, fd)
@@ -244,7 +290,11 @@ def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
     job = control.receive()
     try:
         experiment = Experiment.model_validate_json(job["experiment"])
-        learned = learning(experiment, Path(job["base"]) if job["base"] else None, edges=None if job["fleet"] else ())
+        learned = learning(
+            experiment,
+            Path(job["base"]) if job["base"] else None,
+            edges=None if job["fleet"] else (),
+        )
         data_digest, weights = learned.data_digest(), learned.initial_weights()
     except UserError as error:
         control.send(error=str(error))
@@ -255,9 +305,16 @@ def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
     learned.keep_beside(scratch)
     rate = calibrate(learned) if job["calibrate"] else None
     gc.collect()
-    gc.freeze()  # what is loaded now stays for good: the collector must not touch its pages in every child
+    # what is loaded now stays for good: the collector must not touch its pages in every child
+    gc.freeze()
     with suppress(ConnectionError):  # the launcher is gone: so are we, and with us our children
-        control.send(ready=True, data_digest=data_digest, samples_per_s=rate, cores=cores(), samples=learned.samples)
+        control.send(
+            ready=True,
+            data_digest=data_digest,
+            samples_per_s=rate,
+            cores=cores(),
+            samples=learned.samples,
+        )
         Warm(control, evaluations, jobs, learned, data_digest).run()
 
 

@@ -36,7 +36,17 @@ from emulator.faults import (
 from emulator.faults import given as at_a_moment
 from emulator.units import FOREVER, to_ns
 
-FAULTS = st.lists(st.builds(Fault, st.integers(0, 60), st.just("a"), st.just("slow"), st.integers(1, 20), st.sampled_from([0.25, 0.5, 1.0])), max_size=8)
+FAULTS = st.lists(
+    st.builds(
+        Fault,
+        st.integers(0, 60),
+        st.just("a"),
+        st.just("slow"),
+        st.integers(1, 20),
+        st.sampled_from([0.25, 0.5, 1.0]),
+    ),
+    max_size=8,
+)
 
 
 def rng(seed: int = 1) -> np.random.Generator:
@@ -49,7 +59,10 @@ def in_order(faults: list[Fault]) -> list[Fault]:
 
 # ------------------------------------------------------------------ schedules
 def test_a_random_process_depends_on_its_generator_alone() -> None:
-    one, same, other = (list(islice(poisson(rng(seed), "a", "cut", 3 * S, 2 * S, random_length=True), 200)) for seed in (1, 1, 2))
+    one, same, other = (
+        list(islice(poisson(rng(seed), "a", "cut", 3 * S, 2 * S, random_length=True), 200))
+        for seed in (1, 1, 2)
+    )
     assert one == same != other
     gaps = [later.at_ns - earlier.until_ns for earlier, later in zip(one, one[1:])]
     assert min(gaps) > 0 and 2.4 * S < np.mean(gaps) < 3.6 * S
@@ -63,7 +76,9 @@ def test_a_kill_with_a_length_ends_in_a_restart() -> None:
 
 
 @given(FAULTS, FAULTS, st.lists(st.integers(0, 100), max_size=10))
-def test_a_schedule_gives_every_fault_once_and_in_order(one: list[Fault], other: list[Fault], asked: list[int]) -> None:
+def test_a_schedule_gives_every_fault_once_and_in_order(
+    one: list[Fault], other: list[Fault], asked: list[int]
+) -> None:
     schedule = Schedule(in_order(one), iter(in_order(other)))
     popped: list[Fault] = []
     for now in [*sorted(asked), 100]:
@@ -79,44 +94,77 @@ def test_a_fault_has_a_length_if_it_lasts(kind: str) -> None:
 
 
 @given(FAULTS, st.lists(st.integers(0, 100), min_size=1), st.booleans())
-def test_a_timeline_tells_what_is_on_whatever_is_asked_first(faults: list[Fault], moments: list[int], lazily: bool) -> None:
+def test_a_timeline_tells_what_is_on_whatever_is_asked_first(
+    faults: list[Fault], moments: list[int], lazily: bool
+) -> None:
     timeline = Timeline(iter(in_order(faults)) if lazily else in_order(faults))
     for t_ns in moments:
         on, until_ns = timeline.at(t_ns)
-        assert sorted(on, key=repr) == sorted((fault for fault in faults if fault.at_ns <= t_ns < fault.until_ns), key=repr)
-        borders = [border for fault in faults for border in (fault.at_ns, fault.until_ns) if border > t_ns]
+        assert sorted(on, key=repr) == sorted(
+            (fault for fault in faults if fault.at_ns <= t_ns < fault.until_ns), key=repr
+        )
+        borders = [
+            border for fault in faults for border in (fault.at_ns, fault.until_ns) if border > t_ns
+        ]
         assert until_ns == min(borders, default=FOREVER)
 
 
 @given(FAULTS, st.integers(1, 200), st.integers(0, 80))
 def test_outages_serve_as_given_windows_do(faults: list[Fault], size: int, start_ns: int) -> None:
-    closed = [t_ns for t_ns in range(100) if any(fault.at_ns <= t_ns < fault.until_ns for fault in faults)]
+    closed = [
+        t_ns for t_ns in range(100) if any(fault.at_ns <= t_ns < fault.until_ns for fault in faults)
+    ]
     windows = Windows([(t_ns, t_ns + 1) for t_ns in closed])
     rate = Constant(8 * 100_000_000)
-    ends = [Curve(Gated(rate, gate), start_ns).when(size) for gate in (windows, Outages(Timeline(in_order(faults))), Outages(Timeline(iter(in_order(faults)))))]
+    ends = [
+        Curve(Gated(rate, gate), start_ns).when(size)
+        for gate in (
+            windows,
+            Outages(Timeline(in_order(faults))),
+            Outages(Timeline(iter(in_order(faults)))),
+        )
+    ]
     assert ends[0] == ends[1] == ends[2]
 
 
 def test_a_slow_device_works_on_at_the_product_of_the_factors() -> None:
-    faults = [Fault(S, "a", "slow", 2 * S, 0.5), Fault(2 * S, "a", "slow", 2 * S, 0.5), Fault(5 * S, "a", "freeze", S)]
+    faults = [
+        Fault(S, "a", "slow", 2 * S, 0.5),
+        Fault(2 * S, "a", "slow", 2 * S, 0.5),
+        Fault(5 * S, "a", "freeze", S),
+    ]
     device = Slowed(Rate(1.0), Timeline(faults))
     assert device.duration_ns(1.0) == S
     assert device.duration_ns(1.5) == 2 * S, "half the speed from 1 to 2"
     assert device.duration_ns(1.75) == 3 * S, "a quarter from 2 to 3"
-    assert device.duration_ns(3.25) == 5 * S and device.duration_ns(3.5) == 6 * S + S // 4, "half from 3 to 4, none from 5 to 6"
+    assert device.duration_ns(3.25) == 5 * S and device.duration_ns(3.5) == 6 * S + S // 4, (
+        "half from 3 to 4, none from 5 to 6"
+    )
     assert device.duration_ns(1.0, 10 * S) == S
 
 
-# ------------------------------------------------------------------ whole runs: one edge, 200 samples at 100 a second
-ALONE: dict[str, Any] = {"edges": {"names": ["a"]}, "devices": {"samples_per_s": 100.0}, "stop": {"versions": 1}}
-BEGUN, READY, HERE = 17_800_000, 2_017_800_000, 2_095_800_000  # the model is on the edge, trained, back
+# ------------------------------------------------ whole runs: one edge, 200 samples at 100 a second
+ALONE: dict[str, Any] = {
+    "edges": {"names": ["a"]},
+    "devices": {"samples_per_s": 100.0},
+    "stop": {"versions": 1},
+}
+BEGUN, READY, HERE = (
+    17_800_000,
+    2_017_800_000,
+    2_095_800_000,
+)  # the model is on the edge, trained, back
 
 
 def story(folder: Path, *faults: dict[str, Any], **sections: Any) -> list[tuple[str, int]]:
     """(what, when in ns) of everything but joining at 0 and the end."""
     _, directory = small_run(folder, **ALONE | {"faults": faults} | sections)
     events = read_events(directory / "events.jsonl")
-    return [(event.get("event") or event["fact"], to_ns(event["t"])) for event in events if event["t"] > 0 and event.get("fact") != "finished"]
+    return [
+        (event.get("event") or event["fact"], to_ns(event["t"]))
+        for event in events
+        if event["t"] > 0 and event.get("fact") != "finished"
+    ]
 
 
 def usual(begun: int = BEGUN, ready: int = READY, here: int = HERE) -> list[tuple[str, int]]:
@@ -143,29 +191,53 @@ def test_without_faults(tmp_path: Path) -> None:
         ("cut", 1.0, usual(here=HERE + 3 * S - READY)),
     ],
 )
-def test_a_cut_holds_up_what_is_on_its_way_by_its_length(tmp_path: Path, kind: str, at_s: float, moments: list[tuple[str, int]]) -> None:
+def test_a_cut_holds_up_what_is_on_its_way_by_its_length(
+    tmp_path: Path, kind: str, at_s: float, moments: list[tuple[str, int]]
+) -> None:
     assert without_faults(story(tmp_path, {"kind": kind, "at_s": at_s, "for_s": 2.0})) == moments
 
 
 def test_a_slow_stretch(tmp_path: Path) -> None:
-    moments = story(tmp_path, {"kind": "slow", "at_s": 1.0178, "for_s": 0.5, "factor": 0.5, "edges": ["a"]})
-    assert moments == [("task_started", BEGUN), ("fault", 1_017_800_000), ("update_ready", READY + S // 4), ("update_arrived", HERE + S // 4)]
+    moments = story(
+        tmp_path, {"kind": "slow", "at_s": 1.0178, "for_s": 0.5, "factor": 0.5, "edges": ["a"]}
+    )
+    assert moments == [
+        ("task_started", BEGUN),
+        ("fault", 1_017_800_000),
+        ("update_ready", READY + S // 4),
+        ("update_arrived", HERE + S // 4),
+    ]
 
 
 def test_a_short_freeze_delays_and_nobody_is_lost(tmp_path: Path) -> None:
-    assert without_faults(story(tmp_path, {"kind": "freeze", "at_s": 1.0, "for_s": 3.5})) == usual(ready=READY + 7 * S // 2, here=HERE + 7 * S // 2)
+    assert without_faults(story(tmp_path, {"kind": "freeze", "at_s": 1.0, "for_s": 3.5})) == usual(
+        ready=READY + 7 * S // 2, here=HERE + 7 * S // 2
+    )
     sending = story(tmp_path, {"kind": "freeze", "at_s": 2.05, "for_s": 1.0})
     assert without_faults(sending) == usual(here=HERE + S)
 
 
 def test_who_is_frozen_for_too_long_is_lost_and_comes_back_with_its_task(tmp_path: Path) -> None:
     moments = without_faults(story(tmp_path, {"kind": "freeze", "at_s": 1.0, "for_s": 6.0}))
-    assert moments == [("task_started", BEGUN), ("edge_lost", 5 * S), ("edge_joined", 7 * S), ("update_ready", READY + 6 * S), ("update_arrived", HERE + 6 * S)]
+    assert moments == [
+        ("task_started", BEGUN),
+        ("edge_lost", 5 * S),
+        ("edge_joined", 7 * S),
+        ("update_ready", READY + 6 * S),
+        ("update_arrived", HERE + 6 * S),
+    ]
 
 
 def test_a_task_that_was_closed_meanwhile_is_given_anew(tmp_path: Path) -> None:
-    moments = without_faults(story(tmp_path, {"kind": "freeze", "at_s": 1.0, "for_s": 6.0}, network={"grace_s": 1.0}))
-    began = [("task_started", BEGUN), ("edge_lost", 5 * S), ("task_closed", 6 * S), ("edge_joined", 7 * S)]
+    moments = without_faults(
+        story(tmp_path, {"kind": "freeze", "at_s": 1.0, "for_s": 6.0}, network={"grace_s": 1.0})
+    )
+    began = [
+        ("task_started", BEGUN),
+        ("edge_lost", 5 * S),
+        ("task_closed", 6 * S),
+        ("edge_joined", 7 * S),
+    ]
     assert moments == began + usual(7 * S + BEGUN, 7 * S + READY, 7 * S + HERE)
 
 
@@ -175,12 +247,22 @@ def test_who_is_killed_loses_everything_and_begins_anew(tmp_path: Path, at_s: fl
     again_ns, lost_ns = to_ns(at_s + 10), to_ns(at_s + 4)
     came = [line for line in usual() if line[1] < to_ns(at_s)]
     assert moments == [
-        *came, ("edge_lost", lost_ns), ("task_closed", again_ns), ("edge_joined", again_ns), *usual(again_ns + BEGUN, again_ns + READY, again_ns + HERE),
+        *came,
+        ("edge_lost", lost_ns),
+        ("task_closed", again_ns),
+        ("edge_joined", again_ns),
+        *usual(again_ns + BEGUN, again_ns + READY, again_ns + HERE),
     ]
 
 
-@pytest.mark.parametrize("fault", [{"kind": "kill", "at_s": 1.0, "for_s": 1.0}, {"kind": "restart", "at_s": 2.0}], ids=["kill", "restart"])
-def test_who_is_back_before_it_was_missed_was_lost_all_the_same(tmp_path: Path, fault: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "fault",
+    [{"kind": "kill", "at_s": 1.0, "for_s": 1.0}, {"kind": "restart", "at_s": 2.0}],
+    ids=["kill", "restart"],
+)
+def test_who_is_back_before_it_was_missed_was_lost_all_the_same(
+    tmp_path: Path, fault: dict[str, Any]
+) -> None:
     moments = without_faults(story(tmp_path, fault))
     assert moments[1:4] == [("edge_lost", 2 * S), ("task_closed", 2 * S), ("edge_joined", 2 * S)]
     assert moments[4:] == usual(2 * S + BEGUN, 2 * S + READY, 2 * S + HERE)
@@ -188,56 +270,124 @@ def test_who_is_back_before_it_was_missed_was_lost_all_the_same(tmp_path: Path, 
 
 def test_a_damaged_update_is_carried_again_from_its_first_byte(tmp_path: Path) -> None:
     moments = without_faults(story(tmp_path, {"kind": "corrupt", "at_s": 1.0}))
-    again = [("edge_lost", HERE), ("edge_joined", HERE), ("update_ready", HERE), ("update_arrived", 2 * HERE - READY)]
+    again = [
+        ("edge_lost", HERE),
+        ("edge_joined", HERE),
+        ("update_ready", HERE),
+        ("update_arrived", 2 * HERE - READY),
+    ]
     assert moments == [("task_started", BEGUN), ("update_ready", READY), *again]
 
 
 def test_an_update_that_comes_twice_is_applied_once(tmp_path: Path) -> None:
-    summary, directory = small_run(tmp_path, **ALONE | {"faults": [{"kind": "duplicate", "at_s": 1.0}], "stop": {"versions": 2}})
-    assert (summary["versions"], summary["updates_applied"], summary["updates_discarded"]) == (2, 2, {})
-    (twice,) = [event for event in read_events(directory / "events.jsonl") if event.get("fact") == "duplicate"]
+    summary, directory = small_run(
+        tmp_path,
+        **ALONE | {"faults": [{"kind": "duplicate", "at_s": 1.0}], "stop": {"versions": 2}},
+    )
+    assert (summary["versions"], summary["updates_applied"], summary["updates_discarded"]) == (
+        2,
+        2,
+        {},
+    )
+    (twice,) = [
+        event
+        for event in read_events(directory / "events.jsonl")
+        if event.get("fact") == "duplicate"
+    ]
     assert (to_ns(twice["t"]), twice["task"]) == (HERE, 0)
 
 
 def test_when_all_are_dead_for_good_the_run_ends(tmp_path: Path) -> None:
-    given = [{"kind": "kill", "at_s": 1.0}, {"kind": "slow", "every_s": 1.0, "for_s": 1.0, "factor": 0.5}]
+    given = [
+        {"kind": "kill", "at_s": 1.0},
+        {"kind": "slow", "every_s": 1.0, "for_s": 1.0, "factor": 0.5},
+    ]
     summary, directory = small_run(tmp_path, **ALONE | {"faults": given})
     assert summary["finished"] == "nothing left to do" and summary["versions"] == 0
-    lost = [event["t"] for event in read_events(directory / "events.jsonl") if event.get("event") == "edge_lost"]
+    lost = [
+        event["t"]
+        for event in read_events(directory / "events.jsonl")
+        if event.get("event") == "edge_lost"
+    ]
     assert lost == [5.0]
 
 
-@pytest.mark.parametrize("alarms", [{"strategies": [{"strategy": "fedasync", "dispatch": "periodic"}]}, {"evaluation": {"every_s": 5.0}}])
-def test_alarms_that_repeat_keep_no_run_of_the_dead_going(tmp_path: Path, alarms: dict[str, Any]) -> None:
-    """An edge is missed 4 s after its death and its task closed 10 s later; nothing but a trigger or an evaluation every few seconds is left."""
+@pytest.mark.parametrize(
+    "alarms",
+    [
+        {"strategies": [{"strategy": "fedasync", "dispatch": "periodic"}]},
+        {"evaluation": {"every_s": 5.0}},
+    ],
+)
+def test_alarms_that_repeat_keep_no_run_of_the_dead_going(
+    tmp_path: Path, alarms: dict[str, Any]
+) -> None:
+    """An edge is missed 4 s after its death and its task closed 10 s later; nothing but a
+    trigger or an evaluation every few seconds is left.
+    """
 
     def impatient(now: int, run: Any) -> None:
         assert now < 100 * S, "it goes on for ever"
 
-    summary, _ = small_run(tmp_path, impatient, **ALONE | {"faults": [{"kind": "kill", "at_s": 1.0}]} | alarms)
+    summary, _ = small_run(
+        tmp_path, impatient, **ALONE | {"faults": [{"kind": "kill", "at_s": 1.0}]} | alarms
+    )
     assert summary["finished"] == "nothing left to do" and 15.0 <= summary["emulated_s"] <= 20.0
-    ended, _ = small_run(tmp_path / "moment", **ALONE | {"faults": [{"kind": "kill", "at_s": 1.0}], "stop": {"emulated_s": 60.0}} | alarms)
+    ended, _ = small_run(
+        tmp_path / "moment",
+        **ALONE
+        | {"faults": [{"kind": "kill", "at_s": 1.0}], "stop": {"emulated_s": 60.0}}
+        | alarms,
+    )
     assert (ended["finished"], ended["emulated_s"]) == ("emulated_s", 60.0)
 
 
 def test_every_fault_is_on_record(tmp_path: Path) -> None:
-    _, directory = small_run(tmp_path, **ALONE | {"faults": [{"kind": "cut_up", "at_s": 1.0, "for_s": 0.5}, {"kind": "restart", "at_s": 1.5}]})
-    facts = [event for event in read_events(directory / "events.jsonl") if event.get("fact") == "fault"]
+    _, directory = small_run(
+        tmp_path,
+        **ALONE
+        | {
+            "faults": [
+                {"kind": "cut_up", "at_s": 1.0, "for_s": 0.5},
+                {"kind": "restart", "at_s": 1.5},
+            ]
+        },
+    )
+    facts = [
+        event for event in read_events(directory / "events.jsonl") if event.get("fact") == "fault"
+    ]
     assert facts == [
-        {"t": 1.0, "fact": "fault", "kind": "cut_up", "edge": "a", "for_s": 0.5}, {"t": 1.5, "fact": "fault", "kind": "restart", "edge": "a"},
+        {"t": 1.0, "fact": "fault", "kind": "cut_up", "edge": "a", "for_s": 0.5},
+        {"t": 1.5, "fact": "fault", "kind": "restart", "edge": "a"},
     ]
 
 
 def test_random_faults_leave_the_same_bytes_twice(tmp_path: Path) -> None:
     kinds = ["kill", "freeze", "cut", "cut_up", "cut_down", "slow"]
-    faults = [{"kind": kind, "every_s": 5.0, "for_s": 2.0, "for_random": True} | ({"factor": 0.3} if kind == "slow" else {}) for kind in kinds]
-    sections = {"faults": faults, "devices": {"samples_per_s": 100.0}, "stop": {"emulated_s": 120.0}, "network": {"liveness_s": 1.5}}
+    faults = [
+        {"kind": kind, "every_s": 5.0, "for_s": 2.0, "for_random": True}
+        | ({"factor": 0.3} if kind == "slow" else {})
+        for kind in kinds
+    ]
+    sections = {
+        "faults": faults,
+        "devices": {"samples_per_s": 100.0},
+        "stop": {"emulated_s": 120.0},
+        "network": {"liveness_s": 1.5},
+    }
     sections["strategies"] = [{"strategy": "fedasync", "concurrency": 3}]
-    (summary, first), (_, second) = small_run(tmp_path / "1", **sections), small_run(tmp_path / "2", **sections)
+    (summary, first), (_, second) = (
+        small_run(tmp_path / "1", **sections),
+        small_run(tmp_path / "2", **sections),
+    )
     for name in ("events.jsonl", "links.csv"):
         assert (first / name).read_bytes() == (second / name).read_bytes()
     assert summary["finished"] == "emulated_s" and summary["updates_applied"] > 10
-    assert {event["kind"] for event in read_events(first / "events.jsonl") if event.get("fact") == "fault"} == {*kinds, "restart"}
+    assert {
+        event["kind"]
+        for event in read_events(first / "events.jsonl")
+        if event.get("fact") == "fault"
+    } == {*kinds, "restart"}
 
 
 # ------------------------------------------------------------------ the config
@@ -259,7 +409,10 @@ def test_a_wrong_entry_is_refused(entry: dict[str, Any], problem: str) -> None:
 
 
 def test_an_unknown_edge_is_refused_with_the_nearest() -> None:
-    given = experiment(edges={"names": ["pi-1", "pi-2"]}, faults=[{"kind": "kill", "at_s": 1.0, "edges": ["pi-1", "pj-2"]}])
+    given = experiment(
+        edges={"names": ["pi-1", "pi-2"]},
+        faults=[{"kind": "kill", "at_s": 1.0, "edges": ["pi-1", "pj-2"]}],
+    )
     with pytest.raises(UserError, match=r"faults\[0\].edges: no edge 'pj-2' \(nearest: 'pi-2'\)"):
         check(given, Source("f"), EXAMPLES)
 
@@ -274,5 +427,10 @@ def test_what_is_native_cannot_be_cut_or_slowed(table: str, kind: str) -> None:
 def test_edges_must_agree_on_the_faults() -> None:
     entry = {"kind": "slow", "at_s": 1.0, "for_s": 1.0, "factor": 0.5, "edges": "all"}
     with_one, without = experiment(faults=[entry]), experiment()
-    assert with_one.faults[0].edges == () and from_json(to_json(with_one, with_one.strategies[0])).faults == with_one.faults
-    assert shared_digest(with_one, with_one.strategies[0]) != shared_digest(without, without.strategies[0])
+    assert (
+        with_one.faults[0].edges == ()
+        and from_json(to_json(with_one, with_one.strategies[0])).faults == with_one.faults
+    )
+    assert shared_digest(with_one, with_one.strategies[0]) != shared_digest(
+        without, without.strategies[0]
+    )

@@ -1,4 +1,6 @@
-"""Whole runs over shared media, profiles and traces: closed forms under the virtual clock, and the same moments over real sockets."""
+"""Whole runs over shared media, profiles and traces: closed forms under the virtual clock, and
+the same moments over real sockets.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,6 @@ from emulator.units import to_ns
 MS = S // 1000
 
 
-
-
-
-
 def carried_ns(size: int, bit_s: int) -> int:
     return -(-size * 8 * S // bit_s)
 
@@ -31,27 +29,49 @@ def test_two_edges_at_a_bottleneck_take_twice_as_long(tmp_path: Path, kind: str)
     medium = {"kind": kind, "up_mbit_s": 0.01, "down_mbit_s": 0.04}
     links = {"latency_ms": 10.0}
     for sections, times in ((ALONE, 1), (PAIR, 2)):
-        _, directory = small_run(tmp_path / f"{kind}{times}", **sections, medium=medium, links=links)
+        _, directory = small_run(
+            tmp_path / f"{kind}{times}", **sections, medium=medium, links=links
+        )
         for direction, bit_s in (("up", 10_000), ("down", 40_000)):
             rows = transfers(directory, direction=direction)
             assert len(rows) == 2 * times
-            for row in rows:  # both are offered at one moment: they have as much data and the same device
-                assert row["due_ns"] == row["offered_ns"] + carried_ns(times * row["size"], bit_s) + 10 * MS
+            for (
+                row
+            ) in rows:  # both are offered at one moment: they have as much data and the same device
+                assert (
+                    row["due_ns"]
+                    == row["offered_ns"] + carried_ns(times * row["size"], bit_s) + 10 * MS
+                )
 
 
 def test_the_cap_of_one_leaves_more_to_the_other(tmp_path: Path) -> None:
     """Of 40 kbit/s, a slow link takes its 8, the other the 32 that are left."""
-    groups = [{"name": "slow", "count": 1, "links": {"down_mbit_s": 0.008}}, {"name": "fast", "count": 1}]
-    _, directory = small_run(tmp_path, **PAIR, medium={"kind": "cell", "down_mbit_s": 0.04}, groups=groups, links={"down_mbit_s": 1.0})
+    groups = [
+        {"name": "slow", "count": 1, "links": {"down_mbit_s": 0.008}},
+        {"name": "fast", "count": 1},
+    ]
+    _, directory = small_run(
+        tmp_path,
+        **PAIR,
+        medium={"kind": "cell", "down_mbit_s": 0.04},
+        groups=groups,
+        links={"down_mbit_s": 1.0},
+    )
     slow, fast = (transfers(directory, edge=edge, direction="down")[0] for edge in "ab")
-    assert fast["due_ns"] == carried_ns(fast["size"], 32_000) and slow["due_ns"] == carried_ns(slow["size"], 8_000)
+    assert fast["due_ns"] == carried_ns(fast["size"], 32_000) and slow["due_ns"] == carried_ns(
+        slow["size"], 8_000
+    )
 
 
 def test_a_cell_whose_rate_is_a_trace(tmp_path: Path) -> None:
-    """A byte a ms, except for a second from 20 ms on: two downlinks with half of it each; a run keeps where the file lies."""
+    """A byte a ms, except for a second from 20 ms on: two downlinks with half of it each; a run
+    keeps where the file lies.
+    """
     (tmp_path / "cell.csv").write_text("0,8000\n0.02,0\n1.02,8000\n60,\n")
     medium = {"kind": "cell", "trace_down": str(tmp_path / "cell.csv")}
-    _, directory = small_run(tmp_path, **PAIR | {"stop": {"versions": 1}}, medium=medium, links={"down_mbit_s": 1.0})
+    _, directory = small_run(
+        tmp_path, **PAIR | {"stop": {"versions": 1}}, medium=medium, links={"down_mbit_s": 1.0}
+    )
     for row in transfers(directory, direction="down"):
         assert row["size"] > 10 and row["due_ns"] == (2 * row["size"] + 1000) * MS
     assert 'base = "' in (directory / "config.toml").read_text()
@@ -63,10 +83,19 @@ ASYNC = [{"strategy": "fedasync", "concurrency": 3}]
 
 @pytest.mark.parametrize("per_transfer", [None, 3])
 @pytest.mark.parametrize("strategies", [[{"strategy": "fedavg"}], ASYNC])
-def test_updates_end_at_their_slots_borders_and_never_overlap(tmp_path: Path, per_transfer: int | None, strategies: list[dict[str, Any]]) -> None:
+def test_updates_end_at_their_slots_borders_and_never_overlap(
+    tmp_path: Path, per_transfer: int | None, strategies: list[dict[str, Any]]
+) -> None:
     medium = SLOTS | ({"slots_per_transfer": per_transfer} if per_transfer else {})
     speeds = {"samples_per_s": 100.0, "slowest_ratio": 2.0}
-    _, directory = small_run(tmp_path, medium=medium, links={"latency_ms": 20.0}, devices=speeds, stop={"updates": 12}, strategies=strategies)
+    _, directory = small_run(
+        tmp_path,
+        medium=medium,
+        links={"latency_ms": 20.0},
+        devices=speeds,
+        stop={"updates": 12},
+        strategies=strategies,
+    )
     taken: list[int] = []
     for row in transfers(directory):
         ended_ns = row["due_ns"] - 20 * MS
@@ -75,55 +104,98 @@ def test_updates_end_at_their_slots_borders_and_never_overlap(tmp_path: Path, pe
             last = ended_ns // (100 * MS)
             taken += range(last - per_transfer + 1, last + 1)
         else:
-            assert ended_ns % (100 * MS) == carried_ns(row["size"], 10_000) <= 90 * MS, "one slot holds it"
+            assert ended_ns % (100 * MS) == carried_ns(row["size"], 10_000) <= 90 * MS, (
+                "one slot holds it"
+            )
             taken.append(ended_ns // (100 * MS))
-        assert row["offered_ns"] <= ended_ns - ended_ns % (100 * MS) - 100 * MS * ((per_transfer or 1) - 1), "no slot that had begun"
+        assert row["offered_ns"] <= ended_ns - ended_ns % (100 * MS) - 100 * MS * (
+            (per_transfer or 1) - 1
+        ), "no slot that had begun"
     assert len(set(taken)) == len(taken) >= 24
 
 
 def test_slots_go_to_whoever_is_ready_first(tmp_path: Path) -> None:
     """All three fall due within one long slot; a's device is the slowest."""
-    groups = [{"name": name, "count": 1, "devices": {"samples_per_s": rate}} for name, rate in (("a", 100.0), ("b", 104.0), ("c", 102.0))]
-    _, directory = small_run(tmp_path, medium=SLOTS | {"slot_ms": 1000.0}, groups=groups, stop={"versions": 1})
-    ready = {event["edge"]: event["t"] for event in read_events(directory / "events.jsonl") if event.get("fact") == "update_ready"}
+    groups = [
+        {"name": name, "count": 1, "devices": {"samples_per_s": rate}}
+        for name, rate in (("a", 100.0), ("b", 104.0), ("c", 102.0))
+    ]
+    _, directory = small_run(
+        tmp_path, medium=SLOTS | {"slot_ms": 1000.0}, groups=groups, stop={"versions": 1}
+    )
+    ready = {
+        event["edge"]: event["t"]
+        for event in read_events(directory / "events.jsonl")
+        if event.get("fact") == "update_ready"
+    }
     ups = sorted(transfers(directory, direction="up"), key=lambda row: row["due_ns"])
     assert [row["edge"] for row in ups] == sorted(ready, key=lambda edge: ready[edge])
 
 
 # ------------------------------------------------------------------ profiles, traces
 def test_groups_have_the_times_of_their_profiles(tmp_path: Path) -> None:
-    groups = [{"name": name, "count": 1, "links": {"profile": name, "jitter_ms": 0.0}, "devices": {"profile": device}} for name, device in (("lte", "pi4"), ("dsl", "laptop"))]
+    groups = [
+        {
+            "name": name,
+            "count": 1,
+            "links": {"profile": name, "jitter_ms": 0.0},
+            "devices": {"profile": device},
+        }
+        for name, device in (("lte", "pi4"), ("dsl", "laptop"))
+    ]
     sections = PAIR | {"groups": groups}
     _, directory = small_run(tmp_path, **sections)
-    wanted = {"a": {"up": (7_600_000, 10_500_000), "down": (29_500_000, 10_500_000)}, "b": {"up": (1_000_000, 25 * MS), "down": (8_400_000, 25 * MS)}}
+    wanted = {
+        "a": {"up": (7_600_000, 10_500_000), "down": (29_500_000, 10_500_000)},
+        "b": {"up": (1_000_000, 25 * MS), "down": (8_400_000, 25 * MS)},
+    }
     for row in transfers(directory):
         bit_s, latency_ns = wanted[row["edge"]][row["direction"]]
         assert row["due_ns"] == row["offered_ns"] + carried_ns(row["size"], bit_s) + latency_ns
     for edge, rate in (("a", 1800), ("b", 6600)):
         down, up = transfers(directory, edge=edge)[:2]
-        assert up["offered_ns"] == down["due_ns"] + round(100 / rate * S) == down["due_ns"] + (devices(experiment(**sections))[edge].duration_ns(100) or 0)
+        assert (
+            up["offered_ns"]
+            == down["due_ns"] + round(100 / rate * S)
+            == down["due_ns"] + (devices(experiment(**sections))[edge].duration_ns(100) or 0)
+        )
 
 
 TUNNEL = "0,80\n1,0\n2,8000\n60,\n"  # ten bytes, a second of silence, then a byte a ms
 
 
 @pytest.mark.parametrize("start", ["run", "first_byte"])
-def test_a_trace_is_followed_from_the_runs_begin_or_the_first_byte(tmp_path: Path, start: str) -> None:
+def test_a_trace_is_followed_from_the_runs_begin_or_the_first_byte(
+    tmp_path: Path, start: str
+) -> None:
     trace = tmp_path / "tunnel.csv"
     trace.write_text(TUNNEL)
-    links = {"trace_down": str(trace), "trace_up": str(trace), "trace_start": start, "latency_ms": 5.0}
+    links = {
+        "trace_down": str(trace),
+        "trace_up": str(trace),
+        "trace_start": start,
+        "latency_ms": 5.0,
+    }
     _, directory = small_run(tmp_path, **ALONE | {"stop": {"versions": 1}}, links=links)
     down, up = transfers(directory)
     assert (down["offered_ns"], down["due_ns"]) == (0, 2 * S + (down["size"] - 10) * MS + 5 * MS)
     slow_ns = 2 * S - 10 * MS if start == "first_byte" else 0
-    assert up["offered_ns"] == down["due_ns"] + 2 * S and up["due_ns"] == up["offered_ns"] + slow_ns + up["size"] * MS + 5 * MS
+    assert (
+        up["offered_ns"] == down["due_ns"] + 2 * S
+        and up["due_ns"] == up["offered_ns"] + slow_ns + up["size"] * MS + 5 * MS
+    )
 
 
 def test_a_request_for_a_fresher_model_is_charged_its_own_edges_latency(tmp_path: Path) -> None:
     groups = [{"name": "x", "count": 1, "links": {"profile": "dsl"}}]
     fresher = [{"strategy": "../support/own_strategies.py:Fresher"}]
-    _, directory = small_run(tmp_path, **ALONE | {"stop": {"versions": 1}}, groups=groups, strategies=fresher)
-    at = {event.get("event") or event["fact"]: to_ns(event["t"]) for event in read_events(directory / "events.jsonl")}
+    _, directory = small_run(
+        tmp_path, **ALONE | {"stop": {"versions": 1}}, groups=groups, strategies=fresher
+    )
+    at = {
+        event.get("event") or event["fact"]: to_ns(event["t"])
+        for event in read_events(directory / "events.jsonl")
+    }
     assert at["fresh_requested"] == at["task_started"] + 96 * S // 100 + 25 * MS
 
 
@@ -153,7 +225,9 @@ CELL = 'medium = {kind = "cell", up_mbit_s = 0.4, down_mbit_s = 0.8}'
 
 
 def test_real_bytes_keep_to_a_shared_medium_and_a_trace(tmp_path: Path) -> None:
-    """Every transfer is scheduled as under the virtual clock; the bytes are there at most a busy machine's lateness after that."""
+    """Every transfer is scheduled as under the virtual clock; the bytes are there at most a busy
+    machine's lateness after that.
+    """
     from edgefl.hosts.setup.learning import learning
     from edgefl.hosts.virtual.run import run_virtual
     from edgefl.hosts.wall.launcher import WallRun, Where
@@ -163,12 +237,22 @@ def test_real_bytes_keep_to_a_shared_medium_and_a_trace(tmp_path: Path) -> None:
     config.write_text(WALL.replace("MEDIUM", CELL))
     loaded = load(config)
     run_virtual(learning(loaded, base_of(config)), 0, tmp_path / "virtual" / "fedavg")
-    (summary,) = WallRun(loaded, Where(tmp_path / "wall", tmp_path), lambda text: None).run(lambda index, directory, port: None)
+    (summary,) = WallRun(loaded, Where(tmp_path / "wall", tmp_path), lambda text: None).run(
+        lambda index, directory, port: None
+    )
     assert summary["versions"] == 2
-    wanted, found = (by_round(transfers(tmp_path / clock / "fedavg")) for clock in ("virtual", "wall"))
+    wanted, found = (
+        by_round(transfers(tmp_path / clock / "fedavg")) for clock in ("virtual", "wall")
+    )
     assert wanted.keys() == found.keys() and len(wanted) == 12
-    assert {name: found[name]["size"] for name in found} == {name: row["size"] for name, row in wanted.items()}
-    late = {name: off_ns for name, row in wanted.items() if (off_ns := abs(found[name]["due_ns"] - row["due_ns"])) >= 100 * MS}
+    assert {name: found[name]["size"] for name in found} == {
+        name: row["size"] for name, row in wanted.items()
+    }
+    late = {
+        name: off_ns
+        for name, row in wanted.items()
+        if (off_ns := abs(found[name]["due_ns"] - row["due_ns"])) >= 100 * MS
+    }
     if late and summary["fidelity"]["verdict"] == "strained":
         pytest.skip("this machine was too busy to train in time")  # the run says so itself
     assert not late
@@ -178,6 +262,8 @@ def by_round(rows: list[dict[str, Any]]) -> dict[tuple[str, str, int], dict[str,
     """(edge, direction, round) -> row; an edge has one transfer each way in a round."""
     found: dict[tuple[str, str, int], dict[str, Any]] = {}
     for row in rows:
-        of_link = sum((edge, direction) == (row["edge"], row["direction"]) for edge, direction, _ in found)
+        of_link = sum(
+            (edge, direction) == (row["edge"], row["direction"]) for edge, direction, _ in found
+        )
         found[row["edge"], row["direction"], of_link] = row
     return found

@@ -1,4 +1,6 @@
-"""Engines of the virtual clock: the same bytes whoever trains, whatever dies; and nothing left behind."""
+"""Engines of the virtual clock: the same bytes whoever trains, whatever dies; and nothing left
+behind.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +53,12 @@ def test_every_number_of_workers_leaves_the_same_bytes(tmp_path: Path, name: str
         crew = crew_of(learned, workers)
         try:
             there = pids(crew)
-            assert bytes_with(tmp_path / str(workers), learned, crew) == here and len(there) == workers
-            assert not crew._items and not crew._needed and not crew._hands._inputs, "nothing is held for tasks that are over"
+            assert (
+                bytes_with(tmp_path / str(workers), learned, crew) == here and len(there) == workers
+            )
+            assert not crew._items and not crew._needed and not crew._hands._inputs, (
+                "nothing is held for tasks that are over"
+            )
         finally:
             crew.close()
         assert left(there) == []
@@ -71,14 +77,24 @@ def test_workers_may_be_killed_at_any_time(tmp_path: Path, name: str) -> None:
                 killed.add(pid)
 
     try:
-        assert bytes_with(tmp_path / "killed", learned, crew, strike) == bytes_with(tmp_path / "here", learned, None)
+        assert bytes_with(tmp_path / "killed", learned, crew, strike) == bytes_with(
+            tmp_path / "here", learned, None
+        )
         assert len(killed) >= 3 and len(pids(crew)) == 2, "others took their places"
     finally:
         crew.close()
 
 
 def test_a_pool_serves_one_run_after_the_other(tmp_path: Path) -> None:
-    learned = learned_of(**SPREAD | {"strategies": [{"strategy": "fedavg"}, {"strategy": "../support/pool_strategies.py:Rich"}]})
+    learned = learned_of(
+        **SPREAD
+        | {
+            "strategies": [
+                {"strategy": "fedavg"},
+                {"strategy": "../support/pool_strategies.py:Rich"},
+            ]
+        }
+    )
     with open_pool(learned, 2) as pool:
         for index in (0, 1, 0):
             run_virtual(learned, index, tmp_path / f"pool {index}", None, pool)
@@ -92,16 +108,27 @@ def test_without_room_for_vectors_they_travel_in_messages(tmp_path: Path) -> Non
     crew = crew_of(learned, 2)
     crew._hands._arena._free.clear()
     try:
-        assert bytes_with(tmp_path / "messages", learned, crew) == bytes_with(tmp_path / "here", learned, None)
+        assert bytes_with(tmp_path / "messages", learned, crew) == bytes_with(
+            tmp_path / "here", learned, None
+        )
     finally:
         crew.close()
 
 
 # ------------------------------------------------------------------ what is not done
-def test_here_nothing_is_trained_that_is_called_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_here_nothing_is_trained_that_is_called_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trained: list[int] = []
     train = Workbench.train
-    monkeypatch.setattr(Workbench, "train", lambda self, key, stretch, *rest: (trained.append(stretch.task.number), train(self, key, stretch, *rest))[1])
+    monkeypatch.setattr(
+        Workbench,
+        "train",
+        lambda self, key, stretch, *rest: (
+            trained.append(stretch.task.number),
+            train(self, key, stretch, *rest),
+        )[1],
+    )
     run_virtual(learned_of(**RUNS["called off"]), 0, tmp_path)
     assert trained == [1, 2, 3], "task 0 was cancelled while in training"
 
@@ -115,7 +142,14 @@ class Scaled:
     by: float
 
     def work(self, learned: Learning) -> list[Any]:
-        return [self.by, {name: vector * np.float32(self.by * learned.samples["a"]) for name, vector in self.vectors.items()}, None]
+        return [
+            self.by,
+            {
+                name: vector * np.float32(self.by * learned.samples["a"])
+                for name, vector in self.vectors.items()
+            },
+            None,
+        ]
 
 
 def test_any_job_is_done_by_any_engine() -> None:
@@ -127,7 +161,9 @@ def test_any_job_is_done_by_any_engine() -> None:
         for engine in (Here(learned), crew):
             engine.start(job, 5)
             number, vectors, nothing = engine.finish(job)
-            assert (number, nothing) == (2.0, None) and vectors["one"].tolist() == (vector(1, 2, 3) * by).tolist()
+            assert (number, nothing) == (2.0, None) and vectors["one"].tolist() == (
+                vector(1, 2, 3) * by
+            ).tolist()
             assert vectors["long"][-1] == np.float32(99_999) * by
     finally:
         crew.close()
@@ -136,10 +172,18 @@ def test_any_job_is_done_by_any_engine() -> None:
 # ------------------------------------------------------------------ what goes wrong
 @pytest.mark.parametrize(
     ("strategy", "error", "said"),
-    [("Failing", Bug, "task 3 of edge .*no gradient like this"), ("Refusing", UserError, "no layers"), ("Killing", UserError, "workers were lost at task 3")],
+    [
+        ("Failing", Bug, "task 3 of edge .*no gradient like this"),
+        ("Refusing", UserError, "no layers"),
+        ("Killing", UserError, "workers were lost at task 3"),
+    ],
 )
-def test_what_goes_wrong_in_a_worker_ends_the_run(tmp_path: Path, strategy: str, error: type[Exception], said: str) -> None:
-    learned = learned_of(**SPREAD | {"strategies": [{"strategy": f"../support/pool_strategies.py:{strategy}"}]})
+def test_what_goes_wrong_in_a_worker_ends_the_run(
+    tmp_path: Path, strategy: str, error: type[Exception], said: str
+) -> None:
+    learned = learned_of(
+        **SPREAD | {"strategies": [{"strategy": f"../support/pool_strategies.py:{strategy}"}]}
+    )
     with open_pool(learned, 2) as pool, pytest.raises(error, match=f"(?s){said}"):
         run_virtual(learned, 0, tmp_path, None, pool)
 
@@ -153,20 +197,37 @@ def test_ctrl_c_keeps_the_results_and_leaves_no_process(tmp_path: Path) -> None:
     with open_pool(learned, 2) as pool:
         summary = run_virtual(learned, 0, tmp_path, interrupt, pool)
         there = pids(pool)
-    assert (summary["finished"], summary["versions"]) == ("interrupted", 5) and summary["final_accuracy"] is not None
-    assert [row["version"] for row in read_csv(tmp_path / "metrics.csv")] == [str(version) for version in range(6)] and len(there) == 2 and left(there) == []
+    assert (summary["finished"], summary["versions"]) == ("interrupted", 5) and summary[
+        "final_accuracy"
+    ] is not None
+    assert (
+        [row["version"] for row in read_csv(tmp_path / "metrics.csv")]
+        == [str(version) for version in range(6)]
+        and len(there) == 2
+        and left(there) == []
+    )
 
 
 def test_workers_end_with_a_parent_that_is_killed() -> None:
-    code = "import time, test_pool\nwith test_pool.open_pool(test_pool.learned_of(), 2) as pool:\n    print(*test_pool.pids(pool), flush=True)\n    time.sleep(60)\n"
+    code = (
+        "import time, test_pool\nwith test_pool.open_pool(test_pool.learned_of(), 2) as pool:\n   "
+        " print(*test_pool.pids(pool), flush=True)\n    time.sleep(60)\n"
+    )
     path = os.pathsep.join([str(Path(__file__).parent), str(SUPPORT), str(ROOT)])
-    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path})
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+    )
     assert parent.stdout is not None
     workers = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
     parent.kill()
     parent.wait()
     _, alive = psutil.wait_procs(workers, timeout=10)
-    assert len(workers) == 2 and not [worker for worker in alive if worker.status() != psutil.STATUS_ZOMBIE]
+    assert len(workers) == 2 and not [
+        worker for worker in alive if worker.status() != psutil.STATUS_ZOMBIE
+    ]
 
 
 # ------------------------------------------------------------------ what is asked for
@@ -181,11 +242,16 @@ def test_one_worker_is_this_process_and_fewer_are_none() -> None:
 
 def test_more_workers_than_tasks_is_said() -> None:
     with open_pool(learned_of(strategies=[{"strategy": "fedasync", "concurrency": 1}]), 2) as pool:
-        assert pool.note == "2 workers, but at most 1 devices train at one time: the others have little to do"
+        assert (
+            pool.note
+            == "2 workers, but at most 1 devices train at one time: the others have little to do"
+        )
 
 
 @pytest.mark.parametrize("what", ["mapping", "memory"])
-def test_too_little_shared_memory_falls_back_and_says_so(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+def test_too_little_shared_memory_falls_back_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
     def refuse(*given: Any) -> None:
         raise OSError("Cannot allocate memory")
 
@@ -195,22 +261,40 @@ def test_too_little_shared_memory_falls_back_and_says_so(monkeypatch: pytest.Mon
         memory = psutil.virtual_memory()
         monkeypatch.setattr("psutil.virtual_memory", lambda: memory._replace(available=1000))
     with open_pool(learned_of(), 2) as pool:
-        assert isinstance(pool, Here) and pool.note is not None and pool.note.endswith("training in this process") and "shared memory" in pool.note
+        assert (
+            isinstance(pool, Here)
+            and pool.note is not None
+            and pool.note.endswith("training in this process")
+            and "shared memory" in pool.note
+        )
 
 
 def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UserError, match=r"pip install 'edgefl\[ray\]'"), open_pool(learned_of(), 2, "ray"):
+    with (
+        pytest.raises(UserError, match=r"pip install 'edgefl\[ray\]'"),
+        open_pool(learned_of(), 2, "ray"),
+    ):
         pass
 
 
 @pytest.mark.parametrize("name", strategy_names())
 def test_every_strategy_of_the_catalog_may_be_trained_elsewhere(tmp_path: Path, name: str) -> None:
     """Its edge half keeps what it needs in the run and the edge's memory, not in itself."""
-    sections = SPREAD | {"task": None, "data": {"name": "digits"}, "model": {"name": "mlp"}, "edges": {"count": 6}, "stop": {"versions": 5}}
+    sections = SPREAD | {
+        "task": None,
+        "data": {"name": "digits"},
+        "model": {"name": "mlp"},
+        "edges": {"count": 6},
+        "stop": {"versions": 5},
+    }
     sections |= {"unlabelled": {"size": 50}}
     if load(name).schedules_slots:
-        sections |= {"medium": {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 10.0, "rate_mbit_s": 1.0}}
+        sections |= {
+            "medium": {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 10.0, "rate_mbit_s": 1.0}
+        }
     learned = learned_of(**sections, strategies=[{"strategy": name}])
     with open_pool(learned, 2) as pool:
-        assert bytes_with(tmp_path / "pool", learned, pool) == bytes_with(tmp_path / "here", learned, None)
+        assert bytes_with(tmp_path / "pool", learned, pool) == bytes_with(
+            tmp_path / "here", learned, None
+        )

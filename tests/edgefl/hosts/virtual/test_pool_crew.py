@@ -20,7 +20,9 @@ RESULT = [{"weights": vector(1, 2, 3)}, {"samples": 1.0}, {}]
 
 
 class Noted:
-    """``orders``: those not reported yet, by worker ("A", "B", ...); ``told``: all that was asked for."""
+    """``orders``: those not reported yet, by worker ("A", "B", ...); ``told``: all that was
+    asked for.
+    """
 
     def __init__(self) -> None:
         self.orders: dict[str, list[Order]] = {}
@@ -38,7 +40,10 @@ class Noted:
         self.orders[who].append(order)
         run = order.job.run if isinstance(order.job, Train) else None
         name = run.task.number if run else type(order.job).__name__
-        self.told.append(f"{who} {name}{f' to {order.job.until_step}' if run else ''}{' on' if order.stands else ''}")
+        self.told.append(
+            f"{who}"
+            f" {name}{f' to {order.job.until_step}' if run else ''}{' on' if order.stands else ''}"
+        )
 
     def forget(self, who: str, number: int) -> None:
         self.told.append(f"{who} forget")
@@ -94,7 +99,11 @@ def test_work_goes_to_the_idlest_by_emulated_end(hands: Noted) -> None:
     crew = Crew(hands, 2)
     for number, due_ns in enumerate((50, 60, 70, 80, 20, 10)):
         crew.start(whole(number), due_ns)
-    assert told(hands) == ["A 0 to 4", "B 1 to 4", "A 2 to 4", "B 3 to 4"] and DEPTH == 2 and crew.busy == 2
+    assert (
+        told(hands) == ["A 0 to 4", "B 1 to 4", "A 2 to 4", "B 3 to 4"]
+        and DEPTH == 2
+        and crew.busy == 2
+    )
     hands.end("B")
     crew.start(whole(6), 30)
     assert told(hands) == ["B 5 to 4"]
@@ -114,7 +123,11 @@ def test_look_ahead_is_bounded_except_for_what_is_wanted_now(hands: Noted) -> No
     assert told(hands) == []
     hands.by_hand = False
     crew.finish(early)
-    assert told(hands) == ["A 7 to 4"] and early.run.step == 4 and early.run.outcome.numbers == {"samples": 1.0}
+    assert (
+        told(hands) == ["A 7 to 4"]
+        and early.run.step == 4
+        and early.run.outcome.numbers == {"samples": 1.0}
+    )
     for job in jobs:
         crew.finish(job)
     assert [job.run.step for job in jobs] == [4] * 6 and hands.told[-1] == "A 9 to 4"
@@ -150,9 +163,16 @@ def test_what_a_lost_worker_had_is_trained_again_with_its_whole_story(hands: Not
     hands.lose("A")
     hands.by_hand = False
     crew.finish(last)
-    assert told(hands) == ["A 0 to 2", "A 0 to 4 on", "B 1 to 4", "B 0 to 4"] and last.run.outcome is not None
+    assert (
+        told(hands) == ["A 0 to 2", "A 0 to 4 on", "B 1 to 4", "B 0 to 4"]
+        and last.run.outcome is not None
+    )
     crew.finish(done)
-    assert told(hands) == [] and sorted(hands.orders) == ["A", "B", "C"], "what was done is done, and C came for A"
+    assert told(hands) == [] and sorted(hands.orders) == [
+        "A",
+        "B",
+        "C",
+    ], "what was done is done, and C came for A"
 
 
 def test_a_standing_run_is_lost_with_its_worker(hands: Noted) -> None:
@@ -176,7 +196,9 @@ def test_a_task_that_loses_every_worker_ends_the_run(hands: Noted) -> None:
     for name in "ABC"[:MOST_DEATHS]:
         hands.lose(name)
         crew.ready(job), crew.ready(job)  # the loss is heard, and then that another is here
-    with pytest.raises(UserError, match="3 workers were lost at task 0 of edge a .killed by signal 9."):
+    with pytest.raises(
+        UserError, match="3 workers were lost at task 0 of edge a .killed by signal 9."
+    ):
         crew.finish(job)
     hands.by_hand = False
     crew.finish(innocent)
@@ -198,7 +220,9 @@ def test_what_is_called_off_is_forgotten_and_its_report_means_nothing(hands: Not
 
 
 def test_a_run_that_is_to_end_elsewhere_begins_again(hands: Noted) -> None:
-    """It was sent up to its end, and is now wanted at step 3 first: training may have passed that."""
+    """It was sent up to its end, and is now wanted at step 3 first: training may have passed
+    that.
+    """
     crew = Crew(hands, 1)
     run = sketch(0)
     crew.start(Train(run, 4), 50)
@@ -206,7 +230,11 @@ def test_a_run_that_is_to_end_elsewhere_begins_again(hands: Noted) -> None:
     hands.end("A")
     hands.end("A")
     crew.finish(early)
-    assert told(hands) == ["A 0 to 4", "A forget", "A 0 to 3"] and run.step == 3 and run.outcome is None
+    assert (
+        told(hands) == ["A 0 to 4", "A forget", "A 0 to 3"]
+        and run.step == 3
+        and run.outcome is None
+    )
 
 
 def test_what_was_never_started_is_done_when_it_is_wanted(hands: Noted) -> None:
@@ -236,7 +264,10 @@ def test_vectors_are_let_go_with_the_last_task_that_needs_them(hands: Noted) -> 
 
 def test_what_went_wrong_is_told_when_it_is_due(hands: Noted) -> None:
     crew = Crew(hands, 1)
-    for failure, expected in ((Failure("Traceback ... no such layer", False), Bug), (Failure("no such layer", True), UserError)):
+    for failure, expected in (
+        (Failure("Traceback ... no such layer", False), Bug),
+        (Failure("no such layer", True), UserError),
+    ):
         job = whole(0)
         crew.start(job, 1)
         hands.end("A", failure)

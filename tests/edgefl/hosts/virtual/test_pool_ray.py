@@ -1,4 +1,6 @@
-"""Workers on a Ray cluster of two nodes on this machine: the same bytes, also when a worker and a node are lost."""
+"""Workers on a Ray cluster of two nodes on this machine: the same bytes, also when a worker and
+a node are lost.
+"""
 
 from __future__ import annotations
 
@@ -48,5 +50,8 @@ def test_an_address_without_a_cluster_is_named_at_once() -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         for address in ("127.0.0.1:9", "nonsense", f"127.0.0.1:{silent.getsockname()[1]}"):
-            with pytest.raises(UserError, match=f"no Ray cluster at '{address}'"), open_pool(learned_of(), 2, "ray", address):
+            with (
+                pytest.raises(UserError, match=f"no Ray cluster at '{address}'"),
+                open_pool(learned_of(), 2, "ray", address),
+            ):
                 pass

@@ -17,8 +17,15 @@ def test_a_vector_lies_in_its_slot_and_is_not_for_writing() -> None:
     slot = arena.take()
     assert slot == 0
     arena.write(slot, vector(1, 2, 3))
-    number, found, nan = unpack(pack([7, {"weights": vector(9, 9, 9)}, float("nan")], lambda one: slot), arena)
-    assert number == 7 and nan != nan and found["weights"].tolist() == [1, 2, 3] and found["weights"].ctypes.data % ALIGNMENT == 0
+    number, found, nan = unpack(
+        pack([7, {"weights": vector(9, 9, 9)}, float("nan")], lambda one: slot), arena
+    )
+    assert (
+        number == 7
+        and nan != nan
+        and found["weights"].tolist() == [1, 2, 3]
+        and found["weights"].ctypes.data % ALIGNMENT == 0
+    )
     assert not found["weights"].flags.writeable
     arena.write(slot, vector(4, 5, 6))
     assert found["weights"].tolist() == [4, 5, 6], "no copy"
@@ -32,10 +39,19 @@ def test_slots_are_used_again_the_first_first() -> None:
     assert arena.take() == 0
 
 
-@pytest.mark.parametrize("array", [vector(1, 2), np.arange(6).reshape(2, 3), np.zeros(0, np.float32)], ids=["float32", "int64", "empty"])
+@pytest.mark.parametrize(
+    "array",
+    [vector(1, 2), np.arange(6).reshape(2, 3), np.zeros(0, np.float32)],
+    ids=["float32", "int64", "empty"],
+)
 def test_a_vector_without_a_slot_travels_along(array: np.ndarray) -> None:
     (found,) = unpack(pack([array], lambda one: None), Arena(1, 1, 3))
-    assert found.dtype == array.dtype and found.shape == array.shape and found.tolist() == array.tolist() and (found.size == 0 or found.ctypes.data % ALIGNMENT == 0)
+    assert (
+        found.dtype == array.dtype
+        and found.shape == array.shape
+        and found.tolist() == array.tolist()
+        and (found.size == 0 or found.ctypes.data % ALIGNMENT == 0)
+    )
 
 
 def test_only_vectors_that_fit_go_into_slots() -> None:

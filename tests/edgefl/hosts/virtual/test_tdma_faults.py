@@ -1,4 +1,6 @@
-"""Slotted strategies where something goes wrong: devices that die in their slots, come late or come back, and configs that cannot work."""
+"""Slotted strategies where something goes wrong: devices that die in their slots, come late or
+come back, and configs that cannot work.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +22,32 @@ from edgefl.vectors import Entry, Layout, aligned
 SLOTS: dict[str, Any] = {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 10.0, "rate_mbit_s": 1.0}
 
 
-def with_faults(folder: Path, faults: list[dict[str, Any]], slots: int = 60, **options: Any) -> tuple[dict[str, Any], Path]:
-    """Six devices that take 2 slots, two a round: e000 sends in slot 2, e001 in 3, the broadcast is in 4."""
-    given = slotted(6, 2, slots=slots, per_round=2, **options).model_copy(update={"faults": experiment(faults=faults, edges={"count": 6}).faults})
+def with_faults(
+    folder: Path, faults: list[dict[str, Any]], slots: int = 60, **options: Any
+) -> tuple[dict[str, Any], Path]:
+    """Six devices that take 2 slots, two a round: e000 sends in slot 2, e001 in 3, the broadcast
+    is in 4.
+    """
+    given = slotted(6, 2, slots=slots, per_round=2, **options).model_copy(
+        update={"faults": experiment(faults=faults, edges={"count": 6}).faults}
+    )
     summary, _ = play(folder, given)
     return summary, folder / given.strategies[0].name
 
 
 def reports(directory: Path) -> list[dict[str, float]]:
-    found = [each for event in read_events(directory / "events.jsonl") for each in event.get("decisions", [])]
+    found = [
+        each
+        for event in read_events(directory / "events.jsonl")
+        for each in event.get("decisions", [])
+    ]
     return [each["values"] for each in found if each["do"] == "report"]
 
 
 def test_a_device_that_dies_in_its_slot_costs_that_slot(tmp_path: Path) -> None:
-    """The round goes on without it: one update, the broadcast in its slots as ever, and nobody else is late."""
+    """The round goes on without it: one update, the broadcast in its slots as ever, and nobody
+    else is late.
+    """
     _, directory = with_faults(tmp_path, [{"kind": "kill", "edges": ["e001"], "at_s": 3.5}])
     first, second, *_ = reports(directory)
     assert (first["uploads"], first["lost"], first["end_slot"]) == (1, 1, 5)
@@ -43,7 +57,9 @@ def test_a_device_that_dies_in_its_slot_costs_that_slot(tmp_path: Path) -> None:
 
 
 def test_or_the_round_waits_for_another(tmp_path: Path) -> None:
-    _, directory = with_faults(tmp_path, [{"kind": "kill", "edges": ["e001"], "at_s": 3.5}], on_lost="wait")
+    _, directory = with_faults(
+        tmp_path, [{"kind": "kill", "edges": ["e001"], "at_s": 3.5}], on_lost="wait"
+    )
     first, second, *_ = reports(directory)
     assert (first["uploads"], first["lost"], first["end_slot"]) == (2, 1, 6)
     assert rounds(directory)[0].uploads == [(0, 0, 2), (2, 0, 4)] and second["end_slot"] == 9
@@ -51,7 +67,9 @@ def test_or_the_round_waits_for_another(tmp_path: Path) -> None:
 
 def test_a_device_that_is_cut_off_in_its_slot_loses_it(tmp_path: Path) -> None:
     """It is there, with its task called off, and gets a model with the others of its group."""
-    _, directory = with_faults(tmp_path, [{"kind": "cut_up", "edges": ["e001"], "at_s": 3.2, "for_s": 0.5}])
+    _, directory = with_faults(
+        tmp_path, [{"kind": "cut_up", "edges": ["e001"], "at_s": 3.2, "for_s": 0.5}]
+    )
     first, second, *_ = reports(directory)
     assert (first["uploads"], first["lost"], second["uploads"], second["end_slot"]) == (1, 1, 2, 8)
     assert rounds(directory)[0].receivers == [0, 1]
@@ -59,54 +77,108 @@ def test_a_device_that_is_cut_off_in_its_slot_loses_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("per_round", [1, 2])
 @pytest.mark.parametrize("on_lost", ["skip", "wait"])
-def test_an_update_that_comes_damaged_costs_its_slot_and_gets_another(tmp_path: Path, per_round: int, on_lost: str) -> None:
-    """Its device offers it again, behind all that were ready before; nobody gets two models at once, and the rounds go on with S each."""
+def test_an_update_that_comes_damaged_costs_its_slot_and_gets_another(
+    tmp_path: Path, per_round: int, on_lost: str
+) -> None:
+    """Its device offers it again, behind all that were ready before; nobody gets two models at
+    once, and the rounds go on with S each.
+    """
     given = slotted(6, 2, slots=60, per_round=per_round, on_lost=on_lost)
     faults = [{"kind": "corrupt", "edges": ["e001"], "at_s": 2.5}]
-    play(tmp_path, given.model_copy(update={"faults": experiment(faults=faults, edges={"count": 6}).faults}))
+    play(
+        tmp_path,
+        given.model_copy(update={"faults": experiment(faults=faults, edges={"count": 6}).faults}),
+    )
     told, played = reports(tmp_path / "tdma-fl"), rounds(tmp_path / "tdma-fl")
-    assert [each["lost"] for each in told].count(1) == 1 and {each["uploads"] for each in told} == {per_round}
+    assert [each["lost"] for each in told].count(1) == 1 and {each["uploads"] for each in told} == {
+        per_round
+    }
     hit = next(number for number, each in enumerate(told) if each["lost"])
-    assert played[hit].end_slot - played[hit - 1].end_slot == per_round + 2 if hit else played[0].end_slot == 2 + per_round + 2
-    again = [number for number, done in enumerate(played) if any(edge == 1 for edge, _, _ in done.uploads)]
+    assert (
+        played[hit].end_slot - played[hit - 1].end_slot == per_round + 2
+        if hit
+        else played[0].end_slot == 2 + per_round + 2
+    )
+    again = [
+        number
+        for number, done in enumerate(played)
+        if any(edge == 1 for edge, _, _ in done.uploads)
+    ]
     assert again[0] == hit + 4 // per_round and len(again) > 3, "after e002 to e005"
 
 
 def test_latency_beyond_the_guard_wastes_a_slot_a_round(tmp_path: Path) -> None:
-    """The last upload of each round is there only in the slot behind its own, which nobody can use: 2 + 1 at first, then 1 a round."""
+    """The last upload of each round is there only in the slot behind its own, which nobody can
+    use: 2 + 1 at first, then 1 a round.
+    """
     given = slotted(6, 2, slots=40, per_round=2)
-    play(tmp_path, given.model_copy(update={"links": experiment(links={"latency_ms": 300.0}, edges={"count": 6}).links}))
+    play(
+        tmp_path,
+        given.model_copy(
+            update={"links": experiment(links={"latency_ms": 300.0}, edges={"count": 6}).links}
+        ),
+    )
     told = reports(tmp_path / "tdma-fl")
-    assert [each["end_slot"] for each in told[:3]] == [6, 10, 14] and [each["wasted_slots"] for each in told[:3]] == [3, 1, 1]
+    assert [each["end_slot"] for each in told[:3]] == [6, 10, 14] and [
+        each["wasted_slots"] for each in told[:3]
+    ] == [3, 1, 1]
     assert all(each["uploads"] == 2 for each in told)
 
 
 def test_jitter_beyond_the_guard_loses_nothing(tmp_path: Path) -> None:
-    """The guard is as long as the mean delay, 40 ms, and delays vary from 0 to 80: rounds wait for the longest, and no upload counts as lost."""
+    """The guard is as long as the mean delay, 40 ms, and delays vary from 0 to 80: rounds wait
+    for the longest, and no upload counts as lost.
+    """
     given = slotted(6, 2, slots=60, per_round=2)
     links = experiment(links={"latency_ms": 40.0, "jitter_ms": 10.0}, edges={"count": 6}).links
-    play(tmp_path, given.model_copy(update={"links": links, "medium": given.medium.model_copy(update={"guard_ms": 40.0})}))
+    play(
+        tmp_path,
+        given.model_copy(
+            update={"links": links, "medium": given.medium.model_copy(update={"guard_ms": 40.0})}
+        ),
+    )
     told = reports(tmp_path / "tdma-fl")
     assert len(told) > 10 and {(each["uploads"], each["lost"]) for each in told} == {(2, 0)}
 
 
 def test_when_no_update_is_of_any_use_the_run_ends(tmp_path: Path) -> None:
-    """Settings that make every model infinite: what comes is discarded, and no version would ever come of it."""
-    sections = experiment(training={"learning_rate": 1e30, "weight_decay": 1.0, "epochs": 3}, stop={"versions": 5}, edges={"count": 6})
-    summary, _ = play(tmp_path, slotted(6, 2, per_round=2).model_copy(update={"training": sections.training, "stop": sections.stop}))
+    """Settings that make every model infinite: what comes is discarded, and no version would
+    ever come of it.
+    """
+    sections = experiment(
+        training={"learning_rate": 1e30, "weight_decay": 1.0, "epochs": 3},
+        stop={"versions": 5},
+        edges={"count": 6},
+    )
+    summary, _ = play(
+        tmp_path,
+        slotted(6, 2, per_round=2).model_copy(
+            update={"training": sections.training, "stop": sections.stop}
+        ),
+    )
     assert (summary["versions"], summary["finished"]) == (0, "no round delivers")
 
 
 def test_a_device_that_comes_back_is_given_the_next_model(tmp_path: Path) -> None:
-    _, directory = with_faults(tmp_path, [{"kind": "kill", "edges": ["e001"], "at_s": 3.5, "for_s": 9.0}])
-    back = [number for number, done in enumerate(rounds(directory)) if any(edge == 1 for edge, _, _ in done.uploads)]
+    _, directory = with_faults(
+        tmp_path, [{"kind": "kill", "edges": ["e001"], "at_s": 3.5, "for_s": 9.0}]
+    )
+    back = [
+        number
+        for number, done in enumerate(rounds(directory))
+        if any(edge == 1 for edge, _, _ in done.uploads)
+    ]
     assert back and back[0] >= 4
     assert all(each["uploads"] == 2 for each in reports(directory)[1:])
 
 
 def test_a_device_that_dies_computing_is_not_waited_for(tmp_path: Path) -> None:
-    summary, directory = with_faults(tmp_path, [{"kind": "kill", "edges": ["e004"], "at_s": 1.0}], slots=90)
-    assert summary["versions"] > 20 and all(edge != 4 for done in rounds(directory) for edge, _, _ in done.uploads)
+    summary, directory = with_faults(
+        tmp_path, [{"kind": "kill", "edges": ["e004"], "at_s": 1.0}], slots=90
+    )
+    assert summary["versions"] > 20 and all(
+        edge != 4 for done in rounds(directory) for edge, _, _ in done.uploads
+    )
 
 
 def test_when_all_are_gone_the_run_ends(tmp_path: Path) -> None:
@@ -115,33 +187,68 @@ def test_when_all_are_gone_the_run_ends(tmp_path: Path) -> None:
 
 
 def test_a_late_device_misses_its_turn_and_the_record_says_so(tmp_path: Path) -> None:
-    """e002 takes 9 slots where the others take 2: the next one takes its slot, and it is counted once a turn."""
-    _, played = play(tmp_path, slotted(6, [2, 2, 9, 2, 2, 2], slots=80, strategy="idfl", per_round=2, alpha=1))
+    """e002 takes 9 slots where the others take 2: the next one takes its slot, and it is counted
+    once a turn.
+    """
+    _, played = play(
+        tmp_path, slotted(6, [2, 2, 9, 2, 2, 2], slots=80, strategy="idfl", per_round=2, alpha=1)
+    )
     found = reports(tmp_path / "idfl")
     assert sum(each["missed"] for each in found) > 0
-    assert [edge for edge, _, _ in played[0].uploads] == [0, 1] and [edge for edge, _, _ in played[1].uploads] != [2, 3]
+    assert [edge for edge, _, _ in played[0].uploads] == [0, 1] and [
+        edge for edge, _, _ in played[1].uploads
+    ] != [2, 3]
 
 
 def test_slots_never_overlap_and_keep_to_the_channel(tmp_path: Path) -> None:
     """slots.csv proves it: one use a slot, broadcasts once for all their receivers."""
-    _, directory = with_faults(tmp_path, [{"kind": "kill", "edges": ["e001"], "at_s": 3.5, "for_s": 9.0}])
+    _, directory = with_faults(
+        tmp_path, [{"kind": "kill", "edges": ["e001"], "at_s": 3.5, "for_s": 9.0}]
+    )
     begins = [float(row["begins_s"]) for row in read_csv(directory / "slots.csv")]
-    assert len(begins) == len(set(begins)) and {row["edge"] for row in read_csv(directory / "slots.csv") if row["direction"] == "down"} == {"*"}
+    assert len(begins) == len(set(begins)) and {
+        row["edge"] for row in read_csv(directory / "slots.csv") if row["direction"] == "down"
+    } == {"*"}
 
 
 # ------------------------------------------------------------------ bad input
 @pytest.mark.parametrize(
     ("sections", "line"),
     [
-        ({"strategies": [{"strategy": "tdma-fl", "per_round": 4}]}, r"strategies\[0\].per_round: expected at most the number of edges \(3\), found 4"),
-        ({"strategies": [{"strategy": "tdma-fl", "per_round": 0}]}, r"strategies\[0\].per_round: .*greater than or equal to 1, found 0"),
-        ({"strategies": [{"strategy": "idfl", "per_round": 1, "alpha": 3}]}, r"strategies\[0\].alpha: expected 0 to 2 rounds, less than the 3 groups, found 3"),
+        (
+            {"strategies": [{"strategy": "tdma-fl", "per_round": 4}]},
+            r"strategies\[0\].per_round: expected at most the number of edges \(3\), found 4",
+        ),
+        (
+            {"strategies": [{"strategy": "tdma-fl", "per_round": 0}]},
+            r"strategies\[0\].per_round: .*greater than or equal to 1, found 0",
+        ),
+        (
+            {"strategies": [{"strategy": "idfl", "per_round": 1, "alpha": 3}]},
+            r"strategies\[0\].alpha: expected 0 to 2 rounds, less than the 3 groups, found 3",
+        ),
         ({"strategies": [{"strategy": "idfl", "alpha": "automatic"}]}, r"strategies\[0\].alpha"),
-        ({"medium": {"kind": "none"}}, r'strategies\[0\].strategy: .*expected medium.kind = "tdma"'),
+        (
+            {"medium": {"kind": "none"}},
+            r'strategies\[0\].strategy: .*expected medium.kind = "tdma"',
+        ),
         ({"medium": SLOTS | {"frame_slots": 4}}, r"without frame_slots"),
-        ({"medium": SLOTS | {"slot_ms": 19.0}}, r"medium.slot_ms: expected at least twice guard_ms \(20\), found 19"),
-        ({"links": {"kind": "native"}}, r"links.kind: tdma-fl gives out slots: expected emulated links"),
-        ({"medium": {"kind": "none"}, "devices": {"samples_per_slot": 2.0}, "strategies": [{"strategy": "fedavg"}]}, r'devices.samples_per_slot: expected medium.kind = "tdma"'),
+        (
+            {"medium": SLOTS | {"slot_ms": 19.0}},
+            r"medium.slot_ms: expected at least twice guard_ms \(20\), found 19",
+        ),
+        (
+            {"links": {"kind": "native"}},
+            r"links.kind: tdma-fl gives out slots: expected emulated links",
+        ),
+        (
+            {
+                "medium": {"kind": "none"},
+                "devices": {"samples_per_slot": 2.0},
+                "strategies": [{"strategy": "fedavg"}],
+            },
+            r'devices.samples_per_slot: expected medium.kind = "tdma"',
+        ),
     ],
 )
 def test_configs_that_cannot_work(sections: dict[str, Any], line: str) -> None:
@@ -152,25 +259,58 @@ def test_configs_that_cannot_work(sections: dict[str, Any], line: str) -> None:
 
 def made(size: int, **sections: Any) -> Any:
     given = experiment(**{"medium": SLOTS, "strategies": [{"strategy": "tdma-fl"}]} | sections)
-    return strategy(given, given.strategies[0], None, aligned(size), Layout((Entry("w", (size,), 0, "parameter", ""),)))
+    return strategy(
+        given,
+        given.strategies[0],
+        None,
+        aligned(size),
+        Layout((Entry("w", (size,), 0, "parameter", ""),)),
+    )
 
 
 def test_a_model_that_does_not_fit_says_how_many_slots_it_needs() -> None:
     """90 usable ms at 1 Mbit/s carry 11,250 bytes: 40,256 of them take 4 slots."""
-    with pytest.raises(UserError, match=r"medium.slots_per_transfer: a model of 40256 bytes needs 4 slots of 100 ms at 1 Mbit/s, found 3"):
+    with pytest.raises(
+        UserError,
+        match=(
+            r"medium.slots_per_transfer: a model of 40256 bytes needs 4 slots of 100 ms at 1"
+            r" Mbit/s, found 3"
+        ),
+    ):
         made(10_000, medium=SLOTS | {"slots_per_transfer": 3})
-    assert made(10_000).timetable.transfer_slots == 4 and made(10_000, medium=SLOTS | {"slots_per_transfer": 5}).timetable.transfer_slots == 5
+    assert (
+        made(10_000).timetable.transfer_slots == 4
+        and made(10_000, medium=SLOTS | {"slots_per_transfer": 5}).timetable.transfer_slots == 5
+    )
 
 
 def test_of_a_model_that_does_not_fit_nothing_is_left_behind(tmp_path: Path) -> None:
-    given = experiment(medium=SLOTS | {"slots_per_transfer": 3}, strategies=[{"strategy": "tdma-fl"}])
+    given = experiment(
+        medium=SLOTS | {"slots_per_transfer": 3}, strategies=[{"strategy": "tdma-fl"}]
+    )
     with pytest.raises(UserError, match="needs 4 slots"):
-        OpenRun(given, 0, tmp_path / "runs" / "tdma-fl", None, aligned(10_000), Layout((Entry("w", (10_000,), 0, "parameter", ""),)))
+        OpenRun(
+            given,
+            0,
+            tmp_path / "runs" / "tdma-fl",
+            None,
+            aligned(10_000),
+            Layout((Entry("w", (10_000,), 0, "parameter", ""),)),
+        )
     assert not list(tmp_path.iterdir())
 
 
 def test_automatic_delay_wants_to_know_how_long_devices_take() -> None:
     idfl = [{"strategy": "idfl", "per_round": 1}]
     with pytest.raises(UserError, match='alpha = "auto": .*expected compute_slots'):
-        made(10, strategies=idfl, devices={"samples_per_s": 1.0, "bursts": {"calm_s": 1.0, "burst_s": 1.0, "share": 0.5}})
-    assert made(10, strategies=[idfl[0] | {"compute_slots": 3}], devices={"kind": "native"}).options.compute_slots == 3
+        made(
+            10,
+            strategies=idfl,
+            devices={"samples_per_s": 1.0, "bursts": {"calm_s": 1.0, "burst_s": 1.0, "share": 0.5}},
+        )
+    assert (
+        made(
+            10, strategies=[idfl[0] | {"compute_slots": 3}], devices={"kind": "native"}
+        ).options.compute_slots
+        == 3
+    )

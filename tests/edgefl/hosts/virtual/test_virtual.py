@@ -1,4 +1,6 @@
-"""Whole runs under the virtual clock: the same seed gives the same bytes, and the times are the closed forms."""
+"""Whole runs under the virtual clock: the same seed gives the same bytes, and the times are the
+closed forms.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ from edgefl.results.tail import read_csv, read_events
 from emulator.units import to_ns
 
 FILES = ("events.jsonl", "links.csv", "model.safetensors")
-SPREAD: dict[str, Any] = {"devices": {"samples_per_s": 100.0, "slowest_ratio": 5.0}, "stop": {"versions": 12}}
+SPREAD: dict[str, Any] = {
+    "devices": {"samples_per_s": 100.0, "slowest_ratio": 5.0},
+    "stop": {"versions": 12},
+}
 ASYNC: dict[str, Any] = SPREAD | {"strategies": [{"strategy": "fedasync", "concurrency": 2}]}
 FRESHER: dict[str, Any] = {"strategies": [{"strategy": "../support/own_strategies.py:Fresher"}]}
 
@@ -37,9 +42,16 @@ def bytes_of(directory: Path) -> list[bytes]:
 def test_the_same_seed_leaves_the_same_bytes_in_every_process(tmp_path: Path) -> None:
     """Times, numbers trained and weights, byte for byte; hash(str) differs in the other process."""
     _, here = small_run(tmp_path / "here", **ASYNC)
-    code = f"import pathlib, test_virtual, builders; builders.small_run(pathlib.Path({str(tmp_path / 'there')!r}), **test_virtual.ASYNC)"
+    code = (
+        "import pathlib, test_virtual, builders;"
+        f" builders.small_run(pathlib.Path({str(tmp_path / 'there')!r}), **test_virtual.ASYNC)"
+    )
     path = os.pathsep.join([str(Path(__file__).parent), str(SUPPORT), str(ROOT)])
-    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONHASHSEED": "12345", "PYTHONPATH": path})
+    subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        env=os.environ | {"PYTHONHASHSEED": "12345", "PYTHONPATH": path},
+    )
     assert bytes_of(here) == bytes_of(tmp_path / "there" / "fedasync")
 
 
@@ -63,9 +75,29 @@ def trace(directory: Path) -> str:
     lines = []
     for event in read_events(directory / "events.jsonl"):
         words = [f"{event['t']:.9f}", event.get("event") or f"({event['fact']})"]
-        words += [f"{key}={event[key]}" for key in ("version", "edge", "samples", "task", "base_version", "step", "name", "reason") if key in event]
+        words += [
+            f"{key}={event[key]}"
+            for key in (
+                "version",
+                "edge",
+                "samples",
+                "task",
+                "base_version",
+                "step",
+                "name",
+                "reason",
+            )
+            if key in event
+        ]
         for decision in event.get("decisions", ()):
-            words += ["|", *(f"{key}={value}" if key != "do" else value for key, value in decision.items() if key != "numbers")]
+            words += [
+                "|",
+                *(
+                    f"{key}={value}" if key != "do" else value
+                    for key, value in decision.items()
+                    if key != "numbers"
+                ),
+            ]
         lines.append(" ".join(words))
     return "\n".join(lines) + "\n"
 
@@ -75,12 +107,26 @@ def trace(directory: Path) -> str:
     [
         ("fedavg", {"clients_per_round": 2}),
         ("fedbuff", {"concurrency": 2, "buffer_size": 2}),
-        ("fedasync", {"dispatch": "periodic", "concurrency": 2, "clients_per_trigger": 1, "period_s": 1.0, "max_staleness": 0}),
+        (
+            "fedasync",
+            {
+                "dispatch": "periodic",
+                "concurrency": 2,
+                "clients_per_trigger": 1,
+                "period_s": 1.0,
+                "max_staleness": 0,
+            },
+        ),
     ],
 )
 def test_the_trace_is_the_golden_one(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
-    """To write it anew after a change that is meant: EDGEFL_GOLDEN=1 pytest, and read the difference."""
-    _, directory = small_run(tmp_path, **SPREAD | {"stop": {"versions": 3}, "strategies": [{"strategy": name, **options}]})
+    """To write it anew after a change that is meant: EDGEFL_GOLDEN=1 pytest, and read the
+    difference.
+    """
+    _, directory = small_run(
+        tmp_path,
+        **SPREAD | {"stop": {"versions": 3}, "strategies": [{"strategy": name, **options}]},
+    )
     golden = GOLDEN / f"{name}.txt"
     if os.environ.get("EDGEFL_GOLDEN"):
         golden.write_text(trace(directory))
@@ -93,55 +139,99 @@ def carried_ns(size: int, mbit_s: float, latency_ns: int) -> int:
 
 
 def test_a_round_takes_download_compute_upload_and_two_latencies(tmp_path: Path) -> None:
-    """To the nanosecond, as the slowest of three edges of different data and speed; the next round begins at that moment."""
-    sections = SPREAD | {"stop": {"versions": 3}, "partition": {"name": "dirichlet", "alpha": 0.5}, "training": {"epochs": 2}}
+    """To the nanosecond, as the slowest of three edges of different data and speed; the next
+    round begins at that moment.
+    """
+    sections = SPREAD | {
+        "stop": {"versions": 3},
+        "partition": {"name": "dirichlet", "alpha": 0.5},
+        "training": {"epochs": 2},
+    }
     _, directory = small_run(tmp_path, **sections)
     events, links = read_events(directory / "events.jsonl"), read_csv(directory / "links.csv")
-    samples = {event["edge"]: event["samples"] for event in events if event.get("event") == "edge_joined"}
+    samples = {
+        event["edge"]: event["samples"] for event in events if event.get("event") == "edge_joined"
+    }
     device = devices(experiment(**sections))
     began_ns = 0
     for version in range(3):
         ends = []
         for edge in "abc":
             down, up = (
-                next(int(row["bytes"]) for row in links if (row["edge"], row["direction"]) == (edge, way) and to_ns(float(row["offered_s"])) >= began_ns)
+                next(
+                    int(row["bytes"])
+                    for row in links
+                    if (row["edge"], row["direction"]) == (edge, way)
+                    and to_ns(float(row["offered_s"])) >= began_ns
+                )
                 for way in ("down", "up")
             )
             assert 24 < up and 24 < down < 60, "six float32 and a short header"
             compute_ns = device[edge].duration_ns(2 * samples[edge])
             assert compute_ns is not None
-            ends.append(began_ns + carried_ns(down, 0.04, 10_000_000) + compute_ns + carried_ns(up, 0.01, 10_000_000))
-        (published,) = [e for e in events if {"do": "publish", "version": version + 1} in e.get("decisions", ())]
+            ends.append(
+                began_ns
+                + carried_ns(down, 0.04, 10_000_000)
+                + compute_ns
+                + carried_ns(up, 0.01, 10_000_000)
+            )
+        (published,) = [
+            e for e in events if {"do": "publish", "version": version + 1} in e.get("decisions", ())
+        ]
         assert to_ns(published["t"]) == max(ends)
         began_ns = max(ends)
     assert len(set(samples.values())) > 1
 
 
 def test_fedprox_without_mu_is_fedavg_bit_for_bit(tmp_path: Path) -> None:
-    runs = [small_run(tmp_path, **SPREAD | {"strategies": [{"strategy": name, **options}]})[1] for name, options in (("fedavg", {}), ("fedprox", {"mu": 0.0}))]
+    runs = [
+        small_run(tmp_path, **SPREAD | {"strategies": [{"strategy": name, **options}]})[1]
+        for name, options in (("fedavg", {}), ("fedprox", {"mu": 0.0}))
+    ]
     assert bytes_of(runs[0]) == bytes_of(runs[1])
-    _, pulled = small_run(tmp_path, **SPREAD | {"strategies": [{"strategy": "fedprox", "label": "pulled", "mu": 1.0}]})
-    assert bytes_of(pulled)[2] != bytes_of(runs[0])[2] and trace(pulled) == trace(runs[0]), "other weights at the same times"
+    _, pulled = small_run(
+        tmp_path, **SPREAD | {"strategies": [{"strategy": "fedprox", "label": "pulled", "mu": 1.0}]}
+    )
+    assert bytes_of(pulled)[2] != bytes_of(runs[0])[2] and trace(pulled) == trace(runs[0]), (
+        "other weights at the same times"
+    )
 
 
 # ------------------------------------------------------------------ a fresher model
 def moments(directory: Path, task: int) -> dict[str, int]:
     """ns at which each thing happened to one task."""
-    events = [event for event in read_events(directory / "events.jsonl") if event.get("task") == task]
+    events = [
+        event for event in read_events(directory / "events.jsonl") if event.get("task") == task
+    ]
     return {event.get("event") or event["fact"]: to_ns(event["t"]) for event in events}
 
 
 def requests(directory: Path) -> list[dict[str, Any]]:
-    return [event for event in read_events(directory / "events.jsonl") if event.get("event") == "fresh_requested"]
+    return [
+        event
+        for event in read_events(directory / "events.jsonl")
+        if event.get("event") == "fresh_requested"
+    ]
 
 
 def test_whoever_asks_first_hears_that_nothing_is_newer(tmp_path: Path) -> None:
     """One edge alone: request and answer cost a latency each; training stands still meanwhile."""
-    _, directory = small_run(tmp_path, edges={"names": ["a"]}, devices={"samples_per_s": 100.0}, stop={"versions": 1}, **FRESHER)
+    _, directory = small_run(
+        tmp_path,
+        edges={"names": ["a"]},
+        devices={"samples_per_s": 100.0},
+        stop={"versions": 1},
+        **FRESHER,
+    )
     (asked,) = requests(directory)
-    assert asked["decisions"] == [{"do": "send_fresh", "edge": "a", "task": 0, "version": None}] and asked["step"] == 3
+    assert (
+        asked["decisions"] == [{"do": "send_fresh", "edge": "a", "task": 0, "version": None}]
+        and asked["step"] == 3
+    )
     at = moments(directory, 0)
-    assert at["fresh_requested"] == at["task_started"] + 96 * S // 100 + 10_000_000, "3 of 7 batches of 32, then the request's latency"
+    assert at["fresh_requested"] == at["task_started"] + 96 * S // 100 + 10_000_000, (
+        "3 of 7 batches of 32, then the request's latency"
+    )
     assert at["update_ready"] == at["fresh_requested"] + 10_000_000 + 104 * S // 100
     assert {row["kind"] for row in read_csv(directory / "links.csv")} == {"task", "update"}
 
@@ -149,19 +239,36 @@ def test_whoever_asks_first_hears_that_nothing_is_newer(tmp_path: Path) -> None:
 def test_a_fresher_model_is_downloaded_merged_and_trained_on_from(tmp_path: Path) -> None:
     _, directory = small_run(tmp_path, **SPREAD | FRESHER)
     sent = [event for event in requests(directory) if event["decisions"][0]["version"] is not None]
-    assert sent and all(event["decisions"][0]["version"] == event["version"] > event["base_version"] for event in sent)
+    assert sent and all(
+        event["decisions"][0]["version"] == event["version"] > event["base_version"]
+        for event in sent
+    )
     rows = [row for row in read_csv(directory / "links.csv") if row["kind"] == "fresh"]
     device = devices(experiment(**SPREAD))
     checked = 0
     for event in sent:
-        row = next((row for row in rows if row["edge"] == event["edge"] and to_ns(float(row["offered_s"])) == to_ns(event["t"])), None)
+        row = next(
+            (
+                row
+                for row in rows
+                if row["edge"] == event["edge"]
+                and to_ns(float(row["offered_s"])) == to_ns(event["t"])
+            ),
+            None,
+        )
         at = moments(directory, event["task"])
         if row is None or "update_ready" not in at:
             continue  # under way at the end of the run
         fresh_ns = to_ns(float(row["scheduled_s"]))
         assert fresh_ns == to_ns(event["t"]) + carried_ns(int(row["bytes"]), 0.04, 10_000_000)
-        samples = next(e["samples"] for e in read_events(directory / "events.jsonl") if e.get("event") == "edge_joined" and e["edge"] == event["edge"])
-        assert at["update_ready"] == fresh_ns + device[event["edge"]].duration_ns(samples - 32 * event["step"])
+        samples = next(
+            e["samples"]
+            for e in read_events(directory / "events.jsonl")
+            if e.get("event") == "edge_joined" and e["edge"] == event["edge"]
+        )
+        assert at["update_ready"] == fresh_ns + device[event["edge"]].duration_ns(
+            samples - 32 * event["step"]
+        )
         checked += 1
     assert checked > 1
 
@@ -176,27 +283,50 @@ def test_a_fresher_model_is_downloaded_merged_and_trained_on_from(tmp_path: Path
         (2.05, ["task_started", "update_ready"], ["task"]),  # on its way up
     ],
 )
-def test_nothing_of_a_cancelled_task_moves_any_more(tmp_path: Path, after_s: float, heard_of_it: list[str], carried: list[str]) -> None:
+def test_nothing_of_a_cancelled_task_moves_any_more(
+    tmp_path: Path, after_s: float, heard_of_it: list[str], carried: list[str]
+) -> None:
     """And the task that follows is not held up by it."""
     hasty = {"strategy": "../support/own_strategies.py:Hasty", "period_s": after_s}
-    sections = {"edges": {"names": ["a"]}, "devices": {"samples_per_s": 100.0}, "stop": {"versions": 1}, "strategies": [hasty]}
+    sections = {
+        "edges": {"names": ["a"]},
+        "devices": {"samples_per_s": 100.0},
+        "stop": {"versions": 1},
+        "strategies": [hasty],
+    }
     summary, directory = small_run(tmp_path, **sections)
     assert list(moments(directory, 0)) == heard_of_it
-    assert [row["kind"] for row in read_csv(directory / "links.csv")] == [*carried, "task", "update"]
+    assert [row["kind"] for row in read_csv(directory / "links.csv")] == [
+        *carried,
+        "task",
+        "update",
+    ]
     at, began_ns = moments(directory, 1), to_ns(after_s)
-    assert at["task_started"] == began_ns + 17_800_000 and at["update_arrived"] == at["task_started"] + 2 * S + 78_000_000
+    assert (
+        at["task_started"] == began_ns + 17_800_000
+        and at["update_arrived"] == at["task_started"] + 2 * S + 78_000_000
+    )
     assert (summary["updates_applied"], summary["updates_discarded"]) == (1, {})
 
 
 def test_what_arrives_at_the_moment_of_its_cancelling_has_arrived(tmp_path: Path) -> None:
-    """Edges a and b have as many samples and the same device: a's update is heard first, and b's is there as well."""
-    summary, directory = small_run(tmp_path, devices={"samples_per_s": 100.0}, stop={"versions": 9}, strategies=[{"strategy": "../support/own_strategies.py:First"}])
+    """Edges a and b have as many samples and the same device: a's update is heard first, and b's
+    is there as well.
+    """
+    summary, directory = small_run(
+        tmp_path,
+        devices={"samples_per_s": 100.0},
+        stop={"versions": 9},
+        strategies=[{"strategy": "../support/own_strategies.py:First"}],
+    )
     assert moments(directory, 0)["update_arrived"] == moments(directory, 1)["discarded"]
     assert summary["updates_discarded"] == {"task closed": 1}
 
 
 def test_the_training_loss_is_that_of_the_devices_data(tmp_path: Path) -> None:
-    """Ten samples of the cloud around 0 and none of the other: where all is called 0 nothing is lost on them, and much on the rest."""
+    """Ten samples of the cloud around 0 and none of the other: where all is called 0 nothing is
+    lost on them, and much on the rest.
+    """
     from edgefl.hosts.setup.learning import learning
 
     learned = learning(experiment(task="my_task.py:build"), EXAMPLES)
@@ -215,43 +345,84 @@ def test_ctrl_c_keeps_the_results(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     summary, directory = small_run(tmp_path, interrupt, **ASYNC)
-    assert (summary["finished"], summary["versions"], summary["clock"]) == ("interrupted", 2, "virtual")
+    assert (summary["finished"], summary["versions"], summary["clock"]) == (
+        "interrupted",
+        2,
+        "virtual",
+    )
     assert read_events(directory / "events.jsonl")[-1]["reason"] == "interrupted"
     assert [row["version"] for row in read_csv(directory / "metrics.csv")] == ["0", "1", "2"]
     assert load_file(directory / "model.safetensors")["weights"].shape == (6,)
-    assert summary["final_accuracy"] == float(read_csv(directory / "metrics.csv")[-1]["accuracy"]) > 0.5
+    assert (
+        summary["final_accuracy"]
+        == float(read_csv(directory / "metrics.csv")[-1]["accuracy"])
+        > 0.5
+    )
 
 
 def test_readers_see_the_files_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgefl.hosts.setup.rundir.FLUSH_S", 0.0)
     seen = []
-    small_run(tmp_path, lambda now, run: seen.append(len(read_events(run.directory / "events.jsonl"))), **ASYNC)
+    small_run(
+        tmp_path,
+        lambda now, run: seen.append(len(read_events(run.directory / "events.jsonl"))),
+        **ASYNC,
+    )
     assert len(set(seen)) > 10 and seen == sorted(seen)
 
 
 def test_a_strategy_that_fails_leaves_what_led_to_it(tmp_path: Path) -> None:
     with pytest.raises(Bug, match="Broken failed at .*update_arrived"):
-        small_run(tmp_path, **SPREAD | {"strategies": [{"strategy": "../support/own_strategies.py:Broken"}]})
+        small_run(
+            tmp_path,
+            **SPREAD | {"strategies": [{"strategy": "../support/own_strategies.py:Broken"}]},
+        )
     events = read_events(tmp_path / "broken" / "events.jsonl")
-    assert [event["version"] for event in events if event.get("event") == "update_arrived"] == [0, 0, 0, 1, 1], "all before the one that it failed at"
+    assert [event["version"] for event in events if event.get("event") == "update_arrived"] == [
+        0,
+        0,
+        0,
+        1,
+        1,
+    ], "all before the one that it failed at"
     assert not (tmp_path / "broken" / "summary.json").exists()
 
 
 def test_a_run_in_which_nothing_can_happen_any_more_ends(tmp_path: Path) -> None:
-    summary, directory = small_run(tmp_path, strategies=[{"strategy": "edgefl.strategies.base.strategy:Strategy"}])
-    assert (summary["finished"], summary["emulated_s"], summary["versions"]) == ("nothing left to do", 0.0, 0)
+    summary, directory = small_run(
+        tmp_path, strategies=[{"strategy": "edgefl.strategies.base.strategy:Strategy"}]
+    )
+    assert (summary["finished"], summary["emulated_s"], summary["versions"]) == (
+        "nothing left to do",
+        0.0,
+        0,
+    )
     assert len(read_csv(directory / "metrics.csv")) == 1
 
 
 def test_a_device_learns(tmp_path: Path) -> None:
     """The two clouds are two standard deviations apart: the best line is right 92 % of the time."""
-    summary, directory = small_run(tmp_path, **ASYNC | {"stop": {"versions": 60}, "evaluation": {"target_accuracy": 0.8, "every_versions": 20}})
+    summary, directory = small_run(
+        tmp_path,
+        **ASYNC
+        | {
+            "stop": {"versions": 60},
+            "evaluation": {"target_accuracy": 0.8, "every_versions": 20},
+        },
+    )
     assert summary["final_accuracy"] > 0.8 and summary["time_to_target_s"] is not None
-    assert [row["version"] for row in read_csv(directory / "metrics.csv")] == ["0", "20", "40", "60"]
+    assert [row["version"] for row in read_csv(directory / "metrics.csv")] == [
+        "0",
+        "20",
+        "40",
+        "60",
+    ]
     assert summary["updates_applied"] == 60 == sum(summary["staleness"].values())
     links = read_csv(directory / "links.csv")
     for way in ("up", "down"):
-        assert summary[f"bytes_{way}"] == sum(int(row["bytes"]) for row in links if row["direction"] == way)
+        assert summary[f"bytes_{way}"] == sum(
+            int(row["bytes"]) for row in links if row["direction"] == way
+        )
 
 
 def test_native_devices_and_links_need_the_wall_clock(tmp_path: Path) -> None:
@@ -261,13 +432,17 @@ def test_native_devices_and_links_need_the_wall_clock(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------ the run's own config
-def test_the_config_of_a_run_can_be_run_again_wherever_own_code_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_config_of_a_run_can_be_run_again_wherever_own_code_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, directory = small_run(tmp_path, **ASYNC | FRESHER)
     monkeypatch.chdir(tmp_path)
     config = directory / "config.toml"
     assert base_of(config) == EXAMPLES.resolve()
     again = load(config)
-    assert again.strategies[0].strategy == "../support/own_strategies.py:Fresher" and again.edges.ids() == ["a", "b", "c"]
+    assert again.strategies[
+        0
+    ].strategy == "../support/own_strategies.py:Fresher" and again.edges.ids() == ["a", "b", "c"]
 
 
 def test_without_own_code_no_folder_of_this_machine_is_written(tmp_path: Path) -> None:
@@ -275,4 +450,7 @@ def test_without_own_code_no_folder_of_this_machine_is_written(tmp_path: Path) -
     run = OpenRun(given, 0, tmp_path / "fedavg", EXAMPLES, vector(0, 0, 0), layout())
     run.begin("virtual", fidelity(given))
     config = tmp_path / "fedavg" / "config.toml"
-    assert "base" not in tomllib.loads(config.read_text())["run"] and base_of(config) == tmp_path / "fedavg"
+    assert (
+        "base" not in tomllib.loads(config.read_text())["run"]
+        and base_of(config) == tmp_path / "fedavg"
+    )

@@ -1,4 +1,6 @@
-"""The edge's process without a network: scripted words of a coordinator, a clock that only waiting moves; one update too large, for real."""
+"""The edge's process without a network: scripted words of a coordinator, a clock that only
+waiting moves; one update too large, for real.
+"""
 
 from __future__ import annotations
 
@@ -25,29 +27,47 @@ from emulator.compute import Native
 AWAY = Refuse("this session has ended", final=False)
 
 
-
-
-
-
-
-
 # ------------------------------------------------------------------ another run at the same address
-@pytest.mark.parametrize("again", [(Setup('{"seed": 1}', "fedasync"), 7), (SETUP, 8)], ids=["another strategy", "the same, restarted"])
-def test_what_was_built_for_another_run_does_not_join_this_one(monkeypatch: pytest.MonkeyPatch, again: tuple[Setup, int]) -> None:
+@pytest.mark.parametrize(
+    "again",
+    [(Setup('{"seed": 1}', "fedasync"), 7), (SETUP, 8)],
+    ids=["another strategy", "the same, restarted"],
+)
+def test_what_was_built_for_another_run_does_not_join_this_one(
+    monkeypatch: pytest.MonkeyPatch, again: tuple[Setup, int]
+) -> None:
     script = Script((SETUP, 7), (Welcome(), 7), (AWAY, again[1]), again)
     finished = script.host(monkeypatch).run()
     assert finished == Finished("another run has taken its place", more=True)
-    assert [type(message) for message in script.said if not isinstance(message, Pong)] == [Hello, Join, Hello]
+    assert [type(message) for message in script.said if not isinstance(message, Pong)] == [
+        Hello,
+        Join,
+        Hello,
+    ]
 
 
 def test_a_broken_session_of_the_same_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = Script((SETUP, 7), (Welcome(), 7), (AWAY, 7), (SETUP, 7), (Welcome(), 7), (Finished("versions", False), 7))
+    script = Script(
+        (SETUP, 7),
+        (Welcome(), 7),
+        (AWAY, 7),
+        (SETUP, 7),
+        (Welcome(), 7),
+        (Finished("versions", False), 7),
+    )
     assert script.host(monkeypatch).run() == Finished("versions", more=False)
-    assert [type(message) for message in script.said if not isinstance(message, Pong)] == [Hello, Join, Hello, Join]
+    assert [type(message) for message in script.said if not isinstance(message, Pong)] == [
+        Hello,
+        Join,
+        Hello,
+        Join,
+    ]
 
 
 # ------------------------------------------------------------------ patience
-def test_the_first_join_may_be_waited_for_longer_than_a_coordinator_that_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_join_may_be_waited_for_longer_than_a_coordinator_that_was_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     script = Script()
     with pytest.raises(Refused, match="no answer for 900 s"):
         script.host(monkeypatch).run(900.0)
@@ -60,29 +80,52 @@ def test_the_first_join_may_be_waited_for_longer_than_a_coordinator_that_was_the
 
 @pytest.mark.parametrize(("hung_up", "said"), [(2, 0), (3, 1)])
 def test_connections_that_are_dropped_again_and_again_are_told_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], hung_up: int, said: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    hung_up: int,
+    said: int,
 ) -> None:
     script = Script()
     script.hung_up = hung_up
     with pytest.raises(Refused, match="no answer for 60 s"):
         script.host(monkeypatch).run()
-    assert capsys.readouterr().err.count("e000: tcp://192.0.2.1:1 takes connections and drops them: is it the coordinator?") == said
+    assert (
+        capsys.readouterr().err.count(
+            "e000: tcp://192.0.2.1:1 takes connections and drops them: is it the coordinator?"
+        )
+        == said
+    )
 
 
 def test_the_coordinator_says_how_often_and_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = Script((Setup("{}", "fedavg", 10 * NS_PER_S, 40 * NS_PER_S), 7), (Welcome(), 7), *[None] * 18, (Finished("versions", False), 7))
+    script = Script(
+        (Setup("{}", "fedavg", 10 * NS_PER_S, 40 * NS_PER_S), 7),
+        (Welcome(), 7),
+        *[None] * 18,
+        (Finished("versions", False), 7),
+    )
     script.host(monkeypatch).run()
     assert script.waits[:2] == [0.25, 5.0] and set(script.waits[1:]) == {5.0}
-    assert sum(isinstance(message, Hello) for message in script.said) == 3, "90 s of silence: two new sessions"
+    assert sum(isinstance(message, Hello) for message in script.said) == 3, (
+        "90 s of silence: two new sessions"
+    )
     script = Script((SETUP, 7), (Welcome(), 7), *[None] * 19, (Finished("versions", False), 7))
     script.host(monkeypatch).run()
-    assert set(script.waits) == {0.25} and sum(isinstance(message, Hello) for message in script.said) == 1
+    assert (
+        set(script.waits) == {0.25}
+        and sum(isinstance(message, Hello) for message in script.said) == 1
+    )
 
 
-def test_refused_for_ever_it_asks_ever_more_slowly_but_not_beyond_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_for_ever_it_asks_ever_more_slowly_but_not_beyond_two_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     script = Script(*[(AWAY, 7)] * 1100, (SETUP, 7), (Finished("versions", False), 7))
     assert script.host(monkeypatch).run().reason == "versions"
-    assert script.clock.slept[:8] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0] and len(script.clock.slept) == 1100
+    assert (
+        script.clock.slept[:8] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+        and len(script.clock.slept) == 1100
+    )
 
 
 # ------------------------------------------------------------------ native compute time
@@ -105,26 +148,47 @@ def test_waiting_for_a_turn_is_no_native_compute_time(monkeypatch: pytest.Monkey
     worker.orders.put(Order(Train(edge.run, 1), 5 * NS_PER_S, None))
     worker.orders.put(None)
     worker.run()
-    assert [result.at_ns for result in results.take()] == [5 * NS_PER_S + 3 * NS_PER_S]  # three slices of half a second, at double speed
+    assert [result.at_ns for result in results.take()] == [
+        5 * NS_PER_S + 3 * NS_PER_S
+    ]  # three slices of half a second, at double speed
 
 
 # ------------------------------------------------------------------ an update that cannot travel
 class Chatty(EchoTrainer):
     """Sends more vectors than a message may hold."""
 
-    def payload(self, run: EchoRun, rule: LocalRule) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    def payload(
+        self, run: EchoRun, rule: LocalRule
+    ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         return {f"v{number}": run.weights for number in range(65)}, {"samples": 10.0}
 
 
-def test_an_update_beyond_the_limits_closes_its_task(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    coordinator = Coordinator(tmp_path, 3, edges={"names": ["e000"]}, strategies=[{"strategy": "fedasync"}])
+def test_an_update_beyond_the_limits_closes_its_task(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    coordinator = Coordinator(
+        tmp_path, 3, edges={"names": ["e000"]}, strategies=[{"strategy": "fedasync"}]
+    )
     built = side(Chatty())
     built.config_digest, built.layout_digest, built.data_digest = coordinator.digests
-    host = EdgeHost("e000", f"tcp://127.0.0.1:{coordinator.port}", None, lambda setup: built, OwnMachine())
+    host = EdgeHost(
+        "e000", f"tcp://127.0.0.1:{coordinator.port}", None, lambda setup: built, OwnMachine()
+    )
     thread = Thread(target=host.run, daemon=True)
     thread.start()
-    wait_for(lambda: len(happened(coordinator.directory, event="task_closed", reason="wrong length")) >= 2)
+    wait_for(
+        lambda: (
+            len(happened(coordinator.directory, event="task_closed", reason="wrong length")) >= 2
+        )
+    )
     summary = coordinator.end()
     thread.join(10)
-    assert list(summary["updates_discarded"]) == ["wrong length"] and summary["updates_applied"] == 0 and summary["fidelity"]["wire"] == {}
-    assert capfd.readouterr().err.count("e000: an update cannot be sent: 65 vectors, at most 64; ") == 1
+    assert (
+        list(summary["updates_discarded"]) == ["wrong length"]
+        and summary["updates_applied"] == 0
+        and summary["fidelity"]["wire"] == {}
+    )
+    assert (
+        capfd.readouterr().err.count("e000: an update cannot be sent: 65 vectors, at most 64; ")
+        == 1
+    )

@@ -1,4 +1,6 @@
-"""The edge's end of its transfers: downloads put together and stamped, uploads sent as far as the credit goes."""
+"""The edge's end of its transfers: downloads put together and stamped, uploads sent as far as
+the credit goes.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def test_after_a_broken_session_the_credit_says_where_to_go_on() -> None:
     outgoing = transfers.new(kept, 1000)
     list(transfers.credit(Credit(outgoing.number, 0, 300)))
     transfers.new_session()
-    assert [(again.number, due) for again, due in transfers.unacknowledged({5: kept})] == [(outgoing.number, 1000)]
+    assert [(again.number, due) for again, due in transfers.unacknowledged({5: kept})] == [
+        (outgoing.number, 1000)
+    ]
     again = list(transfers.credit(Credit(outgoing.number, 120, 400)))  # 180 bytes had not arrived
     assert [(piece.offset, len(view)) for piece, view in again] == [(120, 280)]
 

@@ -1,4 +1,6 @@
-"""Keys: written whole or not at all, read with clear errors, and on real sockets they say who sent what."""
+"""Keys: written whole or not at all, read with clear errors, and on real sockets they say who
+sent what.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def folder(tmp_path: Path) -> Path:
 
 @dataclass
 class Wire:
-    """A context that keeps its sockets: one that is forgotten closes and takes what it has not sent with it."""
+    """A context that keeps its sockets: one that is forgotten closes and takes what it has not
+    sent with it.
+    """
 
     context: zmq.Context = field(default_factory=zmq.Context)
     sockets: list[zmq.Socket] = field(default_factory=list)
@@ -57,16 +61,27 @@ def wire() -> Iterator[Wire]:
 def test_new_writes_private_files(folder: Path) -> None:
     files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
     assert sorted(files) == [
-        "allowed.json", "coordinator.key", "coordinator.key_secret",
-        "edges/e000.key", "edges/e000.key_secret", "edges/pi-1.key", "edges/pi-1.key_secret",
-    ]  # fmt: skip
+        "allowed.json",
+        "coordinator.key",
+        "coordinator.key_secret",
+        "edges/e000.key",
+        "edges/e000.key_secret",
+        "edges/pi-1.key",
+        "edges/pi-1.key_secret",
+    ]
     assert {stat.S_IMODE(path.stat().st_mode) for path in files.values()} == {0o600}
-    assert "secret" not in files["coordinator.key"].read_text() + files["edges/e000.key"].read_text()
+    assert (
+        "secret" not in files["coordinator.key"].read_text() + files["edges/e000.key"].read_text()
+    )
 
 
 def test_loaded_keys_belong_together(folder: Path) -> None:
     server, edge = keys.load_server(folder), keys.load_edge(folder, "pi-1")
-    assert edge.server == server.public and server.allowed[edge.public] == "pi-1" and sorted(server.allowed.values()) == ["e000", "pi-1"]
+    assert (
+        edge.server == server.public
+        and server.allowed[edge.public] == "pi-1"
+        and sorted(server.allowed.values()) == ["e000", "pi-1"]
+    )
     assert server.secret.decode() not in repr(server) and edge.secret.decode() not in repr(edge)
 
 
@@ -81,7 +96,13 @@ def test_an_edge_needs_only_its_own_files(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ids", "line"),
     [
-        (["ok", "Not ok"], "edge id 'Not ok': expected at most 32 of a-z, 0-9, _ and -, beginning with a letter or digit"),
+        (
+            ["ok", "Not ok"],
+            (
+                "edge id 'Not ok': expected at most 32 of a-z, 0-9, _ and -, beginning with a"
+                " letter or digit"
+            ),
+        ),
         (["../up"], "edge id '../up': expected at most 32 of"),
         ([""], "edge id '': expected at most 32 of"),
         (["a", "b", "a"], "edge id 'a' is given twice"),
@@ -96,7 +117,10 @@ def test_bad_ids_write_nothing(tmp_path: Path, ids: list[str], line: str) -> Non
 def test_new_never_overwrites(folder: Path) -> None:
     before = keys.load_server(folder)
     for there in (folder, folder / "coordinator.key"):
-        with pytest.raises(UserError, match="is there already; keys are never overwritten, expected a new directory"):
+        with pytest.raises(
+            UserError,
+            match="is there already; keys are never overwritten, expected a new directory",
+        ):
             keys.new(there, ["e000"])
     assert keys.load_server(folder) == before
     with pytest.raises(UserError, match="cannot be made"):
@@ -114,18 +138,50 @@ def damage(path: Path, text: str | None) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "line"),
     [
-        ("coordinator.key_secret", None, "coordinator.key_secret: no such key file; `edgefl keys new DIR` makes them"),
+        (
+            "coordinator.key_secret",
+            None,
+            "coordinator.key_secret: no such key file; `edgefl keys new DIR` makes them",
+        ),
         ("coordinator.key_secret", "curve\n", "coordinator.key_secret: expected a public-key"),
-        ("coordinator.key_secret", f'public-key = "{"0" * 40}"\n', "coordinator.key_secret: expected a secret-key"),
-        ("coordinator.key_secret", 'public-key = "short"\n', "coordinator.key_secret: public-key: expected 40 characters of z85"),
-        ("coordinator.key_secret", f'public-key = "{"~" * 40}"\n', "coordinator.key_secret: public-key: expected 40 characters of z85"),
-        ("allowed.json", None, "allowed.json: cannot be read (No such file or directory); expected the list"),
+        (
+            "coordinator.key_secret",
+            f'public-key = "{"0" * 40}"\n',
+            "coordinator.key_secret: expected a secret-key",
+        ),
+        (
+            "coordinator.key_secret",
+            'public-key = "short"\n',
+            "coordinator.key_secret: public-key: expected 40 characters of z85",
+        ),
+        (
+            "coordinator.key_secret",
+            f'public-key = "{"~" * 40}"\n',
+            "coordinator.key_secret: public-key: expected 40 characters of z85",
+        ),
+        (
+            "allowed.json",
+            None,
+            "allowed.json: cannot be read (No such file or directory); expected the list",
+        ),
         ("allowed.json", "{", "allowed.json: is not JSON"),
         ("allowed.json", "[]", "allowed.json: expected an object"),
-        ("allowed.json", '{"A": "x"}', "allowed.json: 'A': expected an edge id with its public key"),
+        (
+            "allowed.json",
+            '{"A": "x"}',
+            "allowed.json: 'A': expected an edge id with its public key",
+        ),
         ("allowed.json", '{"a": 3}', "allowed.json: 'a': expected an edge id with its public key"),
-        ("allowed.json", '{"a": "x"}', "allowed.json: public key of 'a': expected 40 characters of z85"),
-        ("allowed.json", f'{{"a": "{"0" * 40}", "b": "{"0" * 40}"}}', "allowed.json: 'a' and 'b' have the same key; expected one for each"),
+        (
+            "allowed.json",
+            '{"a": "x"}',
+            "allowed.json: public key of 'a': expected 40 characters of z85",
+        ),
+        (
+            "allowed.json",
+            f'{{"a": "{"0" * 40}", "b": "{"0" * 40}"}}',
+            "allowed.json: 'a' and 'b' have the same key; expected one for each",
+        ),
     ],
 )
 def test_damaged_server_keys(folder: Path, name: str, text: str | None, line: str) -> None:
@@ -136,7 +192,9 @@ def test_damaged_server_keys(folder: Path, name: str, text: str | None, line: st
 
 
 def test_missing_edge_key_names_the_nearest(folder: Path) -> None:
-    with pytest.raises(UserError, match=r"pi1.key_secret: no key for edge 'pi1' \(nearest: 'pi-1'\)"):
+    with pytest.raises(
+        UserError, match=r"pi1.key_secret: no key for edge 'pi1' \(nearest: 'pi-1'\)"
+    ):
         keys.load_edge(folder, "pi1")
     with pytest.raises(UserError, match="no such key file"):
         keys.load_edge(folder / "nowhere", "pi-1")
@@ -152,7 +210,9 @@ def test_every_message_carries_the_edge_of_its_key(folder: Path, wire: Wire) -> 
         socket.send_multipart([name.encode(), b"second frame"])
         assert router.poll(PASSING_MS)
         routing, *frames = router.recv_multipart(copy=False)
-        assert [keys.edge_of(frame) for frame in frames] == [name, name] and frames[0].bytes == name.encode()
+        assert [keys.edge_of(frame) for frame in frames] == [name, name] and frames[
+            0
+        ].bytes == name.encode()
         router.send_multipart([routing.bytes, b"answer to " + name.encode()])
         assert socket.poll(PASSING_MS) and socket.recv() == b"answer to " + name.encode()
     doorman.stop()
@@ -193,11 +253,18 @@ def until_told(edge: Dealer, found: Callable[[str | None], bool]) -> str | None:
     return said
 
 
-def test_an_edge_is_told_what_is_wrong_with_its_keys(folder: Path, wire: Wire, tmp_path: Path) -> None:
-    """No keys where there should be, keys where there are none; of a wrong coordinator.key, only that it is hung up on, again and again."""
+def test_an_edge_is_told_what_is_wrong_with_its_keys(
+    folder: Path, wire: Wire, tmp_path: Path
+) -> None:
+    """No keys where there should be, keys where there are none; of a wrong coordinator.key, only
+    that it is hung up on, again and again.
+    """
     keys.new(tmp_path / "others", ["e000"])
     own, wrong = keys.load_edge(folder, "e000"), keys.load_edge(tmp_path / "others", "e000")
-    for server, key, line in ((keys.load_server(folder), None, "it wants keys"), (None, own, "it has no keys")):
+    for server, key, line in (
+        (keys.load_server(folder), None, "it wants keys"),
+        (None, own, "it has no keys"),
+    ):
         wire.router(server)
         edge = Dealer(wire.context, key, f"tcp://127.0.0.1:{wire.port}")
         assert line in (until_told(edge, lambda said: said is not None) or "")
@@ -221,10 +288,15 @@ def test_loopback_needs_no_keys(host: str) -> None:
     keys.must_have_keys(host, None, insecure=False)
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "*", "10.0.0.7", "::", "example.org", "localhost.example.org", ""])
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "*", "10.0.0.7", "::", "example.org", "localhost.example.org", ""]
+)
 def test_a_network_needs_keys(host: str, folder: Path) -> None:
     assert not keys.is_loopback(host)
-    with pytest.raises(UserError, match="is not loopback and there are no keys: expected --keys DIR .* or --insecure"):
+    with pytest.raises(
+        UserError,
+        match="is not loopback and there are no keys: expected --keys DIR .* or --insecure",
+    ):
         keys.must_have_keys(host, None, insecure=False)
     keys.must_have_keys(host, None, insecure=True)
     keys.must_have_keys(host, keys.load_server(folder), insecure=False)

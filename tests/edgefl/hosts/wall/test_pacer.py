@@ -1,4 +1,6 @@
-"""Pieces against the service curve, in virtual time: never far ahead of it, never behind, whatever the host does."""
+"""Pieces against the service curve, in virtual time: never far ahead of it, never behind,
+whatever the host does.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,10 @@ from emulator.units import FOREVER, NS_PER_S
 
 
 def take(rate_bit_s: int, size: int) -> int:
-    """ns for ``size`` bytes, rounded up: written once more, so that the emulator is not checked against itself."""
+    """ns for ``size`` bytes, rounded up: written once more, so that the emulator is not checked
+    against itself.
+    """
     return -(-size * 8 * NS_PER_S // rate_bit_s)
-
-
 
 
 rates = st.integers(20_000, 500 * MBIT)
@@ -44,13 +46,26 @@ def test_bytes_are_never_far_ahead_of_the_curve_and_never_behind_it(
         for moment, _, _, end in rig.sent[-1:]:
             assert moment <= latency + take(rate, flow.meta + end)
     assert flow.released == flow.body and wakes <= -(-flow.body // flow.piece) + 2
-    assert [first for _, _, first, _ in rig.sent[1:]] == [end for _, _, _, end in rig.sent[:-1]]  # each byte once, in order
-    assert flow.completion is not None and flow.completion.due_ns == latency + take(rate, flow.transfer.size)
+    assert [first for _, _, first, _ in rig.sent[1:]] == [
+        end for _, _, _, end in rig.sent[:-1]
+    ]  # each byte once, in order
+    assert flow.completion is not None and flow.completion.due_ns == latency + take(
+        rate, flow.transfer.size
+    )
 
 
 @settings(deadline=None)
-@given(rates, elements_, latencies, windows, st.lists(st.integers(0, 3 * NS_PER_S), min_size=1, max_size=20), st.integers(0, NS_PER_S))
-def test_a_host_that_wakes_late_bends_nothing(rate: int, elements: int, latency: int, window: int, delays: list[int], heard: int) -> None:
+@given(
+    rates,
+    elements_,
+    latencies,
+    windows,
+    st.lists(st.integers(0, 3 * NS_PER_S), min_size=1, max_size=20),
+    st.integers(0, NS_PER_S),
+)
+def test_a_host_that_wakes_late_bends_nothing(
+    rate: int, elements: int, latency: int, window: int, delays: list[int], heard: int
+) -> None:
     rig = Rig(rate, latency, window)
     rig.now = 5 * NS_PER_S + heard
     flow = rig.start(elements, at=5 * NS_PER_S)
@@ -59,13 +74,31 @@ def test_a_host_that_wakes_late_bends_nothing(rate: int, elements: int, latency:
         if flow.completion is None:
             assert rig.ahead(flow) <= allowed
     assert flow.released == flow.body
-    assert flow.completion is not None and flow.completion.due_ns == 5 * NS_PER_S + latency + take(rate, flow.transfer.size)
+    assert flow.completion is not None and flow.completion.due_ns == 5 * NS_PER_S + latency + take(
+        rate, flow.transfer.size
+    )
 
 
 @settings(deadline=None)
-@given(rates, st.integers(100, 30_000), latencies, windows, st.floats(0, 1), st.floats(0, 1), st.integers(0, 10 * NS_PER_S), st.integers(0, 50 * MS))
+@given(
+    rates,
+    st.integers(100, 30_000),
+    latencies,
+    windows,
+    st.floats(0, 1),
+    st.floats(0, 1),
+    st.integers(0, 10 * NS_PER_S),
+    st.integers(0, 50 * MS),
+)
 def test_a_broken_session_goes_on_without_a_burst(
-    rate: int, elements: int, latency: int, window: int, when: float, kept: float, outage: int, late: int,
+    rate: int,
+    elements: int,
+    latency: int,
+    window: int,
+    when: float,
+    kept: float,
+    outage: int,
+    late: int,
 ) -> None:
     rig = Rig(rate, latency, window)
     flow = rig.start(elements)
@@ -83,11 +116,15 @@ def test_a_broken_session_goes_on_without_a_burst(
         if flow.completion is None and flow.released > held:
             assert flow.meta + flow.released <= confirmed + served + allowed
     assert flow.released == flow.body
-    assert flow.completion is not None and flow.completion.due_ns == back + latency + take(rate, flow.transfer.size - confirmed)
+    assert flow.completion is not None and flow.completion.due_ns == back + latency + take(
+        rate, flow.transfer.size - confirmed
+    )
 
 
 def test_pieces_of_many_links_leave_together_where_they_can_wait() -> None:
-    """Ten links that start 0.3 ms apart, 2 ms grain: after the first piece of each, every piece leaves at a multiple of 2 ms."""
+    """Ten links that start 0.3 ms apart, 2 ms grain: after the first piece of each, every piece
+    leaves at a multiple of 2 ms.
+    """
     rig, flows = Rig(edges="abcdefghij", grain_ns=2 * MS), []
     for number, edge in enumerate("abcdefghij"):
         rig.until(number * 300_000)
@@ -101,13 +138,16 @@ def test_pieces_of_many_links_leave_together_where_they_can_wait() -> None:
 
 
 def test_one_transfer_by_hand() -> None:
-    """0.25 MB/s, 15 ms pieces of 3750 bytes, a window of 50 ms; 40,000 bytes, of which a quarter is 40 ms."""
+    """0.25 MB/s, 15 ms pieces of 3750 bytes, a window of 50 ms; 40,000 bytes, of which a quarter
+    is 40 ms.
+    """
     rig = Rig(2 * MBIT, latency_ns=5 * MS)
     flow = rig.start(10_000)
     quarter = flow.transfer.size // 4
     while rig.step():
         pass
-    # A quarter goes as service begins, each later piece when all but a quarter of the bytes up to its end are due.
+    # A quarter goes as service begins, each later piece when all but a quarter of the bytes up to
+    # its end are due.
     ends = [min(3750 * n, 40_000) for n in range(1, 12)]
     moments = [0, 0, *(5 * MS + take(2 * MBIT, flow.meta + end - quarter) for end in ends[2:])]
     assert flow.piece == 3750 and ends[1] < quarter < ends[2]
@@ -122,10 +162,15 @@ def test_the_round_trip_widens_the_window() -> None:
         flow = rig.start(100_000, rtt_ns=rtt_ns)
         rig.until(1 * NS_PER_S)
         moments.append(next(moment for moment, _, _, end in rig.sent if end == flow.piece * 10))
-    assert moments[0] - moments[1] == 20 * MS and moments[0] == take(2 * MBIT, flow.meta + flow.piece * 10) - 50 * MS
+    assert (
+        moments[0] - moments[1] == 20 * MS
+        and moments[0] == take(2 * MBIT, flow.meta + flow.piece * 10) - 50 * MS
+    )
 
 
-@pytest.mark.parametrize(("rate", "piece"), [(20_000, SMALLEST_PIECE), (2 * MBIT, 3750), (10**9, LARGEST_PIECE)])
+@pytest.mark.parametrize(
+    ("rate", "piece"), [(20_000, SMALLEST_PIECE), (2 * MBIT, 3750), (10**9, LARGEST_PIECE)]
+)
 def test_a_piece_is_some_ms_of_link_time_within_bounds(rate: int, piece: int) -> None:
     assert Rig(rate).start(10).piece == piece
 
@@ -156,8 +201,14 @@ def test_a_transfer_ends_with_its_last_byte_if_that_is_late() -> None:
     due = take(2 * MBIT, flow.transfer.size)
     rig.until(due + 30 * MS)
     assert rig.done == [] and rig.pacer.next_due() == FOREVER
-    assert rig.pacer.last_byte(flow, due + 30 * MS) == [flow] and flow.finished_ns() == due + 30 * MS
-    assert (rig.fidelity.transfer_lag.max, rig.fidelity.last_byte_lead.max, rig.fidelity.transfers_late) == (30 * MS, 0, 1)
+    assert (
+        rig.pacer.last_byte(flow, due + 30 * MS) == [flow] and flow.finished_ns() == due + 30 * MS
+    )
+    assert (
+        rig.fidelity.transfer_lag.max,
+        rig.fidelity.last_byte_lead.max,
+        rig.fidelity.transfers_late,
+    ) == (30 * MS, 0, 1)
 
 
 def test_late_wakes_and_late_offers_are_told_apart() -> None:
@@ -177,10 +228,18 @@ def test_arrivals_ahead_of_the_service_curve_are_seen() -> None:
     rig.until(40 * MS)
     (first, _), (second, due) = list(flow.due_at.items())[:2]
     earliest = due - flow.window_ns - flow.piece_ns
-    assert not flow.ahead(rig.network, first, 0, 0) and not flow.ahead(rig.network, second, earliest, 0)
-    assert flow.ahead(rig.network, second, earliest - 1, 0) and flow.ahead(rig.network, second, earliest - 2 * MS, 1 * MS)
-    assert not flow.ahead(rig.network, second, earliest - 1 * MS, 1 * MS)  # the clocks are compared no better than that
-    assert not flow.ahead(rig.network, second - 1, -NS_PER_S, 0)  # bytes between two borders are not judged
+    assert not flow.ahead(rig.network, first, 0, 0) and not flow.ahead(
+        rig.network, second, earliest, 0
+    )
+    assert flow.ahead(rig.network, second, earliest - 1, 0) and flow.ahead(
+        rig.network, second, earliest - 2 * MS, 1 * MS
+    )
+    assert not flow.ahead(
+        rig.network, second, earliest - 1 * MS, 1 * MS
+    )  # the clocks are compared no better than that
+    assert not flow.ahead(
+        rig.network, second - 1, -NS_PER_S, 0
+    )  # bytes between two borders are not judged
 
 
 def test_a_small_transfer_may_be_ahead_by_a_quarter_and_a_piece_only() -> None:
@@ -210,7 +269,12 @@ def test_a_native_link_is_not_shaped_and_ends_with_the_last_byte() -> None:
     assert rig.sent == [(0, 1, 0, 4_000_000)] and rig.done == []
     assert rig.pacer.last_byte(flow, 123) == [flow] and flow.finished_ns() == 123
     assert not flow.ahead(rig.network, 4_000_000, -1, 0)
-    assert rig.fidelity.transfer_lag.count == rig.fidelity.wake_lag.count == rig.fidelity.last_byte_lead.count == 0
+    assert (
+        rig.fidelity.transfer_lag.count
+        == rig.fidelity.wake_lag.count
+        == rig.fidelity.last_byte_lead.count
+        == 0
+    )
 
 
 def test_a_native_transfer_goes_on_after_a_broken_session() -> None:
@@ -221,7 +285,9 @@ def test_a_native_transfer_goes_on_after_a_broken_session() -> None:
     rig.pacer.resume(flow, 3_000_000, 9)
     rig.now = 9
     rig.step()
-    assert rig.sent[1:] == [(9, 1, 3_000_000, 4_000_000)] and rig.pacer.last_byte(flow, 20) == [flow]
+    assert rig.sent[1:] == [(9, 1, 3_000_000, 4_000_000)] and rig.pacer.last_byte(flow, 20) == [
+        flow
+    ]
 
 
 # ------------------------------------------------------------------ several transfers
@@ -230,9 +296,16 @@ def test_two_transfers_on_one_link_go_one_after_the_other() -> None:
     first, second = rig.start(10_000), rig.start(10_000)
     rig.until(10 * NS_PER_S)
     border = take(2 * MBIT, first.transfer.size)
-    assert [number for _, number, _, _ in rig.sent] == sorted(number for _, number, _, _ in rig.sent)
-    assert min(moment for moment, number, *_ in rig.sent if number == second.transfer.number) == border  # no byte before its service
-    assert (first.completion.due_ns, second.completion.due_ns) == (border + 30 * MS, border + 30 * MS + take(2 * MBIT, second.transfer.size))
+    assert [number for _, number, _, _ in rig.sent] == sorted(
+        number for _, number, _, _ in rig.sent
+    )
+    assert (
+        min(moment for moment, number, *_ in rig.sent if number == second.transfer.number) == border
+    )  # no byte before its service
+    assert (first.completion.due_ns, second.completion.due_ns) == (
+        border + 30 * MS,
+        border + 30 * MS + take(2 * MBIT, second.transfer.size),
+    )
 
 
 def test_other_edges_and_the_other_direction_do_not_wait() -> None:
@@ -244,7 +317,10 @@ def test_other_edges_and_the_other_direction_do_not_wait() -> None:
     rig.step()
     assert [number for _, number, _, _ in rig.sent] == [1, 2, 3] and rig.now == 0
     rig.until(NS_PER_S)
-    assert all(flow.completion is not None and flow.completion.due_ns == take(2 * MBIT, flow.transfer.size) for flow in flows)
+    assert all(
+        flow.completion is not None and flow.completion.due_ns == take(2 * MBIT, flow.transfer.size)
+        for flow in flows
+    )
 
 
 @pytest.mark.parametrize("suspended", [False, True])
@@ -260,8 +336,12 @@ def test_the_next_transfer_takes_the_place_of_one_that_was_dropped(suspended: bo
         rig.pacer.resume(second, 0, 70 * MS)
     rig.until(NS_PER_S)
     begin = 70 * MS if suspended else 40 * MS
-    assert [(moment, number) for moment, number, first_byte, _ in rig.sent if first_byte == 0][1] == (70 * MS if suspended else 41 * MS, 2)
-    assert second.completion is not None and second.completion.due_ns == begin + take(2 * MBIT, second.transfer.size)
+    assert [(moment, number) for moment, number, first_byte, _ in rig.sent if first_byte == 0][
+        1
+    ] == (70 * MS if suspended else 41 * MS, 2)
+    assert second.completion is not None and second.completion.due_ns == begin + take(
+        2 * MBIT, second.transfer.size
+    )
     assert rig.fidelity.wake_lag.max == 0 and list(rig.pacer.flows) == [2]
 
 
@@ -280,7 +360,9 @@ def test_what_waits_behind_a_broken_transfer_moves_with_it() -> None:
     sizes = [first.transfer.size - confirmed, second.transfer.size, third.transfer.size]
     assert moments == [500 * MS + take(2 * MBIT, sum(sizes[: n + 1])) for n in range(3)]
     assert third.released == third.body and rig.sent[-1] == (moments[1], 3, 0, 40)
-    assert [number for _, number, _, _ in rig.sent] == sorted(number for _, number, _, _ in rig.sent)
+    assert [number for _, number, _, _ in rig.sent] == sorted(
+        number for _, number, _, _ in rig.sent
+    )
 
 
 def test_bytes_that_were_due_but_lost_are_sent_again_at_once() -> None:
@@ -335,7 +417,9 @@ def test_whatever_happens_every_transfer_that_is_not_dropped_comes_to_its_end(se
     for flow in [flow for flow in rig.pacer.flows.values() if flow.suspended]:
         rig.pacer.resume(flow, flow.released // 2, rig.now)
     rig.until(rig.now + 60 * NS_PER_S)
-    assert flows and all(flow.released == flow.body and flow.completion is not None for flow in flows)
+    assert flows and all(
+        flow.released == flow.body and flow.completion is not None for flow in flows
+    )
     assert rig.fidelity.wake_lag.max == 0  # no moment was planned before its time had come
 
 
@@ -348,4 +432,8 @@ def test_a_dropped_transfer_is_never_heard_of_again() -> None:
     rig.until(NS_PER_S)
     rig.pacer.last_byte(other, rig.now)
     assert len([number for _, number, _, _ in rig.sent if number == 1]) == before
-    assert not rig.pacer.flows and not any(rig.pacer.of_edge.values()) and rig.pacer.next_due() == FOREVER
+    assert (
+        not rig.pacer.flows
+        and not any(rig.pacer.of_edge.values())
+        and rig.pacer.next_due() == FOREVER
+    )

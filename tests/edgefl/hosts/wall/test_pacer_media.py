@@ -1,4 +1,6 @@
-"""Pieces on shared media: none before its slot on a TDMA channel, sizes after the share at a bottleneck."""
+"""Pieces on shared media: none before its slot on a TDMA channel, sizes after the share at a
+bottleneck.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def test_no_byte_goes_before_its_slot(latency_ns: int, late_ns: int) -> None:
 
 @pytest.mark.parametrize("piece_ns", [4 * MS, PIECE_NS, 70 * MS])
 def test_a_piece_carries_bytes_of_one_slot_only(piece_ns: int) -> None:
-    """Pieces of 1000, 3750 and 17500 bytes, 4500 bytes a slot: each ends with its slot at the latest."""
+    """Pieces of 1000, 3750 and 17500 bytes, 4500 bytes a slot: each ends with its slot at the
+    latest.
+    """
     rig, slots = SlotRig(automatic=False, latency_ns=0), [1, 2, 5, 9]
     rig.pacer.pace = Pace(200 * MS, piece_ns, 2 * MS)
     flow = rig.start(4000)
@@ -55,7 +59,9 @@ def test_a_piece_carries_bytes_of_one_slot_only(piece_ns: int) -> None:
         pass
     borders = [flow.meta, *sorted(flow.meta + end for end in flow.due_at)]
     assert borders[-1] == flow.transfer.size and len(borders) > len(slots)
-    assert all((last - 1) // PER_SLOT == first // PER_SLOT for first, last in zip(borders, borders[1:]))
+    assert all(
+        (last - 1) // PER_SLOT == first // PER_SLOT for first, last in zip(borders, borders[1:])
+    )
 
 
 def test_two_flows_that_are_granted_slots_as_they_come_share_none() -> None:
@@ -66,7 +72,9 @@ def test_two_flows_that_are_granted_slots_as_they_come_share_none() -> None:
     of_slot: dict[int, set[int]] = {}
     for moment, number, _, _ in rig.sent:
         of_slot.setdefault(moment // SLOT_NS, set()).add(number)
-    assert all(len(numbers) == 1 for numbers in of_slot.values()) and set().union(*of_slot.values()) == set(flows)
+    assert all(len(numbers) == 1 for numbers in of_slot.values()) and set().union(
+        *of_slot.values()
+    ) == set(flows)
 
 
 @pytest.mark.parametrize("others", [0, 3])
@@ -83,7 +91,9 @@ def test_a_piece_on_a_shared_link_takes_its_time_at_the_share(others: int) -> No
 
 
 def test_a_newcomer_delays_the_pieces_of_the_others() -> None:
-    """Alone, a would be through after 400 ms; with b from 100 ms on, it is after 700 ms, and its pieces keep to that."""
+    """Alone, a would be through after 400 ms; with b from 100 ms on, it is after 700 ms, and its
+    pieces keep to that.
+    """
     rig, bottleneck = Rig(edges=""), Bottleneck(Constant(8 * MBIT))
     for edge in "ab":
         rig.network.add_link(edge, "down", bottleneck.link())
@@ -94,5 +104,9 @@ def test_a_newcomer_delays_the_pieces_of_the_others() -> None:
         moment, number, _, end = rig.sent[-1] if rig.sent else (0, 0, 0, 0)
         if number == first.transfer.number and moment > 100 * MS and first.completion is None:
             assert rig.ahead(first) <= rig.allowed(first, 8 * MBIT) + first.piece
-    ends = [moment for moment, number, _, end in rig.sent if number == first.transfer.number and end == first.body]
+    ends = [
+        moment
+        for moment, number, _, end in rig.sent
+        if number == first.transfer.number and end == first.body
+    ]
     assert 600 * MS < ends[0] <= 701 * MS

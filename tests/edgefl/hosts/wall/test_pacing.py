@@ -48,7 +48,9 @@ def test_a_late_wake_tells_completions_and_alarms_in_the_order_of_their_moments(
 
 
 @pytest.mark.parametrize("scores", [(None, 0.5, 0.25), (math.nan, math.inf, 0.1)])
-def test_a_diverged_model_has_scores_that_are_no_numbers(tmp_path: Path, scores: tuple[float | None, float, float]) -> None:
+def test_a_diverged_model_has_scores_that_are_no_numbers(
+    tmp_path: Path, scores: tuple[float | None, float, float]
+) -> None:
     ours, theirs = Channel.pair()
     told: list[Any] = []
     server = Thread(target=serve, args=(theirs, lambda job: scores))

@@ -1,4 +1,6 @@
-"""The real path to an edge, measured when it joins; and the mailbox through which two threads wake each other."""
+"""The real path to an edge, measured when it joins; and the mailbox through which two threads
+wake each other.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,29 @@ S = 1_000 * MS
 class Rig:
     """Probes of edge a under a clock of our own."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, up: int | None = 1_000_000, down: int | None = 8_000_000, speed: float = 1.0) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        up: int | None = 1_000_000,
+        down: int | None = 8_000_000,
+        speed: float = 1.0,
+    ) -> None:
         self.now = 50 * S
         self.sent: list[tuple[str, Any, int]] = []
         self.fidelity, network = Fidelity(), Network()
         for direction, rate in (("up", up), ("down", down)):
             network.add_link("a", direction, Link(rate and Constant(rate)))
-        monkeypatch.setattr(probe, "time", SimpleNamespace(monotonic=lambda: self.now / S, monotonic_ns=lambda: self.now))
-        self.probes = Probes(network, speed, self.fidelity, lambda edge, message, body=b"": self.sent.append((edge, message, len(body))))
+        monkeypatch.setattr(
+            probe,
+            "time",
+            SimpleNamespace(monotonic=lambda: self.now / S, monotonic_ns=lambda: self.now),
+        )
+        self.probes = Probes(
+            network,
+            speed,
+            self.fidelity,
+            lambda edge, message, body=b"": self.sent.append((edge, message, len(body))),
+        )
         self.session = Session(b"a", "a", 1, 0)
         self.session.measured(2 * MS, 0)
 
@@ -53,12 +70,17 @@ def rate_time(rate_bit_s: int) -> int:
 def test_a_fast_path_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(monkeypatch)
     rig.probes.begin("a")
-    assert rig.sent == [("a", Ping(50 * S), 0), ("a", Ping(50 * S), PROBE_BYTES)] and not rig.probes.done(2.0)
+    assert rig.sent == [
+        ("a", Ping(50 * S), 0),
+        ("a", Ping(50 * S), PROBE_BYTES),
+    ] and not rig.probes.done(2.0)
     rig.comes_back(rate_time(9_000_000))
     assert rig.probes.done(2.0) and len(rig.sent) == 2 and rig.fidelity.reasons() == []
 
 
-def test_a_path_slower_than_its_link_is_named_after_some_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_slower_than_its_link_is_named_after_some_tries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rig = Rig(monkeypatch)
     rig.probes.begin("a")
     for rate in (2_000_000, 4_000_000, 3_000_000):
@@ -66,7 +88,9 @@ def test_a_path_slower_than_its_link_is_named_after_some_tries(monkeypatch: pyte
         rig.comes_back(rate_time(rate))
     assert TRIES == 3 and len(rig.sent) == 1 + TRIES
     (reason,) = rig.fidelity.reasons()
-    assert reason == "the real path of edge a carries 4000000 bit/s, its emulated link 8000000 bit/s"
+    assert (
+        reason == "the real path of edge a carries 4000000 bit/s, its emulated link 8000000 bit/s"
+    )
 
 
 def test_one_good_try_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +116,9 @@ def test_a_native_link_has_no_rate_to_reach(monkeypatch: pytest.MonkeyPatch) -> 
     assert rig.probes.done(2.0) and rig.fidelity.reasons() == []
 
 
-def test_the_start_waits_only_so_long_after_the_last_edge_came(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_start_waits_only_so_long_after_the_last_edge_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rig = Rig(monkeypatch)
     assert rig.probes.done(2.0)  # nobody there
     rig.now += 60 * S
@@ -153,7 +179,9 @@ def test_a_mailbox_between_two_threads_loses_nothing() -> None:
 def test_a_byte_that_comes_after_its_item_was_taken_wakes_once() -> None:
     mailbox = Mailbox()
     mailbox.put(1)
-    assert mailbox.take(woken=False) == [1]  # taken by one who was awake anyway: the byte is still there
+    assert mailbox.take(woken=False) == [
+        1
+    ]  # taken by one who was awake anyway: the byte is still there
     assert readable(mailbox) and mailbox.take(woken=True) == []
     assert not readable(mailbox)
     mailbox.put(2)

@@ -1,4 +1,6 @@
-"""Who may join, who is told why not, and what becomes of sessions that break, hang, lie or come back."""
+"""Who may join, who is told why not, and what becomes of sessions that break, hang, lie or come
+back.
+"""
 
 from __future__ import annotations
 
@@ -41,25 +43,45 @@ S = 1_000_000_000
 RUN = 77  # incarnation
 SETUP = Setup('{"seed": 1}', "fedavg")
 EXPECTED = Expected(
-    edges=frozenset({"pi-1", "pi-2"}), package="1.0", config_digest="c", layout_digest="l", data_digest="d", setup=SETUP,
-    keyed=False, heartbeat_ns=1 * S, liveness_ns=4 * S, max_sessions=4,
+    edges=frozenset({"pi-1", "pi-2"}),
+    package="1.0",
+    config_digest="c",
+    layout_digest="l",
+    data_digest="d",
+    setup=SETUP,
+    keyed=False,
+    heartbeat_ns=1 * S,
+    liveness_ns=4 * S,
+    max_sessions=4,
 )
 HELLO = Hello("pi-1", PROTOCOL, "1.0")
 JOIN = Join("c", "l", "d", 100, [], [])
 
 
 class Story:
-    """Sessions, and what each of several edge processes has been told. A process is its routing id; its session number is that id's length."""
+    """Sessions, and what each of several edge processes has been told. A process is its routing
+    id; its session number is that id's length.
+    """
 
     def __init__(self, **changes: Any) -> None:
         self.sessions = Sessions(replace(EXPECTED, **changes), RUN)
         self.now = 100 * S
 
-    def says(self, who: str, message: Any, body: Any = None, user: str | None = None, incarnation: int = RUN, number: int | None = None) -> list[Outcome]:
+    def says(
+        self,
+        who: str,
+        message: Any,
+        body: Any = None,
+        user: str | None = None,
+        incarnation: int = RUN,
+        number: int | None = None,
+    ) -> list[Outcome]:
         header = encode(message, incarnation, len(who) if number is None else number)
         return self.raw(who, header, body, user)
 
-    def raw(self, who: str, header: bytes, body: Any = None, user: str | None = None) -> list[Outcome]:
+    def raw(
+        self, who: str, header: bytes, body: Any = None, user: str | None = None
+    ) -> list[Outcome]:
         return self.sessions.receive(who.encode(), user, memoryview(header), body, self.now)
 
     def joins(self, who: str, edge: str = "pi-1", user: str | None = None) -> list[Outcome]:
@@ -92,18 +114,32 @@ def test_an_edge_says_hello_is_set_up_joins_and_is_welcome() -> None:
     assert not story.sessions.by_edge
     welcome, entered = story.says("a", replace(JOIN, tasks=[3], held=[[8, 500]]))
     assert welcome == told("a", Welcome())
-    assert isinstance(entered, Entered) and (entered.session.edge, entered.join.tasks, entered.join.held) == ("pi-1", [3], [[8, 500]])
+    assert isinstance(entered, Entered) and (
+        entered.session.edge,
+        entered.join.tasks,
+        entered.join.held,
+    ) == ("pi-1", [3], [[8, 500]])
     assert story.sessions.by_edge == {"pi-1": entered.session}
     (passed,) = story.says("a", Piece(5, 0), body=b"abc")
-    assert isinstance(passed, Passed) and (passed.session, passed.message, passed.body) == (entered.session, Piece(5, 0), b"abc")
+    assert isinstance(passed, Passed) and (passed.session, passed.message, passed.body) == (
+        entered.session,
+        Piece(5, 0),
+        b"abc",
+    )
 
 
 @pytest.mark.parametrize(
     ("hello", "reason"),
     [
-        (replace(HELLO, protocol=PROTOCOL + 1), f"protocol version: the coordinator speaks {PROTOCOL}, this edge {PROTOCOL + 1}"),
+        (
+            replace(HELLO, protocol=PROTOCOL + 1),
+            f"protocol version: the coordinator speaks {PROTOCOL}, this edge {PROTOCOL + 1}",
+        ),
         (replace(HELLO, package="1.1"), "edgefl version: the coordinator runs 1.0, this edge 1.1"),
-        (replace(HELLO, edge="pi-3"), "edge id: 'pi-3' is none of this experiment's edges (edges.count, edges.names)"),
+        (
+            replace(HELLO, edge="pi-3"),
+            "edge id: 'pi-3' is none of this experiment's edges (edges.count, edges.names)",
+        ),
     ],
 )
 def test_a_hello_that_does_not_fit_is_refused_for_good(hello: Hello, reason: str) -> None:
@@ -116,7 +152,9 @@ def test_a_hello_that_does_not_fit_is_refused_for_good(hello: Hello, reason: str
 @pytest.mark.parametrize(
     ("join", "reason"),
     [
-        (replace(JOIN, config="x"), "config differs from"), (replace(JOIN, layout="x"), "layout differs from"), (replace(JOIN, data="x"), "data differs from"),
+        (replace(JOIN, config="x"), "config differs from"),
+        (replace(JOIN, layout="x"), "layout differs from"),
+        (replace(JOIN, data="x"), "data differs from"),
         (replace(JOIN, config="x", data="y"), "config and data differ from"),
     ],
 )
@@ -143,7 +181,9 @@ def test_invented_ids_are_counted_together() -> None:
 def test_too_many_sessions_may_try_again() -> None:
     story = Story(max_sessions=1)
     story.joins("a")
-    assert refusal(story.says("bb", replace(HELLO, edge="pi-2"), incarnation=0)) == Refuse("too many sessions", final=False)
+    assert refusal(story.says("bb", replace(HELLO, edge="pi-2"), incarnation=0)) == Refuse(
+        "too many sessions", final=False
+    )
     story.after(5)  # the first one is silent
     assert story.says("bb", replace(HELLO, edge="pi-2"), incarnation=0) == [told("bb", SETUP)]
 
@@ -169,7 +209,9 @@ def test_a_hello_needs_its_own_key() -> None:
     story = Story(keyed=True)
     for user in (None, "pi-2"):
         refused = refusal(story.says("a", HELLO, user=user, incarnation=0))
-        assert refused.final and refused.reason == f"key: it belongs to edge {user!r}, not to 'pi-1'"
+        assert (
+            refused.final and refused.reason == f"key: it belongs to edge {user!r}, not to 'pi-1'"
+        )
     assert story.says("a", HELLO, user="pi-1", incarnation=0) == [told("a", SETUP)]
 
 
@@ -186,7 +228,11 @@ def test_every_later_frame_needs_that_key_too(user: str | None) -> None:
     story.joins("a", user="pi-1")
     assert isinstance(story.says("a", Piece(1, 0), b"x", user="pi-1")[0], Passed)
     reply, gone = story.says("a", Piece(1, 0), b"x", user=user)
-    assert isinstance(reply, Reply) and f"the key of {user}" in reply.message.reason and gone == Gone("pi-1", f"wire error: a frame of edge pi-1 came with the key of {user}")
+    assert (
+        isinstance(reply, Reply)
+        and f"the key of {user}" in reply.message.reason
+        and gone == Gone("pi-1", f"wire error: a frame of edge pi-1 came with the key of {user}")
+    )
     assert story.count("wire error", "pi-1") == 1
 
 
@@ -199,8 +245,12 @@ def test_a_new_session_replaces_the_old_one_when_it_joins() -> None:
     refused, gone, welcome, entered = story.says("bb", JOIN)
     assert refused == told("a", Refuse("another process has taken over as edge pi-1", final=True))
     assert (gone, welcome) == (Gone("pi-1", "replaced by a new session"), told("bb", Welcome()))
-    assert isinstance(entered, Entered) and list(story.sessions.by_edge.values()) == list(story.sessions.by_routing.values()) == [entered.session]
-    assert refusal(story.says("a", Piece(1, 0), b"x")) == Refuse("this session has ended", final=False)
+    assert isinstance(entered, Entered) and list(story.sessions.by_edge.values()) == list(
+        story.sessions.by_routing.values()
+    ) == [entered.session]
+    assert refusal(story.says("a", Piece(1, 0), b"x")) == Refuse(
+        "this session has ended", final=False
+    )
 
 
 def test_a_new_hello_replaces_a_session_that_has_not_joined() -> None:
@@ -226,7 +276,11 @@ def test_a_broken_hello_on_the_same_socket_ends_the_session() -> None:
     story = Story()
     story.joins("a")
     gone, reply = story.says("a", replace(HELLO, edge="pi-9"), incarnation=0)
-    assert gone == Gone("pi-1", "replaced by a new session") and isinstance(reply, Reply) and reply.message.final
+    assert (
+        gone == Gone("pi-1", "replaced by a new session")
+        and isinstance(reply, Reply)
+        and reply.message.final
+    )
     assert not story.sessions.by_edge and not story.sessions.by_routing
 
 
@@ -236,7 +290,9 @@ def test_a_silent_edge_is_lost_after_its_liveness_and_may_come_back() -> None:
     story.joins("a")
     assert story.after(4) == [told("a", Ping(story.now))]
     assert story.after(1) == [Gone("pi-1", "silent")]
-    assert refusal(story.says("a", Piece(1, 0), b"x")) == Refuse("this session has ended", final=False)
+    assert refusal(story.says("a", Piece(1, 0), b"x")) == Refuse(
+        "this session has ended", final=False
+    )
     assert story.count("stale frame") == 1
     assert isinstance(story.joins("bb")[1], Entered)
 
@@ -287,11 +343,16 @@ def test_pings_go_out_at_each_heartbeat() -> None:
 
 
 # ------------------------------------------------------------------ garbage and strays
-@pytest.mark.parametrize("header", [b"", b"GET / HTTP/1.1", b"\x90", b"\x91" * 3000, bytes((1 << 20) + 1)])
+@pytest.mark.parametrize(
+    "header", [b"", b"GET / HTTP/1.1", b"\x90", b"\x91" * 3000, bytes((1 << 20) + 1)]
+)
 def test_strangers_get_no_answer_to_garbage_and_are_counted(header: bytes) -> None:
     story = Story()
     assert story.raw("stranger", header) == []
-    assert dict(story.sessions.counts) == {("wire error", WHOLE_RUN): 1} and not story.sessions.by_routing
+    assert (
+        dict(story.sessions.counts) == {("wire error", WHOLE_RUN): 1}
+        and not story.sessions.by_routing
+    )
 
 
 def test_garbage_costs_an_edge_its_session_but_not_its_place() -> None:
@@ -299,8 +360,14 @@ def test_garbage_costs_an_edge_its_session_but_not_its_place() -> None:
     story.joins("a")
     story.joins("bb", "pi-2")
     reply, gone = story.raw("a", b"\x90")
-    assert isinstance(reply, Reply) and reply.message.reason.startswith("protocol error: ") and not reply.message.final
-    assert isinstance(gone, Gone) and gone.edge == "pi-1" and list(story.sessions.by_edge) == ["pi-2"]
+    assert (
+        isinstance(reply, Reply)
+        and reply.message.reason.startswith("protocol error: ")
+        and not reply.message.final
+    )
+    assert (
+        isinstance(gone, Gone) and gone.edge == "pi-1" and list(story.sessions.by_edge) == ["pi-2"]
+    )
     assert isinstance(story.joins("ccc")[1], Entered)
 
 
@@ -308,12 +375,18 @@ def test_what_the_transport_finds_wrong_ends_the_session_too() -> None:
     story = Story()
     story.joins("a")
     reply, gone = story.sessions.wire_error(b"a", WireError("3 frames"))
-    assert reply == told("a", Refuse("protocol error: 3 frames", final=False)) and gone == Gone("pi-1", "wire error: 3 frames")
+    assert reply == told("a", Refuse("protocol error: 3 frames", final=False)) and gone == Gone(
+        "pi-1", "wire error: 3 frames"
+    )
     assert story.sessions.wire_error(b"a", WireError("again")) == []
 
 
-@pytest.mark.parametrize(("incarnation", "number"), [(0, 1), (RUN - 1, 1), (RUN + 1, 1), (RUN, 2), (RUN, 0)])
-def test_frames_of_another_run_or_session_are_dropped_and_counted(incarnation: int, number: int) -> None:
+@pytest.mark.parametrize(
+    ("incarnation", "number"), [(0, 1), (RUN - 1, 1), (RUN + 1, 1), (RUN, 2), (RUN, 0)]
+)
+def test_frames_of_another_run_or_session_are_dropped_and_counted(
+    incarnation: int, number: int
+) -> None:
     story = Story()
     story.joins("a")
     stale = story.says("a", Piece(1, 0), b"x", incarnation=incarnation, number=number)
@@ -333,7 +406,17 @@ def test_a_stale_frame_is_no_sign_of_life() -> None:
 
 def test_a_fuzzed_conversation_never_breaks_the_table() -> None:
     story, rng = Story(keyed=False), random.Random(3)
-    frames = [encode(message, RUN, 1) for message in (HELLO, replace(HELLO, edge="pi-2"), JOIN, Pong(0, 1), Piece(1, 2), Welcome())]
+    frames = [
+        encode(message, RUN, 1)
+        for message in (
+            HELLO,
+            replace(HELLO, edge="pi-2"),
+            JOIN,
+            Pong(0, 1),
+            Piece(1, 2),
+            Welcome(),
+        )
+    ]
     for _ in range(5000):
         frame = bytearray(rng.choice(frames))
         if rng.random() < 0.3:
@@ -342,7 +425,12 @@ def test_a_fuzzed_conversation_never_breaks_the_table() -> None:
         story.after(rng.random())
         joined = {id(session) for session in story.sessions.by_routing.values() if session.joined}
         assert joined == {id(session) for session in story.sessions.by_edge.values()}
-        assert all(routing == session.routing for routing, session in story.sessions.by_routing.items()) and len(story.sessions.by_routing) <= 4
+        assert (
+            all(
+                routing == session.routing for routing, session in story.sessions.by_routing.items()
+            )
+            and len(story.sessions.by_routing) <= 4
+        )
 
 
 def test_the_first_faults_are_kept_for_the_record() -> None:
@@ -350,10 +438,15 @@ def test_the_first_faults_are_kept_for_the_record() -> None:
     story.says("a", replace(HELLO, edge="pi-9"), incarnation=0)
     story.joins("bb")
     story.raw("bb", b"\xc1")
-    assert [(sort, who) for sort, who, _ in story.sessions.faults] == [("refused", WHOLE_RUN), ("wire error", "pi-1")]
+    assert [(sort, who) for sort, who, _ in story.sessions.faults] == [
+        ("refused", WHOLE_RUN),
+        ("wire error", "pi-1"),
+    ]
     for _ in range(2 * MOST_FAULTS):
         story.raw("stranger", b"\xc1")
-    assert len(story.sessions.faults) == MOST_FAULTS and story.count("wire error") == 2 * MOST_FAULTS
+    assert (
+        len(story.sessions.faults) == MOST_FAULTS and story.count("wire error") == 2 * MOST_FAULTS
+    )
 
 
 # ------------------------------------------------------------------ clocks

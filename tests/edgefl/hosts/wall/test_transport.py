@@ -1,4 +1,6 @@
-"""Downlink transfers as the coordinator's end sees them: what goes out when, what counts as delivered when."""
+"""Downlink transfers as the coordinator's end sees them: what goes out when, what counts as
+delivered when.
+"""
 
 from __future__ import annotations
 
@@ -43,16 +45,27 @@ def test_a_download_is_offered_paced_and_delivered_when_it_is_due(rig: Rig) -> N
     due = 7 * MS + take(outgoing.size)
     rig.until(due - 1)
     (at, offer, _), *pieces = rig.sent["a"]
-    assert (at, offer) == (7 * MS, outgoing.offer(7 * MS)) and sum(size for *_, size in pieces) == 40_000
-    assert [piece.offset for _, piece, _ in pieces] == [0, *range(7500, 40_000, 3750)]  # the first quarter at once
-    assert all(at <= 7 * MS + take(len(outgoing.meta) + piece.offset + size) for at, piece, size in pieces)
+    assert (at, offer) == (7 * MS, outgoing.offer(7 * MS)) and sum(
+        size for *_, size in pieces
+    ) == 40_000
+    assert [piece.offset for _, piece, _ in pieces] == [
+        0,
+        *range(7500, 40_000, 3750),
+    ]  # the first quarter at once
+    assert all(
+        at <= 7 * MS + take(len(outgoing.meta) + piece.offset + size) for at, piece, size in pieces
+    )
     rig.arrived("a", outgoing)  # 1 ns early: nothing yet
     assert rig.told == []
     rig.until(due)
     assert rig.sent["a"][-1] == (due, Delivered(outgoing.number, due), 0)
     carried, started = rig.told
     assert started == Heard(due, "a", Started(1))
-    assert isinstance(carried, Carried) and (carried.finished_ns, carried.completion.due_ns, carried.completion.transfer.size) == (due, due, outgoing.size)
+    assert isinstance(carried, Carried) and (
+        carried.finished_ns,
+        carried.completion.due_ns,
+        carried.completion.transfer.size,
+    ) == (due, due, outgoing.size)
     assert rig.fidelity.verdict == "faithful" and not rig.pacer.flows
 
 
@@ -63,7 +76,10 @@ def test_a_download_whose_last_byte_is_late_counts_from_that_byte(rig: Rig) -> N
     assert rig.heard(Heard) == []
     rig.arrived("a", outgoing, due + 30 * MS)  # by the edge's clock; the news took 10 ms
     assert rig.sent["a"][-1] == (due + 40 * MS, Delivered(outgoing.number, due + 30 * MS), 0)
-    assert rig.heard(Heard) == [Heard(due + 30 * MS, "a", Started(1))] and rig.fidelity.transfers_late == 1
+    assert (
+        rig.heard(Heard) == [Heard(due + 30 * MS, "a", Started(1))]
+        and rig.fidelity.transfers_late == 1
+    )
 
 
 def test_an_arrival_cannot_lie_in_the_future(rig: Rig) -> None:
@@ -78,7 +94,9 @@ def test_without_a_ping_the_edges_clock_is_not_believed(rig: Rig) -> None:
     outgoing = rig.carry()
     rig.until(NS_PER_S)
     rig.says("a", Arrived(outgoing.number, [[40_000, 3]]))
-    assert rig.heard(Heard) == [Heard(NS_PER_S, "a", Started(1))] and rig.fidelity.ahead_of_curve == 0
+    assert (
+        rig.heard(Heard) == [Heard(NS_PER_S, "a", Started(1))] and rig.fidelity.ahead_of_curve == 0
+    )
 
 
 def test_arrivals_ahead_of_what_was_sent_strain_the_run(rig: Rig) -> None:
@@ -86,7 +104,11 @@ def test_arrivals_ahead_of_what_was_sent_strain_the_run(rig: Rig) -> None:
     rig.until(NS_PER_S // 8)
     flow = rig.pacer.flows[outgoing.number]
     early = {30_000: 75 * MS}  # a quarter is 40 ms, a piece 15 ms
-    curve = [[size, due + AHEAD_NS - early.get(size, 0)] for size, due in flow.due_at.items() if size < 40_000]
+    curve = [
+        [size, due + AHEAD_NS - early.get(size, 0)]
+        for size, due in flow.due_at.items()
+        if size < 40_000
+    ]
     rig.until(take(outgoing.size))
     rig.says("a", Arrived(outgoing.number, [*curve, [40_000, rig.clock.ns + AHEAD_NS]]))
     assert rig.fidelity.ahead_of_curve == 1 and rig.fidelity.verdict == "strained"
@@ -135,15 +157,24 @@ def test_a_fresh_model_is_delivered_but_starts_no_task(rig: Rig) -> None:
     outgoing = rig.carry(kind=Fresh)
     rig.until(NS_PER_S)
     rig.arrived("a", outgoing)
-    assert rig.heard(Heard) == [] and len(rig.heard(Carried)) == 1 and isinstance(rig.sent["a"][-1][1], Delivered)
+    assert (
+        rig.heard(Heard) == []
+        and len(rig.heard(Carried)) == 1
+        and isinstance(rig.sent["a"][-1][1], Delivered)
+    )
 
 
 def test_a_piece_never_holds_bytes_of_two_vectors(rig: Rig) -> None:
-    outgoing = Outgoing(0, Task(1, 0, {"a": np.zeros(1000, np.float32), "b": np.zeros(5000, np.float32)}))
+    outgoing = Outgoing(
+        0, Task(1, 0, {"a": np.zeros(1000, np.float32), "b": np.zeros(5000, np.float32)})
+    )
     rig.transport.carry("a", outgoing, 0)
     rig.until(NS_PER_S)
     pieces = [(message.offset, size) for _, message, size in rig.sent["a"][1:]]
-    assert pieces[:4] == [(0, 3750), (3750, 250), (4000, 3500), (7500, 3750)] and sum(size for _, size in pieces) == 24_000
+    assert (
+        pieces[:4] == [(0, 3750), (3750, 250), (4000, 3500), (7500, 3750)]
+        and sum(size for _, size in pieces) == 24_000
+    )
 
 
 def test_calling_a_task_off_stops_its_download_and_lets_the_next_one_go(rig: Rig) -> None:
@@ -155,11 +186,13 @@ def test_calling_a_task_off_stops_its_download_and_lets_the_next_one_go(rig: Rig
     assert len(rig.pacer.flows) == 3
     rig.transport.noted("a", Cancel(1), 40 * MS)
     rig.until(40 * MS + take(other.size))
-    assert {message.transfer for _, message, _ in rig.sent["a"][before:]} == {other.number} and rig.sent["a"][before][0] == 40 * MS
+    assert {message.transfer for _, message, _ in rig.sent["a"][before:]} == {
+        other.number
+    } and rig.sent["a"][before][0] == 40 * MS
     assert rig.transport.task_of == {other.number: 2}
 
 
-# ------------------------------------------------------------------ native links, notes, and frames out of place
+# ----------------------------------------------------- native links, notes, and frames out of place
 def test_native_links_carry_all_at_once_and_end_with_the_last_byte() -> None:
     rig = Rig(rate=None)
     down = rig.carry()
@@ -170,11 +203,15 @@ def test_native_links_carry_all_at_once_and_end_with_the_last_byte() -> None:
     rig.upload(up, 0, 40_000)
     rig.until(50 * MS)
     rig.arrived("a", down, 45 * MS)
-    assert rig.heard(Whole)[0].now == 30 * MS and rig.sent["a"][-1][1] == Delivered(down.number, 45 * MS)
+    assert rig.heard(Whole)[0].now == 30 * MS and rig.sent["a"][-1][1] == Delivered(
+        down.number, 45 * MS
+    )
     assert rig.fidelity.transfer_lag.count == 0
 
 
-@pytest.mark.parametrize(("at_ns", "heard_ns"), [(100 * MS, 120 * MS), (85 * MS, 105 * MS), (10 * MS, 90 * MS)])
+@pytest.mark.parametrize(
+    ("at_ns", "heard_ns"), [(100 * MS, 120 * MS), (85 * MS, 105 * MS), (10 * MS, 90 * MS)]
+)
 def test_a_request_takes_the_links_latency_from_its_stamp(at_ns: int, heard_ns: int) -> None:
     rig = Rig(latency_ns=20 * MS)
     rig.until(90 * MS)
@@ -183,7 +220,9 @@ def test_a_request_takes_the_links_latency_from_its_stamp(at_ns: int, heard_ns: 
     assert rig.told == [Heard(heard_ns, "a", FreshRequest(1, 2, 3))]
 
 
-@pytest.mark.parametrize(("at_ns", "overruns"), [(85 * MS, 0), (60 * MS, 1)])  # due 20 ms later: at 105 and 80 ms
+@pytest.mark.parametrize(
+    ("at_ns", "overruns"), [(85 * MS, 0), (60 * MS, 1)]
+)  # due 20 ms later: at 105 and 80 ms
 def test_a_request_is_late_once_its_way_is_over_too(at_ns: int, overruns: int) -> None:
     rig = Rig(latency_ns=20 * MS)
     rig.transport.began["a"] = (1, 85 * MS)
@@ -192,13 +231,27 @@ def test_a_request_is_late_once_its_way_is_over_too(at_ns: int, overruns: int) -
     assert (rig.fidelity.tasks, rig.fidelity.overruns) == (1, overruns)
 
 
-@pytest.mark.parametrize("note", [encode_note(Cancel(1)), encode_note(Acknowledged(1)), encode(Welcome(), 0, 0), b"", b"\xc1"])
+@pytest.mark.parametrize(
+    "note",
+    [encode_note(Cancel(1)), encode_note(Acknowledged(1)), encode(Welcome(), 0, 0), b"", b"\xc1"],
+)
 def test_an_edge_may_send_no_other_note(rig: Rig, note: bytes) -> None:
     with pytest.raises(WireError):
         rig.says("a", Stamped(0, note))
 
 
-@pytest.mark.parametrize("message", [Credit(1, 0, 9), Delivered(1, 5), Welcome(), Piece(1, 0), Pong(1, 2), Cancel(1), FreshRequest(1, 2, 3)])
+@pytest.mark.parametrize(
+    "message",
+    [
+        Credit(1, 0, 9),
+        Delivered(1, 5),
+        Welcome(),
+        Piece(1, 0),
+        Pong(1, 2),
+        Cancel(1),
+        FreshRequest(1, 2, 3),
+    ],
+)
 def test_an_edge_may_send_no_other_frame(rig: Rig, message: Any) -> None:
     with pytest.raises(WireError, match=f"{type(message).__name__} from an edge"):
         rig.says("a", message)

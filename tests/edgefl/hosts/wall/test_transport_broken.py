@@ -1,4 +1,6 @@
-"""Transfers whose session breaks: both ways they go on at the byte where they broke, or are dropped."""
+"""Transfers whose session breaks: both ways they go on at the byte where they broke, or are
+dropped.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def test_an_upload_with_another_content_starts_at_byte_0(rig: Rig) -> None:
     rig.joins("a", tasks=[1])
     other = rig.offer(value=1.0, due_ns=80 * MS)
     rig.until(80 * MS)
-    assert rig.told == [Heard(0, "a", Ready(1)), Heard(80 * MS, "a", Ready(1))] and not rig.pacer.flows
+    assert (
+        rig.told == [Heard(0, "a", Ready(1)), Heard(80 * MS, "a", Ready(1))] and not rig.pacer.flows
+    )
     rig.transport.permit("a", 1, 80 * MS)
     rig.until(80 * MS)
     assert rig.pays()[-1] == (80 * MS, 0, 7500)
@@ -73,7 +77,11 @@ def test_a_restarted_edges_transfers_are_dropped(rig: Rig) -> None:
     rig.breaks("a")
     rig.joins("a")
     assert [flow.transfer.edge for flow in rig.pacer.flows.values()] == ["b"]
-    assert not rig.transport.waiting["a"] and not rig.transport.number_at_edge and list(rig.transport.task_of.values()) == [1]
+    assert (
+        not rig.transport.waiting["a"]
+        and not rig.transport.number_at_edge
+        and list(rig.transport.task_of.values()) == [1]
+    )
     outgoing = rig.permitted(4)  # its link is free at once, its numbers start again
     assert rig.pacer.network.started(rig.transport.waiting["a"][5].flow.transfer) == 80 * MS
     rig.answers(outgoing, NS_PER_S)
@@ -90,7 +98,9 @@ def test_a_permit_for_an_absent_edge_waits_for_it(rig: Rig) -> None:
     rig.joins("a", tasks=[1])
     rig.says("a", outgoing.offer(0))
     rig.answers(outgoing, 300 * MS + take(outgoing.size))
-    assert rig.pays()[0][:2] == (300 * MS, 0) and rig.heard(Whole)[0].now == 300 * MS + take(outgoing.size)
+    assert rig.pays()[0][:2] == (300 * MS, 0) and rig.heard(Whole)[0].now == 300 * MS + take(
+        outgoing.size
+    )
 
 
 def test_a_permit_between_joining_and_offering_again_is_not_taken_back(rig: Rig) -> None:
@@ -106,7 +116,9 @@ def test_a_permit_between_joining_and_offering_again_is_not_taken_back(rig: Rig)
 
 
 def test_an_update_that_is_offered_again_after_it_came_is_ready_again(rig: Rig) -> None:
-    """Its acknowledgement was lost with the session, or its digest was wrong: the coordinator knows which."""
+    """Its acknowledgement was lost with the session, or its digest was wrong: the coordinator
+    knows which.
+    """
     outgoing = rig.permitted()
     rig.answers(outgoing, NS_PER_S)
     rig.breaks("a"), rig.joins("a", tasks=[1])
@@ -129,7 +141,11 @@ def test_a_download_goes_on_from_what_the_edge_has(rig: Rig) -> None:
     due = NS_PER_S + take(outgoing.size - len(outgoing.meta) - 15_000)
     rig.until(due)
     pieces = rig.sent["a"][before:]
-    assert kept > 15_000 and (pieces[0][0], pieces[0][1].offset) == (NS_PER_S, 15_000) and sum(size for *_, size in pieces) == 25_000
+    assert (
+        kept > 15_000
+        and (pieces[0][0], pieces[0][1].offset) == (NS_PER_S, 15_000)
+        and sum(size for *_, size in pieces) == 25_000
+    )
     rig.arrived("a", outgoing)
     assert rig.sent["a"][-1][1] == Delivered(outgoing.number, due)
 
@@ -141,7 +157,9 @@ def test_a_download_that_had_come_whole_is_delivered_when_due(rig: Rig) -> None:
     rig.until(NS_PER_S)
     rig.joins("a", tasks=[1], held=[[outgoing.number, 40_000]])
     rig.until(NS_PER_S + 1 * MS)
-    assert [message for _, message, _ in rig.sent["a"] if isinstance(message, Delivered)] == [Delivered(outgoing.number, NS_PER_S + take(1))]
+    assert [message for _, message, _ in rig.sent["a"] if isinstance(message, Delivered)] == [
+        Delivered(outgoing.number, NS_PER_S + take(1))
+    ]
 
 
 def test_bytes_that_were_due_but_lost_are_sent_again_at_once(rig: Rig) -> None:
@@ -151,9 +169,15 @@ def test_bytes_that_were_due_but_lost_are_sent_again_at_once(rig: Rig) -> None:
     rig.until(NS_PER_S)
     rig.joins("a", tasks=[1], held=[[outgoing.number, 30_000]])
     rig.until(NS_PER_S)
-    assert rig.sent["a"][-1][0] == NS_PER_S and rig.sent["a"][-1][1].offset == 30_000 and rig.sent["a"][-1][2] == 10_000
+    assert (
+        rig.sent["a"][-1][0] == NS_PER_S
+        and rig.sent["a"][-1][1].offset == 30_000
+        and rig.sent["a"][-1][2] == 10_000
+    )
     rig.arrived("a", outgoing)
-    assert rig.heard(Heard) == [Heard(NS_PER_S, "a", Started(1))] and rig.fidelity.transfers_late == 1
+    assert (
+        rig.heard(Heard) == [Heard(NS_PER_S, "a", Started(1))] and rig.fidelity.transfers_late == 1
+    )
 
 
 def test_a_delivery_that_was_said_to_nobody_is_said_again(rig: Rig) -> None:
@@ -189,10 +213,16 @@ def test_a_download_to_an_absent_edge_moves_nothing(rig: Rig) -> None:
 
 # ------------------------------------------------------------------ both ends together
 class BothEnds:
-    """The coordinator's and the edge's end of one task and its update. Frames lie on the wire until ``flow``; a break loses them."""
+    """The coordinator's and the edge's end of one task and its update. Frames lie on the wire
+    until ``flow``; a break loses them.
+    """
 
     def __init__(self, seed: int) -> None:
-        self.rng, self.rig, self.edge = np.random.default_rng(seed), Rig(latency_ns=10 * MS), EdgeTransfers(MOST)
+        self.rng, self.rig, self.edge = (
+            np.random.default_rng(seed),
+            Rig(latency_ns=10 * MS),
+            EdgeTransfers(MOST),
+        )
         self.weights = self.rng.random(10_000, dtype=np.float32)
         self.updates: dict[int, Update] = {}
         self.down: list[tuple[Any, Any]] = []
@@ -205,7 +235,9 @@ class BothEnds:
             self.down.append((message, body))
 
     def assign(self) -> None:
-        self.rig.transport.carry("a", Outgoing(0, Task(1, 0, {"weights": self.weights})), self.rig.clock.ns)
+        self.rig.transport.carry(
+            "a", Outgoing(0, Task(1, 0, {"weights": self.weights})), self.rig.clock.ns
+        )
 
     def flow(self) -> None:
         """What lies on the wire reaches the other end."""
@@ -239,7 +271,10 @@ class BothEnds:
         self.rig.joins("a", tasks=tasks, held=self.edge.held)
         if not tasks:  # the offer was lost: the coordinator assigns the task anew
             self.assign()
-        self.up = [(outgoing.offer(due_ns), None) for outgoing, due_ns in self.edge.unacknowledged(self.updates)]
+        self.up = [
+            (outgoing.offer(due_ns), None)
+            for outgoing, due_ns in self.edge.unacknowledged(self.updates)
+        ]
 
 
 @pytest.mark.parametrize("seed", range(40))

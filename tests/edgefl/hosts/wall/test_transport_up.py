@@ -1,4 +1,6 @@
-"""Uplink transfers: offered, permitted, credited, received; and what ends the session of an edge that does not keep to it."""
+"""Uplink transfers: offered, permitted, credited, received; and what ends the session of an edge
+that does not keep to it.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +41,17 @@ def test_an_update_waits_for_its_due_moment_and_comes_up_by_credits(rig: Rig) ->
     carried, whole = rig.told[1:]
     assert carried.finished_ns == due and (whole.now, whole.edge) == (due, "a")
     assert np.array_equal(whole.incoming.message().vectors["weights"], np.zeros(10_000, np.float32))
-    assert rig.fidelity.verdict == "faithful" and not rig.transport.waiting["a"] and not rig.transport.number_at_edge
+    assert (
+        rig.fidelity.verdict == "faithful"
+        and not rig.transport.waiting["a"]
+        and not rig.transport.number_at_edge
+    )
 
 
 def test_another_offer_of_a_task_takes_the_first_one_s_place(rig: Rig) -> None:
-    """An urged edge takes back what it had offered for later: of the two moments only the new one counts."""
+    """An urged edge takes back what it had offered for later: of the two moments only the new
+    one counts.
+    """
     rig.offer(due_ns=300 * MS, number=5, value=1.0)
     rig.until(100 * MS)
     outgoing = rig.offer(due_ns=200 * MS, number=6, value=2.0)
@@ -70,7 +78,11 @@ def test_one_that_comes_late_stops_the_first_one_s_transfer(rig: Rig) -> None:
     rig.until(0)
     rig.transport.permit("a", 1, 0)
     rig.answers(outgoing, NS_PER_S)
-    assert len(rig.heard(Whole)) == 1 and not rig.pacer.flows and list(rig.transport.number_at_edge) == []
+    assert (
+        len(rig.heard(Whole)) == 1
+        and not rig.pacer.flows
+        and list(rig.transport.number_at_edge) == []
+    )
 
 
 def test_credits_keep_to_the_curve(rig: Rig) -> None:
@@ -103,7 +115,11 @@ def test_a_native_uplink_has_only_so_much_under_way() -> None:
     for megabyte in range(2, 12):
         rig.upload(outgoing, megabyte << 20, min((megabyte + 1) << 20, 12_000_000))
         rig.until(10 * megabyte)
-    assert rig.pays()[-1][2] == 12_000_000 and rig.heard(Whole)[0].now == 100 and rig.pacer.next_due() == FOREVER
+    assert (
+        rig.pays()[-1][2] == 12_000_000
+        and rig.heard(Whole)[0].now == 100
+        and rig.pacer.next_due() == FOREVER
+    )
 
 
 def test_an_offer_that_comes_late_is_ready_at_once_and_an_overrun(rig: Rig) -> None:
@@ -121,7 +137,9 @@ def test_an_offer_that_comes_late_is_ready_at_once_and_an_overrun(rig: Rig) -> N
 
 
 @pytest.mark.parametrize(("stamped", "counted"), [(True, 1), (False, 0)])
-def test_an_offer_in_time_is_a_task_without_overrun_and_real_hardware_is_not_judged(stamped: bool, counted: int) -> None:
+def test_an_offer_in_time_is_a_task_without_overrun_and_real_hardware_is_not_judged(
+    stamped: bool, counted: int
+) -> None:
     rig = Rig(stamped=stamped)
     task = rig.carry()
     rig.until(NS_PER_S)
@@ -134,7 +152,9 @@ def test_bytes_beyond_the_credit_end_the_session(rig: Rig) -> None:
     outgoing = rig.permitted()
     rig.until(0)
     rig.upload(outgoing, 0, 7500)
-    with pytest.raises(WireError, match="bytes up to 7501 of transfer 5 came, up to 7500 were credited"):
+    with pytest.raises(
+        WireError, match="bytes up to 7501 of transfer 5 came, up to 7500 were credited"
+    ):
         rig.upload(outgoing, 7500, 7501)
 
 
@@ -158,7 +178,15 @@ def test_pieces_of_what_nobody_knows_are_passed_over(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"kind": "task"}, {"kind": "fresh"}, {"kind": "gossip"}, {"size": MOST + 4}, {"size": 44}, {"meta": b"\x90"}],
+    "change",
+    [
+        {"kind": "task"},
+        {"kind": "fresh"},
+        {"kind": "gossip"},
+        {"size": MOST + 4},
+        {"size": 44},
+        {"meta": b"\x90"},
+    ],
 )
 def test_offers_that_cannot_be_are_refused(rig: Rig, change: dict[str, Any]) -> None:
     offer = Outgoing(1, Update(1, 0, {"weights": np.zeros(10, np.float32)})).offer(0)

@@ -65,7 +65,9 @@ def test_an_edge_that_ended_neither_holds_nor_waits() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.booleans()), max_size=60), st.integers(1, 3))
-def test_never_more_holders_than_turns_and_nobody_is_forgotten(script: list[tuple[int, bool]], size: int) -> None:
+def test_never_more_holders_than_turns_and_nobody_is_forgotten(
+    script: list[tuple[int, bool]], size: int
+) -> None:
     turns, holding, served = Turnstile(size), [], 0
     for number, (due, give_back) in enumerate(script):
         turns.want(f"e{number}", due)
