@@ -1,5 +1,8 @@
 """What actors (Coordinator, Edge) give back to their host: things to do. They do nothing
 themselves.
+
+Two decisions of a strategy reach the host as they are: Grant, once the update is there to be sent,
+and Finish, after which nothing is carried out.
 """
 
 from __future__ import annotations
@@ -8,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgefl.protocol.messages import ToCoordinator, ToEdge
+from edgefl.strategies.base.decisions import Finish, Grant
 
 COORDINATOR = "coordinator"
 
@@ -20,17 +24,6 @@ class Send:
 
     to: str
     message: ToEdge | ToCoordinator
-
-
-@dataclass(frozen=True, slots=True)
-class Allow:
-    """The edge's offered update may use its uplink from now on, or in these slots of its
-    channel.
-    """
-
-    edge: str
-    task: int
-    slots: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +46,4 @@ class Run:
     duration_ns: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """The run is over; nothing after this is carried out."""
-
-    reason: str
-
-
-Output = Send | Broadcast | Allow | Run | End
+Output = Send | Broadcast | Grant | Run | Finish

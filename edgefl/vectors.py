@@ -22,7 +22,7 @@ BLOCK = 1 << 15  # elements: three such blocks fit in a core's own cache
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LayoutEntry:
     """One tensor inside the flat vector; ``kind`` is "parameter" or "buffer", ``module`` the
     owner's dotted name.
     """
@@ -42,7 +42,7 @@ class Entry:
 class Layout:
     """The tensors of a flat vector in order: every parameter first, then every float buffer."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[LayoutEntry, ...]
 
     @property
     def size(self) -> int:
@@ -70,7 +70,7 @@ class Layout:
 
     @classmethod
     def from_json(cls, rows: Sequence[Sequence]) -> "Layout":
-        return cls(tuple(Entry(n, tuple(s), o, k, m) for n, s, o, k, m in rows))
+        return cls(tuple(LayoutEntry(n, tuple(s), o, k, m) for n, s, o, k, m in rows))
 
     def digest(self) -> str:
         """Two sides with equal digests agree on every name, shape and offset."""

@@ -13,7 +13,7 @@ from typing import Mapping
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class ProfileFigure:
     """One number as text with its unit (a link) or as samples/s (a device), a key of
     ``SOURCES``, and how it follows from that.
     """
@@ -102,108 +102,112 @@ SOURCES: Mapping[str, str] = {
     ),
 }
 
-LINKS: Mapping[str, Mapping[str, Figure]] = {
+LINKS: Mapping[str, Mapping[str, ProfileFigure]] = {
     "lte": {
-        "up": Figure("7.6mbit", "ofcom-2023", "average 4G upload"),
-        "down": Figure("29.5mbit", "ofcom-2023", "average 4G download"),
-        "latency": Figure(
+        "up": ProfileFigure("7.6mbit", "ofcom-2023", "average 4G upload"),
+        "down": ProfileFigure("29.5mbit", "ofcom-2023", "average 4G download"),
+        "latency": ProfileFigure(
             "10.5ms",
             "ofcom-2024",
             "half of 21 ms, the middle of the operators' average 4G response times, 18.3 to"
             " 23.7 ms",
         ),
-        "jitter": Figure("5ms", OURS, "radio scheduling and retransmission"),
-        "loss": Figure("0", "ofcom-2023", "in the measured rates"),
+        "jitter": ProfileFigure("5ms", OURS, "radio scheduling and retransmission"),
+        "loss": ProfileFigure("0", "ofcom-2023", "in the measured rates"),
     },
     "5g-sub6": {
-        "up": Figure("14.7mbit", "ofcom-2023", "average 5G upload"),
-        "down": Figure("129.9mbit", "ofcom-2023", "average 5G download; all of it is below 6 GHz"),
-        "latency": Figure(
+        "up": ProfileFigure("14.7mbit", "ofcom-2023", "average 5G upload"),
+        "down": ProfileFigure(
+            "129.9mbit", "ofcom-2023", "average 5G download; all of it is below 6 GHz"
+        ),
+        "latency": ProfileFigure(
             "9.4ms",
             "ofcom-2024",
             "half of 18.8 ms, the middle of the operators' average 5G response times, 16.3 to"
             " 21.4 ms",
         ),
-        "jitter": Figure("3ms", OURS, "shorter slots than LTE"),
-        "loss": Figure("0", "ofcom-2023", "in the measured rates"),
+        "jitter": ProfileFigure("3ms", OURS, "shorter slots than LTE"),
+        "loss": ProfileFigure("0", "ofcom-2023", "in the measured rates"),
     },
     "wifi": {
-        "up": Figure(
+        "up": ProfileFigure(
             "46.2mbit", "silabs", "TCP uplink of one embedded station, nobody else on the channel"
         ),
-        "down": Figure("52.6mbit", "silabs", "TCP downlink of the same"),
-        "latency": Figure("2ms", "firefox", "its Wi-Fi preset"),
-        "jitter": Figure("1ms", OURS, "waiting for a free channel; much more on a busy one"),
-        "loss": Figure("0", "silabs", "in the measured rates"),
+        "down": ProfileFigure("52.6mbit", "silabs", "TCP downlink of the same"),
+        "latency": ProfileFigure("2ms", "firefox", "its Wi-Fi preset"),
+        "jitter": ProfileFigure("1ms", OURS, "waiting for a free channel; much more on a busy one"),
+        "loss": ProfileFigure("0", "silabs", "in the measured rates"),
     },
     "dsl": {
-        "up": Figure("1mbit", OURS, "ADSL2+ sends about this much upstream"),
-        "down": Figure("8.4mbit", "ofcom-2016", "average ADSL2+ download"),
-        "latency": Figure("25ms", "webpagetest", "half of the 50 ms round trip of its DSL profile"),
-        "jitter": Figure("1ms", OURS, "a line of one's own"),
-        "loss": Figure("0", "webpagetest", "its DSL profile loses nothing"),
+        "up": ProfileFigure("1mbit", OURS, "ADSL2+ sends about this much upstream"),
+        "down": ProfileFigure("8.4mbit", "ofcom-2016", "average ADSL2+ download"),
+        "latency": ProfileFigure(
+            "25ms", "webpagetest", "half of the 50 ms round trip of its DSL profile"
+        ),
+        "jitter": ProfileFigure("1ms", OURS, "a line of one's own"),
+        "loss": ProfileFigure("0", "webpagetest", "its DSL profile loses nothing"),
     },
     "satellite": {
-        "up": Figure("13.89mbit", "ookla-2021", "median upload, low Earth orbit"),
-        "down": Figure("97.23mbit", "ookla-2021", "median download, low Earth orbit"),
-        "latency": Figure(
+        "up": ProfileFigure("13.89mbit", "ookla-2021", "median upload, low Earth orbit"),
+        "down": ProfileFigure("97.23mbit", "ookla-2021", "median download, low Earth orbit"),
+        "latency": ProfileFigure(
             "22.5ms",
             "ookla-2021",
             "half of the median 45 ms; for a geostationary satellite override it with about 300ms",
         ),
-        "jitter": Figure(
+        "jitter": ProfileFigure(
             "5ms",
             "apnic-2022",
             "a quarter of the round trip's span between its quartiles, 40 to 60 ms",
         ),
-        "loss": Figure("0", "ookla-2021", "in the measured rates"),
+        "loss": ProfileFigure("0", "ookla-2021", "in the measured rates"),
     },
     "nb-iot": {
-        "up": Figure(
+        "up": ProfileFigure(
             "25kbit", "anritsu", "a tenth of the 250 kbit/s peak: what a release 13 device keeps up"
         ),
-        "down": Figure("20kbit", "anritsu", "a tenth of the 200 kbit/s peak"),
-        "latency": Figure(
+        "down": ProfileFigure("20kbit", "anritsu", "a tenth of the 200 kbit/s peak"),
+        "latency": ProfileFigure(
             "420ms", "ugwuanyi-2021", "half of the measured 837 ms; several seconds in bad coverage"
         ),
-        "jitter": Figure("200ms", OURS, "repetitions and waiting for a grant"),
-        "loss": Figure("0", OURS, "repeated on the radio link until delivered"),
+        "jitter": ProfileFigure("200ms", OURS, "repetitions and waiting for a grant"),
+        "loss": ProfileFigure("0", OURS, "repeated on the radio link until delivered"),
     },
     "lora-like": {
-        "up": Figure(
+        "up": ProfileFigure(
             "5470bit",
             "ttn-eu868",
             "data rate 5 (SF7, 125 kHz) while on the air; the band's duty cycle of 1 % makes it 55"
             " bit/s over time",
         ),
-        "down": Figure(
+        "down": ProfileFigure(
             "5470bit",
             "ttn-eu868",
             "answers in the first receive window have the uplink's data rate",
         ),
-        "latency": Figure(
+        "latency": ProfileFigure(
             "500ms",
             "lorawan",
             "half of RECEIVE_DELAY1 = 1 s, after which the first receive window opens",
         ),
-        "jitter": Figure("0ms", "lorawan", "the windows are fixed"),
-        "loss": Figure(
+        "jitter": ProfileFigure("0ms", "lorawan", "the windows are fixed"),
+        "loss": ProfileFigure(
             "0.05", OURS, "unconfirmed frames collide; it grows with the number of devices"
         ),
     },
 }
 
-DEVICES: Mapping[str, Figure] = {
-    "pi4": Figure("1800", "top500", "a Pi 5's times 11.889 / 30.249 Gflop/s"),
-    "pi5": Figure("4500", "sbc-reviews", f"748 points single-core {POINT}"),
-    "jetson-nano": Figure(
+DEVICES: Mapping[str, ProfileFigure] = {
+    "pi4": ProfileFigure("1800", "top500", "a Pi 5's times 11.889 / 30.249 Gflop/s"),
+    "pi5": ProfileFigure("4500", "sbc-reviews", f"748 points single-core {POINT}"),
+    "jetson-nano": ProfileFigure(
         "1500",
         "7zip",
         "a Pi 4's times 4953 MIPS / (7900 MIPS x 1.8 / 2.4); its CPU alone, not its GPU",
     ),
-    "laptop": Figure("6600", "kreier", f"an older business laptop, 1102 points {POINT}"),
-    "phone-low": Figure(
+    "laptop": ProfileFigure("6600", "kreier", f"an older business laptop, 1102 points {POINT}"),
+    "phone-low": ProfileFigure(
         "2600", "nanoreview", f"371 points of Geekbench 5, x 1102 / 951 of Geekbench 6 {POINT}"
     ),
-    "phone-high": Figure("13000", "notebookcheck", f"2095 points {POINT}"),
+    "phone-high": ProfileFigure("13000", "notebookcheck", f"2095 points {POINT}"),
 }

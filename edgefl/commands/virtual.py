@@ -42,7 +42,7 @@ class Power:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class VirtualRun:
     """One strategy with one seed."""
 
     learned: "Learning"
@@ -74,7 +74,9 @@ class VirtualRuns:
         first = learning(seeds[0], base)
         learned = [first, *(with_seed(first, one) for one in seeds[1:])]
         self.jobs = [
-            Job(each, index, folder / entry.name / seed_name(each.experiment.seed, len(seeds) > 1))
+            VirtualRun(
+                each, index, folder / entry.name / seed_name(each.experiment.seed, len(seeds) > 1)
+            )
             for each in learned
             for index, entry in enumerate(experiment.strategies)
         ]
@@ -111,11 +113,11 @@ class VirtualRuns:
             show.line(f"from earlier runs, left as they are: {', '.join(kept)}")
 
     # ------------------------------------------------------------------ a worker for each run
-    def _side_by_side(self, jobs: list[Job]) -> tuple[bool, bool]:
+    def _side_by_side(self, jobs: list[VirtualRun]) -> tuple[bool, bool]:
         """(did all get to their end, or as far as Ctrl-C let them; may the others begin: not
         after a Ctrl-C, nor after a bug).
         """
-        from edgefl.hosts.virtual.parallel_runs import SideBySide
+        from edgefl.hosts.virtual.parallel_runs import ParallelRuns
         from edgefl.hosts.virtual.run import run_virtual
 
         def work(number: int, report: Any) -> dict[str, Any]:
@@ -137,7 +139,7 @@ class VirtualRuns:
             self.lines.end(name, f"{name}: died" if summary is None else one_line(summary, name))
 
         self._begin()
-        runs = SideBySide(self.power.workers, work, heard, ended)
+        runs = ParallelRuns(self.power.workers, work, heard, ended)
         outcome = runs.run(len(jobs))
         for number, status in outcome.died.items():
             lies = f"what it wrote lies in {jobs[number].directory}"
@@ -157,12 +159,12 @@ class VirtualRuns:
         return not outcome.died, not (bug or outcome.interrupted)
 
     # ------------------------------------------------------------------ all workers for one run
-    def _one_by_one(self, jobs: list[Job]) -> None:
+    def _one_by_one(self, jobs: list[VirtualRun]) -> None:
         for _, of_seed in groupby(jobs, key=lambda job: job.learned.experiment.seed):
             if not self._of_one_seed(list(of_seed)):
                 return
 
-    def _of_one_seed(self, jobs: list[Job]) -> bool:
+    def _of_one_seed(self, jobs: list[VirtualRun]) -> bool:
         """Its strategies in order; False after a Ctrl-C."""
         from edgefl.hosts.virtual.pool.opening import open_pool
 
@@ -173,7 +175,7 @@ class VirtualRuns:
                 show.line(pool.note)
             return self._in_order(jobs, pool)
 
-    def _in_order(self, jobs: list[Job], pool: "Engine") -> bool:
+    def _in_order(self, jobs: list[VirtualRun], pool: "Engine") -> bool:
         from edgefl.hosts.virtual.run import run_virtual
 
         self._begin()

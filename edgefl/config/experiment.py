@@ -76,7 +76,7 @@ class Edges(Section):
         return list(self.names) or [f"e{number:03d}" for number in range(self.count)]
 
 
-class Network(Section):
+class NetworkSection(Section):
     """The real sockets. Timers are wall seconds, but ``grace_s`` is emulated: it is part of the
     scheme.
     """
@@ -94,7 +94,7 @@ class Network(Section):
     max_edges: int = Field(100_000, ge=1)
 
     @model_validator(mode="after")
-    def _a_heartbeat_may_be_late(self) -> "Network":
+    def _a_heartbeat_may_be_late(self) -> "NetworkSection":
         if to_ns(self.liveness_s) < 3 * to_ns(self.heartbeat_s):  # in ns: 3 * 0.1 is more than 0.3
             raise ValueError(
                 f"liveness_s: expected at least 3 times heartbeat_s ({3 * self.heartbeat_s:g}),"
@@ -131,7 +131,7 @@ class Evaluation(Section):
     )
 
 
-class Record(Section):
+class RecordSection(Section):
     """What is kept besides the tables; ``payloads`` keeps every array, so that the run can be
     replayed.
     """
@@ -183,10 +183,10 @@ class Experiment(Section):
     devices: Devices = Devices()
     groups: tuple[Group, ...] = Field((), strict=False)
     medium: Medium = Medium()
-    network: Network = Network()
+    network: NetworkSection = NetworkSection()
     stop: Stop
     evaluation: Evaluation = Evaluation()
-    record: Record = Record()
+    record: RecordSection = RecordSection()
     fidelity: FidelityLimits = FidelityLimits()
     faults: tuple[FaultEntry, ...] = Field((), strict=False)
     strategies: tuple[StrategyEntry, ...] = Field(min_length=1, strict=False)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from edgefl.coordinator.tasks import OpenTask
-from edgefl.protocol.messages import Fresh, Task, Update
+from edgefl.protocol.messages import Assignment, Fresh, Update
 from edgefl.protocol.transfers import beyond_limits, most_body
 from edgefl.strategies.base.strategy import Strategy
 from edgefl.vectors import is_finite
@@ -51,7 +51,7 @@ def result_fault(vectors: Mapping[str, np.ndarray], numbers: Mapping[str, float]
     return None if _finite(vectors, numbers) else "not finite"
 
 
-def sendable(message: Task | Fresh, model: np.ndarray) -> Task | Fresh:
+def sendable(message: Assignment | Fresh, model: np.ndarray) -> Assignment | Fresh:
     """The message. ValueError if edges would refuse it: they would begin a new session over it
     again and again.
     """

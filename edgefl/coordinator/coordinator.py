@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefl.actor import Allow, Broadcast, End, Output, Run, Send
+from edgefl.actor import Broadcast, Output, Run, Send
 from edgefl.config.experiment import Experiment
 from edgefl.coordinator.checks import sendable, update_fault
 from edgefl.coordinator.open_jobs import OpenJobs
@@ -18,23 +18,23 @@ from edgefl.errors import Bug, UserError
 from edgefl.jobs import Evaluate, Job, Result
 from edgefl.protocol.messages import (
     Acknowledged,
-    Cancel,
+    Assignment,
+    CancelTask,
     Fresh,
     FreshRequest,
     Joined,
-    Lost,
     NothingNewer,
     Ready,
     Started,
-    Task,
     ToCoordinator,
     Update,
-    Urge,
+    UrgeTask,
 )
 from edgefl.record.record import Record
 from edgefl.record.rows import event_row
 from edgefl.strategies.base import decisions as do
 from edgefl.strategies.base import events as ev
+from edgefl.strategies.base.decisions import Finish, Grant
 from edgefl.strategies.base.strategy import Strategy
 from emulator.units import FOREVER, to_ns
 
@@ -81,14 +81,14 @@ class Coordinator:
             outputs += self._ask(ev.EdgeJoined(edge, edges[edge]), now)
         return outputs + self._ask(ev.RunStarted(), now)
 
-    def receive(self, sender: str, message: ToCoordinator, now: int) -> list[Output]:
-        """A message of an edge, or what the host knows of it (Joined, Lost, Started, Ready)."""
+    def receive(self, sender: str, message: ToCoordinator | ev.EdgeLost, now: int) -> list[Output]:
+        """A message of an edge, or what the host knows of it (Joined, EdgeLost, Started, Ready)."""
         if self.finished:
             return []
         match message:
             case Joined():
                 return self._joined(sender, message, now)
-            case Lost():
+            case ev.EdgeLost():
                 return self._lost(sender, now)
             case Started():
                 self.record.fact(now, "task_started", edge=sender, task=message.task)
@@ -131,12 +131,14 @@ class Coordinator:
         outputs = self._evaluate(now) if self.evaluated != self.version else []
         self.finished = reason
         self.record.fact(now, "finished", reason=reason)
-        return [*outputs, End(reason)]
+        return [*outputs, Finish(reason)]
 
     # ------------------------------------------------------------------ events
     def _joined(self, edge: str, message: Joined, now: int) -> list[Output]:
         outputs: list[Output] = [
-            Send(edge, Cancel(number)) for number in message.tasks if number not in self.tasks.open
+            Send(edge, CancelTask(number))
+            for number in message.tasks
+            if number not in self.tasks.open
         ]
         task = self.tasks.by_edge.get(edge)
         if task is not None and task.number in message.tasks:
@@ -165,7 +167,7 @@ class Coordinator:
             task.waits = True
             return self._ask(ev.UpdateReady(edge, number), now)
         self.record.fact(now, "update_ready", edge=edge, task=number)
-        return [Allow(edge, number)]  # no medium to share: at once
+        return [Grant(edge, number)]  # no medium to share: at once
 
     def _settled(self, edge: str, number: int, now: int) -> list[Output]:
         """An update whose fate is on record already, or of a task that was closed without it:
@@ -202,7 +204,7 @@ class Coordinator:
         task = self.tasks.of(edge, message.task)
         if task is None:
             return [
-                Send(edge, Cancel(message.task))
+                Send(edge, CancelTask(message.task))
             ]  # it waits for an answer, and its work is not wanted any more
         if 0 < message.until_ns <= now:
             self.record.fact(now, "request_too_late", edge=edge, task=task.number)
@@ -334,10 +336,10 @@ class Coordinator:
                     )
                 ]
             case do.Urge():
-                return [Send(decision.edge, Urge(self.tasks.at_work(decision.edge).number))]
+                return [Send(decision.edge, UrgeTask(self.tasks.at_work(decision.edge).number))]
             case do.Cancel():
                 self._forget(self._held(decision), delivered=False)
-                return [Send(decision.edge, Cancel(decision.task))]
+                return [Send(decision.edge, CancelTask(decision.task))]
         raise TypeError(f"not a decision: {decision!r}")
 
     def _held(self, decision: do.Grant | do.SendFresh | do.Cancel) -> OpenTask:
@@ -356,7 +358,7 @@ class Coordinator:
                 " for it"
             )
         task.waits = False
-        return [Allow(task.edge, task.number, slots)]
+        return [Grant(task.edge, task.number, slots)]
 
     def _open(self, edge: str, assign: do.Assign) -> Send:
         busy = edge in self.tasks.by_edge
@@ -365,7 +367,9 @@ class Coordinator:
         task = self.tasks.add(edge, self.version, assign.vectors["weights"])
         return Send(
             edge,
-            sendable(Task(task.number, task.version, assign.vectors, assign.numbers), self.weights),
+            sendable(
+                Assignment(task.number, task.version, assign.vectors, assign.numbers), self.weights
+            ),
         )
 
     def _publish(self, weights: np.ndarray, now: int) -> list[Output]:

@@ -35,7 +35,7 @@ Shares = dict[str, np.ndarray]  # edge id -> indices of its training samples
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
+class EdgeData:
     """``own_digest``: what two sides must agree on where nobody needs to have all the data, else
     "".
     """
@@ -45,15 +45,15 @@ class Material:
     own_digest: str = ""
 
 
-def material(
+def edge_data(
     experiment: Experiment, base: Path | None, edges: Sequence[str] | None = None
-) -> Material:
+) -> EdgeData:
     """What ``edges`` train on (None: all of them; none: what a coordinator needs whose edges are
     elsewhere). UserError for what is missing.
     """
     here = experiment.edges.ids() if edges is None else list(edges)
     if experiment.data.source == "shard":
-        return Material(
+        return EdgeData(
             *shards.read(
                 _directory(experiment),
                 experiment.data.name,
@@ -64,7 +64,7 @@ def material(
     if experiment.data.source == "local":
         return _local(experiment, base, here, alone=edges is not None)
     found = dataset(experiment, base)
-    return Material(found, cut(experiment, base, found))
+    return EdgeData(found, cut(experiment, base, found))
 
 
 def digest(found: Dataset, shares: Shares) -> str:
@@ -131,7 +131,7 @@ def _directory(experiment: Experiment) -> Path:
     return data_dir(experiment.data.dir, os.environ)
 
 
-def _local(experiment: Experiment, base: Path | None, here: list[str], alone: bool) -> Material:
+def _local(experiment: Experiment, base: Path | None, here: list[str], alone: bool) -> EdgeData:
     """One after the other, every edge's own set in DIR/ID/; an edge that is ``alone`` on its
     machine may have it in DIR itself.
     """
@@ -163,7 +163,7 @@ def _local(experiment: Experiment, base: Path | None, here: list[str], alone: bo
             f" {main.shape} in {main.classes}"
         )
     shares = shards.in_order({edge: len(part.train_y) for edge, part in own.items()})
-    return Material(_joined(main, list(own.values())), shares, common)
+    return EdgeData(_joined(main, list(own.values())), shares, common)
 
 
 def _joined(main: Dataset, own: list[Dataset]) -> Dataset:

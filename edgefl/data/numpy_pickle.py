@@ -29,7 +29,7 @@ MEANINGS = {
 }
 
 
-class Refused(ValueError):
+class UnsafePickle(ValueError):
     """The pickle holds something else than data."""
 
 
@@ -53,7 +53,7 @@ def read(path: Path) -> Any:
     try:
         with open(path, "rb") as file:
             return _finished(_Machine().run(file))
-    except Refused as error:
+    except UnsafePickle as error:
         raise UserError(
             f"{path}: a pickle that holds more than numbers and texts ({error}): not read"
         ) from error
@@ -115,7 +115,7 @@ class _Machine:
 
     def _unknown(self, name: str) -> Any:
         def refuse() -> None:
-            raise Refused(f"opcode {name}")
+            raise UnsafePickle(f"opcode {name}")
 
         return refuse
 
@@ -167,7 +167,7 @@ class _Machine:
     def _reduce(self) -> None:
         name, arguments = self._tail(2)
         if not isinstance(name, _Name) or name == "ndarray":
-            raise Refused(f"a call of {name!r}")
+            raise UnsafePickle(f"a call of {name!r}")
         self.stack.append(CALLS[name](*arguments))
 
     def _build(self) -> None:
@@ -179,24 +179,24 @@ class _Machine:
         elif isinstance(target, _Dtype) and _text(state[1]) in ("<", ">", "|", "="):
             target.text = _text(state[1]) + target.text.lstrip("<>|=")
         else:
-            raise Refused("a state for something that is no array")
+            raise UnsafePickle("a state for something that is no array")
 
 
 def _meaning(name: str) -> _Name:
     if name not in MEANINGS:
-        raise Refused(f"the name {name.replace(' ', '.')}")
+        raise UnsafePickle(f"the name {name.replace(' ', '.')}")
     return _Name(MEANINGS[name])
 
 
 def _dtype(text: Any, *ignored: Any) -> _Dtype:
     if not isinstance(text, (str, bytes)) or not NUMBERS.fullmatch(_text(text)):
-        raise Refused(f"an array of {text!r}")
+        raise UnsafePickle(f"an array of {text!r}")
     return _Dtype(_text(text))
 
 
 def _array(content: Any, kind: Any, shape: tuple[int, ...], order: Any) -> np.ndarray:
     if not isinstance(kind, _Dtype) or not isinstance(content, (bytes, bytearray)):
-        raise Refused("an array of objects")
+        raise UnsafePickle("an array of objects")
     return np.frombuffer(content, dtype=np.dtype(kind.text)).reshape(
         shape, order="F" if order == "F" else "C"
     )
@@ -210,7 +210,7 @@ def _buffer(content: Any, kind: Any, shape: Any, order: Any) -> _Array:
 
 def _encoded(text: str, encoding: str) -> bytes:
     if encoding != "latin1":
-        raise Refused(f"a text in {encoding!r}")
+        raise UnsafePickle(f"a text in {encoding!r}")
     return text.encode("latin-1")
 
 

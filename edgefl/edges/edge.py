@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from edgefl.actor import COORDINATOR, Output, Run, Send
-from edgefl.edges.refresh import Onward, onward
+from edgefl.edges.refresh import ConcurrentRefresh, concurrent_refresh
 from edgefl.jobs import Train
 from edgefl.protocol.messages import (
     Acknowledged,
-    Cancel,
+    Assignment,
+    CancelTask,
     Fresh,
     FreshRequest,
     NothingNewer,
-    Task,
     ToEdge,
     TooLate,
     Update,
-    Urge,
+    UrgeTask,
 )
 from edgefl.protocol.transfers import beyond_limits, most_body
 from edgefl.strategies.base.local_rule import LocalRule
@@ -37,7 +37,7 @@ class Latest:
     its end; None: not known beforehand.
     """
 
-    task: Task
+    task: Assignment
     memory: dict[str, Any]
     began_ns: int
     asks: bool
@@ -62,7 +62,7 @@ class Edge:
         self._learned: dict[
             int, dict[str, Any]
         ] = {}  # task -> what it adds to the memory once its update is acknowledged
-        self.task: Task | None = None
+        self.task: Assignment | None = None
         self.run: Any = None
         self.latest: Latest | None = None
         self.urged: tuple[int, int] | None = (
@@ -70,7 +70,7 @@ class Edge:
         )
         self.ask_at: int | None = None
         self.asking = False  # its request is open
-        self.onward: Onward | None = None  # of the run at hand, if it trains on
+        self.onward: ConcurrentRefresh | None = None  # of the run at hand, if it trains on
         self.too_late = False  # no answer to its request came in time
         self.unacknowledged: dict[int, Update] = {}
         self.given_up = 0  # updates dropped unacknowledged
@@ -85,7 +85,7 @@ class Edge:
 
     def receive(self, message: ToEdge, now: int) -> list[Output]:
         match message:
-            case Task():
+            case Assignment():
                 return self._begin(message, now)
             case Fresh() if self._waits_for(message.number, now):
                 return [self._merge(message, now)]
@@ -94,9 +94,9 @@ class Edge:
             case TooLate() if self._waits_for(message.task, None):
                 self.too_late = True
                 return self._go_on(now)
-            case Urge():
+            case UrgeTask():
                 return self._cut_short(message.task, now, now)
-            case Cancel() if self.task is not None and self.task.number == message.task:
+            case CancelTask() if self.task is not None and self.task.number == message.task:
                 self.task = self.run = self.latest = self.onward = None
                 self.asking = False
             case Acknowledged():
@@ -123,7 +123,7 @@ class Edge:
         self.task = self.run = self.onward = None
         return [Send(COORDINATOR, update)]
 
-    def _update(self, task: Task) -> Update:
+    def _update(self, task: Assignment) -> Update:
         """The run's outcome. One that cannot travel goes empty: the coordinator discards it and
         closes the task, instead of waiting for ever.
         """
@@ -174,7 +174,7 @@ class Edge:
             else []
         )
 
-    def _begin(self, task: Task, now: int) -> list[Output]:
+    def _begin(self, task: Assignment, now: int) -> list[Output]:
         self.task, self.onward = task, None
         self.asking = self.too_late = False
         self.run = self.trainer.begin(task, self.rule, self.memory)
@@ -235,7 +235,9 @@ class Edge:
         assert self.task is not None
         self.ask_at, self.asking = None, True
         if self.rule.on_request == "train_on":
-            self.onward = onward(self.trainer.kept(self.run), self.device, self.rule.work, now)
+            self.onward = concurrent_refresh(
+                self.trainer.kept(self.run), self.device, self.rule.work, now
+            )
         until_ns = 0 if self.onward is None else self.onward.until_ns
         request = Send(
             COORDINATOR, FreshRequest(self.task.number, self.task.version, self.run.step, until_ns)

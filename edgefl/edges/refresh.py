@@ -13,7 +13,7 @@ from emulator.compute import Device
 
 
 @dataclass(slots=True, eq=False)
-class Onward:
+class ConcurrentRefresh:
     """The rest of a run, begun with its request. Its end does not move, whatever comes of that.
 
     ``kept``: the run as it stood at the request. A fresher model is merged at the first step that
@@ -35,7 +35,9 @@ class Onward:
         return step
 
 
-def onward(kept: Any, device: Device, work: float, now: int) -> Onward | None:
+def concurrent_refresh(
+    kept: Any, device: Device, work: float, now: int
+) -> ConcurrentRefresh | None:
     """From ``now`` on; None for real hardware, of which nobody knows when it will be done."""
 
     def done_ns(step: int) -> int:
@@ -46,4 +48,4 @@ def onward(kept: Any, device: Device, work: float, now: int) -> Onward | None:
     if device.duration_ns(0, now) is None:
         return None
     last_ns, end_ns = done_ns(kept.steps - 1), done_ns(kept.steps)
-    return Onward(kept, done_ns, min(last_ns + 1, end_ns), end_ns)
+    return ConcurrentRefresh(kept, done_ns, min(last_ns + 1, end_ns), end_ns)

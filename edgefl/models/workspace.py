@@ -16,7 +16,7 @@ from torch import nn
 
 from edgefl.errors import UserError
 from edgefl.streams import Streams
-from edgefl.vectors import ALIGNMENT, Entry, Layout, aligned, aligned_copy
+from edgefl.vectors import ALIGNMENT, Layout, LayoutEntry, aligned, aligned_copy
 
 
 class Workspace:
@@ -130,7 +130,9 @@ def layout_of(model: nn.Module) -> Layout:
                 f"the model's tensor {name!r} is {str(tensor.dtype).removeprefix('torch.')}:"
                 " expected float32"
             )
-        entries.append(Entry(name, tuple(tensor.shape), offset, kind, name.rpartition(".")[0]))
+        entries.append(
+            LayoutEntry(name, tuple(tensor.shape), offset, kind, name.rpartition(".")[0])
+        )
         offset += tensor.numel()
     return Layout(tuple(entries))
 

@@ -23,13 +23,13 @@ from edgefl.protocol.messages import (
 from edgefl.vectors import ALIGNMENT, aligned_copy
 
 Check = Callable[[Any], bool]
-BULK = {kind.__name__.lower(): kind for kind in (messages.Task, messages.Fresh, messages.Update)}
+BULK = {sort.kind: sort for sort in (messages.Assignment, messages.Fresh, messages.Update)}
 NOTES = (
     messages.FreshRequest,
     messages.NothingNewer,
-    messages.Cancel,
+    messages.CancelTask,
     messages.Acknowledged,
-    messages.Urge,
+    messages.UrgeTask,
     messages.TooLate,
 )
 SMALL = (*messages.Frame.__args__, *NOTES)

@@ -10,7 +10,7 @@ How one update travels (downlink and uplink alike, only the side that paces diff
       Offer(task, sizes, digest)       ------->     allocates
       Piece, Piece, ...   (paced here) ------->     stamps each arrival
                                        <-------   Arrived(curve)
-      Delivered(at = max(due, last))   ------->     Edge.receive(Task, now = at); trains
+      Delivered(at = max(due, last))   ------->     Edge.receive(Assignment, now = at); trains
                                        <-------   Offer(update, due = at + emulated compute time)
       at due: Coordinator may Allow; Credit ---->
                                        <-------   Piece, Piece, ... (never beyond the credit)
@@ -21,7 +21,7 @@ How one update travels (downlink and uplink alike, only the side that paces diff
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -51,9 +51,10 @@ Offset = Annotated[int, Limit(2**40)]
 
 # ------------------------------------------------------------------ bulk
 @dataclass(frozen=True, slots=True, eq=False)
-class Task:
+class Assignment:
     """Work for an edge: the vectors to start from, and numbers that override its training plan."""
 
+    kind: ClassVar[str] = "task"
     number: int
     version: int
     vectors: dict[str, np.ndarray] = field(repr=False)
@@ -64,6 +65,7 @@ class Task:
 class Fresh:
     """A newer global model for an edge in training."""
 
+    kind: ClassVar[str] = "fresh"
     number: int
     version: int
     vectors: dict[str, np.ndarray] = field(repr=False)
@@ -74,6 +76,7 @@ class Fresh:
 class Update:
     """An edge's result for task ``number``, trained from ``version``."""
 
+    kind: ClassVar[str] = "update"
     number: int
     version: int
     vectors: dict[str, np.ndarray] = field(repr=False)
@@ -87,11 +90,6 @@ class Joined:
 
     samples: Count
     tasks: Annotated[list[int], Limit(16)]
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The edge has been silent for too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +137,14 @@ class TooLate:
 
 
 @dataclass(frozen=True, slots=True)
-class Cancel:
+class CancelTask:
     """Stop working on ``task``."""
 
     task: Count
 
 
 @dataclass(frozen=True, slots=True)
-class Urge:
+class UrgeTask:
     """End the work on ``task`` at the next step and report what there is."""
 
     task: Count
@@ -302,16 +300,16 @@ class Working:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class RunFinished:
     """The run is over. ``more``: another strategy of the comparison follows at the same address."""
 
     reason: Text
     more: bool
 
 
-Bulk = Task | Fresh | Update
-ToEdge = Task | Fresh | NothingNewer | TooLate | Cancel | Urge | Acknowledged
-ToCoordinator = Update | Joined | Lost | Started | Ready | FreshRequest
+Bulk = Assignment | Fresh | Update
+ToEdge = Assignment | Fresh | NothingNewer | TooLate | CancelTask | UrgeTask | Acknowledged
+ToCoordinator = Update | Joined | Started | Ready | FreshRequest
 Frame = (
     Hello
     | Setup
@@ -327,5 +325,5 @@ Frame = (
     | Delivered
     | Stamped
     | Working
-    | Finished
+    | RunFinished
 )

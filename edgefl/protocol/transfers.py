@@ -23,7 +23,7 @@ class Outgoing:
     def __init__(self, number: int, message: Bulk, of_body: str | None = None) -> None:
         """``of_body``: the body's digest, if it is known already (one model for many edges)."""
         self.number = number
-        self.kind = type(message).__name__.lower()
+        self.kind = message.kind
         self.task = message.number
         self.meta, arrays = pack(message)
         self._parts = [array.view(np.uint8).data for array in arrays]

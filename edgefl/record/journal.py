@@ -25,7 +25,7 @@ LINES, BLOBS = "journal.jsonl", "journal.bin"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """One line read back: ``arrays`` are aligned copies."""
 
     now: int
@@ -75,7 +75,7 @@ class Journal:
         return place
 
 
-def read(directory: Path) -> Iterator[Entry]:
+def read(directory: Path) -> Iterator[JournalEntry]:
     """The journal's entries up to the last whole line; UserError if there is none, or if a line
     or an array is damaged.
     """
@@ -108,4 +108,4 @@ def read(directory: Path) -> Iterator[Entry]:
                     " differs)"
                 )
             arrays[name] = aligned_copy(found.view(np.float32))
-        yield Entry(row["now"], row["event"], arrays, row["decisions"])
+        yield JournalEntry(row["now"], row["event"], arrays, row["decisions"])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from edgefl.errors import UserError
-from edgefl.record.journal import Entry, read
+from edgefl.record.journal import JournalEntry, read
 from edgefl.record.rows import fingerprint, snake
 from edgefl.strategies.base import decisions as do
 from edgefl.strategies.base import events as ev
@@ -59,7 +59,7 @@ def replay(directory: Path, strategy: Strategy) -> Replay:
     return result
 
 
-def _event(entry: Entry, bases: dict[int, np.ndarray]) -> ev.Event:
+def _event(entry: JournalEntry, bases: dict[int, np.ndarray]) -> ev.Event:
     """The event with its arrays; with it the task of an update or a closing is over."""
     kind = EVENTS[entry.row["event"]]
     values: dict[str, Any] = {

@@ -19,7 +19,7 @@ from edgefl.strategies.dissemination.options import (
     TriggerOptions,
     slot_warnings,
 )
-from edgefl.strategies.dissemination.refresh_points import Slots
+from edgefl.strategies.dissemination.refresh_points import RefreshPoints
 
 
 class FedASMUOptions(TriggerOptions, BothOptions):
@@ -44,7 +44,7 @@ class FedASMU(Asynchronous):
         self.weighing: Weighing = (
             weighing(self.options, self.layout) if self.learned else FixedWeight(self.options)
         )
-        self.slots = Slots(self.options, self.streams) if self.asks else None
+        self.slots = RefreshPoints(self.options, self.streams) if self.asks else None
         self.sent: dict[
             str,
             tuple[int, np.ndarray],

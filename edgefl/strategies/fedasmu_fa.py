@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgefl.strategies.dissemination.device import Stamped
+from edgefl.strategies.dissemination.device import LearningRateRule
 from edgefl.strategies.dissemination.options import LearnedWeightOptions, TriggerOptions
 from edgefl.strategies.fedasmu import FedASMU
 
@@ -15,5 +15,5 @@ class FedASMUFA(FedASMU):
     """alpha by eq. 2 as in FedASMU; plain local SGD."""
 
     Options = FedASMUFAOptions
-    rule = Stamped
+    rule = LearningRateRule
     asks = False

@@ -19,7 +19,7 @@ from edgefl.strategies.dissemination.options import (
     BoundOptions,
     slot_warnings,
 )
-from edgefl.strategies.dissemination.refresh_points import Slots
+from edgefl.strategies.dissemination.refresh_points import RefreshPoints
 
 
 class FedSSMUOptions(RoundsOptions, BoundOptions, BothOptions):
@@ -57,7 +57,7 @@ class FedSSMU(Rounds):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.weighing = weighing(self.options, self.layout)
-        self.slots = Slots(self.options, self.streams)
+        self.slots = RefreshPoints(self.options, self.streams)
         self.model = self.weights  # w_{g,k}
         self.k = 0  # aggregations in this round
         self.count = 0  # and in all

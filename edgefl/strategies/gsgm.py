@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.strategies.base.decisions import Decision
-from edgefl.strategies.base.gradients import Gradient, Gradients, GradientsOptions, Step
+from edgefl.strategies.base.gradients import GradientRule, Gradients, GradientsOptions, GradientStep
 from edgefl.vectors import weighted_sum
 
 
@@ -37,14 +37,16 @@ class GSGM(Gradients):
         self.gathered: np.ndarray | None = None  # acc
         self.edges = 0  # P, those that began the round
 
-    def step(self, gradients: Sequence[Gradient]) -> Step:
+    def step(self, gradients: Sequence[GradientRule]) -> GradientStep:
         share = 1 / len(gradients)
         terms = [(gradient.vector, share) for gradient in gradients]
         if self.momentum is not None:
             terms.append((self.momentum, self.options.momentum))
         self._gather(terms, len(gradients) / self.edges)
         rate = self.options.server_learning_rate
-        return Step([share] * len(gradients), [(vector, rate * factor) for vector, factor in terms])
+        return GradientStep(
+            [share] * len(gradients), [(vector, rate * factor) for vector, factor in terms]
+        )
 
     def hand_out(self) -> list[Decision]:
         if self.running:

@@ -6,15 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgefl.strategies.base.gradients import Gradient, Gradients, Step
+from edgefl.strategies.base.gradients import GradientRule, Gradients, GradientStep
 
 
 class KAsync(Gradients):
     """w <- w - (eta / K) sum g_i , K = the gradients at hand."""
 
-    def step(self, gradients: Sequence[Gradient]) -> Step:
+    def step(self, gradients: Sequence[GradientRule]) -> GradientStep:
         share = 1 / len(gradients)
         rate = self.options.server_learning_rate
-        return Step(
+        return GradientStep(
             [share] * len(gradients), [(gradient.vector, rate * share) for gradient in gradients]
         )

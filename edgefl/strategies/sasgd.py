@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from edgefl.strategies.base.gradients import Gradient, Gradients, GradientsOptions, Step
+from edgefl.strategies.base.gradients import GradientRule, Gradients, GradientsOptions, GradientStep
 
 
 class SASGDOptions(GradientsOptions):
@@ -24,8 +24,8 @@ class SASGD(Gradients):
 
     Options = SASGDOptions
 
-    def step(self, gradients: Sequence[Gradient]) -> Step:
+    def step(self, gradients: Sequence[GradientRule]) -> GradientStep:
         inverse = [1 / max(gradient.gap + self.options.staleness_from, 1) for gradient in gradients]
         rate = self.options.server_learning_rate / len(gradients)
         terms = [(gradient.vector, rate * share) for gradient, share in zip(gradients, inverse)]
-        return Step([share / sum(inverse) for share in inverse], terms)
+        return GradientStep([share / sum(inverse) for share in inverse], terms)

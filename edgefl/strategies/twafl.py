@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgefl.strategies.base.gradients import Gradient, Gradients, GradientsOptions, Step
+from edgefl.strategies.base.gradients import GradientRule, Gradients, GradientsOptions, GradientStep
 
 HALF_E = math.e / 2
 
@@ -29,7 +29,7 @@ class TWAFL(Gradients):
 
     Options = TWAFLOptions
 
-    def step(self, gradients: Sequence[Gradient]) -> Step:
+    def step(self, gradients: Sequence[GradientRule]) -> GradientStep:
         shares = relative(
             [gradient.gap for gradient in gradients], [gradient.batch for gradient in gradients]
         )
@@ -38,11 +38,13 @@ class TWAFL(Gradients):
             rate * weight
             for weight in (shares if self.options.normalised else self._literal(gradients, shares))
         ]
-        return Step(
+        return GradientStep(
             shares, [(gradient.vector, factor) for gradient, factor in zip(gradients, factors)]
         )
 
-    def _literal(self, gradients: Sequence[Gradient], shares: Sequence[float]) -> Sequence[float]:
+    def _literal(
+        self, gradients: Sequence[GradientRule], shares: Sequence[float]
+    ) -> Sequence[float]:
         """The paper's weights as the float32 numbers that the sum will see, or the freshest
         gradients' shares if all of those are 0.
         """

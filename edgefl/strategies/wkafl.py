@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.base.gradients import Gradient, Gradients, GradientsOptions, Step
+from edgefl.strategies.base.gradients import GradientRule, Gradients, GradientsOptions, GradientStep
 from edgefl.strategies.twafl import relative
 from edgefl.vector_terms import Terms, inner
 from edgefl.vectors import weighted_sum
@@ -65,7 +65,7 @@ class WKAFL(Gradients):
         self.stage = 1
         self.stage_two_loss = self.options.stage_two_loss
 
-    def step(self, gradients: Sequence[Gradient]) -> Step:
+    def step(self, gradients: Sequence[GradientRule]) -> GradientStep:
         self._enter_stage(sum(gradient.loss for gradient in gradients) / len(gradients))
         carried = (
             [(self.past, self.options.momentum)]
@@ -92,7 +92,9 @@ class WKAFL(Gradients):
             self.selects
         ):  # without selection no number of selected ones, instead of a 0 that tables would show
             report["selected"] = float(sum(share > 0 for share in selected or ()))
-        return Step(shares, [(vector, rate * factor) for vector, factor in direction], report)
+        return GradientStep(
+            shares, [(vector, rate * factor) for vector, factor in direction], report
+        )
 
     def _enter_stage(self, loss: float) -> None:
         """Stage 2 is entered by the mean loss, or at a version, and never left."""

@@ -10,7 +10,7 @@ import typer
 from emulator.errors import BadValue
 
 if TYPE_CHECKING:
-    from emulator.kernel.commands import Shape
+    from emulator.kernel.commands import KernelShape
 
 app = typer.Typer(
     help=(
@@ -97,30 +97,27 @@ def check() -> int:
     it cannot, and why.
     """
     from emulator.kernel import probe as kernel_check
-    from emulator.kernel.commands import Shape, Way
+    from emulator.kernel.commands import KernelShape, KernelWay
 
     system = kernel_check.examine()
     for line in system.lines():
         typer.echo(line)
     kernel_check.require_tools(system)
-    typer.echo(
-        f"rates      {kernel_check.choose(system, Shape(Way(1_000_000), Way()), None).shaper}"
-    )
+    rated = KernelShape(KernelWay(1_000_000), KernelWay())
+    delayed = KernelShape(KernelWay(None, 1_000_000), KernelWay())
+    typer.echo(f"rates      {kernel_check.choose(system, rated, None).shaper}")
     try:
-        typer.echo(
-            "latency   "
-            f" {kernel_check.choose(system, Shape(Way(None, 1_000_000), Way()), None).delay}"
-        )
+        typer.echo(f"latency    {kernel_check.choose(system, delayed, None).delay}")
     except BadValue as error:
         typer.echo(f"latency    no: {error}")
     typer.echo("Next: emulator kernel run --up 2mbit --down 20mbit --latency 30ms -- COMMAND")
     return 0
 
 
-def _shape(profile: str | None, said: dict[str, str | None]) -> Shape:
+def _shape(profile: str | None, said: dict[str, str | None]) -> KernelShape:
     """Both directions from a profile and what overrides it, or from the options alone."""
     from emulator import profiles
-    from emulator.kernel.commands import Shape, Way
+    from emulator.kernel.commands import KernelShape, KernelWay
     from emulator.profile_table import LINKS
 
     if profile is None and all(value is None for value in said.values()):
@@ -139,8 +136,8 @@ def _shape(profile: str | None, said: dict[str, str | None]) -> Shape:
         rate if profile or said[key] is not None else None
         for key, rate in (("up", link.up_bit_s), ("down", link.down_bit_s))
     ]
-    up, down = (Way(rate, **rest) for rate in rates)
-    return Shape(up, down)
+    up, down = (KernelWay(rate, **rest) for rate in rates)
+    return KernelShape(up, down)
 
 
 _FIELDS = {"latency": "latency_ns", "jitter": "jitter_ns", "loss": "loss"}

@@ -7,7 +7,7 @@ from typing import Annotated, Iterable, Mapping, Optional
 import typer
 
 from emulator import profiles as named
-from emulator.profile_table import DEVICES, LINKS, REFERENCE_STEP, SOURCES, Figure
+from emulator.profile_table import DEVICES, LINKS, REFERENCE_STEP, SOURCES, ProfileFigure
 
 
 def profiles(
@@ -69,11 +69,11 @@ def _list() -> None:
     )
 
 
-def _sources(figures: Iterable[Figure]) -> str:
+def _sources(figures: Iterable[ProfileFigure]) -> str:
     return ", ".join(dict.fromkeys(figure.source for figure in figures))
 
 
-def _show(name: str, figures: Mapping[str, Figure], lines: list[str]) -> None:
+def _show(name: str, figures: Mapping[str, ProfileFigure], lines: list[str]) -> None:
     typer.echo(name)
     for key, figure in figures.items():
         typer.echo(f"{key:<14} {figure.value:<10} {figure.remark}")

@@ -25,8 +25,8 @@ from emulator.links.loss import Lossy
 from emulator.proxy.record import Log
 from emulator.proxy.routes import (
     Address,
+    ProxyWay,
     Route,
-    Way,
     address_text,
     parse_address,
     parse_map,
@@ -186,7 +186,7 @@ def _routes(
             if jitter_ns
             else Latency(latency_ns)
         )
-        ways.append(Way(capacities[number % 2], delay))
+        ways.append(ProxyWay(capacities[number % 2], delay))
     return [
         Route(listen, to, ways[2 * index], ways[2 * index + 1])
         for index, (listen, to) in enumerate(pairs)
@@ -282,7 +282,7 @@ def _report(proxy: Proxy, log: Log | None) -> None:
         )
 
 
-def _text(way: Way) -> str:
+def _text(way: ProxyWay) -> str:
     """A direction for people."""
     capacity, kind = way.capacity, way.delay
     named = capacity.capacity if isinstance(capacity, Lossy) else capacity

@@ -28,7 +28,7 @@ MAX_RATE_BIT_S = 100_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class KernelWay:
     """One direction: payload rate (None: not shaped), one-way delay, its spread, and the share
     of frames that is lost.
     """
@@ -61,17 +61,17 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class KernelShape:
     """Both directions, and who does what: ``shaper`` htb or tbf, ``delay`` netem, relay or none."""
 
-    up: Way
-    down: Way
+    up: KernelWay
+    down: KernelWay
     shaper: str = "htb"
     delay: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class VethEnd:
     """One interface: its name, addresses, and the words that make ip and tc act where it is."""
 
     name: str
@@ -93,15 +93,15 @@ class Place:
         return f"emulator-{self.slot}"
 
     @property
-    def host(self) -> End:
+    def host(self) -> VethEnd:
         # 198.18.0.0/15 is set aside for measurements (RFC 2544), so it is in use nowhere else.
-        return End(
+        return VethEnd(
             f"emulator{self.slot}", f"198.19.{self.slot}.1", f"02:65:6d:75:{self.slot:02x}:01", ()
         )
 
     @property
-    def own(self) -> End:
-        return End(
+    def own(self) -> VethEnd:
+        return VethEnd(
             f"emulator{self.slot}own",
             f"198.19.{self.slot}.2",
             f"02:65:6d:75:{self.slot:02x}:02",
@@ -123,7 +123,7 @@ def burst_bytes(framed_bit_s: int) -> int:
     return max(-(-framed_bit_s // 8000), LEAST_BURST_BYTES)
 
 
-def make(place: Place, shape: Shape, ipv6: bool = True) -> list[Argv]:
+def make(place: Place, shape: KernelShape, ipv6: bool = True) -> list[Argv]:
     """The commands that make the link. With a relay, both taps exist on the host when they
     begin. ``ipv6``: the kernel has it.
     """
@@ -164,7 +164,9 @@ def remove(place: Place) -> list[Argv]:
     ]
 
 
-def _end(end: End, other: End, way: Way, shape: Shape, ipv6: bool) -> list[Argv]:
+def _end(
+    end: VethEnd, other: VethEnd, way: KernelWay, shape: KernelShape, ipv6: bool
+) -> list[Argv]:
     ip = ["ip", *end.inside]
     # One frame per packet: a super-packet of 64 KB would leave in one piece, be lost in one piece
     # and be charged one header.
@@ -210,7 +212,7 @@ def _end(end: End, other: End, way: Way, shape: Shape, ipv6: bool) -> list[Argv]
     ]
 
 
-def qdiscs(end: End, way: Way, shape: Shape) -> list[Argv]:
+def qdiscs(end: VethEnd, way: KernelWay, shape: KernelShape) -> list[Argv]:
     """The tc commands of one direction, for the egress of ``end``: the shaper at the root, netem
     or a plain queue in it.
     """
@@ -235,7 +237,7 @@ def qdiscs(end: End, way: Way, shape: Shape) -> list[Argv]:
     ]
 
 
-def _netem(way: Way) -> Argv:
+def _netem(way: KernelWay) -> Argv:
     # netem drops what exceeds its limit: room for the frames under way, were they all
     # acknowledgements, and for the queue.
     rate_bit_s = 10**9 if way.rate_bit_s is None else way.rate_bit_s

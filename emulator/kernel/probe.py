@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from emulator.errors import BadValue
-from emulator.kernel.commands import Argv, Place, Shape
+from emulator.kernel.commands import Argv, KernelShape, Place
 from emulator.kernel.namespaces import claimed, clear, execute
 
 _TUN = Path("/dev/net/tun")
@@ -122,7 +122,9 @@ def require_tools(system: System) -> None:
         )
 
 
-def choose(system: System, shape: Shape, shaper: str | None, latency: bool = True) -> Shape:
+def choose(
+    system: System, shape: KernelShape, shaper: str | None, latency: bool = True
+) -> KernelShape:
     """``shape`` with a shaper and a delay that this system has. BadValue if it has none;
     ``latency`` False: do without delays.
     """
@@ -136,7 +138,7 @@ def choose(system: System, shape: Shape, shaper: str | None, latency: bool = Tru
     delay = _delay(system, shape) if any(way.delays for way in ways) and latency else "none"
     if delay != "relay" and not system.veth:
         raise BadValue("kernel mode needs veth interfaces, which this kernel does not have")
-    return Shape(shape.up, shape.down, shaper or shape.shaper, delay)
+    return KernelShape(shape.up, shape.down, shaper or shape.shaper, delay)
 
 
 def _shaper(system: System, wanted: str | None) -> str:
@@ -151,7 +153,7 @@ def _shaper(system: System, wanted: str | None) -> str:
     return wanted or there[0]
 
 
-def _delay(system: System, shape: Shape) -> str:
+def _delay(system: System, shape: KernelShape) -> str:
     # netem lets frames with a random delay overtake each other; a link of ours keeps order, so
     # jitter is for the relay.
     jitter = shape.up.jitter_ns or shape.down.jitter_ns

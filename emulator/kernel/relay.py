@@ -1,7 +1,8 @@
 """Frames under way: the user-space delay of kernel mode, for kernels without netem, and for jitter
 that keeps order.
 
-    host's tap -> [ line "down" ] -> namespace's tap,  namespace's tap -> [ line "up" ] -> host's tap
+    host's tap -> [ line "down" ] -> namespace's tap
+    namespace's tap -> [ line "up" ] -> host's tap
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from emulator.delay import Delay
 from emulator.delay.jitter import Jitter
 from emulator.delay.latency import Latency
 from emulator.errors import BadValue
-from emulator.kernel.commands import End, Place, Shape, Way
+from emulator.kernel.commands import KernelShape, KernelWay, Place, VethEnd
 from emulator.quantiles import Quantiles
 from emulator.units import FOREVER
 
@@ -102,7 +103,7 @@ class Relay:
     """
 
     def __init__(
-        self, place: Place, shape: Shape, seed: int, stack: ExitStack, began_ns: int
+        self, place: Place, shape: KernelShape, seed: int, stack: ExitStack, began_ns: int
     ) -> None:
         self._began_ns = began_ns
         self._directions = ("down", "up")
@@ -137,7 +138,7 @@ class Relay:
         return {name: way.summary() for name, way in zip(self._directions, self._lines)}
 
 
-def line(way: Way, seed: int) -> DelayLine:
+def line(way: KernelWay, seed: int) -> DelayLine:
     """What delays and loses the frames of one direction."""
     delay = (
         Jitter(way.latency_ns, way.jitter_ns, seed=seed)
@@ -168,7 +169,7 @@ def _read(tap: int, way: DelayLine, moment_ns: int) -> None:
         way.put(frame, moment_ns)
 
 
-def _tap(end: End, stack: ExitStack) -> int:
+def _tap(end: VethEnd, stack: ExitStack) -> int:
     try:
         tap = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         stack.callback(os.close, tap)

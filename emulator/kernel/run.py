@@ -23,7 +23,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 from emulator.clock import precise_timers
 from emulator.errors import BadValue
 from emulator.host import host_facts
-from emulator.kernel.commands import End, Place, Shape, make
+from emulator.kernel.commands import KernelShape, Place, VethEnd, make
 from emulator.kernel.namespaces import claimed, end_processes, execute
 from emulator.kernel.probe import choose, probe, require_tools, tools
 from emulator.kernel.relay import Relay
@@ -88,7 +88,7 @@ def _in_foreground() -> bool:
 
 
 def run(
-    shape: Shape,
+    shape: KernelShape,
     command: Sequence[str],
     *,
     shaper: str | None = None,
@@ -135,7 +135,7 @@ def run(
     return status
 
 
-def announcement(shape: Shape, place: Place, control: Mapping[str, str]) -> list[str]:
+def announcement(shape: KernelShape, place: Place, control: Mapping[str, str]) -> list[str]:
     """What was made, and what is different from what one might think, in words. ``control``: the
     congestion control of both ends.
     """
@@ -156,7 +156,7 @@ def announcement(shape: Shape, place: Place, control: Mapping[str, str]) -> list
     return lines
 
 
-def _facts(place: Place, shape: Shape) -> dict[str, Any]:
+def _facts(place: Place, shape: KernelShape) -> dict[str, Any]:
     ways = {name: asdict(way) for name, way in (("up", shape.up), ("down", shape.down))}
     kernel = Path("/proc/sys/net/ipv4")
     own = execute(
@@ -187,7 +187,7 @@ def _facts(place: Place, shape: Shape) -> dict[str, Any]:
     }
 
 
-def _qdiscs(end: End) -> object:
+def _qdiscs(end: VethEnd) -> object:
     return json.loads(
         execute(["tc", *end.inside, "-s", "-j", "qdisc", "show", "dev", end.name]) or "[]"
     )

@@ -18,8 +18,8 @@ from emulator.capacity import Capacity
 from emulator.errors import BadValue
 from emulator.proxy.pacing import Junction, Lane
 from emulator.proxy.record import ConnectionRecord, Log
-from emulator.proxy.routes import Address, Route, Way, address_text
-from emulator.proxy.traffic import End, Item, Road, Traffic
+from emulator.proxy.routes import Address, ProxyWay, Route, address_text
+from emulator.proxy.traffic import ConnectionEnd, Item, Road, Traffic
 from emulator.units import NS_PER_S
 
 KERNEL_BYTES = (
@@ -53,8 +53,8 @@ class Proxy:
         self.traffic = Traffic(self._now, self._hang_up, log)
         self._most_open = _most_open(len(routes))
         self._stopped = False
-        self._ends: dict[int, End] = {}
-        self._socks: dict[End, socket.socket] = {}
+        self._ends: dict[int, ConnectionEnd] = {}
+        self._socks: dict[ConnectionEnd, socket.socket] = {}
         self._full_listeners: set[int] = (
             set()
         )  # not asked while there is no room for another connection
@@ -137,7 +137,7 @@ class Proxy:
         self._epoll.register(listener, select.EPOLLIN)
         self.addresses.append(listener.getsockname()[:2])
 
-    def _road(self, direction: str, way: Way) -> Road:
+    def _road(self, direction: str, way: ProxyWay) -> Road:
         road = Road(
             direction,
             Lane(len(self._roads), way.capacity, way.delay, self._junctions.get(direction)),
@@ -209,7 +209,10 @@ class Proxy:
             address_text(peer),
             self._now(),
         )
-        ends = End(client, "client", up, record), End(server, "server", down, record)
+        ends = (
+            ConnectionEnd(client, "client", up, record),
+            ConnectionEnd(server, "server", down, record),
+        )
         self.traffic.opened(*ends)
         if down.shaped:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BYTES)
@@ -228,7 +231,7 @@ class Proxy:
         while self._full_listeners:
             self._epoll.register(self._full_listeners.pop(), select.EPOLLIN)
 
-    def _hang_up(self, end: End, reset: bool) -> None:
+    def _hang_up(self, end: ConnectionEnd, reset: bool) -> None:
         sock = self._socks.pop(end)
         del self._ends[sock.fileno()]
         if reset:

@@ -14,7 +14,7 @@ from emulator.units import NS_PER_S
 NS_PER_MS = 1_000_000
 
 
-class Flow:
+class ProxyFlow:
     """What went one way over one connection; moments in ns since the start of the proxy."""
 
     __slots__ = (
@@ -66,7 +66,7 @@ class ConnectionRecord:
 
     def __init__(self, number: int, route: str, peer: str, opened_ns: int) -> None:
         self.number, self.route, self.peer, self.opened_ns = number, route, peer, opened_ns
-        self.up, self.down = Flow(), Flow()
+        self.up, self.down = ProxyFlow(), ProxyFlow()
         self.end = "closed"  # or why it ended otherwise
 
     def as_json(self, now: int) -> dict[str, object]:

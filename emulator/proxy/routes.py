@@ -12,7 +12,7 @@ Address = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ProxyWay:
     """One direction of a link; no capacity: not shaped."""
 
     capacity: Capacity | None
@@ -27,8 +27,8 @@ class Route:
 
     listen: Address
     to: Address
-    up: Way
-    down: Way
+    up: ProxyWay
+    down: ProxyWay
 
     def __post_init__(self) -> None:
         if self.listen == self.to and self.to[1]:

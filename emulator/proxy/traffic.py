@@ -9,7 +9,7 @@ from typing import Callable, Protocol
 
 from emulator.fidelity import Fidelity
 from emulator.proxy.pacing import Lane
-from emulator.proxy.record import ConnectionRecord, Flow, Log, Totals
+from emulator.proxy.record import ConnectionRecord, Log, ProxyFlow, Totals
 from emulator.units import FOREVER
 
 HELD_BYTES = (64 * 1024, 16 * 2**20)  # least and most that one connection may have on its way
@@ -39,11 +39,11 @@ class Road:
 
     def __init__(self, direction: str, lane: Lane[Item]) -> None:
         self.direction, self.lane = direction, lane
-        self.turns: deque[End] = deque()
+        self.turns: deque[ConnectionEnd] = deque()
         self.shaped = lane.server.capacity is not None or lane.junction is not None
 
 
-class End:
+class ConnectionEnd:
     """One socket of a connection. What is read from it goes over ``road`` to the ``other`` end;
     ``out`` is due here, but not taken yet.
     """
@@ -72,13 +72,13 @@ class End:
         self.untaken = self.held = 0
         self.readable = self.writable = self.queued = self.finished = self.shut = self.dead = False
 
-    def flow(self) -> Flow:
+    def flow(self) -> ProxyFlow:
         """The record of what was read here."""
         return self.record.up if self.road.direction == "up" else self.record.down
 
 
 Item = tuple[
-    End, bytes | None, int
+    ConnectionEnd, bytes | None, int
 ]  # read from this end (b"": it has finished, None: it broke), at this moment
 
 
@@ -88,29 +88,32 @@ class Traffic:
     """
 
     def __init__(
-        self, now: Callable[[], int], hang_up: Callable[[End, bool], None], log: Log | None = None
+        self,
+        now: Callable[[], int],
+        hang_up: Callable[[ConnectionEnd, bool], None],
+        log: Log | None = None,
     ) -> None:
         self.fidelity, self.totals = Fidelity(), Totals()
         self.refill_ns = FOREVER  # when a full lane is worth filling again
         self._now, self._hang_up, self._log = now, hang_up, log
         self._willing: dict[Road, None] = {}  # roads with ends that have something to read
 
-    def opened(self, client: End, server: End) -> None:
+    def opened(self, client: ConnectionEnd, server: ConnectionEnd) -> None:
         """The two ends of a new connection."""
         client.other, server.other = server, client
         self.totals.opened += 1
 
-    def is_readable(self, end: End) -> None:
+    def is_readable(self, end: ConnectionEnd) -> None:
         """Its socket has bytes, its end or an error to tell."""
         end.readable = True
         self._queue(end)
 
-    def is_writable(self, end: End) -> None:
+    def is_writable(self, end: ConnectionEnd) -> None:
         """Its socket takes bytes (again)."""
         end.writable = True
         self._flush(end)
 
-    def is_broken(self, end: End, error: OSError) -> None:
+    def is_broken(self, end: ConnectionEnd, error: OSError) -> None:
         """Its socket has failed. One that is still read tells so behind its last bytes; one that
         has finished would never be asked.
         """
@@ -155,21 +158,21 @@ class Traffic:
                 dest.untaken += len(data)
                 self._flush(dest)
 
-    def cut(self, end: End, reason: str) -> None:
+    def cut(self, end: ConnectionEnd, reason: str) -> None:
         """End its connection now, with a reset to both."""
         self._blame(end, reason)
         for each in (end, end.other):
             if not each.dead:
                 self._close(each, reset=True)
 
-    def _queue(self, end: End) -> None:
+    def _queue(self, end: ConnectionEnd) -> None:
         """Give it a turn if it has something to read and its receiver keeps up."""
         if end.readable and not (end.queued or end.finished or end.dead or self._is_full(end)):
             end.queued = True
             end.road.turns.append(end)
             self._willing[end.road] = None
 
-    def _is_full(self, end: End) -> bool:
+    def _is_full(self, end: ConnectionEnd) -> bool:
         least, most = HELD_BYTES
         share = max(least, HELD_IN_ALL_BYTES // max(1, self.totals.open))
         return (
@@ -178,7 +181,7 @@ class Traffic:
             or end.held >= min(most, share)
         )
 
-    def _read(self, end: End) -> int:
+    def _read(self, end: ConnectionEnd) -> int:
         end.queued = False
         if end.dead or self._is_full(end):
             return 0
@@ -198,13 +201,13 @@ class Traffic:
         self._queue(end)
         return len(data)
 
-    def _note(self, source: End, size_bytes: int, due_ns: int, arrived_ns: int) -> None:
+    def _note(self, source: ConnectionEnd, size_bytes: int, due_ns: int, arrived_ns: int) -> None:
         now = self._now()
         self.fidelity.transfer(now - due_ns, due_ns - arrived_ns)
         self.totals.carried(source.road.direction, size_bytes)
         source.flow().passed(size_bytes, due_ns, now)
 
-    def _flush(self, end: End) -> None:
+    def _flush(self, end: ConnectionEnd) -> None:
         """Give the receiver what it takes, then let its sender go on."""
         while end.out and end.writable and not end.dead:
             self._send(end, end.out[0])
@@ -213,7 +216,7 @@ class Traffic:
             self._close(end, reset=False)
             self._close(end.other, reset=False)
 
-    def _send(self, end: End, data: bytes | memoryview) -> None:
+    def _send(self, end: ConnectionEnd, data: bytes | memoryview) -> None:
         sent = 0
         try:
             if data:
@@ -233,7 +236,7 @@ class Traffic:
         else:
             end.out[0] = memoryview(data)[sent:]
 
-    def _fail(self, end: End, error: OSError) -> None:
+    def _fail(self, end: ConnectionEnd, error: OSError) -> None:
         """The other end hears of it over the link, behind what was read before."""
         self._blame(end, f"{end.name}: {error.strerror}")
         self._close(end, reset=True)
@@ -241,11 +244,11 @@ class Traffic:
             now = self._now()
             end.road.lane.admit(0, (end, None, now), now)
 
-    def _blame(self, end: End, reason: str) -> None:
+    def _blame(self, end: ConnectionEnd, reason: str) -> None:
         if end.record.end == "closed":
             end.record.end = reason
 
-    def _close(self, end: End, reset: bool) -> None:
+    def _close(self, end: ConnectionEnd, reset: bool) -> None:
         end.dead = True
         lost = end.other.flow()
         lost.bytes -= end.untaken

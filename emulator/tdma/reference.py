@@ -14,7 +14,7 @@ from emulator.errors import BadValue
 Order = Literal["finished", "oldest"]
 
 
-class Shape(Protocol):
+class TdmaShape(Protocol):
     """What the channel needs to know; see ``emulator.tdma.closed_form.Tdma``."""
 
     @property
@@ -106,7 +106,7 @@ class _Queue:
 
 
 def simulate(
-    shape: Shape,
+    shape: TdmaShape,
     wait_for_group: bool = False,
     order: Order = "finished",
     compute_slots: Sequence[int] | None = None,
@@ -130,7 +130,7 @@ def simulate(
 
 
 def _rounds(
-    shape: Shape, wait_for_group: bool, queue: _Queue, takes: Sequence[int]
+    shape: TdmaShape, wait_for_group: bool, queue: _Queue, takes: Sequence[int]
 ) -> Iterator[Round]:
     size, length = shape.per_round, shape.slots_per_transfer
     first = (shape.groups - shape.delay) * size

@@ -42,7 +42,7 @@ from table import Row, say
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.hosts.wall.ipc import Channel
-from edgefl.vectors import Entry, Layout
+from edgefl.vectors import Layout, LayoutEntry
 
 WATCH = Path(__file__).with_name("emulator_watch.py")
 LOOK_S, PATIENCE_S = 0.05, 20.0
@@ -235,7 +235,7 @@ def measure(cell: Cell, priority: bool = True, more: Mapping[str, Any] | None = 
 
 
 def _run(config: Experiment, elements: int, base: Path, priority: bool, patience_s: float) -> Seen:
-    layout = Layout((Entry("w", (elements,), 0, "parameter", ""),))
+    layout = Layout((LayoutEntry("w", (elements,), 0, "parameter", ""),))
     save_file({"weights": np.zeros(elements, np.float32)}, base / "initial.safetensors")
     (base / "layout.json").write_bytes(orjson.dumps(layout.to_json()))
     with _coordinator(base, priority) as (control, process), _edges() as children:

@@ -18,7 +18,7 @@ from emulator_rows import Bound, Cell, Shot, as_child, end, error_rows
 from table import Row, say
 
 from emulator.errors import BadValue
-from emulator.kernel.commands import Shape, Way
+from emulator.kernel.commands import KernelShape, KernelWay
 from emulator.kernel.probe import choose, examine, require_tools
 
 G7 = Bound("%", 1.5)
@@ -85,7 +85,7 @@ def why_not() -> str | None:
     try:
         system = examine()
         require_tools(system)
-        choose(system, Shape(Way(1_000_000), Way(1_000_000)), None)
+        choose(system, KernelShape(KernelWay(1_000_000), KernelWay(1_000_000)), None)
     except BadValue as error:
         return str(error)
     return None

@@ -30,12 +30,12 @@ from table import Row, arguments, host_line, report, say
 from edgefl.actor import COORDINATOR, Send
 from edgefl.config.experiment import Experiment
 from edgefl.hosts.memory import keep_freed_memory
-from edgefl.hosts.wall.edge.host import EdgeHost, Side
+from edgefl.hosts.wall.edge.host import EdgeHost, EdgeSide
 from edgefl.hosts.wall.edge.worker import OwnMachine
 from edgefl.hosts.wall.ipc import Channel
 from edgefl.loading.file import shared_digest
-from edgefl.protocol.messages import Task, Update
-from edgefl.vectors import Entry, Layout
+from edgefl.protocol.messages import Assignment, Update
+from edgefl.vectors import Layout, LayoutEntry
 
 MB = 1_000_000
 CASES = {
@@ -80,7 +80,7 @@ class Echo:
         self.run = None
 
     def receive(self, message: Any, now: int) -> list[Send]:
-        if not isinstance(message, Task):
+        if not isinstance(message, Assignment):
             return []
         return [
             Send(
@@ -121,7 +121,7 @@ def experiment(
 
 def run(edges: int, elements: int, config: Experiment, base: Path) -> Outcome:
     """A coordinator process and its echoing edges, to the end."""
-    layout = Layout((Entry("w", (elements,), 0, "parameter", ""),))
+    layout = Layout((LayoutEntry("w", (elements,), 0, "parameter", ""),))
     save_file({"weights": np.zeros(elements, np.float32)}, base / "initial.safetensors")
     (base / "layout.json").write_bytes(orjson.dumps(layout.to_json()))
     control, theirs = Channel.pair()
@@ -185,7 +185,7 @@ def fork_edge(name: str, port: int, config: Experiment, layout: Layout) -> int:
         return pid
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        side = Side(
+        side = EdgeSide(
             Echo(),
             shared_digest(config, config.strategies[0]),
             layout.digest(),

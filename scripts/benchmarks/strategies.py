@@ -21,7 +21,7 @@ from edgefl.strategies.base.catalog import load
 from edgefl.strategies.base.decisions import Assign, Decision
 from edgefl.strategies.base.events import EdgeJoined, RunStarted, UpdateArrived
 from edgefl.streams import Streams
-from edgefl.vectors import Entry, Layout, aligned_copy
+from edgefl.vectors import Layout, LayoutEntry, aligned_copy
 
 SIZE = 11_000_000
 GOAL = "<= 6"  # times y += a * x
@@ -60,7 +60,7 @@ class Server:
         self, name: str, options: dict[str, object], size: int, edges: tuple[str, ...] = EDGES
     ) -> None:
         kind, rng = load(name), np.random.Generator(np.random.PCG64(1))
-        layout = Layout((Entry("w", (size,), 0, "parameter", ""),))
+        layout = Layout((LayoutEntry("w", (size,), 0, "parameter", ""),))
         self.strategy = kind(
             aligned_copy(rng.normal(size=size).astype(np.float32)),
             layout,

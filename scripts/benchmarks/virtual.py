@@ -26,9 +26,9 @@ from edgefl.config.experiment import Experiment
 from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.setup.rundir import OpenRun
 from edgefl.hosts.virtual.host import VirtualHost
-from edgefl.hosts.virtual.pool.deferred_run import Outcome
+from edgefl.hosts.virtual.pool.deferred_run import RunOutcome
 from edgefl.hosts.virtual.pool.engine import Engine, Here
-from edgefl.hosts.virtual.pool.executor import Workbench
+from edgefl.hosts.virtual.pool.executor import Executor
 from edgefl.hosts.virtual.pool.opening import open_pool
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.jobs import Train
@@ -189,8 +189,8 @@ class Bench:
         """
         spent = dict.fromkeys(("train", "do", "handle"), 0.0)
         with (
-            timed(Workbench, "train", spent),
-            timed(Workbench, "do", spent),
+            timed(Executor, "train", spent),
+            timed(Executor, "do", spent),
             timed(Strategy, "handle", spent),
         ):
             began = time.perf_counter()
@@ -247,7 +247,7 @@ class Untrained(Here):
         if not isinstance(job, Train):
             return super().finish(job)
         job.run.step = job.until_step
-        job.run.outcome = Outcome(
+        job.run.outcome = RunOutcome(
             {"weights": job.run.task.vectors["weights"]}, {"samples": 1.0}, {}
         )
         return None

@@ -28,7 +28,7 @@ from edgefl.reports.slots import section as slots
 from edgefl.results import rundirs
 from edgefl.results.tail import read_csv, read_events
 from edgefl.strategies.idfl import IdflOptions
-from edgefl.vectors import Entry, Layout
+from edgefl.vectors import Layout, LayoutEntry
 from emulator.tdma.closed_form import Tdma
 
 GOAL = 0.99
@@ -88,7 +88,7 @@ def shape_of(directory: Path) -> Tdma:
     entry = next(entry for entry in experiment.strategies if entry.name == label)
     size, options = len(joined), entry.options()
     table = timetable(
-        experiment, Layout((Entry("w", (1,), 0, "parameter", ""),)), devices(experiment)
+        experiment, Layout((LayoutEntry("w", (1,), 0, "parameter", ""),)), devices(experiment)
     )
     takes = [
         table.compute_slots(edge, samples, options.get("local_steps"))

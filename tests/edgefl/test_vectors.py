@@ -9,8 +9,8 @@ from builders import layout, vector
 from edgefl.vectors import (
     ALIGNMENT,
     BLOCK,
-    Entry,
     Layout,
+    LayoutEntry,
     aligned,
     aligned_copy,
     is_finite,
@@ -21,10 +21,10 @@ from edgefl.vectors import (
 
 CONV = Layout(
     (
-        Entry("conv.weight", (2, 1, 2), 0, "parameter", "conv"),
-        Entry("conv.bias", (2,), 4, "parameter", "conv"),
-        Entry("scale", (), 6, "parameter", ""),
-        Entry("norm.running_mean", (2,), 7, "buffer", "norm"),
+        LayoutEntry("conv.weight", (2, 1, 2), 0, "parameter", "conv"),
+        LayoutEntry("conv.bias", (2,), 4, "parameter", "conv"),
+        LayoutEntry("scale", (), 6, "parameter", ""),
+        LayoutEntry("norm.running_mean", (2,), 7, "buffer", "norm"),
     )
 )
 
@@ -61,7 +61,9 @@ def test_a_layout_survives_json_and_its_digest_tells_every_difference() -> None:
         and Layout.from_json(CONV.to_json()).digest() == CONV.digest()
     )
     assert layout(3).digest() == layout(3).digest() != layout(4).digest()
-    other = Layout((*CONV.entries[:-1], Entry("norm.running_mean", (2,), 7, "parameter", "norm")))
+    other = Layout(
+        (*CONV.entries[:-1], LayoutEntry("norm.running_mean", (2,), 7, "parameter", "norm"))
+    )
     assert other.digest() != CONV.digest()
 
 

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 from paths import BENCHMARKS, ROOT
 
-from edgefl.hosts.virtual.pool.executor import Workbench
+from edgefl.hosts.virtual.pool.executor import Executor
 from edgefl.results.tail import read_events
 
 
@@ -25,7 +25,7 @@ def test_runs_merge_and_untrained_ones_train_nothing(bench: ModuleType, tmp_path
     few = {"concurrency": 4, "buffer_size": 2}
     made = bench.Bench(tmp_path, 4)
     spent = {"train": 0.0}
-    with bench.timed(Workbench, "train", spent):
+    with bench.timed(Executor, "train", spent):
         learned = made.learned(bench.MERGING | few, 1000, 12)
         made.run(learned)
         trained_s = spent["train"]

@@ -10,23 +10,24 @@ from typing import Any
 import numpy as np
 from paths import EXAMPLES
 
-from edgefl.actor import Allow, End, Output, Run, Send
+from edgefl.actor import Output, Run, Send
 from edgefl.config.experiment import Experiment
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import (
     Acknowledged,
-    Cancel,
+    Assignment,
+    CancelTask,
     Fresh,
     NothingNewer,
     Ready,
-    Task,
     Update,
 )
 from edgefl.record.record import Record
 from edgefl.results.tail import read_events
 from edgefl.strategies.base.decisions import (
     Assign,
+    Cancel,
     Decision,
     Discard,
     Finish,
@@ -38,7 +39,6 @@ from edgefl.strategies.base.decisions import (
     SetAlarm,
     Urge,
 )
-from edgefl.strategies.base.decisions import Cancel as CancelTask
 from edgefl.strategies.base.events import (
     AlarmRang,
     EdgeJoined,
@@ -50,7 +50,7 @@ from edgefl.strategies.base.events import (
 )
 from edgefl.strategies.base.strategy import Strategy
 from edgefl.streams import Streams
-from edgefl.vectors import Entry, Layout, aligned_copy
+from edgefl.vectors import Layout, LayoutEntry, aligned_copy
 
 S = 1_000_000_000  # ns
 
@@ -60,7 +60,7 @@ def vector(*numbers: float) -> np.ndarray:
 
 
 def layout(size: int = 3) -> Layout:
-    return Layout((Entry("w", (size,), 0, "parameter", ""),))
+    return Layout((LayoutEntry("w", (size,), 0, "parameter", ""),))
 
 
 def experiment(**sections: Any) -> Experiment:
@@ -110,7 +110,7 @@ def told(decision: Decision) -> str:
             return f"run {decision.name} for {decision.cost_ns / S:g}"
         case Urge():
             return f"urge {decision.edge}"
-        case Grant() | CancelTask() | SendFresh():
+        case Grant() | Cancel() | SendFresh():
             return f"{type(decision).__name__.lower()} {decision.edge} {decision.task}"
     raise TypeError(decision)
 
@@ -202,7 +202,7 @@ class Server:
 def output(out: Output) -> str:
     """An output of an actor as a line of a story."""
     match out:
-        case Send(message=Task() as task):
+        case Send(message=Assignment() as task):
             return (
                 f"{out.to} <- task {task.number} v{task.version} ({plain(task.vectors['weights'])})"
             )
@@ -211,16 +211,16 @@ def output(out: Output) -> str:
                 f"{out.to} <- fresh {fresh.number} v{fresh.version}"
                 f" ({plain(fresh.vectors['weights'])})"
             )
-        case Send(message=Acknowledged() | NothingNewer() | Cancel() as note):
+        case Send(message=Acknowledged() | NothingNewer() | CancelTask() as note):
             return f"{out.to} <- {type(note).__name__} {note.task}"
-        case Allow():
-            return f"allow {out.edge} {out.task}"
+        case Grant():
+            return f"grant {out.edge} {out.task}"
         case Run(job=Evaluate()):
             return f"evaluate v{out.job.version}"
         case Run():
             return f"do {type(out.job).__name__} for {out.duration_ns / S:g}"
-        case End():
-            return f"end: {out.reason}"
+        case Finish():
+            return f"finish: {out.reason}"
     raise TypeError(out)
 
 

@@ -11,7 +11,7 @@ from processes import EchoTrainer
 
 from edgefl.edges.edge import Edge
 from edgefl.hosts.wall.edge import host as edge_host
-from edgefl.hosts.wall.edge.host import EdgeHost, Side
+from edgefl.hosts.wall.edge.host import EdgeHost, EdgeSide
 from edgefl.hosts.wall.edge.worker import OwnMachine
 from edgefl.protocol.codec import decode, encode
 from edgefl.protocol.messages import Setup
@@ -79,8 +79,8 @@ class Script:
         return EdgeHost("e000", "tcp://192.0.2.1:1", None, lambda setup: side(), OwnMachine())
 
 
-def side(trainer: Any = None) -> Side:
-    return Side(
+def side(trainer: Any = None) -> EdgeSide:
+    return EdgeSide(
         Edge("e000", trainer or EchoTrainer(), LocalRule(None), Rate(1000.0)),
         "c",
         "l",

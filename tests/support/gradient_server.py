@@ -9,7 +9,7 @@ from builders import Server, vector
 
 from edgefl.strategies.base.decisions import Publish, Report
 from edgefl.strategies.base.events import UpdateArrived
-from edgefl.strategies.base.gradients import Gradient, Gradients, Step
+from edgefl.strategies.base.gradients import GradientRule, Gradients, GradientStep
 
 
 class GradientServer(Server):
@@ -37,14 +37,14 @@ class GradientServer(Server):
         return any(isinstance(decision, Publish) for decision in self.decisions)
 
 
-def gradient(*numbers: float, gap: int = 0, loss: float = 1.0, batch: float = 4.0) -> Gradient:
-    return Gradient("e", gap, vector(*numbers), None, loss, batch)
+def gradient(*numbers: float, gap: int = 0, loss: float = 1.0, batch: float = 4.0) -> GradientRule:
+    return GradientRule("e", gap, vector(*numbers), None, loss, batch)
 
 
-def moved(strategy: Gradients, gradients: Sequence[Gradient]) -> np.ndarray:
+def moved(strategy: Gradients, gradients: Sequence[GradientRule]) -> np.ndarray:
     """w - w_new of one step, in float64."""
     return change(strategy.step(gradients), len(gradients[0].vector))
 
 
-def change(step: Step, size: int) -> np.ndarray:
+def change(step: GradientStep, size: int) -> np.ndarray:
     return sum((factor * terms.astype(np.float64) for terms, factor in step.terms), np.zeros(size))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgefl.hosts.wall.coordinator.flow import Flow, Pace
+from edgefl.hosts.wall.coordinator.flow import Flow, PiecePlan
 from edgefl.hosts.wall.coordinator.pacer import Pacer
-from edgefl.protocol.messages import Task
+from edgefl.protocol.messages import Assignment
 from edgefl.protocol.transfers import Outgoing
 from emulator.capacity.constant import Constant
 from emulator.delay.latency import Latency
@@ -37,7 +37,7 @@ class Rig:
                 self.network.add_link(
                     edge, direction, Link(rate_bit_s and Constant(rate_bit_s), Latency(latency_ns))
                 )
-        self.pacer = Pacer(self.network, Pace(window_ns, PIECE_NS, grain_ns), self.fidelity)
+        self.pacer = Pacer(self.network, PiecePlan(window_ns, PIECE_NS, grain_ns), self.fidelity)
         self.now = 0
         self.sent: list[tuple[int, int, int, int]] = []  # (moment, transfer, from, to)
         self.done: list[Flow] = []
@@ -52,7 +52,7 @@ class Rig:
     ) -> Flow:
         """A downlink transfer; offered at ``at``, which the host hears now."""
         named = {str(n): np.zeros(elements, np.float32) for n in range(vectors)}
-        outgoing = Outgoing(self.pacer.next_number(), Task(1, 0, named), "digest")
+        outgoing = Outgoing(self.pacer.next_number(), Assignment(1, 0, named), "digest")
         transfer = Transfer(outgoing.number, edge, "down", outgoing.size, outgoing.kind)
         return self.pacer.start(
             transfer, len(outgoing.meta), outgoing, rtt_ns, self.now if at is None else at, self.now

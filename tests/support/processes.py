@@ -23,7 +23,7 @@ from safetensors.numpy import save_file
 
 from edgefl import __version__
 from edgefl.edges.edge import Edge
-from edgefl.hosts.wall.edge.host import EdgeHost, Side
+from edgefl.hosts.wall.edge.host import EdgeHost, EdgeSide
 from edgefl.hosts.wall.edge.worker import OwnMachine
 from edgefl.hosts.wall.ipc import Channel
 from edgefl.loading.file import shared_digest
@@ -31,6 +31,7 @@ from edgefl.protocol.codec import decode, encode
 from edgefl.protocol.messages import (
     PROTOCOL,
     Arrived,
+    Assignment,
     Credit,
     Delivered,
     Hello,
@@ -40,7 +41,6 @@ from edgefl.protocol.messages import (
     Ping,
     Pong,
     Setup,
-    Task,
     Update,
     Welcome,
 )
@@ -159,8 +159,8 @@ class Coordinator:
     def echo(self, name: str) -> None:
         """A real edge host, in a thread, that sends every model back as it came, after 10 ms."""
 
-        def build(setup: Setup) -> Side:
-            return Side(
+        def build(setup: Setup) -> EdgeSide:
+            return EdgeSide(
                 Edge(name, EchoTrainer(), LocalRule(None), Rate(1000.0)),
                 *self.digests,
                 samples=10,
@@ -196,7 +196,7 @@ class EchoRun:
 class EchoTrainer:
     """Trains nothing."""
 
-    def begin(self, task: Task, rule: LocalRule, memory: dict[str, Any]) -> EchoRun:
+    def begin(self, task: Assignment, rule: LocalRule, memory: dict[str, Any]) -> EchoRun:
         return EchoRun(task.vectors["weights"])
 
     def advance(
@@ -257,7 +257,7 @@ class Peer:
         self.hear(Welcome)
         return self
 
-    def task(self) -> Task:
+    def task(self) -> Assignment:
         """The next task, received as an edge should."""
         incoming, curve = Incoming(self.hear(Offer), 1 << 24), []
         while not incoming.complete:
@@ -269,7 +269,9 @@ class Peer:
         self.hear(Delivered)
         return incoming.message()
 
-    def offer(self, task: Task, weights: np.ndarray, number: int = 1, due_ns: int = 0) -> Outgoing:
+    def offer(
+        self, task: Assignment, weights: np.ndarray, number: int = 1, due_ns: int = 0
+    ) -> Outgoing:
         outgoing = Outgoing(
             number, Update(task.number, task.version, {"weights": weights}, {"samples": 10.0})
         )

@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from edgefl.hosts.wall.coordinator.flow import Pace
+from edgefl.hosts.wall.coordinator.flow import PiecePlan
 from edgefl.hosts.wall.coordinator.mailbox import Heard
 from edgefl.hosts.wall.coordinator.pacer import Pacer
 from edgefl.hosts.wall.coordinator.probe import Probes
 from edgefl.hosts.wall.coordinator.sessions import Session
 from edgefl.hosts.wall.coordinator.transport import Transport
-from edgefl.protocol.messages import Arrived, Credit, Join, Piece, Ping, Task, Update
+from edgefl.protocol.messages import Arrived, Assignment, Credit, Join, Piece, Ping, Update
 from edgefl.protocol.transfers import Outgoing
+from edgefl.strategies.base.decisions import Grant
 from emulator.agenda import Agenda
 from emulator.capacity.constant import Constant
 from emulator.delay.latency import Latency
@@ -63,7 +64,7 @@ class Rig:
                 self.network.add_link(
                     edge, direction, Link(rate and Constant(rate), Latency(latency_ns))
                 )
-        self.pacer = Pacer(self.network, Pace(50 * MS, 15 * MS), self.fidelity)
+        self.pacer = Pacer(self.network, PiecePlan(50 * MS, 15 * MS), self.fidelity)
         self.sessions: dict[str, Session] = {}
         self.sent: defaultdict[str, list[tuple[int, Any, int]]] = defaultdict(list)
         self.told: list[Any] = []
@@ -116,7 +117,7 @@ class Rig:
 
     # ------------------------------------------------------------------ downlink
     def carry(
-        self, edge: str = "a", number: int = 1, kind: type = Task, elements: int = 10_000
+        self, edge: str = "a", number: int = 1, kind: type = Assignment, elements: int = 10_000
     ) -> Outgoing:
         outgoing = Outgoing(0, kind(number, 0, {"weights": np.zeros(elements, np.float32)}))
         self.transport.carry(edge, outgoing, self.clock.ns)
@@ -143,10 +144,10 @@ class Rig:
         self.says(edge, outgoing.offer(due_ns))
         return outgoing
 
-    def permitted(self, task: int = 1) -> Outgoing:
+    def granted(self, task: int = 1) -> Outgoing:
         """An offer of edge a that may come up from now on."""
         outgoing = self.offer(task=task, due_ns=self.clock.ns)
-        self.transport.permit("a", task, self.clock.ns)
+        self.transport.grant(Grant("a", task), self.clock.ns)
         return outgoing
 
     def pays(self, edge: str = "a") -> list[tuple[int, int, int]]:

@@ -259,7 +259,7 @@ def _check_server_samples(experiment: Experiment, base: Path | None, have: int) 
             )
 
 
-def _own(experiment: Experiment, base: Path | None) -> tuple[Task, material.Material] | None:
+def _own(experiment: Experiment, base: Path | None) -> tuple[Task, material.EdgeData] | None:
     """The user's own task, if the experiment names one."""
     if experiment.task is None:
         return None
@@ -274,13 +274,13 @@ def _own(experiment: Experiment, base: Path | None) -> tuple[Task, material.Mate
             f"task {experiment.task!r} returned {type(task).__name__}, expected"
             " edgefl.data.task.Task"
         )
-    return task, material.Material(task.dataset, material.cut(experiment, base, task.dataset))
+    return task, material.EdgeData(task.dataset, material.cut(experiment, base, task.dataset))
 
 
 def _named(
     experiment: Experiment, base: Path | None, edges: Sequence[str] | None
-) -> tuple[Task, material.Material]:
+) -> tuple[Task, material.EdgeData]:
     build = find("edgefl.models", experiment.model.name, "build", base, "model")
     values = material.checked_options(build, experiment.model, "model")
-    had = material.material(experiment, base, edges)
+    had = material.edge_data(experiment, base, edges)
     return Task(had.dataset, lambda: build(values, had.dataset.shape, had.dataset.classes)), had

@@ -17,7 +17,8 @@ from edgefl.coordinator.coordinator import Coordinator
 from edgefl.edges.edge import Edge
 from edgefl.hosts.virtual.host import VirtualHost
 from edgefl.hosts.virtual.pool.engine import Engine
-from edgefl.protocol.messages import Fresh, Joined, Lost, Task, ToCoordinator, Update
+from edgefl.protocol.messages import Assignment, Fresh, Joined, ToCoordinator, Update
+from edgefl.strategies.base.events import EdgeLost
 from emulator.faults import Fault, Schedule
 from emulator.links.network import Completion, Network
 from emulator.units import FOREVER
@@ -166,7 +167,7 @@ class FaultyVirtualHost(VirtualHost):
     def _miss(self, edge: str, now: int) -> None:
         if edge not in self._lost:
             self._lost.add(edge)
-            self._tell(edge, Lost(), now)
+            self._tell(edge, EdgeLost(edge), now)
 
     def _join(self, edge: str, tasks: list[int], now: int) -> None:
         self._lost.discard(edge)
@@ -181,7 +182,7 @@ class FaultyVirtualHost(VirtualHost):
         self._agenda.add(at_ns, lambda at: call(edge, at) if self._lives[edge] == life else None)
 
     def _arrived(
-        self, completion: Completion, message: Task | Fresh | Update | Broadcast, now: int
+        self, completion: Completion, message: Assignment | Fresh | Update | Broadcast, now: int
     ) -> None:
         """An update that came damaged ends its session, and is offered again in the next; one
         that comes twice is used once.

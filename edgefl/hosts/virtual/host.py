@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from typing import Any, Callable, Mapping
 
-from edgefl.actor import COORDINATOR, Allow, Broadcast, End, Output, Run, Send
+from edgefl.actor import COORDINATOR, Broadcast, Output, Run, Send
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.edges.edge import Edge
 from edgefl.hosts.setup import broadcast as on_air
@@ -17,18 +17,19 @@ from edgefl.jobs import Evaluate, Train
 from edgefl.protocol.codec import size_of
 from edgefl.protocol.messages import (
     Acknowledged,
-    Cancel,
+    Assignment,
+    CancelTask,
     Fresh,
     FreshRequest,
     NothingNewer,
     Ready,
     Started,
-    Task,
     TooLate,
     Update,
-    Urge,
+    UrgeTask,
 )
 from edgefl.reports.dissemination.section import DROPPED
+from edgefl.strategies.base.decisions import Finish, Grant
 from emulator.agenda import Agenda
 from emulator.clock import VirtualClock
 from emulator.links.network import Completion, Network, Transfer
@@ -55,7 +56,7 @@ class VirtualHost:
         self.clock = VirtualClock()
         self._agenda: Agenda[Callable[[int], None]] = Agenda()
         self._moving: defaultdict[
-            str, dict[int, tuple[Transfer, Task | Fresh | Update | Broadcast]]
+            str, dict[int, tuple[Transfer, Assignment | Fresh | Update | Broadcast]]
         ] = defaultdict(dict)  # by edge and transfer number
         self._offered: defaultdict[str, dict[int, Update]] = defaultdict(dict)  # by edge and task
         self._training: dict[
@@ -129,7 +130,7 @@ class VirtualHost:
                     self._to_edge(output.to, output.message, now)
                 case Broadcast():
                     self._broadcast(output, now)
-                case Allow():
+                case Grant():
                     self._carry(
                         output.edge,
                         "up",
@@ -142,19 +143,19 @@ class VirtualHost:
                     self._beside.append(output.job)
                 case Run():
                     self._start(actor, output.job, now + output.duration_ns)
-                case End():
+                case Finish():
                     self._ended = True
 
     def _to_edge(self, edge: str, message: Any, now: int) -> None:
-        if isinstance(message, (Task, Fresh)):
-            if isinstance(message, Task) or self._closed.get(edge) != message.number:
+        if isinstance(message, (Assignment, Fresh)):
+            if isinstance(message, Assignment) or self._closed.get(edge) != message.number:
                 self._carry(edge, "down", message, now)
             return
         if isinstance(message, Acknowledged):
             self._offered[edge].pop(message.task, None)  # not wanted any more
-        elif isinstance(message, Cancel):
+        elif isinstance(message, CancelTask):
             self._call_off(edge, message.task, now)
-        delay = self.latency_ns[edge] if isinstance(message, (NothingNewer, Urge)) else 0
+        delay = self.latency_ns[edge] if isinstance(message, (NothingNewer, UrgeTask)) else 0
         self._agenda.add(now + delay, lambda at: self._hear(edge, message, at))
 
     def _hear(self, edge: str, message: Any, now: int) -> None:
@@ -187,9 +188,7 @@ class VirtualHost:
         now: int,
         slots: tuple[int, ...] | None = None,
     ) -> None:
-        transfer = Transfer(
-            self._transfers, edge, direction, size_of(message), type(message).__name__.lower()
-        )
+        transfer = Transfer(self._transfers, edge, direction, size_of(message), message.kind)
         self._transfers += 1
         self._moving[edge][transfer.number] = transfer, message
         self.network.offer(transfer, now)
@@ -241,7 +240,7 @@ class VirtualHost:
         self._hear(edge, TooLate(task), now)
 
     def _arrived(
-        self, completion: Completion, message: Task | Fresh | Update | Broadcast, now: int
+        self, completion: Completion, message: Assignment | Fresh | Update | Broadcast, now: int
     ) -> None:
         transfer = completion.transfer
         self.coordinator.record.link(completion, now)
@@ -255,7 +254,7 @@ class VirtualHost:
         if transfer.direction == "up":
             self._do(COORDINATOR, self.coordinator.receive(transfer.edge, message, now), now)
             return
-        if isinstance(message, Task):
+        if isinstance(message, Assignment):
             self._do(
                 COORDINATOR,
                 self.coordinator.receive(transfer.edge, Started(message.number), now),

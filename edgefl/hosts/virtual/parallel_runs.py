@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgefl.errors import Bug, UserError
-from edgefl.hosts.virtual.run import Interrupt
+from edgefl.hosts.virtual.run import DelayedInterrupt
 from edgefl.hosts.wall.ipc import Channel
 from emulator.errors import BadValue
 
@@ -31,7 +31,7 @@ Report = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunsOutcome:
     """What came of the jobs, by their place in the list; a job that is nowhere was never begun
     or broke off before its first event.
     """
@@ -42,7 +42,7 @@ class Outcome:
     interrupted: bool = False
 
 
-class SideBySide:
+class ParallelRuns:
     """``work(job, report)`` runs in the fork and returns a summary; ``report(line)`` there is
     ``heard(job, line)`` here, and the summary ``ended(job, summary)`` (None: it died).
     """
@@ -55,7 +55,7 @@ class SideBySide:
         ended: Callable[[int, dict[str, Any] | None], None],
     ) -> None:
         self.workers, self.work, self.heard, self.ended = workers, work, heard, ended
-        self.outcome = Outcome()
+        self.outcome = RunsOutcome()
         self._waiting: deque[int] = deque()
         self._running: dict[Channel, tuple[int, int]] = {}  # -> pid, job
         self._refused: str | None = None
@@ -65,7 +65,7 @@ class SideBySide:
         """Workers with a run in hand."""
         return len(self._running)
 
-    def run(self, jobs: int) -> Outcome:
+    def run(self, jobs: int) -> RunsOutcome:
         """All jobs in order, at most ``workers`` at a time. Ctrl-C ends those that run, in order,
         and begins no other; a second one kills. After a bug in one no other is begun; one that was
         killed leaves the others alone.
@@ -75,7 +75,7 @@ class SideBySide:
         self._waiting.extend(range(jobs))
         told = False
         try:
-            with Interrupt() as interrupt:
+            with DelayedInterrupt() as interrupt:
                 while self._waiting or self._running:
                     if (interrupt.asked or self._refused is not None) and not told:
                         told = True

@@ -24,7 +24,7 @@ from emulator.units import to_ns
 Progress = Callable[[int, OpenRun], None]
 
 
-class Interrupt:
+class DelayedInterrupt:
     """Holds a Ctrl-C back until the step at hand is done, so that no event is left half decided
     or half recorded; a second one does not wait.
     """
@@ -32,7 +32,7 @@ class Interrupt:
     def __init__(self) -> None:
         self.asked = False
 
-    def __enter__(self) -> "Interrupt":
+    def __enter__(self) -> "DelayedInterrupt":
         self._main = (
             threading.current_thread() is threading.main_thread()
         )  # no other thread may set a handler, or is interrupted
@@ -103,7 +103,7 @@ def run_virtual(
     # what is there by now stays: the collector need not walk through it again and again
     gc.freeze()
     try:
-        with Interrupt() as interrupt:
+        with DelayedInterrupt() as interrupt:
             host.run(learned.samples, after_step)
     finally:
         gc.unfreeze()

@@ -49,7 +49,7 @@ class OneGradient(LocalRule):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Gradient:
+class GradientRule:
     """What a step is made of. ``gap``: versions made since the model that it was taken at;
     ``batch``: samples in it.
     """
@@ -63,7 +63,7 @@ class Gradient:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class GradientStep:
     """w <- w - sum factor * vector, over ``terms``. ``shares``: p_i, what each gradient counts
     for, summing to 1; ``report``: more to keep.
     """
@@ -74,7 +74,8 @@ class Step:
 
 
 class Gradients(Strategy):
-    """A subclass makes a ``Step`` in ``step``, and may say in ``hand_out`` who gets the new model.
+    """A subclass makes a ``GradientStep`` in ``step``, and may say in ``hand_out`` who gets the new
+    model.
 
     With fewer than K edges left at work, a step is made once the last of them has delivered: nobody
     is waited for in vain.
@@ -87,7 +88,7 @@ class Gradients(Strategy):
     def __init__(self, weights: np.ndarray, layout: Layout, *rest: Any) -> None:
         super().__init__(weights, layout, *rest)
         self.parameters = layout.parameters
-        self.buffer: list[Gradient] = []
+        self.buffer: list[GradientRule] = []
         self.failed = 0  # tasks in a row that were closed without a gradient
         self.begun = False
 
@@ -105,7 +106,7 @@ class Gradients(Strategy):
             else None
         )
 
-    def step(self, gradients: Sequence[Gradient]) -> Step:
+    def step(self, gradients: Sequence[GradientRule]) -> GradientStep:
         """What the gradients, sorted by edge, come to."""
         raise TypeError(f"{type(self).__name__} must define step")
 
@@ -144,7 +145,7 @@ class Gradients(Strategy):
             max(1.0, numbers.get("batch", 1.0)),
         )  # an edge's frame and rule add them
         self.buffer.append(
-            Gradient(update.edge, gap, vectors["gradient"], vectors.get("buffers"), *about)
+            GradientRule(update.edge, gap, vectors["gradient"], vectors.get("buffers"), *about)
         )
         made = self._step_if_due()
         return [*made, *self.hand_out()] if made else []
@@ -185,7 +186,7 @@ class Gradients(Strategy):
         return out
 
 
-def _told(gradients: Sequence[Gradient], made: Step) -> dict[str, float]:
+def _told(gradients: Sequence[GradientRule], made: GradientStep) -> dict[str, float]:
     """WKAFL, section 4.1: weighted staleness, aggregated and predominant gradients of one step."""
     most = max(made.shares)
     return {

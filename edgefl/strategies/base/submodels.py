@@ -12,7 +12,7 @@ from typing import Iterator, Sequence
 
 import numpy as np
 
-from edgefl.vectors import Entry, Layout
+from edgefl.vectors import Layout, LayoutEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class Hidden:
     ``width`` of them.
     """
 
-    producer: Entry
-    beside: tuple[Entry, ...]
-    consumer: Entry
+    producer: LayoutEntry
+    beside: tuple[LayoutEntry, ...]
+    consumer: LayoutEntry
     first: int
     width: int
 
@@ -72,7 +72,7 @@ def hidden_layers(layout: Layout) -> list[Hidden]:
     return list(_found(layout, weights))
 
 
-def _found(layout: Layout, weights: Sequence[Entry]) -> Iterator[Hidden]:
+def _found(layout: Layout, weights: Sequence[LayoutEntry]) -> Iterator[Hidden]:
     index = 0
     while index < len(weights) - 1:
         branches = _side_by_side(weights, index)
@@ -101,7 +101,7 @@ def _found(layout: Layout, weights: Sequence[Entry]) -> Iterator[Hidden]:
         index += 1
 
 
-def _side_by_side(weights: Sequence[Entry], index: int) -> Sequence[Entry]:
+def _side_by_side(weights: Sequence[LayoutEntry], index: int) -> Sequence[LayoutEntry]:
     """The layers from ``index`` on that read the same and that one layer elsewhere puts
     together; none if they are fewer than two.
     """
@@ -120,7 +120,9 @@ def _side_by_side(weights: Sequence[Entry], index: int) -> Sequence[Entry]:
     return branches if together and len(branches) > 1 else []
 
 
-def _beside(layout: Layout, producer: Entry, weights: Sequence[Entry]) -> tuple[Entry, ...]:
+def _beside(
+    layout: Layout, producer: LayoutEntry, weights: Sequence[LayoutEntry]
+) -> tuple[LayoutEntry, ...]:
     """Entries of one number a unit: the producer's bias, and the normalisation between it and
     the next layer, with its buffers.
     """
@@ -143,10 +145,10 @@ def without(layout: Layout, layers: Sequence[Hidden], dropped: Sequence[np.ndarr
     return stays
 
 
-def _home(entry: Entry) -> str:
+def _home(entry: LayoutEntry) -> str:
     """The module that the layer is a part of."""
     return entry.module.rpartition(".")[0]
 
 
-def _part(vector: np.ndarray, entry: Entry) -> np.ndarray:
+def _part(vector: np.ndarray, entry: LayoutEntry) -> np.ndarray:
     return vector[entry.offset : entry.offset + entry.size]

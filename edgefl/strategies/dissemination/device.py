@@ -28,7 +28,7 @@ NAMES = (
 TOLD = ("fresh_version", "beta", "reward", "merge_step")  # of the merge in this task
 
 
-class Stamped(LocalRule):
+class LearningRateRule(LocalRule):
     """Local SGD that says its learning rate: the server's gradient of a device is its way
     divided by rate times steps.
     """
@@ -37,7 +37,7 @@ class Stamped(LocalRule):
         return {"weights": run.weights.numpy()}, {"learning_rate": run.learning_rate}
 
 
-class Refresh(Stamped):
+class Refresh(LearningRateRule):
     """Asks before local epoch l* (step (l* - 1) steps_per_epoch) and merges once: w <- (1 - beta) w
     + beta w_g.
 

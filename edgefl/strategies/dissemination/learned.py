@@ -62,7 +62,7 @@ class FixedWeight:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class WeightedStep:
     """A server step w_{q+1} = w_q + alpha_q (W - w_q): what its weight was made of."""
 
     index: int  # q
@@ -95,12 +95,12 @@ class Learned:
 
     def step(
         self, arrival: Arrival, index: int, controls: ServerControls
-    ) -> tuple[Step, dict[str, float]]:
+    ) -> tuple[WeightedStep, dict[str, float]]:
         """The step that eq. 2 makes of ``controls``, and what to report of it."""
         xi = controls.xi(self.options.mu_alpha, arrival.t, arrival.staleness)
         alpha = weight(self.options.mu_alpha, xi)
         slopes = controls.slopes(self.options.mu_alpha, arrival.t, arrival.staleness)
-        return Step(index, controls, slopes, alpha), {
+        return WeightedStep(index, controls, slopes, alpha), {
             "alpha": alpha,
             "xi": xi,
             "lambda": controls.lam,
@@ -119,7 +119,7 @@ class PerDevice(Learned):
 
     def __init__(self, options: Any, layout: Layout) -> None:
         super().__init__(options, layout)
-        self.last: dict[str, Step] = {}
+        self.last: dict[str, WeightedStep] = {}
         self.changes = SpareFile(layout.parameters, 'controls = "shared"')
         self.worn = [0.0]  # at v: sum_{k < v} log(1 - alpha_k)
 
@@ -156,7 +156,7 @@ class Shared(Learned):
 
     def __init__(self, options: Any, layout: Layout) -> None:
         super().__init__(options, layout)
-        self.steps: dict[int, Step] = {}  # by the index of the model that they made
+        self.steps: dict[int, WeightedStep] = {}  # by the index of the model that they made
         self.index = 0
 
     def mixed(self, arrival: Arrival, model: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
@@ -169,7 +169,9 @@ class Shared(Learned):
         step, values = self.step(arrival, self.index, controls)
         after = mix(model, arrival.new, step.alpha)
         self.index += 1
-        self.steps[self.index] = Step(step.index, controls, step.slopes, step.alpha, model, after)
+        self.steps[self.index] = WeightedStep(
+            step.index, controls, step.slopes, step.alpha, model, after
+        )
         return after, values | {"product": product, "vectors": len(self.steps)}
 
     def forget(self, live: Iterable[int]) -> None:

@@ -18,7 +18,7 @@ NO_SLOT = (
 )
 
 
-class Slots:
+class RefreshPoints:
     """One slot a task for devices without a table of their own; each first merge teaches the meta
     model (REINFORCE).
 

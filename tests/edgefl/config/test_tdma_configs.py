@@ -11,7 +11,7 @@ from edgefl.config.experiment import Experiment
 from edgefl.hosts.setup.plan import devices
 from edgefl.hosts.setup.timetable import slots_of_model, timetable
 from edgefl.loading.file import load
-from edgefl.vectors import Entry, Layout
+from edgefl.vectors import Layout, LayoutEntry
 from emulator.tdma.closed_form import Tdma
 
 FOLDER = CONFIGS / "tdma"
@@ -29,7 +29,7 @@ SIZES = {100: {1, 5, 10, 25, 50, None}, 20: {1, 2, 5, 10, None}, 12: {1, 3, None
 
 
 def layout(size: int) -> Layout:
-    return Layout((Entry("w", (size,), 0, "parameter", ""),))
+    return Layout((LayoutEntry("w", (size,), 0, "parameter", ""),))
 
 
 def test_every_config_is_looked_at() -> None:

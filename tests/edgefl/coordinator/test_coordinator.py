@@ -16,12 +16,13 @@ from builders import Desk, S, make, plain, vector
 from edgefl.coordinator.tasks import MOST_CLOSED, Tasks
 from edgefl.errors import Bug, UserError
 from edgefl.jobs import Evaluate
-from edgefl.protocol.messages import FreshRequest, Joined, Lost, Ready, Started, Update
+from edgefl.protocol.messages import FreshRequest, Joined, Ready, Started, Update
 from edgefl.results import summary as readers
 from edgefl.results.progress import Progress
 from edgefl.results.tail import read_events
 from edgefl.strategies.base import decisions as do
 from edgefl.strategies.base import events as ev
+from edgefl.strategies.base.events import EdgeLost
 from edgefl.strategies.base.strategy import MOST_FAILED, Strategy
 from edgefl.strategies.fedasync import FedAsync
 from edgefl.strategies.fedavg import FedAvg
@@ -67,7 +68,7 @@ def rounds(tmp_path: Path) -> Desk:
 
 def test_a_round(rounds: Desk) -> None:
     assert rounds.hear("a", Started(0)) == []
-    assert rounds.ready("a", 0) == ["allow a 0"]
+    assert rounds.ready("a", 0) == ["grant a 0"]
     assert rounds.update("a", 0, 3, 0, 0) == [f"a {ACK} 0"]
     assert rounds.update("b", 1, 0, 6, 0) == [f"b {ACK} 1"]
     assert rounds.update("c", 2, 0, 0, 9, now=7 * S) == [
@@ -125,7 +126,10 @@ def test_a_duplicate_is_acknowledged_again_and_not_applied_twice(rounds: Desk) -
 def test_a_lost_edges_task_closes_after_the_grace_time(rounds: Desk) -> None:
     rounds.update("a", 0, 2, 0, 0)
     rounds.update("b", 1, 4, 0, 0)
-    assert rounds.hear("c", Lost(), now=5 * S) == [] and rounds.hear("c", Lost(), now=6 * S) == []
+    assert (
+        rounds.hear("c", EdgeLost("c"), now=5 * S) == []
+        and rounds.hear("c", EdgeLost("c"), now=6 * S) == []
+    )
     assert rounds.coordinator.next_due() == 15 * S and rounds.wake(15 * S - 1) == []
     assert rounds.wake(15 * S) == [
         "evaluate v1",
@@ -148,14 +152,14 @@ def test_a_lost_edges_task_closes_after_the_grace_time(rounds: Desk) -> None:
 
 
 def test_a_late_offer_of_a_closed_task_is_refused_without_its_bytes(rounds: Desk) -> None:
-    rounds.hear("c", Lost(), now=0)
+    rounds.hear("c", EdgeLost("c"), now=0)
     rounds.wake(10 * S)
     assert rounds.ready("c", 2) == [f"c {ACK} 2"] and rounds.ready("c", 2) == [f"c {ACK} 2"]
     assert [fact["reason"] for fact in rounds.facts("discarded")] == ["task closed"]
 
 
 def test_an_edge_that_is_back_in_time_keeps_its_task(rounds: Desk) -> None:
-    rounds.hear("c", Lost(), now=5 * S)
+    rounds.hear("c", EdgeLost("c"), now=5 * S)
     assert rounds.hear("c", Joined(1, [2]), now=14 * S) == []
     assert rounds.wake(15 * S) == []
     assert (
@@ -167,9 +171,9 @@ def test_an_edge_that_is_back_in_time_keeps_its_task(rounds: Desk) -> None:
 def test_lost_twice_the_grace_time_begins_anew(rounds: Desk) -> None:
     rounds.update("a", 0, 2, 0, 0)
     rounds.update("b", 1, 2, 0, 0)
-    rounds.hear("c", Lost(), now=5 * S)
+    rounds.hear("c", EdgeLost("c"), now=5 * S)
     rounds.hear("c", Joined(1, [2]), now=6 * S)
-    rounds.hear("c", Lost(), now=10 * S)
+    rounds.hear("c", EdgeLost("c"), now=10 * S)
     assert rounds.wake(15 * S) == [] and "evaluate v1" in rounds.wake(20 * S)
 
 
@@ -178,7 +182,7 @@ def test_a_restarted_edge_has_forgotten_its_task(rounds: Desk) -> None:
     and the edge can work again.
     """
     rounds.update("a", 0, 2, 0, 0)
-    rounds.hear("b", Lost(), now=1 * S)
+    rounds.hear("b", EdgeLost("b"), now=1 * S)
     assert rounds.hear("b", Joined(1, []), now=2 * S) == []
     assert rounds.hear("c", Joined(1, [77]), now=3 * S)[-3:] == [
         "a <- task 3 v1 (2 0 0)",
@@ -192,7 +196,7 @@ def test_a_restarted_edge_has_forgotten_its_task(rounds: Desk) -> None:
 def test_an_edge_that_was_not_there_at_the_start_joins_later(tmp_path: Path) -> None:
     desk = Desk(tmp_path, make(FedAsync, concurrency=2))
     desk.start("a")
-    assert desk.hear("b", Lost()) == [], "never heard of"
+    assert desk.hear("b", EdgeLost("b")) == [], "never heard of"
     assert desk.hear("b", Joined(5, []), now=3 * S) == ["b <- task 1 v0 (0 0 0)"]
     assert desk.coordinator.strategy.samples == {"a": 1, "b": 5}
 
@@ -288,7 +292,7 @@ def test_the_events_alone_tell_what_the_summary_says(tmp_path: Path) -> None:
     desk.update("a", 3, 1, 0, 0)  # again
     desk.update("b", 1, 1, 0, 0)  # gap 1
     desk.update("c", 2, 1, 0, 0)  # gap 2
-    desk.hear("c", Lost(), now=S)
+    desk.hear("c", EdgeLost("c"), now=S)
     desk.wake(11 * S)
     desk.hear("c", Joined(1, [6]), now=12 * S)
     desk.ready("c", 6)
@@ -319,7 +323,7 @@ def test_stop_at_a_version(tmp_path: Path) -> None:
         f"a {ACK} 1",
         "evaluate v2",
         "a <- task 2 v2 (0.75 0 0)",
-        "end: versions",
+        "finish: versions",
     ]
     assert desk.events()[-1] == {"t": 3.0, "fact": "finished", "reason": "versions"}
     assert (
@@ -338,7 +342,7 @@ def test_stop_after_updates(tmp_path: Path) -> None:
     desk.start("a", "b", "c")
     desk.update("a", 0, np.nan, 0, 0)
     assert desk.update("b", 1, 1, 0, 0) == [f"b {ACK} 1"]
-    assert desk.update("c", 2, 1, 0, 0)[-1] == "end: updates"
+    assert desk.update("c", 2, 1, 0, 0)[-1] == "finish: updates"
 
 
 def test_stop_at_an_emulated_moment(tmp_path: Path) -> None:
@@ -353,7 +357,7 @@ def test_stop_at_an_emulated_moment(tmp_path: Path) -> None:
     assert desk.coordinator.next_due() == 5 * S // 2
     assert desk.wake(5 * S // 2) == [
         "evaluate v1",
-        "end: emulated_s",
+        "finish: emulated_s",
     ], "the last model is evaluated whatever the rhythm"
 
 
@@ -367,7 +371,7 @@ def test_finish_is_the_last_decision_that_is_carried_out(tmp_path: Path) -> None
         ]
     }
     desk = scripted(tmp_path, script)
-    assert desk.start("a", "b") == ["evaluate v0", "a <- task 0 v0 (0 0 0)", "end: seen enough"]
+    assert desk.start("a", "b") == ["evaluate v0", "a <- task 0 v0 (0 0 0)", "finish: seen enough"]
     assert [d["do"] for d in desk.events()[-2]["decisions"]] == [
         "assign",
         "finish",
@@ -377,7 +381,7 @@ def test_finish_is_the_last_decision_that_is_carried_out(tmp_path: Path) -> None
 def test_after_finish_the_strategy_hears_nothing(tmp_path: Path) -> None:
     """Finish at the first of three that join: the other two, and RunStarted, come too late."""
     desk = scripted(tmp_path, {ev.EdgeJoined: [do.Finish("no edge wanted")]})
-    assert desk.start("a", "b", "c") == ["evaluate v0", "end: no edge wanted"]
+    assert desk.start("a", "b", "c") == ["evaluate v0", "finish: no edge wanted"]
     assert [event.get("event", event.get("fact")) for event in desk.events()] == [
         "edge_joined",
         "finished",
@@ -388,7 +392,7 @@ def test_an_end_before_the_beginning(tmp_path: Path) -> None:
     desk = Desk(tmp_path, make(FedAvg))
     assert desk.lines(desk.coordinator.finish("interrupted", 0)) == [
         "evaluate v0",
-        "end: interrupted",
+        "finish: interrupted",
     ]
     assert desk.start("a", "b") == [] and desk.coordinator.next_due() == FOREVER
     assert desk.events() == [{"t": 0.0, "fact": "finished", "reason": "interrupted"}]
@@ -413,7 +417,7 @@ def test_a_run_in_which_nobody_can_deliver_ends(
         task, size = desk.coordinator.tasks.open[number], np.inf if number not in (8, 9) else 1.0
         lines = desk.update(task.edge, number, size, 0, 0, version=task.version)
         refused += size == np.inf
-    assert lines[0] == f"{task.edge} {ACK} {number}" and lines[-1] == f"end: {reason}"
+    assert lines[0] == f"{task.edge} {ACK} {number}" and lines[-1] == f"finish: {reason}"
     assert (
         desk.summary()["updates_discarded"]
         == {"not finite": refused}
@@ -422,9 +426,9 @@ def test_a_run_in_which_nobody_can_deliver_ends(
 
 
 def test_the_outside_may_end_it(rounds: Desk) -> None:
-    assert rounds.lines(rounds.coordinator.finish("interrupted", 9 * S)) == ["end: interrupted"], (
-        "version 0 is evaluated already"
-    )
+    assert rounds.lines(rounds.coordinator.finish("interrupted", 9 * S)) == [
+        "finish: interrupted"
+    ], "version 0 is evaluated already"
     assert rounds.summary()["versions"] == 0
 
 
@@ -640,7 +644,7 @@ def test_a_cancelled_task_is_not_wanted_any_more(tmp_path: Path) -> None:
         },
     )
     desk.start("a")
-    assert desk.wake(S) == ["a <- Cancel 0", "a <- task 1 v0 (0 0 0)"]
+    assert desk.wake(S) == ["a <- CancelTask 0", "a <- task 1 v0 (0 0 0)"]
     assert desk.update("a", 0, 1, 1, 1) == [f"a {ACK} 0"]
     assert [fact["reason"] for fact in desk.facts("discarded")] == ["task closed"]
 
@@ -649,9 +653,9 @@ def test_a_strategy_may_schedule_the_uplink(tmp_path: Path) -> None:
     desk = scripted(tmp_path, {ev.RunStarted: [assign("a")], ev.UpdateReady: [do.Grant("a", 0)]})
     desk.coordinator.strategy.schedules_uplink = True  # type: ignore[misc]
     desk.start("a")
-    assert desk.ready("a", 0) == ["allow a 0"] and desk.events()[-1]["event"] == "update_ready"
+    assert desk.ready("a", 0) == ["grant a 0"] and desk.events()[-1]["event"] == "update_ready"
     assert desk.hear("b", Ready(0)) == [f"b {ACK} 0"]
-    assert desk.ready("a", 0) == ["allow a 0"], (
+    assert desk.ready("a", 0) == ["grant a 0"], (
         "offered again after a broken session: granted again"
     )
 
@@ -726,9 +730,9 @@ def test_a_request_for_a_fresher_model(tmp_path: Path) -> None:
 
 
 def test_whoever_asks_for_a_closed_task_is_called_off(rounds: Desk) -> None:
-    rounds.hear("c", Lost(), now=0)
+    rounds.hear("c", EdgeLost("c"), now=0)
     rounds.wake(10 * S)
-    assert rounds.hear("c", FreshRequest(2, 0, 4)) == ["c <- Cancel 2"], (
+    assert rounds.hear("c", FreshRequest(2, 0, 4)) == ["c <- CancelTask 2"], (
         "else it would wait for an answer for ever"
     )
 

@@ -23,7 +23,7 @@ from edgefl.hosts.setup.replay_run import replay_run
 from edgefl.hosts.virtual.pool.opening import open_pool
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.hosts.wall import array_file
-from edgefl.hosts.wall.coordinator.jobs import Jobs, Order
+from edgefl.hosts.wall.coordinator.jobs import JobOrder, Jobs
 from edgefl.hosts.wall.coordinator.mailbox import Worked
 from edgefl.hosts.wall.ipc import Channel
 from edgefl.hosts.wall.launcher import WallRun, Where
@@ -277,4 +277,4 @@ def test_what_a_job_raises_in_its_worker_is_raised_in_the_coordinator(
 ) -> None:
     jobs = Jobs(Channel.pair()[0], tmp_path, lambda: 0, Fidelity())
     with pytest.raises(kind, match="what it said"):
-        jobs.worked(Worked(1, Order(1, Halve({}, ""), 0, 2), error="what it said", users=users))
+        jobs.worked(Worked(1, JobOrder(1, Halve({}, ""), 0, 2), error="what it said", users=users))

@@ -13,11 +13,11 @@ from edgefl.actor import COORDINATOR, Output, Run, Send
 from edgefl.edges.edge import Edge
 from edgefl.protocol.messages import (
     Acknowledged,
-    Cancel,
+    Assignment,
+    CancelTask,
     Fresh,
     FreshRequest,
     NothingNewer,
-    Task,
     Update,
 )
 from edgefl.strategies.base.local_rule import LocalRule
@@ -28,7 +28,7 @@ from emulator.compute import Native, Rate
 class FakeRun:
     """Six steps of ten samples."""
 
-    task: Task
+    task: Assignment
     checkpoint: int | None
     steps: int = 6
     step: int = 0
@@ -44,7 +44,7 @@ class FakeTrainer:
     def __init__(self, checkpoint: int | None) -> None:
         self.checkpoint = checkpoint
 
-    def begin(self, task: Task, rule: LocalRule, memory: dict[str, Any]) -> FakeRun:
+    def begin(self, task: Assignment, rule: LocalRule, memory: dict[str, Any]) -> FakeRun:
         return FakeRun(task, self.checkpoint)
 
     def advance(self, run: FakeRun, rule: LocalRule, until_step: int) -> None:
@@ -78,7 +78,7 @@ class Device:
         return self._told(self.edge.receive(message, 0))
 
     def task(self, number: int = 0) -> list[str]:
-        return self.hear(Task(number, 7, {"weights": vector(1, 2, 3)}))
+        return self.hear(Assignment(number, 7, {"weights": vector(1, 2, 3)}))
 
     def train(self) -> list[str]:
         job = self.job
@@ -202,8 +202,8 @@ def test_a_request_at_the_end_or_behind_it_is_none(checkpoint: int) -> None:
 def test_a_task_that_is_called_off_is_dropped() -> None:
     device = Device()
     device.task()
-    assert device.hear(Cancel(5)) == [] and device.edge.open_tasks == [0]
-    assert device.hear(Cancel(0)) == [] and device.edge.open_tasks == []
+    assert device.hear(CancelTask(5)) == [] and device.edge.open_tasks == [0]
+    assert device.hear(CancelTask(0)) == [] and device.edge.open_tasks == []
     assert device.train() == [], "its worker may end later"
     assert device.task(1) == ["train to 6 in 6 s"]
 
@@ -212,7 +212,7 @@ def test_called_off_while_it_waits_for_an_answer() -> None:
     device = Device(checkpoint=4)
     device.task()
     device.train()
-    device.hear(Cancel(0))
+    device.hear(CancelTask(0))
     assert (
         device.hear(NothingNewer(0)) == device.hear(Fresh(0, 9, {"weights": vector(0, 0, 0)})) == []
     )

@@ -24,13 +24,13 @@ from edgefl.edges.local_run import TrainingPlan
 from edgefl.hosts.wall.coordinator.mailbox import Carried, Heard
 from edgefl.protocol.codec import decode_note, encode_note
 from edgefl.protocol.messages import (
-    Cancel,
-    Finished,
+    Assignment,
+    CancelTask,
     Fresh,
     FreshRequest,
     NothingNewer,
+    RunFinished,
     Stamped,
-    Task,
     TooLate,
     Update,
     Welcome,
@@ -79,7 +79,7 @@ class Story:
     def __init__(self, device: Device | None = None, rule: LocalRule | None = None) -> None:
         torch.set_num_threads(1)
         self.edge = Edge("a", linear_trainer(PLAN), rule or Asks(None), device or Rate(2.0))
-        self.outputs = self.edge.receive(Task(7, 0, {"weights": vector(0, 0, 5)}), 10 * S)
+        self.outputs = self.edge.receive(Assignment(7, 0, {"weights": vector(0, 0, 5)}), 10 * S)
 
     def asks(self) -> tuple[FreshRequest, Run]:
         """The request, and what it trains on."""
@@ -114,7 +114,7 @@ def update(outputs: list[Output]) -> Update:
 def merged_by_hand(step: int | None) -> list[float]:
     """The weights of a run that merges when ``step`` steps are done (None: never)."""
     trainer, rule = linear_trainer(PLAN), Asks(None)
-    run = trainer.begin(Task(7, 0, {"weights": vector(0, 0, 5)}), rule, {})
+    run = trainer.begin(Assignment(7, 0, {"weights": vector(0, 0, 5)}), rule, {})
     if step is not None:
         trainer.advance(run, rule, step)
         trainer.merge(run, rule, NEWER.vectors["weights"], 3)
@@ -191,12 +191,12 @@ def test_called_off_or_given_another_task_meanwhile() -> None:
     story = Story()
     _, rest = story.asks()
     story.trains(rest, 12 * S)
-    story.edge.receive(Cancel(7), 13 * S)
+    story.edge.receive(CancelTask(7), 13 * S)
     assert story.edge.open_tasks == [] and not story.edge.asking
     assert story.edge.receive(NEWER, 13 * S) == story.edge.receive(TooLate(7), 15 * S + 1) == []
     story = Story()
     story.asks()
-    (first,) = story.edge.receive(Task(8, 0, {"weights": vector(0, 0, 5)}), 13 * S)
+    (first,) = story.edge.receive(Assignment(8, 0, {"weights": vector(0, 0, 5)}), 13 * S)
     assert (
         story.edge.receive(NEWER, 14 * S) == [] and not story.edge.asking and isinstance(first, Run)
     )
@@ -350,7 +350,7 @@ def test_a_broken_session_asks_again() -> None:
 def test_an_open_request_is_repeated_in_a_new_session(
     monkeypatch: pytest.MonkeyPatch, asking: bool
 ) -> None:
-    host = (script := Script((SETUP, 7), (Welcome(), 7), (Finished("versions", False), 7))).host(
+    host = (script := Script((SETUP, 7), (Welcome(), 7), (RunFinished("versions", False), 7))).host(
         monkeypatch
     )
     built = side()
@@ -368,7 +368,9 @@ def test_what_came_of_a_download_that_is_too_late_is_forgotten(
     monkeypatch: pytest.MonkeyPatch, late: list[Any], left: list[int]
 ) -> None:
     offer = Outgoing(3, Fresh(1, 4, {"weights": vector(1, 2, 3)})).offer(0)
-    script = Script((SETUP, 7), (Welcome(), 7), (offer, 7), *late, (Finished("versions", False), 7))
+    script = Script(
+        (SETUP, 7), (Welcome(), 7), (offer, 7), *late, (RunFinished("versions", False), 7)
+    )
     host = script.host(monkeypatch)
     host.run()
     assert list(host.transfers.downloads) == left

@@ -24,7 +24,7 @@ from edgefl.hosts.setup.replay_run import replay_run
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.hosts.wall.launcher import WallRun, Where
 from edgefl.loading.file import load
-from edgefl.protocol.messages import Acknowledged, Task, Update, Urge
+from edgefl.protocol.messages import Acknowledged, Assignment, Update, UrgeTask
 from edgefl.results.tail import read_events
 from edgefl.strategies.base import decisions as do
 from edgefl.strategies.base.local_rule import LocalRule
@@ -40,8 +40,8 @@ def edge(device: Any = None, rule: LocalRule | None = None) -> Edge:
     return Edge("a", linear_trainer(PLAN), rule or LocalRule(None), device or Rate(2.0))
 
 
-def task(number: int = 7) -> Task:
-    return Task(number, 0, {"weights": vector(0, 0, 5)})
+def task(number: int = 7) -> Assignment:
+    return Assignment(number, 0, {"weights": vector(0, 0, 5)})
 
 
 def trained(on: Edge, outputs: list[Output], began_ns: int) -> tuple[Update, int]:
@@ -71,7 +71,7 @@ def test_the_run_ends_at_the_first_step_at_or_after_the_moment(urged_ns: int, st
     """Begun at 10 s, steps end at 11, 12, ... s; a run has one step at least."""
     one = edge()
     one.receive(task(), 10 * S)
-    update, end_ns = trained(one, one.receive(Urge(7), 10 * S + urged_ns), 10 * S + urged_ns)
+    update, end_ns = trained(one, one.receive(UrgeTask(7), 10 * S + urged_ns), 10 * S + urged_ns)
     assert (
         end_ns == (10 + steps) * S
         and update.numbers["steps"] == steps
@@ -84,7 +84,7 @@ def test_what_was_trained_beyond_it_is_trained_again() -> None:
     one = edge()
     (run,) = one.receive(task(), 0)
     one.trainer.advance(run.job.run, one.rule, 5)
-    outputs = one.receive(Urge(7), 2 * S)
+    outputs = one.receive(UrgeTask(7), 2 * S)
     assert one.job_done(run.job, None, 6 * S) == [], (
         "the first run's end is nobody's business any more"
     )
@@ -96,7 +96,7 @@ def test_what_was_offered_for_later_is_taken_back() -> None:
     one = edge()
     offered, due_ns = trained(one, one.receive(task(), 0), 0)
     assert due_ns == 6 * S and offered.numbers["steps"] == 6 and list(one.unacknowledged) == [7]
-    outputs = one.receive(Urge(7), 3 * S)
+    outputs = one.receive(UrgeTask(7), 3 * S)
     assert one.unacknowledged == {} and one.open_tasks == [7]
     update, end_ns = trained(one, outputs, 3 * S)
     assert (
@@ -110,20 +110,20 @@ def test_what_was_offered_for_later_is_taken_back() -> None:
 def test_whoever_is_in_the_last_step_or_has_reported_goes_on(at_ns: int) -> None:
     one = edge()
     trained(one, one.receive(task(), 0), 0)
-    assert one.receive(Urge(7), at_ns) == [] and list(one.unacknowledged) == [7]
+    assert one.receive(UrgeTask(7), at_ns) == [] and list(one.unacknowledged) == [7]
 
 
 def test_a_second_urge_changes_nothing() -> None:
     one = edge()
     one.receive(task(), 0)
-    outputs = one.receive(Urge(7), 3 * S)
-    assert one.receive(Urge(7), 3 * S) == []
+    outputs = one.receive(UrgeTask(7), 3 * S)
+    assert one.receive(UrgeTask(7), 3 * S) == []
     assert trained(one, outputs, 3 * S)[1] == 3 * S
 
 
 def test_an_urge_that_overtakes_the_model_is_kept_for_it() -> None:
     one = edge()
-    assert one.receive(Urge(7), 0) == []
+    assert one.receive(UrgeTask(7), 0) == []
     update, end_ns = trained(one, one.receive(task(), 4 * S), 4 * S)
     assert end_ns == 5 * S and update.vectors["weights"].tolist() == after(1)
     assert trained(one, one.receive(task(8), 5 * S), 5 * S)[0].numbers["steps"] == 6, (
@@ -135,7 +135,7 @@ def test_an_urge_for_a_task_that_is_over_is_nothing() -> None:
     one = edge()
     trained(one, one.receive(task(), 0), 0)
     one.receive(Acknowledged(7), 7 * S)
-    assert one.receive(Urge(7), 7 * S) == []
+    assert one.receive(UrgeTask(7), 7 * S) == []
     assert trained(one, one.receive(task(8), 8 * S), 8 * S)[0].numbers["steps"] == 6
 
 
@@ -149,7 +149,7 @@ def test_the_memory_is_that_of_the_first_beginning() -> None:
 
     one = edge(rule=Counts(None))
     trained(one, one.receive(task(), 0), 0)
-    trained(one, one.receive(Urge(7), 2 * S), 2 * S)
+    trained(one, one.receive(UrgeTask(7), 2 * S), 2 * S)
     one.receive(Acknowledged(7), 3 * S)
     assert one.memory["count"].tolist() == [1]
 
@@ -161,7 +161,7 @@ def test_a_run_that_asks_for_a_fresher_model_goes_on_to_its_end() -> None:
 
     one = edge(rule=Asks(None))
     (run,) = one.receive(task(), 0)
-    assert one.receive(Urge(7), S) == [] and run.job.until_step == 3
+    assert one.receive(UrgeTask(7), S) == [] and run.job.until_step == 3
 
 
 def test_a_hot_device_s_steps_end_when_it_says() -> None:
@@ -171,7 +171,7 @@ def test_a_hot_device_s_steps_end_when_it_says() -> None:
     device = Throttled(2.0, 1.0, 2 * S, 100 * S)
     one = edge(device)
     one.receive(task(), 0)
-    assert trained(one, one.receive(Urge(7), 2 * S + 1), 2 * S + 1)[1] == 4 * S
+    assert trained(one, one.receive(UrgeTask(7), 2 * S + 1), 2 * S + 1)[1] == 4 * S
     assert device.budget_left_ns(4 * S) == 0
 
 
@@ -179,7 +179,7 @@ def test_real_hardware_stops_where_it_is() -> None:
     one = edge(Native())
     (run,) = one.receive(task(), 0)
     one.trainer.advance(run.job.run, one.rule, 2)
-    assert one.receive(Urge(7), 5 * S) == []
+    assert one.receive(UrgeTask(7), 5 * S) == []
     assert one.trainer.advance(run.job.run, one.rule, run.job.until_step)
     (sent,) = one.job_done(run.job, None, 6 * S)
     assert sent.message.numbers["steps"] == 2
@@ -199,7 +199,7 @@ class Urges(Strategy):
 def test_the_coordinator_names_the_task(tmp_path: Path) -> None:
     desk = Desk(tmp_path, make(Urges))
     outputs = desk.coordinator.start({"a": 1}, 0)
-    assert outputs[-1] == Send("a", Urge(0)) and desk.events()[-1]["decisions"][-1] == {
+    assert outputs[-1] == Send("a", UrgeTask(0)) and desk.events()[-1]["decisions"][-1] == {
         "do": "urge",
         "edge": "a",
     }

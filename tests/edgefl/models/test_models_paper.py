@@ -21,7 +21,7 @@ from edgefl.models import alexnet, cnn, lenet5, mlp, resnet18, resnet20, textcnn
 from edgefl.models.evaluate import evaluate
 from edgefl.models.layers import Residual, bordered, norm
 from edgefl.models.workspace import Workspace, initial, layout_of
-from edgefl.protocol.messages import Task
+from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.streams import Streams
 
@@ -224,7 +224,9 @@ def train(
         "a",
     )
     run = trainer.begin(
-        Task(0, 0, {"weights": initial(lambda: workspace.model, streams)}), LocalRule(None), {}
+        Assignment(0, 0, {"weights": initial(lambda: workspace.model, streams)}),
+        LocalRule(None),
+        {},
     )
     trainer.advance(run, LocalRule(None))
     return run.weights.numpy()

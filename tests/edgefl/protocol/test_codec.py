@@ -278,7 +278,8 @@ def test_well_formed_rows_of_anything_raise_nothing_but_wire_errors(
 
 # ------------------------------------------------------------------ notes
 @pytest.mark.parametrize(
-    "note", [m.FreshRequest(1, 2, 3), m.NothingNewer(4), m.Cancel(5), m.Acknowledged(6), m.Urge(7)]
+    "note",
+    [m.FreshRequest(1, 2, 3), m.NothingNewer(4), m.CancelTask(5), m.Acknowledged(6), m.UrgeTask(7)],
 )
 def test_notes_come_back(note: Any) -> None:
     assert decode_note(encode_note(note)) == note and isinstance(note, NOTES)
@@ -343,7 +344,7 @@ def test_numbers_may_be_nan_since_the_coordinator_discards_those() -> None:
 
 def test_vectors_are_sent_as_flat_float32() -> None:
     meta, (array,) = pack(
-        m.Task(1, 2, {"weights": np.ones((2, 3), dtype=np.float64)[:, ::2]}, {"lr": 1})
+        m.Assignment(1, 2, {"weights": np.ones((2, 3), dtype=np.float64)[:, ::2]}, {"lr": 1})
     )
     assert (array.dtype, array.tolist()) == (np.float32, [1.0] * 4) and places(meta)[2:] == (
         [("weights", 4)],

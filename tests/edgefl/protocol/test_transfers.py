@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from edgefl.protocol import transfers
 from edgefl.protocol.codec import decode, encode, size_of
 from edgefl.protocol.errors import WireError
-from edgefl.protocol.messages import MAX_PIECE_BYTES, Fresh, Offer, Task, Update
+from edgefl.protocol.messages import MAX_PIECE_BYTES, Assignment, Fresh, Offer, Update
 from edgefl.protocol.transfers import (
     Incoming,
     Outgoing,
@@ -106,20 +106,23 @@ def test_a_single_piece_is_kept_where_it_lies_and_aligned_for_maths() -> None:
 # ------------------------------------------------------------------ digests
 def test_a_known_digest_of_the_body_is_the_same_digest() -> None:
     vector = np.arange(100, dtype=np.float32)
-    messages = [Task(1, 2, {"weights": vector}), Task(1, 2, {"weights": aligned_copy(vector)})]
+    messages = [
+        Assignment(1, 2, {"weights": vector}),
+        Assignment(1, 2, {"weights": aligned_copy(vector)}),
+    ]
     assert Outgoing(1, messages[0], body_digest([vector])).digest == Outgoing(2, messages[1]).digest
 
 
 def test_another_content_or_header_has_another_digest() -> None:
     vector = np.arange(10, dtype=np.float32)
     others = [
-        Task(1, 2, {"weights": vector}),
-        Task(2, 2, {"weights": vector}),
-        Task(1, 3, {"weights": vector}),
-        Task(1, 2, {"w": vector}),
-        Task(1, 2, {"weights": vector + 1}),
-        Task(1, 2, {"weights": vector}, {"lr": 1.0}),
-        Task(1, 2, {"weights": vector[:5], "b": vector[5:]}),
+        Assignment(1, 2, {"weights": vector}),
+        Assignment(2, 2, {"weights": vector}),
+        Assignment(1, 3, {"weights": vector}),
+        Assignment(1, 2, {"w": vector}),
+        Assignment(1, 2, {"weights": vector + 1}),
+        Assignment(1, 2, {"weights": vector}, {"lr": 1.0}),
+        Assignment(1, 2, {"weights": vector[:5], "b": vector[5:]}),
     ]
     assert len({Outgoing(1, other).digest for other in others}) == len(others)
 
@@ -204,7 +207,9 @@ def test_checking_an_offer_takes_no_memory() -> None:
     assert Incoming.check(Outgoing(1, update(10)).offer(0), MOST) is None
 
 
-@pytest.mark.parametrize(("kind", "name"), [(Task, "task"), (Fresh, "fresh"), (Update, "update")])
+@pytest.mark.parametrize(
+    ("kind", "name"), [(Assignment, "task"), (Fresh, "fresh"), (Update, "update")]
+)
 def test_each_kind_of_bulk_message_travels(kind: type, name: str) -> None:
     outgoing = Outgoing(1, kind(1, 2, {"weights": np.ones(3, np.float32)}))
     offer: Offer = outgoing.offer(0)

@@ -16,13 +16,13 @@ from safetensors.numpy import load_file
 from edgefl.errors import UserError
 from edgefl.hosts.setup.plan import strategy
 from edgefl.hosts.setup.replay_run import replay_run
-from edgefl.protocol.messages import Joined, Lost
+from edgefl.protocol.messages import Joined
 from edgefl.record import journal as journals
 from edgefl.record.journal import Journal
 from edgefl.record.replay import Replay, replay
 from edgefl.results.tail import read_events
 from edgefl.strategies.base.decisions import Cancel, Decision
-from edgefl.strategies.base.events import EdgeJoined, UpdateArrived
+from edgefl.strategies.base.events import EdgeJoined, EdgeLost, UpdateArrived
 from edgefl.strategies.fedasync import FedAsync
 from edgefl.strategies.fedbuff import FedBuff
 from edgefl.vectors import ALIGNMENT, aligned_copy
@@ -191,7 +191,7 @@ def desk_run(folder: Path, kind: type[Any], **options: Any) -> Desk:
     desk.start("a", "b", "c")
     desk.update("a", 0, np.nan, 0, 0)
     desk.update("b", 1, 4, 0.1, 0)
-    desk.hear("c", Lost(), now=10**9)
+    desk.hear("c", EdgeLost("c"), now=10**9)
     desk.hear("d", Joined(3, []), now=2 * 10**9)
     desk.wake(99 * 10**9)
     desk.update("c", 2, 9, 9, 9)  # too late
@@ -237,7 +237,7 @@ def test_cancelled_tasks_replay_too(tmp_path: Path) -> None:
     desk = Desk(tmp_path, make(Impatient, concurrency=2))
     desk.record.journal = Journal(tmp_path / "journal")
     desk.start("a", "b")
-    assert desk.hear("c", Joined(1, []))[:2] == ["a <- Cancel 0", "b <- Cancel 1"] and [
+    assert desk.hear("c", Joined(1, []))[:2] == ["a <- CancelTask 0", "b <- CancelTask 1"] and [
         number for _, number in given(desk)
     ] == [2, 3]
     desk.update("a", 0, 9, 9, 9)

@@ -18,7 +18,7 @@ from edgefl.strategies.asofed import ASOFed, ASOFedOptions, Memory, attend, step
 from edgefl.strategies.base.decisions import Assign
 from edgefl.strategies.base.events import EdgeJoined, Event, RunStarted, UpdateArrived
 from edgefl.strategies.fedprox import Pull
-from edgefl.vectors import Entry, Layout
+from edgefl.vectors import Layout, LayoutEntry
 
 
 def task(factor: float = 1.0) -> FakeTask:
@@ -121,9 +121,9 @@ def test_the_feature_step_by_hand() -> None:
     """a_ij = e^|W_ij| / sum_j e^|W_ij|, W_ij <- a_ij W_ij, row by row, first layer only."""
     two = Layout(
         (
-            Entry("bias", (1,), 0, "parameter", "x"),
-            Entry("w", (2, 2), 1, "parameter", "x"),
-            Entry("v", (1, 2), 5, "parameter", "y"),
+            LayoutEntry("bias", (1,), 0, "parameter", "x"),
+            LayoutEntry("w", (2, 2), 1, "parameter", "x"),
+            LayoutEntry("v", (1, 2), 5, "parameter", "y"),
         )
     )
     weights = vector(9, math.log(3), 0, -2, 2, 7, 7)
@@ -132,7 +132,7 @@ def test_the_feature_step_by_hand() -> None:
 
 
 def test_the_feature_step_of_large_weights_stays_finite() -> None:
-    one = Layout((Entry("w", (1, 2), 0, "parameter", "x"),))
+    one = Layout((LayoutEntry("w", (1, 2), 0, "parameter", "x"),))
     weights = vector(1000, 999)
     attend(weights, one)
     assert weights == pytest.approx([1000 / (1 + math.exp(-1)), 999 / (1 + math.e)], rel=1e-5)
@@ -144,7 +144,7 @@ def test_the_feature_step_of_large_weights_stays_finite() -> None:
 def test_the_feature_step_comes_once_in_so_many_updates_and_by_default_never() -> None:
     strategy = make(ASOFed, concurrency=1, feature_every=2)
     strategy.layout = Layout(
-        (Entry("w", (1, 2), 0, "parameter", ""), Entry("b", (1,), 2, "parameter", ""))
+        (LayoutEntry("w", (1, 2), 0, "parameter", ""), LayoutEntry("b", (1,), 2, "parameter", ""))
     )
     story = Server(strategy)
     story.start("a")

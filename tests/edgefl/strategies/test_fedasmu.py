@@ -20,12 +20,12 @@ from pydantic import ValidationError
 
 from edgefl.errors import UserError
 from edgefl.loading.names import strategy_warnings
-from edgefl.protocol.messages import FreshRequest, Joined, Lost
+from edgefl.protocol.messages import FreshRequest, Joined
 from edgefl.strategies.base.catalog import load, strategy_names
 from edgefl.strategies.base.decisions import SendFresh
-from edgefl.strategies.base.events import FreshRequested
+from edgefl.strategies.base.events import EdgeLost, FreshRequested
 from edgefl.strategies.base.local_rule import LocalRule
-from edgefl.strategies.dissemination.device import Refresh, Stamped
+from edgefl.strategies.dissemination.device import LearningRateRule, Refresh
 from edgefl.strategies.fedasmu import FedASMU, FedASMUOptions
 from edgefl.strategies.fedasmu_0 import FedASMU0
 from edgefl.strategies.fedasmu_da import FedASMUDA
@@ -33,7 +33,7 @@ from edgefl.strategies.fedasmu_fa import FedASMUFA
 from edgefl.streams import Streams
 from edgefl.vector_store import SpareFile
 from edgefl.vector_terms import cosine, inner, mix_keeping
-from edgefl.vectors import BLOCK, Entry, Layout, aligned
+from edgefl.vectors import BLOCK, Layout, LayoutEntry, aligned
 
 ONE = {
     "mu_alpha": 1.0,
@@ -121,7 +121,9 @@ def test_a_device_that_says_nonsense_moves_no_controls(said: dict[str, float]) -
 
 def test_normalisation_buffers_are_mixed_but_no_gradient() -> None:
     """Layout with one trainable element: p counts that alone."""
-    layout = Layout((Entry("w", (1,), 0, "parameter", ""), Entry("mean", (2,), 1, "buffer", "")))
+    layout = Layout(
+        (LayoutEntry("w", (1,), 0, "parameter", ""), LayoutEntry("mean", (2,), 1, "buffer", ""))
+    )
     for controls in ("device", "shared"):
         options = FedASMUOptions.model_validate(
             ONE
@@ -302,7 +304,7 @@ def test_the_ablations_are_a_two_by_two_factorial() -> None:
     names = {
         "fedasmu": (True, Refresh),
         "fedasmu-da": (False, Refresh),
-        "fedasmu-fa": (True, Stamped),
+        "fedasmu-fa": (True, LearningRateRule),
         "fedasmu-0": (False, LocalRule),
     }
     assert set(names) < set(strategy_names())
@@ -385,9 +387,9 @@ def test_a_request_for_a_closed_task_is_called_off(tmp_path: Path) -> None:
     """The edge is told to stop, the strategy is not asked."""
     table = desk(tmp_path)
     table.start("a", "b")
-    table.hear("a", Lost())
+    table.hear("a", EdgeLost("a"))
     table.wake(2 * S)
-    assert table.hear("a", FreshRequest(0, 0, 6), 3 * S) == ["a <- Cancel 0"]
+    assert table.hear("a", FreshRequest(0, 0, 6), 3 * S) == ["a <- CancelTask 0"]
     assert not [event for event in table.events() if event.get("event") == "fresh_requested"]
 
 
@@ -401,7 +403,7 @@ def test_an_edge_that_dies_between_request_and_merge_leaves_nothing_behind(tmp_p
         f"{second} <- fresh {number} v1 (2 4 0)"
     ]
     assert set(table.coordinator.strategy.sent) == {second}
-    table.hear(second, Lost())
+    table.hear(second, EdgeLost(second))
     table.wake(2 * S)
     assert (
         table.coordinator.strategy.sent == {} and second not in table.coordinator.strategy.running

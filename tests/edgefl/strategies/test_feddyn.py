@@ -18,7 +18,7 @@ from edgefl.edges.local_run import TrainingPlan
 from edgefl.strategies.base.decisions import Assign
 from edgefl.strategies.base.events import EdgeJoined, RunStarted
 from edgefl.strategies.feddyn import Dynamic, FedDyn, FedDynOptions
-from edgefl.vectors import Entry, Layout
+from edgefl.vectors import Layout, LayoutEntry
 
 
 def adjusted(gradient: list[float], h: list[float], **options: float) -> list[float]:
@@ -117,7 +117,7 @@ def test_alpha_of_a_device_is_weighed_by_its_share_of_the_samples() -> None:
 def test_normalisation_buffers_get_the_mean_alone() -> None:
     strategy = make(FedDyn, (0, 0), clients_per_round=1)
     strategy.layout = Layout(
-        (Entry("w", (1,), 0, "parameter", ""), Entry("v", (1,), 1, "buffer", ""))
+        (LayoutEntry("w", (1,), 0, "parameter", ""), LayoutEntry("v", (1,), 1, "buffer", ""))
     )
     strategy.sum_h = np.zeros(1, np.float32)
     story = Server(strategy)

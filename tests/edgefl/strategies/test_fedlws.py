@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from edgefl.strategies.fedlws import FedLWS, FedLWSOptions, layers, shrinking
-from edgefl.vectors import Entry, Layout
+from edgefl.vectors import Layout, LayoutEntry
 
 CONV_AND_NORM = Layout(
     (
-        Entry("conv.weight", (2,), 0, "parameter", "conv"),
-        Entry("norm.weight", (1,), 2, "parameter", "norm"),
-        Entry("norm.bias", (1,), 3, "parameter", "norm"),
-        Entry("head.weight", (2,), 4, "parameter", "head"),
-        Entry("head.bias", (1,), 6, "parameter", "head"),
-        Entry("norm.running_var", (1,), 7, "buffer", "norm"),
+        LayoutEntry("conv.weight", (2,), 0, "parameter", "conv"),
+        LayoutEntry("norm.weight", (1,), 2, "parameter", "norm"),
+        LayoutEntry("norm.bias", (1,), 3, "parameter", "norm"),
+        LayoutEntry("head.weight", (2,), 4, "parameter", "head"),
+        LayoutEntry("head.bias", (1,), 6, "parameter", "head"),
+        LayoutEntry("norm.running_var", (1,), 7, "buffer", "norm"),
     )
 )
 
@@ -93,9 +93,9 @@ def test_each_layer_of_fedavg_s_mean_shrinks_by_its_own_factor() -> None:
     """
     layout = Layout(
         (
-            Entry("a.w", (2,), 0, "parameter", "a"),
-            Entry("b.w", (1,), 2, "parameter", "b"),
-            Entry("b.v", (1,), 3, "buffer", "b"),
+            LayoutEntry("a.w", (2,), 0, "parameter", "a"),
+            LayoutEntry("b.w", (1,), 2, "parameter", "b"),
+            LayoutEntry("b.v", (1,), 3, "buffer", "b"),
         )
     )
     strategy = make(FedLWS, (3, 4, 7, 1), clients_per_round=2)

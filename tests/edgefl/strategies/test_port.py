@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from edgefl.strategies.port import Port, PortOptions, cosine, fusing_weights
-from edgefl.vectors import Entry, Layout
+from edgefl.vectors import Layout, LayoutEntry
 
 
 def ports(**options: Any) -> Server:
@@ -118,7 +118,7 @@ def test_at_a_gap_of_1_the_agreement_is_full() -> None:
 def test_normalisation_buffers_are_mixed_and_not_compared() -> None:
     strategy = make(Port, (0, 1), least_updates=1, concurrency=1)
     strategy.layout = Layout(
-        (Entry("w", (1,), 0, "parameter", ""), Entry("v", (1,), 1, "buffer", ""))
+        (LayoutEntry("w", (1,), 0, "parameter", ""), LayoutEntry("v", (1,), 1, "buffer", ""))
     )
     story = Server(strategy)
     story.start("a")

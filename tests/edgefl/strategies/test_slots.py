@@ -16,7 +16,7 @@ from edgefl.strategies.base.decisions import Assign
 from edgefl.strategies.base.events import UpdateArrived
 from edgefl.strategies.dissemination import q_table as slot_table
 from edgefl.strategies.dissemination.meta_model import MetaModel
-from edgefl.strategies.dissemination.refresh_points import NO_SLOT, Slots
+from edgefl.strategies.dissemination.refresh_points import NO_SLOT, RefreshPoints
 from edgefl.strategies.fedasmu import FedASMU, FedASMUOptions
 from edgefl.streams import Streams
 
@@ -138,7 +138,7 @@ def test_nothing_newer_teaches_the_meta_model_nothing_and_a_first_merge_does_onc
 
 def test_a_slot_beyond_the_last_epoch_was_never_asked_for() -> None:
     """Drawn 7 of 3 epochs: the decisions were 0, 0, 0, and the last epoch was taken."""
-    slots, other = (Slots(FedASMUOptions(meta_rate=0.5), Streams(1)) for _ in range(2))
+    slots, other = (RefreshPoints(FedASMUOptions(meta_rate=0.5), Streams(1)) for _ in range(2))
     for one, given in ((slots, 7), (other, 3)):
         one.assign(["a"], FRESH)
         one.given["a"] = given
@@ -163,7 +163,7 @@ def test_a_device_that_says_nonsense_teaches_nothing(said: dict[str, float]) -> 
 def test_draws_are_keyed_by_edge_and_task() -> None:
     runs = []
     for _ in range(2):
-        slots = Slots(FedASMUOptions(epsilon=0.5), Streams(1))
+        slots = RefreshPoints(FedASMUOptions(epsilon=0.5), Streams(1))
         runs.append(
             [decision.numbers for _ in range(10) for decision in slots.assign(["a", "b"], FRESH)]
         )
@@ -175,7 +175,7 @@ def test_draws_are_keyed_by_edge_and_task() -> None:
 
 
 def test_heuristics_need_no_numbers_and_go_out_as_one_assign() -> None:
-    (decision,) = Slots(FedASMUOptions(selector="h1"), Streams(1)).assign(["a", "b"], FRESH)
+    (decision,) = RefreshPoints(FedASMUOptions(selector="h1"), Streams(1)).assign(["a", "b"], FRESH)
     assert decision.edges == ("a", "b") and decision.numbers == {}
 
 

@@ -19,7 +19,7 @@ from edgefl.strategies.fedasync import FedAsync, FedAsyncOptions, damping
 from edgefl.strategies.fedbuff import FedBuff
 from edgefl.strategies.fedprox import Pull
 from edgefl.streams import Streams
-from edgefl.vectors import Entry, Layout
+from edgefl.vectors import Layout, LayoutEntry
 
 
 def mixing(**options: Any) -> Server:
@@ -307,7 +307,10 @@ def test_empty_subclasses_say_what_they_lack() -> None:
 # ------------------------------------------------------------------ running statistics
 def normalised(kind: type[Strategy], **options: Any) -> Server:
     """One weight, at 0, and one running variance, at 4; two updates a step."""
-    entries = Entry("w", (1,), 0, "parameter", ""), Entry("running_var", (1,), 1, "buffer", "")
+    entries = (
+        LayoutEntry("w", (1,), 0, "parameter", ""),
+        LayoutEntry("running_var", (1,), 1, "buffer", ""),
+    )
     given = {"buffer_size": 2, "concurrency": 2} | options
     return Server(kind(vector(0, 4), Layout(entries), kind.Options(**given), Streams(1)))
 

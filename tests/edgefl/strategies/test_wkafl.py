@@ -15,7 +15,7 @@ from gradient_server import GradientServer, gradient, moved
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefl.strategies.base.gradients import Gradient, Step
+from edgefl.strategies.base.gradients import GradientRule, GradientStep
 from edgefl.strategies.wkafl import MEASURED_AT, WKAFL
 from edgefl.strategies.wkafl_no_noniid import WKAFLNoNonIID
 from edgefl.strategies.wkafl_no_selection import WKAFLNoSelection
@@ -309,8 +309,8 @@ TAKEN = [gradient(1, 0), gradient(0, 1, gap=2), gradient(1, 1, gap=4)]
 
 
 def two_steps(
-    kind: type[WKAFL], first: Sequence[Gradient] = TAKEN, second: Sequence[Gradient] = TAKEN
-) -> tuple[Step, np.ndarray]:
+    kind: type[WKAFL], first: Sequence[GradientRule] = TAKEN, second: Sequence[GradientRule] = TAKEN
+) -> tuple[GradientStep, np.ndarray]:
     strategy = wkafl(kind, momentum=0.5, staleness_damping=0.1)
     strategy.step(first)
     return strategy.step(second), strategy.past

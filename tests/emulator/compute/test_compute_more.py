@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefl.edges.edge import Edge
-from edgefl.protocol.messages import NothingNewer, Task
+from edgefl.protocol.messages import Assignment, NothingNewer
 from emulator.compute import (
     LONG,
     MEDIUM,
@@ -387,7 +387,7 @@ def test_an_edge_says_when_it_starts() -> None:
         SimpleNamespace(work=1.0, on_request="wait"),
     )
     edge = Edge("e000", trainer, rule, Bursty(100.0, Steps([10 * S], [0.5])))
-    (begun,) = edge.receive(Task(number=1, version=0, vectors={}, numbers={}), now=3 * S)
+    (begun,) = edge.receive(Assignment(number=1, version=0, vectors={}, numbers={}), now=3 * S)
     assert begun.duration_ns == S
     run.step = 1
     edge.job_done(begun.job, None, now=11 * S)  # it asks

@@ -19,9 +19,9 @@ from emulator.errors import BadValue
 from emulator.kernel import run as kernel
 from emulator.kernel.commands import (
     SLOTS,
+    KernelShape,
+    KernelWay,
     Place,
-    Shape,
-    Way,
     burst_bytes,
     framed_rate,
     make,
@@ -45,7 +45,7 @@ def words(plan: list[list[str]]) -> list[str]:
 
 
 def test_the_plan_word_for_word() -> None:
-    shape = Shape(up=Way(2 * MBIT), down=Way(20 * MBIT))
+    shape = KernelShape(up=KernelWay(2 * MBIT), down=KernelWay(20 * MBIT))
     assert words(make(PLACE, shape)) == [
         "ip netns add emulator-7",
         "ip link add emulator7 type veth peer name emulator7own netns emulator-7",
@@ -95,13 +95,13 @@ def test_the_removal_word_for_word() -> None:
     ("way", "shaper", "delay", "expected"),
     [
         (
-            Way(10 * MBIT),
+            KernelWay(10 * MBIT),
             "tbf",
             "none",
             ["root handle 1: tbf rate 10455802bit burst 1600 limit 1514000"],
         ),
         (
-            Way(100 * MBIT, 30 * MS, loss=0.01),
+            KernelWay(100 * MBIT, 30 * MS, loss=0.01),
             "tbf",
             "netem",
             [
@@ -110,21 +110,21 @@ def test_the_removal_word_for_word() -> None:
             ],
         ),
         (
-            Way(None, 30 * MS),
+            KernelWay(None, 30 * MS),
             "htb",
             "netem",
             ["root handle 10: netem limit 59593 delay 0.030000000s"],
         ),
-        (Way(None, 30 * MS), "htb", "relay", []),
-        (Way(None), "htb", "none", []),
+        (KernelWay(None, 30 * MS), "htb", "relay", []),
+        (KernelWay(None), "htb", "none", []),
         (
-            Way(10 * MBIT, 30 * MS),
+            KernelWay(10 * MBIT, 30 * MS),
             "tbf",
             "relay",
             ["root handle 1: tbf rate 10455802bit burst 1600 limit 1514000"],
         ),
         (
-            Way(10 * MBIT),
+            KernelWay(10 * MBIT),
             "tbf",
             "netem",
             ["root handle 1: tbf rate 10455802bit burst 1600 limit 1514000"],
@@ -132,23 +132,23 @@ def test_the_removal_word_for_word() -> None:
     ],
 )
 def test_the_qdiscs_of_one_direction(
-    way: Way, shaper: str, delay: str, expected: list[str]
+    way: KernelWay, shaper: str, delay: str, expected: list[str]
 ) -> None:
-    assert words(qdiscs(PLACE.host, way, Shape(way, way, shaper, delay))) == [
+    assert words(qdiscs(PLACE.host, way, KernelShape(way, way, shaper, delay))) == [
         f"tc qdisc add dev emulator7 {rest}" for rest in expected
     ]
 
 
 def test_netem_goes_into_htb() -> None:
-    way = Way(10 * MBIT, 30 * MS)
+    way = KernelWay(10 * MBIT, 30 * MS)
     assert (
-        words(qdiscs(PLACE.host, way, Shape(way, way, "htb", "netem")))[2]
+        words(qdiscs(PLACE.host, way, KernelShape(way, way, "htb", "netem")))[2]
         == "tc qdisc add dev emulator7 parent 1:1 handle 10: netem limit 1585 delay 0.030000000s"
     )
 
 
 def test_a_relay_stands_between_two_taps_instead_of_a_veth_pair() -> None:
-    shape = Shape(Way(MBIT, MS), Way(MBIT, MS), delay="relay")
+    shape = KernelShape(KernelWay(MBIT, MS), KernelWay(MBIT, MS), delay="relay")
     veth, taps = make(PLACE, replace(shape, delay="none")), make(PLACE, shape)
     assert words(taps)[1] == "ip link set dev emulator7own netns emulator-7"
     assert taps[:1] + taps[2:] == veth[:1] + veth[2:]
@@ -157,7 +157,7 @@ def test_a_relay_stands_between_two_taps_instead_of_a_veth_pair() -> None:
 def test_what_is_not_shaped_keeps_its_offloads_and_a_kernel_without_ipv6_is_not_asked_for_it() -> (
     None
 ):
-    plan = words(make(PLACE, Shape(Way(MBIT), Way(None)), ipv6=False))
+    plan = words(make(PLACE, KernelShape(KernelWay(MBIT), KernelWay(None)), ipv6=False))
     assert [line.split("txqueuelen 1000")[1] for line in plan if "txqueuelen" in line] == [
         "",
         " gso_max_size 1514 gso_max_segs 1",
@@ -188,17 +188,17 @@ def test_places_differ_in_every_name_and_fit_the_kernel() -> None:
 @pytest.mark.parametrize(
     ("missing", "way", "shaper", "expected"),
     [
-        ("", Way(MBIT, MS), None, ("htb", "netem")),
-        ("", Way(MBIT, MS, 1), None, ("htb", "relay")),  # netem would not keep the order
-        ("sch_netem", Way(MBIT, MS), None, ("htb", "relay")),
-        ("sch_netem tun", Way(MBIT), None, ("htb", "none")),
-        ("sch_htb", Way(MBIT), None, ("tbf", "none")),
-        ("", Way(MBIT), "tbf", ("tbf", "none")),
-        ("sch_htb sch_tbf", Way(None, MS), None, ("htb", "netem")),  # nothing to shape
-        ("veth sch_netem", Way(MBIT, MS), None, ("htb", "relay")),
+        ("", KernelWay(MBIT, MS), None, ("htb", "netem")),
+        ("", KernelWay(MBIT, MS, 1), None, ("htb", "relay")),  # netem would not keep the order
+        ("sch_netem", KernelWay(MBIT, MS), None, ("htb", "relay")),
+        ("sch_netem tun", KernelWay(MBIT), None, ("htb", "none")),
+        ("sch_htb", KernelWay(MBIT), None, ("tbf", "none")),
+        ("", KernelWay(MBIT), "tbf", ("tbf", "none")),
+        ("sch_htb sch_tbf", KernelWay(None, MS), None, ("htb", "netem")),  # nothing to shape
+        ("veth sch_netem", KernelWay(MBIT, MS), None, ("htb", "relay")),
         (
             "sch_netem tun",
-            Way(MBIT, MS),
+            KernelWay(MBIT, MS),
             None,
             (
                 "cannot delay or lose frames here: this kernel has neither sch_netem nor"
@@ -207,38 +207,46 @@ def test_places_differ_in_every_name_and_fit_the_kernel() -> None:
         ),
         (
             "tun",
-            Way(MBIT, MS, 1),
+            KernelWay(MBIT, MS, 1),
             None,
             "cannot delay or lose frames here: jitter needs /dev/net/tun",
         ),
-        ("sch_netem tun", Way(None, loss=0.1), None, "cannot delay or lose"),
+        ("sch_netem tun", KernelWay(None, loss=0.1), None, "cannot delay or lose"),
         (
             "sch_htb sch_tbf",
-            Way(MBIT),
+            KernelWay(MBIT),
             None,
             "needs sch_htb or sch_tbf, and this kernel has neither",
         ),
-        ("sch_tbf", Way(MBIT), "tbf", "has no sch_tbf (it has: htb)"),
-        ("veth", Way(MBIT), None, "needs veth"),
-        ("namespaces", Way(MBIT), None, "needs network namespaces, and this system refuses: "),
+        ("sch_tbf", KernelWay(MBIT), "tbf", "has no sch_tbf (it has: htb)"),
+        ("veth", KernelWay(MBIT), None, "needs veth"),
+        (
+            "namespaces",
+            KernelWay(MBIT),
+            None,
+            "needs network namespaces, and this system refuses: ",
+        ),
     ],
 )
 def test_what_a_system_allows(
-    missing: str, way: Way, shaper: str | None, expected: str | tuple[str, str]
+    missing: str, way: KernelWay, shaper: str | None, expected: str | tuple[str, str]
 ) -> None:
     system = replace(ALL, **{name: False for name in missing.split()})
     if isinstance(expected, tuple):
-        chosen = choose(system, Shape(Way(), way), shaper)
+        chosen = choose(system, KernelShape(KernelWay(), way), shaper)
         assert (chosen.shaper, chosen.delay, chosen.down) == (*expected, way)
     else:
         with pytest.raises(BadValue) as error:
-            choose(system, Shape(Way(), way), shaper)
+            choose(system, KernelShape(KernelWay(), way), shaper)
         assert expected in str(error.value)
 
 
 def test_no_latency_is_a_choice_and_is_said() -> None:
     chosen = choose(
-        replace(ALL, sch_netem=False, tun=False), Shape(Way(MBIT, MS), Way()), None, latency=False
+        replace(ALL, sch_netem=False, tun=False),
+        KernelShape(KernelWay(MBIT, MS), KernelWay()),
+        None,
+        latency=False,
     )
     assert chosen.delay == "none"
     control = {"own": "cubic", "host": "bbr"}
@@ -283,7 +291,7 @@ def test_tools_that_are_missing(missing: str, reason: str) -> None:
 )
 def test_ways_that_make_no_sense(fields: dict[str, float]) -> None:
     with pytest.raises(BadValue):
-        Way(**fields)
+        KernelWay(**fields)
 
 
 # The relay's arithmetic
@@ -324,7 +332,7 @@ def test_frames_leave_after_their_delay_in_order() -> None:
 def test_jitter_keeps_order_and_no_frame_vanishes(
     gaps_ns: list[int], seed: int, loss: float
 ) -> None:
-    way, now, dues = line(Way(None, 20 * MS, 10 * MS, loss), seed), 0, []
+    way, now, dues = line(KernelWay(None, 20 * MS, 10 * MS, loss), seed), 0, []
     for number, gap_ns in enumerate(gaps_ns):
         now += gap_ns
         way.put(bytes([number]), now)
@@ -338,7 +346,7 @@ def test_jitter_keeps_order_and_no_frame_vanishes(
 
 def test_losses_follow_the_seed() -> None:
     def lost(seed: int) -> list[bool]:
-        way = line(Way(loss=0.25), seed)
+        way = line(KernelWay(loss=0.25), seed)
         return [(way.put(b"x", 0), way.take(0))[1] is None for _ in range(2000)]
 
     assert lost(1) == lost(1) != lost(2)
@@ -376,11 +384,11 @@ def test_a_profile_and_what_overrides_it() -> None:
         and alone.up.latency_ns == alone.down.latency_ns > 0
     )
     changed = _shape("lte", none | {"up": "3mbit", "loss": "2%"})
-    assert changed == Shape(
+    assert changed == KernelShape(
         replace(alone.up, rate_bit_s=3 * MBIT, loss=0.02), replace(alone.down, loss=0.02)
     )
-    assert _shape(None, none | {"down": "3mbit", "latency": "5ms"}) == Shape(
-        Way(None, 5 * MS), Way(3 * MBIT, 5 * MS)
+    assert _shape(None, none | {"down": "3mbit", "latency": "5ms"}) == KernelShape(
+        KernelWay(None, 5 * MS), KernelWay(3 * MBIT, 5 * MS)
     )
 
 

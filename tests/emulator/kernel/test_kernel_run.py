@@ -24,7 +24,7 @@ from emulator.errors import BadValue
 from emulator.kernel import namespaces as kernel_slots
 from emulator.kernel import probe as kernel_check
 from emulator.kernel import run as kernel
-from emulator.kernel.commands import SLOTS, Place, Shape, Way, make
+from emulator.kernel.commands import SLOTS, KernelShape, KernelWay, Place, make
 from emulator.kernel.probe import choose, require_tools
 
 MS = 1_000_000
@@ -36,7 +36,11 @@ def refusal(latency_ns: int = 0) -> str:
     """Why kernel mode cannot shape (and delay) here; '' if it can."""
     try:
         require_tools(kernel_check.tools())
-        choose(kernel_check.examine(), Shape(Way(MBIT, latency_ns), Way(MBIT, latency_ns)), None)
+        choose(
+            kernel_check.examine(),
+            KernelShape(KernelWay(MBIT, latency_ns), KernelWay(MBIT, latency_ns)),
+            None,
+        )
     except BadValue as error:
         return str(error)
     return ""
@@ -152,7 +156,9 @@ def test_a_command_has_its_addresses_and_passes_its_status_on(tmp_path: Path, re
         record["relay"],
     ) == (7, None, "htb", "none", None)
     assert record["plan"] == make(
-        place, Shape(Way(2 * MBIT), Way(20 * MBIT)), Path("/proc/sys/net/ipv6").exists()
+        place,
+        KernelShape(KernelWay(2 * MBIT), KernelWay(20 * MBIT)),
+        Path("/proc/sys/net/ipv6").exists(),
     )
     assert [qdisc["kind"] for end in ("host", "own") for qdisc in record["qdiscs"][end]] == [
         "htb",
@@ -370,7 +376,7 @@ def test_a_step_that_fails_is_named_and_nothing_is_left(
         return
     places: list[Place] = []
 
-    def broken(place: Place, shape: Shape, ipv6: bool) -> list[list[str]]:
+    def broken(place: Place, shape: KernelShape, ipv6: bool) -> list[list[str]]:
         places.append(place)
         return [*make(place, shape, ipv6), [step, "-n", place.namespace, "no-such-thing"]]
 
@@ -378,7 +384,7 @@ def test_a_step_that_fails_is_named_and_nothing_is_left(
     with pytest.raises(
         BadValue, match=f"^kernel mode: {step} -n emulator-[0-9]+ no-such-thing: .*no-such-thing"
     ):
-        kernel.run(Shape(Way(MBIT), Way(MBIT)), ["true"])
+        kernel.run(KernelShape(KernelWay(MBIT), KernelWay(MBIT)), ["true"])
     assert traces(places[0]) == []
 
 

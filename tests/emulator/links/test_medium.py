@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from edgefl.hosts.wall.coordinator.flow import Pace
+from edgefl.hosts.wall.coordinator.flow import PiecePlan
 from edgefl.hosts.wall.coordinator.pacer import Pacer
 from emulator.capacity.constant import Constant
 from emulator.delay.latency import Latency
@@ -552,7 +552,7 @@ TestLate.settings = settings(max_examples=80, stateful_step_count=30, deadline=N
 # ------------------------------------------------------------------ the pacer hears of it
 def test_the_pacer_follows_when_others_come_and_go() -> None:
     net, shared = cell(Constant(2_000_000), [None, None])
-    pacer = Pacer(net, Pace(20 * MS, 10 * MS), Fidelity())
+    pacer = Pacer(net, PiecePlan(20 * MS, 10 * MS), Fidelity())
     moments: list[tuple[int, int, int]] = []
 
     def until(t_ns: int) -> None:
@@ -577,7 +577,7 @@ def test_the_pacer_follows_when_others_come_and_go() -> None:
 def test_the_pacer_follows_a_link_that_was_changed() -> None:
     net = Network()
     net.add_link("0", "up", Link(Constant(2_000_000)))
-    pacer = Pacer(net, Pace(20 * MS, 10 * MS), Fidelity())
+    pacer = Pacer(net, PiecePlan(20 * MS, 10 * MS), Fidelity())
     flow = pacer.start(transfer(0, 250_000), 0, SimpleNamespace(), 0, 0, 0)  # type: ignore[arg-type]
     moments = {}
     while (at := pacer.next_due()) < FOREVER:

@@ -31,7 +31,7 @@ from emulator.cli import run
 from emulator.delay.latency import Latency
 from emulator.proxy.proxy import Proxy
 from emulator.proxy.record import Log
-from emulator.proxy.routes import Route, Way
+from emulator.proxy.routes import ProxyWay, Route
 from emulator.proxy.traffic import UNTAKEN_BYTES
 
 LOCAL = "127.0.0.1"
@@ -84,7 +84,8 @@ class Servers:
         log: Log | None = None,
     ) -> Running:
         up_way, down_way = (
-            Way(None if rate is None else Constant(rate), Latency(delay_ns)) for rate in (up, down)
+            ProxyWay(None if rate is None else Constant(rate), Latency(delay_ns))
+            for rate in (up, down)
         )
         running = Running(
             Proxy(

@@ -14,7 +14,7 @@ from emulator.capacity.constant import Constant
 from emulator.delay.latency import Latency
 from emulator.proxy.pacing import Lane
 from emulator.proxy.record import ConnectionRecord
-from emulator.proxy.traffic import End, Item, Road, Traffic
+from emulator.proxy.traffic import ConnectionEnd, Item, Road, Traffic
 
 MS = 1_000_000
 
@@ -75,7 +75,7 @@ class Rig:
         self.record = ConnectionRecord(0, "here", "there", 0)
         self.socks = FakeSocket(), FakeSocket()
         self.ends = [
-            End(sock, name, road, self.record)
+            ConnectionEnd(sock, name, road, self.record)
             for sock, name, road in zip(self.socks, ("client", "server"), self.roads)
         ]
         self.traffic.opened(*self.ends)
@@ -88,7 +88,7 @@ class Rig:
             self.traffic.deliver(road)
         self.traffic.fill()
 
-    def tell(self, end: End) -> None:
+    def tell(self, end: ConnectionEnd) -> None:
         """What epoll says of an end that is open."""
         if not end.dead:
             self.traffic.is_writable(end)

@@ -14,7 +14,7 @@ from emulator.capacity.outage import Windows
 from emulator.delay.latency import Latency
 from emulator.errors import BadValue
 from emulator.proxy.pacing import DEPTH_NS, OPEN_BYTES, Junction, Lane, Server
-from emulator.proxy.routes import Route, Way, address_text, parse_address, parse_map
+from emulator.proxy.routes import ProxyWay, Route, address_text, parse_address, parse_map
 from emulator.units import FOREVER
 
 MS = 1_000_000
@@ -301,7 +301,7 @@ def test_odd_addresses_are_refused(text: str) -> None:
 
 
 def test_a_proxy_in_front_of_itself_is_refused() -> None:
-    way = Way(None, Latency(0))
+    way = ProxyWay(None, Latency(0))
     with pytest.raises(BadValue, match="call itself"):
         Route(("127.0.0.1", 9000), ("127.0.0.1", 9000), way, way)
     with pytest.raises(BadValue, match="expected LISTEN=TO"):

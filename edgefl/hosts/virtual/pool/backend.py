@@ -9,7 +9,7 @@ import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class WorkerFailure:
     """What went wrong in a worker; ``users``: it is a UserError."""
 
     text: str
@@ -17,7 +17,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Order:
+class WorkerOrder:
     """Train ``run`` to ``until`` (on from where it stands, if ``stands``), or do ``job``."""
 
     number: int
@@ -26,7 +26,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Report:
+class WorkerReport:
     """Of worker ``who``: an order's result, ``here``: it can be given orders, or ``gone``: why it
     cannot any more.
 
@@ -42,20 +42,20 @@ class Report:
     gone: str | None = None
 
 
-class Hands(Protocol):
+class WorkerBackend(Protocol):
     """Workers somewhere. A worker is whatever ``wait`` names as ``who``."""
 
     def hire(self) -> None:
         """One more worker; ``wait`` reports when it is here."""
         ...
 
-    def send(self, who: Any, order: Order) -> None: ...
+    def send(self, who: Any, order: WorkerOrder) -> None: ...
 
     def forget(self, who: Any, number: int) -> None:
         """Drop an order, at the next chance, or the run that it has left standing."""
         ...
 
-    def wait(self, timeout_s: float | None) -> list[Report]:
+    def wait(self, timeout_s: float | None) -> list[WorkerReport]:
         """What there is to report; None: wait until there is something."""
         ...
 

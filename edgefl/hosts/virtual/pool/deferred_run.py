@@ -16,13 +16,13 @@ import numpy as np
 
 from edgefl.edges.local_run import Course, Merge, TrainingPlan
 from edgefl.models.workspace import wrap
-from edgefl.protocol.messages import Task
+from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.vectors import aligned_copy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
+class RunOutcome:
     """What a run has come to: what goes up, and what the edge keeps."""
 
     vectors: dict[str, np.ndarray]
@@ -31,7 +31,7 @@ class Outcome:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Sketch(Course):
+class DeferredRun(Course):
     """A run without its weights. ``step`` is where it stands in emulated time; ``outcome`` is
     there once it stands at its end.
     """
@@ -43,7 +43,7 @@ class Sketch(Course):
         default_factory=dict
     )  # copies for the rule to read while it is asked for a checkpoint
     merges: list[Merge] = field(default_factory=list)
-    outcome: Outcome | None = None
+    outcome: RunOutcome | None = None
 
 
 class Describer:
@@ -54,13 +54,15 @@ class Describer:
     def __init__(self, index: int, edge: str, plan: TrainingPlan, samples: int) -> None:
         self.index, self.edge, self.plan, self.samples = index, edge, plan, samples
 
-    def begin(self, task: Task, rule: LocalRule, memory: Mapping[str, np.ndarray]) -> Sketch:
+    def begin(
+        self, task: Assignment, rule: LocalRule, memory: Mapping[str, np.ndarray]
+    ) -> DeferredRun:
         """The run to come. Of the rule's hooks only ``checkpoint`` is called: on copies, since
         the real run will call it too.
         """
         kept = {name: memory[name] for name in rule.remembers if name in memory}
         steps = self.plan.steps(task, rule, self.samples)
-        run = Sketch(
+        run = DeferredRun(
             task=task,
             local_samples=self.samples,
             batch_size=self.plan.batch_size,
@@ -75,22 +77,22 @@ class Describer:
             run.memory = {}
         return run
 
-    def merge(self, run: Sketch, rule: LocalRule, fresh: np.ndarray, version: int) -> None:
+    def merge(self, run: DeferredRun, rule: LocalRule, fresh: np.ndarray, version: int) -> None:
         self.merge_at(run, run.step, fresh, version)
 
-    def kept(self, run: Sketch) -> Sketch:
+    def kept(self, run: DeferredRun) -> DeferredRun:
         """Nothing beyond where it stands has been done, until somebody asks for it."""
         return run
 
-    def merge_at(self, run: Sketch, step: int, fresh: np.ndarray, version: int) -> None:
+    def merge_at(self, run: DeferredRun, step: int, fresh: np.ndarray, version: int) -> None:
         run.merges.append(Merge(step, fresh, version))
 
     def payload(
-        self, run: Sketch, rule: LocalRule
+        self, run: DeferredRun, rule: LocalRule
     ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         assert run.outcome is not None
         return run.outcome.vectors, run.outcome.numbers
 
-    def remembered(self, run: Sketch, rule: LocalRule) -> dict[str, np.ndarray]:
+    def remembered(self, run: DeferredRun, rule: LocalRule) -> dict[str, np.ndarray]:
         assert run.outcome is not None
         return run.outcome.remembered

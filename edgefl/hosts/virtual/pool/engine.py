@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from edgefl.hosts.setup.learning import Learning
-from edgefl.hosts.virtual.pool.deferred_run import Sketch
-from edgefl.hosts.virtual.pool.executor import Stretch, Workbench
+from edgefl.hosts.virtual.pool.deferred_run import DeferredRun
+from edgefl.hosts.virtual.pool.executor import Executor, Stretch
 from edgefl.jobs import Train
 
 
@@ -14,7 +14,7 @@ class Engine(Protocol):
     """Does jobs some time between ``start`` and ``finish``. The results depend on the jobs alone:
     not on engine, workers, or order.
 
-    A ``Train`` advances ``job.run`` (a Sketch): when it is finished, the run stands at
+    A ``Train`` advances ``job.run`` (a DeferredRun): when it is finished, the run stands at
     ``until_step``. Other jobs give a result.
     """
 
@@ -43,7 +43,7 @@ class Engine(Protocol):
         """
         ...
 
-    def drop(self, run: Sketch) -> None:
+    def drop(self, run: DeferredRun) -> None:
         """This run is not wanted any more."""
         ...
 
@@ -62,8 +62,8 @@ class Here:
 
     def __init__(self, learned: Learning, note: str | None = None) -> None:
         self.note = note
-        self._bench = Workbench(learned)
-        self._standing: set[Sketch] = set()
+        self._bench = Executor(learned)
+        self._standing: set[DeferredRun] = set()
 
     def start(self, job: Any, due_ns: int) -> None:
         return None
@@ -74,7 +74,7 @@ class Here:
     def finish(self, job: Any) -> Any:
         if not isinstance(job, Train):
             return self._bench.do(job)
-        run: Sketch = job.run
+        run: DeferredRun = job.run
         stretch = Stretch(
             run.index,
             run.edge,
@@ -91,7 +91,7 @@ class Here:
             self._standing.discard(run)
         return None
 
-    def drop(self, run: Sketch) -> None:
+    def drop(self, run: DeferredRun) -> None:
         self._standing.discard(run)
         self._bench.forget(run)
 

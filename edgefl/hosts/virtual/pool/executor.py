@@ -13,9 +13,9 @@ import numpy as np
 from edgefl.edges.local_run import LocalRun
 from edgefl.edges.trainer import Trainer
 from edgefl.hosts.setup.learning import Learning
-from edgefl.hosts.virtual.pool.deferred_run import Merge, Outcome
+from edgefl.hosts.virtual.pool.deferred_run import Merge, RunOutcome
 from edgefl.jobs import Evaluate
-from edgefl.protocol.messages import Task
+from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.local_rule import LocalRule
 
 
@@ -27,7 +27,7 @@ class Stretch:
 
     index: int
     edge: str
-    task: Task | None
+    task: Assignment | None
     kept: Mapping[str, np.ndarray]
     merges: Sequence[Merge]
     until: int
@@ -43,7 +43,7 @@ class Standing:
     merged: int = 0
 
 
-class Workbench:
+class Executor:
     """Does stretches and jobs, one after the other."""
 
     def __init__(self, learned: Learning) -> None:
@@ -52,7 +52,7 @@ class Workbench:
 
     def train(
         self, key: Any, stretch: Stretch, given_up: Callable[[], bool] | None = None
-    ) -> Outcome | None:
+    ) -> RunOutcome | None:
         """The outcome, or None if the run now stands before its end (kept under ``key``) or was
         given up; that is asked after each step.
         """
@@ -69,7 +69,7 @@ class Workbench:
         if run.step < run.steps:
             self._standing[key] = standing
             return None
-        return Outcome(*trainer.payload(run, rule), trainer.remembered(run, rule))
+        return RunOutcome(*trainer.payload(run, rule), trainer.remembered(run, rule))
 
     def forget(self, key: Any) -> None:
         """Its run is not wanted any more."""
@@ -88,7 +88,7 @@ class Workbench:
         edge = next(iter(self.learned.shards))
         trainer, rule = self.learned.trainer(edge), LocalRule(None)
         trainer.advance(
-            trainer.begin(Task(0, 0, {"weights": self.learned.initial_weights()}), rule, {}),
+            trainer.begin(Assignment(0, 0, {"weights": self.learned.initial_weights()}), rule, {}),
             rule,
             1,
         )

@@ -25,11 +25,11 @@ import numpy as np
 from edgefl.hosts.memory import keep_freed_memory
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.setup.plan import options
-from edgefl.hosts.virtual.pool.backend import Failure, Order, Report
-from edgefl.hosts.virtual.pool.executor import Workbench
+from edgefl.hosts.virtual.pool.backend import WorkerFailure, WorkerOrder, WorkerReport
+from edgefl.hosts.virtual.pool.executor import Executor
 from edgefl.hosts.virtual.pool.orders import failure, job, plain, stretch
 from edgefl.hosts.virtual.pool.scheduler import DEPTH, LOOK_AHEAD
-from edgefl.hosts.virtual.pool.shared_memory import Arena, Line, pack, unpack
+from edgefl.hosts.virtual.pool.shared_memory import Arena, MessageStream, pack, unpack
 from edgefl.hosts.wall.fleet.warm import PR_SET_NAME, PR_SET_PDEATHSIG, close_all_but
 from edgefl.jobs import Train
 from edgefl.strategies.base.local_rule import LocalRule
@@ -45,7 +45,7 @@ class Process:
     """
 
     pid: int
-    line: Line
+    line: MessageStream
     outs: dict[int, tuple[int, list[int]]] = field(default_factory=dict)
     written: bool = True  # nothing waits to be sent, as the selector knows
 
@@ -67,8 +67,8 @@ class Forked:
         ] = {}  # id of a vector -> its slot; held, so that no other gets that id
         self._selector = selectors.DefaultSelector()
         self._processes: set[Process] = set()
-        self._here: list[Report] = []
-        self._bench = Workbench(learned)
+        self._here: list[WorkerReport] = []
+        self._bench = Executor(learned)
         self._bench.warm_up()
 
     def hire(self) -> None:
@@ -79,12 +79,12 @@ class Forked:
         if not pid:
             _live(theirs, parent, self._arena, self._bench)
         theirs.close()
-        process = Process(pid, Line(ours))
+        process = Process(pid, MessageStream(ours))
         self._processes.add(process)
         self._selector.register(process.line, selectors.EVENT_READ, process)
-        self._here.append(Report(process, here=True))
+        self._here.append(WorkerReport(process, here=True))
 
-    def send(self, who: Process, order: Order) -> None:
+    def send(self, who: Process, order: WorkerOrder) -> None:
         last = isinstance(order.job, Train) and order.job.until_step == order.job.run.steps
         index = order.job.run.index if last else -1
         slots = [self._arena.take() for _ in range(self._results[index])] if last else []
@@ -97,7 +97,7 @@ class Forked:
         who.line.send(pack(["forget", number], self._input))
         self._watch(who)
 
-    def wait(self, timeout_s: float | None) -> list[Report]:
+    def wait(self, timeout_s: float | None) -> list[WorkerReport]:
         reports, self._here = self._here, []
         for key, events in self._selector.select(0 if reports else timeout_s):
             process: Process = key.data
@@ -118,7 +118,7 @@ class Forked:
             self._bury(process)
         self._selector.close()
 
-    def _heard(self, process: Process) -> list[Report]:
+    def _heard(self, process: Process) -> list[WorkerReport]:
         reports = []
         try:
             for data in process.line.receive():
@@ -127,9 +127,11 @@ class Forked:
                 if index >= 0 and result is not None:
                     result = self._taken(index, *result)
                 self._free(outs)
-                reports.append(Report(process, number, Failure(*fault) if fault else result))
+                reports.append(
+                    WorkerReport(process, number, WorkerFailure(*fault) if fault else result)
+                )
         except EOFError:
-            reports.append(Report(process, gone=self._bury(process)))
+            reports.append(WorkerReport(process, gone=self._bury(process)))
         return reports
 
     def _taken(
@@ -197,7 +199,7 @@ def _standing(learned: Learning, rules: list[LocalRule]) -> int:
 
 
 # ------------------------------------------------------------------ the worker's process
-def _live(end: socket.socket, parent: int, arena: Arena, bench: Workbench) -> None:
+def _live(end: socket.socket, parent: int, arena: Arena, bench: Executor) -> None:
     """The life of a worker: never returns."""
     status = 1
     try:
@@ -211,7 +213,7 @@ def _live(end: socket.socket, parent: int, arena: Arena, bench: Workbench) -> No
             # what is there stays for good: the collector must not touch, and so copy, its pages
             gc.freeze()
             keep_freed_memory()
-            _Worker(Line(end), arena, bench).run()
+            _Worker(MessageStream(end), arena, bench).run()
         status = 0
     except EOFError:
         status = 0
@@ -224,7 +226,7 @@ def _live(end: socket.socket, parent: int, arena: Arena, bench: Workbench) -> No
 class _Worker:
     """Takes orders until its parent is gone (EOFError)."""
 
-    def __init__(self, line: Line, arena: Arena, bench: Workbench) -> None:
+    def __init__(self, line: MessageStream, arena: Arena, bench: Executor) -> None:
         self.line, self.arena, self.bench = line, arena, bench
         self.orders: deque[list[Any]] = deque()
         self.selector = selectors.DefaultSelector()
@@ -245,7 +247,7 @@ class _Worker:
                 self.bench.forget(self.current)
             self.current = -1
 
-    def _done(self, order: list[Any]) -> tuple[Failure | None, Any, list[int]]:
+    def _done(self, order: list[Any]) -> tuple[WorkerFailure | None, Any, list[int]]:
         """What came of it, and the slots for that."""
         kind, number, *_, outs = order
         if number in self.unwanted:
@@ -278,7 +280,9 @@ class _Worker:
             else:
                 self.bench.forget(message[1])
 
-    def _report(self, number: int, fault: Failure | None, result: Any, outs: list[int]) -> None:
+    def _report(
+        self, number: int, fault: WorkerFailure | None, result: Any, outs: list[int]
+    ) -> None:
         free = list(outs)
 
         def place(vector: np.ndarray) -> int | None:

@@ -12,7 +12,7 @@ from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.setup.plan import options
 from edgefl.hosts.virtual.pool.engine import Engine, Here
 from edgefl.hosts.virtual.pool.forked import Forked
-from edgefl.hosts.virtual.pool.scheduler import Crew
+from edgefl.hosts.virtual.pool.scheduler import WorkerPool
 from edgefl.hosts.virtual.pool.shared_memory import NoRoom
 
 
@@ -39,7 +39,7 @@ def open_pool(
             OnRay,  # which not everybody has installed
         )
 
-        crew = Crew(OnRay(learned, max(workers, 1), ray_address), max(workers, 1))
+        crew = WorkerPool(OnRay(learned, max(workers, 1), ray_address), max(workers, 1))
     else:
         try:
             crew = _forked(learned, workers)
@@ -53,10 +53,10 @@ def open_pool(
         crew.close()
 
 
-def _forked(learned: Learning, workers: int) -> Crew:
+def _forked(learned: Learning, workers: int) -> WorkerPool:
     if not sys.platform.startswith("linux"):
         raise NoRoom(f"they need Linux, this is {sys.platform}")
-    return Crew(Forked(learned, workers), workers)
+    return WorkerPool(Forked(learned, workers), workers)
 
 
 def _idle(learned: Learning, workers: int) -> str | None:

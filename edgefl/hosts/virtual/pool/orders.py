@@ -9,19 +9,19 @@ import numpy as np
 
 from edgefl import jobs
 from edgefl.errors import UserError
-from edgefl.hosts.virtual.pool.backend import Failure, Order
-from edgefl.hosts.virtual.pool.deferred_run import Merge, Sketch
+from edgefl.hosts.virtual.pool.backend import WorkerFailure, WorkerOrder
+from edgefl.hosts.virtual.pool.deferred_run import DeferredRun, Merge
 from edgefl.hosts.virtual.pool.executor import Stretch
 from edgefl.jobs import Train
-from edgefl.protocol.messages import Task
+from edgefl.protocol.messages import Assignment
 
 
-def plain(order: Order) -> list[Any]:
+def plain(order: WorkerOrder) -> list[Any]:
     """[kind, number, ...]: lists, dicts, strings, numbers and arrays."""
     job = order.job
     if not isinstance(job, Train):
         return ["do", order.number, jobs.plain(job)]
-    run: Sketch = job.run
+    run: DeferredRun = job.run
     task = (
         None
         if order.stands
@@ -38,7 +38,7 @@ def stretch(row: list[Any]) -> Stretch:
     return Stretch(
         index,
         edge,
-        None if task is None else Task(*task),
+        None if task is None else Assignment(*task),
         kept,
         [Merge(*merge) for merge in merges],
         until,
@@ -53,7 +53,7 @@ def job(row: list[Any]) -> Any:
 def arrays(job: Any) -> Iterator[np.ndarray]:
     """The vectors that a job holds."""
     if isinstance(job, Train):
-        run: Sketch = job.run
+        run: DeferredRun = job.run
         yield from (
             *run.task.vectors.values(),
             *run.kept.values(),
@@ -63,5 +63,9 @@ def arrays(job: Any) -> Iterator[np.ndarray]:
     yield from (array for _, array in jobs.arrays(job))
 
 
-def failure(error: BaseException, trace: str) -> Failure:
-    return Failure(str(error), True) if isinstance(error, UserError) else Failure(trace, False)
+def failure(error: BaseException, trace: str) -> WorkerFailure:
+    return (
+        WorkerFailure(str(error), True)
+        if isinstance(error, UserError)
+        else WorkerFailure(trace, False)
+    )

@@ -20,8 +20,8 @@ import numpy as np
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import Learning, learning
-from edgefl.hosts.virtual.pool.backend import Order, Report
-from edgefl.hosts.virtual.pool.executor import Workbench
+from edgefl.hosts.virtual.pool.backend import WorkerOrder, WorkerReport
+from edgefl.hosts.virtual.pool.executor import Executor
 from edgefl.hosts.virtual.pool.orders import failure, job, plain, stretch
 from edgefl.vectors import ALIGNMENT, aligned_copy
 
@@ -36,7 +36,7 @@ class RayWorker:
     """The actor."""
 
     def __init__(self, experiment: str, base: str | None) -> None:
-        self.bench = Workbench(
+        self.bench = Executor(
             learning(
                 Experiment.model_validate_json(experiment), None if base is None else Path(base)
             )
@@ -96,7 +96,7 @@ class OnRay:
         self._actors.append(actor)
         self._coming[actor.here.remote()] = actor
 
-    def send(self, who: Any, order: Order) -> None:
+    def send(self, who: Any, order: WorkerOrder) -> None:
         row = exchanged(
             plain(order), lambda leaf: self._input(leaf) if isinstance(leaf, np.ndarray) else leaf
         )
@@ -109,7 +109,7 @@ class OnRay:
                 self._ray.cancel(ref)
         who.forget.remote(number)
 
-    def wait(self, timeout_s: float | None) -> list[Report]:
+    def wait(self, timeout_s: float | None) -> list[WorkerReport]:
         asked = [*self._refs, *self._coming]
         if not asked:
             return []
@@ -136,7 +136,7 @@ class OnRay:
         if self._ours:
             self._ray.shutdown()
 
-    def _reports(self, ref: Any) -> list[Report]:
+    def _reports(self, ref: Any) -> list[WorkerReport]:
         if ref in self._coming:
             return [self._come(ref, self._coming.pop(ref))]
         if ref not in self._refs:
@@ -145,12 +145,12 @@ class OnRay:
         try:
             fault, result = self._ray.get(ref)
         except self._ray.exceptions.TaskCancelledError:
-            return [Report(actor, number)]
+            return [WorkerReport(actor, number)]
         except self._ray.exceptions.RayError as error:
             return [self._lost(actor, error)]
-        return [Report(actor, number, fault or _taken(result))]
+        return [WorkerReport(actor, number, fault or _taken(result))]
 
-    def _come(self, ref: Any, actor: Any) -> Report:
+    def _come(self, ref: Any, actor: Any) -> WorkerReport:
         try:
             self._ray.get(ref)
         except self._ray.exceptions.RayError as error:
@@ -161,12 +161,12 @@ class OnRay:
                 ) from error
             return self._lost(actor, error)
         self._failed_starts = 0
-        return Report(actor, here=True)
+        return WorkerReport(actor, here=True)
 
-    def _lost(self, actor: Any, error: Exception) -> Report:
+    def _lost(self, actor: Any, error: Exception) -> WorkerReport:
         self._actors.remove(actor)
         self._refs = {ref: at for ref, at in self._refs.items() if at[0] is not actor}
-        return Report(actor, gone=type(error).__name__)
+        return WorkerReport(actor, gone=type(error).__name__)
 
     def _input(self, vector: np.ndarray) -> Any:
         if id(vector) not in self._inputs:

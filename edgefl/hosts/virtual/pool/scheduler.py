@@ -1,5 +1,5 @@
 """An engine of several workers: which of them does what, and what is done if one is lost. Where the
-workers are, its ``Hands`` know.
+workers are, its ``WorkerBackend`` know.
 
     start ─▶ waiting, by emulated end ─▶ sent (DEPTH a worker) ─▶ done, until the host collects it
     ─▶ finish
@@ -21,8 +21,13 @@ from typing import Any
 import numpy as np
 
 from edgefl.errors import Bug, UserError
-from edgefl.hosts.virtual.pool.backend import Failure, Hands, Order, Report
-from edgefl.hosts.virtual.pool.deferred_run import Outcome, Sketch
+from edgefl.hosts.virtual.pool.backend import (
+    WorkerBackend,
+    WorkerFailure,
+    WorkerOrder,
+    WorkerReport,
+)
+from edgefl.hosts.virtual.pool.deferred_run import DeferredRun, RunOutcome
 from edgefl.hosts.virtual.pool.orders import arrays
 from edgefl.jobs import Train
 
@@ -54,14 +59,14 @@ class Item:
     due_ns: int = 0
     pushed: int = 0
     state: State = State.STANDING
-    worker: "Worker | None" = None
+    worker: "PoolWorker | None" = None
     result: Any = None
     deaths: int = 0
     arrays: dict[int, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
-class Worker:
+class PoolWorker:
     """``sent``: its orders, the one in work first; ``own``: waiting items whose runs stand here."""
 
     who: Any
@@ -69,13 +74,13 @@ class Worker:
     own: list[tuple[int, int, Item]] = field(default_factory=list)
 
 
-class Crew:
+class WorkerPool:
     """An engine (see there) over ``hands``."""
 
-    def __init__(self, hands: Hands, workers: int) -> None:
+    def __init__(self, hands: WorkerBackend, workers: int) -> None:
         self.workers, self.note = workers, None
         self._hands = hands
-        self._workers: dict[Any, Worker] = {}
+        self._workers: dict[Any, PoolWorker] = {}
         self._items: dict[Any, Item] = {}  # by run or job
         self._numbered: dict[int, Item] = {}
         self._waiting: list[
@@ -116,7 +121,7 @@ class Crew:
         while item.state is not State.DONE:
             self._turn(None, item)
         result = item.result
-        if isinstance(result, Failure):
+        if isinstance(result, WorkerFailure):
             self._close(item)
             raise (
                 UserError(result.text)
@@ -130,11 +135,11 @@ class Crew:
         if result is None:
             self._become(item, State.STANDING)
         else:
-            job.run.outcome = Outcome(*result)
+            job.run.outcome = RunOutcome(*result)
             self._close(item)
         return None
 
-    def drop(self, run: Sketch) -> None:
+    def drop(self, run: DeferredRun) -> None:
         item = self._items.get(run)
         if item is not None:
             self._recall(item)
@@ -166,7 +171,7 @@ class Crew:
         ):
             pass
 
-    def _send_next(self, worker: Worker, wanted_ns: int | None) -> bool:
+    def _send_next(self, worker: PoolWorker, wanted_ns: int | None) -> bool:
         if len(worker.sent) >= DEPTH:
             return False
         heaps = [heap for heap in (worker.own, self._waiting) if _first(heap) is not None]
@@ -183,12 +188,12 @@ class Crew:
         item.worker = worker
         worker.sent.append(item.number)
         self._become(item, State.SENT)
-        self._hands.send(worker.who, Order(item.number, item.job, stands))
+        self._hands.send(worker.who, WorkerOrder(item.number, item.job, stands))
         return True
 
-    def _hear(self, report: Report) -> None:
+    def _hear(self, report: WorkerReport) -> None:
         if report.here:
-            self._workers[report.who] = Worker(report.who)
+            self._workers[report.who] = PoolWorker(report.who)
             return
         if report.gone is not None:
             self._lose(self._workers.pop(report.who, None), report.gone)
@@ -199,7 +204,7 @@ class Crew:
             item.result = report.result
             self._become(item, State.DONE)
 
-    def _lose(self, worker: Worker | None, why: str) -> None:
+    def _lose(self, worker: PoolWorker | None, why: str) -> None:
         """Another takes its place; what it had in hand, or kept standing, is trained again from
         its start, with all that was merged.
         """
@@ -213,7 +218,7 @@ class Crew:
                 self._renumber(item)
                 self._put(item)
                 if item.deaths >= MOST_DEATHS:
-                    item.result = Failure(
+                    item.result = WorkerFailure(
                         f"{item.deaths} workers were lost at {_name(item)} ({why}); is there enough"
                         " memory? Try fewer --workers",
                         True,

@@ -112,7 +112,7 @@ def unpack(data: bytes, arena: Arena) -> Any:
     return msgpack.unpackb(data, ext_hook=array, strict_map_key=False)
 
 
-class Line:
+class MessageStream:
     """Whole messages over a stream socket. Nothing here waits: what cannot be sent yet is sent
     by ``push``, later.
     """

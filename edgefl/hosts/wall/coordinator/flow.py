@@ -19,7 +19,7 @@ NATIVE_WINDOW = (
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class PiecePlan:
     """How bytes run ahead of the service curve: ``window_ns`` of link time (besides the round
     trip), in pieces of ``piece_ns``.
 
@@ -171,7 +171,7 @@ def make_flow(
     transfer: Transfer,
     meta: int,
     side: Outgoing | Incoming,
-    pace: Pace,
+    pace: PiecePlan,
     rtt_ns: int,
     now: int,
 ) -> Flow:
@@ -187,7 +187,7 @@ def make_flow(
     )
 
 
-def _rate_bit_s(network: Network, transfer: Transfer, pace: Pace, now: int) -> int:
+def _rate_bit_s(network: Network, transfer: Transfer, pace: PiecePlan, now: int) -> int:
     """The link's rate at ``now``; on a shared link what the transfer gets of it as its service
     begins.
     """

@@ -32,7 +32,7 @@ NS_PER_S = 1e9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Order:
+class JobOrder:
     """A job between its emulated moments."""
 
     number: int
@@ -50,7 +50,7 @@ class Jobs:
         self, channel: Channel, scratch: Path, now: Callable[[], int], fidelity: Fidelity
     ) -> None:
         self.channel, self.scratch, self.now, self.fidelity = channel, scratch, now, fidelity
-        self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[JobOrder] = queue.SimpleQueue()
         self._held: Agenda[tuple[Job, Result | str]] = Agenda()  # done, and not due yet
         self._given = 0
         self._lag: defaultdict[str, Quantiles] = defaultdict(Quantiles)  # by sort of job
@@ -63,13 +63,13 @@ class Jobs:
 
     def submit(self, job: Job, now: int, cost_ns: int) -> None:
         self._given += 1
-        self._orders.put(Order(self._given, job, now, now + cost_ns))
+        self._orders.put(JobOrder(self._given, job, now, now + cost_ns))
 
     def worked(self, item: Worked) -> None:
         """Take a result in. What went wrong inside the job is raised here, as under the virtual
         clock.
         """
-        order: Order = item.order
+        order: JobOrder = item.order
         if item.error is not None:
             raise (
                 UserError(item.error)
@@ -115,7 +115,7 @@ class Jobs:
         except (EOFError, ConnectionError):
             return  # the processes of the run are being ended
 
-    def _fate(self, order: Order) -> Worked:
+    def _fate(self, order: JobOrder) -> Worked:
         """Whatever it is, somebody waits for it."""
         try:
             return self._done(order)
@@ -134,7 +134,7 @@ class Jobs:
         except Exception:  # a job that cannot be put into a message: its author's bug
             return Worked(self.now(), order, error=traceback.format_exc())
 
-    def _done(self, order: Order) -> Worked:
+    def _done(self, order: JobOrder) -> Worked:
         """The order is given again if its worker dies; one at a time, so that nothing else is
         lost with a worker.
         """
@@ -151,7 +151,7 @@ class Jobs:
             return Worked(self.now(), order, (vectors, known), reply["real_s"], deaths)
         return Worked(self.now(), order, f"its worker died {MOST_DEATHS} times", deaths=MOST_DEATHS)
 
-    def _asked(self, order: Order, attempt: int) -> dict[str, Any]:
+    def _asked(self, order: JobOrder, attempt: int) -> dict[str, Any]:
         name = f"{os.getpid()}-{order.number}"
         path = self.scratch / f"job-{name}-{attempt}"
         self.channel.send(

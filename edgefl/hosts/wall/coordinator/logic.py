@@ -13,15 +13,16 @@ from typing import Any, Callable
 
 import numpy as np
 
-from edgefl.actor import Allow, Broadcast, End, Output, Run, Send
+from edgefl.actor import Broadcast, Output, Run, Send
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.errors import Bug
 from edgefl.hosts.wall.coordinator import mailbox as box
 from edgefl.hosts.wall.coordinator.jobs import Jobs
 from edgefl.jobs import Evaluate
 from edgefl.protocol.errors import WireError
-from edgefl.protocol.messages import Acknowledged, Fresh, NothingNewer, Task, Urge
+from edgefl.protocol.messages import Acknowledged, Assignment, Fresh, NothingNewer, UrgeTask
 from edgefl.protocol.transfers import Outgoing, body_digest
+from edgefl.strategies.base.decisions import Finish, Grant
 from emulator.fidelity import Fidelity
 from emulator.units import FOREVER
 
@@ -74,7 +75,7 @@ class Logic(Thread):
                 self._next()
         except BaseException as error:  # ours to stop for: the main thread raises it again
             self.error = error
-            self.said.put(box.Over("internal error"))
+            self.said.put(Finish("internal error"))
 
     def settle(self, timeout_s: float) -> None:
         """After the end: take in the rows that are still coming; wait for evaluations under way,
@@ -191,7 +192,7 @@ class Logic(Thread):
         wishes: list[Any] = []
         for output in outputs:
             match output:
-                case Send(message=Task() | Fresh()):
+                case Send(message=Assignment() | Fresh()):
                     wishes.append(box.Carry(self.now, output.to, self._outgoing(output.message)))
                 case Send():
                     wishes.append(
@@ -199,11 +200,11 @@ class Logic(Thread):
                             self.now,
                             output.to,
                             output.message,
-                            isinstance(output.message, (NothingNewer, Urge)),
+                            isinstance(output.message, (NothingNewer, UrgeTask)),
                         )
                     )
-                case Allow():
-                    wishes.append(box.Permit(self.now, output.edge, output.task, output.slots))
+                case Grant():
+                    wishes.append(box.Granted(self.now, output))
                 case Broadcast():
                     wishes.append(
                         box.CarryAll(
@@ -216,8 +217,8 @@ class Logic(Thread):
                     self._evaluate(output.job)
                 case Run():
                     self._job(output)
-                case End():
-                    wishes.append(box.Over(output.reason))
+                case Finish():
+                    wishes.append(output)
                     self.ended = True
         kept = self.coordinator.record.journal is not None
         if kept and any(
@@ -229,7 +230,7 @@ class Logic(Thread):
         if wishes:
             self.said.put(*wishes)
 
-    def _outgoing(self, message: Task | Fresh) -> Outgoing:
+    def _outgoing(self, message: Assignment | Fresh) -> Outgoing:
         """The same model for many edges is digested once."""
         if len(message.vectors) != 1:
             return Outgoing(0, message)

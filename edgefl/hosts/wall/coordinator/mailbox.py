@@ -10,6 +10,8 @@ from typing import Any
 
 from edgefl.protocol.messages import ToCoordinator
 from edgefl.protocol.transfers import Incoming, Outgoing
+from edgefl.strategies.base.decisions import Grant
+from edgefl.strategies.base.events import EdgeLost
 from emulator.links.network import Completion
 
 
@@ -27,7 +29,7 @@ class Heard:
 
     now: int
     edge: str
-    message: ToCoordinator
+    message: ToCoordinator | EdgeLost
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +122,11 @@ class CarryAll:
 
 
 @dataclass(frozen=True, slots=True)
-class Permit:
-    """The offered update of ``task`` may use its uplink from ``now`` on, or in these slots of
-    its channel.
-    """
+class Granted:
+    """The offered update may use its uplink from ``now`` on, or in the granted slots."""
 
     now: int
-    edge: str
-    task: int
-    slots: tuple[int, ...] | None = None
+    grant: Grant
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +151,6 @@ class Reject:
     """What the edge sent is broken (a digest differs): end its session."""
 
     edge: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Over:
-    """The run has ended; say so to everybody."""
-
     reason: str
 
 

@@ -10,7 +10,7 @@ from typing import Iterator
 
 from edgefl.hosts.setup import broadcast
 from edgefl.hosts.wall.coordinator.copies import Copies, known
-from edgefl.hosts.wall.coordinator.flow import Flow, Pace, make_flow
+from edgefl.hosts.wall.coordinator.flow import Flow, PiecePlan, make_flow
 from edgefl.protocol.transfers import Incoming, Outgoing
 from emulator.capacity import Capacity
 from emulator.delay import Delay
@@ -24,7 +24,7 @@ class Pacer:
     one heap (stale entries are passed over).
     """
 
-    def __init__(self, network: Network, pace: Pace, fidelity: Fidelity) -> None:
+    def __init__(self, network: Network, pace: PiecePlan, fidelity: Fidelity) -> None:
         self.network, self.pace, self.fidelity = network, pace, fidelity
         self.flows: dict[int, Flow] = {}
         self.of_edge: defaultdict[str, dict[int, Flow]] = defaultdict(dict)

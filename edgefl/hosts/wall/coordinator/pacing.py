@@ -12,12 +12,11 @@ from edgefl.hosts.wall.coordinator.mailbox import (
     Begin,
     Carry,
     CarryAll,
+    Granted,
     Heard,
     Mailbox,
     Note,
     Noticed,
-    Over,
-    Permit,
     Rang,
     Reject,
     WakeAt,
@@ -25,10 +24,10 @@ from edgefl.hosts.wall.coordinator.mailbox import (
 from edgefl.hosts.wall.coordinator.sessions import (
     SILENT,
     Entered,
-    Gone,
-    Outcome,
     Passed,
     Reply,
+    SessionEnded,
+    SessionOutcome,
     Sessions,
 )
 from edgefl.hosts.wall.coordinator.transport import Transport
@@ -37,12 +36,13 @@ from edgefl.protocol.codec import encode, encode_note
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import (
     Acknowledged,
-    Cancel,
+    CancelTask,
     Joined,
-    Lost,
     Stamped,
     Working,
 )
+from edgefl.strategies.base.decisions import Finish
+from edgefl.strategies.base.events import EdgeLost
 from emulator.agenda import Agenda
 from emulator.clock import WallClock, precise_timers
 from emulator.units import NS_PER_S
@@ -54,7 +54,7 @@ LAST = ("interrupted", "launcher gone", "internal error")  # after these no othe
 
 
 class Pacing:
-    """Runs in its own thread from ``run`` until Over. ``said``: what the logic thread asks for;
+    """Runs in its own thread from ``run`` until Finish. ``said``: what the logic thread asks for;
     ``tell``: what it hears.
 
     ``more``: another strategy of the comparison follows at the same address.
@@ -172,8 +172,8 @@ class Pacing:
             match wish:
                 case Carry():
                     self.transport.carry(wish.edge, wish.outgoing, wish.now)
-                case Permit():
-                    self.transport.permit(wish.edge, wish.task, wish.now, wish.slots)
+                case Granted():
+                    self.transport.grant(wish.grant, wish.now)
                 case CarryAll():
                     carry_all(self.transport, wish)
                 case Note():
@@ -186,7 +186,7 @@ class Pacing:
                         self._outcomes(
                             self.sessions.wire_error(session.routing, WireError(wish.reason))
                         )
-                case Over():
+                case Finish():
                     self._overdue(self.clock.now(), list(self.working))
                     self.transport.overdue(self.clock.now())
                     self._outcomes(
@@ -198,7 +198,7 @@ class Pacing:
 
     def _note(self, wish: Note) -> None:
         self.transport.noted(wish.edge, wish.note, wish.now)
-        if isinstance(wish.note, Cancel):
+        if isinstance(wish.note, CancelTask):
             self.working.pop(wish.edge, None)
         if isinstance(wish.note, Acknowledged):
             self.transport.acknowledged(wish.edge, wish.note.task)
@@ -234,7 +234,7 @@ class Pacing:
             self._outcomes(self.sessions.receive(routing, user, frames[0].buffer, body, now))
         return count < MOST_MESSAGES
 
-    def _outcomes(self, outcomes: list[Outcome]) -> None:
+    def _outcomes(self, outcomes: list[SessionOutcome]) -> None:
         while self.sessions.faults:
             sort, who, reason = self.sessions.faults.pop(0)
             self.tell(
@@ -248,7 +248,7 @@ class Pacing:
                     self._frame(outcome)
                 case Entered():
                     self._entered(outcome)
-                case Gone():
+                case SessionEnded():
                     self._gone(outcome)
 
     def _reply(self, routing: bytes, number: int, message: Any, body: Any = None) -> None:
@@ -283,7 +283,7 @@ class Pacing:
         self.silent.discard(edge)
         self.tell(Heard(self.clock.now(), edge, Joined(join.samples, join.tasks)))
 
-    def _gone(self, gone: Gone) -> None:
+    def _gone(self, gone: SessionEnded) -> None:
         now = self.clock.now()
         self.waiting.pop(gone.edge, None)
         if gone.edge in self.working:
@@ -293,4 +293,4 @@ class Pacing:
         self.tell(Noticed(now, "session_ended", {"edge": gone.edge, "reason": gone.reason}))
         if self.started:
             self.transport.gone(gone.edge, now)
-            self.tell(Heard(now, gone.edge, Lost()))
+            self.tell(Heard(now, gone.edge, EdgeLost(gone.edge)))

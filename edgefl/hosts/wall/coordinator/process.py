@@ -30,7 +30,7 @@ from edgefl.hosts.wall import keys as curve
 from edgefl.hosts.wall.coordinator.evaluator import Evaluator
 from edgefl.hosts.wall.coordinator.faults import WallFaults
 from edgefl.hosts.wall.coordinator.faulty_transport import FaultyTransport
-from edgefl.hosts.wall.coordinator.flow import Pace
+from edgefl.hosts.wall.coordinator.flow import PiecePlan
 from edgefl.hosts.wall.coordinator.jobs import Jobs
 from edgefl.hosts.wall.coordinator.logic import Logic
 from edgefl.hosts.wall.coordinator.mailbox import Interrupt, Mailbox
@@ -60,7 +60,7 @@ LOGIC_PRIORITY, PACING_PRIORITY = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CoordinatorTask:
     """What one coordinator process is to run; everything large lies in ``scratch``."""
 
     experiment: Experiment
@@ -78,7 +78,11 @@ class CoordinatorProcess:
     """Wires sessions, pacing, logic and evaluation together."""
 
     def __init__(
-        self, job: Job, control: Channel, evaluations: Channel | None, jobs: Channel | None = None
+        self,
+        job: CoordinatorTask,
+        control: Channel,
+        evaluations: Channel | None,
+        jobs: Channel | None = None,
     ) -> None:
         self.job, self.control = job, control
         experiment = job.experiment
@@ -178,7 +182,7 @@ class CoordinatorProcess:
         window_ns, piece_ns = (
             to_ns(ms / 1000 * experiment.speed) for ms in (section.window_ms, section.piece_ms)
         )
-        pace = Pace(window_ns, piece_ns, max(window_ns // GRAINS_PER_WINDOW, 1))
+        pace = PiecePlan(window_ns, piece_ns, max(window_ns // GRAINS_PER_WINDOW, 1))
         pacing = Pacing(
             self.router,
             self.sessions,
@@ -205,7 +209,7 @@ class CoordinatorProcess:
         return pacing
 
 
-def expected(job: Job, layout: Layout) -> Expected:
+def expected(job: CoordinatorTask, layout: Layout) -> Expected:
     experiment, entry = job.experiment, job.experiment.strategies[job.index]
     section = experiment.network
     return Expected(
@@ -254,7 +258,7 @@ def answer(
     bug it was.
     """
     try:
-        job = Job(
+        job = CoordinatorTask(
             Experiment.model_validate_json(raw["experiment"]),
             raw["index"],
             Path(raw["directory"]),

@@ -24,12 +24,12 @@ from edgefl.protocol.codec import decode
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import (
     PROTOCOL,
-    Finished,
     Hello,
     Join,
     Ping,
     Pong,
     Refuse,
+    RunFinished,
     Setup,
     Welcome,
 )
@@ -114,14 +114,14 @@ class Passed:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class SessionEnded:
     """A joined edge has left: silent, replaced, or dropped for what it sent."""
 
     edge: str
     reason: str
 
 
-Outcome = Reply | Entered | Passed | Gone
+SessionOutcome = Reply | Entered | Passed | SessionEnded
 
 
 class Sessions:
@@ -143,7 +143,7 @@ class Sessions:
 
     def receive(
         self, routing: bytes, user: str | None, header: Any, body: Any, now: int
-    ) -> list[Outcome]:
+    ) -> list[SessionOutcome]:
         """What a frame means. Malformed ones cost the peer its session."""
         try:
             message, incarnation, number = decode(header)
@@ -161,12 +161,12 @@ class Sessions:
         except WireError as error:
             return self.wire_error(routing, error)
 
-    def tick(self, now: int) -> list[Outcome]:
+    def tick(self, now: int) -> list[SessionOutcome]:
         """Heartbeats that are due, and edges that have been silent for too long."""
         if now - self._pinged_ns < self.expected.heartbeat_ns:
             return []
         self._pinged_ns = now
-        outcomes: list[Outcome] = []
+        outcomes: list[SessionOutcome] = []
         for session in list(self.by_routing.values()):
             patience_ns = (
                 self.expected.liveness_ns if session.joined else self.expected.join_patience_ns
@@ -180,7 +180,7 @@ class Sessions:
     def next_tick(self) -> int:
         return self._pinged_ns + self.expected.heartbeat_ns
 
-    def wire_error(self, routing: bytes, error: WireError) -> list[Outcome]:
+    def wire_error(self, routing: bytes, error: WireError) -> list[SessionOutcome]:
         """Count it and end the session that it came from."""
         session = self.by_routing.get(routing)
         self._count("wire error", session.edge if session else WHOLE_RUN, str(error))
@@ -191,17 +191,17 @@ class Sessions:
             *self._drop(session, f"wire error: {error}"),
         ]
 
-    def finish(self, reason: str, more: bool) -> list[Outcome]:
+    def finish(self, reason: str, more: bool) -> list[SessionOutcome]:
         """Tell everybody that the run is over."""
         return [
-            Reply(session.routing, session.number, Finished(reason, more))
+            Reply(session.routing, session.number, RunFinished(reason, more))
             for session in self.by_routing.values()
         ]
 
     # ------------------------------------------------------------------ one frame
     def _hello(
         self, routing: bytes, user: str | None, hello: Hello, number: int, now: int
-    ) -> list[Outcome]:
+    ) -> list[SessionOutcome]:
         known, session = self.by_routing.get(routing), Session(routing, hello.edge, number, now)
         outcomes = [] if known is None else self._drop(known, REPLACED)
         fault = self._fault(user, hello)
@@ -238,7 +238,7 @@ class Sessions:
             )
         return None
 
-    def _frame(self, session: Session, message: Any, body: Any, now: int) -> list[Outcome]:
+    def _frame(self, session: Session, message: Any, body: Any, now: int) -> list[SessionOutcome]:
         session.heard_ns = now
         if isinstance(message, Pong):
             self._measure(session, message, now)
@@ -252,7 +252,7 @@ class Sessions:
             return self._join(session, message)
         return [Passed(session, message, body)]
 
-    def _join(self, session: Session, join: Join) -> list[Outcome]:
+    def _join(self, session: Session, join: Join) -> list[SessionOutcome]:
         expected = self.expected
         theirs = {"config": join.config, "layout": join.layout, "data": join.data}
         ours = {
@@ -298,7 +298,7 @@ class Sessions:
             self._told += 1
             self.faults.append((sort, who, reason[:MOST_TEXT]))
 
-    def _replace(self, session: Session) -> list[Outcome]:
+    def _replace(self, session: Session) -> list[SessionOutcome]:
         """If that was an edge's earlier try, nobody reads this; a second process with the same
         id must not come back for ever.
         """
@@ -307,12 +307,12 @@ class Sessions:
             *self._drop(session, REPLACED),
         ]
 
-    def _drop(self, session: Session, reason: str) -> list[Outcome]:
+    def _drop(self, session: Session, reason: str) -> list[SessionOutcome]:
         self.by_routing.pop(session.routing, None)
         if self.by_edge.get(session.edge) is not session:
             return []
         del self.by_edge[session.edge]
-        return [Gone(session.edge, reason)]
+        return [SessionEnded(session.edge, reason)]
 
 
 def _refuse(session: Session, reason: str, final: bool) -> Reply:

@@ -20,7 +20,7 @@ from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import (
     MAX_PIECE_BYTES,
     Arrived,
-    Cancel,
+    CancelTask,
     Credit,
     Delivered,
     FreshRequest,
@@ -35,6 +35,7 @@ from edgefl.protocol.messages import (
 )
 from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.reports.dissemination.section import DROPPED, FRESH
+from edgefl.strategies.base.decisions import Grant
 from emulator.agenda import Agenda
 from emulator.clock import WallClock
 from emulator.links.network import Transfer
@@ -46,7 +47,7 @@ REMEMBERED = 4  # deliveries of an edge that can be told again after a broken se
 @dataclass(slots=True, eq=False)
 class Waiting:
     """An offered update: when its training began, if that is known, and its flow once it was
-    permitted.
+    granted.
     """
 
     offer: Offer
@@ -109,10 +110,11 @@ class Transport:
         if edge not in self.sessions:
             self.pacer.suspend(edge, now)
 
-    def permit(self, edge: str, task: int, now: int, slots: tuple[int, ...] | None = None) -> None:
+    def grant(self, grant: Grant, now: int) -> None:
         """An offered update may come up."""
+        edge = grant.edge
         for number, waiting in self.waiting[edge].items():
-            if waiting.task == task and waiting.flow is None:
+            if waiting.task == grant.task and waiting.flow is None:
                 offer = waiting.offer
                 transfer = Transfer(
                     self.pacer.next_number(), edge, "up", len(offer.meta) + offer.size, offer.kind
@@ -126,14 +128,14 @@ class Transport:
                     self.rtt_ns(edge),
                     now,
                     self.clock.now(),
-                    slots,
+                    grant.slots,
                 )
                 if edge not in self.sessions:
                     self.pacer.suspend(edge, now)
 
     def noted(self, edge: str, note: Any, now: int) -> None:
         """A note goes to the edge: one that calls a task off stops its download too."""
-        if isinstance(note, Cancel):
+        if isinstance(note, CancelTask):
             for flow in list(self.pacer.of_edge[edge].values()):
                 if self.task_of.get(flow.transfer.number) == note.task:
                     self._drop(flow, now)

@@ -17,7 +17,7 @@ from edgefl.actor import Output, Run, Send
 from edgefl.edges.edge import Edge
 from edgefl.hosts.wall.coordinator.mailbox import Mailbox
 from edgefl.hosts.wall.edge.transfers import EdgeTransfers
-from edgefl.hosts.wall.edge.worker import Failure, Order, Turns, Worker
+from edgefl.hosts.wall.edge.worker import TrainingFailed, TrainingThread, TrainOrder, Turns
 from edgefl.hosts.wall.keys import EdgeKeys
 from edgefl.hosts.wall.wire import Dealer
 from edgefl.protocol.codec import decode, decode_note, encode, encode_note
@@ -25,10 +25,9 @@ from edgefl.protocol.errors import Refused, WireError
 from edgefl.protocol.messages import (
     PROTOCOL,
     Acknowledged,
-    Cancel,
+    CancelTask,
     Credit,
     Delivered,
-    Finished,
     Hello,
     Join,
     Offer,
@@ -36,11 +35,12 @@ from edgefl.protocol.messages import (
     Ping,
     Pong,
     Refuse,
+    RunFinished,
     Setup,
     Stamped,
     TooLate,
     Update,
-    Urge,
+    UrgeTask,
     Welcome,
     Working,
 )
@@ -53,7 +53,7 @@ BEFORE_SETUP = Setup("", "")  # its timers, until the coordinator has said its o
 
 
 @dataclass(slots=True)
-class Side:
+class EdgeSide:
     """What an edge has built for a run: its actor and what it tells the coordinator about
     itself.
     """
@@ -68,7 +68,7 @@ class Side:
 
 
 @dataclass(slots=True)
-class Link:
+class SessionLink:
     """One session's socket and number."""
 
     dealer: Dealer
@@ -80,8 +80,8 @@ class Link:
 
 
 class EdgeHost:
-    """``build(setup)`` makes this edge's Side once the coordinator has said what is run. ``run``
-    returns when the run is over.
+    """``build(setup)`` makes this edge's EdgeSide once the coordinator has said what is run.
+    ``run`` returns when the run is over.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class EdgeHost:
         name: str,
         address: str,
         keys: EdgeKeys | None,
-        build: Callable[[Setup], Side],
+        build: Callable[[Setup], EdgeSide],
         turns: Turns,
     ) -> None:
         self.name, self.address, self.keys, self.build, self.turns = (
@@ -101,13 +101,13 @@ class EdgeHost:
         )
         self.context = zmq.Context()
         self.results = Mailbox()
-        self.side: Side | None = None
+        self.side: EdgeSide | None = None
         self.setup = BEFORE_SETUP
         self.incarnation = 0  # of the coordinator that the side works for
-        self.worker: Worker | None = None
+        self.worker: TrainingThread | None = None
         self.transfers: EdgeTransfers
-        self.finished: Finished | None = None
-        self.link: Link
+        self.finished: RunFinished | None = None
+        self.link: SessionLink
         self._pause_s = BACK_OFF_S[0]
         self._wondered = False
         self._given_up = 0
@@ -116,8 +116,8 @@ class EdgeHost:
             None  # the latest request: while it is open, it is repeated in a new session
         )
 
-    def run(self, first_patience_s: float = PATIENCE_S) -> Finished:
-        """Until Finished. Refused if the coordinator will not have us or cannot be reached: at
+    def run(self, first_patience_s: float = PATIENCE_S) -> RunFinished:
+        """Until RunFinished. Refused if the coordinator will not have us or cannot be reached: at
         first for ``first_patience_s``.
         """
         try:
@@ -127,7 +127,7 @@ class EdgeHost:
                 self.worker.end()
             self.context.destroy(linger=0)
 
-    def _until_finished(self, first_patience_s: float) -> Finished:
+    def _until_finished(self, first_patience_s: float) -> RunFinished:
         reached_s = time.monotonic()
         self._connect()
         while self.finished is None:
@@ -170,7 +170,9 @@ class EdgeHost:
         if hasattr(self, "link"):
             self.link.dealer.close()
         number = random.SystemRandom().getrandbits(60)
-        self.link = Link(Dealer(self.context, self.keys, self.address), number, time.monotonic())
+        self.link = SessionLink(
+            Dealer(self.context, self.keys, self.address), number, time.monotonic()
+        )
         self._send(Hello(self.name, PROTOCOL, edgefl.__version__))
 
     def _heartbeat(self, now_s: float) -> None:
@@ -233,7 +235,7 @@ class EdgeHost:
                 self._join(message)
             case Welcome():
                 self._welcome()
-            case Finished():
+            case RunFinished():
                 self.finished = message
             case Refuse():
                 if message.final:
@@ -255,13 +257,13 @@ class EdgeHost:
                 self.link.incarnation,
             )
             self.transfers = EdgeTransfers(self.side.most_bytes)
-            self.worker = Worker(self.side.edge, self.turns, self.side.speed, self.results)
+            self.worker = TrainingThread(self.side.edge, self.turns, self.side.speed, self.results)
             self.worker.start()
             self.link.heard_s = (
                 time.monotonic()
             )  # building took its time, and nobody listened meanwhile
         elif (setup, self.link.incarnation) != (self.setup, self.incarnation):
-            self.finished = Finished(
+            self.finished = RunFinished(
                 "another run has taken its place", more=True
             )  # this side's tasks and transfers mean nothing to it
             return
@@ -288,7 +290,7 @@ class EdgeHost:
 
     # ------------------------------------------------------------------ the actor
     @property
-    def _side(self) -> Side:
+    def _side(self) -> EdgeSide:
         assert self.side is not None, "nothing but Setup is handled before it"
         return self.side
 
@@ -299,12 +301,12 @@ class EdgeHost:
     def _act(self, message: Any, at_ns: int) -> None:
         if isinstance(message, Acknowledged):
             self.transfers.acknowledged(message.task)
-        elif isinstance(message, (Cancel, TooLate)):
+        elif isinstance(message, (CancelTask, TooLate)):
             self.transfers.cancelled(message.task)
         if message is not None:
             self._pause_s = BACK_OFF_S[0]
             outputs = self._side.edge.receive(message, at_ns)
-            if isinstance(message, Urge) and message.task not in self._side.edge.unacknowledged:
+            if isinstance(message, UrgeTask) and message.task not in self._side.edge.unacknowledged:
                 self.transfers.acknowledged(
                     message.task
                 )  # what was offered for later is void: another update takes its place
@@ -312,7 +314,7 @@ class EdgeHost:
 
     def _work_done(self, woken: bool) -> None:
         for result in self.results.take(woken):
-            if isinstance(result, Failure):
+            if isinstance(result, TrainingFailed):
                 raise result.error
             self._carry_out(
                 self._side.edge.job_done(result.order.job, None, result.at_ns), result.at_ns
@@ -326,7 +328,7 @@ class EdgeHost:
                     assert self.worker is not None and self._side.edge.task is not None
                     if due is not None:
                         self._tell(Working(self._side.edge.task.number, due))
-                    self.worker.orders.put(Order(output.job, at_ns, due))
+                    self.worker.orders.put(TrainOrder(output.job, at_ns, due))
                 case Send(message=Update()):
                     self._offer(output.message, at_ns)
                 case Send():

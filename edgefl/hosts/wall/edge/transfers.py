@@ -26,7 +26,7 @@ MOST_STAMPS = 4096  # per transfer: more arrivals than that are thinned out
 
 
 @dataclass(slots=True)
-class Download:
+class IncomingModel:
     """A downlink transfer: (bytes, own clock) at each arrival; ``message`` once it is whole."""
 
     incoming: Incoming
@@ -35,7 +35,7 @@ class Download:
 
 
 @dataclass(slots=True)
-class Upload:
+class OfferedUpdate:
     """An offered update; ``sent`` None: the next credit says from which byte on."""
 
     outgoing: Outgoing
@@ -48,8 +48,8 @@ class EdgeTransfers:
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
-        self.downloads: dict[int, Download] = {}
-        self.uploads: dict[int, Upload] = {}
+        self.downloads: dict[int, IncomingModel] = {}
+        self.uploads: dict[int, OfferedUpdate] = {}
         self._numbers = 0
 
     @property
@@ -72,7 +72,7 @@ class EdgeTransfers:
             return None
         if len(self.downloads) >= MOST_INCOMING:
             raise WireError(f"{len(self.downloads)} downloads are under way already")
-        self.downloads[offer.transfer] = download = Download(Incoming(offer, self.most_bytes))
+        self.downloads[offer.transfer] = download = IncomingModel(Incoming(offer, self.most_bytes))
         return self._whole(download, now_ns)
 
     def piece(self, piece: Piece, body: Any, now_ns: int) -> Arrived | None:
@@ -94,7 +94,7 @@ class EdgeTransfers:
         """Offer an update from now on."""
         self._numbers += 1
         outgoing = Outgoing(self._numbers, update)
-        self.uploads[outgoing.number] = Upload(outgoing, due_ns)
+        self.uploads[outgoing.number] = OfferedUpdate(outgoing, due_ns)
         return outgoing
 
     def credit(self, credit: Credit) -> Iterator[tuple[Piece, memoryview]]:
@@ -135,7 +135,7 @@ class EdgeTransfers:
         }
         return [(upload.outgoing, upload.due_ns) for upload in self.uploads.values()]
 
-    def _whole(self, download: Download, now_ns: int) -> Arrived | None:
+    def _whole(self, download: IncomingModel, now_ns: int) -> Arrived | None:
         incoming = download.incoming
         if not incoming.complete:
             return None
@@ -147,5 +147,5 @@ class EdgeTransfers:
         return Arrived(incoming.offer.transfer, download.curve or [[0, now_ns]])
 
 
-def _task_of(download: Download) -> int:
+def _task_of(download: IncomingModel) -> int:
     return places(download.incoming.offer.meta)[0]

@@ -59,7 +59,7 @@ class SharedTurns:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class TrainOrder:
     """A job with the emulated moments between which it lies; ``due_ns`` None: it ends when it
     ends (native).
     """
@@ -73,24 +73,24 @@ class Order:
 class Result:
     """The order is done; ``at_ns`` is the stamp that its outcome carries."""
 
-    order: Order
+    order: TrainOrder
     at_ns: int
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class TrainingFailed:
     """Training raised: the edge's own bug or its algorithm's."""
 
     error: BaseException
 
 
-class Worker(Thread):
+class TrainingThread(Thread):
     """Works on orders one after the other and drops those whose run is no longer the edge's."""
 
     def __init__(self, edge: Edge, turns: Turns, speed: float, results: Mailbox) -> None:
         super().__init__(name="training", daemon=True)
         self.edge, self.turns, self.speed, self.results = edge, turns, speed, results
-        self.orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
+        self.orders: queue.SimpleQueue[TrainOrder | None] = queue.SimpleQueue()
         self.ended = False
 
     def end(self) -> None:
@@ -106,9 +106,9 @@ class Worker(Thread):
             while (order := self.orders.get()) is not None:
                 self._work(order)
         except BaseException as error:
-            self.results.put(Failure(error))
+            self.results.put(TrainingFailed(error))
 
-    def _work(self, order: Order) -> None:
+    def _work(self, order: TrainOrder) -> None:
         finished, spent_ns = False, 0
         while not finished and not self.ended and order.job.run is self.edge.run:
             self.turns.take(FOREVER if order.due_ns is None else order.due_ns)

@@ -30,12 +30,12 @@ from edgefl.hosts.memory import keep_freed_memory
 from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.wall.coordinator import jobs as jobs_of
 from edgefl.hosts.wall.coordinator.evaluator import serve
-from edgefl.hosts.wall.edge.host import EdgeHost, Side
+from edgefl.hosts.wall.edge.host import EdgeHost, EdgeSide
 from edgefl.hosts.wall.edge.worker import TURN, WANT, SharedTurns
 from edgefl.hosts.wall.fleet.turnstile import Turnstile
 from edgefl.hosts.wall.ipc import Channel
 from edgefl.loading.file import shared_digest
-from edgefl.protocol.messages import Setup, Task
+from edgefl.protocol.messages import Assignment, Setup
 from edgefl.protocol.transfers import most_body
 from edgefl.strategies.base.local_rule import LocalRule
 
@@ -234,14 +234,14 @@ class Warm:
                 self.jobs.send(died=status)  # whoever waits for its result gives the job again
 
 
-def side(learned: Learning, edge: str, index: int, data_digest: str, setup: Setup) -> Side:
+def side(learned: Learning, edge: str, index: int, data_digest: str, setup: Setup) -> EdgeSide:
     """What an edge of this process tells the coordinator; ``setup`` is checked by the digests."""
     experiment = learned.experiment
     entry = experiment.strategies[index]
     actor = learned.edges(index, [edge])[edge]
     most_bytes = most_body(4 * learned.layout.size)
     digests = (shared_digest(experiment, entry), learned.layout.digest(), data_digest)
-    return Side(actor, *digests, learned.samples[edge], experiment.speed, most_bytes)
+    return EdgeSide(actor, *digests, learned.samples[edge], experiment.speed, most_bytes)
 
 
 def calibrate(learned: Learning) -> float:
@@ -252,7 +252,7 @@ def calibrate(learned: Learning) -> float:
     trainer, rule, weights = learned.trainer(edge), LocalRule(None), learned.initial_weights()
     done, spent, number = 0, 0.0, 0
     while spent < CALIBRATION_S:
-        run = trainer.begin(Task(number, 0, {"weights": weights}), rule, {})
+        run = trainer.begin(Assignment(number, 0, {"weights": weights}), rule, {})
         trainer.advance(run, rule, min(2, run.steps))
         before, started = run.samples, time.perf_counter()
         trainer.advance(

@@ -22,17 +22,17 @@ from pools import RUNS, SPREAD, bytes_of, bytes_with, learned_of
 from edgefl.errors import Bug, UserError
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual.pool.engine import Here
-from edgefl.hosts.virtual.pool.executor import Workbench
+from edgefl.hosts.virtual.pool.executor import Executor
 from edgefl.hosts.virtual.pool.forked import Forked
 from edgefl.hosts.virtual.pool.opening import open_pool
-from edgefl.hosts.virtual.pool.scheduler import Crew
+from edgefl.hosts.virtual.pool.scheduler import WorkerPool
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.results.tail import read_csv
 from edgefl.strategies.base.catalog import load, strategy_names
 
 
-def crew_of(learned: Learning, workers: int) -> Crew:
-    return Crew(Forked(learned, workers), workers)
+def crew_of(learned: Learning, workers: int) -> WorkerPool:
+    return WorkerPool(Forked(learned, workers), workers)
 
 
 def pids(crew: Any) -> list[int]:
@@ -120,9 +120,9 @@ def test_here_nothing_is_trained_that_is_called_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained: list[int] = []
-    train = Workbench.train
+    train = Executor.train
     monkeypatch.setattr(
-        Workbench,
+        Executor,
         "train",
         lambda self, key, stretch, *rest: (
             trained.append(stretch.task.number),

@@ -10,11 +10,11 @@ import pytest
 from builders import vector
 
 from edgefl.errors import Bug, UserError
-from edgefl.hosts.virtual.pool.backend import Failure, Order, Report
-from edgefl.hosts.virtual.pool.deferred_run import Merge, Sketch
-from edgefl.hosts.virtual.pool.scheduler import DEPTH, LOOK_AHEAD, MOST_DEATHS, Crew
+from edgefl.hosts.virtual.pool.backend import WorkerFailure, WorkerOrder, WorkerReport
+from edgefl.hosts.virtual.pool.deferred_run import DeferredRun, Merge
+from edgefl.hosts.virtual.pool.scheduler import DEPTH, LOOK_AHEAD, MOST_DEATHS, WorkerPool
 from edgefl.jobs import Evaluate, Train
-from edgefl.protocol.messages import Task
+from edgefl.protocol.messages import Assignment
 
 RESULT = [{"weights": vector(1, 2, 3)}, {"samples": 1.0}, {}]
 
@@ -25,18 +25,18 @@ class Noted:
     """
 
     def __init__(self) -> None:
-        self.orders: dict[str, list[Order]] = {}
+        self.orders: dict[str, list[WorkerOrder]] = {}
         self.told: list[str] = []
-        self.reports: list[Report] = []
+        self.reports: list[WorkerReport] = []
         self.released: list[np.ndarray] = []
         self.by_hand = True  # else whoever waits gets the first order's result
 
     def hire(self) -> None:
         name = "ABCDEF"[len(self.orders)]
         self.orders[name] = []
-        self.reports.append(Report(name, here=True))
+        self.reports.append(WorkerReport(name, here=True))
 
-    def send(self, who: str, order: Order) -> None:
+    def send(self, who: str, order: WorkerOrder) -> None:
         self.orders[who].append(order)
         run = order.job.run if isinstance(order.job, Train) else None
         name = run.task.number if run else type(order.job).__name__
@@ -48,7 +48,7 @@ class Noted:
     def forget(self, who: str, number: int) -> None:
         self.told.append(f"{who} forget")
 
-    def wait(self, timeout_s: float | None) -> list[Report]:
+    def wait(self, timeout_s: float | None) -> list[WorkerReport]:
         if not self.reports and timeout_s is None:
             assert not self.by_hand, "nobody will ever report"
             for who in self.orders:
@@ -70,15 +70,17 @@ class Noted:
         """The first order of ``who`` is done."""
         order = self.orders[who].pop(0)
         at_checkpoint = isinstance(order.job, Train) and order.job.until_step < order.job.run.steps
-        self.reports.append(Report(who, order.number, None if at_checkpoint else result))
+        self.reports.append(WorkerReport(who, order.number, None if at_checkpoint else result))
 
     def lose(self, who: str) -> None:
-        self.reports.append(Report(who, gone="killed by signal 9"))
+        self.reports.append(WorkerReport(who, gone="killed by signal 9"))
 
 
-def sketch(number: int, weights: np.ndarray | None = None) -> Sketch:
-    task = Task(number, 0, {"weights": vector(0, 0, 0) if weights is None else weights})
-    return Sketch(task=task, local_samples=40, batch_size=10, steps=4, index=0, edge="a", kept={})
+def sketch(number: int, weights: np.ndarray | None = None) -> DeferredRun:
+    task = Assignment(number, 0, {"weights": vector(0, 0, 0) if weights is None else weights})
+    return DeferredRun(
+        task=task, local_samples=40, batch_size=10, steps=4, index=0, edge="a", kept={}
+    )
 
 
 def whole(number: int, weights: np.ndarray | None = None) -> Train:
@@ -96,7 +98,7 @@ def told(hands: Noted) -> list[str]:
 
 
 def test_work_goes_to_the_idlest_by_emulated_end(hands: Noted) -> None:
-    crew = Crew(hands, 2)
+    crew = WorkerPool(hands, 2)
     for number, due_ns in enumerate((50, 60, 70, 80, 20, 10)):
         crew.start(whole(number), due_ns)
     assert (
@@ -110,7 +112,7 @@ def test_work_goes_to_the_idlest_by_emulated_end(hands: Noted) -> None:
 
 
 def test_look_ahead_is_bounded_except_for_what_is_wanted_now(hands: Noted) -> None:
-    crew = Crew(hands, 1)
+    crew = WorkerPool(hands, 1)
     jobs = [whole(number) for number in range(6)]
     for number, job in enumerate(jobs):
         crew.start(job, 100 + number)
@@ -134,7 +136,7 @@ def test_look_ahead_is_bounded_except_for_what_is_wanted_now(hands: Noted) -> No
 
 
 def test_a_run_goes_on_where_it_stands(hands: Noted) -> None:
-    crew = Crew(hands, 2)
+    crew = WorkerPool(hands, 2)
     run = sketch(0)
     crew.start(first := Train(run, 2), 10)
     hands.end("A")
@@ -149,7 +151,7 @@ def test_a_run_goes_on_where_it_stands(hands: Noted) -> None:
 
 
 def test_what_a_lost_worker_had_is_trained_again_with_its_whole_story(hands: Noted) -> None:
-    crew = Crew(hands, 2)
+    crew = WorkerPool(hands, 2)
     run = sketch(0)
     crew.start(first := Train(run, 2), 10)
     hands.end("A")
@@ -176,7 +178,7 @@ def test_what_a_lost_worker_had_is_trained_again_with_its_whole_story(hands: Not
 
 
 def test_a_standing_run_is_lost_with_its_worker(hands: Noted) -> None:
-    crew = Crew(hands, 1)
+    crew = WorkerPool(hands, 1)
     run = sketch(0)
     crew.start(first := Train(run, 2), 10)
     hands.end("A")
@@ -189,7 +191,7 @@ def test_a_standing_run_is_lost_with_its_worker(hands: Noted) -> None:
 
 
 def test_a_task_that_loses_every_worker_ends_the_run(hands: Noted) -> None:
-    crew = Crew(hands, 1)
+    crew = WorkerPool(hands, 1)
     job, innocent = whole(0), whole(1)
     crew.start(job, 10)
     crew.start(innocent, 20)
@@ -205,7 +207,7 @@ def test_a_task_that_loses_every_worker_ends_the_run(hands: Noted) -> None:
 
 
 def test_what_is_called_off_is_forgotten_and_its_report_means_nothing(hands: Noted) -> None:
-    crew = Crew(hands, 1)
+    crew = WorkerPool(hands, 1)
     first, second, third = whole(0), whole(1), whole(2)
     for due_ns, job in enumerate((first, second, third)):
         crew.start(job, due_ns)
@@ -223,7 +225,7 @@ def test_a_run_that_is_to_end_elsewhere_begins_again(hands: Noted) -> None:
     """It was sent up to its end, and is now wanted at step 3 first: training may have passed
     that.
     """
-    crew = Crew(hands, 1)
+    crew = WorkerPool(hands, 1)
     run = sketch(0)
     crew.start(Train(run, 4), 50)
     crew.start(early := Train(run, 3), 20)
@@ -238,7 +240,7 @@ def test_a_run_that_is_to_end_elsewhere_begins_again(hands: Noted) -> None:
 
 
 def test_what_was_never_started_is_done_when_it_is_wanted(hands: Noted) -> None:
-    crew, run = Crew(hands, 1), sketch(0)
+    crew, run = WorkerPool(hands, 1), sketch(0)
     hands.by_hand = False
     for until in (2, 4):
         crew.finish(Train(run, until))
@@ -246,7 +248,7 @@ def test_what_was_never_started_is_done_when_it_is_wanted(hands: Noted) -> None:
 
 
 def test_vectors_are_let_go_with_the_last_task_that_needs_them(hands: Noted) -> None:
-    crew, shared, fresh = Crew(hands, 1), vector(1, 1, 1), vector(2, 2, 2)
+    crew, shared, fresh = WorkerPool(hands, 1), vector(1, 1, 1), vector(2, 2, 2)
     one, other = whole(0, shared), whole(1, shared)
     crew.start(one, 1)
     crew.start(other, 2)
@@ -263,10 +265,10 @@ def test_vectors_are_let_go_with_the_last_task_that_needs_them(hands: Noted) -> 
 
 
 def test_what_went_wrong_is_told_when_it_is_due(hands: Noted) -> None:
-    crew = Crew(hands, 1)
+    crew = WorkerPool(hands, 1)
     for failure, expected in (
-        (Failure("Traceback ... no such layer", False), Bug),
-        (Failure("no such layer", True), UserError),
+        (WorkerFailure("Traceback ... no such layer", False), Bug),
+        (WorkerFailure("no such layer", True), UserError),
     ):
         job = whole(0)
         crew.start(job, 1)
@@ -281,7 +283,7 @@ class Other:
 
 
 def test_other_jobs_give_results(hands: Noted) -> None:
-    crew, job = Crew(hands, 1), Other({"x": vector(1)})
+    crew, job = WorkerPool(hands, 1), Other({"x": vector(1)})
     crew.start(job, 5)
     assert not crew.ready(job)
     hands.end("A", {"loss": 0.5})

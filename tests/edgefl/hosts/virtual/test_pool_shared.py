@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from builders import vector
 
-from edgefl.hosts.virtual.pool.shared_memory import Arena, Line, pack, unpack
+from edgefl.hosts.virtual.pool.shared_memory import Arena, MessageStream, pack, unpack
 from edgefl.vectors import ALIGNMENT
 
 
@@ -66,7 +66,7 @@ def test_what_is_no_plain_data_is_refused() -> None:
 
 
 def test_messages_come_whole_however_large_and_sending_never_waits() -> None:
-    one, other = (Line(end) for end in socket.socketpair())
+    one, other = (MessageStream(end) for end in socket.socketpair())
     large = bytes(range(256)) * 20_000
     for data in (b"a", large, b"", b"z"):
         one.send(data)
@@ -79,7 +79,7 @@ def test_messages_come_whole_however_large_and_sending_never_waits() -> None:
 
 
 def test_the_end_is_heard_after_the_last_message() -> None:
-    one, other = (Line(end) for end in socket.socketpair())
+    one, other = (MessageStream(end) for end in socket.socketpair())
     one.send(b"last")
     one.close()
     assert other.receive() == [b"last"]

@@ -17,7 +17,7 @@ from edgefl.hosts.setup.plan import strategy
 from edgefl.hosts.setup.rundir import OpenRun
 from edgefl.loading.names import check
 from edgefl.results.tail import read_csv, read_events
-from edgefl.vectors import Entry, Layout, aligned
+from edgefl.vectors import Layout, LayoutEntry, aligned
 
 SLOTS: dict[str, Any] = {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 10.0, "rate_mbit_s": 1.0}
 
@@ -264,7 +264,7 @@ def made(size: int, **sections: Any) -> Any:
         given.strategies[0],
         None,
         aligned(size),
-        Layout((Entry("w", (size,), 0, "parameter", ""),)),
+        Layout((LayoutEntry("w", (size,), 0, "parameter", ""),)),
     )
 
 
@@ -295,7 +295,7 @@ def test_of_a_model_that_does_not_fit_nothing_is_left_behind(tmp_path: Path) -> 
             tmp_path / "runs" / "tdma-fl",
             None,
             aligned(10_000),
-            Layout((Entry("w", (10_000,), 0, "parameter", ""),)),
+            Layout((LayoutEntry("w", (10_000,), 0, "parameter", ""),)),
         )
     assert not list(tmp_path.iterdir())
 

@@ -17,10 +17,10 @@ from edgefl.edges.edge import Edge
 from edgefl.hosts.wall.coordinator.mailbox import Mailbox
 from edgefl.hosts.wall.edge import worker as edge_worker
 from edgefl.hosts.wall.edge.host import EdgeHost
-from edgefl.hosts.wall.edge.worker import Order, OwnMachine, Worker
+from edgefl.hosts.wall.edge.worker import OwnMachine, TrainingThread, TrainOrder
 from edgefl.jobs import Train
 from edgefl.protocol.errors import Refused
-from edgefl.protocol.messages import Finished, Hello, Join, Pong, Refuse, Setup, Welcome
+from edgefl.protocol.messages import Hello, Join, Pong, Refuse, RunFinished, Setup, Welcome
 from edgefl.strategies.base.local_rule import LocalRule
 from emulator.compute import Native
 
@@ -38,7 +38,7 @@ def test_what_was_built_for_another_run_does_not_join_this_one(
 ) -> None:
     script = Script((SETUP, 7), (Welcome(), 7), (AWAY, again[1]), again)
     finished = script.host(monkeypatch).run()
-    assert finished == Finished("another run has taken its place", more=True)
+    assert finished == RunFinished("another run has taken its place", more=True)
     assert [type(message) for message in script.said if not isinstance(message, Pong)] == [
         Hello,
         Join,
@@ -53,9 +53,9 @@ def test_a_broken_session_of_the_same_run_goes_on(monkeypatch: pytest.MonkeyPatc
         (AWAY, 7),
         (SETUP, 7),
         (Welcome(), 7),
-        (Finished("versions", False), 7),
+        (RunFinished("versions", False), 7),
     )
-    assert script.host(monkeypatch).run() == Finished("versions", more=False)
+    assert script.host(monkeypatch).run() == RunFinished("versions", more=False)
     assert [type(message) for message in script.said if not isinstance(message, Pong)] == [
         Hello,
         Join,
@@ -102,14 +102,14 @@ def test_the_coordinator_says_how_often_and_how_long(monkeypatch: pytest.MonkeyP
         (Setup("{}", "fedavg", 10 * NS_PER_S, 40 * NS_PER_S), 7),
         (Welcome(), 7),
         *[None] * 18,
-        (Finished("versions", False), 7),
+        (RunFinished("versions", False), 7),
     )
     script.host(monkeypatch).run()
     assert script.waits[:2] == [0.25, 5.0] and set(script.waits[1:]) == {5.0}
     assert sum(isinstance(message, Hello) for message in script.said) == 3, (
         "90 s of silence: two new sessions"
     )
-    script = Script((SETUP, 7), (Welcome(), 7), *[None] * 19, (Finished("versions", False), 7))
+    script = Script((SETUP, 7), (Welcome(), 7), *[None] * 19, (RunFinished("versions", False), 7))
     script.host(monkeypatch).run()
     assert (
         set(script.waits) == {0.25}
@@ -120,7 +120,7 @@ def test_the_coordinator_says_how_often_and_how_long(monkeypatch: pytest.MonkeyP
 def test_refused_for_ever_it_asks_ever_more_slowly_but_not_beyond_two_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    script = Script(*[(AWAY, 7)] * 1100, (SETUP, 7), (Finished("versions", False), 7))
+    script = Script(*[(AWAY, 7)] * 1100, (SETUP, 7), (RunFinished("versions", False), 7))
     assert script.host(monkeypatch).run().reason == "versions"
     assert (
         script.clock.slept[:8] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
@@ -144,8 +144,8 @@ def test_waiting_for_a_turn_is_no_native_compute_time(monkeypatch: pytest.Monkey
 
     edge, results = Edge("e000", Slow(), LocalRule(None), Native()), Mailbox()
     edge.run = EchoRun(np.zeros(3, np.float32))
-    worker = Worker(edge, Busy(), 2.0, results)
-    worker.orders.put(Order(Train(edge.run, 1), 5 * NS_PER_S, None))
+    worker = TrainingThread(edge, Busy(), 2.0, results)
+    worker.orders.put(TrainOrder(Train(edge.run, 1), 5 * NS_PER_S, None))
     worker.orders.put(None)
     worker.run()
     assert [result.at_ns for result in results.take()] == [

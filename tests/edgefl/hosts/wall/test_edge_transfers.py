@@ -9,14 +9,14 @@ import pytest
 
 from edgefl.hosts.wall.edge.transfers import MOST_INCOMING, EdgeTransfers
 from edgefl.protocol.errors import WireError
-from edgefl.protocol.messages import Credit, Piece, Task, Update
+from edgefl.protocol.messages import Assignment, Credit, Piece, Update
 from edgefl.protocol.transfers import Outgoing
 
 MOST = 1 << 20
 
 
-def task(number: int = 5) -> Task:
-    return Task(number, 3, {"weights": np.arange(100, dtype=np.float32)}, {"epochs": 2.0})
+def task(number: int = 5) -> Assignment:
+    return Assignment(number, 3, {"weights": np.arange(100, dtype=np.float32)}, {"epochs": 2.0})
 
 
 def update(number: int = 5) -> Update:
@@ -31,7 +31,7 @@ def test_a_download_is_stamped_piece_by_piece_and_kept_until_its_moment() -> Non
     arrived = transfers.piece(Piece(9, 150), outgoing.piece(150, 400), 30)
     assert arrived is not None and (arrived.transfer, arrived.curve) == (9, [[150, 20], [400, 30]])
     message = transfers.delivered(9)
-    assert isinstance(message, Task) and message.numbers == {"epochs": 2.0}
+    assert isinstance(message, Assignment) and message.numbers == {"epochs": 2.0}
     np.testing.assert_array_equal(message.vectors["weights"], np.arange(100))
     assert transfers.delivered(9) is None and transfers.held == []
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from pacer_rig import MBIT, MS, PIECE_NS, Rig
 
-from edgefl.hosts.wall.coordinator.flow import Pace
+from edgefl.hosts.wall.coordinator.flow import PiecePlan
 from emulator.capacity.constant import Constant
 from emulator.delay.latency import Latency
 from emulator.links.bottleneck import Bottleneck
@@ -52,7 +52,7 @@ def test_a_piece_carries_bytes_of_one_slot_only(piece_ns: int) -> None:
     latest.
     """
     rig, slots = SlotRig(automatic=False, latency_ns=0), [1, 2, 5, 9]
-    rig.pacer.pace = Pace(200 * MS, piece_ns, 2 * MS)
+    rig.pacer.pace = PiecePlan(200 * MS, piece_ns, 2 * MS)
     flow = rig.start(4000)
     rig.network.grant(flow.transfer, slots, 0)
     while rig.step():

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from edgefl.hosts.wall.coordinator import probe
-from edgefl.hosts.wall.coordinator.mailbox import Mailbox, Over, WakeAt
+from edgefl.hosts.wall.coordinator.mailbox import Mailbox, WakeAt
 from edgefl.hosts.wall.coordinator.probe import PROBE_BYTES, TRIES, Probes
 from edgefl.hosts.wall.coordinator.sessions import Session
 from edgefl.protocol.messages import Ping, Pong
+from edgefl.strategies.base.decisions import Finish
 from emulator.capacity.constant import Constant
 from emulator.fidelity import Fidelity
 from emulator.links.link import Link
@@ -146,9 +147,9 @@ def test_a_mailbox_is_readable_while_something_is_in_it() -> None:
     mailbox = Mailbox()
     assert not readable(mailbox) and mailbox.take() == []
     mailbox.put(WakeAt(1), WakeAt(2))
-    mailbox.put(Over("done"))
+    mailbox.put(Finish("done"))
     assert readable(mailbox)
-    assert mailbox.take() == [WakeAt(1), WakeAt(2), Over("done")]
+    assert mailbox.take() == [WakeAt(1), WakeAt(2), Finish("done")]
     assert not readable(mailbox) and mailbox.take() == []
 
 

@@ -18,23 +18,23 @@ from edgefl.hosts.wall.coordinator.sessions import (
     WHOLE_RUN,
     Entered,
     Expected,
-    Gone,
-    Outcome,
     Passed,
     Reply,
+    SessionEnded,
+    SessionOutcome,
     Sessions,
 )
 from edgefl.protocol.codec import decode, encode
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import (
     PROTOCOL,
-    Finished,
     Hello,
     Join,
     Piece,
     Ping,
     Pong,
     Refuse,
+    RunFinished,
     Setup,
     Welcome,
 )
@@ -75,20 +75,20 @@ class Story:
         user: str | None = None,
         incarnation: int = RUN,
         number: int | None = None,
-    ) -> list[Outcome]:
+    ) -> list[SessionOutcome]:
         header = encode(message, incarnation, len(who) if number is None else number)
         return self.raw(who, header, body, user)
 
     def raw(
         self, who: str, header: bytes, body: Any = None, user: str | None = None
-    ) -> list[Outcome]:
+    ) -> list[SessionOutcome]:
         return self.sessions.receive(who.encode(), user, memoryview(header), body, self.now)
 
-    def joins(self, who: str, edge: str = "pi-1", user: str | None = None) -> list[Outcome]:
+    def joins(self, who: str, edge: str = "pi-1", user: str | None = None) -> list[SessionOutcome]:
         self.says(who, replace(HELLO, edge=edge), user=user, incarnation=0)
         return self.says(who, JOIN, user=user)
 
-    def after(self, seconds: float) -> list[Outcome]:
+    def after(self, seconds: float) -> list[SessionOutcome]:
         self.now += round(seconds * S)
         return self.sessions.tick(self.now)
 
@@ -100,7 +100,7 @@ def told(who: str, message: Any) -> Reply:
     return Reply(who.encode(), len(who), message)
 
 
-def refusal(outcomes: list[Outcome]) -> Refuse:
+def refusal(outcomes: list[SessionOutcome]) -> Refuse:
     """The only answer, a Refuse."""
     (reply,) = (outcome for outcome in outcomes if isinstance(outcome, Reply))
     assert isinstance(reply, Reply) and isinstance(reply.message, Refuse), outcomes
@@ -201,7 +201,7 @@ def test_joining_twice_in_one_session_ends_it() -> None:
     story.joins("a")
     reply, gone = story.says("a", JOIN)
     assert isinstance(reply, Reply) and "Join after Join" in reply.message.reason
-    assert gone == Gone("pi-1", "wire error: Join after Join")
+    assert gone == SessionEnded("pi-1", "wire error: Join after Join")
 
 
 # ------------------------------------------------------------------ keys
@@ -231,7 +231,8 @@ def test_every_later_frame_needs_that_key_too(user: str | None) -> None:
     assert (
         isinstance(reply, Reply)
         and f"the key of {user}" in reply.message.reason
-        and gone == Gone("pi-1", f"wire error: a frame of edge pi-1 came with the key of {user}")
+        and gone
+        == SessionEnded("pi-1", f"wire error: a frame of edge pi-1 came with the key of {user}")
     )
     assert story.count("wire error", "pi-1") == 1
 
@@ -244,7 +245,10 @@ def test_a_new_session_replaces_the_old_one_when_it_joins() -> None:
     assert isinstance(story.says("a", Piece(1, 0), b"x")[0], Passed)
     refused, gone, welcome, entered = story.says("bb", JOIN)
     assert refused == told("a", Refuse("another process has taken over as edge pi-1", final=True))
-    assert (gone, welcome) == (Gone("pi-1", "replaced by a new session"), told("bb", Welcome()))
+    assert (gone, welcome) == (
+        SessionEnded("pi-1", "replaced by a new session"),
+        told("bb", Welcome()),
+    )
     assert isinstance(entered, Entered) and list(story.sessions.by_edge.values()) == list(
         story.sessions.by_routing.values()
     ) == [entered.session]
@@ -266,7 +270,9 @@ def test_a_second_hello_on_the_same_socket_begins_again() -> None:
     story = Story()
     story.joins("a")
     gone, setup = story.says("a", HELLO, incarnation=0, number=9)
-    assert gone == Gone("pi-1", "replaced by a new session") and setup == Reply(b"a", 9, SETUP)
+    assert gone == SessionEnded("pi-1", "replaced by a new session") and setup == Reply(
+        b"a", 9, SETUP
+    )
     assert not story.sessions.by_edge
     assert isinstance(story.says("a", JOIN, number=9)[1], Entered)
     assert len(story.sessions.by_routing) == len(story.sessions.by_edge) == 1
@@ -277,7 +283,7 @@ def test_a_broken_hello_on_the_same_socket_ends_the_session() -> None:
     story.joins("a")
     gone, reply = story.says("a", replace(HELLO, edge="pi-9"), incarnation=0)
     assert (
-        gone == Gone("pi-1", "replaced by a new session")
+        gone == SessionEnded("pi-1", "replaced by a new session")
         and isinstance(reply, Reply)
         and reply.message.final
     )
@@ -289,7 +295,7 @@ def test_a_silent_edge_is_lost_after_its_liveness_and_may_come_back() -> None:
     story = Story()
     story.joins("a")
     assert story.after(4) == [told("a", Ping(story.now))]
-    assert story.after(1) == [Gone("pi-1", "silent")]
+    assert story.after(1) == [SessionEnded("pi-1", "silent")]
     assert refusal(story.says("a", Piece(1, 0), b"x")) == Refuse(
         "this session has ended", final=False
     )
@@ -366,7 +372,9 @@ def test_garbage_costs_an_edge_its_session_but_not_its_place() -> None:
         and not reply.message.final
     )
     assert (
-        isinstance(gone, Gone) and gone.edge == "pi-1" and list(story.sessions.by_edge) == ["pi-2"]
+        isinstance(gone, SessionEnded)
+        and gone.edge == "pi-1"
+        and list(story.sessions.by_edge) == ["pi-2"]
     )
     assert isinstance(story.joins("ccc")[1], Entered)
 
@@ -375,9 +383,9 @@ def test_what_the_transport_finds_wrong_ends_the_session_too() -> None:
     story = Story()
     story.joins("a")
     reply, gone = story.sessions.wire_error(b"a", WireError("3 frames"))
-    assert reply == told("a", Refuse("protocol error: 3 frames", final=False)) and gone == Gone(
-        "pi-1", "wire error: 3 frames"
-    )
+    assert reply == told(
+        "a", Refuse("protocol error: 3 frames", final=False)
+    ) and gone == SessionEnded("pi-1", "wire error: 3 frames")
     assert story.sessions.wire_error(b"a", WireError("again")) == []
 
 
@@ -401,7 +409,7 @@ def test_a_stale_frame_is_no_sign_of_life() -> None:
     for _ in range(3):
         outcomes = story.after(2)
         story.says("a", Pong(0, 0), incarnation=RUN - 1)
-    assert outcomes == [Gone("pi-1", "silent")]
+    assert outcomes == [SessionEnded("pi-1", "silent")]
 
 
 def test_a_fuzzed_conversation_never_breaks_the_table() -> None:
@@ -495,5 +503,5 @@ def test_everybody_hears_that_the_run_is_over() -> None:
     story = Story()
     story.joins("a")
     story.says("bb", replace(HELLO, edge="pi-2"), incarnation=0)
-    over = Finished("updates", more=True)
+    over = RunFinished("updates", more=True)
     assert story.sessions.finish("updates", more=True) == [told("a", over), told("bb", over)]

@@ -17,7 +17,8 @@ from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import (
     Acknowledged,
     Arrived,
-    Cancel,
+    Assignment,
+    CancelTask,
     Credit,
     Delivered,
     Fresh,
@@ -26,7 +27,6 @@ from edgefl.protocol.messages import (
     Pong,
     Stamped,
     Started,
-    Task,
     Welcome,
 )
 from edgefl.protocol.transfers import Outgoing
@@ -166,7 +166,7 @@ def test_a_fresh_model_is_delivered_but_starts_no_task(rig: Rig) -> None:
 
 def test_a_piece_never_holds_bytes_of_two_vectors(rig: Rig) -> None:
     outgoing = Outgoing(
-        0, Task(1, 0, {"a": np.zeros(1000, np.float32), "b": np.zeros(5000, np.float32)})
+        0, Assignment(1, 0, {"a": np.zeros(1000, np.float32), "b": np.zeros(5000, np.float32)})
     )
     rig.transport.carry("a", outgoing, 0)
     rig.until(NS_PER_S)
@@ -184,7 +184,7 @@ def test_calling_a_task_off_stops_its_download_and_lets_the_next_one_go(rig: Rig
     before = len(rig.sent["a"])
     rig.transport.noted("a", Acknowledged(1), 40 * MS)
     assert len(rig.pacer.flows) == 3
-    rig.transport.noted("a", Cancel(1), 40 * MS)
+    rig.transport.noted("a", CancelTask(1), 40 * MS)
     rig.until(40 * MS + take(other.size))
     assert {message.transfer for _, message, _ in rig.sent["a"][before:]} == {
         other.number
@@ -196,7 +196,7 @@ def test_calling_a_task_off_stops_its_download_and_lets_the_next_one_go(rig: Rig
 def test_native_links_carry_all_at_once_and_end_with_the_last_byte() -> None:
     rig = Rig(rate=None)
     down = rig.carry()
-    up = rig.permitted()
+    up = rig.granted()
     rig.until(0)
     assert rig.sent["a"][-2][2] == 40_000 and rig.pays() == [(0, 0, 40_000)]
     rig.until(30 * MS)
@@ -233,7 +233,13 @@ def test_a_request_is_late_once_its_way_is_over_too(at_ns: int, overruns: int) -
 
 @pytest.mark.parametrize(
     "note",
-    [encode_note(Cancel(1)), encode_note(Acknowledged(1)), encode(Welcome(), 0, 0), b"", b"\xc1"],
+    [
+        encode_note(CancelTask(1)),
+        encode_note(Acknowledged(1)),
+        encode(Welcome(), 0, 0),
+        b"",
+        b"\xc1",
+    ],
 )
 def test_an_edge_may_send_no_other_note(rig: Rig, note: bytes) -> None:
     with pytest.raises(WireError):
@@ -248,7 +254,7 @@ def test_an_edge_may_send_no_other_note(rig: Rig, note: bytes) -> None:
         Welcome(),
         Piece(1, 0),
         Pong(1, 2),
-        Cancel(1),
+        CancelTask(1),
         FreshRequest(1, 2, 3),
     ],
 )

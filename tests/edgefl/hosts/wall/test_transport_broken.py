@@ -13,6 +13,7 @@ from transport_rig import AHEAD_NS, MOST, MS, Rig, take
 from edgefl.hosts.wall.coordinator.mailbox import Carried, Heard, Whole
 from edgefl.hosts.wall.edge.transfers import EdgeTransfers
 from edgefl.protocol.messages import (
+    Assignment,
     Credit,
     Delivered,
     Offer,
@@ -20,10 +21,10 @@ from edgefl.protocol.messages import (
     Ping,
     Ready,
     Started,
-    Task,
     Update,
 )
 from edgefl.protocol.transfers import Outgoing
+from edgefl.strategies.base.decisions import Grant
 from emulator.units import NS_PER_S
 
 
@@ -34,7 +35,7 @@ def rig() -> Rig:
 
 # ------------------------------------------------------------------ broken sessions
 def test_an_upload_goes_on_where_it_broke(rig: Rig) -> None:
-    outgoing = rig.permitted()
+    outgoing = rig.granted()
     rig.answers(outgoing, 80 * MS)  # 20,000 bytes are due
     received = rig.pacer.flows[1].side.received
     kept = rig.network.progress(rig.pacer.flows[1].transfer, 80 * MS)
@@ -55,7 +56,7 @@ def test_an_upload_goes_on_where_it_broke(rig: Rig) -> None:
 
 
 def test_an_upload_with_another_content_starts_at_byte_0(rig: Rig) -> None:
-    rig.answers(rig.permitted(), 80 * MS)
+    rig.answers(rig.granted(), 80 * MS)
     rig.breaks("a")
     rig.joins("a", tasks=[1])
     other = rig.offer(value=1.0, due_ns=80 * MS)
@@ -63,14 +64,14 @@ def test_an_upload_with_another_content_starts_at_byte_0(rig: Rig) -> None:
     assert (
         rig.told == [Heard(0, "a", Ready(1)), Heard(80 * MS, "a", Ready(1))] and not rig.pacer.flows
     )
-    rig.transport.permit("a", 1, 80 * MS)
+    rig.transport.grant(Grant("a", 1), 80 * MS)
     rig.until(80 * MS)
     assert rig.pays()[-1] == (80 * MS, 0, 7500)
     rig.upload(other, 0, 7500)
 
 
 def test_a_restarted_edges_transfers_are_dropped(rig: Rig) -> None:
-    rig.answers(rig.permitted(1), 80 * MS)
+    rig.answers(rig.granted(1), 80 * MS)
     rig.offer(task=2, number=6)
     rig.carry(number=3)
     rig.carry("b")
@@ -82,7 +83,7 @@ def test_a_restarted_edges_transfers_are_dropped(rig: Rig) -> None:
         and not rig.transport.number_at_edge
         and list(rig.transport.task_of.values()) == [1]
     )
-    outgoing = rig.permitted(4)  # its link is free at once, its numbers start again
+    outgoing = rig.granted(4)  # its link is free at once, its numbers start again
     assert rig.pacer.network.started(rig.transport.waiting["a"][5].flow.transfer) == 80 * MS
     rig.answers(outgoing, NS_PER_S)
     assert [whole.incoming.message().number for whole in rig.heard(Whole)] == [4]
@@ -92,7 +93,7 @@ def test_a_permit_for_an_absent_edge_waits_for_it(rig: Rig) -> None:
     outgoing = rig.offer()
     rig.until(5 * MS)
     rig.breaks("a")
-    rig.transport.permit("a", 1, 5 * MS)
+    rig.transport.grant(Grant("a", 1), 5 * MS)
     rig.until(300 * MS)
     assert rig.pays() == []
     rig.joins("a", tasks=[1])
@@ -107,7 +108,7 @@ def test_a_permit_between_joining_and_offering_again_is_not_taken_back(rig: Rig)
     outgoing = rig.offer()
     rig.until(5 * MS)
     rig.breaks("a"), rig.joins("a", tasks=[1])
-    rig.transport.permit("a", 1, 5 * MS)
+    rig.transport.grant(Grant("a", 1), 5 * MS)
     rig.until(5 * MS)
     rig.says("a", outgoing.offer(0))  # sent before the credit came
     rig.upload(outgoing, 0, rig.pays()[-1][2])
@@ -119,13 +120,13 @@ def test_an_update_that_is_offered_again_after_it_came_is_ready_again(rig: Rig) 
     """Its acknowledgement was lost with the session, or its digest was wrong: the coordinator
     knows which.
     """
-    outgoing = rig.permitted()
+    outgoing = rig.granted()
     rig.answers(outgoing, NS_PER_S)
     rig.breaks("a"), rig.joins("a", tasks=[1])
     rig.says("a", outgoing.offer(0))
     rig.until(NS_PER_S)
     assert rig.told[-1] == Heard(NS_PER_S, "a", Ready(1))
-    rig.transport.permit("a", 1, NS_PER_S)
+    rig.transport.grant(Grant("a", 1), NS_PER_S)
     rig.until(NS_PER_S)
     assert rig.pays()[-1][:2] == (NS_PER_S, 0)
 
@@ -236,7 +237,7 @@ class BothEnds:
 
     def assign(self) -> None:
         self.rig.transport.carry(
-            "a", Outgoing(0, Task(1, 0, {"weights": self.weights})), self.rig.clock.ns
+            "a", Outgoing(0, Assignment(1, 0, {"weights": self.weights})), self.rig.clock.ns
         )
 
     def flow(self) -> None:
@@ -284,7 +285,7 @@ def test_both_ends_agree_through_any_number_of_broken_sessions(seed: int) -> Non
     while not rig.heard(Whole) and rig.clock.ns < 60 * NS_PER_S:
         rig.until(rig.clock.ns + int(ends.rng.integers(1, 12 * MS)))
         for ready in [item for item in rig.heard(Heard) if isinstance(item.message, Ready)]:
-            rig.transport.permit("a", 1, ready.now)
+            rig.transport.grant(Grant("a", 1), ready.now)
         if ends.rng.random() < 0.08:
             ends.breaks()
         else:

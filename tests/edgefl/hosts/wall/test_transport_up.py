@@ -1,4 +1,4 @@
-"""Uplink transfers: offered, permitted, credited, received; and what ends the session of an edge
+"""Uplink transfers: offered, granted, credited, received; and what ends the session of an edge
 that does not keep to it.
 """
 
@@ -17,6 +17,7 @@ from edgefl.hosts.wall.coordinator.transport import MOST_OFFERS
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import Credit, Piece, Ready, Update
 from edgefl.protocol.transfers import Outgoing
+from edgefl.strategies.base.decisions import Grant
 from emulator.units import FOREVER, NS_PER_S
 
 
@@ -32,7 +33,7 @@ def test_an_update_waits_for_its_due_moment_and_comes_up_by_credits(rig: Rig) ->
     assert rig.told == []
     rig.until(200 * MS)
     assert rig.told == [Heard(200 * MS, "a", Ready(1))] and rig.pays() == []
-    rig.transport.permit("a", 1, 200 * MS)
+    rig.transport.grant(Grant("a", 1), 200 * MS)
     due = 200 * MS + take(outgoing.size)
     rig.answers(outgoing, due - 1)
     assert rig.pays()[0] == (200 * MS, 0, 7500) and rig.pays()[-1][2] == 40_000
@@ -57,7 +58,7 @@ def test_another_offer_of_a_task_takes_the_first_one_s_place(rig: Rig) -> None:
     outgoing = rig.offer(due_ns=200 * MS, number=6, value=2.0)
     assert list(rig.transport.waiting["a"]) == [6]
     rig.until(200 * MS)
-    rig.transport.permit("a", 1, 200 * MS)
+    rig.transport.grant(Grant("a", 1), 200 * MS)
     rig.answers(outgoing, NS_PER_S)
     assert rig.heard(Heard) == [Heard(200 * MS, "a", Ready(1))]
     assert rig.heard(Whole)[0].incoming.message().vectors["weights"][0] == 2.0
@@ -73,10 +74,10 @@ def test_training_again_may_be_late_too(rig: Rig) -> None:
 
 
 def test_one_that_comes_late_stops_the_first_one_s_transfer(rig: Rig) -> None:
-    rig.permitted()
+    rig.granted()
     outgoing = rig.offer(due_ns=0, number=6, value=2.0)
     rig.until(0)
-    rig.transport.permit("a", 1, 0)
+    rig.transport.grant(Grant("a", 1), 0)
     rig.answers(outgoing, NS_PER_S)
     assert (
         len(rig.heard(Whole)) == 1
@@ -86,7 +87,7 @@ def test_one_that_comes_late_stops_the_first_one_s_transfer(rig: Rig) -> None:
 
 
 def test_credits_keep_to_the_curve(rig: Rig) -> None:
-    outgoing = rig.permitted()
+    outgoing = rig.granted()
     rig.until(NS_PER_S)
     quarter = outgoing.size // 4
     for at, _, limit in rig.pays():
@@ -95,7 +96,7 @@ def test_credits_keep_to_the_curve(rig: Rig) -> None:
 
 
 def test_an_update_whose_last_byte_is_late_counts_from_that_byte(rig: Rig) -> None:
-    outgoing = rig.permitted()
+    outgoing = rig.granted()
     rig.until(NS_PER_S)
     rig.upload(outgoing, 0, 40_000)
     assert rig.heard(Whole)[0].now == NS_PER_S and rig.fidelity.transfers_late == 1
@@ -104,7 +105,7 @@ def test_an_update_whose_last_byte_is_late_counts_from_that_byte(rig: Rig) -> No
 def test_a_native_uplink_has_only_so_much_under_way() -> None:
     rig = Rig(rate=None)
     outgoing = rig.offer(elements=3_000_000)
-    rig.transport.permit("a", 1, 0)
+    rig.transport.grant(Grant("a", 1), 0)
     rig.until(5)
     assert rig.pays() == [(0, 0, NATIVE_WINDOW)]
     rig.until(9)
@@ -149,7 +150,7 @@ def test_an_offer_in_time_is_a_task_without_overrun_and_real_hardware_is_not_jud
 
 
 def test_bytes_beyond_the_credit_end_the_session(rig: Rig) -> None:
-    outgoing = rig.permitted()
+    outgoing = rig.granted()
     rig.until(0)
     rig.upload(outgoing, 0, 7500)
     with pytest.raises(
@@ -165,7 +166,7 @@ def test_bytes_without_any_credit_end_the_session(rig: Rig) -> None:
 
 
 def test_a_piece_out_of_order_ends_the_session(rig: Rig) -> None:
-    outgoing = rig.permitted()
+    outgoing = rig.granted()
     rig.until(100 * MS)
     rig.upload(outgoing, 0, 100)
     with pytest.raises(WireError, match="expected from 100"):
@@ -206,8 +207,8 @@ def test_an_edge_has_only_so_many_offers(rig: Rig) -> None:
 
 
 def test_what_is_on_record_is_forgotten_and_frees_its_link(rig: Rig) -> None:
-    first, second = rig.permitted(1), rig.offer(task=2, number=6)
-    rig.transport.permit("a", 2, 0)
+    first, second = rig.granted(1), rig.offer(task=2, number=6)
+    rig.transport.grant(Grant("a", 2), 0)
     rig.until(40 * MS)
     rig.transport.acknowledged("a", 1)
     assert rig.transport.number_at_edge == {2: 6}
@@ -216,9 +217,9 @@ def test_what_is_on_record_is_forgotten_and_frees_its_link(rig: Rig) -> None:
     assert rig.heard(Whole) == [] and rig.sent["a"][-1][1] == Credit(6, 0, 40_000)
 
 
-def test_a_permit_for_nothing_does_nothing(rig: Rig) -> None:
-    rig.transport.permit("a", 1, 0)
+def test_a_grant_for_nothing_does_nothing(rig: Rig) -> None:
+    rig.transport.grant(Grant("a", 1), 0)
     rig.offer(due_ns=50)
-    rig.transport.permit("a", 2, 0)
-    rig.transport.permit("b", 1, 0)
+    rig.transport.grant(Grant("a", 2), 0)
+    rig.transport.grant(Grant("b", 1), 0)
     assert not rig.pacer.flows
