@@ -47,7 +47,7 @@ def by_autograd(last: str, start: tuple[float, ...] = (1.0, 1.0, 1.0)) -> list[f
     w = torch.tensor(start, dtype=torch.float64)
     for number, (edge, start_of) in enumerate((("b", W_B), ("a", W_A), ("c", W_C))):
         weigh = alpha(moving if edge == last else fixed, number + 1, number + 1)
-        w = w + weigh * (torch.tensor(given, dtype=torch.float64) - w)
+        w = w + weigh * (torch.tensor(start_of, dtype=torch.float64) - w)
     return [float(slope) for slope in torch.autograd.grad(loss(w), moving)]
 
 
