@@ -121,7 +121,7 @@ install() {
         fi
     fi
     pip_install setuptools  # the build runs in .venv itself, so that it too is pinned
-    pip_install --no-build-isolation --editable "${root}[test]"
+    pip_install --no-build-isolation --editable "${root}[lab,dev]"
 }
 
 new_enough "$venv_python" || make_venv
