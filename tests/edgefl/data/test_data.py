@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from idx_files import IMAGES, LABELS, idx_bytes, write_set
 from pydantic import ValidationError
 
 from edgefl.data import digits, fashion_mnist, mnist
@@ -16,7 +17,6 @@ from edgefl.data.idx import read
 from edgefl.data.partition import dirichlet, iid
 from edgefl.data.paths import data_dir
 from edgefl.errors import UserError
-from idx_files import IMAGES, LABELS, idx_bytes, write_set
 
 
 @pytest.mark.parametrize("zipped", [False, True])

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from paths import ROOT
 
 from edgefl.data import cache
 from edgefl.data.dataset import Dataset
 from edgefl.data.paths import cache_dir
 from edgefl.errors import UserError
-from paths import ROOT
 
 X, Y = np.arange(24, dtype=np.uint8).reshape(2, 3, 2, 2), np.array([0, 1])
 

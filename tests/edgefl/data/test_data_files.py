@@ -11,13 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
-
-from edgefl.data import cifar10, cifar100, numpy_pickle, tiny_imagenet
-from edgefl.data.image_statistics import by_channel
-from edgefl.errors import UserError
 from picture_files import (
-    BATCHES,
     LABELS,
     PICTURES,
     check10,
@@ -27,6 +21,10 @@ from picture_files import (
     write_binary10,
     write_tiny,
 )
+
+from edgefl.data import cifar10, cifar100, numpy_pickle, tiny_imagenet
+from edgefl.data.image_statistics import by_channel
+from edgefl.errors import UserError
 
 
 def write_python10(folder: Path, dump: Callable[[dict], bytes]) -> None:

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from idx_files import write_set
+from picture_files import check10, write_binary10
 
 from edgefl.commands import data as command
 from edgefl.data import cifar10, mnist
 from edgefl.data.download import CHUNK, Download, fetch
 from edgefl.errors import UserError
-from idx_files import write_set
-from picture_files import check10, write_binary10
 
 BIG = np.random.default_rng(1).bytes(300_000)
 

@@ -7,18 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
-
 from builders import experiment
+from idx_files import idx_bytes
+from PIL import Image
+from text_files import write_jsonl
+
 from edgefl.commands import data as command
-from edgefl.loading.file import load
-from edgefl.data import edge_data as material, shards
+from edgefl.data import edge_data as material
+from edgefl.data import shards
 from edgefl.data.partition import dirichlet
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning, with_seed
 from edgefl.hosts.virtual.run import run_virtual
-from idx_files import idx_bytes
-from text_files import write_jsonl
+from edgefl.loading.file import load
 
 CONFIG = """
 name = "shares"

@@ -7,18 +7,16 @@ import gzip
 import lzma
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import orjson
 import pytest
 import torch
+from text_files import TEST, TRAIN, write_jsonl
 
 from edgefl.data import imdb, words
 from edgefl.data.dataset import Dataset
 from edgefl.data.words import TextOptions
 from edgefl.errors import UserError
-from text_files import TEST, TRAIN, write_jsonl
 
 OPTIONS = TextOptions(vocabulary=6, length=4)
 

@@ -12,17 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from builders import experiment
+from idx_files import idx_bytes
 from PIL import Image
 
-from builders import experiment
-from edgefl.data import celeba, emnist, imdb, leaf, edge_data as material, shakespeare
+from edgefl.data import celeba, emnist, imdb, leaf, shakespeare
+from edgefl.data import edge_data as material
 from edgefl.data.dataset import Dataset
 from edgefl.data.partition import few_labels, natural
 from edgefl.errors import UserError
 from edgefl.models import celeba_cnn, char_lstm, emnist_cnn, lenet5
 from edgefl.models.workspace import Workspace, initial
 from edgefl.streams import Streams
-from idx_files import idx_bytes
 
 
 @pytest.fixture(autouse=True)

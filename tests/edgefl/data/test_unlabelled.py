@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from builders import EXAMPLES, experiment
 
-from edgefl.loading.file import load
 from edgefl.data import stl10
 from edgefl.data.dataset import Dataset
 from edgefl.data.fitting import fitted
 from edgefl.data.unlabelled import unlabelled
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning, with_seed
+from edgefl.loading.file import load
 
 
 def learned(**sections: Any) -> Any:
