@@ -35,11 +35,13 @@ SOURCES: Mapping[str, str] = {
     "ofcom-2023": (
         "Ofcom, Mobile Matters 2023 (Opensignal, October 2022 to March 2023, UK), reported by"
         " ISPreview, 21 July 2023, "
-        "https://www.ispreview.co.uk/index.php/2023/07/ofcom-publish-benchmarks-of-uk-5g-4g-and-3g-mobile-networks.html"
+        "https://www.ispreview.co.uk/index.php/2023/07/"
+        "ofcom-publish-benchmarks-of-uk-5g-4g-and-3g-mobile-networks.html"
     ),
     "ofcom-2024": (
         "Ofcom, Mobile Matters 2024 (Opensignal, October 2023 to March 2024, UK), "
-        "https://www.ofcom.org.uk/phones-and-broadband/mobile-phones/which-mobile-operator-has-the-longest-file-download-time/"
+        "https://www.ofcom.org.uk/phones-and-broadband/mobile-phones/"
+        "which-mobile-operator-has-the-longest-file-download-time/"
     ),
     "ofcom-2016": (
         "Ofcom, UK Home Broadband Performance, March 2016, reported by Advanced Television, "
@@ -47,16 +49,19 @@ SOURCES: Mapping[str, str] = {
     ),
     "webpagetest": (
         "WebPageTest, connectivity profiles,"
-        " https://github.com/WPO-Foundation/webpagetest/blob/master/www/settings/connectivity.ini.sample"
+        " https://github.com/WPO-Foundation/webpagetest/blob/master/www/settings/"
+        "connectivity.ini.sample"
     ),
     "firefox": (
         "Firefox, network throttling presets, "
-        "https://github.com/mozilla-firefox/firefox/blob/main/devtools/docs/user/network_monitor/throttling/index.rst"
+        "https://github.com/mozilla-firefox/firefox/blob/main/devtools/docs/user/network_monitor/"
+        "throttling/index.rst"
     ),
     "silabs": (
         "Silicon Labs, SiWT917 Wi-Fi throughput, TCP, 802.11ax, 2.4 GHz, 20 MHz, host Raspberry Pi"
         " 4, shielded chamber, "
-        "https://docs.silabs.com/wifi-application-notes/latest/wifi-siwt917-rcp-wi-fi-throughput/expected-results"
+        "https://docs.silabs.com/wifi-application-notes/latest/wifi-siwt917-rcp-wi-fi-throughput/"
+        "expected-results"
     ),
     "ookla-2021": (
         "Ookla Speedtest Intelligence, Q2 2021, Starlink, US medians,"
@@ -98,7 +103,8 @@ SOURCES: Mapping[str, str] = {
     "notebookcheck": (
         "Notebookcheck, Geekbench 6 of a Galaxy S23 Ultra (Snapdragon 8 Gen 2), February 2023, "
         "https://www.notebookcheck.com/Geekbench-6-Apple-iPhone-14-Pro-Max-"
-        "stellt-sich-Samsung-Galaxy-S23-Ultra-und-Google-Pixel-7-Pro-in-neuem-Benchmark.694639.0.html"
+        "stellt-sich-Samsung-Galaxy-S23-Ultra-und-Google-Pixel-7-Pro-"
+        "in-neuem-Benchmark.694639.0.html"
     ),
 }
 

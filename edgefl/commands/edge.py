@@ -25,46 +25,50 @@ if TYPE_CHECKING:
 # again
 BETWEEN_S = 900.0
 
+Connect = Annotated[
+    str,
+    typer.Option("--connect", metavar="tcp://HOST:PORT", help="Where the coordinator listens."),
+]
+Name = Annotated[
+    str,
+    typer.Option(
+        "--id",
+        metavar="NAME",
+        help="Which of the experiment's edges this is: e000, or one of edges.names.",
+    ),
+]
+Keys = Annotated[
+    Optional[Path], typer.Option("--keys", metavar="DIR", help="This edge's CURVE keys.")
+]
+OwnConfig = Annotated[
+    Optional[Path],
+    typer.Option(
+        "--config", metavar="FILE", help="Join only if the coordinator runs this experiment."
+    ),
+]
+DataFolder = Annotated[
+    Optional[Path],
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="Where data sets lie here (else $EDGEFL_DATA, else data/).",
+    ),
+]
+AllowTask = Annotated[
+    Optional[list[str]],
+    typer.Option("--allow-task", metavar="NAME", help="Own code that the coordinator may name."),
+]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Allow a network without keys.")]
+
 
 def edge(
-    connect: Annotated[
-        str,
-        typer.Option("--connect", metavar="tcp://HOST:PORT", help="Where the coordinator listens."),
-    ],
-    name: Annotated[
-        str,
-        typer.Option(
-            "--id",
-            metavar="NAME",
-            help="Which of the experiment's edges this is: e000, or one of edges.names.",
-        ),
-    ],
-    keys: Annotated[
-        Optional[Path], typer.Option("--keys", metavar="DIR", help="This edge's CURVE keys.")
-    ] = None,
-    config: Annotated[
-        Optional[Path],
-        typer.Option(
-            "--config", metavar="FILE", help="Join only if the coordinator runs this experiment."
-        ),
-    ] = None,
-    data: Annotated[
-        Optional[Path],
-        typer.Option(
-            "--data",
-            metavar="DIR",
-            help="Where data sets lie here (else $EDGEFL_DATA, else data/).",
-        ),
-    ] = None,
-    allow_task: Annotated[
-        Optional[list[str]],
-        typer.Option(
-            "--allow-task", metavar="NAME", help="Own code that the coordinator may name."
-        ),
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Allow a network without keys.")
-    ] = False,
+    connect: Connect,
+    name: Name,
+    keys: Keys = None,
+    config: OwnConfig = None,
+    data: DataFolder = None,
+    allow_task: AllowTask = None,
+    insecure: Insecure = False,
 ) -> None:
     """Be one edge of a run: join, train what comes, send updates, until the coordinator says
     that it is over.

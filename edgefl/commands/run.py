@@ -45,36 +45,44 @@ class Clock(str, Enum):
     virtual = "virtual"
 
 
+ClockName = Annotated[
+    Clock,
+    typer.Option("--clock", help="Real sockets in real time, or the same schemes at full speed."),
+]
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force", help="Go on although this host cannot keep up; the run will be strained."
+    ),
+]
+Workers = Annotated[
+    int,
+    typer.Option(
+        "--workers",
+        min=1,
+        help="Virtual clock: processes that train; the results are the same.",
+    ),
+]
+Engine = Annotated[
+    EngineName,
+    typer.Option("--engine", help="Virtual clock: workers on this machine, or on a Ray cluster."),
+]
+
+Keys = Annotated[
+    Optional[Path],
+    typer.Option("--keys", metavar="DIR", help="CURVE keys from `edgefl keys new`."),
+]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Allow a network without keys.")]
+
+
 def run(
     config: Config,
     overrides: Overrides = None,
-    clock: Annotated[
-        Clock,
-        typer.Option(
-            "--clock", help="Real sockets in real time, or the same schemes at full speed."
-        ),
-    ] = Clock.wall,
+    clock: ClockName = Clock.wall,
     out: Out = Path("runs"),
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force", help="Go on although this host cannot keep up; the run will be strained."
-        ),
-    ] = False,
-    workers: Annotated[
-        int,
-        typer.Option(
-            "--workers",
-            min=1,
-            help="Virtual clock: processes that train; the results are the same.",
-        ),
-    ] = 1,
-    engine: Annotated[
-        EngineName,
-        typer.Option(
-            "--engine", help="Virtual clock: workers on this machine, or on a Ray cluster."
-        ),
-    ] = EngineName.local,
+    force: Force = False,
+    workers: Workers = 1,
+    engine: Engine = EngineName.local,
     ray_address: RayAddress = None,
 ) -> None:
     """Run every strategy of an experiment on this machine and compare them."""
@@ -104,13 +112,8 @@ def coordinator(
     config: Config,
     overrides: Overrides = None,
     out: Out = Path("runs"),
-    keys: Annotated[
-        Optional[Path],
-        typer.Option("--keys", metavar="DIR", help="CURVE keys from `edgefl keys new`."),
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Allow a network without keys.")
-    ] = False,
+    keys: Keys = None,
+    insecure: Insecure = False,
 ) -> None:
     """Be the coordinator for edges in other terminals or on other machines (`edgefl edge`)."""
     from edgefl.hosts.wall.keys import load_server, must_have_keys

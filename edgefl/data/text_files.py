@@ -81,7 +81,9 @@ def from_file(path: Path, labels: Mapping[str, int], key: str) -> Texts:
 def _opened(path: Path) -> BinaryIO:
     if path.suffix == ".gz":
         return gzip.open(path, "rb")  # type: ignore[return-value]
-    return lzma.open(path, "rb") if path.suffix == ".xz" else open(path, "rb")  # type: ignore[return-value]
+    if path.suffix == ".xz":
+        return lzma.open(path, "rb")  # type: ignore[return-value]
+    return open(path, "rb")
 
 
 def _json_rows(path: Path, file: BinaryIO, key: str) -> Iterator[tuple[int, Any, str, Any]]:

@@ -7,10 +7,41 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from emulator.commands import options
 from emulator.errors import BadValue
 
 if TYPE_CHECKING:
     from emulator.kernel.commands import KernelShape
+
+Command = Annotated[
+    list[str], typer.Argument(help="The program and its arguments, after --.", metavar="COMMAND")
+]
+UpRate = Annotated[
+    Optional[str], typer.Option(help="Payload rate from COMMAND to this host, such as 2mbit.")
+]
+DownRate = Annotated[
+    Optional[str], typer.Option(help="Payload rate from this host to COMMAND, such as 20mbit.")
+]
+JitterText = Annotated[
+    Optional[str],
+    typer.Option(help="How far a frame strays from the latency, such as 5ms; order is kept."),
+]
+LossText = Annotated[
+    Optional[str],
+    typer.Option(help="Share of frames lost in each direction, such as 1% or 0.01."),
+]
+Shaper = Annotated[
+    Optional[str], typer.Option(help="htb or tbf; left out: htb where the kernel has it.")
+]
+NoLatency = Annotated[
+    bool, typer.Option("--no-latency", help="Leave latency, jitter and loss out.")
+]
+Seed = Annotated[
+    int, typer.Option(help="Of the jitter and the losses that are made in user space.", min=0)
+]
+LogFile = Annotated[
+    Optional[Path], typer.Option(help="Write what was made and measured to this JSON file.")
+]
 
 app = typer.Typer(
     help=(
@@ -29,45 +60,17 @@ app = typer.Typer(
     ),
 )
 def run(
-    command: Annotated[
-        list[str],
-        typer.Argument(help="The program and its arguments, after --.", metavar="COMMAND"),
-    ],
-    profile: Annotated[
-        Optional[str],
-        typer.Option(
-            help="A named link, see emulator profiles; the options below override its fields."
-        ),
-    ] = None,
-    up: Annotated[
-        Optional[str], typer.Option(help="Payload rate from COMMAND to this host, such as 2mbit.")
-    ] = None,
-    down: Annotated[
-        Optional[str], typer.Option(help="Payload rate from this host to COMMAND, such as 20mbit.")
-    ] = None,
-    latency: Annotated[
-        Optional[str], typer.Option(help="Delay in each direction, such as 30ms.")
-    ] = None,
-    jitter: Annotated[
-        Optional[str],
-        typer.Option(help="How far a frame strays from the latency, such as 5ms; order is kept."),
-    ] = None,
-    loss: Annotated[
-        Optional[str],
-        typer.Option(help="Share of frames lost in each direction, such as 1% or 0.01."),
-    ] = None,
-    shaper: Annotated[
-        Optional[str], typer.Option(help="htb or tbf; left out: htb where the kernel has it.")
-    ] = None,
-    no_latency: Annotated[
-        bool, typer.Option("--no-latency", help="Leave latency, jitter and loss out.")
-    ] = False,
-    seed: Annotated[
-        int, typer.Option(help="Of the jitter and the losses that are made in user space.", min=0)
-    ] = 0,
-    log: Annotated[
-        Optional[Path], typer.Option(help="Write what was made and measured to this JSON file.")
-    ] = None,
+    command: Command,
+    profile: options.Profile = None,
+    up: UpRate = None,
+    down: DownRate = None,
+    latency: options.Latency = None,
+    jitter: JitterText = None,
+    loss: LossText = None,
+    shaper: Shaper = None,
+    no_latency: NoLatency = False,
+    seed: Seed = 0,
+    log: LogFile = None,
 ) -> int:
     """Run COMMAND in a network namespace whose only way out is the link, and pass its exit status
     on.

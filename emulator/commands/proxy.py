@@ -16,6 +16,7 @@ from emulator.capacity import Capacity
 from emulator.capacity.compose import Lowest
 from emulator.capacity.constant import Constant
 from emulator.clock import precise_timers
+from emulator.commands import options
 from emulator.delay import Delay
 from emulator.delay.jitter import Jitter
 from emulator.delay.latency import Latency
@@ -38,6 +39,50 @@ if TYPE_CHECKING:
 
 UNSHAPED = "not shaped"
 
+Listen = Annotated[
+    Optional[str], typer.Option(help="Where programs connect to, such as 127.0.0.1:9000.")
+]
+To = Annotated[Optional[str], typer.Option(help="The program behind, such as 127.0.0.1:8000.")]
+Maps = Annotated[
+    Optional[list[str]],
+    typer.Option(
+        "--map",
+        help="One more device with a link of its own; may be repeated.",
+        metavar="LISTEN=TO",
+    ),
+]
+UpRate = Annotated[
+    Optional[str],
+    typer.Option(help="Rate from who connects to the program behind, such as 2mbit."),
+]
+DownRate = Annotated[
+    Optional[str], typer.Option(help="Rate back, such as 20mbit. Left out: not shaped.")
+]
+JitterText = Annotated[
+    Optional[str], typer.Option(help="Spread of the latency, such as 5ms; order is kept.")
+]
+LossText = Annotated[
+    Optional[str],
+    typer.Option(help="Share of packets lost, such as 1%: what it leaves of the rate."),
+]
+TraceUp = Annotated[
+    Optional[Path],
+    typer.Option(help="The rate as a trace (mahimahi, or .csv of seconds,bit_s); --up caps it."),
+]
+TraceDown = Annotated[
+    Optional[Path], typer.Option(help="The same for the other direction; --down caps it.")
+]
+SharedUp = Annotated[
+    Optional[str],
+    typer.Option(help="A rate that all links share, fairly, on top of their own."),
+]
+SharedDown = Annotated[Optional[str], typer.Option(help="The same for the other direction.")]
+Seconds = Annotated[Optional[float], typer.Option(help="Stop by itself; left out: at Ctrl-C.")]
+LogFile = Annotated[
+    Optional[Path], typer.Option(help="Write every connection and a summary to this JSON file.")
+]
+Seed = Annotated[int, typer.Option(help="Of the jitter.", min=0)]
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
@@ -50,66 +95,22 @@ class Side:
 
 
 def proxy(
-    listen: Annotated[
-        Optional[str], typer.Option(help="Where programs connect to, such as 127.0.0.1:9000.")
-    ] = None,
-    to: Annotated[
-        Optional[str], typer.Option(help="The program behind, such as 127.0.0.1:8000.")
-    ] = None,
-    maps: Annotated[
-        Optional[list[str]],
-        typer.Option(
-            "--map",
-            help="One more device with a link of its own; may be repeated.",
-            metavar="LISTEN=TO",
-        ),
-    ] = None,
-    profile: Annotated[
-        Optional[str],
-        typer.Option(
-            help="A named link, see emulator profiles; the options below override its fields."
-        ),
-    ] = None,
-    up: Annotated[
-        Optional[str],
-        typer.Option(help="Rate from who connects to the program behind, such as 2mbit."),
-    ] = None,
-    down: Annotated[
-        Optional[str], typer.Option(help="Rate back, such as 20mbit. Left out: not shaped.")
-    ] = None,
-    latency: Annotated[
-        Optional[str], typer.Option(help="Delay in each direction, such as 30ms.")
-    ] = None,
-    jitter: Annotated[
-        Optional[str], typer.Option(help="Spread of the latency, such as 5ms; order is kept.")
-    ] = None,
-    loss: Annotated[
-        Optional[str],
-        typer.Option(help="Share of packets lost, such as 1%: what it leaves of the rate."),
-    ] = None,
-    trace_up: Annotated[
-        Optional[Path],
-        typer.Option(
-            help="The rate as a trace (mahimahi, or .csv of seconds,bit_s); --up caps it."
-        ),
-    ] = None,
-    trace_down: Annotated[
-        Optional[Path], typer.Option(help="The same for the other direction; --down caps it.")
-    ] = None,
-    shared_up: Annotated[
-        Optional[str],
-        typer.Option(help="A rate that all links share, fairly, on top of their own."),
-    ] = None,
-    shared_down: Annotated[
-        Optional[str], typer.Option(help="The same for the other direction.")
-    ] = None,
-    seconds: Annotated[
-        Optional[float], typer.Option(help="Stop by itself; left out: at Ctrl-C.")
-    ] = None,
-    log: Annotated[
-        Optional[Path], typer.Option(help="Write every connection and a summary to this JSON file.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of the jitter.", min=0)] = 0,
+    listen: Listen = None,
+    to: To = None,
+    maps: Maps = None,
+    profile: options.Profile = None,
+    up: UpRate = None,
+    down: DownRate = None,
+    latency: options.Latency = None,
+    jitter: JitterText = None,
+    loss: LossText = None,
+    trace_up: TraceUp = None,
+    trace_down: TraceDown = None,
+    shared_up: SharedUp = None,
+    shared_down: SharedDown = None,
+    seconds: Seconds = None,
+    log: LogFile = None,
+    seed: Seed = 0,
 ) -> None:
     """Put emulated links in front of a TCP program. All connections to one listening address share
     one link, like the programs of a device.

@@ -19,34 +19,43 @@ from emulator.tdma.reference import Round, simulate
 SHOWN_ROUNDS = 6
 FIGURE_SUFFIXES = (".png", ".pdf", ".svg")
 
+Devices = Annotated[int, typer.Option("--N", help="Devices.", show_default=False)]
+PerRound = Annotated[
+    int, typer.Option("--S", help="Devices that upload in a round.", show_default=False)
+]
+Horizon = Annotated[
+    int, typer.Option("--T", help="Slots in which models are counted.", show_default=False)
+]
+ComputeSlots = Annotated[
+    int, typer.Option("--tau-comp", help="Slots that a device computes.", show_default=False)
+]
+TransferSlots = Annotated[int, typer.Option("--r", help="Slots of a transfer.")]
+IntentionalDelay = Annotated[
+    str,
+    typer.Option(
+        help="Intentional delay in rounds: a number, or auto, the longest that costs no slot.",
+        metavar="auto|K",
+    ),
+]
+JsonFile = Annotated[
+    Optional[Path],
+    typer.Option("--json", help="Write the numbers to this file, too.", metavar="FILE"),
+]
+FigureFile = Annotated[
+    Optional[Path],
+    typer.Option(help="Draw the timeline: a .png, .pdf or .svg.", metavar="FILE"),
+]
+
 
 def tdma(
-    devices: Annotated[int, typer.Option("--N", help="Devices.", show_default=False)],
-    per_round: Annotated[
-        int, typer.Option("--S", help="Devices that upload in a round.", show_default=False)
-    ],
-    horizon: Annotated[
-        int, typer.Option("--T", help="Slots in which models are counted.", show_default=False)
-    ],
-    compute: Annotated[
-        int, typer.Option("--tau-comp", help="Slots that a device computes.", show_default=False)
-    ],
-    transfer: Annotated[int, typer.Option("--r", help="Slots of a transfer.")] = 1,
-    delay: Annotated[
-        str,
-        typer.Option(
-            help="Intentional delay in rounds: a number, or auto, the longest that costs no slot.",
-            metavar="auto|K",
-        ),
-    ] = "0",
-    json_file: Annotated[
-        Optional[Path],
-        typer.Option("--json", help="Write the numbers to this file, too.", metavar="FILE"),
-    ] = None,
-    figure: Annotated[
-        Optional[Path],
-        typer.Option(help="Draw the timeline: a .png, .pdf or .svg.", metavar="FILE"),
-    ] = None,
+    devices: Devices,
+    per_round: PerRound,
+    horizon: Horizon,
+    compute: ComputeSlots,
+    transfer: TransferSlots = 1,
+    delay: IntentionalDelay = "0",
+    json_file: JsonFile = None,
+    figure: FigureFile = None,
 ) -> None:
     """Rounds, staleness and intentional delay on a TDMA channel."""
     _check_files(json_file, figure)
