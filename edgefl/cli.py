@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from edgefl.commands import data, edge, jobs, keys, results, run
+from edgefl.commands import configs, data, edge, jobs, keys, results, run
 from edgefl.commands import list as listings
 from edgefl.errors import Bug, UserError
 from emulator.errors import BadValue
@@ -26,6 +26,7 @@ app.command()(results.compare)
 app.command()(results.plot)
 app.command()(results.replay)
 app.command()(jobs.jobs)
+app.command()(configs.configs)
 app.command()(listings.strategies)
 app.command()(listings.models)
 app.command()(listings.datasets)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Iterable
 
 
 class UserError(Exception):
@@ -27,6 +28,23 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     if close:
         return f" (nearest: {folded[close[0]]!r})"
     return f" (valid: {', '.join(names)})" if names else ""
+
+
+@contextmanager
+def needs(extra: str, what: str) -> Iterator[None]:
+    """Around imports of packages that only ``extra`` installs: UserError that says so if ``what``
+    finds one missing.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "edgefl", "emulator"):
+            raise
+        raise UserError(
+            f"{what} needs the package {package!r}, which is not installed: pip install"
+            f" 'edgefl[{extra}]'"
+        ) from error
 
 
 class Bug(Exception):

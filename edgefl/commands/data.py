@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from edgefl.commands import show
-from edgefl.errors import UserError
+from edgefl.commands.configs import Config
+from edgefl.errors import UserError, needs
 
 if TYPE_CHECKING:
     from edgefl.config.experiment import Experiment
@@ -24,7 +25,6 @@ LINE_EVERY_S = 0.2
 app = typer.Typer(
     no_args_is_help=True, help="Data sets: get them, look at the partition, cut them into files."
 )
-Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="The experiment file (TOML).")]
 Overrides = Annotated[
     Optional[list[str]],
     typer.Argument(metavar="[KEY=VALUE]...", help="Changes for this time: partition.alpha=0.1"),
@@ -88,8 +88,8 @@ def plot(
     """Draw how many samples of which label each edge has."""
     import numpy as np
 
-    from edgefl.results import partition_plot as label_plot
-
+    with needs("lab", "a figure"):
+        from edgefl.results import partition_plot as label_plot
     show.png(out)
     learned = _learned(config, overrides)
     targets = learned.train[1].numpy()

@@ -14,6 +14,7 @@ import orjson
 import typer
 
 from edgefl.commands import show
+from edgefl.commands.configs import located
 from edgefl.config.experiment import EDGE_ID
 from edgefl.errors import UserError, nearest
 
@@ -43,7 +44,10 @@ Keys = Annotated[
 OwnConfig = Annotated[
     Optional[Path],
     typer.Option(
-        "--config", metavar="FILE", help="Join only if the coordinator runs this experiment."
+        "--config",
+        metavar="FILE",
+        help="Join only if the coordinator runs this experiment.",
+        callback=located,
     ),
 ]
 DataFolder = Annotated[

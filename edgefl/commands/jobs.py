@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import psutil
 import typer
 
 from edgefl.commands import show
+from edgefl.commands.configs import Config
 from edgefl.errors import UserError
 from emulator.calibrate import Timing, measure
 from emulator.commands.calibrate import BUSY_LOAD
@@ -25,7 +25,7 @@ REPEAT, WARM_UP = 11, 2
 
 
 def jobs(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="The experiment file (TOML).")],
+    config: Config,
     overrides: Annotated[
         Optional[list[str]],
         typer.Argument(metavar="[KEY=VALUE]...", help="Changes for this time: unlabelled.size=500"),

@@ -15,6 +15,7 @@ import typer
 from edgefl.commands import virtual as on_virtual
 from edgefl.commands import wall as on_wall
 from edgefl.commands.conclude import conclude
+from edgefl.commands.configs import Config
 from edgefl.commands.virtual import EngineName, Power
 from edgefl.config.experiment import Experiment
 from edgefl.config.groups import warnings
@@ -22,7 +23,6 @@ from edgefl.errors import UserError
 from edgefl.loading.file import base_of, load
 from edgefl.loading.names import strategy_warnings
 
-Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="The experiment file (TOML).")]
 Overrides = Annotated[
     Optional[list[str]],
     typer.Argument(metavar="[KEY=VALUE]...", help="Changes for this run: stop.emulated_s=10"),

@@ -15,7 +15,7 @@ from edgefl.data.dataset import Dataset
 from edgefl.data.image_statistics import by_channel
 from edgefl.data.labels import checked
 from edgefl.data.paths import missing
-from edgefl.errors import UserError, nearest
+from edgefl.errors import UserError, nearest, needs
 
 FOLDERS = ("celeba", "CelebA")
 PICTURES, ATTRIBUTES, IDENTITIES, PARTS = (
@@ -140,7 +140,8 @@ def _second_column(path: Path) -> dict[str, str]:
 
 def _pictures(root: Path, names: Sequence[str], size: int, folder: Path, array: str) -> np.ndarray:
     """(n, 3, size, size), one by one on the disk."""
-    from PIL import Image  # here: few need it
+    with needs("lab", "data set 'celeba'"):
+        from PIL import Image  # here: few need it
 
     out = large(folder, array, (len(names), 3, size, size), np.uint8)
     for row, name in enumerate(names):

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from edgefl.data.dataset import Dataset
+from edgefl.errors import needs
 from edgefl.streams import Streams
 
 MEAN, STD = 4.884, 6.017  # of all pixels, which count 0 to 16
@@ -15,9 +16,8 @@ TRAIN_SHARE = 0.8
 
 def load(directory: Path) -> Dataset:
     """The same 80/20 split of every class in every run; ``directory`` is not used."""
-    from sklearn.datasets import (
-        load_digits,  # here: it takes most of a second to import
-    )
+    with needs("lab", "data set 'digits'"):
+        from sklearn.datasets import load_digits  # here: it takes most of a second to import
 
     bunch = load_digits()
     images, labels = bunch.images.astype(np.uint8)[:, None], bunch.target.astype(np.int64)

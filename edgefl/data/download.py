@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from edgefl.errors import UserError
+from edgefl.errors import UserError, needs
 
 Progress = Callable[
     [str, int, int], None
@@ -71,8 +71,9 @@ def fetch(
 
 
 def _retrieved(download: Download, folder: Path, origin: str | None, progress: Progress) -> Path:
-    import pooch  # here: only this command needs it
-    import requests
+    with needs("lab", "a download"):
+        import pooch  # here: only this command needs it
+        import requests
 
     pooch.get_logger().setLevel("ERROR")
     copied = origin is not None and "://" not in origin

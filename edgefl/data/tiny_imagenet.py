@@ -14,7 +14,7 @@ from edgefl.data.dataset import Dataset
 from edgefl.data.download import Download
 from edgefl.data.labels import checked
 from edgefl.data.paths import folder_of
-from edgefl.errors import UserError
+from edgefl.errors import UserError, needs
 
 FOLDERS = ("tiny-imagenet-200", "tiny_imagenet")
 DOWNLOADS = (
@@ -97,7 +97,8 @@ def _read(
     pictures: Sequence[tuple[Path, int]], folder: Path, array: str, root: Path
 ) -> tuple[np.ndarray, np.ndarray]:
     """Pictures (n, 3, 64, 64), which go to the disk one by one, and labels (n,)."""
-    from PIL import Image  # here: nobody else needs it
+    with needs("lab", "data set 'tiny_imagenet'"):
+        from PIL import Image  # here: few need it
 
     labels = checked(np.array([label for _, label in pictures], dtype=np.int64), CLASSES, root)
     out = large(folder, array, (len(pictures), 3, SIDE, SIDE), np.uint8)

@@ -19,6 +19,7 @@ from edgefl.errors import UserError, nearest
 from edgefl.loading import extends as config_extends
 from edgefl.loading import names as config_names
 from edgefl.loading import overrides as config_overrides
+from edgefl.loading import packaged
 
 FACTS = "run"  # the table that a run adds to its config
 SHARED = (
@@ -69,10 +70,9 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise UserError(
-            f"{path}: no such"
-            f" file{nearest(path.name, [file.name for file in path.parent.glob('*.toml')])}"
-        ) from error
+        here = [file.name for file in path.parent.glob("*.toml")]
+        near = nearest(path.name, here) if here else packaged.nearest(path)
+        raise UserError(f"{path}: no such file{near}") from error
     except OSError as error:
         raise UserError(
             f"{path}: cannot be read ({error.strerror}); expected a TOML file"

@@ -65,8 +65,13 @@ def tdma(
     if json_file is not None:
         files[json_file] = (json.dumps(facts, indent=2) + "\n").encode()
     if figure is not None:
-        from emulator.tdma.figure import timeline  # matplotlib takes its time
-
+        try:
+            from emulator.tdma.figure import timeline  # matplotlib takes its time
+        except ModuleNotFoundError as error:
+            raise BadValue(
+                f"--figure needs the package {error.name!r}, which is not installed: pip install"
+                " 'edgefl[lab]'"
+            ) from error
         files[figure] = timeline(channel, figure.suffix[1:].lower())
     for line in lines(channel, facts):
         typer.echo(line)
