@@ -277,7 +277,10 @@ def test_three_heartbeats_are_just_enough(good: Path) -> None:
 def test_files_that_cannot_be_read(good: Path) -> None:
     folder = good.parent
     assert refusal(folder / "god.toml") == "god.toml: no such file (nearest: 'good.toml')"
-    assert refusal(folder / "no" / "x.toml") == "x.toml: no such file"
+    assert (
+        refusal(folder / "no" / "x.toml")
+        == "x.toml: no such file; `edgefl configs` lists those that come with edgefl"
+    )
     assert refusal(folder).endswith("cannot be read (Is a directory); expected a TOML file")
     (folder / "latin.toml").write_bytes(b"name = '\xe4'")
     assert (
