@@ -23,7 +23,7 @@ def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) 
     """Run every seed, or as far as Ctrl-C lets them. Exit status 1 if a process dies that the
     run cannot do without.
     """
-    from edgefl.hosts.wall.launcher import Died, Interrupted, WallRun, Where
+    from edgefl.hosts.wall.launcher import Interrupted, LaunchOptions, ProcessDied, WallRun
 
     seeds = experiment.by_seed()
     names = ", ".join(entry.name for entry in experiment.strategies)
@@ -42,7 +42,7 @@ def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) 
                 update={"network": one.network.model_copy(update={"port": port})}
             )
             launcher = WallRun(
-                same_port, Where(folder, base_of(config), **order, **where), screen.say
+                same_port, LaunchOptions(folder, base_of(config), **order, **where), screen.say
             )
             if number == 0:
                 show.line(
@@ -56,7 +56,7 @@ def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) 
     except KeyboardInterrupt:
         if number == 0:
             raise  # later: between two seeds
-    except Died as death:
+    except ProcessDied as death:
         print(f"edgefl: {death}; what was written so far lies in {folder}", file=sys.stderr)
         raise typer.Exit(1) from None
     finally:

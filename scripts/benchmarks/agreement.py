@@ -23,7 +23,7 @@ from safetensors.numpy import load_file
 from table import Row, arguments, host_line, load, report, run, say
 
 from edgefl.config.experiment import Experiment
-from edgefl.hosts.wall.launcher import WallRun, Where
+from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load as load_config
 
 CONFIG = Path(__file__).resolve().parents[2] / "configs" / "agreement.toml"
@@ -103,7 +103,7 @@ def run_wall(experiment: Experiment, out: Path, base: Path) -> None:
     say(
         f"{experiment.name} on the wall clock: {len(experiment.strategies)} strategies in real time"
     )
-    WallRun(experiment, Where(out, base), say).run(lambda index, directory, port: None)
+    WallRun(experiment, LaunchOptions(out, base), say).run(lambda index, directory, port: None)
 
 
 def run_virtual(experiment: Experiment, out: Path, base: Path) -> None:

@@ -41,7 +41,8 @@ from table import Row, say
 
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
-from edgefl.hosts.wall.ipc import Channel
+from edgefl.hosts.ipc import Channel
+from edgefl.hosts.process_messages import Listening, RunEnded, StartRun
 from edgefl.vectors import Layout, LayoutEntry
 
 WATCH = Path(__file__).with_name("emulator_watch.py")
@@ -240,24 +241,26 @@ def _run(config: Experiment, elements: int, base: Path, priority: bool, patience
     (base / "layout.json").write_bytes(orjson.dumps(layout.to_json()))
     with _coordinator(base, priority) as (control, process), _edges() as children:
         control.send(
-            experiment=config.model_dump_json(),
-            index=0,
-            directory=str(base / "out"),
-            base=str(base),
-            scratch=str(base),
-            data_digest="bench",
-            keys=None,
-            more=False,
+            StartRun(
+                experiment=config.model_dump_json(),
+                index=0,
+                directory=str(base / "out"),
+                base=str(base),
+                scratch=str(base),
+                data_digest="bench",
+                keys=None,
+                more=False,
+            )
         )
         heard = control.receive()
-        if "listening" not in heard:
+        if not isinstance(heard, Listening):
             raise UserError(f"the coordinator did not start: {heard}")
         names = config.edges.ids()
-        children += [fork_edge(name, heard["listening"], config, layout) for name in names[:-1]]
+        children += [fork_edge(name, heard.port, config, layout) for name in names[:-1]]
         time.sleep(JOINING_S if children else 0)
-        children.append(fork_edge(names[-1], heard["listening"], config, layout))
+        children.append(fork_edge(names[-1], heard.port, config, layout))
         message, samples = _until_told(control, psutil.Process(process.pid), patience_s)
-        if "summary" not in message:
+        if not isinstance(message, RunEnded):
             raise UserError(f"the run failed: {message}")
         process.wait()
     notes = orjson.loads((base / "notes.json").read_bytes())
@@ -272,7 +275,7 @@ def _run(config: Experiment, elements: int, base: Path, priority: bool, patience
         rows,
         notes["transfers"],
         arrivals,
-        message["summary"]["fidelity"],
+        message.summary["fidelity"],
         _share(samples, max(float(row["finished_s"]) for row in rows)),
     )
 
@@ -312,7 +315,7 @@ def _edges() -> Iterator[list[int]]:
 
 def _until_told(
     control: Channel, process: psutil.Process, patience_s: float
-) -> tuple[dict[str, Any], list[tuple[float, float]]]:
+) -> tuple[Any, list[tuple[float, float]]]:
     """The coordinator's last word, and (moment, CPU seconds so far) until then. UserError if it
     says nothing for too long.
     """

@@ -29,10 +29,11 @@ from table import Row, arguments, host_line, report, say
 
 from edgefl.actor import COORDINATOR, Send
 from edgefl.config.experiment import Experiment
+from edgefl.hosts.ipc import Channel
 from edgefl.hosts.memory import keep_freed_memory
+from edgefl.hosts.process_messages import StartRun
 from edgefl.hosts.wall.edge.host import EdgeHost, EdgeSide
 from edgefl.hosts.wall.edge.worker import OwnMachine
-from edgefl.hosts.wall.ipc import Channel
 from edgefl.loading.file import shared_digest
 from edgefl.protocol.messages import Assignment, Update
 from edgefl.vectors import Layout, LayoutEntry
@@ -139,16 +140,18 @@ def run(edges: int, elements: int, config: Experiment, base: Path) -> Outcome:
     )
     theirs.close()
     control.send(
-        experiment=config.model_dump_json(),
-        index=0,
-        directory=str(base / "out"),
-        base=str(base),
-        scratch=str(base),
-        data_digest="bench",
-        keys=None,
-        more=False,
+        StartRun(
+            experiment=config.model_dump_json(),
+            index=0,
+            directory=str(base / "out"),
+            base=str(base),
+            scratch=str(base),
+            data_digest="bench",
+            keys=None,
+            more=False,
+        )
     )
-    port = control.receive()["listening"]
+    port = control.receive().port
     process, outcome = psutil.Process(coordinator.pid), Outcome()
     names = config.edges.ids()
     children = [fork_edge(name, port, config, layout) for name in names[:-1]]
@@ -166,7 +169,7 @@ def run(edges: int, elements: int, config: Experiment, base: Path) -> Outcome:
     coordinator.wait()
     for pid in children:
         os.waitpid(pid, 0)  # it ends when it has heard that the run is over
-    outcome.summary = message["summary"]
+    outcome.summary = message.summary
     outcome.rounds_s = round_times(base / "out" / "events.jsonl")
     return outcome
 

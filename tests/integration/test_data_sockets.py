@@ -16,7 +16,7 @@ from terminals import Terminals, end
 from text_files import write_jsonl
 
 from edgefl.hosts.setup.learning import learning
-from edgefl.hosts.wall.launcher import WallRun, Where
+from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
 from edgefl.results.tail import read_csv
 
@@ -48,7 +48,9 @@ strategies = [{strategy = "fedasync", concurrency = 2}]
 def test_batchnorm_statistics_travel_and_are_mixed_under_three_strategies(tmp_path: Path) -> None:
     (tmp_path / "batchnorm.toml").write_text(BATCHNORM)
     wall = WallRun(
-        load(tmp_path / "batchnorm.toml"), Where(tmp_path / "runs", tmp_path, force=True), print
+        load(tmp_path / "batchnorm.toml"),
+        LaunchOptions(tmp_path / "runs", tmp_path, force=True),
+        print,
     )
     summaries = wall.run(lambda *_: None)
     learned = learning(wall.experiment, tmp_path)

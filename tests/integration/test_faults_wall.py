@@ -14,7 +14,7 @@ from processes import SMALL, happened
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall.launcher import WallRun, Where
+from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
 from edgefl.results.tail import read_events
 
@@ -51,7 +51,7 @@ def config(folder: Path) -> Path:
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str, Any]]:
     """Run directories of the same faults on both clocks, and the wall run's summary."""
     folder = tmp_path_factory.mktemp("faults")
-    wall = WallRun(load(config(folder)), Where(folder / "runs", folder, force=True), print)
+    wall = WallRun(load(config(folder)), LaunchOptions(folder / "runs", folder, force=True), print)
     summary = wall.run(lambda *_: None)[0]
     run_virtual(learning(wall.experiment, folder), 0, folder / "virtual")
     return wall.directory(0), folder / "virtual", summary
@@ -142,6 +142,8 @@ def test_no_process_is_left(pair: tuple[Path, Path, dict[str, Any]]) -> None:
 
 
 def test_edges_elsewhere_cannot_be_killed(tmp_path: Path) -> None:
-    wall = WallRun(load(config(tmp_path)), Where(tmp_path / "runs", tmp_path, fleet=False), print)
+    wall = WallRun(
+        load(config(tmp_path)), LaunchOptions(tmp_path / "runs", tmp_path, fleet=False), print
+    )
     with pytest.raises(UserError, match="kill, restart, freeze need edges that are started here"):
         wall.run(lambda *_: None)

@@ -18,7 +18,7 @@ from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.setup.replay_run import replay_run
 from edgefl.hosts.virtual.pool.opening import open_pool
 from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall.launcher import WallRun, Where
+from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.jobs import Distill
 from edgefl.loading.file import load
 from edgefl.results.tail import read_events
@@ -206,7 +206,9 @@ def wall(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path
         )
     )
     run = WallRun(
-        load(folder / "small.toml", ["record.payloads=true"]), Where(folder / "runs", folder), print
+        load(folder / "small.toml", ["record.payloads=true"]),
+        LaunchOptions(folder / "runs", folder),
+        print,
     )
     return run.run(patiently())[0], run.directory(0)
 

@@ -19,7 +19,7 @@ from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.setup.replay_run import replay_run
 from edgefl.hosts.virtual.pool.opening import open_pool
 from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall.launcher import WallRun, Where
+from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
 from edgefl.reports.aggregation import figures as aggregation_plot
 from edgefl.reports.aggregation import section as aggregation
@@ -107,7 +107,7 @@ def test_over_real_sockets(tmp_path: Path) -> None:
         "evaluation.every_versions=0",
     ]
     launcher = WallRun(
-        load(tmp_path / "small.toml", changes), Where(tmp_path / "runs", tmp_path), print
+        load(tmp_path / "small.toml", changes), LaunchOptions(tmp_path / "runs", tmp_path), print
     )
     for index, summary in enumerate(launcher.run(lambda *_: None)):
         directory = launcher.directory(index)

@@ -12,7 +12,7 @@ from paths import SUPPORT
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.setup.plan import devices
 from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall.launcher import WallRun, Where
+from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
 from edgefl.results.tail import read_events
 
@@ -51,7 +51,7 @@ def test_tasks_take_what_is_drawn_for_the_edge_s_class(host: str, tmp_path: Path
     given = load(tmp_path / "classes.toml", [])
     learned = learning(given, tmp_path)
     if host == "wall":
-        WallRun(given, Where(tmp_path, tmp_path), print).run(lambda *_: None)
+        WallRun(given, LaunchOptions(tmp_path, tmp_path), print).run(lambda *_: None)
     else:
         run_virtual(learned, 0, tmp_path / "fedac")
     drawn = devices(given, learned.samples)

@@ -17,10 +17,11 @@ import pytest
 from processes import NS_PER_S, SMALL, Coordinator, Peer, happened, wait_for
 from safetensors.numpy import load_file
 
+from edgefl.hosts.process_messages import ForkEdges
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.setup.replay_run import replay_run
 from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall.launcher import Interrupted, WallRun, Where
+from edgefl.hosts.wall.launcher import Interrupted, LaunchOptions, WallRun
 from edgefl.loading.file import load
 from edgefl.protocol.messages import (
     MAX_HEADER_BYTES,
@@ -67,7 +68,9 @@ FIDELITY_KEYS = {
 
 def small(folder: Path, *overrides: str) -> WallRun:
     (folder / "small.toml").write_text(SMALL)
-    return WallRun(load(folder / "small.toml", overrides), Where(folder / "runs", folder), print)
+    return WallRun(
+        load(folder / "small.toml", overrides), LaunchOptions(folder / "runs", folder), print
+    )
 
 
 # ------------------------------------------------------------------ one config, two clocks
@@ -187,7 +190,7 @@ def script(launcher: WallRun, directory: Path, address: list[str]) -> Iterator[A
     yield lambda: happened(directory, event="task_closed", edge="e001")
     send_signal(launcher, "e001", signal.SIGCONT)
     yield lambda: happened(directory, event="task_closed", edge="e000", reason="edge lost")
-    launcher.control.send(fork=["e000"], connect=address[0], index=0)
+    launcher.control.send(ForkEdges(("e000",), address[0], index=0))
     before = {edge: len(arrived(edge)) for edge in ("e000", "e001", "e002")}
     yield lambda: all(len(arrived(edge)) > before[edge] for edge in before)
 
@@ -373,7 +376,7 @@ def test_bytes_arrive_at_the_emulated_rate(tmp_path: Path) -> None:
     peer = Peer(bare.port).join("a", bare.digests)
     task = peer.task()
     peer.upload(peer.offer(task, np.ones(size, np.float32)))
-    summary = bare.hear()["summary"]
+    summary = bare.hear().summary
     offered_ns = next(at_ns for at_ns, message, _ in peer.heard if isinstance(message, Offer))
     pieces = [
         ((at_ns - offered_ns) / NS_PER_S, message.offset + len(body))

@@ -15,7 +15,7 @@ from sent_elements import DOWN, MODEL, MOST_HEADER, UP
 from edgefl.commands.edge import _Builder
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall.launcher import WallRun, Where
+from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load, to_json
 from edgefl.protocol.messages import Setup
 from edgefl.results.tail import read_csv, read_events
@@ -67,7 +67,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path
     """Strategy -> its run directories on the wall clock and under the virtual clock."""
     folder = tmp_path_factory.mktemp("sockets")
     (folder / "sockets.toml").write_text(CONFIG)
-    wall = WallRun(load(folder / "sockets.toml", []), Where(folder / "runs", folder), print)
+    wall = WallRun(load(folder / "sockets.toml", []), LaunchOptions(folder / "runs", folder), print)
     wall.run(lambda *_: None)
     learned = learning(wall.experiment, folder)
     for index, name in enumerate(NAMES):

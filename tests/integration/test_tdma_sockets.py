@@ -16,7 +16,7 @@ from tdma_rounds import rounds
 
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall.launcher import WallRun, Where
+from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
 from edgefl.results.tail import read_csv, read_events
 from emulator.tdma.closed_form import Tdma
@@ -43,7 +43,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path
     folder = tmp_path_factory.mktemp("slots")
     (folder / "slots.toml").write_text(CONFIG)
     for _ in range(TRIES):
-        wall = WallRun(load(folder / "slots.toml", []), Where(folder / "runs", folder), print)
+        wall = WallRun(
+            load(folder / "slots.toml", []), LaunchOptions(folder / "runs", folder), print
+        )
         if {summary["fidelity"]["verdict"] for summary in wall.run(lambda *_: None)} == {
             "faithful"
         }:

@@ -21,7 +21,7 @@ from edgefl.hosts.setup.replay_run import replay_run
 from edgefl.hosts.virtual.pool.engine import Here
 from edgefl.hosts.virtual.pool.opening import open_pool
 from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall.launcher import WallRun, Where
+from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.jobs import Train
 from edgefl.loading.file import load
 from edgefl.reports.dissemination.table import Cost, table
@@ -261,7 +261,9 @@ def test_both_clocks_merge_at_the_same_step(tmp_path: Path) -> None:
         f'strategies = [{{strategy = "{SUPPORT / "own_strategies.py"}:Onwards", concurrency = 3}}]'
     ]
     (tmp_path / "onward.toml").write_text("\n".join(lines))
-    wall = WallRun(load(tmp_path / "onward.toml", []), Where(tmp_path / "runs", tmp_path), print)
+    wall = WallRun(
+        load(tmp_path / "onward.toml", []), LaunchOptions(tmp_path / "runs", tmp_path), print
+    )
     verdict = wall.run(lambda *_: None)[0]["fidelity"]["verdict"]
     run_virtual(learning(wall.experiment, tmp_path), 0, tmp_path / "virtual")
     expected, found = (

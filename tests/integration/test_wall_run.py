@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgefl.hosts.wall.launcher import WallRun, Where
+from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
 
 ALGORITHM = """
@@ -37,7 +37,9 @@ def test_a_run_whose_edges_have_all_died_ends_and_says_so(tmp_path: Path) -> Non
     (tmp_path / "broken.py").write_text(ALGORITHM)
     (tmp_path / "config.toml").write_text(CONFIG)
     said: list[str] = []
-    run = WallRun(load(tmp_path / "config.toml"), Where(tmp_path / "out", tmp_path), said.append)
+    run = WallRun(
+        load(tmp_path / "config.toml"), LaunchOptions(tmp_path / "out", tmp_path), said.append
+    )
     (summary,) = run.run(lambda index, directory, port: None)
     assert summary["finished"] == "no edge left" and summary["versions"] == 0
     assert sum("died" in line for line in said) == 2

@@ -23,9 +23,10 @@ from safetensors.numpy import save_file
 
 from edgefl import __version__
 from edgefl.edges.edge import Edge
+from edgefl.hosts.ipc import Channel
+from edgefl.hosts.process_messages import StartRun, StopRun
 from edgefl.hosts.wall.edge.host import EdgeHost, EdgeSide
 from edgefl.hosts.wall.edge.worker import OwnMachine
-from edgefl.hosts.wall.ipc import Channel
 from edgefl.loading.file import shared_digest
 from edgefl.protocol.codec import decode, encode
 from edgefl.protocol.messages import (
@@ -140,18 +141,20 @@ class Coordinator:
         )
         theirs.close()
         self.control.send(
-            experiment=self.experiment.model_dump_json(),
-            index=0,
-            directory=str(self.directory),
-            base=None,
-            scratch=str(folder),
-            data_digest="data",
-            keys=None,
-            more=False,
+            StartRun(
+                experiment=self.experiment.model_dump_json(),
+                index=0,
+                directory=str(self.directory),
+                base=None,
+                scratch=str(folder),
+                data_digest="data",
+                keys=None,
+                more=False,
+            )
         )
-        self.port = self.hear()["listening"]
+        self.port = self.hear().port
 
-    def hear(self) -> dict[str, Any]:
+    def hear(self) -> Any:
         message = self.control.receive(PATIENCE_S)
         assert message is not None
         return message
@@ -175,8 +178,8 @@ class Coordinator:
 
     def end(self) -> dict[str, Any]:
         """Ask it to end in order; its summary."""
-        self.control.send(stop="interrupted")
-        summary = self.hear()["summary"]
+        self.control.send(StopRun("interrupted"))
+        summary = self.hear().summary
         assert self.process.wait(PATIENCE_S) == 0
         return summary
 

@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgefl.errors import Bug, UserError
+from edgefl.hosts.ipc import Channel
+from edgefl.hosts.process_messages import BugFound, ProgressLine, RunEnded, RunRefused
 from edgefl.hosts.virtual.run import DelayedInterrupt
-from edgefl.hosts.wall.ipc import Channel
 from emulator.errors import BadValue
 
 POLL_S = 0.25
@@ -111,16 +112,17 @@ class ParallelRuns:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             with suppress(OSError, AttributeError):
                 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            channel.send(summary=self.work(job, lambda line: channel.send(line=line)))
+            summary = self.work(job, lambda line: channel.send(ProgressLine(line)))
+            channel.send(RunEnded(summary))
             status = 0
         except KeyboardInterrupt:
             status = 0  # before there was anything to keep
         except (UserError, BadValue) as error:
-            channel.send(error=str(error))
+            channel.send(RunRefused(str(error)))
             status = 0
         except Bug as bug:
             print(bug.tell(), file=sys.stderr)
-            channel.send(bug=bug.blame())
+            channel.send(BugFound(bug.blame()))
         except BaseException:
             traceback.print_exc()
         finally:
@@ -147,16 +149,17 @@ class ParallelRuns:
         if status > 0:  # a bug, and no signal: the others are likely to run into it, too
             self._waiting.clear()
 
-    def _take(self, job: int, message: dict[str, Any]) -> None:
-        if "line" in message:
-            self.heard(job, message["line"])
-        elif "error" in message:
-            self._refused = self._refused or message["error"]
-        elif "bug" in message:
-            self.outcome.blamed[job] = message["bug"]
-        else:
-            self.outcome.done[job] = message["summary"]
-            self.ended(job, message["summary"])
+    def _take(self, job: int, message: Any) -> None:
+        match message:
+            case ProgressLine():
+                self.heard(job, message.line)
+            case RunRefused():
+                self._refused = self._refused or message.reason
+            case BugFound():
+                self.outcome.blamed[job] = message.blame
+            case RunEnded():
+                self.outcome.done[job] = message.summary
+                self.ended(job, message.summary)
 
     def _signal(self, number: int) -> None:
         for pid, _ in self._running.values():

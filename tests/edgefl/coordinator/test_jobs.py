@@ -18,6 +18,7 @@ from processes import SMALL, patiently
 
 from edgefl.coordinator.checks import result_fault
 from edgefl.errors import Bug, UserError
+from edgefl.hosts.ipc import Channel
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.setup.replay_run import replay_run
 from edgefl.hosts.virtual.pool.opening import open_pool
@@ -25,8 +26,7 @@ from edgefl.hosts.virtual.run import run_virtual
 from edgefl.hosts.wall import array_file
 from edgefl.hosts.wall.coordinator.jobs import JobOrder, Jobs
 from edgefl.hosts.wall.coordinator.mailbox import Worked
-from edgefl.hosts.wall.ipc import Channel
-from edgefl.hosts.wall.launcher import WallRun, Where
+from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.jobs import of_plain, plain
 from edgefl.loading.file import load
 from edgefl.results.tail import read_events
@@ -205,7 +205,9 @@ def wall(
     )
     (folder / "small.toml").write_text(text.replace("versions = 8", "versions = 6"))
     run = WallRun(
-        load(folder / "small.toml", ["record.payloads=true"]), Where(folder / "runs", folder), print
+        load(folder / "small.toml", ["record.payloads=true"]),
+        LaunchOptions(folder / "runs", folder),
+        print,
     )
     summaries = run.run(patiently())
     return dict(zip(mishaps, summaries)), lambda name: folder / "runs" / name, folder / "killed"

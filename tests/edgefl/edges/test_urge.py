@@ -22,7 +22,7 @@ from edgefl.errors import Bug
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.setup.replay_run import replay_run
 from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall.launcher import WallRun, Where
+from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
 from edgefl.protocol.messages import Acknowledged, Assignment, Update, UrgeTask
 from edgefl.results.tail import read_events
@@ -284,7 +284,9 @@ def test_both_clocks_cut_the_same_step(tmp_path: Path) -> None:
         " = 2}]"
     ]
     (tmp_path / "urge.toml").write_text("\n".join(lines))
-    wall = WallRun(load(tmp_path / "urge.toml", []), Where(tmp_path / "runs", tmp_path), print)
+    wall = WallRun(
+        load(tmp_path / "urge.toml", []), LaunchOptions(tmp_path / "runs", tmp_path), print
+    )
     verdict = wall.run(lambda *_: None)[0]["fidelity"]["verdict"]
     run_virtual(learning(wall.experiment, tmp_path), 0, tmp_path / "virtual")
     assert urges(tmp_path / "virtual") and urges(wall.directory(0))

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from edgefl.config.faults import told
+from edgefl.hosts.ipc import Channel
+from edgefl.hosts.process_messages import InjectFault
 from edgefl.hosts.wall.coordinator.faulty_transport import FaultyTransport
 from edgefl.hosts.wall.coordinator.mailbox import Interrupt, Noticed
 from edgefl.hosts.wall.coordinator.pacing import Pacing
-from edgefl.hosts.wall.ipc import Channel
 from emulator.faults import Fault, Schedule
 from emulator.units import FOREVER, NS_PER_S
 
@@ -112,7 +113,7 @@ class WallFaults:
 
     def _ask(self, fault: str, edge: str) -> None:
         with suppress(OSError):  # the launcher is gone: so is the run
-            self.control.send(fault=fault, edge=edge)
+            self.control.send(InjectFault(fault, edge))
 
     def _later(self, at_ns: int, edge: str, call: Callable[[str, int], None]) -> None:
         """Unless the edge dies or is started anew before."""

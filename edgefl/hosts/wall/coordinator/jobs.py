@@ -17,10 +17,11 @@ from threading import Thread
 from typing import Any
 
 from edgefl.errors import Bug, UserError
+from edgefl.hosts.ipc import Channel
+from edgefl.hosts.process_messages import DoJob, JobFinished, JobRaised, WorkerDied
 from edgefl.hosts.wall import array_file
 from edgefl.hosts.wall.coordinator.mailbox import Worked
 from edgefl.hosts.wall.edge.worker import Turns
-from edgefl.hosts.wall.ipc import Channel
 from edgefl.jobs import Job, Result, of_plain, plain
 from edgefl.record.rows import snake
 from emulator.agenda import Agenda
@@ -139,56 +140,59 @@ class Jobs:
         lost with a worker.
         """
         for deaths in range(MOST_DEATHS):
-            reply = self._asked(order, deaths)
-            if "died" in reply:
-                continue
-            if "error" in reply:
-                return Worked(self.now(), order, error=reply["error"], users=reply["users"])
-            vectors, numbers = array_file.take(Path(reply["file"]), reply["result"])
-            known = {
-                name: math.nan if number is None else number for name, number in numbers.items()
-            }  # JSON has no nan
-            return Worked(self.now(), order, (vectors, known), reply["real_s"], deaths)
+            match self._asked(order, deaths):
+                case JobRaised() as raised:
+                    return Worked(self.now(), order, error=raised.error, users=raised.users)
+                case JobFinished() as finished:
+                    result = _result(finished)
+                    return Worked(self.now(), order, result, finished.real_s, deaths)
         return Worked(self.now(), order, f"its worker died {MOST_DEATHS} times", deaths=MOST_DEATHS)
 
-    def _asked(self, order: JobOrder, attempt: int) -> dict[str, Any]:
+    def _asked(self, order: JobOrder, attempt: int) -> JobFinished | JobRaised | WorkerDied:
         name = f"{os.getpid()}-{order.number}"
         path = self.scratch / f"job-{name}-{attempt}"
-        self.channel.send(
-            order=name,
-            due_ns=order.due_ns,
-            file=str(path),
-            job=array_file.put(path, plain(order.job)),
-        )
+        row = array_file.put(path, plain(order.job))
+        self.channel.send(DoJob(name, order.due_ns, str(path), row))
         while True:
             reply = self.channel.receive()
-            if "died" in reply or reply["order"] == name:
+            if isinstance(reply, WorkerDied) or reply.order == name:
                 return reply
-            if "file" in reply:  # of an earlier strategy, or of a worker that was thought dead
-                Path(reply["file"]).unlink(missing_ok=True)
+            # of an earlier strategy, or of a worker that was thought dead
+            if isinstance(reply, JobFinished):
+                Path(reply.file).unlink(missing_ok=True)
+
+
+def _result(finished: JobFinished) -> Result:
+    vectors, numbers = array_file.take(Path(finished.file), finished.result)
+    # JSON has no nan
+    return vectors, {name: math.nan if n is None else n for name, n in numbers.items()}
 
 
 def serve(channel: Channel, learned: Any, turns: Turns) -> None:
     """The worker process: one job after the other, each in a turn of its own, until the channel
     closes.
     """
-    for order in channel.messages():
-        path = Path(order["file"])
+
+    def done(order: DoJob) -> JobFinished | JobRaised | None:
+        path = Path(order.file)
         if not path.exists():
-            continue  # the coordinator that gave it is gone
-        job = of_plain(array_file.take(path, order["job"]))
-        turns.take(order["due_ns"])
-        channel.send(order=order["order"], **_reply(job, learned, path.with_suffix(".done")))
+            return None  # the coordinator that gave it is gone
+        job = of_plain(array_file.take(path, order.job))
+        turns.take(order.due_ns)
+        reply = _reply(job, learned, order.order, path.with_suffix(".done"))
         turns.give()
+        return reply
+
+    channel.serve(done)
 
 
-def _reply(job: Job, learned: Any, path: Path) -> dict[str, Any]:
+def _reply(job: Job, learned: Any, order: str, path: Path) -> JobFinished | JobRaised:
     began = time.perf_counter()
     try:
         result = list(job.work(learned))
     except UserError as error:
-        return {"error": str(error), "users": True}
+        return JobRaised(order, str(error), users=True)
     except Exception:
-        return {"error": traceback.format_exc(), "users": False}
+        return JobRaised(order, traceback.format_exc(), users=False)
     real_s = time.perf_counter() - began
-    return {"result": array_file.put(path, result), "file": str(path), "real_s": real_s}
+    return JobFinished(order, str(path), array_file.put(path, result), real_s)

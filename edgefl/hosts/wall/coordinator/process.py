@@ -22,7 +22,9 @@ import edgefl
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import revives, schedule
 from edgefl.errors import Bug, UserError
+from edgefl.hosts.ipc import Channel
 from edgefl.hosts.memory import keep_freed_memory
+from edgefl.hosts.process_messages import BugFound, Listening, RunEnded, RunRefused, StartRun
 from edgefl.hosts.setup.network import latencies, network
 from edgefl.hosts.setup.plan import emulated_devices, fidelity
 from edgefl.hosts.setup.rundir import OpenRun
@@ -39,7 +41,6 @@ from edgefl.hosts.wall.coordinator.pacing import Pacing
 from edgefl.hosts.wall.coordinator.probe import Probes
 from edgefl.hosts.wall.coordinator.sessions import WHOLE_RUN, Expected, Sessions
 from edgefl.hosts.wall.coordinator.transport import Transport
-from edgefl.hosts.wall.ipc import Channel
 from edgefl.hosts.wall.wire import Router, room_for_edges
 from edgefl.loading.file import shared_digest, to_json
 from edgefl.protocol.messages import Setup
@@ -57,6 +58,7 @@ REAL_TIME = "SCHED_FIFO"
 GRAINS_PER_WINDOW = 25
 SILENCE_SHARE = 1.25  # an edge waits a little longer for a word from us than we for one from it
 LOGIC_PRIORITY, PACING_PRIORITY = 1, 2
+EXIT_STATUS = {RunEnded: 0, BugFound: 1, RunRefused: 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ class CoordinatorProcess:
         for reason in self.job.strains:
             self.fidelity.strain(reason)
         self.run.begin("wall", self.fidelity)
-        self.control.send(listening=self.port)
+        self.control.send(Listening(self.port))
         Thread(target=self._obey, name="control", daemon=True).start()
         self.logic.start()
         real_time_priority(
@@ -168,7 +170,7 @@ class CoordinatorProcess:
     def _obey(self) -> None:
         """The launching process may ask for an end; if it dies, the run ends too."""
         try:
-            reason = self.control.receive()["stop"]
+            reason = self.control.receive().reason
         except (EOFError, OSError):
             reason = "launcher gone"
         self.logic.inbox.put(Interrupt(reason))
@@ -251,34 +253,34 @@ def real_time_priority(level: int) -> str:
     return REAL_TIME
 
 
-def answer(
-    raw: dict[str, Any], control: Channel, evaluations: Channel | None, jobs: Channel | None
-) -> dict[str, Any]:
-    """What the launcher hears at the end: the summary, or what it asked for wrongly, or whose
-    bug it was.
-    """
+def run_to_end(
+    start: StartRun, control: Channel, evaluations: Channel | None, jobs: Channel | None
+) -> RunEnded | RunRefused | BugFound:
     try:
-        job = CoordinatorTask(
-            Experiment.model_validate_json(raw["experiment"]),
-            raw["index"],
-            Path(raw["directory"]),
-            Path(raw["base"]) if raw["base"] else None,
-            Path(raw["scratch"]),
-            raw["data_digest"],
-            curve.load_server(Path(raw["keys"])) if raw["keys"] else None,
-            raw["more"],
-            tuple(raw.get("strains", ())),
-        )
-        return {"summary": CoordinatorProcess(job, control, evaluations, jobs).main()}
+        return RunEnded(CoordinatorProcess(_task(start), control, evaluations, jobs).main())
     except UserError as error:
-        return {"error": str(error)}
+        return RunRefused(str(error))
     except Bug as bug:
         print(bug.tell(), file=sys.stderr, flush=True)
-        return {"bug": bug.blame()}
+        return BugFound(bug.blame())
+
+
+def _task(start: StartRun) -> CoordinatorTask:
+    return CoordinatorTask(
+        Experiment.model_validate_json(start.experiment),
+        start.index,
+        Path(start.directory),
+        Path(start.base) if start.base else None,
+        Path(start.scratch),
+        start.data_digest,
+        curve.load_server(Path(start.keys)) if start.keys else None,
+        start.more,
+        start.strains,
+    )
 
 
 def main(control_fd: int, evaluations_fd: int = -1, jobs_fd: int = -1) -> int:
-    """Exit status 0, or 2 with the error told to the launcher, or 1 with the bug."""
+    """Exit status: see EXIT_STATUS."""
     keep_freed_memory()
     sys.setswitchinterval(0.0002)  # the pacing thread shares the interpreter with the logic thread
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -286,14 +288,14 @@ def main(control_fd: int, evaluations_fd: int = -1, jobs_fd: int = -1) -> int:
     evaluations, jobs = (
         Channel.inherited(fd) if fd >= 0 else None for fd in (evaluations_fd, jobs_fd)
     )
-    raw = control.receive()
+    start: StartRun = control.receive()
     try:
-        said = answer(raw, control, evaluations, jobs)
-        control.send(**said)
+        end = run_to_end(start, control, evaluations, jobs)
+        control.send(end)
     except ConnectionError:  # the launcher is gone; the results lie in the run directory
-        shutil.rmtree(raw["scratch"], ignore_errors=True)
+        shutil.rmtree(start.scratch, ignore_errors=True)
         return 1
-    return 2 if "error" in said else 1 if "bug" in said else 0
+    return EXIT_STATUS[type(end)]
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import queue
 import socket
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Thread
 from typing import Protocol
@@ -113,12 +114,16 @@ class TrainingThread(Thread):
         while not finished and not self.ended and order.job.run is self.edge.run:
             self.turns.take(FOREVER if order.due_ns is None else order.due_ns)
             began = time.monotonic_ns()  # waiting for a turn is no computing
-            end = time.monotonic() + SLICE_S
-            stop = lambda until_s=end: self.ended or time.monotonic() >= until_s
             finished = self.edge.trainer.advance(
-                order.job.run, self.edge.rule, order.job.until_step, stop
+                order.job.run,
+                self.edge.rule,
+                order.job.until_step,
+                self._slice_over(time.monotonic() + SLICE_S),
             )
             spent_ns += time.monotonic_ns() - began
             self.turns.give()
         native = order.start_ns + int(spent_ns * self.speed)
         self.results.put(Result(order, native if order.due_ns is None else order.due_ns))
+
+    def _slice_over(self, end_s: float) -> Callable[[], bool]:
+        return lambda: self.ended or time.monotonic() >= end_s

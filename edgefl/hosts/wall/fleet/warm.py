@@ -26,14 +26,24 @@ from safetensors.numpy import save_file
 
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
+from edgefl.hosts.ipc import Channel
 from edgefl.hosts.memory import keep_freed_memory
+from edgefl.hosts.process_messages import (
+    FleetReady,
+    ForkEdges,
+    InjectFault,
+    PrepareFleet,
+    ProcessExited,
+    RunRefused,
+    StartWorkers,
+    WorkerDied,
+)
 from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.wall.coordinator import jobs as jobs_of
 from edgefl.hosts.wall.coordinator.evaluator import serve
 from edgefl.hosts.wall.edge.host import EdgeHost, EdgeSide
 from edgefl.hosts.wall.edge.worker import TURN, WANT, SharedTurns
 from edgefl.hosts.wall.fleet.turnstile import Turnstile
-from edgefl.hosts.wall.ipc import Channel
 from edgefl.loading.file import shared_digest
 from edgefl.protocol.messages import Assignment, Setup
 from edgefl.protocol.transfers import most_body
@@ -118,15 +128,17 @@ class Warm:
             message = self.control.receive()
         except EOFError:
             return False
-        if "log" in message:
-            self._begin(message["log"])
-        for edge in message.get("fork", ()):
-            self._fork_edge(edge, message["connect"], message["index"])
-        if "fault" in message:
-            self._strike(message["fault"], message["edge"])
+        match message:
+            case StartWorkers():
+                self._start_workers(message.log)
+            case ForkEdges():
+                for edge in message.edges:
+                    self._fork_edge(edge, message.address, message.index)
+            case InjectFault():
+                self._inject(message.fault, message.edge)
         return True
 
-    def _strike(self, fault: str, edge: str) -> None:
+    def _inject(self, fault: str, edge: str) -> None:
         """Kill, freeze or thaw an edge's process, if it is there."""
         if fault == "kill":
             self._end_children({f"edge {edge}"})
@@ -136,8 +148,8 @@ class Warm:
         for pid in [pid for pid, name in self.children.items() if name == f"edge {edge}"]:
             os.kill(pid, signal.SIGSTOP if freeze else signal.SIGCONT)
 
-    def _begin(self, log: str) -> None:
-        """The first strategy runs: from now on stderr is that file; evaluation begins."""
+    def _start_workers(self, log: str) -> None:
+        """From now on stderr is that file."""
         file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         os.dup2(file, 2)
         os.close(file)
@@ -228,10 +240,10 @@ class Warm:
                 return
             name = self.children.pop(pid)
             if status:
-                self.control.send(exited=name, status=os.waitstatus_to_exitcode(status))
+                self.control.send(ProcessExited(name, os.waitstatus_to_exitcode(status)))
             if status and name == JOB_WORKER and self.jobs is not None:
                 self._fork_job_worker()
-                self.jobs.send(died=status)  # whoever waits for its result gives the job again
+                self.jobs.send(WorkerDied(status))  # the coordinator sends the job again
 
 
 def side(learned: Learning, edge: str, index: int, data_digest: str, setup: Setup) -> EdgeSide:
@@ -287,34 +299,25 @@ def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
     jobs = Channel.inherited(jobs_fd) if jobs_fd >= 0 else None
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     keep_freed_memory()
-    job = control.receive()
+    task: PrepareFleet = control.receive()
     try:
-        experiment = Experiment.model_validate_json(job["experiment"])
-        learned = learning(
-            experiment,
-            Path(job["base"]) if job["base"] else None,
-            edges=None if job["fleet"] else (),
-        )
+        experiment = Experiment.model_validate_json(task.experiment)
+        base = Path(task.base) if task.base else None
+        learned = learning(experiment, base, edges=None if task.fleet else ())
         data_digest, weights = learned.data_digest(), learned.initial_weights()
     except UserError as error:
-        control.send(error=str(error))
+        control.send(RunRefused(str(error)))
         return
-    scratch = Path(job["scratch"])
+    scratch = Path(task.scratch)
     save_file({"weights": weights}, scratch / "initial.safetensors")
     (scratch / "layout.json").write_bytes(orjson.dumps(learned.layout.to_json()))
     learned.keep_beside(scratch)
-    rate = calibrate(learned) if job["calibrate"] else None
+    rate = calibrate(learned) if task.calibrate else None
     gc.collect()
     # what is loaded now stays for good: the collector must not touch its pages in every child
     gc.freeze()
     with suppress(ConnectionError):  # the launcher is gone: so are we, and with us our children
-        control.send(
-            ready=True,
-            data_digest=data_digest,
-            samples_per_s=rate,
-            cores=cores(),
-            samples=learned.samples,
-        )
+        control.send(FleetReady(data_digest, rate, cores(), learned.samples))
         Warm(control, evaluations, jobs, learned, data_digest).run()
 
 

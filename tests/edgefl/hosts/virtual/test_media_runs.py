@@ -230,14 +230,14 @@ def test_real_bytes_keep_to_a_shared_medium_and_a_trace(tmp_path: Path) -> None:
     """
     from edgefl.hosts.setup.learning import learning
     from edgefl.hosts.virtual.run import run_virtual
-    from edgefl.hosts.wall.launcher import WallRun, Where
+    from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 
     (tmp_path / "train.csv").write_text("0,100000\n0.2,0\n0.4,300000\n1,\n")
     config = tmp_path / "shared.toml"
     config.write_text(WALL.replace("MEDIUM", CELL))
     loaded = load(config)
     run_virtual(learning(loaded, base_of(config)), 0, tmp_path / "virtual" / "fedavg")
-    (summary,) = WallRun(loaded, Where(tmp_path / "wall", tmp_path), lambda text: None).run(
+    (summary,) = WallRun(loaded, LaunchOptions(tmp_path / "wall", tmp_path), lambda text: None).run(
         lambda index, directory, port: None
     )
     assert summary["versions"] == 2

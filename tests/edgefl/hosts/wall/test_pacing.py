@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgefl.hosts.ipc import Channel
 from edgefl.hosts.wall.coordinator.evaluator import Evaluator, serve
 from edgefl.hosts.wall.coordinator.mailbox import Evaluated, Mailbox, Rang, WakeAt
 from edgefl.hosts.wall.coordinator.pacing import Pacing
-from edgefl.hosts.wall.ipc import Channel
 from edgefl.jobs import Evaluate
 from emulator.agenda import Agenda
 

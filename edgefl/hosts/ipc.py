@@ -1,0 +1,140 @@
+"""Typed messages between the processes of one machine, over a socket pair that keeps message
+boundaries.
+
+A message is a dataclass declared with ``@message``. It travels as a JSON object: "kind" is the
+name of its class in snake case, the other keys are its fields.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from types import NoneType, UnionType
+from typing import Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
+
+import orjson
+
+from edgefl.record.rows import snake
+
+MOST_BYTES = 1 << 20
+Message = TypeVar("Message")
+KINDS: dict[str, type] = {}
+HINTS: dict[type, dict[str, Any]] = {}  # class -> field -> type
+
+
+class BadMessage(Exception):
+    """Not a message of these processes: they do not run the same code."""
+
+
+@dataclass_transform(frozen_default=True)
+def message(declared: type[Message]) -> type[Message]:
+    """Make a frozen dataclass with slots and let it travel. Fields may be str, int, float, bool,
+    None, list[...], tuple[..., ...], dict[str, ...], or Any.
+    """
+    kind = dataclass(frozen=True, slots=True)(declared)
+    if snake(kind.__name__) in KINDS:
+        raise TypeError(f"{kind.__name__}: there is a message of that name already")
+    KINDS[snake(kind.__name__)] = kind
+    hints = get_type_hints(kind)
+    HINTS[kind] = {field.name: hints[field.name] for field in fields(kind)}
+    return kind
+
+
+def encode(sent: Any) -> bytes:
+    values = {name: getattr(sent, name) for name in HINTS[type(sent)]}
+    return orjson.dumps({"kind": snake(type(sent).__name__), **values})
+
+
+def decode(data: bytes) -> Any:
+    """The message; BadMessage says what is wrong with it."""
+    try:
+        values = orjson.loads(data)
+        kind = KINDS[values.pop("kind")]
+    except (orjson.JSONDecodeError, AttributeError, TypeError, KeyError):
+        raise BadMessage(f"no known kind of message: {data[:80]!r}") from None
+    hints = HINTS[kind]
+    if values.keys() != hints.keys():
+        raise BadMessage(f"{kind.__name__}: expected fields {[*hints]}, found {[*values]}")
+    try:
+        return kind(**{name: _typed(values[name], hint) for name, hint in hints.items()})
+    except TypeError as error:
+        raise BadMessage(f"{kind.__name__}: {error}") from None
+
+
+def _typed(value: Any, hint: Any) -> Any:
+    """``value`` as its field's type; JSON has no tuples and may drop a float's fraction.
+    TypeError if it is something else.
+    """
+    if hint is Any or (hint in (str, int, bool, NoneType) and type(value) is hint):
+        return value
+    if hint is float and type(value) in (int, float):
+        return float(value)
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is UnionType:
+        for choice in inner:
+            with suppress(TypeError):
+                return _typed(value, choice)
+    if origin in (list, tuple) and type(value) is list:
+        return origin(_typed(part, inner[0]) for part in value)
+    if origin is dict and type(value) is dict:
+        return {key: _typed(part, inner[1]) for key, part in value.items()}
+    raise TypeError(f"expected {hint}, found {value!r}"[:200])
+
+
+class Channel:
+    """One end. Large data travels in a file that the message names."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.end = end
+
+    @classmethod
+    def pair(cls) -> tuple["Channel", "Channel"]:
+        first, second = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in (first, second):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST_BYTES)
+        return cls(first), cls(second)
+
+    @classmethod
+    def inherited(cls, fd: int) -> "Channel":
+        return cls(socket.socket(fileno=fd))
+
+    def fileno(self) -> int:
+        return self.end.fileno()
+
+    def send(self, sent: Any) -> None:
+        """BrokenPipeError if the other side is gone."""
+        self.end.send(encode(sent))
+
+    def receive(self, timeout_s: float | None = None) -> Any:
+        """The next message; None if none came in time. EOFError if the other side is gone,
+        BadMessage if what came is no message.
+        """
+        if timeout_s is not None and not select.select([self.end], [], [], timeout_s)[0]:
+            return None
+        try:
+            data = self.end.recv(MOST_BYTES)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            raise EOFError("the other process is gone")
+        return decode(data)
+
+    def serve(self, answer: Callable[[Any], Any]) -> None:
+        """Receive messages until the other side is gone, and send what ``answer`` makes of each;
+        None: nothing.
+        """
+        for order in self._messages():
+            reply = answer(order)
+            if reply is not None:
+                self.send(reply)
+
+    def close(self) -> None:
+        self.end.close()
+
+    def _messages(self) -> Iterator[Any]:
+        with suppress(EOFError):
+            while True:
+                yield self.receive()

@@ -1,0 +1,125 @@
+"""Messages between processes: what goes through the codec, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import orjson
+import pytest
+
+from edgefl.hosts.ipc import HINTS, KINDS, BadMessage, Channel, decode, encode, message
+from edgefl.hosts.process_messages import (
+    DoJob,
+    FleetReady,
+    ForkEdges,
+    JobFinished,
+    Listening,
+    RunEnded,
+    SnapshotScores,
+    StartRun,
+    StopRun,
+)
+
+START = StartRun("{}", 1, "runs/a", None, "scratch", "d", None, True, ("slow",))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        START,
+        ForkEdges(("e000", "e001"), "tcp://127.0.0.1:1", 0),
+        FleetReady("d", None, 2, {"e000": 10}),
+        FleetReady("d", 3.0, 2, {}),
+        RunEnded({"versions": 3, "wire": {"refused": 1}, "accuracy": None}),
+        SnapshotScores(3, "a.f32", (None, "nan", "0.5")),
+        DoJob("7-1", 1 << 60, "job", ["module", "Job", {"weights": {"array in file": [0]}}]),
+        JobFinished("7-1", "job.done", [{}, {"loss": None}], 0.25),
+    ],
+)
+def test_a_message_arrives_as_it_was_sent(sent: Any) -> None:
+    ours, theirs = Channel.pair()
+    ours.send(sent)
+    assert theirs.receive() == sent
+
+
+def test_whole_numbers_become_floats_where_the_field_is_one() -> None:
+    found = decode(b'{"kind": "job_finished", "order": "a", "file": "b", "result": 0, "real_s": 2}')
+    assert isinstance(found.real_s, float) and found.real_s == 2.0
+
+
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        ({"kind": "stop_everything", "reason": "x"}, "no known kind of message"),
+        ({"reason": "x"}, "no known kind of message"),
+        ({"kind": ["stop_run"], "reason": "x"}, "no known kind of message"),
+        (["stop_run", "x"], "no known kind of message"),
+        ({"kind": "stop_run"}, r"StopRun: expected fields \['reason'\], found \[\]"),
+        ({"kind": "stop_run", "reason": "x", "more": 1}, r"found \['reason', 'more'\]"),
+        ({"kind": "stop_run", "reason": 3}, "StopRun: expected <class 'str'>, found 3"),
+        ({"kind": "listening", "port": True}, "expected <class 'int'>, found True"),
+        ({"kind": "listening", "port": 80.0}, "expected <class 'int'>, found 80.0"),
+        ({"kind": "fork_edges", "edges": "e000", "address": "", "index": 0}, "tuple"),
+        ({"kind": "fork_edges", "edges": ["a", 1], "address": "", "index": 0}, "found 1"),
+        ({"kind": "run_ended", "summary": []}, r"dict\[str, typing.Any\], found \[\]"),
+        (
+            {"kind": "fleet_ready", "data_digest": "", "samples_per_s": "", "cores": 1}
+            | {"samples": {"a": 1}},
+            r"float \| None, found ''",
+        ),
+        (
+            {"kind": "fleet_ready", "data_digest": "", "samples_per_s": None, "cores": 1}
+            | {"samples": {"a": 1.5}},
+            "found 1.5",
+        ),
+    ],
+)
+def test_what_is_no_message_is_refused(row: Any, fault: str) -> None:
+    with pytest.raises(BadMessage, match=fault):
+        decode(orjson.dumps(row))
+
+
+def test_bytes_that_are_no_json_are_refused() -> None:
+    with pytest.raises(BadMessage, match="no known kind"):
+        decode(b"\xff")
+
+
+def test_what_json_cannot_hold_is_refused_where_it_is_sent() -> None:
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        encode(RunEnded({"set": {1}}))
+    assert decode(encode(RunEnded({"loss": math.nan}))).summary == {"loss": None}
+
+
+def test_a_kind_is_declared_once() -> None:
+    with pytest.raises(TypeError, match="StopRun: there is a message of that name"):
+
+        @message
+        class StopRun:
+            reason: str
+
+
+def test_each_kind_has_the_name_of_its_class() -> None:
+    assert orjson.loads(encode(StopRun("x"))) == {"kind": "stop_run", "reason": "x"}
+    assert KINDS["stop_run"] is StopRun and len(KINDS) == len(HINTS)
+
+
+def test_a_closed_channel_raises_eof_error_after_what_was_sent() -> None:
+    ours, theirs = Channel.pair()
+    assert theirs.receive(timeout_s=0) is None
+    ours.send(Listening(80))
+    ours.close()
+    assert theirs.receive() == Listening(80)
+    with pytest.raises(EOFError):
+        theirs.receive(timeout_s=0)
+    with pytest.raises(BrokenPipeError):
+        theirs.send(Listening(80))
+
+
+def test_serve_answers_until_the_other_side_is_gone() -> None:
+    ours, theirs = Channel.pair()
+    for port in (1, 2, 3):
+        ours.send(Listening(port))
+    ours.end.shutdown(1)
+    theirs.serve(lambda order: StopRun(f"port {order.port}") if order.port != 2 else None)
+    assert [ours.receive(), ours.receive()] == [StopRun("port 1"), StopRun("port 3")]
