@@ -20,9 +20,12 @@ from edgefl.errors import UserError
 from edgefl.streams import Streams
 from edgefl.vectors import aligned_copy
 
-Result = tuple[
-    dict[str, np.ndarray], dict[str, float]
-]  # vectors and numbers, as an update has them
+# Of a strategy's job: vectors and numbers, as an update has them.
+Result = tuple[dict[str, np.ndarray], dict[str, float]]
+
+# Of Evaluate: train loss (None: not measured), test loss, accuracy; then the accuracy of each label
+# (nan: no samples of it) if asked for.
+Scores = tuple[float | None, float, float, *tuple[float, ...]]
 
 
 class Job(Protocol):

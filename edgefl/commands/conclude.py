@@ -6,12 +6,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from edgefl.commands import aggregation, dissemination, distillation, show, slots
+from edgefl.commands import show
 from edgefl.config.experiment import Experiment
 
 
 def conclude(experiment: Experiment, folder: Path) -> None:
     """What the strategies of the experiment came to, as far as they got."""
+    from edgefl.reports.registry import families
     from edgefl.results import compare, plots, rundirs, spread, table
 
     schemes = [
@@ -27,10 +28,10 @@ def conclude(experiment: Experiment, folder: Path) -> None:
         spread.write_csv(rows, folder / "comparison_seeds.csv")
     figures = plots.accuracy(schemes, folder / "figures" / "accuracy.png")
     show.line(f"figure: {figures[0]}")
-    dissemination.tell(console, schemes, folder)
-    aggregation.tell(console, schemes, folder)
-    slots.tell(schemes, folder)
-    distillation.tell(schemes, folder)
+    for family in families().values():
+        show.table(console, family.table(schemes))
+        for line in family.leave(schemes, folder):
+            show.line(line)
     show.hint(
         f"edgefl compare {folder}, or look into {rundirs.runs_of(schemes[0])[0] / 'summary.json'}"
     )

@@ -44,7 +44,10 @@ class ProgressLines:
             due_s = wall_s + every_s
             pace.take(
                 Point(
-                    wall_s, now_ns / NS_PER_S, run.coordinator.version, run.record.updates_applied
+                    wall_s,
+                    now_ns / NS_PER_S,
+                    run.coordinator.version,
+                    run.counters.updates_applied,
                 )
             )
             crowd = (

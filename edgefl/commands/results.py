@@ -9,8 +9,9 @@ from typing import Annotated, Optional
 import typer
 from rich.console import Console
 
-from edgefl.commands import aggregation, dissemination, show
+from edgefl.commands import show
 from edgefl.errors import UserError
+from edgefl.reports.registry import families
 
 Runs = Annotated[
     list[Path],
@@ -33,31 +34,19 @@ def compare(runs: Runs) -> None:
         )
     console = Console()
     console.print(table(rows, console.width))
-    dissemination.tell(console, runs)
-    aggregation.tell(console, runs)
+    for family in FAMILIES:
+        show.table(console, family.table(runs))
     show.hint(f"edgefl plot {' '.join(map(str, runs))}")
 
 
-class Figure(str, Enum):
-    accuracy = "accuracy"
-    timeline = "timeline"
-    staleness = "staleness"
-    loss = "loss"
-    runtimes = "runtimes"
-    controls = "controls"
-    aggregation = "aggregation"
-    distillation = "distillation"
-
-
-KINDS = (
-    "Of slotted schemes: timeline, staleness, loss. Of fedasmu: controls, of wkafl: aggregation, of"
-    " fedecho: distillation."
+FAMILIES = families().values()
+# accuracy, and what the families of reports draw
+Figure = Enum(  # type: ignore[misc]  # its members come from a folder
+    "Figure",
+    {kind: kind for kind in ("accuracy", *(kind for each in FAMILIES for kind in each.KINDS))},
+    type=str,
 )
-OF = {  # whose runs have such a figure; those of the slots say it themselves
-    "controls": "fedasmu, fedssmu and their ablations",
-    "aggregation": "wkafl and what it is compared with",
-    "distillation": "strategies that distil, as fedecho does",
-}
+KINDS = "; ".join(f"{', '.join(each.KINDS)}: of {each.OF}" for each in FAMILIES if each.KINDS)
 
 
 def plot(
@@ -71,29 +60,16 @@ def plot(
             show_default="KIND.png",
         ),
     ] = None,
-    kind: Annotated[Figure, typer.Option(help=KINDS)] = Figure.accuracy,
+    kind: Annotated[Figure, typer.Option(help=KINDS)] = Figure("accuracy"),
 ) -> None:
     """Draw accuracy over emulated time and over bytes sent, or another figure."""
-    from edgefl.reports.aggregation import figures as aggregation_plot
-    from edgefl.reports.by_label import figures as runtime_plot
-    from edgefl.reports.dissemination import figures as controls_plot
-    from edgefl.reports.distillation import figures as distillation_plot
-    from edgefl.reports.slots import figures as slots_plot
     from edgefl.results import plots
 
-    draw = {
-        "accuracy": plots.accuracy,
-        "timeline": slots_plot.timeline,
-        "staleness": slots_plot.staleness,
-        "loss": slots_plot.loss,
-        "runtimes": runtime_plot.runtimes,
-        "controls": controls_plot.controls,
-        "aggregation": aggregation_plot.aggregation,
-        "distillation": distillation_plot.distillation,
-    }[kind.value]
+    family = next((each for each in FAMILIES if kind.value in each.KINDS), None)
+    draw = plots.accuracy if family is None else family.figures()[kind.value]
     paths = draw(runs, show.png(out or Path(f"{kind.value}.png")))
-    if not paths:
-        raise UserError(f"{runs[0]}: nothing to draw; --kind {kind.value} is of {OF[kind.value]}")
+    if not paths and family is not None:
+        raise UserError(f"{runs[0]}: nothing to draw; --kind {kind.value} is of {family.OF}")
     for path in paths:
         show.line(str(path))
     show.hint(f"edgefl compare {' '.join(map(str, runs))}")

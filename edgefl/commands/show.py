@@ -33,6 +33,13 @@ def line(text: str) -> None:
     Console().print(Text(text), soft_wrap=True)
 
 
+def table(console: Console, shown: Table | None) -> None:
+    """Below what has been printed."""
+    if shown is not None:
+        console.print()
+        console.print(shown)
+
+
 def hint(command: str) -> None:
     """The last line of a command: what to do next."""
     Console().print(Text(f"next: {command}", style="dim"), soft_wrap=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from edgefl.protocol.messages import Assignment, Fresh, Update
 from edgefl.protocol.transfers import beyond_limits, most_body
 from edgefl.strategies.base.strategy import Strategy
 from edgefl.vectors import is_finite
+
+ModelMessage = TypeVar("ModelMessage", Assignment, Fresh)
 
 
 def update_fault(
@@ -51,7 +53,7 @@ def result_fault(vectors: Mapping[str, np.ndarray], numbers: Mapping[str, float]
     return None if _finite(vectors, numbers) else "not finite"
 
 
-def sendable(message: Assignment | Fresh, model: np.ndarray) -> Assignment | Fresh:
+def sendable(message: ModelMessage, model: np.ndarray) -> ModelMessage:
     """The message. ValueError if edges would refuse it: they would begin a new session over it
     again and again.
     """

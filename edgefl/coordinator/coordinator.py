@@ -4,18 +4,18 @@ carries its decisions out.
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any
+from typing import cast
 
 import numpy as np
 
 from edgefl.actor import Broadcast, Output, Run, Send
 from edgefl.config.experiment import Experiment
 from edgefl.coordinator.checks import sendable, update_fault
+from edgefl.coordinator.ledger import Ledger, Recorder
 from edgefl.coordinator.open_jobs import OpenJobs
 from edgefl.coordinator.tasks import Alarms, OpenTask, Tasks
 from edgefl.errors import Bug, UserError
-from edgefl.jobs import Evaluate, Job, Result
+from edgefl.jobs import Evaluate, Job, Result, Scores
 from edgefl.protocol.messages import (
     Acknowledged,
     Assignment,
@@ -30,15 +30,12 @@ from edgefl.protocol.messages import (
     Update,
     UrgeTask,
 )
-from edgefl.record.record import Record
-from edgefl.record.rows import event_row
 from edgefl.strategies.base import decisions as do
 from edgefl.strategies.base import events as ev
 from edgefl.strategies.base.decisions import Finish, Grant
 from edgefl.strategies.base.strategy import Strategy
+from edgefl.vectors import is_finite
 from emulator.units import FOREVER, to_ns
-
-STORY_LENGTH = 20  # events shown with a bug
 
 
 class Coordinator:
@@ -48,10 +45,10 @@ class Coordinator:
     Own alarms: "stop", "evaluate" and "close NUMBER"; the strategy's are prefixed with "strategy ".
     """
 
-    def __init__(self, strategy: Strategy, experiment: Experiment, record: Record) -> None:
+    def __init__(self, strategy: Strategy, experiment: Experiment, recorder: Recorder) -> None:
         self.strategy = strategy
         self.experiment = experiment
-        self.record = record
+        self.record = Ledger(recorder)
         self.version = 0
         self.weights = strategy.weights
         self.weights.flags.writeable = False  # edges, archive and evaluation share this array
@@ -61,9 +58,6 @@ class Coordinator:
         self.jobs = OpenJobs(strategy.runs_jobs)
         self.evaluated = -1
         self.finished: str | None = None
-        self.story: deque[tuple[int, dict[str, Any]]] = deque(
-            maxlen=STORY_LENGTH
-        )  # the latest events, as (now, row)
 
     # ------------------------------------------------------------------ what the host calls
     def start(self, edges: dict[str, int], now: int) -> list[Output]:
@@ -113,15 +107,15 @@ class Coordinator:
         return outputs
 
     def job_done(
-        self, job: Evaluate | Job, result: tuple[float | None, ...] | Result | str, now: int
+        self, job: Evaluate | Job, result: Scores | Result | str, now: int
     ) -> list[Output]:
-        """An evaluation ended (see ``Record.metrics``); or a job of the strategy: its result, or
-        why there is none.
+        """An evaluation ended, with its scores; or a job of the strategy: its result, or why there
+        is none.
         """
         if isinstance(job, Evaluate):
-            self.record.metrics(job, *result)
+            self.record.recorder.metrics(job, *cast(Scores, result))
             return []
-        event = None if self.finished else self.jobs.end(job, result)
+        event = None if self.finished else self.jobs.end(job, cast(Result | str, result))
         return [] if event is None else self._ask(event, now)
 
     def finish(self, reason: str, now: int) -> list[Output]:
@@ -174,7 +168,7 @@ class Coordinator:
         the edge may forget it.
         """
         if self.tasks.late(edge, number):
-            self.record.discarded(now, edge, number, "task closed")
+            self.record.fact(now, "discarded", edge=edge, task=number, reason="task closed")
         else:
             self.record.fact(now, "duplicate", edge=edge, task=number)
         return [Send(edge, Acknowledged(number))]
@@ -186,7 +180,7 @@ class Coordinator:
         acknowledged = Send(edge, Acknowledged(update.number))
         fault, more = update_fault(task, update, self.strategy)
         if fault:
-            self.record.discarded(now, edge, task.number, fault, **more)
+            self.record.fact(now, "discarded", edge=edge, task=task.number, reason=fault, **more)
             return [acknowledged, *self._close(task, fault, now, delivered=True)]
         self._forget(task, delivered=True)
         event = ev.UpdateArrived(
@@ -196,7 +190,7 @@ class Coordinator:
         most = self.experiment.stop.updates
         return (
             outputs + self.finish("updates", now)
-            if most is not None and self.record.updates_applied >= most
+            if most is not None and self.record.counters.updates_applied >= most
             else outputs
         )
 
@@ -217,7 +211,9 @@ class Coordinator:
         if name == "stop":
             return self.finish("emulated_s", now)
         if name == "evaluate":
-            self.alarms.set("evaluate", now + to_ns(self.experiment.evaluation.every_s))
+            every_s = self.experiment.evaluation.every_s
+            assert every_s is not None  # or that alarm would not be set
+            self.alarms.set("evaluate", now + to_ns(every_s))
             return self._evaluate(now) if self.evaluated != self.version else []
         if name.startswith("close "):
             task = self.tasks.open.get(int(name.removeprefix("close ")))
@@ -237,15 +233,9 @@ class Coordinator:
 
     def _evaluate(self, now: int) -> list[Output]:
         self.evaluated = self.version
-        self.record.snapshot(self.version)
-        return [
-            Run(
-                Evaluate(
-                    self.version, now, self.weights, self.record.bytes_up, self.record.bytes_down
-                ),
-                0,
-            )
-        ]
+        self.record.recorder.snapshot(self.version)
+        sent = self.record.counters
+        return [Run(Evaluate(self.version, now, self.weights, sent.bytes_up, sent.bytes_down), 0)]
 
     # ------------------------------------------------------------------ the strategy
     def _ask(self, event: ev.Event, now: int) -> list[Output]:
@@ -253,8 +243,7 @@ class Coordinator:
         if self.finished:
             return []
         before = self.version
-        row = event_row(event)
-        self.story.append((now, row))
+        row = self.record.begin(now, event)
         try:
             decisions = do.up_to_finish(self.strategy.handle(event, now))
             outputs, numbers = self._carry_out(decisions, event, now)
@@ -267,7 +256,7 @@ class Coordinator:
             )  # the story has them
             raise Bug(
                 f"{kind.__name__} failed at {short}",
-                [f"{at} {told}" for at, told in self.story],
+                self.record.story(),
                 kind.__module__,
             ) from error
         self.record.event(now, before, event, row, decisions, numbers)
@@ -289,8 +278,9 @@ class Coordinator:
         for decision in decisions:
             match decision:
                 case do.Assign():
-                    sends = [self._open(edge, decision) for edge in decision.edges]
-                    numbers.append([send.message.number for send in sends])
+                    tasks = [self._open(edge, decision) for edge in decision.edges]
+                    numbers.append([task.number for task in tasks])
+                    sends = [Send(edge, task) for edge, task in zip(decision.edges, tasks)]
                     outputs += (
                         sends
                         if decision.broadcast is None
@@ -360,16 +350,13 @@ class Coordinator:
         task.waits = False
         return [Grant(task.edge, task.number, slots)]
 
-    def _open(self, edge: str, assign: do.Assign) -> Send:
+    def _open(self, edge: str, assign: do.Assign) -> Assignment:
         busy = edge in self.tasks.by_edge
         if busy or edge not in self.present:
             raise ValueError(f"cannot assign to {edge!r}: it is {'busy' if busy else 'not there'}")
         task = self.tasks.add(edge, self.version, assign.vectors["weights"])
-        return Send(
-            edge,
-            sendable(
-                Assignment(task.number, task.version, assign.vectors, assign.numbers), self.weights
-            ),
+        return sendable(
+            Assignment(task.number, task.version, assign.vectors, assign.numbers), self.weights
         )
 
     def _publish(self, weights: np.ndarray, now: int) -> list[Output]:
@@ -380,6 +367,8 @@ class Coordinator:
         weights.flags.writeable = False
         self.weights = weights
         self.version += 1
-        self.record.published(now, self.version, weights)
+        if self.record.counters.diverged_at is None and not is_finite(weights):
+            # Record the first non-finite model; divergence is not an error.
+            self.record.fact(now, "diverged", version=self.version)
         every = self.experiment.evaluation.every_versions
         return self._evaluate(now) if every and self.version % every == 0 else []

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from edgefl.reports.by_label.section import EDGES
+from edgefl.record.files import EDGES
 from emulator.compute import Device, Drawn
 
 

@@ -71,7 +71,8 @@ def _event(entry: JournalEntry, bases: dict[int, np.ndarray]) -> ev.Event:
         values |= {"base": base}
     if kind in (ev.UpdateArrived, ev.JobDone):
         values |= {"vectors": entry.arrays}
-    return kind(**values)
+    made: ev.Event = kind(**values)
+    return made
 
 
 def _plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,20 +1,30 @@
-"""Events and decisions as plain rows: for events.jsonl, for the journal's fingerprints, and for
-the story behind a bug.
+"""Events and decisions as plain rows: for events.jsonl and the counters, for the journal's
+fingerprints, and for the story behind a bug.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import fields
-from functools import cache
 from typing import Any
 
 import numpy as np
 import xxhash
 
 from edgefl.jobs import arrays, plain
-from edgefl.strategies.base.decisions import Decision, RunJob
+from edgefl.strategies.base.decisions import (
+    Assign,
+    Decision,
+    Publish,
+    RunJob,
+    SendFresh,
+    SetAlarm,
+)
 from edgefl.strategies.base.events import Event
+from emulator.units import seconds_text
+
+Row = Mapping[str, Any]  # a line of events.jsonl, as JSON gives it back
 
 ARRAYS = {"base", "vectors", "weights"}
 SLOTS = {"broadcast", "slots"}  # left out where there are none
@@ -25,12 +35,17 @@ def snake(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
-@cache
-def _columns(sort: type) -> tuple[str, tuple[str, ...]]:
+_known: dict[type, tuple[str, tuple[str, ...]]] = {}
+
+
+def _columns(sort: type[Event] | type[Decision]) -> tuple[str, tuple[str, ...]]:
     """(its name as a row has it, its fields without arrays): looked up once a class, since every
     event of a run is written down.
     """
-    return snake(sort.__name__), tuple(f.name for f in fields(sort) if f.name not in ARRAYS)
+    if sort not in _known:
+        names = tuple(f.name for f in fields(sort) if f.name not in ARRAYS)
+        _known[sort] = snake(sort.__name__), names
+    return _known[sort]
 
 
 def event_row(event: Event) -> dict[str, Any]:
@@ -50,6 +65,43 @@ def decision_row(decision: Decision) -> dict[str, Any]:
     return (
         row | {"job": snake(type(decision.job).__name__)} if isinstance(decision, RunJob) else row
     )
+
+
+def told(
+    event: Mapping[str, Any], version: int, decisions: list[Decision], numbers: list[list[int]]
+) -> dict[str, Any]:
+    """The line of events.jsonl for an ``event_row`` given to the strategy at ``version`` and what
+    was decided; ``numbers``: each Assign's task numbers.
+    """
+    return {
+        "event": event["event"],
+        "version": version,
+        **event,
+        "decisions": _decided(decisions, version, numbers),
+    }
+
+
+def _decided(
+    decisions: list[Decision], version: int, numbers: list[list[int]]
+) -> list[dict[str, Any]]:
+    """Decisions for readers: task numbers beside the edges, the version that a Publish made."""
+    rows, tasks = [], iter(numbers)
+    for decision in decisions:
+        row = decision_row(decision)
+        if isinstance(decision, Assign):
+            row["tasks"] = next(tasks)
+        elif isinstance(decision, Publish):
+            version += 1
+            row["version"] = version
+        elif isinstance(decision, SendFresh):
+            newer = version if decision.version is None else decision.version
+            row["version"] = None if decision.weights is None else newer  # None: nothing newer
+        elif isinstance(decision, SetAlarm):
+            row["at"] = float(seconds_text(row.pop("at_ns")))
+        elif isinstance(decision, RunJob):
+            row["cost_s"] = float(seconds_text(row.pop("cost_ns")))
+        rows.append(row)
+    return rows
 
 
 def digest(array: np.ndarray) -> str:

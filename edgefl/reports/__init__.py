@@ -1,1 +1,3 @@
-"""What families of schemes add to a run's results: one folder a family."""
+"""What is reported of runs beyond the comparison. A folder is a family, and the folder is the
+registry: its ``report.py`` binds a ``edgefl.reports.family.Family`` to the name ``FAMILY``.
+"""

@@ -175,9 +175,7 @@ def _unfinished(run: Path) -> dict[str, Any]:
         **summary.outcome(
             metrics, summary.number(config.get("evaluation", {}).get("target_accuracy"))
         ),
-        **summary.counters(read_events(run / "events.jsonl")),
-        "bytes_up": sum(int(row["bytes"]) for row in links if row["direction"] == "up"),
-        "bytes_down": sum(int(row["bytes"]) for row in links if row["direction"] == "down"),
+        **summary.counters(read_events(run / "events.jsonl"), links),
         "fidelity": {"verdict": UNFINISHED, "reasons": [reason]},
     }
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgefl.record.counters import Counters
 from edgefl.results.summary import number
 
 STATES = ("lost", "sending", "training", "receiving", "idle", "joined", "awaited")
@@ -32,22 +33,28 @@ class Progress:
     edges: dict[str, EdgeStatus] = field(default_factory=dict)
     emulated_s: float = 0.0  # of the latest that was written
     quiet_s: float = 0.0  # emulated time since then, if the reader has a clock
-    version: int = 0
+    counters: Counters = field(default_factory=Counters)
     accuracy: float | None = None
     evaluated: int | None = (
         None  # the version that ``accuracy`` belongs to: evaluation may lag behind
     )
-    arrived: int = 0
-    discarded: int = 0
     wire_errors: int = 0
     finished: str | None = None  # the reason, once the run has ended
     _evaluated_s: float = -1.0
     _transfers: deque[tuple[float, str, str, int]] = field(default_factory=deque)
 
     @property
+    def version(self) -> int:
+        return self.counters.versions
+
+    @property
     def updates(self) -> int:
-        """Updates that arrived and were not discarded."""
-        return max(0, self.arrived - self.discarded)
+        """Applied."""
+        return self.counters.updates_applied
+
+    @property
+    def discarded(self) -> int:
+        return self.counters.discards.total()
 
     @property
     def now_s(self) -> float:
@@ -82,6 +89,7 @@ class Progress:
         """
         for event in events:
             self._advance(event.get("t"))
+            self.counters.take(event)
             if "fact" in event:
                 self._take_fact(event)
             elif "event" in event:
@@ -136,11 +144,6 @@ class Progress:
             self._set(event["edge"], "joined", None)
         elif fact == "session_ended" and self.edges.get(event["edge"], LEFT).state == "joined":
             self._set(event["edge"], "awaited", None)
-        elif (
-            fact == "discarded"
-        ):  # an update that the strategy never saw, so that no event tells of its arrival
-            self.arrived += 1
-            self.discarded += 1
         elif fact == "wire_error":
             self.wire_errors += 1
         elif fact == "finished":
@@ -148,8 +151,6 @@ class Progress:
 
     def _take_event(self, event: Mapping[str, Any]) -> None:
         kind, edge = event["event"], event.get("edge")
-        self.version = max(self.version, event.get("version", 0))
-        self.arrived += kind == "update_arrived"
         if edge is None:
             return
         if kind == "edge_joined":
@@ -169,10 +170,6 @@ class Progress:
         if kind == "assign":
             for edge, task in zip(decision["edges"], decision["tasks"]):
                 self._set(edge, "receiving", task)
-        elif kind == "publish":
-            self.version = max(self.version, decision["version"])
-        elif kind == "discard":
-            self.discarded += 1
         elif kind == "cancel":
             self._task_over(decision["edge"], decision["task"])
 

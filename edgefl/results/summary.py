@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import pstdev
 from typing import Any
+
+from edgefl.record.counters import Counters
 
 CONVERGENCE_EVALUATIONS = 10
 
@@ -127,48 +128,19 @@ def staleness_stats(histogram: Mapping[str, int]) -> tuple[float | None, int | N
     )
 
 
-def counters(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The counters of summary.json as far as the events of an unfinished run give them.
-
-    An update counts as applied unless it was discarded; staleness is taken on arrival.
-    """
-    versions, emulated_s = 0, 0.0
-    gaps: dict[Any, int] = {}
-    discards: dict[Any, str] = {}
-    diverged_at, missing, lost, failed = None, [], dict[str, bool](), Counter[str]()
+def counters(
+    events: Iterable[Mapping[str, Any]], links: Iterable[Mapping[str, str]] = ()
+) -> dict[str, Any]:
+    """The counters of summary.json as far as the files of an unfinished run give them."""
+    found, emulated_s = Counters(), 0.0
     for event in events:
         emulated_s = event.get("t", emulated_s)
-        versions = max(versions, event.get("version", 0))
-        if event.get("event") == "update_arrived":
-            gaps[event["task"]] = event["version"] - event["base_version"]
-        if event.get("event") in ("edge_joined", "edge_lost"):
-            lost[event["edge"]] = event["event"] == "edge_lost"
-        if event.get("event") == "job_failed":
-            failed[event["reason"]] += 1
-        if event.get("fact") == "discarded":  # the strategy never saw it
-            discards[event["task"]] = event["reason"]
-        elif event.get("fact") == "diverged":
-            diverged_at = event["version"]
-        elif event.get("fact") == "edges_missing":
-            missing = event["edges"]
-        for decision in event.get("decisions", ()):
-            if decision["do"] == "publish":
-                versions = max(versions, decision["version"])
-            elif decision["do"] == "discard":
-                discards[decision["task"]] = decision["reason"]
-    applied = {task: gap for task, gap in gaps.items() if task not in discards}
+        found.take(event)
+    for row in links:
+        found.link(row["direction"], int(row["bytes"]))
     return {
-        "versions": versions,
-        "updates_applied": len(applied),
-        "updates_discarded": dict(Counter(discards.values())),
-        "staleness": {str(gap): n for gap, n in sorted(Counter(applied.values()).items())},
+        "versions": found.versions,
         "emulated_s": emulated_s,
-        **({} if diverged_at is None else {"diverged_at_version": diverged_at}),
-        **({"jobs_failed": dict(failed)} if failed else {}),
-        **({"edges_missing": missing} if missing else {}),
-        **(
-            {"edges_lost": gone}
-            if (gone := sorted(edge for edge, is_lost in lost.items() if is_lost))
-            else {}
-        ),
+        **found.of_updates(),
+        **found.of_run(),
     }

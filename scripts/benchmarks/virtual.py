@@ -165,7 +165,7 @@ class Bench:
         self.run(
             learned,
             pool,
-            lambda now, run: moments.setdefault(run.record.updates_applied, time.perf_counter()),
+            lambda now, run: moments.setdefault(run.counters.updates_applied, time.perf_counter()),
         )
         return self.updates / (moments[FIRST + self.updates] - moments[FIRST])
 

@@ -13,6 +13,7 @@ from paths import EXAMPLES
 from edgefl.actor import Output, Run, Send
 from edgefl.config.experiment import Experiment
 from edgefl.coordinator.coordinator import Coordinator
+from edgefl.hosts.setup.summary import write_summary
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import (
     Acknowledged,
@@ -23,6 +24,7 @@ from edgefl.protocol.messages import (
     Ready,
     Update,
 )
+from edgefl.record.counters import Counters
 from edgefl.record.record import Record
 from edgefl.results.tail import read_events
 from edgefl.strategies.base.decisions import (
@@ -232,6 +234,10 @@ class Desk:
         self.record = Record(folder, lambda: 0.0, None)
         self.coordinator = Coordinator(strategy, experiment(**sections), self.record)
 
+    @property
+    def counters(self) -> Counters:
+        return self.coordinator.record.counters
+
     def start(self, *edges: str) -> list[str]:
         return self.lines(self.coordinator.start({edge: 1 for edge in edges}, 0))
 
@@ -267,9 +273,9 @@ class Desk:
 
     def summary(self) -> dict[str, Any]:
         """Closes the files."""
-        return self.record.close(
-            {"fidelity": {}, "versions": self.coordinator.version}, self.coordinator.weights, None
-        )
+        self.record.close(self.coordinator.weights)
+        head = {"versions": self.coordinator.version, "emulated_s": 0.0}
+        return write_summary(self.folder, head, self.counters, None, {})
 
     def lines(self, outputs: list[Output]) -> list[str]:
         return [output(out) for out in outputs]

@@ -21,47 +21,43 @@ from edgefl.config.groups import traces
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.errors import UserError
 from edgefl.hosts.setup.plan import strategy
+from edgefl.hosts.setup.summary import write_summary
 from edgefl.loading.file import dump
 from edgefl.loading.names import own_names
+from edgefl.record import files
+from edgefl.record.counters import Counters
 from edgefl.record.journal import BLOBS, LINES, Journal
 from edgefl.record.record import Record
+from edgefl.reports import registry
+from edgefl.reports.family import pictures
 from edgefl.vectors import Layout
 from emulator.fidelity import Fidelity
 from emulator.units import NS_PER_S
 
 FLUSH_S = 0.5
 WRITTEN_LATE = (  # or not at all: no old one may be left
-    "summary.json",
-    "model.safetensors",
+    files.SUMMARY,
+    files.MODEL,
     f"journal/{LINES}",
     f"journal/{BLOBS}",
-    "slots.csv",
+    files.SLOTS,
+    files.LABELS,
+    files.EDGES,
     "vocabulary.txt",
-    "labels.csv",
-    "edges.csv",
 )
 WRITTEN = (
     "config.toml",
-    "events.jsonl",
-    "links.csv",
-    "metrics.csv",
+    files.EVENTS,
+    files.LINKS,
+    files.METRICS,
     *WRITTEN_LATE,
     "journal/initial.safetensors",
     "journal/layout.json",
 )
-COMPARED = (  # above the runs
+COMPARED = (  # above the runs, besides what the families of reports leave there
     "comparison.csv",
     "comparison_seeds.csv",
-    "dissemination.csv",
-    "figures/accuracy.png",
-    "figures/accuracy.pdf",
-    "figures/controls.png",
-    "figures/controls.pdf",
-    *(
-        f"figures/{name}.{kind}"
-        for name in ("timeline", "staleness", "loss_over_slots", "distillation", "runtimes")
-        for kind in ("png", "pdf")
-    ),
+    *pictures("accuracy"),
 )
 FIRST_BYTES = b'{"t":'  # of events.jsonl
 
@@ -136,10 +132,14 @@ class OpenRun:
             "emulated_s": emulated_ns / NS_PER_S,
             "wall_s": round(wall_s, 3),
             **({} if self.experiment.unlabelled is None else {"unlabelled": self._unlabelled()}),
-            "fidelity": fidelity,
         }
-        return self.record.close(
-            head, self.coordinator.weights, self.experiment.evaluation.target_accuracy
+        self.record.close(self.coordinator.weights)
+        return write_summary(
+            self.directory,
+            head,
+            self.counters,
+            self.experiment.evaluation.target_accuracy,
+            fidelity,
         )
 
     def _unlabelled(self) -> dict[str, Any]:
@@ -161,6 +161,10 @@ class OpenRun:
         _remove(self.directory, WRITTEN)
         with suppress(OSError):  # not empty, or not there
             self.directory.parent.rmdir()
+
+    @property
+    def counters(self) -> Counters:
+        return self.coordinator.record.counters
 
     @property
     def wall_s(self) -> float:
@@ -216,7 +220,7 @@ def clear(folder: Path, names: Collection[str], but: Path | None = None) -> list
                     with suppress(OSError):  # not empty: other seeds, or not ours
                         directory.parent.rmdir()
         if runs:
-            _remove(folder, COMPARED)
+            _remove(folder, (*COMPARED, *registry.files()))
     return sorted({_scheme(folder, run) for run in runs} - set(names))
 
 
@@ -235,7 +239,7 @@ def _ours(directory: Path) -> list[Path]:
 
 def _is_ours(directory: Path) -> bool:
     """Was it written by a run? Links are not followed out of the folder."""
-    events = directory / "events.jsonl"
+    events = directory / files.EVENTS
     if directory.is_symlink() or not events.is_file():
         return False
     try:

@@ -28,7 +28,7 @@ from edgefl.protocol.messages import (
     Update,
     UrgeTask,
 )
-from edgefl.reports.dissemination.section import DROPPED
+from edgefl.record.files import DROPPED
 from edgefl.strategies.base.decisions import Finish, Grant
 from emulator.agenda import Agenda
 from emulator.clock import VirtualClock

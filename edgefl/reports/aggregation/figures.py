@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from edgefl.reports.aggregation.section import KEY, predominant, steps
+from edgefl.reports.aggregation.section import MARK, predominant, steps
 from edgefl.results import rundirs
 from edgefl.results.plots import COLOURS, DASHES, MARKERS, STYLE, save
 from edgefl.results.tail import read_events
@@ -40,7 +40,7 @@ def aggregation(dirs: Sequence[Path], out_png: Path) -> list[Path]:
 def by_count(values: Steps) -> list[tuple[float, float]]:
     """(aggregated gradients, mean weighted staleness of the steps with so many), for figure 2b."""
     counts = sorted({step["aggregated"] for step in values})
-    of = {count: [step[KEY] for step in values if step["aggregated"] == count] for count in counts}
+    of = {count: [step[MARK] for step in values if step["aggregated"] == count] for count in counts}
     return [(count, sum(of[count]) / len(of[count])) for count in counts]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-KEY = "weighted_staleness"  # a report with it is one of such a step
+MARK = "weighted_staleness"  # a report with it is one of such a step
 
 Row = Mapping[str, Any]
 
@@ -28,7 +28,7 @@ def section(found: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, Any] 
     return {
         "steps": len(found),
         "gradients": int(sum(step["gradients"] for _, step in found)),
-        "tau_ave": fmean(step[KEY] for _, step in found),
+        "tau_ave": fmean(step[MARK] for _, step in found),
         "n_ave": fmean(step["aggregated"] for _, step in found),
         "predominant": predominant([step for _, step in found]),
         "selected_ave": (
@@ -47,7 +47,7 @@ def steps(events: Iterable[Row]) -> list[tuple[int, dict[str, float]]]:
     found = []
     for event in events:
         for decision in event.get("decisions", ()):
-            if decision["do"] == "report" and KEY in decision["values"]:
+            if decision["do"] == "report" and MARK in decision["values"]:
                 found.append((event["version"], decision["values"]))
     return found
 

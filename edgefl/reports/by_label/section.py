@@ -8,18 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
+from edgefl.record.files import EDGES, LABELS
 from edgefl.results.summary import number
 from edgefl.results.tail import read_csv
 
-LABELS, EDGES = "labels.csv", "edges.csv"
 ALL = "all"  # devices without runtime classes
 
 Points = list[tuple[float, float]]  # (emulated s, accuracy)
-
-
-def header(labels: int) -> tuple[str, ...]:
-    """The columns of labels.csv."""
-    return ("version", "emulated_s", *(f"label_{label}" for label in range(labels)))
 
 
 def by_runtime(run: Path) -> dict[str, Points]:

@@ -16,13 +16,11 @@ from typing import Any
 
 from edgefl.protocol.codec import encode_note
 from edgefl.protocol.messages import FreshRequest, NothingNewer
+from edgefl.record.files import DROPPED, FRESH
 from edgefl.results.summary import number
 
 NEGLIGIBLE_BETA = 0.1  # below it a merge keeps more than nine tenths of the edge's own model
-FRESH, DROPPED = (
-    "fresh",
-    "dropped",
-)  # kinds of a transfer, in links.csv: a fresher model, and what came of one until it was too late
+MARK = "fresh_requested"  # the event of a device that asks
 
 Row = Mapping[str, Any]
 Moment = tuple[float, float]  # begin and end, emulated s
@@ -119,7 +117,7 @@ def _requests(events: Iterable[Row]) -> dict[int, dict[str, Any]]:
     """
     asked: dict[int, dict[str, Any]] = {}
     for event in events:
-        if event.get("event") != "fresh_requested":
+        if event.get("event") != MARK:
             continue
         request = asked.setdefault(
             event["task"], {"edge": event["edge"], "t": event["t"], "fresh": None}
@@ -161,7 +159,7 @@ def _extra_bytes(events: Iterable[Row], links: Iterable[Row]) -> tuple[int, int]
     down = sum(int(row["bytes"]) for row in links if row["kind"] in (FRESH, DROPPED))
     up = 0
     for event in events:
-        if event.get("event") != "fresh_requested":
+        if event.get("event") != MARK:
             continue
         up += len(
             encode_note(

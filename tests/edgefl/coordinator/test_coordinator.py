@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import Desk, S, make, plain, vector
+from builders import Desk, S, experiment, make, plain, vector
 
+from edgefl.coordinator.coordinator import Coordinator
 from edgefl.coordinator.tasks import MOST_CLOSED, Tasks
 from edgefl.errors import Bug, UserError
 from edgefl.jobs import Evaluate
@@ -164,7 +165,7 @@ def test_an_edge_that_is_back_in_time_keeps_its_task(rounds: Desk) -> None:
     assert rounds.wake(15 * S) == []
     assert (
         rounds.update("c", 2, 1, 1, 1, now=16 * S) == [f"c {ACK} 2"]
-        and rounds.record.updates_applied == 1
+        and rounds.counters.updates_applied == 1
     )
 
 
@@ -257,7 +258,11 @@ def test_another_edges_task_is_not_delivered_for_it(rounds: Desk) -> None:
     assert rounds.update("a", 12345, 9, 9, 9) == [f"a {ACK} 12345"], (
         "a number that nobody was given"
     )
-    assert rounds.record.updates_applied == 0 and sorted(rounds.coordinator.tasks.open) == [0, 1, 2]
+    assert rounds.counters.updates_applied == 0 and sorted(rounds.coordinator.tasks.open) == [
+        0,
+        1,
+        2,
+    ]
 
 
 def test_what_the_strategy_discards_is_told_by_its_event(tmp_path: Path) -> None:
@@ -312,6 +317,39 @@ def test_the_events_alone_tell_what_the_summary_says(tmp_path: Path) -> None:
     }
     assert dict(sorted(counted["updates_discarded"].items())) == ended["updates_discarded"]
     assert (progress.updates, progress.discarded, progress.version) == (2, 3, 2)
+
+
+def test_the_first_model_that_is_not_finite_is_recorded(tmp_path: Path) -> None:
+    """A method may diverge and come back; neither ends the run."""
+    values = iter((1.0, np.inf, 2.0, np.nan))
+
+    def answer(event: ev.Event, now: int) -> list[do.Decision]:
+        return [do.Publish(vector(next(values), 0, 0))]
+
+    desk = scripted(tmp_path, {ev.EdgeJoined: answer})
+    desk.start("a", "b", "c")
+    desk.hear("d", Joined(1, []), now=S)
+    assert desk.facts("diverged") == [{"t": 0.0, "fact": "diverged", "version": 2}]
+    assert desk.counters.diverged_at == 2 and desk.summary()["versions"] == 4
+
+
+class Silent:
+    """A recorder that writes nothing."""
+
+    def event(self, *arguments: Any) -> None: ...
+
+    fact = link = snapshot = metrics = event
+
+
+def test_a_coordinator_needs_no_file() -> None:
+    """It counts what stops it itself."""
+    strategy = make(FedAsync, alpha=0.5, concurrency=1)
+    coordinator = Coordinator(strategy, experiment(stop={"updates": 2}), Silent())
+    coordinator.start({"a": 1}, 0)
+    for number in range(2):
+        update = Update(number, number, {"weights": vector(1, 0, 0)}, {"samples": 1.0})
+        coordinator.receive("a", update, S)
+    assert coordinator.finished == "updates" and coordinator.record.counters.updates_applied == 2
 
 
 # ------------------------------------------------------------------ the end

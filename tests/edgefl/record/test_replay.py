@@ -221,7 +221,7 @@ def test_lost_edges_late_joiners_and_discards_replay_too(
         result.weights is not None
         and result.weights.tobytes() == desk.coordinator.weights.tobytes()
     )
-    assert {"not finite", "task closed"} <= set(desk.record.discards)
+    assert {"not finite", "task closed"} <= set(desk.counters.discards)
 
 
 class Impatient(FedAsync):

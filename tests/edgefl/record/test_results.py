@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from edgefl.coordinator.ledger import Ledger
 from edgefl.errors import UserError
+from edgefl.hosts.setup.summary import write_summary
 from edgefl.record.record import Record
 from edgefl.record.rows import event_row
 from edgefl.reports.by_label import figures as runtime_plot
@@ -25,7 +27,7 @@ from edgefl.results.live import LiveView, human_rate
 from edgefl.results.summary import one_line
 from edgefl.results.table import table
 from edgefl.results.tail import TableTail, Tail, is_torn, read_csv, read_events
-from edgefl.strategies.base.events import EdgeJoined, EdgeLost, JobFailed
+from edgefl.strategies.base.events import EdgeJoined, EdgeLost, Event, JobFailed
 
 METRICS = "version,emulated_s,wall_s,train_loss,test_loss,accuracy,bytes_up,bytes_down\n"
 LINKS = "edge,direction,kind,bytes,offered_s,scheduled_s,finished_s\n"
@@ -188,11 +190,14 @@ def test_staleness_stats() -> None:
 
 
 def test_counters_from_events() -> None:
-    assert summary.counters(EVENTS) == {
+    links = [{"direction": "up", "bytes": "500"}, {"direction": "down", "bytes": "400"}]
+    assert summary.counters(EVENTS, links) == {
         "versions": 2,
         "updates_applied": 2,
         "updates_discarded": {"too stale": 1},
         "staleness": {"0": 1, "1": 1},
+        "bytes_up": 500,
+        "bytes_down": 400,
         "emulated_s": 5.5,
     }
     assert summary.counters([])["versions"] == 0
@@ -498,23 +503,31 @@ def test_human_rate() -> None:
     ]
 
 
+class Ended:
+    """A run without a strategy: what is told to ``record``, and the summary that comes of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.written = folder, Record(folder, lambda: 0.0, None)
+        self.record = Ledger(self.written)
+
+    def events(self, *events: Event) -> None:
+        for event in events:
+            self.record.event(0, 0, event, event_row(event), [], [])
+
+    def summary(self, finished: str = "versions") -> dict[str, Any]:
+        self.written.close(np.zeros(2))
+        head = {"versions": 3, "emulated_s": 4.0, "wall_s": 4.0, "finished": finished}
+        verdict = {"verdict": "faithful"}
+        return write_summary(self.folder, head, self.record.counters, None, verdict)
+
+
 def test_a_run_that_began_without_some_edges_says_so(tmp_path: Path) -> None:
     """Its verdict is about time only: that a third of the edges never came must stand somewhere
     too.
     """
-    record = Record(tmp_path, lambda: 0.0, None)
-    record.fact(0, "edges_missing", edges=["pi-2", "pi-3"])
-    told = record.close(
-        {
-            "fidelity": {"verdict": "faithful"},
-            "versions": 1,
-            "emulated_s": 4.0,
-            "wall_s": 4.0,
-            "finished": "emulated_s",
-        },
-        np.zeros(2),
-        None,
-    )
+    ended = Ended(tmp_path)
+    ended.record.fact(0, "edges_missing", edges=["pi-2", "pi-3"])
+    told = ended.summary("emulated_s")
     assert told["edges_missing"] == ["pi-2", "pi-3"]
     assert one_line(told, "moon").endswith(
         "faithful (emulated_s); begun without 2 edges (pi-2, pi-3)"
@@ -540,40 +553,23 @@ def test_a_run_that_began_without_some_edges_says_so(tmp_path: Path) -> None:
 
 
 def test_edges_that_came_back_are_not_lost(tmp_path: Path) -> None:
-    record = Record(tmp_path, lambda: 0.0, None)
-    for event in (
-        EdgeJoined("a", 1),
-        EdgeJoined("b", 1),
-        EdgeLost("a"),
-        EdgeLost("b"),
-        EdgeJoined("b", 1),
-    ):
-        record.event(0, 0, event, event_row(event), [], [])
-    assert record.close({"fidelity": {}}, np.zeros(2), None)["edges_lost"] == ["a"]
+    ended = Ended(tmp_path)
+    ended.events(
+        EdgeJoined("a", 1), EdgeJoined("b", 1), EdgeLost("a"), EdgeLost("b"), EdgeJoined("b", 1)
+    )
+    assert ended.summary()["edges_lost"] == ["a"]
     assert summary.counters(read_events(tmp_path / "events.jsonl"))["edges_lost"] == ["a"]
 
 
 def test_jobs_that_failed_are_counted_and_told(tmp_path: Path) -> None:
     """A method goes on without a prediction; who reads its numbers should know."""
-    record = Record(tmp_path, lambda: 0.0, None)
-    for name, reason in (
-        ("predict 1", "not finite"),
-        ("predict 2", "not finite"),
-        ("distill 0", "its worker died 3 times"),
-    ):
-        event = JobFailed(name, reason)
-        record.event(0, 0, event, event_row(event), [], [])
-    told = record.close(
-        {
-            "fidelity": {"verdict": "faithful"},
-            "versions": 3,
-            "emulated_s": 4.0,
-            "wall_s": 4.0,
-            "finished": "versions",
-        },
-        np.zeros(2),
-        None,
+    ended = Ended(tmp_path)
+    ended.events(
+        JobFailed("predict 1", "not finite"),
+        JobFailed("predict 2", "not finite"),
+        JobFailed("distill 0", "its worker died 3 times"),
     )
+    told = ended.summary()
     assert told["jobs_failed"] == {"its worker died 3 times": 1, "not finite": 2}
     assert one_line(told, "fedecho").endswith(
         "faithful (versions); jobs of the server that failed: its worker died 3 times: 1, not"
@@ -589,20 +585,9 @@ def test_a_model_that_is_not_finite_is_told(tmp_path: Path) -> None:
     """A method may diverge, and its run ends in order: "faithful" is about time alone, and a
     tenth of the answers is right by chance.
     """
-    record = Record(tmp_path, lambda: 0.0, None)
-    for version, value in ((1, 1.0), (2, np.inf), (3, np.nan)):
-        record.published(version, version, np.array([0.0, value], np.float32))
-    told = record.close(
-        {
-            "fidelity": {"verdict": "faithful"},
-            "versions": 3,
-            "emulated_s": 4.0,
-            "wall_s": 4.0,
-            "finished": "versions",
-        },
-        np.zeros(2),
-        None,
-    )
+    ended = Ended(tmp_path)
+    ended.record.fact(2, "diverged", version=2)
+    told = ended.summary()
     assert told["diverged_at_version"] == 2
     said = "diverged: version 2 is not finite (NaN or infinite), and its accuracy says nothing"
     assert one_line(told, "moon").endswith(f"faithful (versions); {said}")

@@ -11,6 +11,7 @@ from builders import experiment, layout, vector
 from edgefl.errors import UserError
 from edgefl.hosts.setup.plan import fidelity
 from edgefl.hosts.setup.rundir import OpenRun, clear, git_commit
+from edgefl.reports import registry
 
 
 def opened(directory: Path, payloads: bool = True) -> OpenRun:
@@ -79,6 +80,22 @@ def test_earlier_runs_and_their_comparison_go(tmp_path: Path) -> None:
     )
     assert files(tmp_path) == kept | {"edges.log"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["edges.log", "fedbuff"]
+
+
+def test_a_rerun_clears_what_the_reports_left(tmp_path: Path) -> None:
+    """An old aggregation.csv would pass for a result of the new run."""
+    finished(tmp_path / "fedavg")
+    (tmp_path / "figures").mkdir()
+    left = [
+        "aggregation.csv",
+        "figures/aggregation.png",
+        "figures/aggregation.pdf",
+        *registry.files(),
+    ]
+    for name in left:
+        (tmp_path / name).touch()
+    clear(tmp_path, ["fedavg"])
+    assert not tmp_path.exists()
 
 
 def test_what_no_run_of_ours_has_written_stays(tmp_path: Path) -> None:

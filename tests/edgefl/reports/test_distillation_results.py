@@ -9,7 +9,7 @@ import pytest
 import torch
 from builders import small_run
 
-from edgefl.commands import distillation, results
+from edgefl.commands import results
 from edgefl.data.task import right_answers
 from edgefl.errors import UserError
 from edgefl.models.by_label import RightByLabel
@@ -17,6 +17,7 @@ from edgefl.reports.by_label import figures as runtime_plot
 from edgefl.reports.by_label.figures import runtimes
 from edgefl.reports.by_label.section import by_runtime
 from edgefl.reports.distillation.figures import series
+from edgefl.reports.registry import families
 from edgefl.results.tail import read_csv
 
 ENTRY: dict[str, Any] = {
@@ -85,24 +86,26 @@ def test_a_run_keeps_accuracies_by_label_and_who_holds_what(run: Path) -> None:
     assert {row["runtime"] for row in edges} <= {"short", "medium", "long (mild)"}
 
 
-def test_the_figures_are_drawn_after_a_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    distillation.tell([run], run.parent)
+def test_the_figures_are_drawn_after_a_run(run: Path) -> None:
+    lines = [line for family in families().values() for line in family.leave([run], run.parent)]
     assert all(
         (run.parent / "figures" / f"{name}.{kind}").stat().st_size > 1000
         for name in ("distillation", "runtimes")
         for kind in ("png", "pdf")
     )
-    assert "distillation.png" in capsys.readouterr().out
+    assert lines == [
+        f"figure: {run.parent / 'figures' / name}" for name in ("distillation.png", "runtimes.png")
+    ]
 
 
 def test_they_can_be_drawn_again(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    results.plot([run], tmp_path / "again.png", results.Figure.distillation)
+    results.plot([run], tmp_path / "again.png", results.Figure("distillation"))
     assert (tmp_path / "again.pdf").stat().st_size > 1000 and "again.png" in capsys.readouterr().out
-    for kind, of in ((results.Figure.controls, "fedasmu"), (results.Figure.aggregation, "wkafl")):
-        with pytest.raises(UserError, match=f"nothing to draw; --kind {kind.value} is of {of}"):
-            results.plot([run], tmp_path / "none.png", kind)
+    for kind, of in (("controls", "fedasmu"), ("aggregation", "wkafl")):
+        with pytest.raises(UserError, match=f"nothing to draw; --kind {kind} is of {of}"):
+            results.plot([run], tmp_path / "none.png", results.Figure(kind))
     assert not list(tmp_path.glob("none*"))
 
 
@@ -138,7 +141,7 @@ def test_without_accuracies_by_label_nothing_is_drawn(tmp_path: Path) -> None:
             "strategies": [{"strategy": "fedbuff", "concurrency": 3, "buffer_size": 2}],
         },
     )
-    distillation.tell([directory], tmp_path)
+    assert not [line for each in families().values() for line in each.leave([directory], tmp_path)]
     assert not (tmp_path / "figures").exists() and not (directory / "labels.csv").exists()
     with pytest.raises(UserError, match="evaluation.by_label = true"):
         runtimes([directory], tmp_path / "x.png")

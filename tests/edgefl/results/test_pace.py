@@ -76,7 +76,7 @@ class Run:
     class coordinator:
         version = 3
 
-    class record:
+    class counters:
         updates_applied = 7
 
 

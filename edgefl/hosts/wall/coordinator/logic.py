@@ -22,6 +22,7 @@ from edgefl.jobs import Evaluate
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import Acknowledged, Assignment, Fresh, NothingNewer, UrgeTask
 from edgefl.protocol.transfers import Outgoing, body_digest
+from edgefl.record.record import Record
 from edgefl.strategies.base.decisions import Finish, Grant
 from emulator.fidelity import Fidelity
 from emulator.units import FOREVER
@@ -42,6 +43,7 @@ class Logic(Thread):
     def __init__(
         self,
         coordinator: Coordinator,
+        record: Record,
         said: box.Mailbox,
         fidelity: Fidelity,
         evaluate: Callable[[Evaluate], None] | None,
@@ -49,8 +51,9 @@ class Logic(Thread):
         jobs: Jobs | None = None,
     ) -> None:
         super().__init__(name="logic", daemon=True)
-        self.coordinator, self.said, self.fidelity, self.evaluate, self.begun = (
+        self.coordinator, self.record, self.said, self.fidelity, self.evaluate, self.begun = (
             coordinator,
+            record,
             said,
             fidelity,
             evaluate,
@@ -89,7 +92,7 @@ class Logic(Thread):
 
     def _next(self) -> None:
         if time.monotonic() - self._flushed_s > FLUSH_S:
-            self.coordinator.record.flush()
+            self.record.flush()
             self._flushed_s = time.monotonic()
         try:
             item = self.inbox.get(timeout=FLUSH_S)
@@ -220,13 +223,13 @@ class Logic(Thread):
                 case Finish():
                     wishes.append(output)
                     self.ended = True
-        kept = self.coordinator.record.journal is not None
+        kept = self.record.journal is not None
         if kept and any(
             isinstance(output, Send) and isinstance(output.message, Acknowledged)
             for output in outputs
         ):
             # acknowledged means: its fate is in the journal, where one is kept
-            self.coordinator.record.flush_fates()
+            self.record.flush_fates()
         if wishes:
             self.said.put(*wishes)
 

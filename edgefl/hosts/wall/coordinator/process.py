@@ -109,6 +109,7 @@ class CoordinatorProcess:
         self.jobs = None if jobs is None else Jobs(jobs, job.scratch, self.clock.now, self.fidelity)
         self.logic = Logic(
             self.run.coordinator,
+            self.run.record,
             self.said,
             self.fidelity,
             evaluator and evaluator.submit,

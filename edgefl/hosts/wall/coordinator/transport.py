@@ -34,7 +34,7 @@ from edgefl.protocol.messages import (
     TooLate,
 )
 from edgefl.protocol.transfers import Incoming, Outgoing
-from edgefl.reports.dissemination.section import DROPPED, FRESH
+from edgefl.record.files import DROPPED, FRESH
 from edgefl.strategies.base.decisions import Grant
 from emulator.agenda import Agenda
 from emulator.clock import WallClock

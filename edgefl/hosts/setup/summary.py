@@ -1,0 +1,40 @@
+"""summary.json: the head, the counters, how well the run did, the reports' sections, and the
+verdict on its time.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from edgefl.record.counters import Counters
+from edgefl.record.files import METRICS, SUMMARY
+from edgefl.reports.registry import sections
+from edgefl.results.summary import outcome
+from edgefl.results.tail import read_csv
+
+
+def write_summary(
+    directory: Path,
+    head: dict[str, Any],
+    counters: Counters,
+    target_accuracy: float | None,
+    fidelity: dict[str, Any],
+) -> dict[str, Any]:
+    """Of a run whose other files are written and closed; ``head`` is what the caller knows of it
+    ("emulated_s" among it). Returns the summary.
+    """
+    summary = {
+        **head,
+        **counters.of_updates(),
+        **outcome(read_csv(directory / METRICS), target_accuracy),
+        **counters.of_run(),
+        **sections(directory, counters.marks, head["emulated_s"]),
+        "fidelity": fidelity,
+    }
+    part = directory / f"{SUMMARY}.part"
+    part.write_bytes(orjson.dumps(summary, option=orjson.OPT_INDENT_2))
+    part.replace(directory / SUMMARY)
+    return summary

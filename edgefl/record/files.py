@@ -1,0 +1,28 @@
+"""The files of a run directory: their names and columns, for those who write and those who read."""
+
+from __future__ import annotations
+
+EVENTS, LINKS, METRICS, SLOTS = "events.jsonl", "links.csv", "metrics.csv", "slots.csv"
+LABELS, EDGES = "labels.csv", "edges.csv"
+MODEL, SUMMARY = "model.safetensors", "summary.json"
+
+METRIC_COLUMNS = (
+    "version",
+    "emulated_s",
+    "wall_s",
+    "train_loss",
+    "test_loss",
+    "accuracy",
+    "bytes_up",
+    "bytes_down",
+)
+LINK_COLUMNS = ("edge", "direction", "kind", "bytes", "offered_s", "scheduled_s", "finished_s")
+SLOT_COLUMNS = ("begins_s", "ends_s", "edge", "direction", "kind")
+
+# Kinds of a transfer in links.csv: a fresher model, and what had come of one when it was too late.
+FRESH, DROPPED = "fresh", "dropped"
+
+
+def label_columns(labels: int) -> tuple[str, ...]:
+    """Of labels.csv."""
+    return ("version", "emulated_s", *(f"label_{label}" for label in range(labels)))

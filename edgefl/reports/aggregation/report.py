@@ -1,0 +1,51 @@
+"""The reports about aggregation: how steps made of K gradients weighed them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgefl.record.files import EVENTS
+from edgefl.reports.aggregation import section as steps
+from edgefl.reports.family import Draw, Family, draw, pictures
+from edgefl.results.tail import read_events
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+class Aggregation(Family):
+    """A table, a CSV file and a figure of the weights of gradients."""
+
+    ORDER = 20
+    MARK = steps.MARK
+    FILES = ("aggregation.csv", *pictures("aggregation"))
+    KINDS = ("aggregation",)
+    OF = "wkafl and what it is compared with"
+
+    def section(self, run: Path, emulated_s: float) -> dict[str, Any] | None:
+        return steps.section(steps.steps(read_events(run / EVENTS)))
+
+    def table(self, directories: Sequence[Path]) -> Table | None:
+        from edgefl.reports.aggregation import table
+
+        found = table.load(directories)
+        return table.table(found) if found else None
+
+    def figures(self) -> Mapping[str, Draw]:
+        from edgefl.reports.aggregation.figures import aggregation
+
+        return {"aggregation": aggregation}
+
+    def leave(self, directories: Sequence[Path], folder: Path) -> list[str]:
+        from edgefl.reports.aggregation import table
+
+        found = table.load(directories)
+        if not found:
+            return []
+        table.write_csv(found, folder / table.FILE)
+        return draw(directories, folder, self.figures()["aggregation"], "aggregation")
+
+
+FAMILY = Aggregation()

@@ -1,0 +1,34 @@
+"""The reports by label: whether the model knows what slow devices hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from edgefl.record.files import LABELS
+from edgefl.reports.by_label.section import by_runtime
+from edgefl.reports.family import Draw, Family, draw, pictures
+from edgefl.results.rundirs import runs_of
+
+
+class ByLabel(Family):
+    """A figure of the accuracy on what the devices of each runtime class hold."""
+
+    ORDER = 50
+    MARK = LABELS
+    FILES = pictures("runtimes")
+    KINDS = ("runtimes",)
+    OF = "runs with evaluation.by_label = true"
+
+    def figures(self) -> Mapping[str, Draw]:
+        from edgefl.reports.by_label.figures import runtimes
+
+        return {"runtimes": runtimes}
+
+    def leave(self, directories: Sequence[Path], folder: Path) -> list[str]:
+        if not any(by_runtime(runs[0]) for each in directories if (runs := runs_of(each))):
+            return []
+        return draw(directories, folder, self.figures()["runtimes"], "runtimes")
+
+
+FAMILY = ByLabel()

@@ -1,0 +1,65 @@
+"""The reports about slots: what slotted strategies made of a TDMA channel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from edgefl.record.files import EVENTS, METRICS
+from edgefl.reports.family import Draw, Family, pictures
+from edgefl.reports.slots import section as slots
+from edgefl.results.rundirs import runs_of
+from edgefl.results.tail import read_csv, read_events
+
+
+class Slots(Family):
+    """A line for each scheme; the timeline, staleness over rounds and loss over slots."""
+
+    ORDER = 30
+    MARK = slots.MARK
+    FILES = pictures("timeline", "staleness", "loss_over_slots")
+    KINDS = ("timeline", "staleness", "loss")
+    OF = "slotted strategies"
+
+    def section(self, run: Path, emulated_s: float) -> dict[str, Any] | None:
+        return slots.section(slots.rounds(read_events(run / EVENTS)))
+
+    def figures(self) -> Mapping[str, Draw]:
+        from edgefl.reports.slots import figures
+
+        return {
+            "timeline": figures.timeline,
+            "staleness": figures.staleness,
+            "loss": figures.loss,
+        }
+
+    def leave(self, directories: Sequence[Path], folder: Path) -> list[str]:
+        first = {each: runs[0] for each in directories if (runs := runs_of(each))}
+        sections = {each: self.section(run, 0.0) for each, run in first.items()}
+        played = {each: section for each, section in sections.items() if section is not None}
+        if not played:
+            return []
+        names = {"timeline": "timeline", "staleness": "staleness"}
+        if any(row.get("train_loss") for each in played for row in read_csv(first[each] / METRICS)):
+            names["loss"] = "loss_over_slots"
+        drawings = self.figures()
+        drawn = [
+            drawings[kind](list(played), folder / "figures" / f"{name}.png")[0]
+            for kind, name in names.items()
+        ]
+        return [
+            *(_line(each.name, section) for each, section in played.items()),
+            f"figures: {', '.join(map(str, drawn))}",
+        ]
+
+
+def _line(name: str, counted: Mapping[str, int]) -> str:
+    return (
+        f"{name}: {counted['rounds']} rounds by slot {counted['end_slot']},"
+        f" {counted['uploads']} uploads, {counted['lost']} lost, {counted['missed']} devices"
+        f" not ready at their turn, {counted['wasted_slots']} slots wasted"
+    )
+
+
+FAMILY = Slots()

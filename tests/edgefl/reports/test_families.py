@@ -1,0 +1,189 @@
+"""Each folder of edgefl/reports is a family with the same interface, found without a list."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from matplotlib.figure import Figure
+from paths import ROOT
+
+import edgefl.reports
+from edgefl.record.counters import Counters
+from edgefl.reports.family import Family
+from edgefl.reports.registry import families, files, sections
+from edgefl.results.tail import read_events
+
+FAMILIES = families()
+REPORTS: list[dict[str, float]] = [
+    {"alpha": 0.5, "gap": 0.0},
+    {"gradients": 2.0, "weighted_staleness": 1.0, "aggregated": 2.0, "predominant": 1.0},
+    {"end_slot": 6.0, "staleness_least": 0.0, "staleness_most": 1.0}
+    | {"uploads": 1.0, "lost": 0.0, "missed": 0.0, "wasted_slots": 0.0},
+    {"teachers": 2.0, "alpha": 0.4},
+]
+ASSIGN = {"do": "assign", "edges": ["a"], "tasks": [0], "broadcast": [0, 1]}
+EVENTS: list[dict[str, Any]] = [
+    {"t": 0.0, "event": "edge_joined", "version": 0, "edge": "a", "samples": 1, "decisions": []},
+    {"t": 0.0, "event": "run_started", "version": 0, "decisions": [ASSIGN]},
+    {"t": 1.0, "event": "fresh_requested", "version": 0, "edge": "a", "task": 0}
+    | {"base_version": 0, "step": 1, "until_ns": 0, "decisions": []},
+    {"t": 2.0, "event": "update_arrived", "version": 0, "edge": "a", "task": 0, "base_version": 0}
+    | {"numbers": {"merged": 1.0, "beta": 0.5}}
+    | {"decisions": [{"do": "report", "values": values, "edge": "a"} for values in REPORTS]},
+]
+TABLES = {
+    "links.csv": "edge,direction,kind,bytes,offered_s,scheduled_s,finished_s\n",
+    "metrics.csv": "version,emulated_s,wall_s,train_loss,test_loss,accuracy,bytes_up,bytes_down\n"
+    "0,0.0,0.0,1.0,1.0,0.1,0,0\n1,2.0,2.0,0.5,0.5,0.6,0,0\n",
+    "labels.csv": "version,emulated_s,label_0\n0,0.0,0.1\n1,2.0,0.6\n",
+    "edges.csv": "edge,runtime,label_0\na,short,3\n",
+    "config.toml": "[medium]\nslot_ms = 500.0\n",
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run with something for each family."""
+    directory = tmp_path / "experiment" / "all"
+    directory.mkdir(parents=True)
+    (directory / "events.jsonl").write_bytes(b"".join(orjson.dumps(e) + b"\n" for e in EVENTS))
+    for name, text in TABLES.items():
+        (directory / name).write_text(text)
+    found = sections(directory, marks(directory), 2.0)
+    (directory / "summary.json").write_bytes(orjson.dumps({"seed": 1, **found}))
+    return directory
+
+
+def marks(directory: Path) -> set[str]:
+    counters = Counters()
+    for event in read_events(directory / "events.jsonl"):
+        counters.take(event)
+    return counters.marks
+
+
+@pytest.fixture
+def quick_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are composed, not rendered."""
+    monkeypatch.setattr(Figure, "savefig", lambda self, data, **options: data.write(b"figure"))
+
+
+@pytest.fixture
+def own_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A folder with a report.py, where the others are."""
+    folder = tmp_path / "reports" / "own_energy"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    (folder / "report.py").write_text(
+        "from edgefl.reports.family import Family\n\n\n"
+        "class Own(Family):\n"
+        "    ORDER = 15\n"
+        '    MARK = "run_started"\n'
+        '    FILES = ("energy.csv",)\n\n'
+        "    def section(self, run, emulated_s):\n"
+        '        return {"joules": 2 * emulated_s}\n\n\n'
+        "FAMILY = Own()\n"
+    )
+    (folder.parent / "no_family").mkdir()
+    monkeypatch.setattr(edgefl.reports, "__path__", [*edgefl.reports.__path__, str(folder.parent)])
+    yield "own_energy"
+    for name in [name for name in sys.modules if "own_energy" in name]:
+        del sys.modules[name]
+
+
+def test_the_folders_are_the_families() -> None:
+    folders = {path.parent.name for path in (ROOT / "edgefl" / "reports").glob("*/__init__.py")}
+    assert set(FAMILIES) == folders
+    assert list(FAMILIES) == [
+        "dissemination",
+        "aggregation",
+        "slots",
+        "distillation",
+        "by_label",
+    ], "the order of their output"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_has_the_interface(name: str) -> None:
+    family = FAMILIES[name]
+    assert isinstance(family, Family) and isinstance(family.MARK, str) and family.FILES
+    assert set(family.figures()) == set(family.KINDS) and (family.OF or not family.KINDS)
+
+
+def test_orders_marks_files_and_kinds_are_unique() -> None:
+    for values in (
+        [family.ORDER for family in FAMILIES.values()],
+        [family.MARK for family in FAMILIES.values()],
+        list(files()),
+        ["accuracy", *(kind for family in FAMILIES.values() for kind in family.KINDS)],
+    ):
+        assert len(values) == len(set(values))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_leaves_the_files_that_it_names(name: str, run: Path, quick_figures: None) -> None:
+    """A rerun clears FILES: one more would be left over."""
+    lines = FAMILIES[name].leave([run], run.parent)
+    left = {
+        path.relative_to(run.parent).as_posix()
+        for path in run.parent.rglob("*")
+        if path.is_file() and run not in path.parents
+    }
+    assert left == set(FAMILIES[name].FILES) and lines
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_says_nothing_of_a_run_without_its_mark(name: str, run: Path) -> None:
+    (run / "events.jsonl").write_bytes(orjson.dumps(EVENTS[0]) + b"\n")
+    for table in ("labels.csv", "summary.json"):
+        (run / table).unlink()
+    assert sections(run, marks(run), 2.0) == {}
+    assert FAMILIES[name].table([run]) is None
+    assert FAMILIES[name].leave([run], run.parent) == [] and list(run.parent.iterdir()) == [run]
+
+
+def test_sections_are_of_the_families_whose_mark_is_there(run: Path, own_family: str) -> None:
+    assert list(sections(run, marks(run), 2.0)) == [
+        "dissemination",
+        own_family,
+        "aggregation",
+        "slots",
+    ]
+    assert list(sections(run, {"end_slot"}, 2.0)) == ["slots"]
+
+
+def test_a_family_of_ones_own_is_found(run: Path, own_family: str) -> None:
+    assert list(families())[:3] == ["dissemination", own_family, "aggregation"]
+    assert "energy.csv" in files()
+    assert sections(run, marks(run), 2.0)[own_family] == {"joules": 4.0}
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        "edgefl.reports.registry",
+        "edgefl.hosts.setup.rundir",
+        "edgefl.cli",
+        "edgefl.models.by_label",
+    ],
+)
+def test_families_are_found_without_matplotlib(modules: str) -> None:
+    code = (
+        f"import sys, {modules}; from edgefl.reports.registry import families; families();"
+        " sys.exit('matplotlib' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+def test_models_take_nothing_of_the_reports() -> None:
+    code = (
+        "import sys, edgefl.models.by_label;"
+        " sys.exit(any(name.startswith('edgefl.re') and not name.startswith('edgefl.record')"
+        " for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
