@@ -50,7 +50,7 @@ def find(
     return getattr(importlib.import_module(f"{package}.{name}"), attribute)
 
 
-def options_of(found: Any) -> type | None:
+def options_of(found: Any) -> Any:
     """The ``Options`` class of a found object: its own attribute, else its module's; None if it
     takes no options.
     """
@@ -111,6 +111,7 @@ def _from_file(name: str, place: str, folders: list[Path]) -> ModuleType:
 
 def _executed(name: str, unique: str, path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(unique, path)
+    assert spec is not None and spec.loader is not None  # since ``path`` is a .py file
     module = importlib.util.module_from_spec(spec)
     sys.modules[unique] = module  # before it runs: dataclasses and pickles look their module up
     try:

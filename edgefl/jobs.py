@@ -106,14 +106,14 @@ class Distill:
 
         inputs, space = learned.some_unlabelled(self.samples), learned.workspace
         weights = wrap(aligned_copy(self.weights))
-        moments = [
+        first, second = (
             wrap(
                 np.zeros(space.layout.parameters, np.float32) if old is None else aligned_copy(old)
             )
             for old in (self.first, self.second)
-        ]
+        )
         adam = distil.Adam(
-            *moments, self.steps, self.learning_rate, self.beta1, self.beta2, self.epsilon
+            first, second, self.steps, self.learning_rate, self.beta1, self.beta2, self.epsilon
         )
         recipe = distil.Recipe(self.passes, self.batch, self.alpha_min, self.alpha_max, self.clip)
         teacher = wrap(self.teacher).view(len(inputs), -1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import Iterator, Sequence
+from typing import Any, Iterator, Sequence
 
 import numpy as np
 import orjson
@@ -65,11 +65,11 @@ class Layout:
                 return vector[entry.offset : entry.offset + entry.size].reshape(entry.shape)
         raise KeyError(name)
 
-    def to_json(self) -> list[list]:
+    def to_json(self) -> list[list[Any]]:
         return [[e.name, list(e.shape), e.offset, e.kind, e.module] for e in self.entries]
 
     @classmethod
-    def from_json(cls, rows: Sequence[Sequence]) -> "Layout":
+    def from_json(cls, rows: Sequence[Sequence[Any]]) -> "Layout":
         return cls(tuple(LayoutEntry(n, tuple(s), o, k, m) for n, s, o, k, m in rows))
 
     def digest(self) -> str:

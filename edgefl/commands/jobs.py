@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Optional
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import psutil
 import typer
@@ -85,7 +86,8 @@ def timed(strategy: Strategy, learned: Learning) -> Iterator[tuple[str, str, Tim
     """
     from edgefl.record.rows import snake
 
-    rehearsal, result = strategy.rehearsal(), None
+    rehearsal = strategy.rehearsal()
+    result: Any = None
     while True:
         try:
             option, job = rehearsal.send(result)
@@ -95,7 +97,7 @@ def timed(strategy: Strategy, learned: Learning) -> Iterator[tuple[str, str, Tim
         yield (
             option,
             snake(type(job).__name__),
-            Timing(1.0, measure(lambda given=job: given.work(learned), REPEAT, WARM_UP)),
+            Timing(1.0, measure(partial(job.work, learned), REPEAT, WARM_UP)),
         )
 
 

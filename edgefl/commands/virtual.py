@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -180,9 +181,7 @@ class VirtualRuns:
 
         self._begin()
         for job in jobs:
-            tick = self.lines.ticker(
-                self.experiment.stop, lambda line, name=job.name: self.lines.show(name, line), pool
-            )
+            tick = self.lines.ticker(self.experiment.stop, partial(self.lines.show, job.name), pool)
             summary = run_virtual(job.learned, job.index, job.directory, tick, pool)
             self.lines.end(job.name, one_line(summary, job.name))
             if summary["finished"] == "interrupted":

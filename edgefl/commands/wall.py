@@ -37,7 +37,11 @@ def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) 
     try:
         for number, one in enumerate(seeds):
             within = seed_name(one.seed, len(seeds) > 1)
-            order = {"within": within, "first": number == 0, "more": number + 1 < len(seeds)}
+            order: dict[str, Any] = {
+                "within": within,
+                "first": number == 0,
+                "more": number + 1 < len(seeds),
+            }
             same_port = one.model_copy(
                 update={"network": one.network.model_copy(update={"port": port})}
             )

@@ -103,11 +103,14 @@ def _fill(entry: Path, parse: Callable[[Path], Dataset]) -> None:
 def _opened(entry: Path) -> Dataset:
     try:
         about = orjson.loads((entry / ABOUT).read_bytes())
-        arrays = [
+        train_x, train_y, test_x, test_y = (
             np.load(entry / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ARRAYS
-        ]
+        )
         found = Dataset(
-            *arrays,
+            train_x,
+            train_y,
+            test_x,
+            test_y,
             about["classes"],
             tuple(about["mean"]),
             tuple(about["std"]),

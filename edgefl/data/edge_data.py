@@ -23,7 +23,8 @@ from pydantic import BaseModel
 
 from edgefl.catalog import find, options_of
 from edgefl.config.errors import Source, validated
-from edgefl.config.experiment import Experiment, Named, Section
+from edgefl.config.experiment import Experiment, Named
+from edgefl.config.section import Section
 from edgefl.data import shards
 from edgefl.data.dataset import Dataset
 from edgefl.data.paths import data_dir

@@ -48,7 +48,8 @@ def load(directory: Path, options: Options) -> Dataset:
     classes = CLASSES[options.split]
 
     def parse(folder: Path) -> Dataset:
-        (train, train_y), (test, test_y) = pair(*files[:2], classes), pair(*files[2:], classes)
+        train, train_y = pair(files[0], files[1], classes)
+        test, test_y = pair(files[2], files[3], classes)
         train, test = _upright(train), _upright(test)
         return Dataset(train, train_y, test, test_y, classes, *by_channel(train))
 

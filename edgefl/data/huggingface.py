@@ -134,8 +134,10 @@ def _columns(split: Any, options: Options) -> tuple[str, str]:
 
 def _classes(train: Any, test: Any, label: str, options: Options) -> int:
     named = getattr(train.features[label], "num_classes", None)
-    if options.classes is not None or named is not None:
-        return options.classes or named
+    if options.classes is not None:
+        return options.classes
+    if named is not None:
+        return int(named)
     try:
         return int(max(np.max(train[label]), np.max(test[label]))) + 1
     except (TypeError, ValueError) as error:

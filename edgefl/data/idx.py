@@ -9,7 +9,7 @@ import math
 import struct
 import zlib
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any
 
 import numpy as np
 
@@ -36,7 +36,11 @@ def idx_dataset(
 
     def parse(folder: Path) -> Dataset:
         return Dataset(
-            *pair(*files[:2], classes), *pair(*files[2:], classes), classes, (mean,), (std,)
+            *pair(files[0], files[1], classes),
+            *pair(files[2], files[3], classes),
+            classes,
+            (mean,),
+            (std,),
         )
 
     return cached(name, files, "", parse)
@@ -47,13 +51,14 @@ def read(path: Path, dimensions: int) -> np.ndarray:
     anything else.
     """
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
+        opened: Any = gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")
+        with opened as file:
             return _parse(path, file, dimensions)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: {error}") from error
 
 
-def _parse(path: Path, file: BinaryIO, dimensions: int) -> np.ndarray:
+def _parse(path: Path, file: IO[bytes], dimensions: int) -> np.ndarray:
     header = file.read(4 + 4 * dimensions)
     magic = struct.pack(">HBB", 0, UNSIGNED_BYTE, dimensions)
     if header[:4] != magic or len(header) < 4 + 4 * dimensions:

@@ -117,7 +117,9 @@ def _read(path: Path) -> Part:
                 f"{path}: user {user!r} has {len(x)} x and {len(y)} y, expected num_samples {count}"
                 " of each"
             )
-        found[0].extend([user] * count), found[1].extend(x), found[2].extend(y)
+        found[0].extend([user] * count)
+        found[1].extend(x)
+        found[2].extend(y)
     return found
 
 
@@ -165,4 +167,8 @@ def _texts(
     for _, x, y in (train, test):
         rows = characters.tokens("".join(x), known).reshape(len(x), -1)
         arrays += [rows, characters.tokens("".join(y), known).astype(np.int64) - characters.FIRST]
-    return Dataset(*arrays, len(known), vocabulary=len(known) + characters.FIRST, columns=columns)
+    train_x, train_y, test_x, test_y = arrays
+    vocabulary = len(known) + characters.FIRST
+    return Dataset(
+        train_x, train_y, test_x, test_y, len(known), vocabulary=vocabulary, columns=columns
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pickletools
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -214,7 +215,7 @@ def _encoded(text: str, encoding: str) -> bytes:
     return text.encode("latin-1")
 
 
-CONSTANTS = {
+CONSTANTS: dict[str, Callable[[], Any]] = {
     "NONE": lambda: None,
     "NEWTRUE": lambda: True,
     "NEWFALSE": lambda: False,
@@ -242,4 +243,9 @@ VALUES = {
     "BYTEARRAY8",
 }
 BYTE_STRINGS = {"STRING", "BINSTRING", "SHORT_BINSTRING"}  # of Python 2
-CALLS = {"array": lambda *ignored: _Array(), "dtype": _dtype, "encode": _encoded, "buffer": _buffer}
+CALLS: dict[str, Callable[..., Any]] = {
+    "array": lambda *ignored: _Array(),
+    "dtype": _dtype,
+    "encode": _encoded,
+    "buffer": _buffer,
+}

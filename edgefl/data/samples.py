@@ -12,7 +12,7 @@ import torch
 
 class Samples:
     """Rows of ``raw`` (n, ...), picked as from a tensor: (x - mean) / std in float32, or,
-    without ``mean``, token numbers in int64.
+    without them, token numbers in int64.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Samples:
         return self._ready(self.raw.index_select(dim, index))
 
     def _ready(self, rows: torch.Tensor) -> torch.Tensor:
-        if self.mean is None:
+        if self.mean is None or self.std is None:
             return rows.to(torch.int64)
         return rows.to(torch.float32, copy=True).sub_(self.mean).div_(self.std)
 

@@ -69,12 +69,14 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     whole = dict(base)
     for key, value in changes.items():
         old = base.get(key)
-        inner = (
+        if (
             isinstance(old, dict)
             and isinstance(value, dict)
             and not (key in PICKED and _picks_another(old, value))
-        )
-        whole[key] = _merged(old, value) if inner else value
+        ):
+            whole[key] = _merged(old, value)
+        else:
+            whole[key] = value
     return whole
 
 

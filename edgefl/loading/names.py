@@ -11,10 +11,10 @@ from edgefl.config.errors import Loc, Source, validated
 from edgefl.config.experiment import (
     Experiment,
     Named,
-    Section,
     StrategyEntry,
     Unlabelled,
 )
+from edgefl.config.section import Section
 from edgefl.errors import UserError, nearest
 from edgefl.strategies.base.catalog import load as load_strategy
 

@@ -73,7 +73,7 @@ def _step(node: Any, key: str, loc: Loc, text: str) -> str | int:
 
 def _entry_name(entry: Any) -> str:
     """What a strategy entry, not checked yet, will be called."""
-    fields = (
+    fields: dict[str, Any] = (
         {key: entry.get(key) for key in ("strategy", "label")} if isinstance(entry, dict) else {}
     )
     if not isinstance(fields.get("strategy"), str):

@@ -69,7 +69,7 @@ def load_run(run: Path, name: str) -> Row:
         facts = _unfinished(run)
     mean, largest = summary.staleness_stats(facts.get("staleness", {}))
     fidelity = facts.get("fidelity", {})
-    numbers = {
+    numbers: dict[str, Any] = {
         key: facts.get(key)
         for key in (
             "clock",

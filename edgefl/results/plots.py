@@ -8,6 +8,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -31,7 +32,7 @@ DASHES = ("-", "--", "-.", ":")
 MOST_POINTS = 400  # of a mean; more would not show
 LEGEND_COLUMNS = 5
 WIDE = 10  # bytes of one scheme over those of another, beyond which their axis is logarithmic
-STYLE = {
+STYLE: Any = {  # matplotlib's own type lists each of its keys
     "font.family": "DejaVu Sans",
     "font.size": 8,
     "axes.labelsize": 8,
@@ -163,7 +164,7 @@ def _draw(schemes: Mapping[str, Sequence[Curve]], targets: Sequence[float]) -> F
     return figure
 
 
-def look(place: int) -> dict[str, str]:
+def look(place: int) -> dict[str, Any]:
     """Colour and dashes of the ``place``-th scheme: the eighth has the first one's colour,
     dashed.
     """

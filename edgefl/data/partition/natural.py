@@ -61,7 +61,7 @@ def _column(key: str | None, columns: Mapping[str, np.ndarray]) -> str:
         )
     if key is None and len(columns) == 1:
         return next(iter(columns))
-    if key not in columns:
+    if key is None or key not in columns:
         found = "none" if key is None else repr(key)
         near = "" if key is None else nearest(key, columns)
         raise UserError(

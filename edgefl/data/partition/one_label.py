@@ -34,7 +34,7 @@ def split(
         place: rng.permutation(np.flatnonzero(labels == label)) for place, label in enumerate(found)
     }
     shares: list[np.ndarray] = []
-    for place in dealt:
+    for place in dealt.tolist():
         share, left[place] = np.split(left[place], [min(options.samples, len(left[place]))])
         if len(share) < options.samples:
             wanted, there = (

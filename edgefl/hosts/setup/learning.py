@@ -42,8 +42,8 @@ class Learning:
     base: Path | None
     task: Task
     workspace: Workspace
-    train: tuple[torch.Tensor, torch.Tensor]
-    test: tuple[torch.Tensor, torch.Tensor]
+    train: tuple[Any, torch.Tensor]  # inputs: a tensor, or Samples, which are picked like one
+    test: tuple[Any, torch.Tensor]
     shards: dict[str, np.ndarray]  # edge id -> indices of its training samples
     _union: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(
         default_factory=dict, repr=False

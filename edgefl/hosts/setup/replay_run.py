@@ -34,6 +34,7 @@ def replay_run(run: Path) -> Replay:
     weights = aligned_copy(load_file(journal / "initial.safetensors")["weights"])
     base = Path(facts["base"]) if "base" in facts else None
     result = replay(journal, strategy(experiment, entry, base, weights, layout))
+    assert result.weights is not None
     kept = run / "model.safetensors"
     if kept.exists() and not np.array_equal(
         load_file(kept)["weights"].view(np.uint32), result.weights.view(np.uint32)

@@ -103,7 +103,7 @@ class OpenRun:
     def begin(self, clock: str, fidelity: Fidelity) -> None:
         """config.toml says what is run, by what and on what."""
         self.start_wall()
-        facts = {
+        facts: dict[str, Any] = {
             "strategy": self.entry.name,
             "clock": clock,
             "git_commit": git_commit(),
