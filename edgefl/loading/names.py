@@ -61,9 +61,14 @@ def strategy_warnings(experiment: Experiment, base: Path | None) -> list[str]:
     """What people should know about the strategies' options before they run them."""
     found: list[str] = []
     for entry in experiment.strategies:
-        strategy = load_strategy(entry.strategy, base)
-        given = strategy.warnings(
-            strategy.Options.model_validate(entry.options()), experiment.training.epochs
+        strategy, options = load_strategy(entry.strategy, base), entry.options()
+        given = [
+            f"option {old} has a new name, {new}: write {new} = {options[old]}"
+            for old, new in strategy.Options.old_keys().items()
+            if old in options
+        ]
+        given += strategy.warnings(
+            strategy.Options.model_validate(options), experiment.training.epochs
         )
         found += [f"{entry.name}: {warning}" for warning in given]
     return found

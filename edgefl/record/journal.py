@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 
 from edgefl.errors import UserError
+from edgefl.record.old_names import renamed
 from edgefl.record.rows import digest, event_row, fingerprint
 from edgefl.strategies.base.decisions import Decision
 from edgefl.strategies.base.events import Event, JobDone, UpdateArrived
@@ -108,4 +109,5 @@ def read(directory: Path) -> Iterator[JournalEntry]:
                     " differs)"
                 )
             arrays[name] = aligned_copy(found.view(np.float32))
-        yield JournalEntry(row["now"], row["event"], arrays, row["decisions"])
+        decisions = [renamed(decision) for decision in row["decisions"]]
+        yield JournalEntry(row["now"], renamed(row["event"]), arrays, decisions)

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from edgefl.errors import UserError
+from edgefl.record.old_names import renamed
 
 
 class Tail:
@@ -91,7 +92,7 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     if len(events) != len(lines):
         number = next(number for number, line in enumerate(lines, 1) if not parse_events([line]))
         raise UserError(f"{path}: line {number} is not a JSON object; the file is damaged")
-    return events
+    return [renamed(event) for event in events]
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:

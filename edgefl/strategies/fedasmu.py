@@ -17,7 +17,7 @@ from edgefl.strategies.dissemination.learned import FixedWeight, Weighing, weigh
 from edgefl.strategies.dissemination.options import (
     BothOptions,
     TriggerOptions,
-    slot_warnings,
+    refresh_point_warnings,
 )
 from edgefl.strategies.dissemination.refresh_points import RefreshPoints
 
@@ -44,7 +44,7 @@ class FedASMU(Asynchronous):
         self.weighing: Weighing = (
             weighing(self.options, self.layout) if self.learned else FixedWeight(self.options)
         )
-        self.slots = RefreshPoints(self.options, self.streams) if self.asks else None
+        self.refresh_points = RefreshPoints(self.options, self.streams) if self.asks else None
         self.sent: dict[
             str,
             tuple[int, np.ndarray],
@@ -54,7 +54,7 @@ class FedASMU(Asynchronous):
 
     @classmethod
     def warnings(cls, options: Any, epochs: int) -> list[str]:
-        return slot_warnings(options, epochs) if cls.asks else []
+        return refresh_point_warnings(options, epochs) if cls.asks else []
 
     @property
     def bound(self) -> int:
@@ -62,10 +62,10 @@ class FedASMU(Asynchronous):
         return self.options.tau - 1 if most is None else min(self.options.tau - 1, most)
 
     def assign(self, edges: list[str]) -> list[Decision]:
-        if self.slots is None:
+        if self.refresh_points is None:
             return super().assign(edges)
         self.mark_running(edges)
-        return self.slots.assign(edges, self.weights)
+        return self.refresh_points.assign(edges, self.weights)
 
     def fresh_requested(self, event: FreshRequested, now: int) -> list[Decision]:
         newer = self.weights if self.asks and self.version > event.base_version else None
@@ -74,8 +74,8 @@ class FedASMU(Asynchronous):
         return [SendFresh(event.edge, event.task, newer)]
 
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
-        if self.slots is not None:
-            self.slots.learn(update)
+        if self.refresh_points is not None:
+            self.refresh_points.learn(update)
         decisions = super().arrived(update, now)
         self.sent.pop(update.edge, None)
         self.weighing.forget(self.running.values())

@@ -17,7 +17,7 @@ from edgefl.strategies.dissemination.learned import weighing
 from edgefl.strategies.dissemination.options import (
     BothOptions,
     BoundOptions,
-    slot_warnings,
+    refresh_point_warnings,
 )
 from edgefl.strategies.dissemination.refresh_points import RefreshPoints
 
@@ -57,7 +57,7 @@ class FedSSMU(Rounds):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.weighing = weighing(self.options, self.layout)
-        self.slots = RefreshPoints(self.options, self.streams)
+        self.refresh_points = RefreshPoints(self.options, self.streams)
         self.model = self.weights  # w_{g,k}
         self.k = 0  # aggregations in this round
         self.count = 0  # and in all
@@ -69,11 +69,11 @@ class FedSSMU(Rounds):
 
     @classmethod
     def warnings(cls, options: Any, epochs: int) -> list[str]:
-        return slot_warnings(options, epochs)
+        return refresh_point_warnings(options, epochs)
 
     def assign(self, edges: list[str]) -> list[Decision]:
         self.mark_running(edges)
-        return self.slots.assign(
+        return self.refresh_points.assign(
             edges,
             self.weights,
             {"aggregations": float(self.count)} if self.options.index == "aggregation" else None,
@@ -86,7 +86,7 @@ class FedSSMU(Rounds):
         return [SendFresh(event.edge, event.task, newer, event.base_version + self.k)]
 
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
-        self.slots.learn(update)
+        self.refresh_points.learn(update)
         decision = (
             self._mixed(update)
             if self.k + 1 <= self.options.tau

@@ -7,7 +7,7 @@ configs:
     python scripts/studies/table_fedasmu.py --workers 2
     python scripts/studies/table_fedasmu.py --workers 2 --emulated-s 10000 --methods
     fedasmu,fedasmu-0,fedasync,fedbuff python scripts/studies/table_fedasmu.py --workers 2 --config
-    configs/fedasmu/fmnist_slots.toml python scripts/studies/table_fedasmu.py --config
+    configs/fedasmu/fmnist_refresh_points.toml python scripts/studies/table_fedasmu.py --config
     configs/comparison/cnn_cifar10.toml --set stop.updates=100 --methods fedasmu,fedavg --seeds 1
 """
 

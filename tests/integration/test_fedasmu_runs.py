@@ -44,7 +44,7 @@ ENTRIES: list[dict[str, Any]] = [
         "concurrency": 2,
         "tau": 2,
         "selector": "fixed",
-        "slot": 9,
+        "refresh_point": 9,
     },
     {"strategy": "fedasmu-da", **ASYNC},
     {"strategy": "fedasmu-fa", **ASYNC},
@@ -108,7 +108,7 @@ def test_requests_merges_and_downloads_agree(tmp_path: Path, entry: dict[str, An
             and numbers["merged"] == (found is not None)
             and numbers.get("fresh_version") == found
         )
-        assert request["step"] == (numbers["slot"] - 1) * numbers["steps"] / 4
+        assert request["step"] == (numbers["refresh_point"] - 1) * numbers["steps"] / 4
         assert (
             found is None
             or numbers["merge_step"] == request["step"]
@@ -124,7 +124,7 @@ def test_requests_merges_and_downloads_agree(tmp_path: Path, entry: dict[str, An
     )
 
 
-def test_with_one_epoch_slots_do_not_matter(tmp_path: Path) -> None:
+def test_with_one_epoch_refresh_points_do_not_matter(tmp_path: Path) -> None:
     """E = 1: every selector asks before the first step."""
     traces = []
     for selector in ("h1", "h2", "h3"):
@@ -133,7 +133,7 @@ def test_with_one_epoch_slots_do_not_matter(tmp_path: Path) -> None:
             tmp_path / selector, **SECTIONS | {"training": {"epochs": 1}}, strategies=[entry]
         )
         traces.append((directory / "events.jsonl").read_bytes())
-        assert {update["numbers"]["slot"] for update in updates(directory)} == {1}
+        assert {update["numbers"]["refresh_point"] for update in updates(directory)} == {1}
     assert traces[0] == traces[1] == traces[2]
 
 

@@ -50,10 +50,10 @@ def section(
         "too_late": sum(bool(event["numbers"].get("too_late")) for event in updates(events)),
         "waiting_total_s": math.fsum(waits),
         "waiting_mean_s": fmean(waits) if waits else None,
-        "slots": _histogram(
-            event["numbers"]["slot"]
+        "refresh_points": _histogram(
+            event["numbers"]["refresh_point"]
             for event in updates(events)
-            if event["numbers"].get("asked") and "slot" in event["numbers"]
+            if event["numbers"].get("asked") and "refresh_point" in event["numbers"]
         ),
         "extra_bytes_down": extra_down,
         "extra_bytes_up": extra_up,

@@ -40,7 +40,7 @@ COLUMNS = (
     "seed",
     *NUMBERS,
     *(f"{key}_{of}" for key in STALENESS for of in ("mean", "median")),
-    "slots",
+    "refresh_points",
     "note",
 )
 
@@ -86,18 +86,22 @@ def _load_run(name: str, run: Path) -> Cost | None:
     except (FileNotFoundError, orjson.JSONDecodeError):
         return None
     section = facts.get("dissemination")
-    return Cost(name, facts.get("seed"), facts.get("bytes_down", 0), section) if section else None
+    if not section:
+        return None
+    if "slots" in section:  # as runs wrote it before refresh points had their name
+        section["refresh_points"] = section.pop("slots")
+    return Cost(name, facts.get("seed"), facts.get("bytes_down", 0), section)
 
 
 def write_csv(costs: Sequence[Cost], path: Path) -> None:
-    """A row for each run; ``slots`` as "1:4 2:17"."""
+    """A row for each run; ``refresh_points`` as "1:4 2:17"."""
     write_table(path, COLUMNS, [[_field(cost, column) for column in COLUMNS] for cost in costs])
 
 
 def _field(cost: Cost, column: str) -> Any:
     if column in ("name", "seed"):
         return getattr(cost, column)
-    return _slots([cost]) if column == "slots" else cost.value(column)
+    return _refresh_points([cost]) if column == "refresh_points" else cost.value(column)
 
 
 def table(costs: Sequence[Cost]) -> Table:
@@ -117,10 +121,10 @@ def table(costs: Sequence[Cost]) -> Table:
         for name, runs in schemes.items()
         if (count := mean(runs, "too_late"))
     ]
-    slots = [
-        Text(f"{name}, requests by slot: {_slots(runs)}", style="dim")
+    points = [
+        Text(f"{name}, requests by refresh point: {_refresh_points(runs)}", style="dim")
         for name, runs in schemes.items()
-        if _slots(runs)
+        if _refresh_points(runs)
     ]
     shown = Table(
         title="Dissemination",
@@ -133,7 +137,7 @@ def table(costs: Sequence[Cost]) -> Table:
     )
     shown.caption, shown.caption_style = (
         Text("\n").join(
-            [*(Text(note, style="yellow") for note in notes), *map(Text, late), *slots]
+            [*(Text(note, style="yellow") for note in notes), *map(Text, late), *points]
         ),
         "",
     )
@@ -181,11 +185,11 @@ def mean(runs: Sequence[Cost], key: str) -> float | None:
     return fmean(values) if values else None
 
 
-def _slots(runs: Sequence[Cost]) -> str:
+def _refresh_points(runs: Sequence[Cost]) -> str:
     counts: Counter[str] = Counter()
     for cost in runs:
-        counts.update(cost.section["slots"])
-    return " ".join(f"{slot}:{counts[slot]}" for slot in sorted(counts, key=int))
+        counts.update(cost.section["refresh_points"])
+    return " ".join(f"{point}:{counts[point]}" for point in sorted(counts, key=int))
 
 
 def _form(value: float | None, form: Callable[[float], str]) -> str:

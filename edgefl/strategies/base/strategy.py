@@ -5,11 +5,11 @@ and does no I/O.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import AliasChoices, BaseModel, ConfigDict, model_validator
 
 from edgefl.jobs import Job, Result
 from edgefl.strategies.base.decisions import Assign, Decision, SendFresh
@@ -36,9 +36,34 @@ MOST_FAILED = 100
 
 
 class StrategyOptions(BaseModel):
-    """Base of every algorithm's options: immutable, unknown keys refused."""
+    """Base of every algorithm's options: immutable, unknown keys refused.
+
+    An option that has a new name takes the old one too: ``Field(..., validation_alias=
+    AliasChoices("new", "old"))``. The old name is accepted with a warning.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    @classmethod
+    def old_keys(cls) -> dict[str, str]:
+        """Old names of options -> today's."""
+        return {
+            key: name
+            for name, field in cls.model_fields.items()
+            if isinstance(field.validation_alias, AliasChoices)
+            for key in field.validation_alias.choices
+            if isinstance(key, str) and key != name
+        }
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_key_per_option(cls, given: Any) -> Any:
+        for old, name in cls.old_keys().items():
+            if isinstance(given, Mapping) and old in given and name in given:
+                raise ValueError(
+                    f"{old} is the old name of {name}: expected {name} alone, found both"
+                )
+        return given
 
 
 class Strategy:

@@ -1,3 +1,3 @@
-"""What the schemes of timely dissemination share: control parameters, the choice of a slot, the
-device's merge.
+"""What the schemes of timely dissemination share: control parameters, the choice of a refresh
+point, the device's merge.
 """

@@ -10,15 +10,15 @@ from typing import Any, Mapping
 import numpy as np
 
 from edgefl.strategies.base.local_rule import LocalRule
-from edgefl.strategies.dissemination import q_table as slot_table
+from edgefl.strategies.dissemination import q_table
 from edgefl.strategies.dissemination.controls import DeviceControls, clipped, weight
 
-NUMBERS, TABLE = "merging", "slots"  # the vectors that a device keeps
+NUMBERS, TABLE = "merging", "q_table"  # the vectors that a device keeps
 NAMES = (
     "gamma",
     "upsilon",
     "baseline",
-    "slot",
+    "refresh_point",
     "task",
     "fresh_version",
     "beta",
@@ -43,7 +43,7 @@ class Refresh(LearningRateRule):
 
     All that a device learns lies in its memory, so that training may happen anywhere: ``merging``,
     the numbers of NAMES as pairs of float32 (the second is what the first lost), there since its
-    first merge; ``slots``, its table.
+    first merge; ``q_table``, its table.
     """
 
     remembers = (NUMBERS, TABLE)
@@ -53,22 +53,30 @@ class Refresh(LearningRateRule):
         self.on_request = options.on_request
 
     def checkpoint(self, run: Any) -> int:
-        return (self.slot(run) - 1) * run.steps_per_epoch
+        return (self.refresh_point(run) - 1) * run.steps_per_epoch
 
-    def slot(self, run: Any) -> int:
+    def refresh_point(self, run: Any) -> int:
         """l*, from 1; one beyond the last epoch is the last."""
         epochs = _epochs(run)
-        heuristics = {"h1": 2, "h2": epochs // 2 + 1, "h3": epochs - 1, "fixed": self.options.slot}
+        heuristics = {
+            "h1": 2,
+            "h2": epochs // 2 + 1,
+            "h3": epochs - 1,
+            "fixed": self.options.refresh_point,
+        }
         if self.options.selector in heuristics:
-            return slot_table.clip(heuristics[self.options.selector], epochs)
+            return q_table.clip(heuristics[self.options.selector], epochs)
         state = self._state(run.memory)
-        said, draw = int(run.task.numbers.get("slot", 0)), run.task.numbers.get("draw", 0.0)
-        if "slot" not in state:
-            return slot_table.clip(said or 1 + int(draw * epochs), epochs)
-        slot = slot_table.clip(int(state["slot"]), epochs)
-        return slot_table.after(
-            slot,
-            slot_table.choose(_table(run.memory, epochs), slot, self.options.epsilon, draw),
+        said, draw = (
+            int(run.task.numbers.get("refresh_point", 0)),
+            run.task.numbers.get("draw", 0.0),
+        )
+        if "refresh_point" not in state:
+            return q_table.clip(said or 1 + int(draw * epochs), epochs)
+        last = q_table.clip(int(state["refresh_point"]), epochs)
+        return q_table.after(
+            last,
+            q_table.choose(_table(run.memory, epochs), last, self.options.epsilon, draw),
             epochs,
         )
 
@@ -76,7 +84,7 @@ class Refresh(LearningRateRule):
         state = self._state(run.memory)
         if state.get("task") == run.task.number:
             return  # once a task
-        slot, weights = self.slot(run), run.weights.numpy()
+        refresh_point, weights = self.refresh_point(run), run.weights.numpy()
         loss_before, _ = run.probe(run.weights)
         change = fresh - weights
         beta, controls, slopes = self._weigh(run, state, version)
@@ -94,13 +102,13 @@ class Refresh(LearningRateRule):
         reward = reward if isfinite(reward) else 0.0
         baseline = state.get("baseline", 0.0)
         baseline += self.options.baseline_rate * (reward - baseline)  # b <- (1 - rho) b + rho R
-        if "slot" in state:
-            self._learn_slot(run, int(state["slot"]), reward)
+        if "refresh_point" in state:
+            self._learn_when(run, int(state["refresh_point"]), reward)
         state = {
             "gamma": moved.gamma,
             "upsilon": moved.upsilon,
             "baseline": baseline,
-            "slot": slot,
+            "refresh_point": refresh_point,
             "task": run.task.number,
         }
         _keep(
@@ -119,7 +127,7 @@ class Refresh(LearningRateRule):
         state = self._state(run.memory)
         merged = state.get("task") == run.task.number
         numbers |= {
-            "slot": run.checkpoint // run.steps_per_epoch + 1,
+            "refresh_point": run.checkpoint // run.steps_per_epoch + 1,
             "asked": 1,
             "merged": int(merged),
         }
@@ -148,15 +156,15 @@ class Refresh(LearningRateRule):
             controls.slopes(options.mu_beta, t, staleness),
         )
 
-    def _learn_slot(self, run: Any, slot: int, reward: float) -> None:
-        """Eq. 8 for the action that led from the last merge's slot to this one's."""
+    def _learn_when(self, run: Any, last: int, reward: float) -> None:
+        """Eq. 8 for the action that led from the last merge's refresh point to this one's."""
         if self.options.selector != "learned":
             return
         epochs, draw = _epochs(run), run.task.numbers.get("draw", 0.0)
-        table, slot = _table(run.memory, epochs), slot_table.clip(slot, epochs)
-        action = slot_table.choose(table, slot, self.options.epsilon, draw)
-        table = slot_table.learned(
-            table, slot, action, reward, self.options.q_rate, self.options.q_discount
+        table, last = _table(run.memory, epochs), q_table.clip(last, epochs)
+        action = q_table.choose(table, last, self.options.epsilon, draw)
+        table = q_table.learned(
+            table, last, action, reward, self.options.q_rate, self.options.q_discount
         )
         run.memory[TABLE] = _tensor(table.reshape(-1))
 
@@ -175,7 +183,7 @@ def _epochs(run: Any) -> int:
 
 def _table(memory: Mapping[str, Any], epochs: int) -> np.ndarray:
     kept = np.asarray(memory[TABLE], dtype=np.float64) if TABLE in memory else np.empty(0)
-    return slot_table.resized(kept.reshape(-1, len(slot_table.MOVES)), epochs)
+    return q_table.resized(kept.reshape(-1, len(q_table.MOVES)), epochs)
 
 
 def _keep(memory: dict[str, Any], state: Mapping[str, float]) -> None:

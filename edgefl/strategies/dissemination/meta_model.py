@@ -1,5 +1,5 @@
-"""The meta model that chooses a new device's slot: an LSTM that decides epoch by epoch, trained by
-REINFORCE (arXiv 2507.06031, eq. 7).
+"""The meta model that chooses a new device's refresh point: an LSTM that decides epoch by epoch,
+trained by REINFORCE (arXiv 2507.06031, eq. 7).
 
 Sizes and input are not in the papers: ours are 32 hidden units, and the decision before as one-hot.
 It starts untrained.
@@ -12,10 +12,9 @@ from typing import Sequence
 
 import numpy as np
 
-MOST_SLOTS = (
-    1000  # epochs that a slot is drawn from, at most: whoever has fewer asks before the last one
-)
-# of "ask" before anything is learned: with five epochs no slot is much likelier than another
+# epochs that a refresh point is drawn from; a device with fewer asks before its last one
+MOST_REFRESH_POINTS = 1000
+# of "ask" before anything is learned: with five epochs no point is much likelier than another
 FIRST_CHANCE = 0.25
 
 Gates = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -42,11 +41,11 @@ class MetaModel:
     def draw(self, rng: np.random.Generator) -> int:
         """The first epoch, from 1, whose decision falls on "ask"."""
         state = np.zeros(self.hidden), np.zeros(self.hidden)
-        for slot in range(1, MOST_SLOTS + 1):
-            state, _ = self._forward(state, slot > 1)
+        for refresh_point in range(1, MOST_REFRESH_POINTS + 1):
+            state, _ = self._forward(state, refresh_point > 1)
             if rng.random() < _sigmoid(self._logit(state[0])):
-                return slot
-        return MOST_SLOTS
+                return refresh_point
+        return MOST_REFRESH_POINTS
 
     def gradient(self, decisions: Sequence[int]) -> dict[str, np.ndarray]:
         """Of log P by every weight, through time."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import AliasChoices, Field, model_validator
 
 from edgefl.strategies.base.asynchronous import AsynchronousOptions
 from edgefl.strategies.base.strategy import StrategyOptions
@@ -51,7 +51,10 @@ class DeviceOptions(StrategyOptions):
     """Eqs. 7-11: when a device asks, and how much of the fresher model it takes."""
 
     selector: Literal["learned", "h1", "h2", "h3", "fixed"] = "learned"
-    slot: int | None = Field(None, ge=1)  # of "fixed": the epoch before which it asks
+    # of "fixed": the epoch before which it asks
+    refresh_point: int | None = Field(
+        None, ge=1, validation_alias=AliasChoices("refresh_point", "slot")
+    )
     on_request: Literal["wait", "train_on"] = "wait"
     mu_beta: float = Field(30.0, gt=0)
     gamma0: float = Field(1.0, ge=0)
@@ -67,9 +70,9 @@ class DeviceOptions(StrategyOptions):
     meta_hidden: int = Field(32, ge=1)
 
     @model_validator(mode="after")
-    def _a_fixed_slot_is_given(self) -> "DeviceOptions":
-        if (self.selector == "fixed") != (self.slot is not None):
-            raise ValueError('slot: expected with selector = "fixed", and only with it')
+    def _a_fixed_point_is_given(self) -> "DeviceOptions":
+        if (self.selector == "fixed") != (self.refresh_point is not None):
+            raise ValueError('refresh_point: expected with selector = "fixed", and only with it')
         return self
 
 
@@ -79,16 +82,16 @@ class BothOptions(LearnedWeightOptions, DeviceOptions):
     subtract_merge: bool = False
 
 
-def slot_warnings(options: DeviceOptions, epochs: int) -> list[str]:
+def refresh_point_warnings(options: DeviceOptions, epochs: int) -> list[str]:
     """What is in vain with so many epochs a task."""
     if epochs == 1:
         return [
-            "a task of 1 epoch has 1 slot: devices ask for a fresher model before they train,"
-            " whatever the selector (training.epochs)"
+            "a task of 1 epoch has 1 refresh point: devices ask for a fresher model before they"
+            " train, whatever the selector (training.epochs)"
         ]
-    if options.slot is not None and options.slot > epochs:
+    if options.refresh_point is not None and options.refresh_point > epochs:
         return [
-            f"slot = {options.slot} is beyond the last of {epochs} epochs: devices ask before the"
-            " last one"
+            f"refresh_point = {options.refresh_point} is beyond the last of {epochs} epochs:"
+            " devices ask before the last one"
         ]
     return []

@@ -1,7 +1,8 @@
-"""A device's own table of what asking earlier or later has brought: Q-learning over slots (arXiv
-2507.06031, eq. 8, corrected).
+"""A device's own table of what asking earlier or later has brought: Q-learning over
+refresh points (arXiv 2507.06031, eq. 8, corrected).
 
-State: the slot of the last merge, from 1 to the number of epochs. Actions: minus, stay, add.
+State: the refresh point of the last merge, from 1 to the number of epochs.
+Actions: minus, stay, add.
 """
 
 from __future__ import annotations
@@ -19,29 +20,31 @@ def resized(table: np.ndarray, epochs: int) -> np.ndarray:
     return out
 
 
-def clip(slot: int, epochs: int) -> int:
-    return min(max(slot, 1), epochs)
+def clip(refresh_point: int, epochs: int) -> int:
+    return min(max(refresh_point, 1), epochs)
 
 
-def choose(table: np.ndarray, slot: int, epsilon: float, draw: float) -> int:
+def choose(table: np.ndarray, refresh_point: int, epsilon: float, draw: float) -> int:
     """The index of an action: with probability ``epsilon`` any, else the best. ``draw`` is
     uniform in [0, 1) and decides both.
     """
     if draw < epsilon:
         return min(int(draw / epsilon * len(MOVES)), len(MOVES) - 1)
-    return int(np.argmax(table[slot - 1]))
+    return int(np.argmax(table[refresh_point - 1]))
 
 
-def after(slot: int, action: int, epochs: int) -> int:
-    """The slot that an action leads to."""
-    return clip(slot + MOVES[action], epochs)
+def after(refresh_point: int, action: int, epochs: int) -> int:
+    """The refresh point that an action leads to."""
+    return clip(refresh_point + MOVES[action], epochs)
 
 
 def learned(
-    table: np.ndarray, slot: int, action: int, reward: float, rate: float, discount: float
+    table: np.ndarray, refresh_point: int, action: int, reward: float, rate: float, discount: float
 ) -> np.ndarray:
     """H(l, a) <- H(l, a) + rate (R + discount max_a' H(l_next, a') - H(l, a)), as a new table."""
     out = table.copy()
-    best_next = float(table[after(slot, action, len(table)) - 1].max())
-    out[slot - 1, action] += rate * (reward + discount * best_next - out[slot - 1, action])
+    best_next = float(table[after(refresh_point, action, len(table)) - 1].max())
+    out[refresh_point - 1, action] += rate * (
+        reward + discount * best_next - out[refresh_point - 1, action]
+    )
     return out

@@ -1,5 +1,5 @@
-"""The server's part in when devices ask: the slot of a device that has never merged comes from
-the meta model, and so do its draws.
+"""The server's part in when devices ask: the refresh point of a device that has never merged comes
+from the meta model. A refresh point is the local epoch, from 1, before which a device asks.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ import numpy as np
 
 from edgefl.strategies.base.decisions import Assign, Decision
 from edgefl.strategies.base.events import UpdateArrived
-from edgefl.strategies.dissemination.meta_model import MOST_SLOTS, MetaModel
+from edgefl.strategies.dissemination.meta_model import MOST_REFRESH_POINTS, MetaModel
 from edgefl.streams import Streams
 
-NO_SLOT = (
-    0  # "any slot alike, by your draw": the server does not know how many epochs a device trains
-)
+# "any refresh point alike, by your draw": the server does not know how many epochs a device trains
+ANY_REFRESH_POINT = 0
 
 
 class RefreshPoints:
-    """One slot a task for devices without a table of their own; each first merge teaches the meta
-    model (REINFORCE).
+    """One refresh point a task for devices without a table of their own; each first merge teaches
+    the meta model (REINFORCE).
 
     Every task also carries a number drawn uniformly from [0, 1) by (seed, edge, task of that edge):
     a device's own choices come from it.
@@ -28,15 +27,16 @@ class RefreshPoints:
 
     def __init__(self, options: Any, streams: Streams) -> None:
         self.options, self.streams = options, streams
+        # The names of streams keep "slot", the old term: another name would draw other numbers.
         self.model = MetaModel(streams.rng("slot model"), options.meta_hidden)
         self.tasks: dict[str, int] = {}  # tasks given to each edge
-        self.given: dict[str, int] = {}  # the slot of its task in hand or its last one
+        self.given: dict[str, int] = {}  # the refresh point of its task in hand or its last one
         self.merged: set[str] = set()  # edges that decide for themselves
 
     def assign(
         self, edges: list[str], weights: np.ndarray, numbers: dict[str, float] | None = None
     ) -> list[Decision]:
-        """Tasks with what they say about slots, beside ``numbers``; one Assign for all (a
+        """Tasks with what they say about refresh points, beside ``numbers``; one Assign for all (a
         broadcast, if the medium has it) if that is nothing.
         """
         more = numbers or {}
@@ -52,11 +52,17 @@ class RefreshPoints:
         if edge in self.merged or edge not in self.given or not said.get("merged"):
             return
         self.merged.add(edge)
-        slot, given = int(said.get("slot", 0)), self.given[edge]
-        if not 1 <= slot <= MOST_SLOTS or "reward" not in said or "baseline" not in said:
+        asked_at, given = int(said.get("refresh_point", 0)), self.given[edge]
+        if (
+            not 1 <= asked_at <= MOST_REFRESH_POINTS
+            or "reward" not in said
+            or "baseline" not in said
+        ):
             return
-        asked_at_end = given > slot  # no "ask" in any epoch that there was: the last one was taken
-        decisions = [0] * (slot - 1) + [0 if asked_at_end else 1]
+        asked_at_end = (
+            given > asked_at
+        )  # no "ask" in any epoch that there was: the last one was taken
+        decisions = [0] * (asked_at - 1) + [0 if asked_at_end else 1]
         self.model.learn(decisions, said["reward"] - said["baseline"], self.options.meta_rate)
 
     def _numbers(self, edge: str) -> dict[str, float]:
@@ -65,6 +71,6 @@ class RefreshPoints:
         draw = float(rng.random())
         if edge not in self.merged:
             self.given[edge] = (
-                NO_SLOT if rng.random() < self.options.epsilon else self.model.draw(rng)
+                ANY_REFRESH_POINT if rng.random() < self.options.epsilon else self.model.draw(rng)
             )
-        return {"slot": float(self.given[edge]), "draw": draw}
+        return {"refresh_point": float(self.given[edge]), "draw": draw}

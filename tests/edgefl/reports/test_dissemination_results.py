@@ -94,7 +94,7 @@ EVENTS = [
         report={"alpha": 0.5, "xi": 1.0, "lambda": 1.0, "sigma": 0.5, "iota": 0.03},
         asked=1.0,
         merged=1.0,
-        slot=2.0,
+        refresh_point=2.0,
         fresh_version=3.0,
         beta=0.25,
         gamma=1.0,
@@ -110,7 +110,7 @@ EVENTS = [
         version=9,
         asked=1.0,
         merged=1.0,
-        slot=3.0,
+        refresh_point=3.0,
         fresh_version=5.0,
         beta=0.75,
         gamma=1.0,
@@ -118,7 +118,7 @@ EVENTS = [
         reward=-0.125,
         baseline=0.0,
     ),
-    arrived(9.0, 2, base=7, version=10, asked=1.0, merged=0.0, slot=2.0),
+    arrived(9.0, 2, base=7, version=10, asked=1.0, merged=0.0, refresh_point=2.0),
 ]
 LINKS = [
     link("a", "down", "task", 1000, 0.0, 1.0),
@@ -141,7 +141,7 @@ def section() -> dict[str, Any]:
 
 def test_requests_answers_and_merges_are_counted(section: dict[str, Any]) -> None:
     assert (section["requests"], section["newer"], section["merges"]) == (3, 2, 2)
-    assert section["slots"] == {"2": 2, "3": 1}
+    assert section["refresh_points"] == {"2": 2, "3": 1}
 
 
 def test_waiting_is_from_the_request_to_the_model(section: dict[str, Any]) -> None:
@@ -180,7 +180,7 @@ def test_inside_a_round_staleness_counts_aggregations() -> None:
             report={"alpha": 0.5, "gap": 2.0},
             asked=1.0,
             merged=1.0,
-            slot=1.0,
+            refresh_point=1.0,
             fresh_version=6.0,
             beta=0.5,
         ),
@@ -204,7 +204,9 @@ def test_negligible_merging_is_said(betas: tuple[float, ...], note: str | None) 
     events = [
         asked(1.0, "a", 0, 0, 1, 1),
         *(
-            arrived(2.0, n, 0, 1, asked=1.0, merged=1.0, slot=1.0, fresh_version=1.0, beta=beta)
+            arrived(
+                2.0, n, 0, 1, asked=1.0, merged=1.0, refresh_point=1.0, fresh_version=1.0, beta=beta
+            )
             for n, beta in enumerate(betas)
         ),
     ]
@@ -276,7 +278,7 @@ def test_the_table_shows_schemes_that_asked_and_no_others(tmp_path: Path) -> Non
         "7.0/3.5",
         "0.5",
     ]
-    assert "fedasmu, requests by slot: 2:2 3:1" in text
+    assert "fedasmu, requests by refresh point: 2:2 3:1" in text
 
 
 def test_seeds_are_averaged_in_the_table_and_apart_in_the_csv(tmp_path: Path) -> None:
@@ -298,7 +300,13 @@ def test_seeds_are_averaged_in_the_table_and_apart_in_the_csv(tmp_path: Path) ->
     with (tmp_path / "dissemination.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [
-        (row["name"], row["seed"], row["requests"], row["slots"], row["staleness_after_mean"])
+        (
+            row["name"],
+            row["seed"],
+            row["requests"],
+            row["refresh_points"],
+            row["staleness_after_mean"],
+        )
         for row in rows
     ] == [
         ("fedasmu", "1", "3", "2:2 3:1", "3.5"),

@@ -340,9 +340,9 @@ def test_fixed_weights_are_fedasyncs_polynomial() -> None:
     [
         ({"tau": 0}, "tau"),
         ({"period_s": 0.0}, "period_s"),
-        ({"selector": "fixed"}, "slot"),
-        ({"slot": 3}, "slot"),
-        ({"selector": "fixed", "slot": 0}, "slot"),
+        ({"selector": "fixed"}, "refresh_point"),
+        ({"refresh_point": 3}, "refresh_point"),
+        ({"selector": "fixed", "refresh_point": 0}, "refresh_point"),
         ({"mu_beta": 0.0}, "mu_beta"),
         ({"sigma0": 6.0}, "sigma0"),
         ({"epsilon": 1.1}, "epsilon"),
@@ -358,21 +358,24 @@ def test_options_out_of_range_are_refused(options: dict[str, Any], key: str) -> 
     assert key in str(caught.value)
 
 
-def test_one_epoch_and_slots_beyond_the_last_are_told() -> None:
+def test_one_epoch_and_refresh_points_beyond_the_last_are_told() -> None:
     entries = [
         {"strategy": "fedasmu"},
         {"strategy": "fedssmu"},
         {"strategy": "fedasmu-fa"},
-        {"strategy": "fedasmu", "selector": "fixed", "slot": 7, "label": "late"},
+        {"strategy": "fedasmu", "selector": "fixed", "refresh_point": 7, "label": "late"},
     ]
     lines = strategy_warnings(experiment(strategies=entries), None)
     assert [line.partition(":")[0] for line in lines] == [
         "fedasmu",
         "fedssmu",
         "late",
-    ] and "1 slot" in lines[0]
+    ] and "1 refresh point" in lines[0]
     (line,) = strategy_warnings(experiment(strategies=entries, training={"epochs": 5}), None)
-    assert line == "late: slot = 7 is beyond the last of 5 epochs: devices ask before the last one"
+    assert (
+        line
+        == "late: refresh_point = 7 is beyond the last of 5 epochs: devices ask before the last one"
+    )
 
 
 # ---------------------------------------------------------------- faults, at the coordinator's desk

@@ -148,7 +148,7 @@ def test_fedssmu_shared_derivatives_are_those_of_autograd() -> None:
 
 @pytest.mark.parametrize(("version", "fresh"), [(0, 1), (4, 11), (99, 103)])
 def test_device_derivatives_are_those_of_autograd(version: int, fresh: int) -> None:
-    run = local_run(1.0, -2.0, 0.5, version=version, slot=3.0)
+    run = local_run(1.0, -2.0, 0.5, version=version, refresh_point=3.0)
     device = rule(
         mu_beta=4.0, gamma0=1.3, upsilon0=0.6, eta_gamma=1e-2, eta_upsilon=1e-2, most_product=1e6
     )
@@ -315,7 +315,7 @@ def test_a10_the_device_takes_its_gradient_at_the_merged_model() -> None:
     """
     device, run = (
         rule(mu_beta=1.0, gamma0=1.0, upsilon0=0.0, eta_gamma=0.1, eta_upsilon=0.1),
-        local_run(0.0, 0.0, 0.0, version=3, slot=1.0),
+        local_run(0.0, 0.0, 0.0, version=3, refresh_point=1.0),
     )
     device.merge(
         run, np.array([1, 0, 0], dtype=np.float32), 3 + 0
@@ -332,7 +332,7 @@ def test_a11_one_letter_two_meanings_two_options() -> None:
     """
     found = []
     for q_rate in (0.1, 0.9):
-        device, run = rule(q_rate=q_rate), local_run(1.0, 0.0, 0.0, slot=2.0)
+        device, run = rule(q_rate=q_rate), local_run(1.0, 0.0, 0.0, refresh_point=2.0)
         device.merge(run, np.zeros(3, np.float32), 4)
         found.append(device.payload(run)[1]["beta"])
     assert found[0] == found[1]

@@ -29,7 +29,7 @@ def test_eqs_9_and_10_by_hand() -> None:
     """
     device, run = (
         rule(mu_beta=2.0, gamma0=2.0, upsilon0=1.0),
-        local_run(2.0, 0.0, 1.0, version=0, slot=3.0),
+        local_run(2.0, 0.0, 1.0, version=0, refresh_point=3.0),
     )
     device.merge(run, FRESH, 3)
     assert run.weights.tolist() == [1, 1, 0.5]
@@ -37,7 +37,7 @@ def test_eqs_9_and_10_by_hand() -> None:
     assert (
         numbers["beta"],
         numbers["fresh_version"],
-        numbers["slot"],
+        numbers["refresh_point"],
         numbers["asked"],
         numbers["merged"],
         numbers["merge_step"],
@@ -48,7 +48,10 @@ def test_the_reward_is_the_loss_before_minus_the_loss_after_and_moves_the_baseli
     """F = (4 + 4 * 1) / 2 = 4 before; (1 + 2 + 4/4) / 2 = 2 after: R = 2, b <- (1 - 0.1) 0 + 0.1
     R.
     """
-    device, run = rule(mu_beta=2.0, gamma0=2.0, upsilon0=1.0), local_run(2.0, 0.0, 1.0, slot=3.0)
+    device, run = (
+        rule(mu_beta=2.0, gamma0=2.0, upsilon0=1.0),
+        local_run(2.0, 0.0, 1.0, refresh_point=3.0),
+    )
     assert float(loss(run.weights)) == 4
     device.merge(run, FRESH, 3)
     numbers = device.payload(run)[1]
@@ -61,7 +64,7 @@ def test_the_reward_is_the_loss_before_minus_the_loss_after_and_moves_the_baseli
 
 def test_a9_a_task_merges_once() -> None:
     """After the first reception every later epoch would have merged again."""
-    device, run = rule(), local_run(2.0, 0.0, 1.0, slot=3.0)
+    device, run = rule(), local_run(2.0, 0.0, 1.0, refresh_point=3.0)
     device.merge(run, FRESH, 3)
     once, told = run.weights.clone(), device.payload(run)[1]
     device.merge(run, FRESH + 1, 9)
@@ -75,14 +78,14 @@ def test_a9_the_request_stands_before_epoch_l() -> None:
     """Algorithm 2 asks at the start of epoch l* and merges into w_{o,l*-1}: two of five epochs
     done at l* = 3.
     """
-    assert rule(selector="fixed", slot=3).checkpoint(local_run(0.0)) == 2 * 3
+    assert rule(selector="fixed", refresh_point=3).checkpoint(local_run(0.0)) == 2 * 3
 
 
 def test_without_a_merge_nothing_is_told_of_one() -> None:
     numbers = rule(gamma0=0.7).payload(local_run(1.0, 1.0, 1.0))[1]
     assert numbers == {
         "learning_rate": 0.1,
-        "slot": 3,
+        "refresh_point": 3,
         "asked": 1,
         "merged": 0,
         "gamma": 0.7,
@@ -97,7 +100,7 @@ def test_small_steps_of_the_controls_are_not_lost_between_tasks() -> None:
     """
     device, memory, gamma = rule(eta_gamma=1e-9, upsilon0=0.0), {}, 1.0
     for task in range(100):
-        run = local_run(2.0, 0.0, 1.0, task=task, memory=memory, draw=0.9, slot=3.0)
+        run = local_run(2.0, 0.0, 1.0, task=task, memory=memory, draw=0.9, refresh_point=3.0)
         device.merge(run, FRESH, 3)
         memory, before = dict(run.memory), gamma
         gamma = device.payload(run)[1]["gamma"]
@@ -107,7 +110,7 @@ def test_small_steps_of_the_controls_are_not_lost_between_tasks() -> None:
 
 
 def test_a_merge_that_overflows_teaches_nothing_wrong() -> None:
-    device, run = rule(), local_run(1e30, 0.0, 1.0, slot=3.0)
+    device, run = rule(), local_run(1e30, 0.0, 1.0, refresh_point=3.0)
     device.merge(run, FRESH, 3)
     numbers = device.payload(run)[1]
     assert np.isfinite(list(numbers.values())).all() and all(
@@ -120,7 +123,7 @@ ROWS = torch.eye(3).repeat(2, 1)
 
 
 def trained(memory: dict[str, Any] | None = None) -> tuple[Trainer, LocalRun, Refresh]:
-    """Five epochs of two batches of three, standing at the request of slot 2."""
+    """Five epochs of two batches of three, standing at the request of refresh point 2."""
     plan = TrainingPlan(epochs=5, batch_size=3, learning_rate=0.1)
     trainer = Trainer(
         Workspace(lambda: nn.Linear(3, 1, bias=False)),
@@ -131,7 +134,7 @@ def trained(memory: dict[str, Any] | None = None) -> tuple[Trainer, LocalRun, Re
         Streams(1),
         "e1",
     )
-    device = Refresh(FedASMUOptions(selector="fixed", slot=2))
+    device = Refresh(FedASMUOptions(selector="fixed", refresh_point=2))
     run = trainer.begin(FakeTask({"weights": np.zeros(3, np.float32)}), device, memory or {})
     assert run.checkpoint == 2 and trainer.advance(run, device, run.checkpoint)
     return trainer, run, device
@@ -193,7 +196,7 @@ def test_statistics_and_dropout_do_not_notice_a_probe_either() -> None:
             Streams(1),
             "e1",
         )
-        device = Curious(FedASMUOptions(selector="fixed", slot=2))
+        device = Curious(FedASMUOptions(selector="fixed", refresh_point=2))
         size = workspace.layout.size
         run = trainer.begin(
             FakeTask({"weights": np.linspace(0.1, 1, size, dtype=np.float32)}), device, {}

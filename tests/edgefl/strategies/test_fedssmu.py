@@ -148,7 +148,7 @@ def test_the_device_takes_the_round_or_the_count_for_g(index: str, g: int) -> No
     device = RefreshInRound(
         FedSSMUOptions.model_validate({"index": index, "mu_beta": 1.0, "upsilon0": 0.6})
     )
-    run = local_run(1.0, 0.0, 0.0, version=3, slot=2.0, aggregations=30.0)
+    run = local_run(1.0, 0.0, 0.0, version=3, refresh_point=2.0, aggregations=30.0)
     device.merge(run, np.zeros(3, np.float32), 3 + 2)
     phi = (1 - 0.6 / sqrt(3)) / sqrt(g)
     assert device.payload(run)[1]["beta"] == pytest.approx(phi / (1 + phi))

@@ -14,9 +14,9 @@ from merging import deliver, local_run, rule
 
 from edgefl.strategies.base.decisions import Assign
 from edgefl.strategies.base.events import UpdateArrived
-from edgefl.strategies.dissemination import q_table as slot_table
+from edgefl.strategies.dissemination import q_table
 from edgefl.strategies.dissemination.meta_model import MetaModel
-from edgefl.strategies.dissemination.refresh_points import NO_SLOT, RefreshPoints
+from edgefl.strategies.dissemination.refresh_points import ANY_REFRESH_POINT, RefreshPoints
 from edgefl.strategies.fedasmu import FedASMU, FedASMUOptions
 from edgefl.streams import Streams
 
@@ -27,11 +27,11 @@ def model(hidden: int = 8) -> MetaModel:
     return MetaModel(Streams(1).rng("test"), hidden)
 
 
-def probabilities(meta: MetaModel, slots: int) -> np.ndarray:
-    """P(slot = 1), ..., P(slot = n) by 4000 draws."""
+def probabilities(meta: MetaModel, points: int) -> np.ndarray:
+    """P(point = 1), ..., P(point = n) by 4000 draws."""
     rng = Streams(2).rng("draws")
     drawn = np.array([meta.draw(rng) for _ in range(4000)])
-    return np.array([(drawn == slot).mean() for slot in range(1, slots + 1)])
+    return np.array([(drawn == point).mean() for point in range(1, points + 1)])
 
 
 # ------------------------------------------------------------------ the meta model
@@ -69,13 +69,15 @@ def test_the_gradient_is_that_of_autograd(decisions: list[int]) -> None:
     assert float(found["out_bias"]) == pytest.approx(out.bias.grad.item(), rel=1e-4)
 
 
-def test_untrained_no_slot_of_five_is_much_likelier_than_another() -> None:
+def test_untrained_no_refresh_point_of_five_is_much_likelier_than_another() -> None:
     """A quarter asks at each epoch: .25, .19, .14, .11, and the rest before the last."""
     found = probabilities(model(32), 4)
     assert found == pytest.approx([0.25, 0.19, 0.14, 0.11], abs=0.03)
 
 
-def test_a_reward_above_the_baseline_makes_its_slot_likelier_and_one_below_it_rarer() -> None:
+def test_a_reward_above_the_baseline_makes_its_refresh_point_likelier_and_one_below_it_rarer() -> (
+    None
+):
     before, better, worse = model(), model(), model()
     for _ in range(300):
         better.learn([0, 0, 1], +1.0, 0.3)
@@ -99,79 +101,81 @@ def replacing(**options: float | str) -> Server:
     return Server(make(FedASMU, dispatch="replace", concurrency=1, **{"epsilon": 0.0} | options))
 
 
-def test_a_device_is_given_slots_until_its_first_merge() -> None:
+def test_a_device_is_given_refresh_points_until_its_first_merge() -> None:
     """t_i = 0: the meta model decides anew for each task; then the device's table does, and the
-    last slot is only repeated.
+    last point is only repeated.
     """
     server = replacing()
     server.start("a")
-    slots = [told(server)["a"]["slot"]]
+    points = [told(server)["a"]["refresh_point"]]
     for _ in range(8):
-        deliver(server, "a", (0, 0, 0), slot=1.0, asked=1.0, merged=0.0)
-        slots.append(told(server)["a"]["slot"])
-    assert len(set(slots)) > 1 and min(slots) >= 1
-    deliver(server, "a", (0, 0, 0), slot=slots[-1], merged=1.0, reward=0.5, baseline=0.05)
-    assert told(server)["a"]["slot"] == slots[-1]
+        deliver(server, "a", (0, 0, 0), refresh_point=1.0, asked=1.0, merged=0.0)
+        points.append(told(server)["a"]["refresh_point"])
+    assert len(set(points)) > 1 and min(points) >= 1
+    deliver(server, "a", (0, 0, 0), refresh_point=points[-1], merged=1.0, reward=0.5, baseline=0.05)
+    assert told(server)["a"]["refresh_point"] == points[-1]
     deliver(server, "a", (0, 0, 0))
-    assert told(server)["a"]["slot"] == slots[-1]
+    assert told(server)["a"]["refresh_point"] == points[-1]
 
 
 def test_nothing_newer_teaches_the_meta_model_nothing_and_a_first_merge_does_once() -> None:
     server = replacing(meta_rate=0.5)
     server.start("a")
-    meta = server.strategy.slots.model
+    meta = server.strategy.refresh_points.model
     before = meta.weights
-    deliver(server, "a", (0, 0, 0), slot=1.0, merged=0.0)
+    deliver(server, "a", (0, 0, 0), refresh_point=1.0, merged=0.0)
     assert meta.weights == before
-    slot = told(server)["a"]["slot"]
-    row = [0] * int(slot - 1) + [1]
+    point = told(server)["a"]["refresh_point"]
+    row = [0] * int(point - 1) + [1]
     expected = {
         name: value + 0.5 * (0.5 - 0.05) * meta.gradient(row)[name]
         for name, value in meta.weights.items()
     }
-    deliver(server, "a", (0, 0, 0), slot=slot, merged=1.0, reward=0.5, baseline=0.05)
+    deliver(server, "a", (0, 0, 0), refresh_point=point, merged=1.0, reward=0.5, baseline=0.05)
     np.testing.assert_allclose(meta.weights["hidden"], expected["hidden"])
     once = dict(meta.weights)
-    deliver(server, "a", (0, 0, 0), slot=slot, merged=1.0, reward=0.5, baseline=0.05)
+    deliver(server, "a", (0, 0, 0), refresh_point=point, merged=1.0, reward=0.5, baseline=0.05)
     assert meta.weights == once
 
 
-def test_a_slot_beyond_the_last_epoch_was_never_asked_for() -> None:
+def test_a_refresh_point_beyond_the_last_epoch_was_never_asked_for() -> None:
     """Drawn 7 of 3 epochs: the decisions were 0, 0, 0, and the last epoch was taken."""
-    slots, other = (RefreshPoints(FedASMUOptions(meta_rate=0.5), Streams(1)) for _ in range(2))
-    for one, given in ((slots, 7), (other, 3)):
+    points, other = (RefreshPoints(FedASMUOptions(meta_rate=0.5), Streams(1)) for _ in range(2))
+    for one, given in ((points, 7), (other, 3)):
         one.assign(["a"], FRESH)
         one.given["a"] = given
-        said = {"slot": 3.0, "merged": 1.0, "reward": 1.0, "baseline": 0.0}
+        said = {"refresh_point": 3.0, "merged": 1.0, "reward": 1.0, "baseline": 0.0}
         one.learn(UpdateArrived("a", 0, 0, FRESH, {"weights": FRESH}, said))
     first = MetaModel(Streams(1).rng("slot model"), 32)
-    for one, row in ((slots, [0, 0, 0]), (other, [0, 0, 1])):
+    for one, row in ((points, [0, 0, 0]), (other, [0, 0, 1])):
         np.testing.assert_allclose(
             one.model.weights["out"] - first.weights["out"], 0.5 * first.gradient(row)["out"]
         )
 
 
-@pytest.mark.parametrize("said", [{"slot": 0.0}, {"slot": 1e12}, {"slot": -3.0}, {}])
+@pytest.mark.parametrize(
+    "said", [{"refresh_point": 0.0}, {"refresh_point": 1e12}, {"refresh_point": -3.0}, {}]
+)
 def test_a_device_that_says_nonsense_teaches_nothing(said: dict[str, float]) -> None:
     server = replacing()
     server.start("a")
-    before = dict(server.strategy.slots.model.weights)
+    before = dict(server.strategy.refresh_points.model.weights)
     deliver(server, "a", (0, 0, 0), merged=1.0, reward=1.0, baseline=0.0, **said)
-    assert server.strategy.slots.model.weights == before
+    assert server.strategy.refresh_points.model.weights == before
 
 
 def test_draws_are_keyed_by_edge_and_task() -> None:
     runs = []
     for _ in range(2):
-        slots = RefreshPoints(FedASMUOptions(epsilon=0.5), Streams(1))
+        points = RefreshPoints(FedASMUOptions(epsilon=0.5), Streams(1))
         runs.append(
-            [decision.numbers for _ in range(10) for decision in slots.assign(["a", "b"], FRESH)]
+            [decision.numbers for _ in range(10) for decision in points.assign(["a", "b"], FRESH)]
         )
     assert runs[0] == runs[1] and len({numbers["draw"] for numbers in runs[0]}) == 20
-    assert {numbers["slot"] == NO_SLOT for numbers in runs[0]} == {
+    assert {numbers["refresh_point"] == ANY_REFRESH_POINT for numbers in runs[0]} == {
         True,
         False,
-    }, "epsilon = 1/2: any slot, half of the time"
+    }, "epsilon = 1/2: any point, half of the time"
 
 
 def test_heuristics_need_no_numbers_and_go_out_as_one_assign() -> None:
@@ -181,7 +185,7 @@ def test_heuristics_need_no_numbers_and_go_out_as_one_assign() -> None:
 
 # ------------------------------------------------------------------ where the request stands
 @pytest.mark.parametrize(
-    ("selector", "epochs", "slot"),
+    ("selector", "epochs", "point"),
     [
         ("h1", 5, 2),
         ("h2", 5, 3),
@@ -197,32 +201,33 @@ def test_heuristics_need_no_numbers_and_go_out_as_one_assign() -> None:
         ("h3", 1, 1),
     ],
 )
-def test_heuristic_slots(selector: str, epochs: int, slot: int) -> None:
-    assert rule(selector=selector).checkpoint(local_run(0.0, epochs=epochs)) == 3 * (slot - 1)
+def test_heuristic_refresh_points(selector: str, epochs: int, point: int) -> None:
+    assert rule(selector=selector).checkpoint(local_run(0.0, epochs=epochs)) == 3 * (point - 1)
 
 
-@pytest.mark.parametrize(("slot", "step"), [(1, 0), (2, 3), (5, 12), (6, 12), (99, 12)])
-def test_a_slot_beyond_the_last_epoch_is_the_last(slot: int, step: int) -> None:
+@pytest.mark.parametrize(("point", "step"), [(1, 0), (2, 3), (5, 12), (6, 12), (99, 12)])
+def test_a_refresh_point_beyond_the_last_epoch_is_the_last(point: int, step: int) -> None:
     """Algorithm 2, line 5: the request stands before epoch l*, at step (l* - 1) n; by config and
     by the server.
     """
     assert (
-        rule(selector="fixed", slot=slot).checkpoint(local_run(0.0))
+        rule(selector="fixed", refresh_point=point).checkpoint(local_run(0.0))
         == step
-        == rule().checkpoint(local_run(0.0, slot=float(slot)))
+        == rule().checkpoint(local_run(0.0, refresh_point=float(point)))
     )
 
 
-def test_any_slot_alike_is_the_devices_own_draw() -> None:
+def test_any_refresh_point_alike_is_the_devices_own_draw() -> None:
     assert [
-        rule().slot(local_run(0.0, slot=0.0, draw=draw)) for draw in (0.0, 0.19, 0.2, 0.59, 0.999)
+        rule().refresh_point(local_run(0.0, refresh_point=0.0, draw=draw))
+        for draw in (0.0, 0.19, 0.2, 0.59, 0.999)
     ] == [1, 1, 2, 3, 5]
 
 
 def test_the_checkpoint_asks_nothing_of_weights() -> None:
     """It is called on a sketch of the run."""
     sketch = SimpleNamespace(
-        task=SimpleNamespace(numbers={"slot": 2.0, "draw": 0.5}),
+        task=SimpleNamespace(numbers={"refresh_point": 2.0, "draw": 0.5}),
         steps=15,
         steps_per_epoch=3,
         memory={},
@@ -233,18 +238,18 @@ def test_the_checkpoint_asks_nothing_of_weights() -> None:
 # ------------------------------------------------------------------ the device's table
 def test_greedy_takes_the_best_and_epsilon_any() -> None:
     table = np.array([[0.0, 2.0, 1.0]])  # stay, add, minus
-    assert slot_table.choose(table, 1, 0.0, 0.0) == 1 == slot_table.choose(table, 1, 0.3, 0.3)
+    assert q_table.choose(table, 1, 0.0, 0.0) == 1 == q_table.choose(table, 1, 0.3, 0.3)
     assert [
-        slot_table.choose(table, 1, 0.3, draw) for draw in (0.0, 0.099, 0.1, 0.199, 0.2, 0.2999)
+        q_table.choose(table, 1, 0.3, draw) for draw in (0.0, 0.099, 0.1, 0.199, 0.2, 0.2999)
     ] == [0, 0, 1, 1, 2, 2]
-    assert slot_table.choose(np.zeros((1, 3)), 1, 0.0, 0.5) == 0, "nothing learned: stay"
+    assert q_table.choose(np.zeros((1, 3)), 1, 0.0, 0.5) == 0, "nothing learned: stay"
 
 
 def test_a7_stay_stays() -> None:
     """Printed l* <- l* + 1, as for add."""
     stay, add, minus = 0, 1, 2
-    assert [slot_table.after(3, action, 5) for action in (stay, add, minus)] == [3, 4, 2]
-    assert slot_table.after(5, add, 5) == 5 and slot_table.after(1, minus, 5) == 1
+    assert [q_table.after(3, action, 5) for action in (stay, add, minus)] == [3, 4, 2]
+    assert q_table.after(5, add, 5) == 5 and q_table.after(1, minus, 5) == 1
 
 
 def test_a8_the_maximum_is_the_next_states() -> None:
@@ -252,46 +257,48 @@ def test_a8_the_maximum_is_the_next_states() -> None:
     would take max H(2, .) = 1.
     """
     table = np.array([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [10.0, 4.0, 0.0]])
-    after = slot_table.learned(table, 2, 1, 3.0, rate=0.5, discount=0.9)
+    after = q_table.learned(table, 2, 1, 3.0, rate=0.5, discount=0.9)
     assert after[1, 1] == pytest.approx(6.5) and table[1, 1] == 1.0
     assert (np.delete(after.reshape(-1), 4) == np.delete(table.reshape(-1), 4)).all()
 
 
 def test_a_table_follows_the_number_of_epochs() -> None:
     table = np.arange(6.0).reshape(2, 3)
-    assert slot_table.resized(table, 3).tolist() == [
+    assert q_table.resized(table, 3).tolist() == [
         [0, 1, 2],
         [3, 4, 5],
         [0, 0, 0],
-    ] and slot_table.resized(table, 1).tolist() == [[0, 1, 2]]
+    ] and q_table.resized(table, 1).tolist() == [[0, 1, 2]]
 
 
 def test_from_its_second_merge_on_a_device_moves_and_learns_by_its_table() -> None:
-    """First task: slot 2 of the server. Second: epsilon draws add, slot 3, and its reward goes
+    """First task: point 2 of the server. Second: epsilon draws add, point 3, and its reward goes
     to H(2, add).
     """
     device = rule(epsilon=0.3, q_rate=0.5)
-    first = local_run(2.0, 0.0, 0.0, task=1, slot=2.0, draw=0.9)
+    first = local_run(2.0, 0.0, 0.0, task=1, refresh_point=2.0, draw=0.9)
     device.merge(first, FRESH, 1)
-    assert "slots" not in first.memory, "the first merge is the meta model's"
-    second = local_run(2.0, 0.0, 0.0, task=2, memory=dict(first.memory), slot=5.0, draw=0.15)
+    assert "q_table" not in first.memory, "the first merge is the meta model's"
+    second = local_run(
+        2.0, 0.0, 0.0, task=2, memory=dict(first.memory), refresh_point=5.0, draw=0.15
+    )
     assert device.checkpoint(second) == 6
     device.merge(second, FRESH, 1)
     numbers = device.payload(second)[1]
-    table = np.asarray(second.memory["slots"]).reshape(5, 3)
+    table = np.asarray(second.memory["q_table"]).reshape(5, 3)
     assert (
         table[1, 1] == pytest.approx(0.5 * numbers["reward"], rel=1e-6)
         and np.count_nonzero(table) == 1
     )
     third = local_run(2.0, 0.0, 0.0, task=3, memory=dict(second.memory), draw=0.9)
-    assert device.checkpoint(third) == 6, "slot 3 and nothing known of it: stay"
+    assert device.checkpoint(third) == 6, "point 3 and nothing known of it: stay"
 
 
 def test_nothing_newer_leaves_the_table_and_the_state() -> None:
     device = rule(epsilon=0.3)
-    first = local_run(2.0, 0.0, 0.0, task=1, slot=2.0, draw=0.9)
+    first = local_run(2.0, 0.0, 0.0, task=1, refresh_point=2.0, draw=0.9)
     device.merge(first, FRESH, 1)
     second = local_run(2.0, 0.0, 0.0, task=2, memory=dict(first.memory), draw=0.15)
     device.payload(second)
     third = local_run(2.0, 0.0, 0.0, task=3, memory=second.memory, draw=0.9)
-    assert device.checkpoint(third) == 3, "again from slot 2"
+    assert device.checkpoint(third) == 3, "again from point 2"

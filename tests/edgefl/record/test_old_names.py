@@ -1,0 +1,169 @@
+"""Run directories and configs from before refresh points had their name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+from builders import Desk, make
+
+from edgefl.errors import UserError
+from edgefl.loading import file as config_file
+from edgefl.loading.names import strategy_warnings
+from edgefl.protocol.messages import Update
+from edgefl.record.journal import LINES, Journal, read
+from edgefl.record.old_names import renamed
+from edgefl.record.replay import replay
+from edgefl.reports.dissemination import table
+from edgefl.results.tail import read_events
+from edgefl.strategies.fedasmu import FedASMU, FedASMUOptions
+
+OPTIONS: dict[str, Any] = {"dispatch": "replace", "concurrency": 1, "meta_rate": 0.5}
+SAID = {"refresh_point": 2.0, "asked": 1.0, "merged": 1.0, "reward": 1.0, "baseline": 0.0}
+
+
+@pytest.fixture
+def old_run(tmp_path: Path) -> Path:
+    """A run of FedASMU, its files in the words of then."""
+    desk = Desk(tmp_path, make(FedASMU, **OPTIONS))
+    desk.record.journal = Journal(tmp_path / "journal")
+    desk.start("a")
+    for number in range(2):
+        base = desk.coordinator.tasks.open[number]
+        said = {"samples": 1.0, "steps": 8.0, "learning_rate": 0.01, **SAID}
+        update = Update(number, base.version, {"weights": base.base + 1}, said)
+        desk.hear("a", update, now=number)
+    desk.summary()
+    events = tmp_path / "events.jsonl"
+    events.write_text(events.read_text().replace('"refresh_point"', '"slot"'))
+    (tmp_path / "journal" / LINES).write_bytes(b"".join(_old(tmp_path / "journal" / LINES)))
+    return tmp_path
+
+
+def _old(path: Path) -> Iterator[bytes]:
+    for line in path.read_bytes().splitlines():
+        text = line.partition(b" ")[2].replace(b'"refresh_point"', b'"slot"')
+        yield b"%08x %b\n" % (crc32(text), text)
+
+
+def test_events_of_old_are_read_with_todays_names(old_run: Path) -> None:
+    assert '"slot"' in (old_run / "events.jsonl").read_text()
+    events = [event for event in read_events(old_run / "events.jsonl") if "event" in event]
+    arrived = [event for event in events if event["event"] == "update_arrived"]
+    assert [event["numbers"]["refresh_point"] for event in arrived] == [2.0, 2.0]
+    assigned = [each for event in events for each in event["decisions"] if each["do"] == "assign"]
+    assert len(assigned) == 3 and all("refresh_point" in each["numbers"] for each in assigned)
+    assert "slot" not in json.dumps(events)
+
+
+def test_a_journal_of_old_replays(old_run: Path) -> None:
+    assert b'"slot"' in (old_run / "journal" / LINES).read_bytes()
+    result = replay(old_run / "journal", make(FedASMU, **OPTIONS))
+    assert result.version == 2 and result.events == len(list(read(old_run / "journal")))
+
+
+def test_a_number_of_ones_own_keeps_its_name() -> None:
+    row = {"event": "update_arrived", "numbers": {"slot": 3.0, "samples": 1.0}, "decisions": []}
+    assert renamed(dict(row)) == row
+    both = {"numbers": {"slot": 1.0, "asked": 1.0}}
+    assert renamed(both) == {"numbers": {"refresh_point": 1.0, "asked": 1.0}}
+
+
+def test_a_summary_of_old_is_shown(tmp_path: Path) -> None:
+    section = {"requests": 1, "slots": {"2": 4, "10": 1}}
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "events.jsonl").touch()
+    (tmp_path / "run" / "summary.json").write_text(
+        json.dumps({"strategy": "fedasmu", "seed": 1, "dissemination": section})
+    )
+    (cost,) = table.load([tmp_path])
+    assert cost.section["refresh_points"] == {"2": 4, "10": 1} and "slots" not in cost.section
+
+
+# ------------------------------------------------------------------ the key of the config
+CONFIG = """\
+[stop]
+emulated_s = 10.0
+[training]
+epochs = 5
+[[strategies]]
+strategy = "fedasmu"
+selector = "fixed"
+"""
+
+
+def config(tmp_path: Path, *lines: str) -> Path:
+    path = tmp_path / "some.toml"
+    path.write_text(CONFIG + "".join(f"{line}\n" for line in lines))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("lines", "overrides"), [(["slot = 2"], []), ([], ["strategies.fedasmu.slot=2"])]
+)
+def test_the_old_key_is_accepted_with_a_warning(
+    tmp_path: Path, lines: list[str], overrides: list[str]
+) -> None:
+    experiment = config_file.load(config(tmp_path, *lines), overrides)
+    options = FedASMUOptions.model_validate(experiment.strategies[0].options())
+    assert options.refresh_point == 2
+    assert strategy_warnings(experiment, tmp_path) == [
+        "fedasmu: option slot has a new name, refresh_point: write refresh_point = 2"
+    ]
+
+
+def test_the_new_key_needs_no_warning(tmp_path: Path) -> None:
+    assert (
+        strategy_warnings(config_file.load(config(tmp_path, "refresh_point = 2")), tmp_path) == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "overrides", "line"),
+    [
+        (
+            ["slot = 2", "refresh_point = 2"],
+            [],
+            "{path}: strategies[0]: slot is the old name of refresh_point: expected refresh_point"
+            " alone, found both",
+        ),
+        (
+            ["slot = 2"],
+            ["strategies.0.refresh_point=3"],
+            "override 'strategies.0.refresh_point=3': strategies[0]: slot is the old name of"
+            " refresh_point: expected refresh_point alone, found both",
+        ),
+        (
+            ["slot = 0"],
+            [],
+            "{path}: strategies[0].slot: expected greater than or equal to 1, found 0",
+        ),
+        (
+            ["refresh_point = 0"],
+            [],
+            "{path}: strategies[0].refresh_point: expected greater than or equal to 1, found 0",
+        ),
+        (
+            [],
+            [],
+            '{path}: strategies[0]: refresh_point: expected with selector = "fixed", and only with'
+            " it",
+        ),
+        (
+            ["refresh_pont = 2"],
+            [],
+            "{path}: strategies[0].refresh_pont: unknown key (nearest: 'refresh_point')",
+        ),
+    ],
+)
+def test_a_wrong_refresh_point_is_refused_in_one_line(
+    tmp_path: Path, lines: list[str], overrides: list[str], line: str
+) -> None:
+    path = config(tmp_path, *lines)
+    with pytest.raises(UserError) as caught:
+        config_file.load(path, overrides)
+    assert str(caught.value) == line.format(path=path)
