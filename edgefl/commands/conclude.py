@@ -12,8 +12,9 @@ from edgefl.config.experiment import Experiment
 
 def conclude(experiment: Experiment, folder: Path) -> None:
     """What the strategies of the experiment came to, as far as they got."""
+    from edgefl.reports.family import drawable
     from edgefl.reports.registry import families
-    from edgefl.results import compare, plots, rundirs, spread, table
+    from edgefl.results import compare, rundirs, spread, table
 
     schemes = [
         scheme for entry in experiment.strategies if rundirs.runs_of(scheme := folder / entry.name)
@@ -26,8 +27,13 @@ def conclude(experiment: Experiment, folder: Path) -> None:
     compare.write_csv(rows, folder / "comparison.csv")
     if len(experiment.by_seed()) > 1:
         spread.write_csv(rows, folder / "comparison_seeds.csv")
-    figures = plots.accuracy(schemes, folder / "figures" / "accuracy.png")
-    show.line(f"figure: {figures[0]}")
+    if drawable():
+        from edgefl.results import plots
+
+        figures = plots.accuracy(schemes, folder / "figures" / "accuracy.png")
+        show.line(f"figure: {figures[0]}")
+    else:
+        show.line("no figures: matplotlib is not installed: pip install 'edgefl[lab]'")
     for family in families().values():
         show.table(console, family.table(schemes))
         for line in family.leave(schemes, folder):

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from edgefl.commands import show
-from edgefl.errors import UserError
+from edgefl.errors import UserError, needs
 from edgefl.reports.registry import families
 
 Runs = Annotated[
@@ -63,10 +63,11 @@ def plot(
     kind: Annotated[Figure, typer.Option(help=KINDS)] = Figure("accuracy"),
 ) -> None:
     """Draw accuracy over emulated time and over bytes sent, or another figure."""
-    from edgefl.results import plots
-
     family = next((each for each in FAMILIES if kind.value in each.KINDS), None)
-    draw = plots.accuracy if family is None else family.figures()[kind.value]
+    with needs("lab", "a figure"):
+        from edgefl.results import plots
+
+        draw = plots.accuracy if family is None else family.figures()[kind.value]
     paths = draw(runs, show.png(out or Path(f"{kind.value}.png")))
     if not paths and family is not None:
         raise UserError(f"{runs[0]}: nothing to draw; --kind {kind.value} is of {family.OF}")

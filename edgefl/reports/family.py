@@ -54,7 +54,27 @@ def pictures(*names: str) -> tuple[str, ...]:
     return tuple(f"figures/{name}.{kind}" for name in names for kind in ("png", "pdf"))
 
 
-def draw(directories: Sequence[Path], folder: Path, drawing: Draw, name: str) -> list[str]:
-    """Draw ``pictures(name)`` and say so, if there is something to draw."""
-    drawn = drawing(directories, folder / "figures" / f"{name}.png")
-    return [f"figure: {path}" for path in drawn[:1]]
+def drawable() -> bool:
+    """Whether matplotlib is installed; a base install has none."""
+    try:
+        import matplotlib  # noqa: F401  (only whether it is there)
+    except ModuleNotFoundError:
+        return False
+    return True
+
+
+def draw(
+    family: Family, directories: Sequence[Path], folder: Path, names: Mapping[str, str]
+) -> list[str]:
+    """Draw ``pictures`` of each kind under its name, as far as there is something to draw, and
+    say so. Nothing on a base install.
+    """
+    if not drawable():
+        return []
+    drawings = family.figures()
+    drawn = [
+        path
+        for kind, name in names.items()
+        for path in drawings[kind](directories, folder / "figures" / f"{name}.png")[:1]
+    ]
+    return [f"figure{'s' * (len(drawn) > 1)}: {', '.join(map(str, drawn))}"] if drawn else []

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from builders import EXAMPLES
 from paths import ROOT
 
 from edgefl.data import celeba, digits, tiny_imagenet
@@ -26,23 +28,31 @@ LAB = {
 }
 
 
-def hide(*modules: str, folder: Path) -> dict[str, str]:
-    """The environment in which Python, and all that it starts, finds none of ``modules``."""
-    folder.mkdir()
-    for module in modules:
-        (folder / f"{module}.py").write_text(
-            f"raise ModuleNotFoundError({f'No module named {module!r}'!r}, name={module!r})\n"
-        )
-    return os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
+BASE = """
+import sys
+sys.modules |= dict.fromkeys(sys.argv.pop(1).split(","))  # None: not installed
+from edgefl.cli import main
+main()
+"""
+CONFIG = """
+name = "base"
+task = "my_task.py:build"
+edges = {count = 4}
+training = {epochs = 3}
+stop = {versions = 4}
+partition = {name = "iid"}
+strategies = [{strategy = "fedasync"}, {strategy = "fedasmu"}]
+"""
 
 
-def edgefl(*words: str, cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def edgefl(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The command on a base install."""
     return subprocess.run(
-        [sys.executable, "-m", "edgefl.cli", *words],
+        [sys.executable, "-c", BASE, ",".join(LAB.values()), *words],
         capture_output=True,
         text=True,
         cwd=cwd,
-        env=env,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
 
 
@@ -72,3 +82,28 @@ def test_what_is_missing_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> N
 def test_only_a_missing_package_is_explained() -> None:
     with pytest.raises(ModuleNotFoundError), needs("lab", "this"):
         import edgefl.unheard_of  # type: ignore[import-not-found]  # noqa: F401
+
+
+def test_a_run_on_a_base_install_ends_in_order_without_figures(tmp_path: Path) -> None:
+    shutil.copy(EXAMPLES / "my_task.py", tmp_path)
+    (tmp_path / "base.toml").write_text(CONFIG)
+    done = edgefl("run", "base.toml", "--clock", "virtual", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "no figures: matplotlib is not installed: pip install 'edgefl[lab]'" in done.stdout
+    results = tmp_path / "runs" / "base"
+    assert len((results / "comparison.csv").read_text().splitlines()) == 3
+    assert (results / "dissemination.csv").exists() and not (results / "figures").exists()
+    for kind in ("accuracy", "controls"):
+        drawn = edgefl("plot", "runs/base", "--kind", kind, cwd=tmp_path)
+        assert (drawn.returncode, drawn.stdout) == (2, "")
+        assert drawn.stderr == (
+            "edgefl: a figure needs the package 'matplotlib', which is not installed:"
+            " pip install 'edgefl[lab]'\n"
+        )
+
+
+def test_a_run_that_needs_an_extra_is_refused_in_one_line(tmp_path: Path) -> None:
+    done = edgefl("run", "configs/quickstart.toml", "--clock", "virtual", cwd=tmp_path)
+    *_, last = done.stderr.splitlines()
+    assert done.returncode == 2 and not (tmp_path / "runs").exists()
+    assert last.startswith("edgefl: data set 'digits' needs the package 'sklearn'")

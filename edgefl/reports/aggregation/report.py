@@ -45,7 +45,7 @@ class Aggregation(Family):
         if not found:
             return []
         table.write_csv(found, folder / table.FILE)
-        return draw(directories, folder, self.figures()["aggregation"], "aggregation")
+        return draw(self, directories, folder, {"aggregation": "aggregation"})
 
 
 FAMILY = Aggregation()

@@ -28,7 +28,7 @@ class ByLabel(Family):
     def leave(self, directories: Sequence[Path], folder: Path) -> list[str]:
         if not any(by_runtime(runs[0]) for each in directories if (runs := runs_of(each))):
             return []
-        return draw(directories, folder, self.figures()["runtimes"], "runtimes")
+        return draw(self, directories, folder, {"runtimes": "runtimes"})
 
 
 FAMILY = ByLabel()

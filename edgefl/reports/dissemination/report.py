@@ -43,7 +43,7 @@ class Dissemination(Family):
 
         if found := table.load(directories):
             table.write_csv(found, folder / table.FILE)
-        return draw(directories, folder, self.figures()["controls"], "controls")
+        return draw(self, directories, folder, {"controls": "controls"})
 
 
 FAMILY = Dissemination()

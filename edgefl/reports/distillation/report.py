@@ -23,7 +23,7 @@ class Distillation(Family):
         return {"distillation": distillation}
 
     def leave(self, directories: Sequence[Path], folder: Path) -> list[str]:
-        return draw(directories, folder, self.figures()["distillation"], "distillation")
+        return draw(self, directories, folder, {"distillation": "distillation"})
 
 
 FAMILY = Distillation()

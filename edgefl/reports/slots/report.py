@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefl.record.files import EVENTS, METRICS
-from edgefl.reports.family import Draw, Family, pictures
+from edgefl.reports.family import Draw, Family, draw, pictures
 from edgefl.reports.slots import section as slots
 from edgefl.results.rundirs import runs_of
 from edgefl.results.tail import read_csv, read_events
@@ -43,15 +43,8 @@ class Slots(Family):
         names = {"timeline": "timeline", "staleness": "staleness"}
         if any(row.get("train_loss") for each in played for row in read_csv(first[each] / METRICS)):
             names["loss"] = "loss_over_slots"
-        drawings = self.figures()
-        drawn = [
-            drawings[kind](list(played), folder / "figures" / f"{name}.png")[0]
-            for kind, name in names.items()
-        ]
-        return [
-            *(_line(each.name, section) for each, section in played.items()),
-            f"figures: {', '.join(map(str, drawn))}",
-        ]
+        lines = [_line(each.name, section) for each, section in played.items()]
+        return lines + draw(self, list(played), folder, names)
 
 
 def _line(name: str, counted: Mapping[str, int]) -> str:
