@@ -50,11 +50,15 @@ Offset = Annotated[int, Limit(2**40)]
 
 
 # ------------------------------------------------------------------ bulk
+TASK, FRESH, UPDATE = "task", "fresh", "update"  # kinds of a transfer, in Offers and in links.csv
+DROPPED = "dropped"  # in links.csv: the part of a fresher model that came until it was too late
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Assignment:
     """Work for an edge: the vectors to start from, and numbers that override its training plan."""
 
-    kind: ClassVar[str] = "task"
+    kind: ClassVar[str] = TASK
     number: int
     version: int
     vectors: dict[str, np.ndarray] = field(repr=False)
@@ -65,7 +69,7 @@ class Assignment:
 class Fresh:
     """A newer global model for an edge in training."""
 
-    kind: ClassVar[str] = "fresh"
+    kind: ClassVar[str] = FRESH
     number: int
     version: int
     vectors: dict[str, np.ndarray] = field(repr=False)
@@ -76,7 +80,7 @@ class Fresh:
 class Update:
     """An edge's result for task ``number``, trained from ``version``."""
 
-    kind: ClassVar[str] = "update"
+    kind: ClassVar[str] = UPDATE
     number: int
     version: int
     vectors: dict[str, np.ndarray] = field(repr=False)

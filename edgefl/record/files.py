@@ -19,9 +19,6 @@ METRIC_COLUMNS = (
 LINK_COLUMNS = ("edge", "direction", "kind", "bytes", "offered_s", "scheduled_s", "finished_s")
 SLOT_COLUMNS = ("begins_s", "ends_s", "edge", "direction", "kind")
 
-# Kinds of a transfer in links.csv: a fresher model, and what had come of one when it was too late.
-FRESH, DROPPED = "fresh", "dropped"
-
 
 def label_columns(labels: int) -> tuple[str, ...]:
     """Of labels.csv."""

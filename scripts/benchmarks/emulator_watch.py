@@ -28,24 +28,28 @@ class Watched(Transport):
     has one monotonic clock).
     """
 
-    def _piece(self, session: Session, piece: Piece, body: Any) -> None:
-        now, waiting = self.clock.now(), self.waiting[session.edge].get(piece.transfer)
-        super()._piece(session, piece, body)
-        if waiting is not None and waiting.flow is not None:
-            ARRIVALS.append(
-                (waiting.flow.transfer.number, waiting.flow.meta + piece.offset + len(body), now)
-            )
+    def frame(self, session: Session, message: Any, body: Any) -> None:
+        if isinstance(message, Piece) and body is not None:
+            self._note_piece(session, message, len(body))
+        if isinstance(message, Arrived):
+            self._note_arrivals(message)
+        super().frame(session, message, body)
 
-    def _arrived(self, session: Session, arrived: Arrived) -> None:
+    def _note_piece(self, session: Session, piece: Piece, size: int) -> None:
+        waiting = self.uplink.waiting[session.edge].get(piece.transfer)
+        if waiting is not None and waiting.flow is not None:
+            end = waiting.flow.meta + piece.offset + size
+            ARRIVALS.append((waiting.flow.transfer.number, end, self.context.clock.now()))
+
+    def _note_arrivals(self, arrived: Arrived) -> None:
         flow = self.pacer.flows.get(arrived.transfer)
         if flow is not None:
             ARRIVALS.extend(
-                (arrived.transfer, flow.meta + size, self.clock.at_monotonic(stamp))
+                (arrived.transfer, flow.meta + size, self.context.clock.at_monotonic(stamp))
                 for size, stamp in arrived.curve
             )
-        super()._arrived(session, arrived)
 
-    def _done(self, flow: Flow) -> None:
+    def done(self, flow: Flow) -> None:
         transfer, completion = flow.transfer, flow.completion
         assert completion is not None
         link = self.pacer.network.link(transfer.edge, transfer.direction)
@@ -65,7 +69,7 @@ class Watched(Transport):
                 "slots": [use.slot for use in uses if use.number == transfer.number],
             }
         )
-        super()._done(flow)
+        super().done(flow)
 
 
 def main(control_fd: int, notes: Path) -> int:

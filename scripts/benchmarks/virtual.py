@@ -226,7 +226,7 @@ class Bench:
         )
         host = VirtualHost(opened.coordinator, {}, Network(), {}, Untrained(learned))
         for at_ns in range(AGENDA):
-            host._agenda.add(1000 * at_ns, lambda now: None)
+            host.agenda.add(1000 * at_ns, lambda now: None)
         began = time.perf_counter()
         host.run({}, lambda now: opened.flush_now_and_then())
         return Row(

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from edgefl.hosts.wall.coordinator.context import TransferContext
 from edgefl.hosts.wall.coordinator.flow import PiecePlan
 from edgefl.hosts.wall.coordinator.mailbox import Heard
 from edgefl.hosts.wall.coordinator.pacer import Pacer
@@ -16,7 +17,7 @@ from edgefl.hosts.wall.coordinator.probe import Probes
 from edgefl.hosts.wall.coordinator.sessions import Session
 from edgefl.hosts.wall.coordinator.transport import Transport
 from edgefl.protocol.messages import Arrived, Assignment, Credit, Join, Piece, Ping, Update
-from edgefl.protocol.transfers import Outgoing
+from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.strategies.base.decisions import Grant
 from emulator.agenda import Agenda
 from emulator.capacity.constant import Constant
@@ -69,18 +70,22 @@ class Rig:
         self.sent: defaultdict[str, list[tuple[int, Any, int]]] = defaultdict(list)
         self.told: list[Any] = []
         probes = Probes(self.network, 1.0, self.fidelity, self.send)
-        self.transport = Transport(
+        context = TransferContext(
             self.pacer,
-            self.clock,
+            self.clock,  # type: ignore[arg-type]
             self.agenda,
-            self.send,
+            lambda *frame: self.send(*frame),  # a test may replace it
             self.told.append,
-            probes,  # type: ignore[arg-type]
+            self.sessions,
+        )
+        self.transport = Transport(
+            context,
+            probes,
             latency_ns=dict.fromkeys("ab", latency_ns),
             most_bytes=MOST,
             stamped="ab" if stamped else "",
-            sessions=self.sessions,
         )
+        self.downlink, self.uplink = self.transport.downlink, self.transport.uplink
         for edge in "ab":
             self.joins(edge)
 
@@ -120,7 +125,7 @@ class Rig:
         self, edge: str = "a", number: int = 1, kind: type = Assignment, elements: int = 10_000
     ) -> Outgoing:
         outgoing = Outgoing(0, kind(number, 0, {"weights": np.zeros(elements, np.float32)}))
-        self.transport.carry(edge, outgoing, self.clock.ns)
+        self.downlink.carry(edge, outgoing, self.clock.ns)
         return outgoing
 
     def arrived(self, edge: str, outgoing: Outgoing, at_ns: int | None = None) -> None:
@@ -147,7 +152,7 @@ class Rig:
     def granted(self, task: int = 1) -> Outgoing:
         """An offer of edge a that may come up from now on."""
         outgoing = self.offer(task=task, due_ns=self.clock.ns)
-        self.transport.grant(Grant("a", task), self.clock.ns)
+        self.uplink.grant(Grant("a", task), self.clock.ns)
         return outgoing
 
     def pays(self, edge: str = "a") -> list[tuple[int, int, int]]:
@@ -175,6 +180,18 @@ class Rig:
                 self.upload(outgoing, sent, limit)
                 sent = limit
         self.until(t_ns)
+
+    @property
+    def downloads(self) -> dict[int, int]:
+        """Flow on its way down -> its task."""
+        flows = self.pacer.flows.items()
+        return {n: flow.side.task for n, flow in flows if isinstance(flow.side, Outgoing)}
+
+    @property
+    def uploads(self) -> dict[int, int]:
+        """Flow on its way up -> the edge's own transfer number."""
+        flows = self.pacer.flows.items()
+        return {n: flow.side.offer.transfer for n, flow in flows if isinstance(flow.side, Incoming)}
 
     def heard(self, kind: type) -> list[Any]:
         return [item for item in self.told if isinstance(item, kind)]

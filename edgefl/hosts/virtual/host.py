@@ -5,35 +5,49 @@ one a piece.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Mapping, Protocol
 
 from edgefl.actor import COORDINATOR, Broadcast, Output, Run, Send
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.edges.edge import Edge
-from edgefl.hosts.setup import broadcast as on_air
+from edgefl.hosts.exchange import Answers, ends, heard_ns, offer_broadcast, pays_latency
 from edgefl.hosts.setup.network import ALL
 from edgefl.hosts.virtual.pool.engine import Engine
 from edgefl.jobs import Evaluate, Train
 from edgefl.protocol.codec import size_of
 from edgefl.protocol.messages import (
-    Acknowledged,
+    DROPPED,
+    UPDATE,
     Assignment,
-    CancelTask,
     Fresh,
     FreshRequest,
-    NothingNewer,
     Ready,
     Started,
-    TooLate,
+    ToCoordinator,
+    ToEdge,
     Update,
-    UrgeTask,
 )
-from edgefl.record.files import DROPPED
 from edgefl.strategies.base.decisions import Finish, Grant
+from edgefl.strategies.base.events import EdgeLost
 from emulator.agenda import Agenda
 from emulator.clock import VirtualClock
 from emulator.links.network import Completion, Network, Transfer
 from emulator.units import FOREVER
+
+
+class HostFaults(Protocol):
+    """Injected faults, as the host asks about them."""
+
+    def nothing_left(self) -> bool:
+        """Whether the run can end, because only faults are still to come."""
+
+    def is_down(self, edge: str) -> bool: ...
+
+    def spoils(self, edge: str, update: Update, now: int) -> bool:
+        """Whether the update came damaged. Its session is then over, and it is offered again."""
+
+    def repeats(self, edge: str) -> bool:
+        """Whether this edge's update comes twice."""
 
 
 class VirtualHost:
@@ -41,7 +55,10 @@ class VirtualHost:
 
     The work itself is the ``pool``'s: a job is started when it is asked for and collected at its
     emulated end, so that what happens meanwhile in emulated time may be worked on at the same time.
+    ``faults``: set before ``run``, where faults are injected.
     """
+
+    faults: HostFaults | None = None
 
     def __init__(
         self,
@@ -54,23 +71,18 @@ class VirtualHost:
         self.coordinator, self.edges, self.network = coordinator, dict(edges), network
         self.latency_ns, self.pool = latency_ns, pool
         self.clock = VirtualClock()
-        self._agenda: Agenda[Callable[[int], None]] = Agenda()
-        self._moving: defaultdict[
-            str, dict[int, tuple[Transfer, Assignment | Fresh | Update | Broadcast]]
-        ] = defaultdict(dict)  # by edge and transfer number
+        self.agenda: Agenda[Callable[[int], None]] = Agenda()
+        self.ended = False
+        # by edge and transfer number
+        self._moving: defaultdict[str, dict[int, tuple[Transfer, Any]]] = defaultdict(dict)
         self._offered: defaultdict[str, dict[int, Update]] = defaultdict(dict)  # by edge and task
-        self._training: dict[
-            str, Train
-        ] = {}  # by edge: what it asked for last, while its run is not over
-        self._open: dict[
-            str, tuple[Train, int]
-        ] = {}  # by edge: what waits for the answer to a request, and when it is due
-        self._closed: dict[
-            str, int
-        ] = {}  # edge -> the latest task whose request is too late to answer
-        self._beside: deque[Evaluate] = deque()  # evaluations not on record yet
+        self._answers = Answers()
+        # by edge: what it asked for last, while its run is not over
+        self._training: dict[str, Train] = {}
+        # by edge: what waits for the answer to a request, and when it is due
+        self._open: dict[str, tuple[Train, int]] = {}
+        self._evaluations: deque[Evaluate] = deque()  # not on record yet
         self._transfers = 0
-        self._ended = False
 
     def run(
         self, samples: Mapping[str, int], progress: Callable[[int], None] | None = None
@@ -78,50 +90,76 @@ class VirtualHost:
         """From joining (``samples`` by edge) to the end; Ctrl-C ends the run in order."""
         try:
             self._do(COORDINATOR, self.coordinator.start(dict(samples), 0), 0)
-            while not self._ended:
+            while not self.ended:
                 self._step()
                 if progress is not None:
                     progress(self.clock.now())
         except KeyboardInterrupt:
             for job in self._training.values():
                 self.pool.drop(job.run)
-            self._do(
-                COORDINATOR,
-                self.coordinator.finish("interrupted", self.clock.now()),
-                self.clock.now(),
-            )
+            self._finish("interrupted")
         self._record(wait=True)
 
+    # ------------------------------------------------------------------ what faults ask for
+    def tell(self, edge: str, message: ToCoordinator | EdgeLost, now: int) -> None:
+        """The coordinator gets the edge's message."""
+        self._do(COORDINATOR, self.coordinator.receive(edge, message, now), now)
+
+    def offer(self, edge: str, update: Update, now: int) -> None:
+        """The update waits for its grant."""
+        self._offered[edge][update.number] = update
+        self.tell(edge, Ready(update.number), now)
+
+    def replace(self, edge: str, actor: Edge, now: int) -> None:
+        """The edge's process is gone, with its run and its transfers; ``actor`` knows of no task,
+        so that it ignores what still reaches it.
+        """
+        self.edges[edge] = actor
+        self._drop_unused_run(edge)
+        for transfer, _ in self._moving.pop(edge, {}).values():
+            self.network.cancel(transfer, now)
+
+    def forget_offers(self, edge: str) -> None:
+        self._offered.pop(edge, None)
+
+    def open_tasks(self, edge: str) -> list[int]:
+        """Tasks that the edge works on, and those whose models are on their way to it."""
+        coming = [
+            message.number
+            for transfer, message in self._moving[edge].values()
+            if transfer.direction == "down"
+        ]
+        return sorted({*self.edges[edge].open_tasks, *coming})
+
+    # ------------------------------------------------------------------ time
+    def _finish(self, reason: str) -> None:
+        now = self.clock.now()
+        self._do(COORDINATOR, self.coordinator.finish(reason, now), now)
+
     def _step(self) -> None:
-        now = min(self._agenda.next_due(), self.network.next_due(), self.coordinator.next_due())
-        if now >= FOREVER:
-            self._do(
-                COORDINATOR,
-                self.coordinator.finish("nothing left to do", self.clock.now()),
-                self.clock.now(),
-            )
+        now = min(self.agenda.next_due(), self.network.next_due(), self.coordinator.next_due())
+        if now >= FOREVER or (self.faults is not None and self.faults.nothing_left()):
+            self._finish("nothing left to do")
             return
         self.clock.advance(now)
-        due = self.network.pop_due(now)
         whole = [
             (completion, self._moving[completion.transfer.edge].pop(completion.transfer.number)[1])
-            for completion in due
+            for completion in self.network.pop_due(now)
         ]
-        for (
-            completion,
-            message,
-        ) in whole:  # taken out first: what has arrived cannot be called off any more
+        # all are taken out first: what has arrived cannot be called off any more
+        for completion, message in whole:
             self._arrived(completion, message, now)
-        for _, call in self._agenda.pop_due(now):
+        for _, call in self.agenda.pop_due(now):
             call(now)
         if self.coordinator.next_due() <= now:
             self._do(COORDINATOR, self.coordinator.wake(now), now)
-        if self._beside:
+        if self._evaluations:
             self._record(wait=False)
 
+    # ------------------------------------------------------------------ what the actors ask for
     def _do(self, actor: str, outputs: list[Output], now: int) -> None:
         for output in outputs:
-            if self._ended:
+            if self.ended:
                 return
             match output:
                 case Send(to="coordinator"):
@@ -140,27 +178,39 @@ class VirtualHost:
                     )
                 case Run(job=Evaluate()):  # no emulated cost, and only the record waits for it
                     self.pool.start(output.job, now)
-                    self._beside.append(output.job)
+                    self._evaluations.append(output.job)
                 case Run():
                     self._start(actor, output.job, now + output.duration_ns)
                 case Finish():
-                    self._ended = True
+                    self.ended = True
 
-    def _to_edge(self, edge: str, message: Any, now: int) -> None:
+    def _to_edge(self, edge: str, message: ToEdge, now: int) -> None:
         if isinstance(message, (Assignment, Fresh)):
-            if isinstance(message, Assignment) or self._closed.get(edge) != message.number:
+            if not self._answers.too_late(edge, message.kind, message.number):
                 self._carry(edge, "down", message, now)
             return
-        if isinstance(message, Acknowledged):
-            self._offered[edge].pop(message.task, None)  # not wanted any more
-        elif isinstance(message, CancelTask):
-            self._call_off(edge, message.task, now)
-        delay = self.latency_ns[edge] if isinstance(message, (NothingNewer, UrgeTask)) else 0
-        self._agenda.add(now + delay, lambda at: self._hear(edge, message, at))
+        for transfer in self._take_ended(edge, message):
+            self.network.cancel(transfer, now)
+        delay_ns = self.latency_ns[edge] if pays_latency(message) else 0
+        self.agenda.add(now + delay_ns, lambda at: self._hear(edge, message, at))
+
+    def _take_ended(self, edge: str, note: ToEdge) -> list[Transfer]:
+        """Forget what ``note`` ends; returns the transfers, which the network still carries."""
+        offered, moving = self._offered[edge], self._moving[edge]
+        for task in [task for task in offered if ends(note, UPDATE, task)]:
+            del offered[task]
+        ended = [
+            transfer
+            for transfer, message in moving.values()
+            if ends(note, transfer.kind, message.number)
+        ]
+        for transfer in ended:
+            del moving[transfer.number]
+        return ended
 
     def _hear(self, edge: str, message: Any, now: int) -> None:
         outputs = self.edges[edge].receive(message, now)
-        self._let_go(edge)
+        self._drop_unused_run(edge)
         self._do(edge, outputs, now)
         if edge in self._open and not self.edges[edge].asking:
             job, due_ns = self._open.pop(edge)
@@ -169,16 +219,14 @@ class VirtualHost:
 
     def _to_coordinator(self, edge: str, message: Any, now: int) -> None:
         if isinstance(message, Update):
-            self._offered[edge][message.number] = message
-            self._do(COORDINATOR, self.coordinator.receive(edge, Ready(message.number), now), now)
+            self.offer(edge, message, now)
             return
-        if isinstance(message, FreshRequest) and message.until_ns:
-            self._agenda.add(message.until_ns, lambda at: self._too_late(edge, message.task, at))
-        delay = self.latency_ns[edge] if isinstance(message, FreshRequest) else 0
-        self._agenda.add(
-            now + delay,
-            lambda at: self._do(COORDINATOR, self.coordinator.receive(edge, message, at), at),
-        )
+        if isinstance(message, FreshRequest):
+            closes_ns = self._answers.closes_ns(message)
+            if closes_ns is not None:
+                self.agenda.add(closes_ns, lambda at: self._too_late(edge, message.task, at))
+        delay_ns = self.latency_ns[edge] if pays_latency(message) else 0
+        self.agenda.add(now + delay_ns, lambda at: self.tell(edge, message, at))
 
     def _carry(
         self,
@@ -188,6 +236,8 @@ class VirtualHost:
         now: int,
         slots: tuple[int, ...] | None = None,
     ) -> None:
+        if self.faults is not None and self.faults.is_down(edge):
+            return
         transfer = Transfer(self._transfers, edge, direction, size_of(message), message.kind)
         self._transfers += 1
         self._moving[edge][transfer.number] = transfer, message
@@ -201,7 +251,7 @@ class VirtualHost:
                 self._given(send, now)
             return
         sizes = [size_of(send.message) for send in broadcast.sends]
-        transfer = on_air.offer(self.network, self._transfers, sizes, broadcast.slots, now)
+        transfer = offer_broadcast(self.network, self._transfers, sizes, broadcast.slots, now)
         self._transfers += 1
         self._moving[ALL][transfer.number] = transfer, broadcast
 
@@ -209,58 +259,48 @@ class VirtualHost:
         """A broadcast task has reached one of its edges, which works on it unless it was called
         off.
         """
-        if not self._ended and self.coordinator.tasks.of(send.to, send.message.number) is not None:
-            self._do(
-                COORDINATOR,
-                self.coordinator.receive(send.to, Started(send.message.number), now),
-                now,
-            )
-            self._hear(send.to, send.message, now)
+        if self.faults is not None and self.faults.is_down(send.to):
+            return
+        if not self.ended and self.coordinator.tasks.of(send.to, send.message.number) is not None:
+            self._begins(send.to, send.message, now)
 
-    def _call_off(self, edge: str, task: int, now: int) -> None:
-        """Nothing of this task moves any more: neither its models nor its update."""
-        self._offered[edge].pop(task, None)
-        for transfer, message in list(self._moving[edge].values()):
-            if message.number == task:
-                del self._moving[edge][transfer.number]
-                self.network.cancel(transfer, now)
+    def _begins(self, edge: str, task: Any, now: int) -> None:
+        self.tell(edge, Started(task.number), now)
+        self._hear(edge, task, now)
 
     def _too_late(self, edge: str, task: int, now: int) -> None:
-        """A fresher model that is not there by now is of no use any more: its download ends, and
-        what it has brought counts.
-        """
-        if self._ended:
+        """No fresher model has come in time: its download ends, and what it has brought counts."""
+        if self.ended:
             return
-        self._closed[edge] = task
-        for transfer, message in list(self._moving[edge].values()):
-            if isinstance(message, Fresh) and message.number == task:
-                del self._moving[edge][transfer.number]
-                self.coordinator.record.link(self.network.carried(transfer, now, DROPPED), now)
-                self.network.cancel(transfer, now)
-        self._hear(edge, TooLate(task), now)
+        note = self._answers.close(edge, task)
+        for transfer in self._take_ended(edge, note):
+            self.coordinator.record.link(self.network.carried(transfer, now, DROPPED), now)
+            self.network.cancel(transfer, now)
+        self._hear(edge, note, now)
 
-    def _arrived(
-        self, completion: Completion, message: Assignment | Fresh | Update | Broadcast, now: int
-    ) -> None:
-        transfer = completion.transfer
+    def _arrived(self, completion: Completion, message: Any, now: int) -> None:
+        edge = completion.transfer.edge
         self.coordinator.record.link(completion, now)
-        if isinstance(message, Broadcast):
-            for send in message.sends:
-                self._agenda.add(
-                    on_air.heard_ns(self.network, send.to, now),
-                    lambda at, send=send: self._given(send, at),
-                )
+        match message:
+            case Broadcast():
+                for send in message.sends:
+                    self.agenda.add(
+                        heard_ns(self.network, send.to, now),
+                        lambda at, send=send: self._given(send, at),
+                    )
+            case Update():
+                self._received(edge, message, now)
+            case Assignment():
+                self._begins(edge, message, now)
+            case _:
+                self._hear(edge, message, now)
+
+    def _received(self, edge: str, update: Update, now: int) -> None:
+        if self.faults is not None and self.faults.spoils(edge, update, now):
             return
-        if transfer.direction == "up":
-            self._do(COORDINATOR, self.coordinator.receive(transfer.edge, message, now), now)
-            return
-        if isinstance(message, Assignment):
-            self._do(
-                COORDINATOR,
-                self.coordinator.receive(transfer.edge, Started(message.number), now),
-                now,
-            )
-        self._hear(transfer.edge, message, now)
+        self.tell(edge, update, now)
+        if self.faults is not None and self.faults.repeats(edge):
+            self.tell(edge, update, now)
 
     def _start(self, actor: str, job: Any, due_ns: int) -> None:
         if isinstance(job, Train):
@@ -269,7 +309,7 @@ class VirtualHost:
             self._open[actor] = job, due_ns  # what is to be trained is known with the answer
         else:
             self.pool.start(job, due_ns)
-        self._agenda.add(due_ns, lambda at: self._end(actor, job, at))
+        self.agenda.add(due_ns, lambda at: self._end(actor, job, at))
 
     def _end(self, actor: str, job: Any, now: int) -> None:
         if isinstance(job, Train) and self._training.get(actor) is not job:
@@ -278,10 +318,10 @@ class VirtualHost:
         outputs = (self.coordinator if actor == COORDINATOR else self.edges[actor]).job_done(
             job, result, now
         )
-        self._let_go(actor)
+        self._drop_unused_run(actor)
         self._do(actor, outputs, now)
 
-    def _let_go(self, edge: str) -> None:
+    def _drop_unused_run(self, edge: str) -> None:
         """If the edge has no use for its run any more, nor has the pool."""
         job = self._training.get(edge)
         if job is not None and job.run is not self.edges[edge].run:
@@ -290,8 +330,8 @@ class VirtualHost:
 
     def _record(self, wait: bool) -> None:
         """Evaluations go to the record in the order in which they were asked for."""
-        while self._beside and (wait or self.pool.ready(self._beside[0])):
-            job = self._beside.popleft()
+        while self._evaluations and (wait or self.pool.ready(self._evaluations[0])):
+            job = self._evaluations.popleft()
             self._do(
                 COORDINATOR,
                 self.coordinator.job_done(job, self.pool.finish(job), self.clock.now()),

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, Callable
 
 from edgefl.config.faults import revives, schedule
+from edgefl.hosts.fault_lives import FaultLives
 from edgefl.hosts.memory import keep_freed_memory
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.setup.network import latencies, network
 from edgefl.hosts.setup.plan import fidelity, refuse_native
 from edgefl.hosts.setup.rundir import OpenRun
-from edgefl.hosts.virtual.faults import FaultyVirtualHost
+from edgefl.hosts.virtual.faults import VirtualFaults
 from edgefl.hosts.virtual.host import VirtualHost
 from edgefl.hosts.virtual.pool.deferred_run import Describer
 from edgefl.hosts.virtual.pool.engine import Engine, Here
@@ -57,19 +58,23 @@ def _host(learned: Learning, index: int, run: OpenRun, pool: Engine) -> VirtualH
         return Describer(index, edge, plan, samples[edge])
 
     edges = learned.edges(index, trainer=describer)
-    parts = (
+    host = VirtualHost(
         run.coordinator,
         edges,
         network(experiment, learned.base, run.coordinator.strategy.schedules_slots),
         latencies(experiment),
         pool,
     )
-    if not experiment.faults:
-        return VirtualHost(*parts)
-    planned = schedule(experiment.faults, list(edges), Streams(experiment.seed))
-    liveness_ns = to_ns(experiment.network.liveness_s * experiment.speed)
-    fresh = lambda edge: learned.edges(index, [edge], describer)[edge]
-    return FaultyVirtualHost(*parts, planned, revives(experiment.faults), fresh, liveness_ns)
+    if experiment.faults:
+        host.faults = VirtualFaults(
+            host,
+            schedule(experiment.faults, list(edges), Streams(experiment.seed)),
+            FaultLives(edges, revives(experiment.faults)),
+            fresh=lambda edge: learned.edges(index, [edge], describer)[edge],
+            liveness_ns=to_ns(experiment.network.liveness_s * experiment.speed),
+            samples=samples,
+        )
+    return host
 
 
 def run_virtual(
@@ -100,9 +105,9 @@ def run_virtual(
         if interrupt.asked:
             raise KeyboardInterrupt
 
-    # what is there by now stays: the collector need not walk through it again and again
-    gc.freeze()
     try:
+        # what is there by now stays: the collector need not walk through it again and again
+        gc.freeze()
         with DelayedInterrupt() as interrupt:
             host.run(learned.samples, after_step)
     finally:

@@ -15,8 +15,7 @@ from statistics import fmean, median
 from typing import Any
 
 from edgefl.protocol.codec import encode_note
-from edgefl.protocol.messages import FreshRequest, NothingNewer
-from edgefl.record.files import DROPPED, FRESH
+from edgefl.protocol.messages import DROPPED, FRESH, FreshRequest, NothingNewer
 from edgefl.results.summary import number
 
 NEGLIGIBLE_BETA = 0.1  # below it a merge keeps more than nine tenths of the edge's own model

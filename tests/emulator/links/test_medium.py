@@ -582,7 +582,7 @@ def test_the_pacer_follows_a_link_that_was_changed() -> None:
     moments = {}
     while (at := pacer.next_due()) < FOREVER:
         if at >= 500 * MS and net.next_due() > 900 * MS:
-            pacer.change("0", "up", Constant(4_000_000), None, 500 * MS, 500 * MS)
+            net.change("0", "up", Constant(4_000_000), at=500 * MS)
             continue
         moments.update({end: at for _, _, end in pacer.release(at)})
         pacer.completed(at)

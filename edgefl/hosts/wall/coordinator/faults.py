@@ -1,17 +1,17 @@
 """Faults of a run on the wall clock: the pacing thread's agenda rings at their moments, the
-launcher strikes, and the book knows that it was us.
+launcher strikes, and injected faults are excluded from the fidelity verdict.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from edgefl.config.faults import told
+from edgefl.hosts.fault_lives import Effect, FaultLives
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import InjectFault
-from edgefl.hosts.wall.coordinator.faulty_transport import FaultyTransport
 from edgefl.hosts.wall.coordinator.mailbox import Interrupt, Noticed
 from edgefl.hosts.wall.coordinator.pacing import Pacing
 from emulator.faults import Fault, Schedule
@@ -23,29 +23,13 @@ HEAD_START_S = 0.1
 
 
 class WallFaults:
-    """``control``: to the launcher. ``revives``: whether any of ``schedule`` brings dead edges
-    back.
-    """
+    """``control``: to the launcher. The uplink asks what is damaged and what comes twice."""
 
     def __init__(
-        self,
-        pacing: Pacing,
-        transport: FaultyTransport,
-        schedule: Schedule,
-        revives: bool,
-        control: Channel,
+        self, pacing: Pacing, schedule: Schedule, lives: FaultLives, control: Channel
     ) -> None:
-        self.pacing, self.transport, self.schedule, self.revives, self.control = (
-            pacing,
-            transport,
-            schedule,
-            revives,
-            control,
-        )
+        self.pacing, self.schedule, self.lives, self.control = pacing, schedule, lives, control
         self._head_start_ns = int(HEAD_START_S * NS_PER_S * pacing.clock.speed)
-        self._down: set[str] = set()
-        self._lives: defaultdict[str, int] = defaultdict(int)  # deaths and births so far
-        self._frozen_until: defaultdict[str, int] = defaultdict(int)
         self._wait()
 
     def _wait(self) -> None:
@@ -55,69 +39,52 @@ class WallFaults:
     def _strike(self, now: int) -> None:
         for fault in self.schedule.pop_due(now):
             self.pacing.tell(Noticed(now, "fault", told(fault)))
-            match fault.kind:
-                case "kill":
-                    self._kill(fault.target, now)
-                case "restart":
-                    self._restart(fault.target, now)
-                case "freeze":
-                    self._freeze(fault, now)
-                case "duplicate":
-                    self.transport.duplicate.add(fault.target)
-                case "corrupt":
-                    self.transport.corrupt.add(fault.target)
+            effects = list(self.lives.strike(fault, now))
+            if Effect.DIED in effects or Effect.CAME_BACK in effects:
+                self._end_process(fault.target, now)
+            if effects:
+                self._ask(fault.kind, fault.target)
+            if Effect.FROZE in effects or Effect.STAYS_FROZEN in effects:
+                self._freeze(fault, now)
+            if effects and self.lives.deserted:
+                self.pacing.tell(Interrupt("no edge left"))
         self._wait()
 
-    def _kill(self, edge: str, now: int) -> None:
-        if edge in self._down:
-            return
-        self._down.add(edge)
-        self._end_life(edge, now)
-        self._ask("kill", edge)
-        if not self.revives and len(self._down) == len(self.pacing.sessions.expected.edges):
-            self.pacing.tell(Interrupt("no edge left"))
-
-    def _restart(self, edge: str, now: int) -> None:
-        self._down.discard(edge)
-        self._end_life(edge, now)
-        self._ask("restart", edge)
-
-    def _end_life(self, edge: str, now: int) -> None:
+    def _end_process(self, edge: str, now: int) -> None:
         """What it had in hand is late through no fault of the host."""
-        self._lives[edge] += 1
-        self._frozen_until.pop(edge, None)
-        self.pacing.working.pop(edge, None)
-        self.transport.gone(edge, now)
+        self.pacing.transport.training.working.pop(edge, None)
+        self.pacing.transport.gone(edge, now)
 
     def _freeze(self, fault: Fault, now: int) -> None:
-        edge = fault.target
-        if edge in self._down:
-            return
-        self.pacing.excused.add(edge)
-        self._frozen_until[edge] = max(self._frozen_until[edge], fault.until_ns)
-        self._ask("freeze", edge)
-        self._later(max(fault.until_ns - self._head_start_ns, now), edge, self._thaw)
+        self.pacing.excused.add(fault.target)
+        self._later(max(fault.until_ns - self._head_start_ns, now), fault.target, self._thaw)
 
     def _thaw(self, edge: str, now: int) -> None:
-        if self._frozen_until[edge] - self._head_start_ns > now:
+        if self.lives.frozen_until(edge) - self._head_start_ns > now:
             return  # frozen again meanwhile
         self._ask("thaw", edge)
         patience_ns = int(self.pacing.sessions.expected.liveness_ns * self.pacing.clock.speed)
-        self._later(
-            now + patience_ns,
-            edge,
-            lambda edge, at: (
-                self.pacing.excused.discard(edge) if self._frozen_until[edge] < at else None
-            ),
-        )
+        self._later(now + patience_ns, edge, self._excuse_no_more)
+
+    def _excuse_no_more(self, edge: str, now: int) -> None:
+        if self.lives.frozen_until(edge) < now:
+            self.pacing.excused.discard(edge)
 
     def _ask(self, fault: str, edge: str) -> None:
         with suppress(OSError):  # the launcher is gone: so is the run
             self.control.send(InjectFault(fault, edge))
 
     def _later(self, at_ns: int, edge: str, call: Callable[[str, int], None]) -> None:
-        """Unless the edge dies or is started anew before."""
-        life = self._lives[edge]
-        self.pacing.agenda.add(
-            at_ns, lambda at: call(edge, at) if self._lives[edge] == life else None
-        )
+        self.pacing.agenda.add(at_ns, self.lives.in_this_life(edge, call))
+
+    # ------------------------------------------------------------------ what the uplink asks
+    def damaged(self, edge: str, body: Any) -> Any:
+        """The piece with its last byte changed, so that the update is sent again."""
+        if not len(body) or not self.lives.take("corrupt", edge):
+            return body
+        body = bytearray(body)
+        body[-1] ^= 0xFF
+        return body
+
+    def repeats(self, edge: str) -> bool:
+        return self.lives.take("duplicate", edge)

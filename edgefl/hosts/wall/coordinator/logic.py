@@ -20,7 +20,7 @@ from edgefl.hosts.wall.coordinator import mailbox as box
 from edgefl.hosts.wall.coordinator.jobs import Jobs
 from edgefl.jobs import Evaluate
 from edgefl.protocol.errors import WireError
-from edgefl.protocol.messages import Acknowledged, Assignment, Fresh, NothingNewer, UrgeTask
+from edgefl.protocol.messages import Acknowledged, Assignment, Fresh
 from edgefl.protocol.transfers import Outgoing, body_digest
 from edgefl.record.record import Record
 from edgefl.strategies.base.decisions import Finish, Grant
@@ -198,14 +198,7 @@ class Logic(Thread):
                 case Send(message=Assignment() | Fresh()):
                     wishes.append(box.Carry(self.now, output.to, self._outgoing(output.message)))
                 case Send():
-                    wishes.append(
-                        box.Note(
-                            self.now,
-                            output.to,
-                            output.message,
-                            isinstance(output.message, (NothingNewer, UrgeTask)),
-                        )
-                    )
+                    wishes.append(box.Note(self.now, output.to, output.message))
                 case Grant():
                     wishes.append(box.Granted(self.now, output))
                 case Broadcast():

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from edgefl.protocol.messages import ToCoordinator
+from edgefl.protocol.messages import ToCoordinator, ToEdge
 from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.strategies.base.decisions import Grant
 from edgefl.strategies.base.events import EdgeLost
@@ -131,12 +131,11 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A small message to an edge's actor; ``charged``: it takes the link's latency."""
+    """A small message to an edge's actor."""
 
     now: int
     edge: str
-    note: Any
-    charged: bool
+    note: ToEdge
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,17 +6,51 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
+from dataclasses import dataclass, field, replace
 from typing import Iterator
 
-from edgefl.hosts.setup import broadcast
-from edgefl.hosts.wall.coordinator.copies import Copies, known
+from edgefl.hosts.exchange import heard_ns, offer_broadcast
 from edgefl.hosts.wall.coordinator.flow import Flow, PiecePlan, make_flow
+from edgefl.protocol.messages import MAX_PIECE_BYTES
 from edgefl.protocol.transfers import Incoming, Outgoing
-from emulator.capacity import Capacity
-from emulator.delay import Delay
 from emulator.fidelity import Fidelity
-from emulator.links.network import Network, Transfer
+from emulator.links.network import Completion, Network, Transfer
 from emulator.units import FOREVER
+
+
+@dataclass(slots=True)
+class Copies:
+    """A broadcast over real sockets: one transfer is emulated, and a real copy for every receiver
+    follows it. ``under_way``: flows of the copies, by the number of the transfer that carries them;
+    ``sent``: those that have left the channel.
+    """
+
+    network: Network
+    under_way: dict[int, list[Flow]] = field(default_factory=dict)
+    sent: list[Completion] = field(default_factory=list)
+
+    def flows(self, transfer: Transfer, own: Flow | None) -> list[Flow]:
+        """The flows whose plan is that of ``transfer``: its ``own``, or its copies."""
+        return self.under_way.get(transfer.number, []) if own is None else [own]
+
+    def completed(self, completion: Completion) -> Iterator[tuple[Flow, Completion]]:
+        """Each copy, with the moment at which it counts as heard."""
+        self.sent.append(completion)
+        for flow in self.under_way.pop(completion.transfer.number, []):
+            due_ns = heard_ns(self.network, flow.transfer.edge, completion.due_ns)
+            yield flow, replace(completion, transfer=flow.transfer, due_ns=due_ns)
+
+    def take_sent(self) -> list[Completion]:
+        """The broadcasts that have left the channel since the last call: rows of the link log."""
+        sent, self.sent = self.sent, []
+        return sent
+
+
+def _known(flow: Flow, now: int) -> Flow:
+    """A copy that counts as delivered ``now``: unshaped, and its bytes cost no emulated time."""
+    flow.shaped, flow.known, flow.piece = False, True, MAX_PIECE_BYTES
+    flow.completion = Completion(flow.transfer, now, now, now)
+    return flow
 
 
 class Pacer:
@@ -75,14 +109,13 @@ class Pacer:
             for transfer, side, rtt_ns in copies
         ]
         if slots:
-            carrier = broadcast.offer(
-                self.network, self.next_number(), [flow.transfer.size for flow in flows], slots, now
-            )
+            sizes = [flow.transfer.size for flow in flows]
+            carrier = offer_broadcast(self.network, self.next_number(), sizes, slots, now)
             self.copies.under_way[carrier.number] = flows
         for flow in flows:
             if slots:
                 flow.broadcast = carrier
-            self._begin(flow if slots else known(flow, now), now, host_now)
+            self._begin(flow if slots else _known(flow, now), now, host_now)
 
     def _begin(self, flow: Flow, now: int, host_now: int) -> Flow:
         transfer = flow.transfer
@@ -165,8 +198,8 @@ class Pacer:
         self._replan_behind(flow, now)
 
     def drop(self, flow: Flow, now: int, host_now: int) -> None:
-        """Nobody waits for this transfer any more; its link goes on at ``now`` (the host may be
-        late, as in ``start``).
+        """Cancel this transfer; its link goes on at ``now`` (the host may be late, as in
+        ``start``).
         """
         if flow.completion is None and flow.broadcast is None:
             self.network.cancel(flow.transfer, now)
@@ -182,21 +215,6 @@ class Pacer:
             self.fidelity.transfer(
                 now - completion.due_ns, completion.due_ns - completion.offered_ns
             )
-
-    def change(
-        self,
-        edge: str,
-        direction: str,
-        capacity: Capacity | None,
-        delay: Delay | None,
-        now: int,
-        host_now: int,
-    ) -> None:
-        """Another capacity or delay (None: as before) of a link from ``now`` on; what is on it
-        is paced anew.
-        """
-        self.network.change(edge, direction, capacity, delay, at=now)
-        self._hear(host_now)
 
     def _finish(self, flow: Flow) -> Flow:
         self._forget(flow)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from typing import Any, Callable
 
-from edgefl.hosts.wall.coordinator.copies import carry_all
+from edgefl.hosts.exchange import pays_latency
 from edgefl.hosts.wall.coordinator.mailbox import (
     Begin,
     Carry,
@@ -34,13 +34,7 @@ from edgefl.hosts.wall.coordinator.transport import Transport
 from edgefl.hosts.wall.wire import MOST_FRAMES, Router
 from edgefl.protocol.codec import encode, encode_note
 from edgefl.protocol.errors import WireError
-from edgefl.protocol.messages import (
-    Acknowledged,
-    CancelTask,
-    Joined,
-    Stamped,
-    Working,
-)
+from edgefl.protocol.messages import Joined, Stamped
 from edgefl.strategies.base.decisions import Finish
 from edgefl.strategies.base.events import EdgeLost
 from emulator.agenda import Agenda
@@ -76,9 +70,6 @@ class Pacing:
         self.transport: Transport
         self.join_by_s = time.monotonic() + join_timeout_s
         self.waiting: dict[str, int] = {}  # who has joined before the start -> samples
-        self.working: dict[
-            str, Working
-        ] = {}  # what each edge computes, and by when it must be done
         self.silent: set[str] = set()  # edges whose session ended for want of any sign of life
         self.excused: set[str] = set()  # edges that say nothing because the config froze them
         self.started = self.over = False
@@ -131,7 +122,7 @@ class Pacing:
         complete = len(self.waiting) == len(self.sessions.expected.edges)
         if not (late or complete) or self.over:
             return
-        if self.waiting and not late and not self.transport.probed(PROBE_PATIENCE_S):
+        if self.waiting and not late and not self.transport.probes.done(PROBE_PATIENCE_S):
             return
         if not self.waiting:
             self.over = True  # nobody came: the launcher is told
@@ -171,11 +162,11 @@ class Pacing:
         for wish in self.said.take(woken):
             match wish:
                 case Carry():
-                    self.transport.carry(wish.edge, wish.outgoing, wish.now)
+                    self.transport.downlink.carry(wish.edge, wish.outgoing, wish.now)
                 case Granted():
-                    self.transport.grant(wish.grant, wish.now)
+                    self.transport.uplink.grant(wish.grant, wish.now)
                 case CarryAll():
-                    carry_all(self.transport, wish)
+                    self.transport.downlink.carry_all(wish)
                 case Note():
                     self._note(wish)
                 case WakeAt():
@@ -187,7 +178,6 @@ class Pacing:
                             self.sessions.wire_error(session.routing, WireError(wish.reason))
                         )
                 case Finish():
-                    self._overdue(self.clock.now(), list(self.working))
                     self.transport.overdue(self.clock.now())
                     self._outcomes(
                         self.sessions.finish(
@@ -197,25 +187,11 @@ class Pacing:
                     self.over = True
 
     def _note(self, wish: Note) -> None:
-        self.transport.noted(wish.edge, wish.note, wish.now)
-        if isinstance(wish.note, CancelTask):
-            self.working.pop(wish.edge, None)
-        if isinstance(wish.note, Acknowledged):
-            self.transport.acknowledged(wish.edge, wish.note.task)
-        if wish.charged:
+        self.transport.end(wish.edge, wish.note, wish.now)
+        if pays_latency(wish.note):
             self.agenda.add(wish.now + self.transport.latency_ns[wish.edge], wish)
         else:
             self.send(wish.edge, Stamped(wish.now, encode_note(wish.note)))
-
-    def _overdue(self, now: int, edges: list[str]) -> None:
-        """Work that should be done by now and is not: its lateness would else never be counted."""
-        for edge in edges:
-            working = self.working.pop(edge)
-            task, began_ns = self.transport.began.get(
-                edge, (None, 0)
-            )  # until its update is offered
-            if task == working.task and now > working.due_ns:
-                self.transport.pacer.fidelity.task(now - working.due_ns, working.due_ns - began_ns)
 
     # ------------------------------------------------------------------ the wire
     def _hear(self) -> bool:
@@ -255,12 +231,6 @@ class Pacing:
         self.router.send(routing, encode(message, self.sessions.incarnation, number), body)
 
     def _frame(self, passed: Passed) -> None:
-        edge, message = passed.session.edge, passed.message
-        if isinstance(message, Working):
-            self.working[edge] = message
-            return
-        if isinstance(message, Stamped):
-            self.working.pop(edge, None)  # it waits for an answer
         try:
             self.transport.frame(passed.session, passed.message, passed.body)
         except WireError as error:
@@ -286,8 +256,7 @@ class Pacing:
     def _gone(self, gone: SessionEnded) -> None:
         now = self.clock.now()
         self.waiting.pop(gone.edge, None)
-        if gone.edge in self.working:
-            self._overdue(now, [gone.edge])
+        self.transport.training.overdue(gone.edge, now)
         if gone.reason == SILENT and gone.edge not in self.excused:
             self.silent.add(gone.edge)
         self.tell(Noticed(now, "session_ended", {"edge": gone.edge, "reason": gone.reason}))

@@ -22,6 +22,7 @@ import edgefl
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import revives, schedule
 from edgefl.errors import Bug, UserError
+from edgefl.hosts.fault_lives import FaultLives
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.memory import keep_freed_memory
 from edgefl.hosts.process_messages import BugFound, Listening, RunEnded, RunRefused, StartRun
@@ -29,9 +30,9 @@ from edgefl.hosts.setup.network import latencies, network
 from edgefl.hosts.setup.plan import emulated_devices, fidelity
 from edgefl.hosts.setup.rundir import OpenRun
 from edgefl.hosts.wall import keys as curve
+from edgefl.hosts.wall.coordinator.context import TransferContext
 from edgefl.hosts.wall.coordinator.evaluator import Evaluator
 from edgefl.hosts.wall.coordinator.faults import WallFaults
-from edgefl.hosts.wall.coordinator.faulty_transport import FaultyTransport
 from edgefl.hosts.wall.coordinator.flow import PiecePlan
 from edgefl.hosts.wall.coordinator.jobs import Jobs
 from edgefl.hosts.wall.coordinator.logic import Logic
@@ -120,11 +121,11 @@ class CoordinatorProcess:
             if worker is not None:
                 worker.listen(self.logic.inbox.put)
         self.pacing = self._pacing(weights)
-        if isinstance(self.pacing.transport, FaultyTransport):
-            planned = schedule(experiment.faults, experiment.edges.ids(), Streams(experiment.seed))
-            WallFaults(
-                self.pacing, self.pacing.transport, planned, revives(experiment.faults), control
-            )
+        if experiment.faults:
+            edges = experiment.edges.ids()
+            planned = schedule(experiment.faults, edges, Streams(experiment.seed))
+            lives = FaultLives(edges, revives(experiment.faults))
+            self.pacing.transport.uplink.faults = WallFaults(self.pacing, planned, lives, control)
 
     def main(self) -> dict[str, Any]:
         """Until the run is over; returns the summary."""
@@ -196,18 +197,20 @@ class CoordinatorProcess:
             self.job.more,
         )
         probes = Probes(links, experiment.speed, self.fidelity, pacing.send)
-        kind = FaultyTransport if experiment.faults else Transport
-        pacing.transport = kind(
+        context = TransferContext(
             Pacer(links, pace, self.fidelity),
             self.clock,
             pacing.agenda,
             pacing.send,
             self.logic.inbox.put,
+            self.sessions.by_edge,
+        )
+        pacing.transport = Transport(
+            context,
             probes,
             latencies(experiment),
             most_bytes=most_body(weights.nbytes),
             stamped=emulated_devices(experiment),
-            sessions=self.sessions.by_edge,
         )
         return pacing
 

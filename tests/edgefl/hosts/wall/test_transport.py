@@ -168,7 +168,7 @@ def test_a_piece_never_holds_bytes_of_two_vectors(rig: Rig) -> None:
     outgoing = Outgoing(
         0, Assignment(1, 0, {"a": np.zeros(1000, np.float32), "b": np.zeros(5000, np.float32)})
     )
-    rig.transport.carry("a", outgoing, 0)
+    rig.downlink.carry("a", outgoing, 0)
     rig.until(NS_PER_S)
     pieces = [(message.offset, size) for _, message, size in rig.sent["a"][1:]]
     assert (
@@ -182,14 +182,14 @@ def test_calling_a_task_off_stops_its_download_and_lets_the_next_one_go(rig: Rig
     other = rig.carry(number=2)
     rig.until(40 * MS)
     before = len(rig.sent["a"])
-    rig.transport.noted("a", Acknowledged(1), 40 * MS)
+    rig.transport.end("a", Acknowledged(1), 40 * MS)
     assert len(rig.pacer.flows) == 3
-    rig.transport.noted("a", CancelTask(1), 40 * MS)
+    rig.transport.end("a", CancelTask(1), 40 * MS)
     rig.until(40 * MS + take(other.size))
     assert {message.transfer for _, message, _ in rig.sent["a"][before:]} == {
         other.number
     } and rig.sent["a"][before][0] == 40 * MS
-    assert rig.transport.task_of == {other.number: 2}
+    assert rig.downloads == {other.number: 2}
 
 
 # ----------------------------------------------------- native links, notes, and frames out of place
@@ -225,7 +225,7 @@ def test_a_request_takes_the_links_latency_from_its_stamp(at_ns: int, heard_ns: 
 )  # due 20 ms later: at 105 and 80 ms
 def test_a_request_is_late_once_its_way_is_over_too(at_ns: int, overruns: int) -> None:
     rig = Rig(latency_ns=20 * MS)
-    rig.transport.began["a"] = (1, 85 * MS)
+    rig.transport.training.began["a"] = (1, 85 * MS)
     rig.until(90 * MS)
     rig.says("a", Stamped(at_ns, encode_note(FreshRequest(1, 2, 3))))
     assert (rig.fidelity.tasks, rig.fidelity.overruns) == (1, overruns)

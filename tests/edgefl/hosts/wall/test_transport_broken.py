@@ -64,7 +64,7 @@ def test_an_upload_with_another_content_starts_at_byte_0(rig: Rig) -> None:
     assert (
         rig.told == [Heard(0, "a", Ready(1)), Heard(80 * MS, "a", Ready(1))] and not rig.pacer.flows
     )
-    rig.transport.grant(Grant("a", 1), 80 * MS)
+    rig.uplink.grant(Grant("a", 1), 80 * MS)
     rig.until(80 * MS)
     assert rig.pays()[-1] == (80 * MS, 0, 7500)
     rig.upload(other, 0, 7500)
@@ -78,13 +78,9 @@ def test_a_restarted_edges_transfers_are_dropped(rig: Rig) -> None:
     rig.breaks("a")
     rig.joins("a")
     assert [flow.transfer.edge for flow in rig.pacer.flows.values()] == ["b"]
-    assert (
-        not rig.transport.waiting["a"]
-        and not rig.transport.number_at_edge
-        and list(rig.transport.task_of.values()) == [1]
-    )
+    assert not rig.uplink.waiting["a"] and not rig.uploads and list(rig.downloads.values()) == [1]
     outgoing = rig.granted(4)  # its link is free at once, its numbers start again
-    assert rig.pacer.network.started(rig.transport.waiting["a"][5].flow.transfer) == 80 * MS
+    assert rig.pacer.network.started(rig.uplink.waiting["a"][5].flow.transfer) == 80 * MS
     rig.answers(outgoing, NS_PER_S)
     assert [whole.incoming.message().number for whole in rig.heard(Whole)] == [4]
 
@@ -93,7 +89,7 @@ def test_a_permit_for_an_absent_edge_waits_for_it(rig: Rig) -> None:
     outgoing = rig.offer()
     rig.until(5 * MS)
     rig.breaks("a")
-    rig.transport.grant(Grant("a", 1), 5 * MS)
+    rig.uplink.grant(Grant("a", 1), 5 * MS)
     rig.until(300 * MS)
     assert rig.pays() == []
     rig.joins("a", tasks=[1])
@@ -108,7 +104,7 @@ def test_a_permit_between_joining_and_offering_again_is_not_taken_back(rig: Rig)
     outgoing = rig.offer()
     rig.until(5 * MS)
     rig.breaks("a"), rig.joins("a", tasks=[1])
-    rig.transport.grant(Grant("a", 1), 5 * MS)
+    rig.uplink.grant(Grant("a", 1), 5 * MS)
     rig.until(5 * MS)
     rig.says("a", outgoing.offer(0))  # sent before the credit came
     rig.upload(outgoing, 0, rig.pays()[-1][2])
@@ -126,7 +122,7 @@ def test_an_update_that_is_offered_again_after_it_came_is_ready_again(rig: Rig) 
     rig.says("a", outgoing.offer(0))
     rig.until(NS_PER_S)
     assert rig.told[-1] == Heard(NS_PER_S, "a", Ready(1))
-    rig.transport.grant(Grant("a", 1), NS_PER_S)
+    rig.uplink.grant(Grant("a", 1), NS_PER_S)
     rig.until(NS_PER_S)
     assert rig.pays()[-1][:2] == (NS_PER_S, 0)
 
@@ -199,7 +195,7 @@ def test_a_download_that_the_edge_does_not_hold_is_dropped(rig: Rig, held: list[
     rig.until(80 * MS)
     rig.breaks("a")
     rig.joins("a", held=held)
-    assert not rig.pacer.flows and not rig.transport.task_of
+    assert not rig.pacer.flows and not rig.downloads
 
 
 def test_a_download_to_an_absent_edge_moves_nothing(rig: Rig) -> None:
@@ -228,7 +224,7 @@ class BothEnds:
         self.updates: dict[int, Update] = {}
         self.down: list[tuple[Any, Any]] = []
         self.up: list[tuple[Any, Any]] = []
-        self.rig.transport.send = self.send
+        self.rig.send = self.send
         self.assign()
 
     def send(self, edge: str, message: Any, body: Any = None) -> None:
@@ -236,7 +232,7 @@ class BothEnds:
             self.down.append((message, body))
 
     def assign(self) -> None:
-        self.rig.transport.carry(
+        self.rig.downlink.carry(
             "a", Outgoing(0, Assignment(1, 0, {"weights": self.weights})), self.rig.clock.ns
         )
 
@@ -285,7 +281,7 @@ def test_both_ends_agree_through_any_number_of_broken_sessions(seed: int) -> Non
     while not rig.heard(Whole) and rig.clock.ns < 60 * NS_PER_S:
         rig.until(rig.clock.ns + int(ends.rng.integers(1, 12 * MS)))
         for ready in [item for item in rig.heard(Heard) if isinstance(item.message, Ready)]:
-            rig.transport.grant(Grant("a", 1), ready.now)
+            rig.uplink.grant(Grant("a", 1), ready.now)
         if ends.rng.random() < 0.08:
             ends.breaks()
         else:

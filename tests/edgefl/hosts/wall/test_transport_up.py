@@ -13,9 +13,9 @@ from transport_rig import MOST, MS, RATE, Rig, take
 
 from edgefl.hosts.wall.coordinator.flow import NATIVE_WINDOW
 from edgefl.hosts.wall.coordinator.mailbox import Heard, Whole
-from edgefl.hosts.wall.coordinator.transport import MOST_OFFERS
+from edgefl.hosts.wall.coordinator.uplink import MOST_OFFERS
 from edgefl.protocol.errors import WireError
-from edgefl.protocol.messages import Credit, Piece, Ready, Update
+from edgefl.protocol.messages import Acknowledged, Credit, Piece, Ready, Update
 from edgefl.protocol.transfers import Outgoing
 from edgefl.strategies.base.decisions import Grant
 from emulator.units import FOREVER, NS_PER_S
@@ -33,7 +33,7 @@ def test_an_update_waits_for_its_due_moment_and_comes_up_by_credits(rig: Rig) ->
     assert rig.told == []
     rig.until(200 * MS)
     assert rig.told == [Heard(200 * MS, "a", Ready(1))] and rig.pays() == []
-    rig.transport.grant(Grant("a", 1), 200 * MS)
+    rig.uplink.grant(Grant("a", 1), 200 * MS)
     due = 200 * MS + take(outgoing.size)
     rig.answers(outgoing, due - 1)
     assert rig.pays()[0] == (200 * MS, 0, 7500) and rig.pays()[-1][2] == 40_000
@@ -42,11 +42,7 @@ def test_an_update_waits_for_its_due_moment_and_comes_up_by_credits(rig: Rig) ->
     carried, whole = rig.told[1:]
     assert carried.finished_ns == due and (whole.now, whole.edge) == (due, "a")
     assert np.array_equal(whole.incoming.message().vectors["weights"], np.zeros(10_000, np.float32))
-    assert (
-        rig.fidelity.verdict == "faithful"
-        and not rig.transport.waiting["a"]
-        and not rig.transport.number_at_edge
-    )
+    assert rig.fidelity.verdict == "faithful" and not rig.uplink.waiting["a"] and not rig.uploads
 
 
 def test_another_offer_of_a_task_takes_the_first_one_s_place(rig: Rig) -> None:
@@ -56,16 +52,16 @@ def test_another_offer_of_a_task_takes_the_first_one_s_place(rig: Rig) -> None:
     rig.offer(due_ns=300 * MS, number=5, value=1.0)
     rig.until(100 * MS)
     outgoing = rig.offer(due_ns=200 * MS, number=6, value=2.0)
-    assert list(rig.transport.waiting["a"]) == [6]
+    assert list(rig.uplink.waiting["a"]) == [6]
     rig.until(200 * MS)
-    rig.transport.grant(Grant("a", 1), 200 * MS)
+    rig.uplink.grant(Grant("a", 1), 200 * MS)
     rig.answers(outgoing, NS_PER_S)
     assert rig.heard(Heard) == [Heard(200 * MS, "a", Ready(1))]
     assert rig.heard(Whole)[0].incoming.message().vectors["weights"][0] == 2.0
 
 
 def test_training_again_may_be_late_too(rig: Rig) -> None:
-    rig.transport.began["a"] = (1, 0)
+    rig.transport.training.began["a"] = (1, 0)
     rig.offer(due_ns=300 * MS, number=5)
     rig.until(100 * MS)
     assert rig.fidelity.summary()["compute_overruns"] == 0
@@ -77,13 +73,9 @@ def test_one_that_comes_late_stops_the_first_one_s_transfer(rig: Rig) -> None:
     rig.granted()
     outgoing = rig.offer(due_ns=0, number=6, value=2.0)
     rig.until(0)
-    rig.transport.grant(Grant("a", 1), 0)
+    rig.uplink.grant(Grant("a", 1), 0)
     rig.answers(outgoing, NS_PER_S)
-    assert (
-        len(rig.heard(Whole)) == 1
-        and not rig.pacer.flows
-        and list(rig.transport.number_at_edge) == []
-    )
+    assert len(rig.heard(Whole)) == 1 and not rig.pacer.flows and not rig.uploads
 
 
 def test_credits_keep_to_the_curve(rig: Rig) -> None:
@@ -105,7 +97,7 @@ def test_an_update_whose_last_byte_is_late_counts_from_that_byte(rig: Rig) -> No
 def test_a_native_uplink_has_only_so_much_under_way() -> None:
     rig = Rig(rate=None)
     outgoing = rig.offer(elements=3_000_000)
-    rig.transport.grant(Grant("a", 1), 0)
+    rig.uplink.grant(Grant("a", 1), 0)
     rig.until(5)
     assert rig.pays() == [(0, 0, NATIVE_WINDOW)]
     rig.until(9)
@@ -193,7 +185,7 @@ def test_offers_that_cannot_be_are_refused(rig: Rig, change: dict[str, Any]) -> 
     offer = Outgoing(1, Update(1, 0, {"weights": np.zeros(10, np.float32)})).offer(0)
     with pytest.raises(WireError):
         rig.says("a", replace(offer, **change))
-    assert not rig.transport.waiting["a"]
+    assert not rig.uplink.waiting["a"]
 
 
 def test_an_edge_has_only_so_many_offers(rig: Rig) -> None:
@@ -202,24 +194,24 @@ def test_an_edge_has_only_so_many_offers(rig: Rig) -> None:
     with pytest.raises(WireError, match=f"{MOST_OFFERS} waiting"):
         rig.offer(number=99, elements=1)
     rig.offer(number=3, task=3, elements=1)  # again is not one more
-    rig.transport.acknowledged("a", 0)
+    rig.transport.end("a", Acknowledged(0), 0)
     rig.offer(number=99, elements=1)
 
 
 def test_what_is_on_record_is_forgotten_and_frees_its_link(rig: Rig) -> None:
     first, second = rig.granted(1), rig.offer(task=2, number=6)
-    rig.transport.grant(Grant("a", 2), 0)
+    rig.uplink.grant(Grant("a", 2), 0)
     rig.until(40 * MS)
-    rig.transport.acknowledged("a", 1)
-    assert rig.transport.number_at_edge == {2: 6}
+    rig.transport.end("a", Acknowledged(1), 40 * MS)
+    assert rig.uploads == {2: 6}
     rig.upload(first, 0, 100)  # was on its way
     rig.until(40 * MS + take(second.size))
     assert rig.heard(Whole) == [] and rig.sent["a"][-1][1] == Credit(6, 0, 40_000)
 
 
 def test_a_grant_for_nothing_does_nothing(rig: Rig) -> None:
-    rig.transport.grant(Grant("a", 1), 0)
+    rig.uplink.grant(Grant("a", 1), 0)
     rig.offer(due_ns=50)
-    rig.transport.grant(Grant("a", 2), 0)
-    rig.transport.grant(Grant("b", 1), 0)
+    rig.uplink.grant(Grant("a", 2), 0)
+    rig.uplink.grant(Grant("b", 1), 0)
     assert not rig.pacer.flows

@@ -1,0 +1,69 @@
+"""What both directions of the transfers work with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from edgefl.hosts.wall.coordinator.flow import Flow
+from edgefl.hosts.wall.coordinator.pacer import Pacer
+from edgefl.hosts.wall.coordinator.sessions import UNKNOWN_RTT, Session
+from edgefl.protocol.transfers import Incoming, Outgoing
+from emulator.agenda import Agenda
+from emulator.clock import WallClock
+from emulator.links.network import Transfer
+
+
+@dataclass(frozen=True, slots=True)
+class TransferContext:
+    """Of the pacing thread. ``send(edge, message, body)``; ``tell`` reaches the logic thread;
+    ``agenda`` holds emulated moments; ``sessions``: of the edges that are there.
+    """
+
+    pacer: Pacer
+    clock: WallClock
+    agenda: Agenda[Any]
+    send: Callable[..., None]
+    tell: Callable[[Any], None]
+    sessions: dict[str, Session]
+
+    def start(
+        self,
+        transfer: Transfer,
+        meta: int,
+        side: Outgoing | Incoming,
+        now: int,
+        slots: tuple[int, ...] | None = None,
+    ) -> Flow:
+        """Pace this transfer; while its edge is away, its link stands still."""
+        edge = transfer.edge
+        flow = self.pacer.start(
+            transfer, meta, side, self.rtt_ns(edge), now, self.clock.now(), slots
+        )
+        self.suspend_absent(edge, now)
+        return flow
+
+    def suspend_absent(self, edge: str, now: int) -> None:
+        if edge not in self.sessions:
+            self.pacer.suspend(edge, now)
+
+    def drop(self, flow: Flow, now: int) -> None:
+        self.pacer.drop(flow, now, self.clock.now())
+
+    def check_ahead(self, flow: Flow, body_bytes: int, at_ns: int, session: Session) -> None:
+        """Count it if ``body_bytes`` in all, at the receiver at ``at_ns``, came too early."""
+        tolerance_ns = self._tolerance_ns(session)
+        self.pacer.fidelity.ahead(flow.ahead(self.pacer.network, body_bytes, at_ns, tolerance_ns))
+
+    def rtt_ns(self, edge: str) -> int:
+        """Of the path, in emulated ns; 0 while it is not known."""
+        session = self.sessions.get(edge)
+        unknown = session is None or session.rtt_ns == UNKNOWN_RTT
+        return 0 if unknown else self._tolerance_ns(session)
+
+    def _tolerance_ns(self, session: Session) -> int:
+        """How wrong an arrival's stamp may be: less than the round trip by which the two clocks
+        were compared.
+        """
+        return int(session.rtt_ns * self.clock.speed)

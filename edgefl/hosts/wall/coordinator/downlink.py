@@ -1,0 +1,162 @@
+"""Models on their way down: offered, sent in pieces as their links allow, delivered."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+
+from edgefl.hosts.exchange import Answers, ends
+from edgefl.hosts.wall.coordinator.context import TransferContext
+from edgefl.hosts.wall.coordinator.flow import Flow
+from edgefl.hosts.wall.coordinator.mailbox import Carried, CarryAll, Heard
+from edgefl.hosts.wall.coordinator.sessions import UNKNOWN_RTT, Session
+from edgefl.hosts.wall.coordinator.training_times import TrainingTimes
+from edgefl.protocol.codec import encode_note
+from edgefl.protocol.errors import WireError
+from edgefl.protocol.messages import (
+    DROPPED,
+    FRESH,
+    MAX_PIECE_BYTES,
+    TASK,
+    Arrived,
+    Delivered,
+    Piece,
+    Stamped,
+    Started,
+    ToEdge,
+)
+from edgefl.protocol.transfers import Outgoing
+from emulator.links.network import Transfer
+
+REMEMBERED = 4  # deliveries of an edge that can be told again after a broken session
+
+
+class Downlink:
+    """Runs in the pacing thread. Methods that return flows return those that are done."""
+
+    def __init__(self, context: TransferContext, training: TrainingTimes) -> None:
+        self.context, self.training = context, training
+        self.answers = Answers()
+        # edge -> transfer -> moment
+        self._delivered: defaultdict[str, OrderedDict[int, int]] = defaultdict(OrderedDict)
+
+    # ------------------------------------------------------------------ what the logic thread asks
+    def carry(self, edge: str, outgoing: Outgoing, now: int) -> None:
+        """A model goes down, unless it is too late."""
+        if self.answers.too_late(edge, outgoing.kind, outgoing.task):
+            return
+        self.context.start(self._transfer(edge, outgoing), len(outgoing.meta), outgoing, now)
+        self.context.send(edge, outgoing.offer(now))
+
+    def carry_all(self, wish: CarryAll) -> None:
+        """Start a broadcast: one transfer is emulated, and each receiver is offered a real copy."""
+        context = self.context
+        copies = [
+            (self._transfer(edge, outgoing), outgoing, context.rtt_ns(edge))
+            for edge, outgoing in wish.outgoings
+        ]
+        context.pacer.broadcast(copies, wish.slots, wish.now, context.clock.now())
+        for edge, outgoing in wish.outgoings:
+            context.send(edge, outgoing.offer(wish.now))
+            context.suspend_absent(edge, wish.now)
+
+    def _transfer(self, edge: str, outgoing: Outgoing) -> Transfer:
+        outgoing.number = self.context.pacer.next_number()
+        return Transfer(outgoing.number, edge, "down", outgoing.size, outgoing.kind)
+
+    def end(self, edge: str, note: ToEdge, now: int) -> None:
+        """Drop what ``note`` ends."""
+        for flow in self._ended(edge, note):
+            self.context.drop(flow, now)
+
+    def close(self, edge: str, task: int, now: int) -> None:
+        """No fresher model has come in time: its download ends, what it has brought counts, and
+        the edge is told.
+        """
+        note, network = self.answers.close(edge, task), self.context.pacer.network
+        for flow in self._ended(edge, note):
+            brought = flow.completion or network.carried(flow.transfer, now, DROPPED)
+            self.context.tell(Carried(brought, now))
+            self.context.drop(flow, now)
+        self.context.send(edge, Stamped(now, encode_note(note)))
+
+    def answering(self, edge: str, task: int) -> bool:
+        """Whether a fresher model for this task is on its way."""
+        return any(
+            flow.transfer.kind == FRESH and flow.side.task == task for flow in self._flows(edge)
+        )
+
+    def _ended(self, edge: str, note: ToEdge) -> list[Flow]:
+        return [
+            flow for flow in self._flows(edge) if ends(note, flow.transfer.kind, flow.side.task)
+        ]
+
+    def _flows(self, edge: str) -> list[Flow]:
+        """Those on their way down to this edge."""
+        flows = self.context.pacer.of_edge[edge].values()
+        return [flow for flow in flows if isinstance(flow.side, Outgoing)]
+
+    # ------------------------------------------------------------------ sessions
+    def entered(self, edge: str, held: dict[int, int], now: int) -> list[Flow]:
+        """The edge joined and holds these bytes of these transfers. Flows that it does not know of
+        are over; the others go on from what it has.
+        """
+        done = []
+        for flow in self._flows(edge):
+            number = flow.transfer.number
+            if number not in held or held[number] > flow.body:
+                self.context.drop(flow, now)
+                continue
+            self.context.pacer.resume(flow, held[number], now)
+            if held[number] == flow.body and flow.last_byte_ns is None:
+                done += self.context.pacer.last_byte(flow, now)
+        return done
+
+    def tell_again(self, edge: str, held: dict[int, int]) -> None:
+        """Deliveries that the edge has not heard of."""
+        for number in held:
+            if number in self._delivered[edge]:
+                self.context.send(edge, Delivered(number, self._delivered[edge][number]))
+
+    # ------------------------------------------------------------------ the wire
+    def send_pieces(self, flow: Flow, first: int, end: int) -> None:
+        """Body bytes [first, end) may go now."""
+        while first < end:
+            view = flow.side.piece(first, min(end - first, MAX_PIECE_BYTES))
+            self.context.send(flow.transfer.edge, Piece(flow.transfer.number, first), view)
+            first += len(view)
+
+    def arrived(self, session: Session, arrived: Arrived) -> list[Flow]:
+        """WireError if the arrivals cannot be; news of unknown transfers is ignored."""
+        context = self.context
+        flow = context.pacer.flows.get(arrived.transfer)
+        if (
+            flow is None
+            or flow.transfer.edge != session.edge
+            or not isinstance(flow.side, Outgoing)
+            or flow.last_byte_ns is not None
+        ):
+            return []
+        if not arrived.curve or arrived.curve[-1][0] != flow.body or flow.released < flow.body:
+            raise WireError(
+                f"transfer {arrived.transfer}: arrivals end at {arrived.curve[-1:]},"
+                f" {flow.released} of {flow.body} bytes were sent"
+            )
+        now, at = context.clock.now(), 0
+        for size, stamp in arrived.curve:
+            at = now
+            if session.rtt_ns != UNKNOWN_RTT:
+                at = min(context.clock.at_monotonic(stamp - session.offset_ns), now)
+            context.check_ahead(flow, size, at, session)
+        return context.pacer.last_byte(flow, at)
+
+    def done(self, flow: Flow, at_ns: int) -> None:
+        """The flow counts as delivered at ``at_ns``."""
+        transfer, task = flow.transfer, flow.side.task
+        told = self._delivered[transfer.edge]
+        told[transfer.number] = at_ns
+        while len(told) > REMEMBERED:
+            told.popitem(last=False)
+        self.context.send(transfer.edge, Delivered(transfer.number, at_ns))
+        if transfer.kind == TASK:
+            self.training.begins(transfer.edge, task, at_ns)
+            self.context.tell(Heard(at_ns, transfer.edge, Started(task)))

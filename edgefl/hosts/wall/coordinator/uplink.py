@@ -1,0 +1,163 @@
+"""Updates on their way up: offered, granted, credited piece by piece, received whole."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from edgefl.hosts.exchange import ends
+from edgefl.hosts.wall.coordinator.context import TransferContext
+from edgefl.hosts.wall.coordinator.flow import Flow
+from edgefl.hosts.wall.coordinator.mailbox import Heard, Whole
+from edgefl.hosts.wall.coordinator.sessions import Session
+from edgefl.hosts.wall.coordinator.training_times import TrainingTimes
+from edgefl.protocol.codec import places
+from edgefl.protocol.errors import WireError
+from edgefl.protocol.messages import UPDATE, Credit, Offer, Piece, Ready, ToEdge
+from edgefl.protocol.transfers import Incoming
+from edgefl.strategies.base.decisions import Grant
+from emulator.links.network import Transfer
+
+MOST_OFFERS = 8  # updates that one edge may have waiting
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """An offered update: when its training began, if that is known, and its flow once it was
+    granted.
+    """
+
+    offer: Offer
+    task: int
+    began_ns: int | None = None
+    flow: Flow | None = None
+
+
+class UplinkFaults(Protocol):
+    """Injected faults, as the uplink asks about them."""
+
+    def damaged(self, edge: str, body: Any) -> Any:
+        """The bytes of a piece as they are received."""
+
+    def repeats(self, edge: str) -> bool:
+        """Whether this edge's update comes twice."""
+
+
+class Uplink:
+    """Runs in the pacing thread. ``faults``: set before the run, where faults are injected."""
+
+    faults: UplinkFaults | None = None
+
+    def __init__(self, context: TransferContext, training: TrainingTimes, most_bytes: int) -> None:
+        self.context, self.training, self.most_bytes = context, training, most_bytes
+        # edge -> its transfer number -> offered update
+        self.waiting: defaultdict[str, dict[int, Waiting]] = defaultdict(dict)
+
+    # ------------------------------------------------------------------ what the logic thread asks
+    def grant(self, grant: Grant, now: int) -> None:
+        """An offered update may come up."""
+        edge = grant.edge
+        for waiting in self.waiting[edge].values():
+            if waiting.task == grant.task and waiting.flow is None:
+                offer = waiting.offer
+                meta, number = len(offer.meta), self.context.pacer.next_number()
+                transfer = Transfer(number, edge, "up", meta + offer.size, offer.kind)
+                incoming = Incoming(offer, self.most_bytes)
+                waiting.flow = self.context.start(transfer, meta, incoming, now, grant.slots)
+
+    def end(self, edge: str, note: ToEdge) -> None:
+        """Forget what ``note`` ends."""
+        self._forget(edge, [each for each in self._of(edge) if ends(note, UPDATE, each.task)])
+
+    def _of(self, edge: str) -> list[Waiting]:
+        return list(self.waiting[edge].values())
+
+    def _forget(self, edge: str, offers: list[Waiting]) -> None:
+        for waiting in offers:
+            del self.waiting[edge][waiting.offer.transfer]
+            if waiting.flow is not None:
+                self.context.drop(waiting.flow, self.context.clock.now())
+
+    # ------------------------------------------------------------------ offers
+    def entered(self, edge: str, tasks: list[int]) -> None:
+        """The edge joined with these open tasks. What it had offered of others is over; the rest
+        stands still until the edge offers it again.
+        """
+        self._forget(edge, [each for each in self._of(edge) if each.task not in tasks])
+
+    def offered(self, edge: str, offer: Offer) -> None:
+        """An update is ready, or its edge offers it again in a new session."""
+        Incoming.check(offer, self.most_bytes)
+        task, now, known = places(offer.meta)[0], self.context.clock.now(), self._known(edge, offer)
+        if known is not None and known.offer.digest == offer.digest:
+            if known.flow is not None and known.flow.suspended:
+                self.context.pacer.resume(known.flow, known.flow.side.received, now)
+            return
+        if known is not None and known.flow is not None:
+            self.context.drop(known.flow, now)
+        began_ns = self._began(edge, task)
+        if known is None:  # an urged edge offers anew: this takes the former offer's place
+            self._forget(edge, [each for each in self._of(edge) if each.task == task])
+            if began_ns is not None:  # offered again, it is not late again
+                self.training.done(edge, began_ns, offer.due_ns, now)
+        self.waiting[edge][offer.transfer] = waiting = Waiting(offer, task, began_ns)
+        self.context.agenda.add(max(offer.due_ns, now), partial(self._ready, edge, waiting))
+
+    def _known(self, edge: str, offer: Offer) -> Waiting | None:
+        """What the edge has offered by this number; WireError if it may not offer this."""
+        waiting = self.waiting[edge]
+        full = len(waiting) >= MOST_OFFERS and offer.transfer not in waiting
+        if offer.kind != UPDATE or full:
+            raise WireError(f"offer of a {offer.kind!r} by an edge with {len(waiting)} waiting")
+        return waiting.get(offer.transfer)
+
+    def _began(self, edge: str, task: int) -> int | None:
+        """When the training of an update that is offered began."""
+        began_ns = self.training.offered(edge, task)
+        if began_ns is not None:
+            return began_ns
+        return next((each.began_ns for each in self._of(edge) if each.task == task), None)
+
+    def _ready(self, edge: str, waiting: Waiting, now: int) -> None:
+        """Its moment has come, unless another offer has taken its place."""
+        if waiting in self.waiting[edge].values():
+            self.context.tell(Heard(now, edge, Ready(waiting.task)))
+
+    # ------------------------------------------------------------------ bytes
+    def credit(self, flow: Flow, end: int) -> None:
+        """The edge may send body bytes up to ``end``."""
+        number, received = flow.side.offer.transfer, flow.side.received
+        self.context.send(flow.transfer.edge, Credit(number, received, end))
+
+    def piece(self, session: Session, piece: Piece, body: Any) -> list[Flow]:
+        """Returns the flow if it is done. WireError beyond the credit; pieces of a transfer that
+        was dropped meanwhile are ignored.
+        """
+        if self.faults is not None:
+            body = self.faults.damaged(session.edge, body)
+        waiting = self.waiting[session.edge].get(piece.transfer)
+        if waiting is None:
+            return []
+        flow, end = waiting.flow, piece.offset + len(body)
+        if flow is None or end > flow.released:
+            raise WireError(
+                f"bytes up to {end} of transfer {piece.transfer} came, up to"
+                f" {flow.released if flow else 0} were credited"
+            )
+        now, incoming = self.context.clock.now(), flow.side
+        incoming.add(piece.offset, body)
+        self.context.check_ahead(flow, incoming.received, now, session)
+        self.context.pacer.took(flow, now)
+        return self.context.pacer.last_byte(flow, now) if incoming.complete else []
+
+    def done(self, flow: Flow, at_ns: int) -> None:
+        """The update is there at ``at_ns``. Offered again, it begins anew."""
+        edge, incoming = flow.transfer.edge, flow.side
+        del self.waiting[edge][incoming.offer.transfer]
+        twice = self.faults is not None and self.faults.repeats(edge)
+        # the logic thread gives the first one's bytes away
+        for each in (incoming, copy(incoming)) if twice else (incoming,):
+            self.context.tell(Whole(at_ns, edge, each))
