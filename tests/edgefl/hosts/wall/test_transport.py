@@ -15,6 +15,7 @@ from edgefl.hosts.wall.coordinator.sessions import Session
 from edgefl.protocol.codec import encode, encode_note
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import (
+    DROPPED,
     Acknowledged,
     Arrived,
     Assignment,
@@ -27,6 +28,7 @@ from edgefl.protocol.messages import (
     Pong,
     Stamped,
     Started,
+    TooLate,
     Welcome,
 )
 from edgefl.protocol.transfers import Outgoing
@@ -190,6 +192,23 @@ def test_calling_a_task_off_stops_its_download_and_lets_the_next_one_go(rig: Rig
         other.number
     } and rig.sent["a"][before][0] == 40 * MS
     assert rig.downloads == {other.number: 2}
+
+
+def test_a_request_closes_at_its_very_nanosecond_and_what_has_come_by_then_counts(rig: Rig) -> None:
+    rig.says("a", Stamped(0, encode_note(FreshRequest(1, 0, 3, until_ns=50 * MS))))
+    rig.carry(kind=Fresh), rig.carry("b", kind=Fresh)
+    rig.until(50 * MS - 1)
+    assert len(rig.pacer.flows) == 2 and not rig.heard(Carried)
+    rig.until(50 * MS)
+    (carried,) = rig.heard(Carried)
+    brought = carried.completion.transfer
+    assert (carried.finished_ns, brought.edge, brought.kind) == (50 * MS, "a", DROPPED)
+    assert brought.size == 12_500 and list(rig.downloads.values()) == [1]
+    assert rig.sent["a"][-1][:2] == (50 * MS, Stamped(50 * MS, encode_note(TooLate(1))))
+    rig.carry(kind=Fresh)
+    assert len(rig.pacer.flows) == 1
+    rig.carry(kind=Fresh, number=2), rig.carry()
+    assert len(rig.pacer.flows) == 3
 
 
 # ----------------------------------------------------- native links, notes, and frames out of place

@@ -215,3 +215,36 @@ def test_a_grant_for_nothing_does_nothing(rig: Rig) -> None:
     rig.uplink.grant(Grant("a", 2), 0)
     rig.uplink.grant(Grant("b", 1), 0)
     assert not rig.pacer.flows
+
+
+# ------------------------------------------------------------------ injected faults
+class Faults:
+    """Each strikes the next piece or the next update."""
+
+    def __init__(self, corrupt: bool = False, duplicate: bool = False) -> None:
+        self.corrupt, self.duplicate = corrupt, duplicate
+
+    def damaged(self, edge: str, body: Any) -> Any:
+        struck, self.corrupt = self.corrupt, False
+        return bytes(byte ^ 0xFF for byte in body) if struck else body
+
+    def repeats(self, edge: str) -> bool:
+        struck, self.duplicate = self.duplicate, False
+        return struck
+
+
+def test_a_damaged_piece_is_found_out_by_the_digest(rig: Rig) -> None:
+    rig.uplink.faults = Faults(corrupt=True)
+    rig.answers(rig.granted(), NS_PER_S)
+    (whole,) = rig.heard(Whole)
+    with pytest.raises(WireError, match="does not match its digest"):
+        whole.incoming.message()
+
+
+def test_an_update_that_comes_twice_has_its_own_bytes_each_time(rig: Rig) -> None:
+    rig.uplink.faults = Faults(duplicate=True)
+    rig.answers(rig.granted(), NS_PER_S)
+    first, second = rig.heard(Whole)
+    assert (first.now, first.edge) == (second.now, second.edge)
+    first.incoming.body = None  # as the logic thread does
+    assert second.incoming.message().number == 1 and not rig.uplink.waiting["a"]
