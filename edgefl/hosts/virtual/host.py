@@ -146,7 +146,7 @@ class VirtualHost:
             (completion, self._moving[completion.transfer.edge].pop(completion.transfer.number)[1])
             for completion in self.network.pop_due(now)
         ]
-        # all are taken out first: what has arrived cannot be called off any more
+        # all are taken out first: what has arrived cannot be cancelled
         for completion, message in whole:
             self._arrived(completion, message, now)
         for _, call in self.agenda.pop_due(now):
@@ -256,9 +256,7 @@ class VirtualHost:
         self._moving[ALL][transfer.number] = transfer, broadcast
 
     def _given(self, send: Send, now: int) -> None:
-        """A broadcast task has reached one of its edges, which works on it unless it was called
-        off.
-        """
+        """A broadcast task has reached one of its edges, which works on it while it is open."""
         if self.faults is not None and self.faults.is_down(send.to):
             return
         if not self.ended and self.coordinator.tasks.of(send.to, send.message.number) is not None:
@@ -313,7 +311,7 @@ class VirtualHost:
 
     def _end(self, actor: str, job: Any, now: int) -> None:
         if isinstance(job, Train) and self._training.get(actor) is not job:
-            return  # called off, or another has taken its place
+            return  # cancelled or replaced
         result = self.pool.finish(job)
         outputs = (self.coordinator if actor == COORDINATOR else self.edges[actor]).job_done(
             job, result, now
@@ -322,7 +320,7 @@ class VirtualHost:
         self._do(actor, outputs, now)
 
     def _drop_unused_run(self, edge: str) -> None:
-        """If the edge has no use for its run any more, nor has the pool."""
+        """The pool drops a run that its edge has dropped."""
         job = self._training.get(edge)
         if job is not None and job.run is not self.edges[edge].run:
             del self._training[edge]

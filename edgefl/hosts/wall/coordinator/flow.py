@@ -131,7 +131,7 @@ class Flow:
         return later_ns if later_ns + ROOM_GRAINS * self.grain_ns <= due_ns else at_ns
 
     def release(self, network: Network, now: int) -> tuple[int, int]:
-        """Let go of everything that may go by ``now``: body bytes [from, to)."""
+        """Release everything that may go by ``now``: body bytes [from, to)."""
         first = self.released
         while self.release_at <= now:
             self.released = self._next_border(network)
@@ -151,7 +151,7 @@ class Flow:
         if latest_ns < due_ns - self.window_ns - self.piece_ns:
             return True
         if self.completion is not None:
-            return False  # the network has let go of its curve
+            return False  # the network keeps its curve no longer
         most = max(self.transfer.size // 4, self.piece) + self.piece
         return self.meta + body_bytes - network.progress(self.carrier, latest_ns) > most
 

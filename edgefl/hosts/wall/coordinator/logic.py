@@ -1,5 +1,5 @@
-"""The logic thread: the coordinator, its strategy, the record and the journal. Maths here does
-not disturb the pacing (numpy lets go).
+"""The logic thread: the coordinator, its strategy, the record and the journal. numpy
+releases the GIL, so maths here does not delay pacing.
 """
 
 from __future__ import annotations

@@ -173,18 +173,17 @@ class Mailbox:
     def take(self, woken: bool = True) -> list[Any]:
         """Everything that is in it now. ``woken``: the descriptor was readable.
 
-        A byte may come after its item was taken. It then wakes us once for nothing; it must be read
-        all the same, or a thread of higher priority would spin on it and never let the other one go
-        on.
+        A byte may come after its item was taken, and wakes the reader once without an item. It
+        must be read all the same, or a thread of higher priority would spin on it and starve the
+        other one.
         """
         if woken:
             with suppress(BlockingIOError):
                 os.read(self.fd, 4096)
         elif not self._signalled:
             return []
-        self._signalled = (
-            False  # before the items are taken: what is put from now on is signalled anew
-        )
+        # before the items are taken: what is put from now on is signalled again
+        self._signalled = False
         taken = []
         while self._items:
             taken.append(self._items.popleft())

@@ -125,7 +125,7 @@ class Pacing:
         if self.waiting and not late and not self.transport.probes.done(PROBE_PATIENCE_S):
             return
         if not self.waiting:
-            self.over = True  # nobody came: the launcher is told
+            self.over = True  # no edge joined: the launcher is told
             return
         self.started = True
         self.clock.start()

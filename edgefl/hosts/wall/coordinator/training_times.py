@@ -42,9 +42,7 @@ class TrainingTimes:
             self.fidelity.task(now - due_ns, due_ns - began_ns)
 
     def overdue(self, edge: str, now: int) -> None:
-        """The edge is gone, or the run ends: work that should be done by now and is not would else
-        never count as late.
-        """
+        """The edge is gone, or the run ends: count unfinished work that should be done by now."""
         working = self.working.pop(edge, None)
         if working is None:
             return

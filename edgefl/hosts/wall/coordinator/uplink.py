@@ -99,7 +99,7 @@ class Uplink:
         if known is not None and known.flow is not None:
             self.context.drop(known.flow, now)
         began_ns = self._began(edge, task)
-        if known is None:  # an urged edge offers anew: this takes the former offer's place
+        if known is None:  # an urged edge offers again: this replaces the former offer
             self._forget(edge, [each for each in self._of(edge) if each.task == task])
             if began_ns is not None:  # offered again, it is not late again
                 self.training.done(edge, began_ns, offer.due_ns, now)
