@@ -1,4 +1,4 @@
-"""What kind of machine this is: facts that go beside the fidelity verdict."""
+"""The machine: facts that go with the fidelity verdict, and the priority that it grants."""
 
 from __future__ import annotations
 
@@ -12,14 +12,33 @@ _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 _CPUINFO = Path("/proc/cpuinfo")
 
 
+REAL_TIME = "SCHED_FIFO"
+
+
+def real_time_priority(level: int = 1, inherit: bool = False) -> str:
+    """Ask for real-time priority for this thread: REAL_TIME, or "normal" if the system refuses.
+
+    ``inherit``: threads and processes that it starts later have it too.
+    """
+    try:
+        policy = os.SCHED_FIFO if inherit else os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
+        os.sched_setscheduler(0, policy, os.sched_param(level))
+    except (AttributeError, OSError):
+        return "normal"
+    return REAL_TIME
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def host_facts() -> dict[str, object]:
     """Cores this process may use, python, kernel, CPU model, frequency governor (None where it
     cannot be read), memory in bytes.
     """
     return {
-        "cores": (
-            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count()
-        ),
+        "cores": cores(),
         "cpu_model": _cpu_model(),
         "governor": _text(_GOVERNOR).strip() or None,
         "kernel": f"{platform.system()} {platform.release()}",

@@ -21,7 +21,7 @@ from emulator.delay import Delay
 from emulator.delay.jitter import Jitter
 from emulator.delay.latency import Latency
 from emulator.errors import BadValue
-from emulator.host import host_facts
+from emulator.host import host_facts, real_time_priority
 from emulator.links.loss import Lossy
 from emulator.proxy.record import Log
 from emulator.proxy.routes import (
@@ -219,7 +219,7 @@ def _serve(
 ) -> None:
     if not sys.platform.startswith("linux"):
         raise BadValue("proxy: needs Linux (it waits with epoll)")
-    from emulator.proxy.proxy import Proxy, take_priority
+    from emulator.proxy.proxy import Proxy
 
     log = None if log_path is None else Log(log_path)
     try:
@@ -231,7 +231,7 @@ def _serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: proxy.stop())
     slack = "1 ns" if precise_timers() else "default"
-    priority = take_priority()
+    priority = real_time_priority()
     proxy.traffic.fidelity.host.update(host_facts(), priority=priority, timer_slack=slack)
     for address, route in zip(proxy.addresses, routes):
         typer.echo(

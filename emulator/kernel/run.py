@@ -22,7 +22,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from emulator.clock import precise_timers
 from emulator.errors import BadValue
-from emulator.host import host_facts
+from emulator.host import REAL_TIME, host_facts, real_time_priority
 from emulator.kernel.commands import KernelShape, Place, VethEnd, make
 from emulator.kernel.namespaces import claimed, end_processes, execute
 from emulator.kernel.probe import choose, probe, require_tools, tools
@@ -245,11 +245,8 @@ def _in_time(relay: Relay | None) -> Iterator[dict[str, bool]]:
     if relay is None:
         yield {}
         return
-    before, real_time = (os.sched_getscheduler(0), os.sched_getparam(0)), True
-    try:
-        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
-    except OSError:
-        real_time = False
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
+    real_time = real_time_priority() == REAL_TIME
     try:
         yield {"timer_slack_1ns": precise_timers(), "real_time_priority": real_time}
     finally:

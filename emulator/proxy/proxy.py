@@ -250,15 +250,6 @@ class Proxy:
             )
 
 
-def take_priority() -> str:
-    """Ask for real-time priority: "SCHED_FIFO", or "normal" where the system refuses it."""
-    try:
-        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
-    except (AttributeError, OSError):
-        return "normal"
-    return "SCHED_FIFO"
-
-
 def _most_open(listeners: int) -> int:
     """Connections that the limit on files allows, once raised as far as it goes; two sockets
     each.

@@ -25,10 +25,10 @@ from table import Row, arguments, host_line, load, report, run, say
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.hosts.ipc import Channel
+from edgefl.hosts.processes import ONE_THREAD, spawn
 from edgefl.hosts.wall.coordinator import process as coordinator_process
 from edgefl.hosts.wall.coordinator.process import CoordinatorProcess
 from edgefl.hosts.wall.coordinator.sessions import UNKNOWN_RTT
-from edgefl.hosts.wall.launcher import ONE_THREAD, spawn
 
 JOINED_GOAL, PSS_GOAL, LEFT_GOAL = "<= 6", "<= 30", "<= 0"  # s, MB, processes
 PATIENCE_S, LEAVE_S = 120.0, 10.0

@@ -30,8 +30,8 @@ from table import Row, arguments, host_line, report, say
 from edgefl.actor import COORDINATOR, Send
 from edgefl.config.experiment import Experiment
 from edgefl.hosts.ipc import Channel
-from edgefl.hosts.memory import keep_freed_memory
 from edgefl.hosts.process_messages import StartRun
+from edgefl.hosts.processes import keep_freed_memory
 from edgefl.hosts.wall.edge.host import EdgeHost, EdgeSide
 from edgefl.hosts.wall.edge.worker import OwnMachine
 from edgefl.loading.file import shared_digest

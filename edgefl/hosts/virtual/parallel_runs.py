@@ -1,19 +1,16 @@
-"""Whole runs beside each other, each in a forked process of its own: what none needs from the
-others needs no common pool.
+"""Parallel runs: whole runs at the same time, each in a forked process of its own. They need
+nothing from each other, and so no common pool.
 
-A fork has the data set that its parent has loaded without a copy. Its process group is its own: a
-terminal's Ctrl-C reaches the parent alone, which passes it on; a killed parent takes its forks
-along.
+Forked processes share the parent's data set copy-on-write. Each has its own process group: a
+terminal's Ctrl-C reaches only the parent, which passes it on. They die with the parent.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
 import signal
 import sys
-import traceback
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,11 +20,11 @@ from typing import Any
 from edgefl.errors import Bug, UserError
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import BugFound, ProgressLine, RunEnded, RunRefused
+from edgefl.hosts.processes import fork
 from edgefl.hosts.virtual.run import DelayedInterrupt
 from emulator.errors import BadValue
 
 POLL_S = 0.25
-PR_SET_PDEATHSIG = 1
 Report = Callable[[str], None]
 
 
@@ -96,38 +93,30 @@ class ParallelRuns:
 
     def _fork(self, job: int) -> None:
         ours, theirs = Channel.pair()
-        sys.stdout.flush(), sys.stderr.flush()
-        pid = os.fork()
-        if pid == 0:
-            ours.close()
-            self._child(job, theirs)
-        theirs.close()
-        self._running[ours] = pid, job
 
-    def _child(self, job: int, channel: Channel) -> None:
-        """In the fork; never returns."""
-        status = 1
-        try:
+        def child() -> int:
+            ours.close()
             os.setpgid(0, 0)
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            with suppress(OSError, AttributeError):
-                ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            return self._child(job, theirs)
+
+        self._running[ours] = fork("edgefl run", child), job
+        theirs.close()
+
+    def _child(self, job: int, channel: Channel) -> int:
+        """In the fork; returns its exit status."""
+        try:
             summary = self.work(job, lambda line: channel.send(ProgressLine(line)))
             channel.send(RunEnded(summary))
-            status = 0
         except KeyboardInterrupt:
-            status = 0  # before there was anything to keep
+            return 0  # before there was anything to keep
         except (UserError, BadValue) as error:
             channel.send(RunRefused(str(error)))
-            status = 0
         except Bug as bug:
             print(bug.tell(), file=sys.stderr)
             channel.send(BugFound(bug.blame()))
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush(), sys.stderr.flush()
-            os._exit(status)
+            return 1
+        return 0
 
     def _hear(self) -> None:
         for channel in select.select(list(self._running), [], [], POLL_S)[0]:

@@ -10,7 +10,7 @@ from typing import Any, Callable
 
 from edgefl.config.faults import revives, schedule
 from edgefl.hosts.fault_lives import FaultLives
-from edgefl.hosts.memory import keep_freed_memory
+from edgefl.hosts.processes import keep_freed_memory
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.setup.network import latencies, network
 from edgefl.hosts.setup.plan import fidelity, refuse_native

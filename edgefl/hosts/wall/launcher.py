@@ -7,10 +7,8 @@ in order.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -36,6 +34,7 @@ from edgefl.hosts.process_messages import (
     StartWorkers,
     StopRun,
 )
+from edgefl.hosts.processes import spawn
 from edgefl.hosts.setup.plan import emulated_devices
 from edgefl.hosts.setup.rundir import clear
 from edgefl.hosts.wall.speed_check import too_fast
@@ -45,9 +44,6 @@ from edgefl.results.summary import one_line
 POLL_S = 0.25
 END_PATIENCE_S = 10.0
 DATA_FILES = ("vocabulary.txt", "edges.csv")  # that the warm parent may have left in scratch
-ONE_THREAD = {
-    name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-}  # before numpy loads: forks must be clean
 
 
 class Interrupted(Exception):
@@ -298,28 +294,6 @@ class WallRun:
             raise ProcessDied(
                 f"the warm parent died (exit status {self.warm.wait()}; see {self.log})"
             ) from None
-
-
-def spawn(
-    module: str, channels: list[Channel], keep: list[Channel] | None = None
-) -> subprocess.Popen[bytes]:
-    """A process of ours with these channel ends, which are closed here unless in ``keep``.
-
-    It is in a process group of its own: a terminal's Ctrl-C reaches this process alone, which ends
-    the others in order.
-    """
-    fds = [channel.fileno() for channel in channels]
-    process = subprocess.Popen(
-        [sys.executable, "-m", module, *map(str, fds)],
-        pass_fds=fds,
-        stdin=subprocess.DEVNULL,
-        env=os.environ | ONE_THREAD,
-        process_group=0,
-    )
-    for channel in channels:
-        if channel not in (keep or []):
-            channel.close()
-    return process
 
 
 def _first_answer(control: Channel, process: subprocess.Popen[bytes], name: str) -> Any:

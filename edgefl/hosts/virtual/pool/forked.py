@@ -7,22 +7,21 @@ does, however that happens: the kernel is asked to see to it, and the socket tel
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import selectors
 import signal
 import socket
-import sys
 import time
 import traceback
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from edgefl.hosts.memory import keep_freed_memory
+from edgefl.hosts.processes import close_all_but, fork, keep_freed_memory
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.setup.plan import options
 from edgefl.hosts.virtual.pool.backend import WorkerFailure, WorkerOrder, WorkerReport
@@ -30,7 +29,6 @@ from edgefl.hosts.virtual.pool.executor import Executor
 from edgefl.hosts.virtual.pool.orders import failure, job, plain, stretch
 from edgefl.hosts.virtual.pool.scheduler import DEPTH, LOOK_AHEAD
 from edgefl.hosts.virtual.pool.shared_memory import Arena, MessageStream, pack, unpack
-from edgefl.hosts.wall.fleet.warm import PR_SET_NAME, PR_SET_PDEATHSIG, close_all_but
 from edgefl.jobs import Train
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.vectors import aligned_copy
@@ -73,11 +71,7 @@ class Forked:
 
     def hire(self) -> None:
         ours, theirs = socket.socketpair()
-        sys.stdout.flush(), sys.stderr.flush()
-        parent = os.getpid()
-        pid = os.fork()
-        if not pid:
-            _live(theirs, parent, self._arena, self._bench)
+        pid = fork("edgefl worker", lambda: _work(theirs, self._arena, self._bench))
         theirs.close()
         process = Process(pid, MessageStream(ours))
         self._processes.add(process)
@@ -199,28 +193,15 @@ def _standing(learned: Learning, rules: list[LocalRule]) -> int:
 
 
 # ------------------------------------------------------------------ the worker's process
-def _live(end: socket.socket, parent: int, arena: Arena, bench: Executor) -> None:
-    """The life of a worker: never returns."""
-    status = 1
-    try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        process = ctypes.CDLL(None)
-        process.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        process.prctl(PR_SET_NAME, b"edgefl worker", 0, 0, 0)
-        if os.getppid() == parent:  # else it died before it was asked to take us along
-            close_all_but(end.fileno())
-            # what is there stays for good: the collector must not touch, and so copy, its pages
-            gc.freeze()
-            keep_freed_memory()
-            _Worker(MessageStream(end), arena, bench).run()
-        status = 0
-    except EOFError:
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(status)
+def _work(end: socket.socket, arena: Arena, bench: Executor) -> None:
+    """In the fork, until its parent is gone."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    close_all_but(end.fileno())
+    # what is there stays for good: the collector must not touch, and so copy, its pages
+    gc.freeze()
+    keep_freed_memory()
+    with suppress(EOFError):
+        _Worker(MessageStream(end), arena, bench).run()
 
 
 class _Worker:

@@ -24,8 +24,8 @@ from edgefl.config.faults import revives, schedule
 from edgefl.errors import Bug, UserError
 from edgefl.hosts.fault_lives import FaultLives
 from edgefl.hosts.ipc import Channel
-from edgefl.hosts.memory import keep_freed_memory
 from edgefl.hosts.process_messages import BugFound, Listening, RunEnded, RunRefused, StartRun
+from edgefl.hosts.processes import keep_freed_memory
 from edgefl.hosts.setup.network import latencies, network
 from edgefl.hosts.setup.plan import emulated_devices, fidelity
 from edgefl.hosts.setup.rundir import OpenRun
@@ -49,11 +49,11 @@ from edgefl.protocol.transfers import most_body
 from edgefl.streams import Streams
 from edgefl.vectors import Layout, aligned_copy
 from emulator.clock import WallClock
+from emulator.host import REAL_TIME, real_time_priority
 from emulator.units import to_ns
 
 SETTLE_S = 60.0  # for evaluations that are still under way at the end
 GOODBYE_MS = 1000
-REAL_TIME = "SCHED_FIFO"
 # 2 ms of the default 50: 100 links of 2 Mbit/s then cost a third of a core instead of more than
 # half
 GRAINS_PER_WINDOW = 25
@@ -92,7 +92,7 @@ class CoordinatorProcess:
         layout = Layout.from_json(orjson.loads((job.scratch / "layout.json").read_bytes()))
         weights = aligned_copy(load_file(job.scratch / "initial.safetensors")["weights"])
         self.files_left = room_for_edges(len(experiment.edges.ids()))
-        self.priority = real_time_priority(LOGIC_PRIORITY)
+        self.priority = real_time_priority(LOGIC_PRIORITY, inherit=True)
         self.context = zmq_context(self.priority)
         self.doorman = curve.Doorman(self.context, job.keys) if job.keys is not None else None
         if self.doorman is not None:
@@ -139,9 +139,8 @@ class CoordinatorProcess:
         self.control.send(Listening(self.port))
         Thread(target=self._obey, name="control", daemon=True).start()
         self.logic.start()
-        real_time_priority(
-            PACING_PRIORITY
-        )  # of this thread, above the logic thread's: maths must not hold the pacing up on one core
+        # this thread's, above the logic thread's: computing must not delay pacing on one core
+        real_time_priority(PACING_PRIORITY, inherit=True)
         self.pacing.run()
         self.router.close(GOODBYE_MS)
         return self._end()
@@ -244,17 +243,6 @@ def zmq_context(priority: str) -> zmq.Context:
         context.set(zmq.THREAD_SCHED_POLICY, os.SCHED_FIFO)
         context.set(zmq.THREAD_PRIORITY, PACING_PRIORITY)
     return context
-
-
-def real_time_priority(level: int) -> str:
-    """SCHED_FIFO for this thread and those it will start, where the system allows it; the record
-    says what was got.
-    """
-    try:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(level))
-    except (AttributeError, OSError):
-        return "normal"
-    return REAL_TIME
 
 
 def run_to_end(

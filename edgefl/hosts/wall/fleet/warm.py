@@ -8,7 +8,6 @@ hand out turns to train.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import selectors
@@ -16,7 +15,6 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable
@@ -27,7 +25,6 @@ from safetensors.numpy import save_file
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.hosts.ipc import Channel
-from edgefl.hosts.memory import keep_freed_memory
 from edgefl.hosts.process_messages import (
     FleetReady,
     ForkEdges,
@@ -38,6 +35,7 @@ from edgefl.hosts.process_messages import (
     StartWorkers,
     WorkerDied,
 )
+from edgefl.hosts.processes import close_all_but, fork, keep_freed_memory
 from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.wall.coordinator import jobs as jobs_of
 from edgefl.hosts.wall.coordinator.evaluator import serve
@@ -48,11 +46,11 @@ from edgefl.loading.file import shared_digest
 from edgefl.protocol.messages import Assignment, Setup
 from edgefl.protocol.transfers import most_body
 from edgefl.strategies.base.local_rule import LocalRule
+from emulator.host import cores
 
 JOB_WORKER = "job worker"  # no edge has that name: ids have no space
 CALIBRATION_S = 0.4
 JOB_NICE, EDGE_NICE, EVALUATOR_NICE = 5, 10, 19
-PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 
 
 class Warm:
@@ -96,31 +94,15 @@ class Warm:
             self._bury()
 
     def fork(self, name: str, work: Callable[[], Any], nice: int, keep: tuple[int, ...]) -> None:
-        """A child that does ``work`` and ends; of our descriptors it keeps only ``keep``."""
-        sys.stdout.flush(), sys.stderr.flush()
-        pid = os.fork()
-        if pid:
-            self.children[pid] = name
-            return
-        status = 1
-        try:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            process = ctypes.CDLL(None)
-            process.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            process.prctl(
-                PR_SET_NAME, name.encode(), 0, 0, 0
-            )  # for ps and top; the system cuts it to 15 bytes
+        """A child that does ``work`` and exits; of our descriptors it keeps only ``keep``."""
+
+        def child() -> None:
             close_all_but(*keep)
             os.nice(nice)
-            sys.setswitchinterval(0.001)  # arrivals are stamped beside the training thread
+            sys.setswitchinterval(0.001)  # arrivals are stamped while another thread trains
             work()
-            status = 0
-        except BaseException as error:
-            print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(status)
+
+        self.children[fork(name, child)] = name
 
     # ------------------------------------------------------------------ commands
     def _command(self) -> bool:
@@ -278,19 +260,6 @@ def calibrate(learned: Learning) -> float:
         if number > 10_000:
             break
     return done / max(spent, 1e-9)
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def close_all_but(*keep: int) -> None:
-    """Descriptors of the parent's other channels must not stay open in a child, or their ends
-    would not be noticed.
-    """
-    most = os.sysconf("SC_OPEN_MAX")
-    for below, fd in zip((2, *sorted(keep)), (*sorted(keep), min(most, 65536))):
-        os.closerange(below + 1, fd)
 
 
 def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:

@@ -1,0 +1,103 @@
+"""How processes are started here, and what they ask of the system."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+
+from edgefl.hosts.ipc import Channel
+
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
+KEEP_BYTES = 1 << 30
+LARGEST_ON_HEAP = 1 << 25  # glibc takes no larger value
+MOST_FILES = 65536
+# read when numpy is loaded; a process with more threads cannot be forked safely
+ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+
+
+def spawn(
+    module: str, channels: list[Channel], keep: list[Channel] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start ``python -m module FD...`` with these channel ends, which are closed here unless they
+    are in ``keep``.
+
+    It has its own process group: a terminal's Ctrl-C reaches only this process, which ends the
+    others in order.
+    """
+    fds = [channel.fileno() for channel in channels]
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, *map(str, fds)],
+        pass_fds=fds,
+        stdin=subprocess.DEVNULL,
+        env=os.environ | ONE_THREAD,
+        process_group=0,
+    )
+    for channel in channels:
+        if channel not in (keep or []):
+            channel.close()
+    return process
+
+
+def fork(name: str, work: Callable[[], int | None]) -> int:
+    """The pid of a child that does ``work`` and exits with the status it returns (None: 0), or
+    with 1 and a traceback if it raises. ``name`` is for ps and top.
+
+    The child ignores Ctrl-C and dies with this process.
+    """
+    sys.stdout.flush(), sys.stderr.flush()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _control(PR_SET_NAME, name.encode())  # the system cuts it to 15 bytes
+        _control(PR_SET_PDEATHSIG, signal.SIGKILL)
+        # the parent may have died before the child asked to die with it
+        status = (work() or 0) if os.getppid() == parent else 0
+    except BaseException as error:
+        print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
+        traceback.print_exc()
+    finally:
+        with suppress(OSError, ValueError):
+            sys.stdout.flush(), sys.stderr.flush()
+        os._exit(status)
+
+
+def _control(option: int, value: int | bytes) -> None:
+    with suppress(OSError, AttributeError):  # only Linux has prctl
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def close_all_but(*keep: int) -> None:
+    """Close every descriptor above stderr except ``keep``. A child that kept the parent's other
+    channels open would hide that they are closed.
+    """
+    most = min(os.sysconf("SC_OPEN_MAX"), MOST_FILES)
+    for below, above in zip((2, *sorted(keep)), (*sorted(keep), most)):
+        os.closerange(below + 1, above)
+
+
+def keep_freed_memory() -> bool:
+    """Reuse the memory of freed models instead of returning it to the system: new pages cost as
+    much as the copy into them. False if the C library is not glibc.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except AttributeError:
+        return False  # another C library
+    return bool(
+        mallopt(M_ARENA_MAX, 1)
+        and mallopt(M_MMAP_THRESHOLD, LARGEST_ON_HEAP)
+        and mallopt(M_TRIM_THRESHOLD, KEEP_BYTES)
+    )

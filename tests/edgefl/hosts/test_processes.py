@@ -1,0 +1,130 @@
+"""Forked and spawned processes: how they exit, what they inherit, when they die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from processes import PATIENCE_S, wait_for
+
+from edgefl.hosts.ipc import Channel
+from edgefl.hosts.process_messages import Listening, StopRun
+from edgefl.hosts.processes import ONE_THREAD, close_all_but, fork, keep_freed_memory, spawn
+from emulator.host import REAL_TIME, cores, host_facts, real_time_priority
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
+ECHO = """
+import os, sys
+from edgefl.hosts.ipc import Channel
+from edgefl.hosts.process_messages import Listening, StopRun
+channel = Channel.inherited(int(sys.argv[1]))
+channel.serve(lambda order: StopRun(f"{order.port} {os.environ['OMP_NUM_THREADS']}"))
+"""
+PARENT = """
+import time
+from edgefl.hosts.processes import fork
+print(fork("sleeper", lambda: time.sleep(1000)), flush=True)
+time.sleep(1000)
+"""
+
+
+def status(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def fail() -> None:
+    raise ArithmeticError("no half")
+
+
+@pytest.mark.parametrize(("work", "expected"), [(lambda: None, 0), (lambda: 7, 7), (fail, 1)])
+def test_a_fork_exits_with_what_its_work_returns(
+    work: Callable[[], int | None], expected: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert status(fork("edge e000", work)) == expected
+    err = capfd.readouterr().err
+    assert ("edge e000: ArithmeticError: no half\nTraceback" in err) == (expected == 1)
+
+
+def test_a_fork_says_what_it_has_printed_and_nothing_twice(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    print("before")
+    assert status(fork("printer", lambda: print("inside"))) == 0
+    assert capfd.readouterr().out == "before\ninside\n"
+
+
+@linux
+def test_a_fork_has_a_name_and_ignores_ctrl_c() -> None:
+    pid = fork("edge with-a-long-name", lambda: time.sleep(1000))
+    wait_for(lambda: psutil.Process(pid).name() == "edge with-a-lon")
+    os.kill(pid, signal.SIGINT)
+    assert os.waitpid(pid, os.WNOHANG) == (0, 0)
+    os.kill(pid, signal.SIGKILL)
+    assert status(pid) == -signal.SIGKILL
+
+
+@linux
+def test_a_fork_dies_with_its_parent() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = psutil.Process(int(parent.stdout.readline()))
+    wait_for(lambda: child.name() == "sleeper")
+    parent.kill()
+    parent.wait()
+    psutil.wait_procs([child], timeout=PATIENCE_S)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+
+def test_only_the_descriptors_that_are_kept_stay_open() -> None:
+    pipes = [fd for _ in range(3) for fd in os.pipe()]
+
+    def is_open(fd: int) -> bool:
+        try:
+            os.fstat(fd)
+        except OSError:
+            return False
+        return True
+
+    def work() -> int:
+        close_all_but(pipes[4], pipes[1])
+        return sum(is_open(fd) << place for place, fd in enumerate(pipes))
+
+    assert status(fork("closer", work)) == 0b010010
+    assert all(is_open(fd) for fd in pipes), "only the child's"
+    for fd in pipes:
+        os.close(fd)
+
+
+def test_a_spawned_module_has_the_channels_and_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "echo_server.py").write_text(ECHO)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    ours, theirs = Channel.pair()
+    kept = Channel.pair()[0]
+    process = spawn("echo_server", [theirs, kept], keep=[kept])
+    assert theirs.fileno() == -1 and kept.fileno() >= 0
+    ours.send(Listening(3))
+    assert ours.receive(PATIENCE_S) == StopRun(f"3 {ONE_THREAD['OMP_NUM_THREADS']}")
+    assert os.getpgid(process.pid) == process.pid != os.getpgid(0)
+    ours.close()
+    assert process.wait(PATIENCE_S) == 0
+
+
+def test_priority_and_memory_are_asked_for_and_may_be_refused() -> None:
+    assert keep_freed_memory() in (True, False)
+    assert cores() == host_facts()["cores"]
+
+    def work() -> int:
+        granted = real_time_priority(1) == REAL_TIME
+        policy = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
+        return int(granted != (policy == os.SCHED_FIFO))
+
+    assert status(fork("worker", work)) == 0
