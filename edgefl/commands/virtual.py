@@ -167,7 +167,7 @@ class VirtualRuns:
 
     def _of_one_seed(self, jobs: list[VirtualRun]) -> bool:
         """Its strategies in order; False after a Ctrl-C."""
-        from edgefl.hosts.virtual.pool.opening import open_pool
+        from edgefl.hosts.virtual.pool.engine import open_pool
 
         with open_pool(
             jobs[0].learned, self.power.workers, self.power.engine.value, self.power.ray_address

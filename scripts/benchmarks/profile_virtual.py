@@ -18,7 +18,7 @@ from virtual import FEDBUFF, HERE, experiment_of
 
 from edgefl.config.experiment import Experiment
 from edgefl.hosts.setup.learning import learning
-from edgefl.hosts.virtual.pool.opening import open_pool
+from edgefl.hosts.virtual.pool.engine import open_pool
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.loading.file import base_of, load
 

@@ -27,9 +27,8 @@ from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.setup.rundir import OpenRun
 from edgefl.hosts.virtual.host import VirtualHost
 from edgefl.hosts.virtual.pool.deferred_run import RunOutcome
-from edgefl.hosts.virtual.pool.engine import Engine, Here
+from edgefl.hosts.virtual.pool.engine import Engine, InProcessEngine, open_pool
 from edgefl.hosts.virtual.pool.executor import Executor
-from edgefl.hosts.virtual.pool.opening import open_pool
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.jobs import Train
 from edgefl.strategies.base.strategy import Strategy
@@ -237,7 +236,7 @@ class Bench:
         )
 
 
-class Untrained(Here):
+class Untrained(InProcessEngine):
     """Updates are what was sent down."""
 
     def __init__(self, learned: Learning) -> None:

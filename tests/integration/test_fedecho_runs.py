@@ -16,7 +16,7 @@ from processes import SMALL, patiently
 
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.setup.replay_run import replay_run
-from edgefl.hosts.virtual.pool.opening import open_pool
+from edgefl.hosts.virtual.pool.engine import open_pool
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.jobs import Distill

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.setup.replay_run import replay_run
-from edgefl.hosts.virtual.pool.opening import open_pool
+from edgefl.hosts.virtual.pool.engine import open_pool
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load

@@ -18,8 +18,7 @@ from transport_rig import MS
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.setup.plan import devices
 from edgefl.hosts.setup.replay_run import replay_run
-from edgefl.hosts.virtual.pool.engine import Here
-from edgefl.hosts.virtual.pool.opening import open_pool
+from edgefl.hosts.virtual.pool.engine import InProcessEngine, open_pool
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.jobs import Train
@@ -133,7 +132,7 @@ def test_nothing_is_trained_that_an_answer_may_change(tmp_path: Path) -> None:
     learned = learning(experiment(task="my_task.py:build", **RUN | SLOW), EXAMPLES)
     starts: Counter[tuple[int, int]] = Counter()
 
-    class Watched(Here):
+    class Watched(InProcessEngine):
         def start(self, job: Any, due_ns: int) -> None:
             if isinstance(job, Train):
                 starts[job.run.task.number, job.until_step] += 1

@@ -18,7 +18,7 @@ from edgefl.hosts.setup.rundir import OpenRun
 from edgefl.hosts.virtual.faults import VirtualFaults
 from edgefl.hosts.virtual.host import VirtualHost
 from edgefl.hosts.virtual.pool.deferred_run import Describer
-from edgefl.hosts.virtual.pool.engine import Engine, Here
+from edgefl.hosts.virtual.pool.engine import Engine, InProcessEngine
 from edgefl.streams import Streams
 from emulator.units import to_ns
 
@@ -87,7 +87,7 @@ def run_virtual(
     """Run strategy ``index``; returns the summary. ``progress(now_ns, run)`` is called after
     every step. ``pool`` None: work is done here.
     """
-    experiment, pool = learned.experiment, pool or Here(learned)
+    experiment, pool = learned.experiment, pool or InProcessEngine(learned)
     refuse_native(experiment)
     keep_freed_memory()
     run = OpenRun(

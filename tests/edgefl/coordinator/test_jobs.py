@@ -21,7 +21,7 @@ from edgefl.errors import Bug, UserError
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.setup.replay_run import replay_run
-from edgefl.hosts.virtual.pool.opening import open_pool
+from edgefl.hosts.virtual.pool.engine import open_pool
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.hosts.wall import array_file
 from edgefl.hosts.wall.coordinator.jobs import JobOrder, Jobs

@@ -1,3 +1,3 @@
-"""Where the virtual clock's work is done: in this process, in forked workers, or on a Ray
-cluster; the results are the same bytes.
+"""Engines of the virtual clock: they train in this process, in forked workers, or on a Ray cluster,
+with the same bytes as result.
 """

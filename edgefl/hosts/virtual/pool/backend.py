@@ -1,4 +1,4 @@
-"""What a crew asks of those who have its workers, and what it hears from them."""
+"""What a worker pool asks of its backend, and what the backend reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class WorkerFailure:
-    """What went wrong in a worker; ``users``: it is a UserError."""
+    """What an order raised in its worker; ``users``: it was a UserError."""
 
     text: str
     users: bool
@@ -27,42 +27,42 @@ class WorkerOrder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkerReport:
-    """Of worker ``who``: an order's result, ``here``: it can be given orders, or ``gone``: why it
-    cannot any more.
+    """``result``: of order ``number``; or ``ready``: the worker can take orders; or ``lost``: why
+    it no longer can.
 
-    A stretch's result is None if the run stands before its end, else [vectors, numbers,
+    The result of a Train is None if the run stands before its end, else [vectors, numbers,
     remembered]. Every order that is not lost with its worker is reported once, forgotten ones too
     (with any result).
     """
 
-    who: Any
+    worker: Any
     number: int = -1
     result: Any = None
-    here: bool = False
-    gone: str | None = None
+    ready: bool = False
+    lost: str | None = None
 
 
 class WorkerBackend(Protocol):
-    """Workers somewhere. A worker is whatever ``wait`` names as ``who``."""
+    """Workers somewhere. A worker is any object that ``wait`` names in its reports."""
 
-    def hire(self) -> None:
-        """One more worker; ``wait`` reports when it is here."""
+    def add_worker(self) -> None:
+        """Start one more; ``wait`` reports when it is ready."""
         ...
 
-    def send(self, who: Any, order: WorkerOrder) -> None: ...
+    def send(self, worker: Any, order: WorkerOrder) -> None: ...
 
-    def forget(self, who: Any, number: int) -> None:
+    def forget(self, worker: Any, number: int) -> None:
         """Drop an order, at the next chance, or the run that it has left standing."""
         ...
 
     def wait(self, timeout_s: float | None) -> list[WorkerReport]:
-        """What there is to report; None: wait until there is something."""
+        """All reports that are there; None: wait until there is one."""
         ...
 
     def release(self, array: np.ndarray) -> None:
-        """No order to come holds this vector."""
+        """No later order holds this vector."""
         ...
 
     def close(self) -> None:
-        """End them all."""
+        """End all workers."""
         ...

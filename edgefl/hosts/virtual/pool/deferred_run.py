@@ -1,9 +1,9 @@
-"""A training task as it is described, before anybody trains it: the virtual host's edges hold these
-instead of models.
+"""A deferred run: a training task before it is trained. The virtual host's edges hold these instead
+of models.
 
-What a task comes to is a pure function of (strategy, edge, task, the edge's memory, the fresher
-models merged on the way). So it may be trained at any time between its emulated start and its
-emulated end, anywhere, and again if it got lost.
+The outcome of a task is a pure function of (strategy, edge, task, the edge's memory, the fresher
+models merged on the way). So it may be trained at any time between its emulated start and end, in
+any worker, and again if it was lost.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edgefl.vectors import aligned_copy
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunOutcome:
-    """What a run has come to: what goes up, and what the edge keeps."""
+    """What a run sends (vectors, numbers) and what the edge remembers."""
 
     vectors: dict[str, np.ndarray]
     numbers: dict[str, float]
@@ -32,22 +32,21 @@ class RunOutcome:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class DeferredRun(Course):
-    """A run without its weights. ``step`` is where it stands in emulated time; ``outcome`` is
-    there once it stands at its end.
+    """A run without its weights. ``step`` is where it stands in emulated time; ``outcome`` is set
+    once it stands at its end.
     """
 
     index: int  # of the strategy
     edge: str
     kept: Mapping[str, np.ndarray]  # the edge's memory as it began
-    memory: dict[str, Any] = field(
-        default_factory=dict
-    )  # copies for the rule to read while it is asked for a checkpoint
+    # copies for the rule to read while it computes its checkpoint
+    memory: dict[str, Any] = field(default_factory=dict)
     merges: list[Merge] = field(default_factory=list)
     outcome: RunOutcome | None = None
 
 
 class Describer:
-    """Stands where an edge expects its trainer, and describes: it copies no model and draws no
+    """Takes the place of an edge's trainer: it makes deferred runs, copies no model and draws no
     batches.
     """
 
@@ -57,8 +56,8 @@ class Describer:
     def begin(
         self, task: Assignment, rule: LocalRule, memory: Mapping[str, np.ndarray]
     ) -> DeferredRun:
-        """The run to come. Of the rule's hooks only ``checkpoint`` is called: on copies, since
-        the real run will call it too.
+        """Of the rule's hooks only ``checkpoint`` is called: on copies, since the real run will
+        call it too.
         """
         kept = {name: memory[name] for name in rule.remembers if name in memory}
         steps = self.plan.steps(task, rule, self.samples)
@@ -81,7 +80,7 @@ class Describer:
         self.merge_at(run, run.step, fresh, version)
 
     def kept(self, run: DeferredRun) -> DeferredRun:
-        """Nothing beyond where it stands has been done, until somebody asks for it."""
+        """The run as it is: nothing beyond its step has been trained."""
         return run
 
     def merge_at(self, run: DeferredRun, step: int, fresh: np.ndarray, version: int) -> None:

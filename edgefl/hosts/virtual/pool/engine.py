@@ -1,18 +1,28 @@
-"""What the virtual host asks of an engine, and the engine that is this very process."""
+"""What the virtual host asks of an engine; the engine that trains in this process; and how an
+engine is opened.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, Protocol
 
+from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import Learning
+from edgefl.hosts.setup.plan import options
 from edgefl.hosts.virtual.pool.deferred_run import DeferredRun
 from edgefl.hosts.virtual.pool.executor import Executor, Stretch
+from edgefl.hosts.virtual.pool.forked import ForkedBackend
+from edgefl.hosts.virtual.pool.scheduler import WorkerPool
+from edgefl.hosts.virtual.pool.shared_memory import NoRoom
 from edgefl.jobs import Train
 
 
 class Engine(Protocol):
-    """Does jobs some time between ``start`` and ``finish``. The results depend on the jobs alone:
-    not on engine, workers, or order.
+    """Does jobs at some time between ``start`` and ``finish``. Results depend only on the jobs: not
+    on engine, workers, or order.
 
     A ``Train`` advances ``job.run`` (a DeferredRun): when it is finished, the run stands at
     ``until_step``. Other jobs give a result.
@@ -20,16 +30,16 @@ class Engine(Protocol):
 
     workers: int
     note: str | None
-    """A line for the user: what is not as it was asked for."""
+    """A line for the user, if something is not as requested."""
 
     @property
     def busy(self) -> int:
-        """Workers with work in hand."""
+        """How many workers work now."""
         ...
 
     def start(self, job: Any, due_ns: int) -> None:
-        """It will be wanted at ``due_ns`` (emulated). A further Train of a run takes the place
-        of one that was not finished.
+        """Announce a job whose result is due at ``due_ns`` (emulated). A further Train of a run
+        replaces one that was not finished.
         """
         ...
 
@@ -38,23 +48,21 @@ class Engine(Protocol):
         ...
 
     def finish(self, job: Any) -> Any:
-        """The result, waited for if need be, also of a job that was not started; what went wrong
-        in it is raised here.
-        """
+        """Wait for the result, also of a job that was not started; raises what the job raised."""
         ...
 
     def drop(self, run: DeferredRun) -> None:
-        """This run is not wanted any more."""
+        """Forget this run."""
         ...
 
     def clear(self) -> None:
-        """Nothing that was started is wanted any more."""
+        """Forget everything that was started."""
         ...
 
 
-class Here:
-    """Trains when the emulated end has come and not before: what is called off costs nothing,
-    and one run at a time has its weights.
+class InProcessEngine:
+    """Trains only when the result is due: cancelled runs cost nothing, and one run at a time has
+    weights.
     """
 
     workers = 1
@@ -62,7 +70,7 @@ class Here:
 
     def __init__(self, learned: Learning, note: str | None = None) -> None:
         self.note = note
-        self._bench = Executor(learned)
+        self._executor = Executor(learned)
         self._standing: set[DeferredRun] = set()
 
     def start(self, job: Any, due_ns: int) -> None:
@@ -73,7 +81,7 @@ class Here:
 
     def finish(self, job: Any) -> Any:
         if not isinstance(job, Train):
-            return self._bench.do(job)
+            return self._executor.do(job)
         run: DeferredRun = job.run
         stretch = Stretch(
             run.index,
@@ -83,7 +91,7 @@ class Here:
             run.merges,
             job.until_step,
         )
-        run.outcome = self._bench.train(run, stretch)
+        run.outcome = self._executor.train(run, stretch)
         run.step = job.until_step
         if run.outcome is None:
             self._standing.add(run)
@@ -93,8 +101,66 @@ class Here:
 
     def drop(self, run: DeferredRun) -> None:
         self._standing.discard(run)
-        self._bench.forget(run)
+        self._executor.forget(run)
 
     def clear(self) -> None:
         for run in list(self._standing):
             self.drop(run)
+
+
+@contextmanager
+def open_pool(
+    learned: Learning,
+    workers: int,
+    engine: Literal["local", "ray"] = "local",
+    ray_address: str | None = None,
+) -> Iterator[Engine]:
+    """An engine for the runs of this experiment, one after the other, until the block ends.
+
+    ``local``: forked workers; with 0 or 1, this process. ``ray``: actors on the cluster at
+    ``ray_address`` ("auto": the one of this machine; None: one that is started for this block).
+    """
+    if workers < 0:
+        raise UserError(f"--workers {workers}: expected 1 or more")
+    if engine == "local" and workers <= 1:
+        yield InProcessEngine(learned)
+        return
+    try:
+        pool = (
+            _on_ray(learned, max(workers, 1), ray_address)
+            if engine == "ray"
+            else _forked(learned, workers)
+        )
+    except NoRoom as reason:
+        yield InProcessEngine(learned, f"no workers: {reason}; training in this process")
+        return
+    try:
+        pool.note = _idle(learned, pool.workers)
+        yield pool
+    finally:
+        pool.close()
+
+
+def _on_ray(learned: Learning, workers: int, address: str | None) -> WorkerPool:
+    from edgefl.hosts.virtual.pool.ray import RayBackend  # an extra that may not be installed
+
+    return WorkerPool(RayBackend(learned, workers, address), workers)
+
+
+def _forked(learned: Learning, workers: int) -> WorkerPool:
+    if not sys.platform.startswith("linux"):
+        raise NoRoom(f"they need Linux, this is {sys.platform}")
+    return WorkerPool(ForkedBackend(learned, workers), workers)
+
+
+def _idle(learned: Learning, workers: int) -> str | None:
+    """A note if there are more workers than any strategy has devices that train at one time."""
+    edges = len(learned.shards)
+    chosen = [options(entry, learned.base) for entry in learned.experiment.strategies]
+    most = max(found.concurrency(values, edges) for found, values in chosen)
+    return (
+        f"{workers} workers, but at most {most} devices train at one time: the others have little"
+        " to do"
+        if workers > most
+        else None
+    )

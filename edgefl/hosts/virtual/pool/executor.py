@@ -1,5 +1,5 @@
-"""Where work is really done: one process's data and model, and the runs that stand at a
-checkpoint. Every engine's workers have one.
+"""The executor trains: it has one process's data and model, and the runs that stand at a
+checkpoint. Each worker of an engine has one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Standing:
 
 
 class Executor:
-    """Does stretches and jobs, one after the other."""
+    """Does stretches and jobs one after the other."""
 
     def __init__(self, learned: Learning) -> None:
         self.learned = learned
@@ -53,11 +53,11 @@ class Executor:
     def train(
         self, key: Any, stretch: Stretch, given_up: Callable[[], bool] | None = None
     ) -> RunOutcome | None:
-        """The outcome, or None if the run now stands before its end (kept under ``key``) or was
-        given up; that is asked after each step.
+        """The outcome, or None if the run now stands before its end (kept under ``key``) or
+        ``given_up``, which is called after each step.
         """
         standing = self._standing.pop(key, None) if stretch.task is None else self._begin(stretch)
-        assert standing is not None, "its worker is gone, or was never given its start"
+        assert standing is not None, "the run does not stand in this worker"
         run, rule, trainer = standing.run, standing.rule, standing.trainer
         for merge in stretch.merges[standing.merged :]:
             if not trainer.advance(run, rule, merge.step, given_up):
@@ -72,18 +72,16 @@ class Executor:
         return RunOutcome(*trainer.payload(run, rule), trainer.remembered(run, rule))
 
     def forget(self, key: Any) -> None:
-        """Its run is not wanted any more."""
+        """Drop its run."""
         self._standing.pop(key, None)
 
     def do(self, job: Any) -> Any:
-        """Any other job: an evaluation, or one that says itself how it is done,
-        ``job.work(learned)``.
-        """
+        """Any other job: an evaluation, or ``job.work(learned)``."""
         return self.learned.evaluate(job) if isinstance(job, Evaluate) else job.work(self.learned)
 
     def warm_up(self) -> None:
-        """One step, so that whoever is forked from here finds everything set up; and the sample
-        of the train loss, to be shared.
+        """Train one step, so that forked workers find everything set up; and load the sample of
+        the train loss, so that they share it.
         """
         edge = next(iter(self.learned.shards))
         trainer, rule = self.learned.trainer(edge), LocalRule(None)

@@ -1,8 +1,7 @@
-"""Workers on this machine: processes forked when everything is loaded, so that data and model are
-there once for all of them.
+"""Workers on this machine: processes that are forked when everything is loaded and share data and
+model copy-on-write.
 
-Control messages go over a socket pair, vectors lie in shared memory. A worker ends when its parent
-does, however that happens: the kernel is asked to see to it, and the socket tells as well.
+Control messages go over a socket pair, vectors lie in shared memory. A worker dies with its parent.
 """
 
 from __future__ import annotations
@@ -38,74 +37,70 @@ LOOK_S = 0.05  # how often a worker in training looks whether it is still wanted
 
 @dataclass(slots=True, eq=False)
 class Process:
-    """One worker as its parent sees it. ``outs``: by order, its strategy and the slots for its
+    """One worker as its parent sees it. ``outs``: by order, its strategy and the cells for its
     result.
     """
 
     pid: int
-    line: MessageStream
+    stream: MessageStream
     outs: dict[int, tuple[int, list[int]]] = field(default_factory=dict)
     written: bool = True  # nothing waits to be sent, as the selector knows
 
 
-class Forked:
-    """Hands (see ``Crew``) on this machine. NoRoom if shared memory is too small for
-    ``workers``.
-    """
+class ForkedBackend:
+    """A WorkerBackend on this machine. NoRoom if shared memory is too small for ``workers``."""
 
     def __init__(self, learned: Learning, workers: int) -> None:
         rules = [learned.rule(index) for index in range(len(learned.experiment.strategies))]
-        self._results = [
-            1 + len(rule.remembers) for rule in rules
-        ]  # vectors of an outcome, by strategy, as far as is known
-        slots = workers * max(self._results) * (DEPTH + LOOK_AHEAD) + _standing(learned, rules)
-        self._arena = Arena(slots, least=2 * workers, elements=learned.layout.size)
-        self._inputs: dict[
-            int, tuple[int, np.ndarray]
-        ] = {}  # id of a vector -> its slot; held, so that no other gets that id
+        # vectors of an outcome, by strategy, as far as is known
+        self._results = [1 + len(rule.remembers) for rule in rules]
+        cells = workers * max(self._results) * (DEPTH + LOOK_AHEAD) + _standing(learned, rules)
+        self._arena = Arena(cells, least=2 * workers, elements=learned.layout.size)
+        # id of a vector -> its cell, and the vector: held, so that no other gets that id
+        self._inputs: dict[int, tuple[int, np.ndarray]] = {}
         self._selector = selectors.DefaultSelector()
         self._processes: set[Process] = set()
-        self._here: list[WorkerReport] = []
-        self._bench = Executor(learned)
-        self._bench.warm_up()
+        self._ready: list[WorkerReport] = []
+        self._executor = Executor(learned)
+        self._executor.warm_up()
 
-    def hire(self) -> None:
+    def add_worker(self) -> None:
         ours, theirs = socket.socketpair()
-        pid = fork("edgefl worker", lambda: _work(theirs, self._arena, self._bench))
+        pid = fork("edgefl worker", lambda: _work(theirs, self._arena, self._executor))
         theirs.close()
         process = Process(pid, MessageStream(ours))
         self._processes.add(process)
-        self._selector.register(process.line, selectors.EVENT_READ, process)
-        self._here.append(WorkerReport(process, here=True))
+        self._selector.register(process.stream, selectors.EVENT_READ, process)
+        self._ready.append(WorkerReport(process, ready=True))
 
-    def send(self, who: Process, order: WorkerOrder) -> None:
+    def send(self, worker: Process, order: WorkerOrder) -> None:
         last = isinstance(order.job, Train) and order.job.until_step == order.job.run.steps
         index = order.job.run.index if last else -1
-        slots = [self._arena.take() for _ in range(self._results[index])] if last else []
-        outs = [slot for slot in slots if slot is not None]
-        who.outs[order.number] = index, outs
-        who.line.send(pack([*plain(order), outs], self._input))
-        self._watch(who)
+        cells = [self._arena.take() for _ in range(self._results[index])] if last else []
+        outs = [cell for cell in cells if cell is not None]
+        worker.outs[order.number] = index, outs
+        worker.stream.send(pack([*plain(order), outs], self._input))
+        self._watch(worker)
 
-    def forget(self, who: Process, number: int) -> None:
-        who.line.send(pack(["forget", number], self._input))
-        self._watch(who)
+    def forget(self, worker: Process, number: int) -> None:
+        worker.stream.send(pack(["forget", number], self._input))
+        self._watch(worker)
 
     def wait(self, timeout_s: float | None) -> list[WorkerReport]:
-        reports, self._here = self._here, []
+        reports, self._ready = self._ready, []
         for key, events in self._selector.select(0 if reports else timeout_s):
             process: Process = key.data
             if events & selectors.EVENT_WRITE:
-                process.line.push()
+                process.stream.push()
                 self._watch(process)
             if events & selectors.EVENT_READ:
                 reports += self._heard(process)
         return reports
 
     def release(self, array: np.ndarray) -> None:
-        slot, _ = self._inputs.pop(id(array), (None, None))
-        if slot is not None:
-            self._arena.give(slot)
+        cell, _ = self._inputs.pop(id(array), (None, None))
+        if cell is not None:
+            self._arena.give(cell)
 
     def close(self) -> None:
         for process in list(self._processes):
@@ -115,7 +110,7 @@ class Forked:
     def _heard(self, process: Process) -> list[WorkerReport]:
         reports = []
         try:
-            for data in process.line.receive():
+            for data in process.stream.receive():
                 number, fault, result = unpack(data, self._arena)
                 index, outs = process.outs.pop(number)
                 if index >= 0 and result is not None:
@@ -125,7 +120,7 @@ class Forked:
                     WorkerReport(process, number, WorkerFailure(*fault) if fault else result)
                 )
         except EOFError:
-            reports.append(WorkerReport(process, gone=self._bury(process)))
+            reports.append(WorkerReport(process, lost=self._bury(process)))
         return reports
 
     def _taken(
@@ -135,7 +130,7 @@ class Forked:
         numbers: dict[str, float],
         kept: dict[str, np.ndarray],
     ) -> list[Any]:
-        """An outcome out of the slots, which others may have next."""
+        """An outcome copied out of its cells, which are used again."""
         self._results[index] = max(self._results[index], len(vectors) + len(kept))
         return [
             {name: aligned_copy(vector) for name, vector in vectors.items()},
@@ -144,9 +139,9 @@ class Forked:
         ]
 
     def _bury(self, process: Process) -> str:
-        """End it, if it has not ended; how it did."""
-        self._selector.unregister(process.line)
-        process.line.close()
+        """Kill it if it still runs; returns how it ended."""
+        self._selector.unregister(process.stream)
+        process.stream.close()
         self._processes.discard(process)
         os.kill(process.pid, signal.SIGKILL)  # until it is waited for, the number is its own
         _, status = os.waitpid(process.pid, 0)
@@ -155,29 +150,29 @@ class Forked:
         code = os.waitstatus_to_exitcode(status)
         return f"killed by signal {-code}" if code < 0 else f"ended with status {code}"
 
-    def _free(self, slots: list[int]) -> None:
-        for slot in slots:
-            self._arena.give(slot)
+    def _free(self, cells: list[int]) -> None:
+        for cell in cells:
+            self._arena.give(cell)
 
     def _input(self, vector: np.ndarray) -> int | None:
         known = self._inputs.get(id(vector))
         if known is not None:
             return known[0]
-        slot = self._arena.take() if self._arena.fits(vector) else None
-        if slot is not None:
-            self._arena.write(slot, vector)
-            self._inputs[id(vector)] = slot, vector
-        return slot
+        cell = self._arena.take() if self._arena.fits(vector) else None
+        if cell is not None:
+            self._arena.write(cell, vector)
+            self._inputs[id(vector)] = cell, vector
+        return cell
 
     def _watch(self, process: Process) -> None:
-        if process.written is process.line.pending:
-            process.written = not process.line.pending
+        if process.written is process.stream.pending:
+            process.written = not process.stream.pending
             events = selectors.EVENT_READ | (0 if process.written else selectors.EVENT_WRITE)
-            self._selector.modify(process.line, events, process)
+            self._selector.modify(process.stream, events, process)
 
 
 def _standing(learned: Learning, rules: list[LocalRule]) -> int:
-    """How many runs may stand at a checkpoint, each over a start model of its own. A slot that
+    """How many runs may stand at a checkpoint, each over a start model of its own. A cell that
     is never used takes no memory.
     """
     chosen = [options(entry, learned.base) for entry in learned.experiment.strategies]
@@ -193,7 +188,7 @@ def _standing(learned: Learning, rules: list[LocalRule]) -> int:
 
 
 # ------------------------------------------------------------------ the worker's process
-def _work(end: socket.socket, arena: Arena, bench: Executor) -> None:
+def _work(end: socket.socket, arena: Arena, executor: Executor) -> None:
     """In the fork, until its parent is gone."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     close_all_but(end.fileno())
@@ -201,17 +196,17 @@ def _work(end: socket.socket, arena: Arena, bench: Executor) -> None:
     gc.freeze()
     keep_freed_memory()
     with suppress(EOFError):
-        _Worker(MessageStream(end), arena, bench).run()
+        _Worker(MessageStream(end), arena, executor).run()
 
 
 class _Worker:
     """Takes orders until its parent is gone (EOFError)."""
 
-    def __init__(self, line: MessageStream, arena: Arena, bench: Executor) -> None:
-        self.line, self.arena, self.bench = line, arena, bench
+    def __init__(self, stream: MessageStream, arena: Arena, executor: Executor) -> None:
+        self.stream, self.arena, self.executor = stream, arena, executor
         self.orders: deque[list[Any]] = deque()
         self.selector = selectors.DefaultSelector()
-        self.selector.register(line, selectors.EVENT_READ)
+        self.selector.register(stream, selectors.EVENT_READ)
         self.unwanted: set[int] = set()  # of the orders in hand
         self.current = -1
         self._looked_s = 0.0
@@ -225,18 +220,20 @@ class _Worker:
             self._report(self.current, *self._done(order))
             if self.current in self.unwanted:
                 self.unwanted.discard(self.current)
-                self.bench.forget(self.current)
+                self.executor.forget(self.current)
             self.current = -1
 
     def _done(self, order: list[Any]) -> tuple[WorkerFailure | None, Any, list[int]]:
-        """What came of it, and the slots for that."""
+        """Failure, result, and the cells for the result."""
         kind, number, *_, outs = order
         if number in self.unwanted:
             return None, None, []
         try:
             if kind == "do":
-                return None, self.bench.do(job(order[:-1])), []
-            outcome = self.bench.train(number, stretch(order[:-1]), lambda: self._given_up(number))
+                return None, self.executor.do(job(order[:-1])), []
+            outcome = self.executor.train(
+                number, stretch(order[:-1]), lambda: self._given_up(number)
+            )
             return None, outcome and [outcome.vectors, outcome.numbers, outcome.remembered], outs
         except Exception as error:
             return failure(error, traceback.format_exc()), None, []
@@ -252,14 +249,14 @@ class _Worker:
     def _hear(self, timeout_s: float | None) -> None:
         if not self.selector.select(timeout_s):
             return
-        for data in self.line.receive():
+        for data in self.stream.receive():
             message = unpack(data, self.arena)
             if message[0] != "forget":
                 self.orders.append(message)
             elif message[1] in (self.current, *(order[1] for order in self.orders)):
                 self.unwanted.add(message[1])
             else:
-                self.bench.forget(message[1])
+                self.executor.forget(message[1])
 
     def _report(
         self, number: int, fault: WorkerFailure | None, result: Any, outs: list[int]
@@ -269,14 +266,14 @@ class _Worker:
         def place(vector: np.ndarray) -> int | None:
             if not free or not self.arena.fits(vector):
                 return None
-            slot = free.pop()
-            self.arena.write(slot, vector)
-            return slot
+            cell = free.pop()
+            self.arena.write(cell, vector)
+            return cell
 
-        self.line.send(pack([number, fault and [fault.text, fault.users], result], place))
-        if self.line.pending:  # more than the socket holds: the parent reads whenever it waits
-            self.selector.modify(self.line, selectors.EVENT_WRITE)
-            while self.line.pending:
+        self.stream.send(pack([number, fault and [fault.text, fault.users], result], place))
+        if self.stream.pending:  # more than the socket holds: the parent reads whenever it waits
+            self.selector.modify(self.stream, selectors.EVENT_WRITE)
+            while self.stream.pending:
                 self.selector.select()
-                self.line.push()
-            self.selector.modify(self.line, selectors.EVENT_READ)
+                self.stream.push()
+            self.selector.modify(self.stream, selectors.EVENT_READ)

@@ -1,8 +1,8 @@
-"""Workers on a Ray cluster: an actor of one CPU each, which loads data and model where it lives.
+"""Workers on a Ray cluster: actors of one CPU each, which load data and model on their machine.
 Vectors go through Ray's object store, each version put there once.
 
-Ray pickles what it carries: whoever may talk to a Ray cluster may run code on it. That is Ray's
-way, and nothing of it reaches our own wire.
+Ray pickles what it carries: anyone who can reach a Ray cluster can run code on it. Nothing of that
+reaches our own protocol.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class RayWorker:
     """The actor."""
 
     def __init__(self, experiment: str, base: str | None) -> None:
-        self.bench = Executor(
+        self.executor = Executor(
             learning(
                 Experiment.model_validate_json(experiment), None if base is None else Path(base)
             )
         )
 
-    def here(self) -> None:
-        """Returns once everything is loaded."""
+    def load(self) -> None:
+        """Returns once the constructor has loaded everything."""
 
     def work(self, row: list[Any]) -> tuple[Any, Any]:
         """(failure, result) of an order; its vectors come as references."""
@@ -54,19 +54,19 @@ class RayWorker:
         )
         try:
             if row[0] == "do":
-                return None, self.bench.do(job(row))
-            outcome = self.bench.train(row[1], stretch(row))
+                return None, self.executor.do(job(row))
+            outcome = self.executor.train(row[1], stretch(row))
             return None, outcome and [outcome.vectors, outcome.numbers, outcome.remembered]
         except Exception as error:
             return failure(error, traceback.format_exc()), None
 
     def forget(self, number: int) -> None:
-        self.bench.forget(number)
+        self.executor.forget(number)
 
 
-class OnRay:
-    """Hands (see ``Crew``) on the cluster at ``address``; None: on one of our own, which ends
-    with us. UserError if there is none.
+class RayBackend:
+    """A WorkerBackend on the cluster at ``address``; None: on one that it starts and ends.
+    UserError if there is none.
     """
 
     def __init__(self, learned: Learning, workers: int, address: str | None) -> None:
@@ -83,37 +83,36 @@ class OnRay:
         self._actor = ray.remote(num_cpus=1)(RayWorker)
         base = None if learned.base is None else str(learned.base.resolve())
         self._begin = (learned.experiment.model_dump_json(), base)
-        self._refs: dict[Any, tuple[Any, int]] = {}  # of what is asked for -> actor and order
-        self._coming: dict[Any, Any] = {}  # of ``here`` -> actor
+        self._refs: dict[Any, tuple[Any, int]] = {}  # of a result -> actor and order
+        self._loading: dict[Any, Any] = {}  # reference of ``load`` -> actor
         self._actors: list[Any] = []
-        self._inputs: dict[
-            int, tuple[Any, np.ndarray]
-        ] = {}  # id of a vector -> its reference; held, so that no other gets that id
+        # id of a vector -> its reference, and the vector: held, so that no other gets that id
+        self._inputs: dict[int, tuple[Any, np.ndarray]] = {}
         self._failed_starts = 0
 
-    def hire(self) -> None:
+    def add_worker(self) -> None:
         actor = self._actor.remote(*self._begin)
         self._actors.append(actor)
-        self._coming[actor.here.remote()] = actor
+        self._loading[actor.load.remote()] = actor
 
-    def send(self, who: Any, order: WorkerOrder) -> None:
+    def send(self, worker: Any, order: WorkerOrder) -> None:
         row = exchanged(
             plain(order), lambda leaf: self._input(leaf) if isinstance(leaf, np.ndarray) else leaf
         )
-        self._refs[who.work.remote(row)] = who, order.number
+        self._refs[worker.work.remote(row)] = worker, order.number
 
-    def forget(self, who: Any, number: int) -> None:
-        """What has begun is trained to its end; it cannot be interrupted there."""
-        for ref in [ref for ref, at in self._refs.items() if at == (who, number)]:
+    def forget(self, worker: Any, number: int) -> None:
+        """An order that has begun is trained to its end: Ray cannot interrupt it."""
+        for ref in [ref for ref, at in self._refs.items() if at == (worker, number)]:
             with suppress(self._ray.exceptions.RayError):
                 self._ray.cancel(ref)
-        who.forget.remote(number)
+        worker.forget.remote(number)
 
     def wait(self, timeout_s: float | None) -> list[WorkerReport]:
-        asked = [*self._refs, *self._coming]
+        asked = [*self._refs, *self._loading]
         if not asked:
             return []
-        alone = len(self._coming) == len(self._actors)
+        alone = len(self._loading) == len(self._actors)
         first, _ = self._ray.wait(
             asked, num_returns=1, timeout=PATIENCE_S if timeout_s is None and alone else timeout_s
         )
@@ -126,21 +125,21 @@ class OnRay:
         return [report for ref in ready for report in self._reports(ref)]
 
     def release(self, array: np.ndarray) -> None:
-        self._inputs.pop(id(array), None)  # the object store drops what nobody refers to
+        self._inputs.pop(id(array), None)  # the object store drops unreferenced objects
 
     def close(self) -> None:
         for actor in self._actors:
             with suppress(self._ray.exceptions.RayError):
                 self._ray.kill(actor)
-        self._refs.clear(), self._coming.clear(), self._inputs.clear()
+        self._refs.clear(), self._loading.clear(), self._inputs.clear()
         if self._ours:
             self._ray.shutdown()
 
     def _reports(self, ref: Any) -> list[WorkerReport]:
-        if ref in self._coming:
-            return [self._come(ref, self._coming.pop(ref))]
+        if ref in self._loading:
+            return [self._loaded(ref, self._loading.pop(ref))]
         if ref not in self._refs:
-            return []  # of one that was lost a moment ago
+            return []  # its actor was lost a moment ago
         actor, number = self._refs.pop(ref)
         try:
             fault, result = self._ray.get(ref)
@@ -150,7 +149,7 @@ class OnRay:
             return [self._lost(actor, error)]
         return [WorkerReport(actor, number, fault or _taken(result))]
 
-    def _come(self, ref: Any, actor: Any) -> WorkerReport:
+    def _loaded(self, ref: Any, actor: Any) -> WorkerReport:
         try:
             self._ray.get(ref)
         except self._ray.exceptions.RayError as error:
@@ -161,12 +160,12 @@ class OnRay:
                 ) from error
             return self._lost(actor, error)
         self._failed_starts = 0
-        return WorkerReport(actor, here=True)
+        return WorkerReport(actor, ready=True)
 
     def _lost(self, actor: Any, error: Exception) -> WorkerReport:
         self._actors.remove(actor)
         self._refs = {ref: at for ref, at in self._refs.items() if at[0] is not actor}
-        return WorkerReport(actor, gone=type(error).__name__)
+        return WorkerReport(actor, lost=type(error).__name__)
 
     def _input(self, vector: np.ndarray) -> Any:
         if id(vector) not in self._inputs:
@@ -175,7 +174,7 @@ class OnRay:
 
 
 def exchanged(value: Any, change: Callable[[Any], Any]) -> Any:
-    """``value`` with all that is no list and no dict in it exchanged."""
+    """``value`` with ``change`` applied to every leaf of its lists and dicts."""
     if isinstance(value, list):
         return [exchanged(part, change) for part in value]
     if isinstance(value, dict):
@@ -184,7 +183,7 @@ def exchanged(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _taken(result: Any) -> Any:
-    """A result whose vectors are ours, not the object store's."""
+    """A result with its vectors copied out of the object store."""
     return exchanged(
         result,
         lambda leaf: (
@@ -222,7 +221,9 @@ def _connect(ray: Any, address: str | None, workers: int) -> None:
 
 
 def _reach(address: str) -> None:
-    """Does anybody there speak HTTP/2, as Ray does? Ray itself would try for minutes."""
+    """UserError unless a server at ``address`` speaks HTTP/2, as Ray does. Ray itself would try for
+    minutes.
+    """
     if address == "auto":
         return
     host, _, port = address.rpartition(":")

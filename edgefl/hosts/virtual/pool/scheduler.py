@@ -1,14 +1,13 @@
-"""An engine of several workers: which of them does what, and what is done if one is lost. Where the
-workers are, its ``WorkerBackend`` know.
+"""An engine of several workers: which worker does what, and what happens if one is lost. The
+``WorkerBackend`` has the workers.
 
-    start ─▶ waiting, by emulated end ─▶ sent (DEPTH a worker) ─▶ done, until the host collects it
-    ─▶ finish
-                      ▲                        │
-                      └──── worker lost ◀──────┘      a run that stands at its checkpoint stays
-                      where it is, and goes on there
+    start -> waiting, by emulated end -> sent (DEPTH a worker) -> done -> finish
+                  ^                        |
+                  +------ worker lost <----+
 
-Tasks sent or done and not collected are at most LOOK_AHEAD a worker, unless one is wanted now: what
-lies far ahead may yet be called off.
+A run that stands at its checkpoint stays with its worker and goes on there. At most LOOK_AHEAD
+tasks a worker are sent, or done and not collected, unless the host waits for one: tasks far ahead
+may still be cancelled.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from edgefl.jobs import Train
 
 LOOK_AHEAD = 4
 DEPTH = 2  # one in work, and one at hand when it ends
-MOST_DEATHS = 3  # of workers over one task, until it is the task's fault
+MOST_DEATHS = 3  # of workers in one task, until the task is to blame
 
 
 class State(Enum):
@@ -49,8 +48,8 @@ AHEAD = (State.SENT, State.DONE)
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """A run or a job, from ``start`` until it is collected or dropped. ``worker``: who has its
-    order, or its standing run.
+    """A run or a job, from ``start`` until it is collected or dropped. ``worker`` has its order,
+    or its standing run.
     """
 
     key: Any
@@ -69,27 +68,26 @@ class Item:
 class PoolWorker:
     """``sent``: its orders, the one in work first; ``own``: waiting items whose runs stand here."""
 
-    who: Any
+    id: Any
     sent: list[int] = field(default_factory=list)
     own: list[tuple[int, int, Item]] = field(default_factory=list)
 
 
 class WorkerPool:
-    """An engine (see there) over ``hands``."""
+    """An Engine over the workers of ``backend``."""
 
-    def __init__(self, hands: WorkerBackend, workers: int) -> None:
+    def __init__(self, backend: WorkerBackend, workers: int) -> None:
         self.workers, self.note = workers, None
-        self._hands = hands
+        self._backend = backend
         self._workers: dict[Any, PoolWorker] = {}
         self._items: dict[Any, Item] = {}  # by run or job
         self._numbered: dict[int, Item] = {}
-        self._waiting: list[
-            tuple[int, int, Item]
-        ] = []  # a heap; entries of items that were pushed again or dropped are passed over
+        # a heap; entries of items that were pushed again or dropped are skipped
+        self._waiting: list[tuple[int, int, Item]] = []
         self._needed: dict[int, int] = {}  # id of a vector -> items that hold it
         self._numbers = self._pushes = self._ahead = 0
         for _ in range(workers):
-            hands.hire()
+            backend.add_worker()
 
     @property
     def busy(self) -> int:
@@ -107,10 +105,10 @@ class WorkerPool:
         item.job, item.due_ns = job, due_ns
         self._need(item)
         self._put(item)
-        self._turn(0.0)
+        self._step(0.0)
 
     def ready(self, job: Any) -> bool:
-        self._turn(0.0)
+        self._step(0.0)
         return self._items[job.run if isinstance(job, Train) else job].state is State.DONE
 
     def finish(self, job: Any) -> Any:
@@ -119,7 +117,7 @@ class WorkerPool:
             self.start(job, 0)
             item = self._items[job.run if isinstance(job, Train) else job]
         while item.state is not State.DONE:
-            self._turn(None, item)
+            self._step(None, item)
         result = item.result
         if isinstance(result, WorkerFailure):
             self._close(item)
@@ -151,16 +149,14 @@ class WorkerPool:
             self._close(item)
 
     def close(self) -> None:
-        self._hands.close()
+        self._backend.close()
 
-    # ------------------------------------------------------------------ who does what
-    def _turn(self, timeout_s: float | None, wanted: Item | None = None) -> None:
-        """Hand out what can be, hear what there is, hand out again. ``wanted``: the host waits
-        for it.
-        """
+    # ------------------------------------------------------------------ orders and reports
+    def _step(self, timeout_s: float | None, wanted: Item | None = None) -> None:
+        """Send orders, take reports, send orders again. ``wanted``: the host waits for it."""
         self._feed(wanted)
-        for report in self._hands.wait(timeout_s):
-            self._hear(report)
+        for report in self._backend.wait(timeout_s):
+            self._take(report)
         self._feed(wanted)
 
     def _feed(self, wanted: Item | None) -> None:
@@ -188,33 +184,33 @@ class WorkerPool:
         item.worker = worker
         worker.sent.append(item.number)
         self._become(item, State.SENT)
-        self._hands.send(worker.who, WorkerOrder(item.number, item.job, stands))
+        self._backend.send(worker.id, WorkerOrder(item.number, item.job, stands))
         return True
 
-    def _hear(self, report: WorkerReport) -> None:
-        if report.here:
-            self._workers[report.who] = PoolWorker(report.who)
+    def _take(self, report: WorkerReport) -> None:
+        if report.ready:
+            self._workers[report.worker] = PoolWorker(report.worker)
             return
-        if report.gone is not None:
-            self._lose(self._workers.pop(report.who, None), report.gone)
+        if report.lost is not None:
+            self._worker_lost(self._workers.pop(report.worker, None), report.lost)
             return
-        worker, item = self._workers[report.who], self._numbered.get(report.number)
+        worker, item = self._workers[report.worker], self._numbered.get(report.number)
         worker.sent.remove(report.number)
         if item is not None and item.state is State.SENT:
             item.result = report.result
             self._become(item, State.DONE)
 
-    def _lose(self, worker: PoolWorker | None, why: str) -> None:
-        """Another takes its place; what it had in hand, or kept standing, is trained again from
-        its start, with all that was merged.
+    def _worker_lost(self, worker: PoolWorker | None, why: str) -> None:
+        """Replace it. Its orders and its standing runs are trained again from their start, with
+        all that was merged.
         """
-        self._hands.hire()
+        self._backend.add_worker()
         if worker is None:
-            return  # it never came
+            return  # it was lost before it was ready
         for item in [item for item in self._items.values() if item.worker is worker]:
             item.worker = None
             if item.state is State.SENT:
-                item.deaths += worker.sent[0] == item.number  # it was in work, the other not yet
+                item.deaths += worker.sent[0] == item.number  # the first one was in work
                 self._renumber(item)
                 self._put(item)
                 if item.deaths >= MOST_DEATHS:
@@ -229,7 +225,7 @@ class WorkerPool:
 
     # ------------------------------------------------------------------ items
     def _put(self, item: Item) -> None:
-        """Into the queue: of the worker where its run stands, else of all."""
+        """Queue it: for the worker where its run stands, else for all."""
         self._pushes += 1
         item.pushed = self._pushes
         self._become(item, State.WAITING)
@@ -239,14 +235,14 @@ class WorkerPool:
         )
 
     def _recall(self, item: Item) -> None:
-        """It is to be done anew, or not at all: whoever has it may forget it."""
+        """It is to be done again, or not at all: its worker may forget it."""
         if item.worker is not None:
-            self._hands.forget(item.worker.who, item.number)
+            self._backend.forget(item.worker.id, item.number)
         item.worker = None
         self._renumber(item)
 
     def _renumber(self, item: Item) -> None:
-        """What is still reported under its former number means nothing."""
+        """Reports under its former number are ignored from now on."""
         self._numbered.pop(item.number, None)
         item.number = self._numbers
         self._numbers += 1
@@ -259,7 +255,7 @@ class WorkerPool:
             self._needed[id(vector)] -= 1
             if not self._needed[id(vector)]:
                 del self._needed[id(vector)]
-                self._hands.release(vector)
+                self._backend.release(vector)
 
     def _become(self, item: Item, state: State) -> None:
         self._ahead += (state in AHEAD) - (item.state in AHEAD)
@@ -273,7 +269,7 @@ class WorkerPool:
 
 
 def _first(heap: list[tuple[int, int, Item]]) -> Item | None:
-    """The item on top, once those are gone that do not wait there any more."""
+    """The item on top; entries of items that no longer wait there are removed."""
     while heap and (heap[0][2].state is not State.WAITING or heap[0][2].pushed != heap[0][1]):
         heapq.heappop(heap)
     return heap[0][2] if heap else None

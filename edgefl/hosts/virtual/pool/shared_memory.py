@@ -1,8 +1,8 @@
 """Memory that a process and the workers forked from it share, and messages whose vectors lie there.
 
 The memory is an anonymous mapping: it has no name, so a killed run leaves nothing behind. It is cut
-into slots of one model each; whoever opened it says who may write to which. A vector that finds no
-slot travels inside its message instead, which costs a copy or two.
+into cells of one model each; the process that opened it decides who may write to which. A vector
+without a cell travels inside its message instead, which costs a copy or two.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import psutil
 
 from edgefl.vectors import aligned
 
-IN_SLOT, IN_MESSAGE = 1, 2  # msgpack extension types
-PLACE = struct.Struct("<QQ")  # slot, elements
+IN_CELL, IN_MESSAGE = 1, 2  # msgpack extension types
+PLACE = struct.Struct("<QQ")  # cell, elements
 LENGTH = struct.Struct("<Q")
 MOST_READ = 1 << 20
 
@@ -33,49 +33,49 @@ class NoRoom(Exception):
 
 
 class Arena:
-    """``slots`` places for ``elements`` float32 each, or fewer if there is no room for all, at
-    least ``least``. NoRoom if not even those fit.
+    """``cells`` cells for ``elements`` float32 each, or fewer if there is no room for all. NoRoom
+    if fewer than ``least`` fit.
     """
 
-    def __init__(self, slots: int, least: int, elements: int) -> None:
+    def __init__(self, cells: int, least: int, elements: int) -> None:
         self.stride = -(-4 * max(elements, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
         available = psutil.virtual_memory().available
-        slots = min(slots, available // 2 // self.stride)
-        if slots < least:
+        cells = min(cells, available // 2 // self.stride)
+        if cells < least:
             raise NoRoom(
                 f"{least} models of {self.stride / 1e6:.0f} MB in shared memory, with"
                 f" {available / 1e6:.0f} MB available"
             )
         try:
-            self._memory = mmap.mmap(-1, slots * self.stride)
+            self._memory = mmap.mmap(-1, cells * self.stride)
         except (OSError, ValueError, OverflowError) as error:
             raise NoRoom(
-                f"no {slots * self.stride / 1e6:.0f} MB of shared memory ({error})"
+                f"no {cells * self.stride / 1e6:.0f} MB of shared memory ({error})"
             ) from error
         self._bytes = np.frombuffer(self._memory, np.uint8)
-        self._free = list(range(slots))  # a heap: what was touched before is taken first
+        self._free = list(range(cells))  # a heap: cells that have memory already are taken first
 
     def take(self) -> int | None:
         return heapq.heappop(self._free) if self._free else None
 
-    def give(self, slot: int) -> None:
-        heapq.heappush(self._free, slot)
+    def give(self, cell: int) -> None:
+        heapq.heappush(self._free, cell)
 
     def fits(self, vector: np.ndarray) -> bool:
         return vector.dtype == np.float32 and vector.ndim == 1 and vector.nbytes <= self.stride
 
-    def view(self, slot: int, elements: int) -> np.ndarray:
-        """The first elements of a slot, which begins on the border of a page."""
-        start = slot * self.stride
+    def view(self, cell: int, elements: int) -> np.ndarray:
+        """The first elements of a cell, which begins at a page boundary."""
+        start = cell * self.stride
         return self._bytes[start : start + 4 * elements].view(np.float32)
 
-    def write(self, slot: int, vector: np.ndarray) -> None:
-        self.view(slot, vector.size)[:] = vector
+    def write(self, cell: int, vector: np.ndarray) -> None:
+        self.view(cell, vector.size)[:] = vector
 
 
 def pack(message: Any, place: Callable[[np.ndarray], int | None]) -> bytes:
-    """``message``, plain data and arrays; ``place`` puts a vector into a slot and says which, or
-    None if it is to travel along.
+    """``message``: plain data and arrays; ``place`` puts a vector into a cell and returns which, or
+    None if it is to travel in the message.
     """
 
     def other(value: Any) -> Any:
@@ -83,9 +83,9 @@ def pack(message: Any, place: Callable[[np.ndarray], int | None]) -> bytes:
             return value.item()
         if not isinstance(value, np.ndarray):
             raise TypeError(f"{type(value).__name__} cannot be handed to a worker")
-        slot = place(value)
-        if slot is not None:
-            return msgpack.ExtType(IN_SLOT, PLACE.pack(slot, value.size))
+        cell = place(value)
+        if cell is not None:
+            return msgpack.ExtType(IN_CELL, PLACE.pack(cell, value.size))
         return msgpack.ExtType(
             IN_MESSAGE, msgpack.packb([value.dtype.str, list(value.shape), value.tobytes()])
         )
@@ -94,12 +94,12 @@ def pack(message: Any, place: Callable[[np.ndarray], int | None]) -> bytes:
 
 
 def unpack(data: bytes, arena: Arena) -> Any:
-    """The message. Vectors in slots are read-only views: they change when the slot is used
+    """The message. Vectors in cells are read-only views: they change when the cell is used
     again.
     """
 
     def array(code: int, content: bytes) -> np.ndarray:
-        if code == IN_SLOT:
+        if code == IN_CELL:
             found = arena.view(*PLACE.unpack(content))
         else:
             dtype, shape, raw = msgpack.unpackb(content)
@@ -113,8 +113,8 @@ def unpack(data: bytes, arena: Arena) -> Any:
 
 
 class MessageStream:
-    """Whole messages over a stream socket. Nothing here waits: what cannot be sent yet is sent
-    by ``push``, later.
+    """Whole messages over a stream socket, without blocking: what cannot be sent yet is sent by
+    ``push``, later.
     """
 
     def __init__(self, end: socket) -> None:
@@ -136,8 +136,8 @@ class MessageStream:
         self.push()
 
     def push(self) -> None:
-        """As much as the socket takes; what can never arrive, because the other side is gone, is
-        dropped: ``receive`` will tell.
+        """Send as much as the socket takes. If the other side is gone, all of it is dropped;
+        ``receive`` reports that.
         """
         try:
             while self._out:
@@ -152,8 +152,8 @@ class MessageStream:
             self._out.clear()
 
     def receive(self) -> list[bytes]:
-        """What has come; EOFError if the other side is gone and all it had sent has been
-        received.
+        """All whole messages so far; EOFError if the other side is gone and everything it sent has
+        been received.
         """
         ended = False
         with suppress(BlockingIOError):

@@ -21,22 +21,21 @@ from pools import RUNS, SPREAD, bytes_of, bytes_with, learned_of
 
 from edgefl.errors import Bug, UserError
 from edgefl.hosts.setup.learning import Learning
-from edgefl.hosts.virtual.pool.engine import Here
+from edgefl.hosts.virtual.pool.engine import InProcessEngine, open_pool
 from edgefl.hosts.virtual.pool.executor import Executor
-from edgefl.hosts.virtual.pool.forked import Forked
-from edgefl.hosts.virtual.pool.opening import open_pool
+from edgefl.hosts.virtual.pool.forked import ForkedBackend
 from edgefl.hosts.virtual.pool.scheduler import WorkerPool
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.results.tail import read_csv
 from edgefl.strategies.base.catalog import load, strategy_names
 
 
-def crew_of(learned: Learning, workers: int) -> WorkerPool:
-    return WorkerPool(Forked(learned, workers), workers)
+def pool_of(learned: Learning, workers: int) -> WorkerPool:
+    return WorkerPool(ForkedBackend(learned, workers), workers)
 
 
-def pids(crew: Any) -> list[int]:
-    return sorted(process.pid for process in crew._hands._processes)
+def pids(pool: Any) -> list[int]:
+    return sorted(process.pid for process in pool._backend._processes)
 
 
 def left(pids_before: list[int]) -> list[int]:
@@ -50,39 +49,39 @@ def test_every_number_of_workers_leaves_the_same_bytes(tmp_path: Path, name: str
     learned = learned_of(**RUNS[name])
     here = bytes_with(tmp_path / "here", learned, None)
     for workers in (1, 2, 3):
-        crew = crew_of(learned, workers)
+        pool = pool_of(learned, workers)
         try:
-            there = pids(crew)
+            there = pids(pool)
             assert (
-                bytes_with(tmp_path / str(workers), learned, crew) == here and len(there) == workers
+                bytes_with(tmp_path / str(workers), learned, pool) == here and len(there) == workers
             )
-            assert not crew._items and not crew._needed and not crew._hands._inputs, (
+            assert not pool._items and not pool._needed and not pool._backend._inputs, (
                 "nothing is held for tasks that are over"
             )
         finally:
-            crew.close()
+            pool.close()
         assert left(there) == []
 
 
 @pytest.mark.parametrize("name", ["plain", "rich"])
 def test_workers_may_be_killed_at_any_time(tmp_path: Path, name: str) -> None:
     learned, steps, killed = learned_of(**RUNS[name]), [0], set()
-    crew = crew_of(learned, 2)
+    pool = pool_of(learned, 2)
 
     def strike(now: int, run: Any) -> None:
         steps[0] += 1
         if steps[0] in (20, 45):
-            for pid in pids(crew):
+            for pid in pids(pool):
                 os.kill(pid, signal.SIGKILL)
                 killed.add(pid)
 
     try:
-        assert bytes_with(tmp_path / "killed", learned, crew, strike) == bytes_with(
+        assert bytes_with(tmp_path / "killed", learned, pool, strike) == bytes_with(
             tmp_path / "here", learned, None
         )
-        assert len(killed) >= 3 and len(pids(crew)) == 2, "others took their places"
+        assert len(killed) >= 3 and len(pids(pool)) == 2, "others took their places"
     finally:
-        crew.close()
+        pool.close()
 
 
 def test_a_pool_serves_one_run_after_the_other(tmp_path: Path) -> None:
@@ -105,14 +104,14 @@ def test_a_pool_serves_one_run_after_the_other(tmp_path: Path) -> None:
 
 def test_without_room_for_vectors_they_travel_in_messages(tmp_path: Path) -> None:
     learned = learned_of(**RUNS["rich"])
-    crew = crew_of(learned, 2)
-    crew._hands._arena._free.clear()
+    pool = pool_of(learned, 2)
+    pool._backend._arena._free.clear()
     try:
-        assert bytes_with(tmp_path / "messages", learned, crew) == bytes_with(
+        assert bytes_with(tmp_path / "messages", learned, pool) == bytes_with(
             tmp_path / "here", learned, None
         )
     finally:
-        crew.close()
+        pool.close()
 
 
 # ------------------------------------------------------------------ what is not done
@@ -156,9 +155,9 @@ def test_any_job_is_done_by_any_engine() -> None:
     learned = learned_of()
     by = np.float32(2.0 * learned.samples["a"])
     job = Scaled({"one": vector(1, 2, 3), "long": np.arange(100_000, dtype=np.float32)}, 2.0)
-    crew = crew_of(learned, 2)
+    pool = pool_of(learned, 2)
     try:
-        for engine in (Here(learned), crew):
+        for engine in (InProcessEngine(learned), pool):
             engine.start(job, 5)
             number, vectors, nothing = engine.finish(job)
             assert (number, nothing) == (2.0, None) and vectors["one"].tolist() == (
@@ -166,7 +165,7 @@ def test_any_job_is_done_by_any_engine() -> None:
             ).tolist()
             assert vectors["long"][-1] == np.float32(99_999) * by
     finally:
-        crew.close()
+        pool.close()
 
 
 # ------------------------------------------------------------------ what goes wrong
@@ -235,7 +234,7 @@ def test_one_worker_is_this_process_and_fewer_are_none() -> None:
     learned = learned_of()
     for workers in (0, 1):
         with open_pool(learned, workers) as pool:
-            assert isinstance(pool, Here) and (pool.workers, pool.note) == (1, None)
+            assert isinstance(pool, InProcessEngine) and (pool.workers, pool.note) == (1, None)
     with pytest.raises(UserError, match="--workers -1: expected 1 or more"), open_pool(learned, -1):
         pass
 
@@ -262,7 +261,7 @@ def test_too_little_shared_memory_falls_back_and_says_so(
         monkeypatch.setattr("psutil.virtual_memory", lambda: memory._replace(available=1000))
     with open_pool(learned_of(), 2) as pool:
         assert (
-            isinstance(pool, Here)
+            isinstance(pool, InProcessEngine)
             and pool.note is not None
             and pool.note.endswith("training in this process")
             and "shared memory" in pool.note

@@ -13,7 +13,7 @@ import pytest
 from pools import RUNS, bytes_with, learned_of
 
 from edgefl.errors import UserError
-from edgefl.hosts.virtual.pool.opening import open_pool
+from edgefl.hosts.virtual.pool.engine import open_pool
 
 ray = pytest.importorskip("ray")
 
@@ -40,7 +40,7 @@ def test_lost_workers_and_nodes_do_not_show(tmp_path: Path, cluster: Any) -> Non
     here = bytes_with(tmp_path / "here", learned, None)
     with open_pool(learned, 2, "ray", cluster.address) as pool:
         assert bytes_with(tmp_path / "ray", learned, pool, strike) == here
-        assert steps[0] > 40 and not pool._items and not pool._hands._inputs
+        assert steps[0] > 40 and not pool._items and not pool._backend._inputs
         run = bytes_with(tmp_path / "again", learned, pool)
     assert run == here and not ray.is_initialized()
 

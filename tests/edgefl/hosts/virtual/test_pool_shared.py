@@ -1,4 +1,4 @@
-"""Messages between a process and its workers: vectors in slots, whole messages over a socket."""
+"""Messages between a process and its workers: vectors in cells, whole messages over a socket."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from edgefl.vectors import ALIGNMENT
 
 def test_a_vector_lies_in_its_slot_and_is_not_for_writing() -> None:
     arena = Arena(2, 1, 3)
-    slot = arena.take()
-    assert slot == 0
-    arena.write(slot, vector(1, 2, 3))
+    cell = arena.take()
+    assert cell == 0
+    arena.write(cell, vector(1, 2, 3))
     number, found, nan = unpack(
-        pack([7, {"weights": vector(9, 9, 9)}, float("nan")], lambda one: slot), arena
+        pack([7, {"weights": vector(9, 9, 9)}, float("nan")], lambda one: cell), arena
     )
     assert (
         number == 7
@@ -27,15 +27,15 @@ def test_a_vector_lies_in_its_slot_and_is_not_for_writing() -> None:
         and found["weights"].ctypes.data % ALIGNMENT == 0
     )
     assert not found["weights"].flags.writeable
-    arena.write(slot, vector(4, 5, 6))
+    arena.write(cell, vector(4, 5, 6))
     assert found["weights"].tolist() == [4, 5, 6], "no copy"
 
 
 def test_slots_are_used_again_the_first_first() -> None:
     arena = Arena(3, 1, 3)
     assert [arena.take() for _ in range(4)] == [0, 1, 2, None]
-    for slot in (2, 0):
-        arena.give(slot)
+    for cell in (2, 0):
+        arena.give(cell)
     assert arena.take() == 0
 
 
