@@ -167,17 +167,15 @@ class Gradient:
         if self.labels is not None:
             chosen = streams.rng("server labels").permutation(np.unique(targets))[: self.labels]
             rows = rows[np.isin(targets[rows], chosen)]
-        if self.samples > len(rows):
-            of = (
-                ""
-                if self.labels is None
-                else f" of the labels drawn (server_labels = {self.labels})"
-            )
-            raise UserError(
-                f"server_samples: expected at most {len(rows)}, the training samples{of}, found"
-                f" {self.samples}"
-            )
+        of = "" if self.labels is None else f" of the labels drawn (server_labels = {self.labels})"
+        check_server_samples("server_samples", self.samples, len(rows), of)
         return rows[: self.samples]
+
+
+def check_server_samples(key: str, wanted: int, have: int, of: str = "") -> None:
+    """UserError if the server is to have more samples than there are."""
+    if wanted > have:
+        raise UserError(f"{key}: expected at most {have}, the training samples{of}, found {wanted}")
 
 
 def plain(job: Any) -> list[Any]:

@@ -24,7 +24,7 @@ from edgefl.edges.still import Still
 from edgefl.edges.trainer import Trainer
 from edgefl.errors import UserError
 from edgefl.hosts.setup.plan import devices, options
-from edgefl.jobs import Evaluate
+from edgefl.jobs import Evaluate, check_server_samples
 from edgefl.models import by_label
 from edgefl.models.evaluate import evaluate
 from edgefl.models.workspace import Workspace, initial
@@ -251,12 +251,8 @@ def _check_server_samples(experiment: Experiment, base: Path | None, have: int) 
     """UserError before anything runs, and not when the strategy's first job is done."""
     for number, entry in enumerate(experiment.strategies):
         strategy, given = options(entry, base)
-        wanted = strategy.server_samples(given)
-        if wanted > have:
-            raise UserError(
-                f"strategies[{number}].server_samples: expected at most {have}, the training"
-                f" samples, found {wanted}"
-            )
+        key = f"strategies[{number}].server_samples"
+        check_server_samples(key, strategy.server_samples(given), have)
 
 
 def _own(experiment: Experiment, base: Path | None) -> tuple[Task, material.EdgeData] | None:
