@@ -74,9 +74,7 @@ def edge(
     allow_task: AllowTask = None,
     insecure: Insecure = False,
 ) -> None:
-    """Be one edge of a run: join, train what comes, send updates, until the coordinator says
-    that it is over.
-    """
+    """Join a run as one edge: train and send updates until the coordinator ends the run."""
     from edgefl.hosts.wall.edge.host import PATIENCE_S, EdgeHost
     from edgefl.hosts.wall.edge.worker import OwnMachine
     from edgefl.hosts.wall.keys import load_edge, must_have_keys
@@ -148,8 +146,8 @@ class _Builder:
         )
 
     def _experiment(self, setup: "Setup") -> tuple["Experiment", Path | None]:
-        """The coordinator's experiment, or our own with the strategy that it names; one
-        strategy, at index 0.
+        """The coordinator's experiment, or this edge's own with the strategy that the coordinator
+        names; one strategy, at index 0.
         """
         from edgefl.loading.file import base_of, from_json, load
 
@@ -165,8 +163,8 @@ class _Builder:
 
 
 def _same(own: "Experiment", config: str) -> "Experiment":
-    """Ours with the seed and the entry that the coordinator runs now; any other of ours if there
-    is none, which the digests will tell.
+    """This edge's experiment with the seed and the entry that the coordinator runs now. If it has
+    none, any other: the digests will differ.
     """
     try:
         theirs = orjson.loads(config)

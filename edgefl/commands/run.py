@@ -115,7 +115,7 @@ def coordinator(
     keys: Keys = None,
     insecure: Insecure = False,
 ) -> None:
-    """Be the coordinator for edges in other terminals or on other machines (`edgefl edge`)."""
+    """Start a coordinator and wait for edges from other terminals or machines (`edgefl edge`)."""
     from edgefl.hosts.wall.keys import load_server, must_have_keys
 
     experiment = load(config, overrides or ())
@@ -127,7 +127,7 @@ def coordinator(
 
 
 def _power(clock: Clock, workers: int, engine: EngineName, ray_address: str | None) -> Power:
-    """UserError for options that would say nothing."""
+    """UserError for options that would have no effect."""
     if clock is Clock.wall and (
         workers > 1 or engine is not EngineName.local or ray_address is not None
     ):
@@ -147,7 +147,7 @@ def _power(clock: Clock, workers: int, engine: EngineName, ray_address: str | No
 
 
 def _warn(experiment: Experiment, config: Path) -> None:
-    """Say what a person may want to change before the run begins."""
+    """Print what the user may want to change before the run begins."""
     base = base_of(config)
     for warning in (*warnings(experiment, base), *strategy_warnings(experiment, base)):
         print(f"edgefl: warning: {warning}", file=sys.stderr)

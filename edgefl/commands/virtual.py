@@ -1,8 +1,8 @@
-"""Runs under the virtual clock: every seed of every strategy, on as many cores as asked for.
+"""Runs under the virtual clock: every seed of every strategy, on the requested number of workers.
 
-As long as there are as many whole runs left as workers, each worker does whole runs, which need
-nothing from each other. What is left after that is done run by run, with the workers training
-inside each. Either way every run gives the same bytes as alone.
+As long as there are at least as many runs left as workers, each worker does whole runs in parallel
+with the others. The rest is done run by run, with all workers training inside each. Either way
+every run gives the same bytes as alone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class EngineName(str, Enum):
 @dataclass(frozen=True, slots=True)
 class Power:
     """What may be used: so many worker processes, here or on the Ray cluster at that address
-    (None: one of its own).
+    (None: one that is started for the runs).
     """
 
     workers: int = 1
@@ -84,12 +84,14 @@ class VirtualRuns:
         self._begun = False
 
     def run(self) -> bool:
-        """All runs, or those until Ctrl-C; False if one has died, which is told."""
-        beside = len(self.jobs) // self.power.workers * self.power.workers if self._may_fork else 0
+        """All runs, or those until Ctrl-C; False if one has died, which is reported."""
+        parallel = (
+            len(self.jobs) // self.power.workers * self.power.workers if self._may_fork else 0
+        )
         try:
-            whole, go_on = self._side_by_side(self.jobs[:beside]) if beside else (True, True)
+            whole, go_on = self._in_parallel(self.jobs[:parallel]) if parallel else (True, True)
             if go_on:
-                self._one_by_one(self.jobs[beside:])
+                self._one_by_one(self.jobs[parallel:])
             return whole
         except KeyboardInterrupt:
             if not self._begun:
@@ -103,7 +105,7 @@ class VirtualRuns:
         return self.power.engine is EngineName.local and self.power.workers > 1
 
     def _begin(self) -> None:
-        """Away with earlier runs, once nothing can be refused any more."""
+        """Remove earlier runs, once nothing can be refused."""
         from edgefl.hosts.setup.rundir import clear
 
         if self._begun:
@@ -114,9 +116,9 @@ class VirtualRuns:
             show.line(f"from earlier runs, left as they are: {', '.join(kept)}")
 
     # ------------------------------------------------------------------ a worker for each run
-    def _side_by_side(self, jobs: list[VirtualRun]) -> tuple[bool, bool]:
-        """(did all get to their end, or as far as Ctrl-C let them; may the others begin: not
-        after a Ctrl-C, nor after a bug).
+    def _in_parallel(self, jobs: list[VirtualRun]) -> tuple[bool, bool]:
+        """(whether no run died, whether the others may begin: not after a Ctrl-C, nor after a
+        bug).
         """
         from edgefl.hosts.virtual.parallel_runs import ParallelRuns
         from edgefl.hosts.virtual.run import run_virtual

@@ -20,8 +20,8 @@ from edgefl.results.rundirs import seed_name
 
 
 def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) -> None:
-    """Run every seed, or as far as Ctrl-C lets them. Exit status 1 if a process dies that the
-    run cannot do without.
+    """Run every seed, or those until Ctrl-C. Exit status 1 if a process dies that the run
+    needs.
     """
     from edgefl.hosts.wall.launcher import Interrupted, LaunchOptions, ProcessDied, WallRun
 
@@ -54,7 +54,7 @@ def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) 
                     f" results in {folder}"
                 )
             launcher.run(screen.watch)
-            port = launcher.port  # edges elsewhere come back to the same one
+            port = launcher.port  # edges elsewhere connect to the same port again
     except Interrupted:
         pass
     except KeyboardInterrupt:

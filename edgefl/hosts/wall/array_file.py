@@ -1,8 +1,8 @@
 """Plain values with arrays in them, for another process on this machine: the arrays go into a file,
-what is left fits in a message.
+the rest fits in a message.
 
-Arrays are written and read as they are: numpy lets other threads run meanwhile, which a large
-message in one piece would not.
+numpy releases the GIL while it writes or reads an array, so this does not delay pacing; encoding
+one large message would.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ PLACE = "array in file"  # the key that marks [offset, dtype, shape]
 
 def put(path: Path, value: Any) -> Any:
     """``value`` (dicts, lists, texts, numbers, arrays) with a mark in each array's place; the
-    arrays lie in ``path``.
+    arrays are in the file ``path``.
     """
     with path.open("wb") as file:
         return _put(file, value)
 
 
 def take(path: Path, value: Any) -> Any:
-    """What was ``put``, its arrays as aligned read-only copies; the file is gone."""
+    """The value that was ``put``, its arrays as aligned read-only copies; deletes the file."""
     found = _take(path, value)
     path.unlink()
     return found

@@ -1,4 +1,4 @@
-"""CURVE keys: who may join is a file, and the key of a message says which edge sent it.
+"""CURVE keys: a file lists who may join, and the key of a message says which edge sent it.
 
 ::
 
@@ -187,21 +187,20 @@ def secure_server(socket: zmq.Socket, keys: ServerKeys) -> None:
     socket.curve_publickey = keys.public
     socket.curve_server = True
     socket.zap_domain = DOMAIN.encode()
-    socket.setsockopt(
-        zmq.ZAP_ENFORCE_DOMAIN, 1
-    )  # without it every key passes while no Doorman is there
+    # without this every key passes while no Doorman runs
+    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
 
 def secure_edge(socket: zmq.Socket, keys: EdgeKeys) -> None:
-    """Prove who we are and talk only to that coordinator; before ``connect``."""
+    """Prove the edge's identity and talk only to that coordinator; before ``connect``."""
     socket.curve_secretkey = keys.secret
     socket.curve_publickey = keys.public
     socket.curve_serverkey = keys.server
 
 
 class Doorman(ThreadAuthenticator):
-    """Answers libzmq's question about every new connection (ZAP): allowed, and as which edge.
-    ``start`` before ``bind``; ``stop`` at the end.
+    """Decides for libzmq (ZAP) about every new connection: whether it is allowed, and as which
+    edge. ``start`` before ``bind``; ``stop`` at the end.
     """
 
     def __init__(self, context: zmq.Context, keys: ServerKeys) -> None:
@@ -210,12 +209,12 @@ class Doorman(ThreadAuthenticator):
         self.configure_curve_callback(DOMAIN, self)
 
     def callback(self, domain: str, key: bytes) -> bool:
-        """pyzmq asks: may this public key (z85) come in?"""
+        """Called by pyzmq: whether this public key (z85) is allowed."""
         return key in self.edges
 
     def curve_user_id(self, client_public_key: bytes) -> str:
-        """pyzmq asks: the User-Id of this public key (32 bytes), which ``edge_of`` finds on its
-        messages.
+        """Called by pyzmq: the User-Id of this public key (32 bytes), which ``edge_of`` reads from
+        its messages.
         """
         return self.edges[z85.encode(client_public_key)]
 

@@ -1,4 +1,4 @@
-"""The two ZeroMQ sockets, non-blocking: frames in, frames out, nothing understood."""
+"""The two ZeroMQ sockets, non-blocking. They move frames and do not interpret them."""
 
 from __future__ import annotations
 
@@ -39,19 +39,15 @@ FILES_PER_EDGE, FILES_SPARE = 1, 64
 
 
 class Wire:
-    """What both ends share: waiting for the socket or another descriptor, to the microsecond."""
+    """What both ends share: waiting for the socket or another descriptor."""
 
     def __init__(self, context: zmq.Context, kind: int) -> None:
         self.socket: zmq.Socket = context.socket(kind)
         self.socket.linger = 0
-        self.socket.sndhwm = (
-            0  # bounded by credits and windows, in bytes; a count of messages bounds nothing
-        )
-        self.socket.rcvhwm = (
-            MOST_QUEUED  # of each peer: one that floods us with small frames is stopped by TCP
-        )
+        self.socket.sndhwm = 0  # no limit: credits and windows bound the bytes
+        self.socket.rcvhwm = MOST_QUEUED  # per peer: TCP stops one that sends too many small frames
         self.socket.maxmsgsize = max(MAX_HEADER_BYTES, MAX_PIECE_BYTES)
-        self.socket.copy_threshold = 0  # we choose ourselves
+        self.socket.copy_threshold = 0  # ``_send`` decides
         self._fd = self.socket.getsockopt(zmq.FD)
 
     @property
@@ -59,10 +55,10 @@ class Wire:
         return bool(self.socket.getsockopt(EVENTS) & POLLIN)
 
     def wait(self, other_fd: int, timeout_s: float | None) -> bool:
-        """Until a message, the other descriptor, or the time-out; True if the other one is
-        readable.
+        """Wait for a message, the other descriptor, or the time-out; True if the other descriptor
+        is readable.
 
-        ZeroMQ's descriptor is edge-triggered: ask EVENTS before each wait.
+        ZeroMQ's descriptor is edge-triggered, so EVENTS must be read before each wait.
         """
         return (
             other_fd
@@ -87,8 +83,8 @@ class Wire:
 
 
 class Router(Wire):
-    """The coordinator's end. ROUTER_MANDATORY: sending to one who is gone is known; handover
-    stays off, or a key could take over another's session.
+    """The coordinator's end. With ROUTER_MANDATORY ``send`` knows that a peer is gone. Handover
+    stays off, or one key could take over another's session.
     """
 
     def __init__(self, context: zmq.Context, keys: ServerKeys | None) -> None:
@@ -99,8 +95,8 @@ class Router(Wire):
             secure_server(self.socket, keys)
 
     def bind(self, host: str, port: int) -> int:
-        """The port that it listens on (0: any free one). UserError if the port is in use or the
-        host is not ours.
+        """Listen on ``port`` (0: any free one) and return it. UserError if the port is in use or
+        the host is not an address of this machine.
         """
         try:
             self.socket.bind(f"tcp://{host}:{port or '*'}")
@@ -111,7 +107,7 @@ class Router(Wire):
         return int(self.socket.last_endpoint.decode().rpartition(":")[2])
 
     def send(self, routing: bytes, header: bytes, body: Any = None) -> bool:
-        """False if nobody has that routing id any more."""
+        """False if no peer has that routing id."""
         try:
             self.socket.send(routing, NOW_MORE)
             self._send(header, body)
@@ -122,7 +118,7 @@ class Router(Wire):
             raise
 
     def receive(self, most: int) -> Iterator[tuple[bytes, str | None, list[zmq.Frame]]]:
-        """Up to ``most`` messages that are there now: (routing id, key's edge, frames)."""
+        """At most ``most`` waiting messages: (routing id, key's edge, frames)."""
         for _ in range(most):
             parts = self._parts()
             if parts is None:
@@ -131,14 +127,14 @@ class Router(Wire):
 
 
 class Dealer(Wire):
-    """An edge's end. A fresh one for each session: old queues must not reach a new coordinator
+    """An edge's end. Each session has a new one: old queues must not reach a new coordinator
     before the Hello.
     """
 
     def __init__(self, context: zmq.Context, keys: EdgeKeys | None, address: str) -> None:
         super().__init__(context, zmq.DEALER)
         self._keyed = keys is not None
-        # connections that the other side took and dropped, as far as ``turned_away`` has seen
+        # connections that the other side accepted and dropped, as far as ``turned_away`` knows
         self.hung_up = 0
         self._monitor = self.socket.get_monitor_socket(sum(TURNED_AWAY) + HUNG_UP)
         if keys is not None:
@@ -151,8 +147,8 @@ class Dealer(Wire):
             ) from error
 
     def turned_away(self) -> str | None:
-        """Why there is no connection, if the reason is the keys. libzmq does not try again after
-        these.
+        """Why there is no connection, if the reason is the keys. libzmq does not retry after
+        that.
         """
         while self._monitor.poll(0):
             event = recv_monitor_message(self._monitor)["event"]
@@ -172,14 +168,14 @@ class Dealer(Wire):
         self._send(header, body)
 
     def receive(self) -> Iterator[list[zmq.Frame]]:
-        """Every message that is there now."""
+        """All waiting messages."""
         while (parts := self._parts()) is not None:
             yield parts
 
 
 def room_for_edges(edges: int) -> int:
-    """Raise the limit of open files as far as allowed; descriptors left beyond what ``edges``
-    need. At the limit libzmq would spin.
+    """Raise the limit of open files as far as allowed, and return how many are left beyond what
+    ``edges`` need. UserError if there are too few: at the limit libzmq would spin.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:

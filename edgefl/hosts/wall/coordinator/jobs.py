@@ -1,5 +1,5 @@
-"""The strategy's jobs on the wall clock: a worker process does them one after the other, their
-results wait for their emulated end.
+"""The strategy's jobs on the wall clock: a worker process does them one after the other, and their
+results are held back until their emulated end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from emulator.agenda import Agenda
 from emulator.fidelity import Fidelity, spread_ms
 from emulator.quantiles import Quantiles
 
-MOST_DEATHS = 3  # of workers over one job, until it is the job's fault
+MOST_DEATHS = 3  # of workers in one job, until the job is to blame
 NS_PER_S = 1e9
 
 
@@ -43,8 +43,8 @@ class JobOrder:
 
 
 class Jobs:
-    """The coordinator's end. Its methods are the logic thread's; orders and results go in a
-    thread of their own, since nobody may wait for them.
+    """The coordinator's end. The logic thread calls its methods; another thread sends orders and
+    receives results, so that the logic thread never waits.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Jobs:
         self._deaths: Counter[str] = Counter()
 
     def listen(self, tell: Callable[[Any], None]) -> None:
-        """Give orders out, and pass what came of each to ``tell``, from now on."""
+        """Start to send orders, and pass the outcome of each to ``tell``."""
         Thread(target=self._listen, args=(tell,), name="jobs", daemon=True).start()
 
     def submit(self, job: Job, now: int, cost_ns: int) -> None:
@@ -67,7 +67,7 @@ class Jobs:
         self._orders.put(JobOrder(self._given, job, now, now + cost_ns))
 
     def worked(self, item: Worked) -> None:
-        """Take a result in. What went wrong inside the job is raised here, as under the virtual
+        """Hold a result until it is due. What the job raised is raised here, as under the virtual
         clock.
         """
         order: JobOrder = item.order
@@ -88,15 +88,15 @@ class Jobs:
         self._held.add(order.due_ns, (order.job, item.result))
 
     def next_due(self) -> int:
-        """When the first of the results that are here is due."""
+        """When the first of the results that are held is due."""
         return self._held.next_due()
 
     def pop_due(self, now: int) -> list[tuple[Job, Result | str]]:
         return [held for _, held in self._held.pop_due(now)]
 
     def summary(self) -> dict[str, Any]:
-        """By sort of job: how many, how late their results were, how long they really took, how
-        many workers died.
+        """By kind of job: their number, how late their results were, how long they really took,
+        how many workers died.
         """
         return {
             sort: {
@@ -112,12 +112,12 @@ class Jobs:
     def _listen(self, tell: Callable[[Any], None]) -> None:
         try:
             while True:
-                tell(self._fate(self._orders.get()))
+                tell(self._outcome(self._orders.get()))
         except (EOFError, ConnectionError):
             return  # the processes of the run are being ended
 
-    def _fate(self, order: JobOrder) -> Worked:
-        """Whatever it is, somebody waits for it."""
+    def _outcome(self, order: JobOrder) -> Worked:
+        """Exactly one Worked for each order, whatever happens: the strategy waits for it."""
         try:
             return self._done(order)
         except (EOFError, ConnectionError):
@@ -136,8 +136,8 @@ class Jobs:
             return Worked(self.now(), order, error=traceback.format_exc())
 
     def _done(self, order: JobOrder) -> Worked:
-        """The order is given again if its worker dies; one at a time, so that nothing else is
-        lost with a worker.
+        """Send the order again if its worker dies. Orders are sent one at a time, so that a dead
+        worker loses only one.
         """
         for deaths in range(MOST_DEATHS):
             match self._asked(order, deaths):

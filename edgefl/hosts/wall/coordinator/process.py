@@ -1,5 +1,5 @@
-"""The coordinator's process: it never imports torch, takes real-time priority where it may, and
-runs one strategy.
+"""The coordinator's process: it runs one strategy, with real-time priority where the system allows
+it, and never imports torch.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ GOODBYE_MS = 1000
 # 2 ms of the default 50: 100 links of 2 Mbit/s then cost a third of a core instead of more than
 # half
 GRAINS_PER_WINDOW = 25
-SILENCE_SHARE = 1.25  # an edge waits a little longer for a word from us than we for one from it
+SILENCE_SHARE = 1.25  # edge timeout / coordinator liveness timeout
 LOGIC_PRIORITY, PACING_PRIORITY = 1, 2
 EXIT_STATUS = {RunEnded: 0, BugFound: 1, RunRefused: 2}
 
@@ -78,7 +78,7 @@ class CoordinatorTask:
 
 
 class CoordinatorProcess:
-    """Wires sessions, pacing, logic and evaluation together."""
+    """Builds sessions, pacing, logic and evaluation, and connects them."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class CoordinatorProcess:
         return self.run.end("wall", self.logic.now, wall_s, summary)
 
     def _obey(self) -> None:
-        """The launching process may ask for an end; if it dies, the run ends too."""
+        """End the run when the launcher asks for it, or dies."""
         try:
             reason = self.control.receive().reason
         except (EOFError, OSError):

@@ -1,5 +1,5 @@
-"""Who is on the other side of each routing id: greeting, digests, heartbeats, and what happens to
-those who misbehave.
+"""Which edge is on the other side of each routing id: greeting, digests, heartbeats, and the end of
+sessions that break the protocol.
 
 I/O-free: frames in with ``now`` in wall ns, outcomes out. A session is (random routing id,
 incarnation of this run, number chosen by the edge). ::
@@ -37,18 +37,18 @@ from edgefl.protocol.messages import (
 SILENT = "silent"  # why a session ended: nothing was heard for the liveness time
 WHOLE_RUN = "run"  # key of counts that belong to no edge
 UNKNOWN_RTT = 1 << 62
-# two machines' clocks drift apart by milliseconds an hour: an old measurement is no better for
-# having been quick
+# two machines' clocks drift apart by milliseconds an hour: a short round trip is worth little when
+# it is old
 RECENT_PINGS = 32
 MOST_TEXT = 500  # of a reason, which may quote the peer
-MOST_FAULTS = 500  # of a run that are told in words; who sends garbage for ever is still counted
+MOST_FAULTS = 500  # that a run records with their reasons; the others are only counted
 REPLACED = "replaced by a new session"
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What an edge must bring to be let in, and what it is told. ``join_patience_ns``: from
-    Setup to Join it loads torch and its data.
+    """What an edge must have to join, and its Setup. ``join_patience_ns``: from Setup to Join it
+    loads torch and its data.
     """
 
     edges: frozenset[str]
@@ -66,8 +66,8 @@ class Expected:
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """One edge's connection. ``offset_ns``: its clock minus ours, from the recent ping with the
-    shortest round trip.
+    """One edge's connection. ``offset_ns``: its clock minus the coordinator's, from the recent
+    ping with the shortest round trip.
     """
 
     routing: bytes
@@ -125,8 +125,8 @@ SessionOutcome = Reply | Entered | Passed | SessionEnded
 
 
 class Sessions:
-    """The table of sessions. ``counts`` holds wire errors, refusals and stale frames, by sort
-    and edge; ``faults`` what the record is to say.
+    """The table of sessions. ``counts``: wire errors, refusals and stale frames, by kind and edge;
+    ``faults``: those to be recorded.
     """
 
     def __init__(self, expected: Expected, incarnation: int) -> None:
@@ -135,24 +135,22 @@ class Sessions:
         self.by_routing: dict[bytes, Session] = {}
         self.by_edge: dict[str, Session] = {}  # joined ones only
         self.counts: Counter[tuple[str, str]] = Counter()
-        self.faults: list[
-            tuple[str, str, str]
-        ] = []  # (sort, edge or WHOLE_RUN, reason), taken by the host
-        self._told = 0
+        # (kind, edge or WHOLE_RUN, reason), taken by the host
+        self.faults: list[tuple[str, str, str]] = []
+        self._recorded = 0
         self._pinged_ns = 0
 
     def receive(
         self, routing: bytes, user: str | None, header: Any, body: Any, now: int
     ) -> list[SessionOutcome]:
-        """What a frame means. Malformed ones cost the peer its session."""
+        """Handle one frame. A malformed one ends the peer's session."""
         try:
             message, incarnation, number = decode(header)
             if isinstance(message, Hello):
                 return self._hello(routing, user, message, number, now)
             session = self.by_routing.get(routing)
-            if (
-                session is None or number != session.number or incarnation != self.incarnation
-            ):  # Setup has told it
+            # an edge knows the incarnation from its Setup
+            if session is None or number != session.number or incarnation != self.incarnation:
                 self._count("stale frame", WHOLE_RUN)
                 return [Reply(routing, number, Refuse("this session has ended", final=False))]
             if self.expected.keyed and user != session.edge:
@@ -162,7 +160,7 @@ class Sessions:
             return self.wire_error(routing, error)
 
     def tick(self, now: int) -> list[SessionOutcome]:
-        """Heartbeats that are due, and edges that have been silent for too long."""
+        """Send heartbeats that are due, and end sessions that have been silent for too long."""
         if now - self._pinged_ns < self.expected.heartbeat_ns:
             return []
         self._pinged_ns = now
@@ -181,18 +179,18 @@ class Sessions:
         return self._pinged_ns + self.expected.heartbeat_ns
 
     def wire_error(self, routing: bytes, error: WireError) -> list[SessionOutcome]:
-        """Count it and end the session that it came from."""
+        """Count the error and end its session."""
         session = self.by_routing.get(routing)
         self._count("wire error", session.edge if session else WHOLE_RUN, str(error))
         if session is None:
-            return []  # a stranger gets no answer
+            return []  # an unknown peer gets no answer
         return [
             _refuse(session, f"protocol error: {error}", final=False),
             *self._drop(session, f"wire error: {error}"),
         ]
 
     def finish(self, reason: str, more: bool) -> list[SessionOutcome]:
-        """Tell everybody that the run is over."""
+        """Tell all edges that the run is over."""
         return [
             Reply(session.routing, session.number, RunFinished(reason, more))
             for session in self.by_routing.values()
@@ -289,18 +287,18 @@ class Sessions:
     def _refused(self, session: Session, fault: str, final: bool) -> Reply:
         self._count(
             "refused", session.edge if session.edge in self.expected.edges else WHOLE_RUN, fault
-        )  # not one count for each invented id
+        )  # an invented id has no count of its own
         return _refuse(session, fault, final)
 
     def _count(self, sort: str, who: str, reason: str | None = None) -> None:
         self.counts[sort, who] += 1
-        if reason is not None and self._told < MOST_FAULTS:
-            self._told += 1
+        if reason is not None and self._recorded < MOST_FAULTS:
+            self._recorded += 1
             self.faults.append((sort, who, reason[:MOST_TEXT]))
 
     def _replace(self, session: Session) -> list[SessionOutcome]:
-        """If that was an edge's earlier try, nobody reads this; a second process with the same
-        id must not come back for ever.
+        """End an older session of an edge. Another process with the same id must not try again;
+        an earlier try of the same process no longer reads this.
         """
         return [
             _refuse(session, f"another process has taken over as edge {session.edge}", final=True),

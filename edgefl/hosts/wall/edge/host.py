@@ -1,4 +1,4 @@
-"""An edge process: one thread for the socket (it stamps arrivals), one for training. It owns no
+"""An edge process: one thread for the socket (it stamps arrivals), one for training. It has no
 emulated clock.
 """
 
@@ -47,9 +47,9 @@ from edgefl.protocol.messages import (
 
 PATIENCE_S = 60.0
 BACK_OFF_S = (0.05, 2.0)
-HANG_UPS = 3  # in one session's silence, before anything is said about them
+HANG_UPS = 3  # in one session's silence, before a warning
 NS_PER_S = 1_000_000_000
-BEFORE_SETUP = Setup("", "")  # its timers, until the coordinator has said its own
+BEFORE_SETUP = Setup("", "")  # its timers hold until the coordinator sends its own
 
 
 @dataclass(slots=True)
@@ -80,8 +80,8 @@ class SessionLink:
 
 
 class EdgeHost:
-    """``build(setup)`` makes this edge's EdgeSide once the coordinator has said what is run.
-    ``run`` returns when the run is over.
+    """``build(setup)`` makes this edge's EdgeSide once the coordinator has sent Setup. ``run``
+    returns when the run is over.
     """
 
     def __init__(
@@ -103,21 +103,20 @@ class EdgeHost:
         self.results = Mailbox()
         self.side: EdgeSide | None = None
         self.setup = BEFORE_SETUP
-        self.incarnation = 0  # of the coordinator that the side works for
+        self.incarnation = 0  # of the coordinator that ``side`` was built for
         self.worker: TrainingThread | None = None
         self.transfers: EdgeTransfers
         self.finished: RunFinished | None = None
         self.link: SessionLink
         self._pause_s = BACK_OFF_S[0]
-        self._wondered = False
+        self._warned = False
         self._given_up = 0
         self._beyond: str | None = None
-        self._asked: Stamped | None = (
-            None  # the latest request: while it is open, it is repeated in a new session
-        )
+        # the latest request; it is repeated in a new session while it is open
+        self._asked: Stamped | None = None
 
     def run(self, first_patience_s: float = PATIENCE_S) -> RunFinished:
-        """Until RunFinished. Refused if the coordinator will not have us or cannot be reached: at
+        """Until RunFinished. Refused if the coordinator refuses this edge or cannot be reached, at
         first for ``first_patience_s``.
         """
         try:
@@ -151,10 +150,9 @@ class EdgeHost:
             reason = f"no answer for {patience_s:g} s; is it there, and are these its keys?"
         if reason is not None:
             raise Refused(reason)
-        if self.link.dealer.hung_up >= HANG_UPS and not self._wondered:
-            self._wondered = (
-                True  # no more than that: a tunnel does so too while nobody listens at its end
-            )
+        if self.link.dealer.hung_up >= HANG_UPS and not self._warned:
+            # only a warning: a tunnel does this too while nothing listens at its other end
+            self._warned = True
             keys = "" if self.keys is None else ", and is coordinator.key its key"
             print(
                 f"{self.name}: {self.address} takes connections and drops them: is it the"
@@ -166,7 +164,7 @@ class EdgeHost:
 
     # ------------------------------------------------------------------ sessions
     def _connect(self) -> None:
-        """A fresh socket and session; what was half received or not acknowledged goes on in it."""
+        """Open a new socket and session; unfinished transfers continue in it."""
         if hasattr(self, "link"):
             self.link.dealer.close()
         number = random.SystemRandom().getrandbits(60)
@@ -184,14 +182,14 @@ class EdgeHost:
         self.link.dealer.send(encode(message, self.link.incarnation, self.link.number), body)
 
     def _tell(self, message: Any) -> None:
-        """What the actor has to say; before Welcome nobody listens, and ``_welcome`` repeats
-        what still matters.
+        """Send a message of the actor, if the session has joined; ``_welcome`` repeats what still
+        matters.
         """
         if self.link.joined:
             self._send(message)
 
     def _listen(self) -> bool:
-        """Handle everything that has come; True if anything had."""
+        """Handle all waiting frames; True if there were any."""
         heard, link = False, self.link
         for frames in link.dealer.receive():
             heard, link.heard_s = True, time.monotonic()
@@ -259,13 +257,10 @@ class EdgeHost:
             self.transfers = EdgeTransfers(self.side.most_bytes)
             self.worker = TrainingThread(self.side.edge, self.turns, self.side.speed, self.results)
             self.worker.start()
-            self.link.heard_s = (
-                time.monotonic()
-            )  # building took its time, and nobody listened meanwhile
+            self.link.heard_s = time.monotonic()  # this thread did not listen while it built
         elif (setup, self.link.incarnation) != (self.setup, self.incarnation):
-            self.finished = RunFinished(
-                "another run has taken its place", more=True
-            )  # this side's tasks and transfers mean nothing to it
+            # this edge's tasks and transfers belong to the other run
+            self.finished = RunFinished("another run has taken its place", more=True)
             return
         side = self.side
         self.transfers.new_session()
@@ -307,9 +302,8 @@ class EdgeHost:
             self._pause_s = BACK_OFF_S[0]
             outputs = self._side.edge.receive(message, at_ns)
             if isinstance(message, UrgeTask) and message.task not in self._side.edge.unacknowledged:
-                self.transfers.acknowledged(
-                    message.task
-                )  # what was offered for later is void: another update takes its place
+                # another update will replace the one that was offered for later
+                self.transfers.acknowledged(message.task)
             self._carry_out(outputs, at_ns)
 
     def _work_done(self, woken: bool) -> None:

@@ -1,5 +1,5 @@
-"""The edge's end of its transfers: downlink ones put together and stamped, uplink ones sent as
-far as the credit goes.
+"""The edge's end of its transfers: it assembles and stamps downlink transfers, and sends uplink
+transfers as far as its credit allows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edgefl.protocol.messages import (
 from edgefl.protocol.transfers import Incoming, Outgoing
 
 MOST_INCOMING = 4
-MOST_STAMPS = 4096  # per transfer: more arrivals than that are thinned out
+MOST_STAMPS = 4096  # per transfer; further arrivals have no stamp
 
 
 @dataclass(slots=True)
@@ -59,11 +59,11 @@ class EdgeTransfers:
 
     @property
     def tasks(self) -> list[int]:
-        """Tasks whose model is on its way or waits for its moment."""
+        """Tasks whose model is being received or is not yet delivered."""
         return [_task_of(download) for download in self.downloads.values()]
 
     def new_session(self) -> None:
-        """Credits of the old session are void."""
+        """Drop the credits of the old session."""
         for upload in self.uploads.values():
             upload.sent = None
 
@@ -86,12 +86,12 @@ class EdgeTransfers:
         return self._whole(download, now_ns)
 
     def delivered(self, number: int) -> Bulk | None:
-        """The message whose moment has come."""
+        """The message of a download that the coordinator declares delivered."""
         download = self.downloads.pop(number, None)
         return None if download is None else download.message
 
     def new(self, update: Update, due_ns: int) -> Outgoing:
-        """Offer an update from now on."""
+        """Make an update ready to be offered."""
         self._numbers += 1
         outgoing = Outgoing(self._numbers, update)
         self.uploads[outgoing.number] = OfferedUpdate(outgoing, due_ns)
@@ -111,7 +111,7 @@ class EdgeTransfers:
             upload.sent += len(view)
 
     def acknowledged(self, task: int) -> None:
-        """The update's fate is on record: its bytes may go."""
+        """The coordinator has recorded the update: drop its bytes."""
         self.uploads = {
             number: upload
             for number, upload in self.uploads.items()
@@ -119,7 +119,7 @@ class EdgeTransfers:
         }
 
     def cancelled(self, task: int) -> None:
-        """The task is called off: its model need not come."""
+        """The task is cancelled: drop its download."""
         self.downloads = {
             number: download
             for number, download in self.downloads.items()
@@ -127,7 +127,7 @@ class EdgeTransfers:
         }
 
     def unacknowledged(self, updates: Mapping[int, Update]) -> Iterable[tuple[Outgoing, int]]:
-        """What is to be offered again, with its stamp; the rest is forgotten."""
+        """The uploads to offer again, with their stamps; all others are dropped."""
         self.uploads = {
             number: upload
             for number, upload in self.uploads.items()

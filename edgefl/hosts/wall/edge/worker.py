@@ -1,5 +1,5 @@
-"""The edge's training thread: local runs in slices, so that fresh models, cancelling and the
-host's other edges get their turn.
+"""The edge's training thread. It trains in slices, so that fresh models, cancellation and the
+machine's other edges do not wait long.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ TURN = struct.Struct("<Bq")  # WANT or DONE, and the emulated moment at which th
 
 
 class Turns(Protocol):
-    """Who may compute now: a fleet on one machine shares its cores, a device of its own need not
-    ask.
+    """Permission to compute: edges on one machine share its cores, an edge on its own machine
+    need not ask.
     """
 
     def take(self, due_ns: int) -> None: ...
@@ -35,7 +35,7 @@ class Turns(Protocol):
 
 
 class OwnMachine:
-    """Nobody to share with."""
+    """Always permitted."""
 
     def take(self, due_ns: int) -> None:
         return None
@@ -61,8 +61,8 @@ class SharedTurns:
 
 @dataclass(frozen=True, slots=True)
 class TrainOrder:
-    """A job with the emulated moments between which it lies; ``due_ns`` None: it ends when it
-    ends (native).
+    """A job with its emulated start and end; ``due_ns`` None: it takes as long as it really takes
+    (native).
     """
 
     job: Train
@@ -72,7 +72,7 @@ class TrainOrder:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The order is done; ``at_ns`` is the stamp that its outcome carries."""
+    """The order is done; ``at_ns`` is the stamp of its outcome."""
 
     order: TrainOrder
     at_ns: int
@@ -80,13 +80,13 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class TrainingFailed:
-    """Training raised: the edge's own bug or its algorithm's."""
+    """Training raised: a bug of this package or of the algorithm."""
 
     error: BaseException
 
 
 class TrainingThread(Thread):
-    """Works on orders one after the other and drops those whose run is no longer the edge's."""
+    """Does orders one after the other and drops those whose run the edge has given up."""
 
     def __init__(self, edge: Edge, turns: Turns, speed: float, results: Mailbox) -> None:
         super().__init__(name="training", daemon=True)
@@ -95,8 +95,8 @@ class TrainingThread(Thread):
         self.ended = False
 
     def end(self) -> None:
-        """Stop at the next step: a thread inside torch must not meet the end of its interpreter,
-        which would abort the process.
+        """Stop at the next step: the process aborts if its interpreter ends while a thread is
+        inside torch.
         """
         self.ended = True
         self.orders.put(None)
@@ -113,7 +113,7 @@ class TrainingThread(Thread):
         finished, spent_ns = False, 0
         while not finished and not self.ended and order.job.run is self.edge.run:
             self.turns.take(FOREVER if order.due_ns is None else order.due_ns)
-            began = time.monotonic_ns()  # waiting for a turn is no computing
+            began = time.monotonic_ns()  # waiting for a turn does not count
             finished = self.edge.trainer.advance(
                 order.job.run,
                 self.edge.rule,

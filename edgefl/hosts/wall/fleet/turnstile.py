@@ -1,4 +1,4 @@
-"""Who may train now: at most cores - 1 edges of this machine at a time, the earliest emulated
+"""Which edges of this machine may train now: at most cores - 1 at a time, the earliest emulated
 deadline first.
 """
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import heapq
 
-SILENCE_S = 1.0  # a holder that has not given its turn back after so long is passed over
+SILENCE_S = 1.0  # a turn that is not given back after so long is taken away
 
 
 class Turnstile:

@@ -1,9 +1,9 @@
-"""The warm parent: its own process, which loads torch, data and model once, calibrates the host,
-and forks edges from then on.
+"""The warm parent: a process that loads torch, data and model once, calibrates the host, and then
+forks the edges.
 
-It has no zmq socket, no other thread and no real-time priority, so that a fork is clean: 15 ms and
-10 MB an edge, where a cold start costs a second and 110 MB. It stays to fork replacements and to
-hand out turns to train.
+It has no zmq socket, no second thread and no real-time priority, so that forking is safe. A forked
+edge costs 15 ms and 10 MB, a cold start a second and 110 MB. It keeps running to fork replacements
+and to decide which edge may train.
 """
 
 from __future__ import annotations
@@ -82,19 +82,18 @@ class Warm:
         while True:
             for key, _ in self.selector.select(0.2):
                 if key.data is not None:
-                    if (
-                        self.turns.get(key.data) is key.fileobj
-                    ):  # else a fork in this very batch has replaced that edge
+                    # else a fork in this same batch has replaced that edge
+                    if self.turns.get(key.data) is key.fileobj:
                         self._turn(key.data)
                 elif not self._command():
                     self._end_children(set(self.children.values()))
                     return
             for edge in self.turnstile.grants(time.monotonic()):
-                self._tell(edge)
-            self._bury()
+                self._grant(edge)
+            self._reap()
 
     def fork(self, name: str, work: Callable[[], Any], nice: int, keep: tuple[int, ...]) -> None:
-        """A child that does ``work`` and exits; of our descriptors it keeps only ``keep``."""
+        """A child that does ``work`` and exits; of the descriptors it keeps only ``keep``."""
 
         def child() -> None:
             close_all_but(*keep)
@@ -146,7 +145,7 @@ class Warm:
             self._fork_job_worker()
 
     def _fork_job_worker(self) -> None:
-        """Our end of its channel stays open, for the next one if it dies."""
+        """Its end of the channel stays open here, for the next one if it dies."""
         jobs, turns = self.jobs, self._new_turns(JOB_WORKER)
         self.fork(
             JOB_WORKER,
@@ -157,9 +156,8 @@ class Warm:
         turns.close()
 
     def _fork_edge(self, edge: str, address: str, index: int) -> None:
-        self._end_children(
-            {f"edge {edge}"}
-        )  # one that missed the end of its run must not take the place of the new one
+        # one that missed the end of its run must not compete with the new one
+        self._end_children({f"edge {edge}"})
         learned, theirs = self.learned, self._new_turns(edge)
 
         def work() -> None:
@@ -204,7 +202,7 @@ class Warm:
         else:
             self.turnstile.done(edge)
 
-    def _tell(self, edge: str) -> None:
+    def _grant(self, edge: str) -> None:
         try:
             self.turns[edge].send(b"g")
         except (OSError, KeyError):
@@ -215,7 +213,7 @@ class Warm:
         self.turns.pop(edge).close()
         self.turnstile.gone(edge)
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         while self.children:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
@@ -229,7 +227,7 @@ class Warm:
 
 
 def side(learned: Learning, edge: str, index: int, data_digest: str, setup: Setup) -> EdgeSide:
-    """What an edge of this process tells the coordinator; ``setup`` is checked by the digests."""
+    """What an edge of this process builds for a run; the digests check that it fits ``setup``."""
     experiment = learned.experiment
     entry = experiment.strategies[index]
     actor = learned.edges(index, [edge])[edge]
@@ -283,9 +281,9 @@ def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
     learned.keep_beside(scratch)
     rate = calibrate(learned) if task.calibrate else None
     gc.collect()
-    # what is loaded now stays for good: the collector must not touch its pages in every child
+    # all this stays loaded: the collector must not touch, and so copy, its pages in every child
     gc.freeze()
-    with suppress(ConnectionError):  # the launcher is gone: so are we, and with us our children
+    with suppress(ConnectionError):  # the launcher is gone: end, and with it the children
         control.send(FleetReady(data_digest, rate, cores(), learned.samples))
         Warm(control, evaluations, jobs, learned, data_digest).run()
 
