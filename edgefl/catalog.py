@@ -16,9 +16,12 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Iterator
+from typing import TYPE_CHECKING, Any, Iterator
 
 from edgefl.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 FORMS = "'package.module:attribute' or 'path/to/file.py:attribute'"
 
@@ -50,7 +53,7 @@ def find(
     return getattr(importlib.import_module(f"{package}.{name}"), attribute)
 
 
-def options_of(found: Any) -> Any:
+def options_of(found: Any) -> type[BaseModel] | None:
     """The ``Options`` class of a found object: its own attribute, else its module's; None if it
     takes no options.
     """

@@ -81,6 +81,6 @@ def precise_timers() -> bool:
     """
     if not sys.platform.startswith("linux"):
         return False
-    return (
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0) == 0
-    )
+    libc = ctypes.CDLL(None, use_errno=True)
+    status: int = libc.prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
+    return status == 0

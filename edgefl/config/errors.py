@@ -141,14 +141,12 @@ def _key(detail: ErrorDetails, data: Any) -> Loc:
     """
     loc = detail["loc"]
     for depth, part in enumerate(loc):
-        if not (
-            isinstance(part, int)
-            and isinstance(data, (list, tuple))
-            or isinstance(data, Mapping)
-            and part in data
-        ):
+        if isinstance(part, int) and isinstance(data, (list, tuple)):
+            data = data[part]
+        elif isinstance(data, Mapping) and part in data:
+            data = data[part]
+        else:
             return loc[: depth + (detail["type"] == "missing")]
-        data = data[part]
     return loc
 
 
@@ -217,7 +215,8 @@ def _nearest_value(detail: ErrorDetails) -> str:
 
 def _words(detail: ErrorDetails) -> list[str]:
     """What a key that takes words takes."""
-    return detail["ctx"]["expected"].replace(" or ", ", ").replace("'", "").split(", ")
+    expected: str = detail["ctx"]["expected"]
+    return expected.replace(" or ", ", ").replace("'", "").split(", ")
 
 
 def _nearest_of(value: Any, words: list[str]) -> str:

@@ -107,7 +107,7 @@ def trace(name: str, base: Path, start: Start = "run") -> Trace:
 
 def traces(experiment: Experiment) -> list[str]:
     """The names of all trace files, each once."""
-    tables = [
+    tables: list[Medium | Links] = [
         experiment.medium,
         *(part.links for part in parts(experiment) if part.links.kind == "emulated"),
     ]

@@ -8,12 +8,7 @@ from pathlib import Path
 from edgefl import catalog
 from edgefl.config import groups as config_groups
 from edgefl.config.errors import Loc, Source, validated
-from edgefl.config.experiment import (
-    Experiment,
-    Named,
-    StrategyEntry,
-    Unlabelled,
-)
+from edgefl.config.experiment import Experiment, Named, StrategyEntry, Unlabelled
 from edgefl.config.section import Section
 from edgefl.errors import UserError, nearest
 from edgefl.strategies.base.catalog import load as load_strategy

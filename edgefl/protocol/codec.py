@@ -79,9 +79,10 @@ CHECKS = [
 def encode(message: Any, incarnation: int, session: int) -> bytes:
     """The header frame of a small message: [code, incarnation, session, fields...]."""
     kind = type(message)
-    return msgpack.packb(
+    header: bytes = msgpack.packb(
         [CODES[kind], incarnation, session, *[getattr(message, name) for name in NAMES[kind]]]
     )
+    return header
 
 
 def decode(header: bytes | memoryview) -> tuple[Any, int, int]:
@@ -141,9 +142,9 @@ def size_of(message: Bulk) -> int:
 
 def _meta(message: Bulk) -> bytes:
     places = [[name, vector.size] for name, vector in message.vectors.items()]
-    return msgpack.packb(
-        [message.number, message.version, places, {k: float(v) for k, v in message.numbers.items()}]
-    )
+    numbers = {name: float(value) for name, value in message.numbers.items()}
+    meta: bytes = msgpack.packb([message.number, message.version, places, numbers])
+    return meta
 
 
 def places(meta: bytes) -> tuple[int, int, list[tuple[str, int]], dict[str, float]]:

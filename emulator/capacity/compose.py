@@ -53,7 +53,8 @@ class Lowest:
         return min(rates_bit_s)
 
     def _rates(self, rates_bit_s: list[np.ndarray]) -> np.ndarray:
-        return np.minimum.reduce(rates_bit_s)
+        lowest: np.ndarray = np.minimum.reduce(rates_bit_s)
+        return lowest
 
 
 class Gated(Lowest):

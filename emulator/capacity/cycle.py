@@ -39,7 +39,11 @@ class Cycle:
     __slots__ = ("from_ns", "period_ns", "starts_ns", "rates_bit_s", "work", "_works")
 
     def __init__(
-        self, from_ns: int, period_ns: int, starts_ns: Sequence[int], rates_bit_s: Sequence[int]
+        self,
+        from_ns: int,
+        period_ns: int,
+        starts_ns: Sequence[int] | np.ndarray,
+        rates_bit_s: Sequence[int] | np.ndarray,
     ) -> None:
         starts, rates = np.asarray(starts_ns, np.int64), np.asarray(rates_bit_s, np.int64)
         changes = np.concatenate(([True], rates[1:] != rates[:-1]))
@@ -48,8 +52,8 @@ class Cycle:
         # Arrays of 64-bit integers: 16 bytes a segment, and what they give back are Python's own
         # integers, which never overflow.
         self.starts_ns, self.rates_bit_s = array("q", starts.tobytes()), array("q", rates.tobytes())
-        lengths = np.diff(starts, append=period_ns).tolist()
-        self._works = [0, *accumulate(map(mul, self.rates_bit_s, lengths))]
+        lengths: list[int] = np.diff(starts, append=period_ns).tolist()
+        self._works: list[int] = [0, *accumulate(map(mul, self.rates_bit_s, lengths))]
         self.work = self._works.pop()  # of a whole period
 
     def moved(self, from_ns: int) -> Cycle:
@@ -111,9 +115,9 @@ class Cycle:
     def rates_at(self, from_ns: int, offsets_ns: np.ndarray) -> np.ndarray:
         """The rates at ``from_ns`` + each of ``offsets_ns``."""
         phases_ns = (offsets_ns + (from_ns - self.from_ns) % self.period_ns) % self.period_ns
-        return np.asarray(self.rates_bit_s)[
-            np.searchsorted(np.asarray(self.starts_ns), phases_ns, side="right") - 1
-        ]
+        indices = np.searchsorted(np.asarray(self.starts_ns), phases_ns, side="right") - 1
+        rates: np.ndarray = np.asarray(self.rates_bit_s)[indices]
+        return rates
 
 
 @lru_cache(maxsize=256)  # so that asking again gives the same object, which others have built upon

@@ -23,6 +23,7 @@ from emulator.delay.latency import Latency
 from emulator.errors import BadValue
 from emulator.host import host_facts, real_time_priority
 from emulator.links.loss import Lossy
+from emulator.profile_table import LINKS
 from emulator.proxy.record import Log
 from emulator.proxy.routes import (
     Address,
@@ -159,13 +160,14 @@ def _routes(
 ) -> list[Route]:
     """The same link for every pair; what has no state is shared."""
     # Without a profile the texts are read by some profile, and what is not said is not emulated.
-    link = profiles.link(
-        profile or next(iter(profiles.LINKS)), up=sides[0].rate, down=sides[1].rate, **said
-    )
-    latency_ns, jitter_ns, loss = (
-        value if profile or said[key] is not None else 0
-        for key, value in _impairments(link).items()
-    )
+    link = profiles.link(profile or next(iter(LINKS)), up=sides[0].rate, down=sides[1].rate, **said)
+
+    def told(key: str) -> bool:
+        return bool(profile) or said[key] is not None
+
+    latency_ns = link.latency_ns if told("latency") else 0
+    jitter_ns = link.jitter_ns if told("jitter") else 0
+    loss = link.loss if told("loss") else 0.0
     own = (link.up_bit_s, link.down_bit_s)
     capacities = [
         _capacity(side, rate if profile or side.rate is not None else None)
@@ -192,10 +194,6 @@ def _routes(
         Route(listen, to, ways[2 * index], ways[2 * index + 1])
         for index, (listen, to) in enumerate(pairs)
     ]
-
-
-def _impairments(link: profiles.LinkProfile) -> dict[str, float]:
-    return {"latency": link.latency_ns, "jitter": link.jitter_ns, "loss": link.loss}
 
 
 def _capacity(side: Side, rate_bit_s: int | None) -> Capacity | None:

@@ -146,7 +146,8 @@ class Jitter:
             delays = self.delay_ns * np.exp(math.sqrt(variance) * drawn - variance / 2)
         else:
             delays = self.delay_ns + self.jitter_ns * drawn
-        return np.rint(np.maximum(delays, 0.0)).astype(np.int64)
+        whole: np.ndarray = np.rint(np.maximum(delays, 0.0)).astype(np.int64)
+        return whole
 
 
 def _check(delay_ns: int, jitter_ns: int, distribution: str, seed: int, epoch_ns: int) -> None:

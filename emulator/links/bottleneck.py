@@ -269,7 +269,9 @@ class SharedLink(Link):
             if plan.start_ns > at_ns:
                 booking.plan = None
             elif plan.finish_ns > at_ns:
-                plan.curve.cut(at_ns)
+                share = plan.curve
+                assert isinstance(share, Share)
+                share.cut(at_ns)
                 booking.plan = Plan(plan.curve, plan.start_ns, FOREVER, FOREVER)
         self._choose(at_ns)
         self._changed()

@@ -152,14 +152,15 @@ class Network:
             _, order = heapq.heappop(self._heap)
             booking = self._by_order[order]
             link = self._link_of(booking.transfer)
-            windows_ns = link.windows_ns(booking)
+            windows_ns, started_ns = link.windows_ns(booking), booking.started_ns()
+            assert started_ns is not None  # it is due, so it was planned
             link.complete()
             self._forget(booking)
             completions.append(
                 Completion(
                     booking.transfer,
                     booking.offered_ns,
-                    booking.started_ns(),
+                    started_ns,
                     due_ns,
                     windows_ns,
                     booking.shifted_ns,

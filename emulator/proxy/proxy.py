@@ -33,7 +33,10 @@ EDGES = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 READABLE = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 WRITABLE = select.EPOLLOUT | select.EPOLLHUP | select.EPOLLERR
 RESET_ON_CLOSE = b"\x01\0\0\0\0\0\0\0"  # struct linger {1, 0}
-SockAddr = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
+# (host, port), IPv6's four, or what a Python without IPv6 gives for an IPv6 address.
+SockAddr = tuple[
+    socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
+]
 
 
 class Proxy:

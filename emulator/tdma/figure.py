@@ -42,7 +42,8 @@ Bar = tuple[int, str, int, int]  # device, what it does, from slot, up to slot
 
 def timeline(tdma: Tdma, kind: str) -> bytes:
     """The first rounds of ``tdma`` as a picture in the format ``kind``: "png", "pdf" or "svg"."""
-    with matplotlib.rc_context(STYLE):
+    # type: matplotlib's stubs take a dict whose keys are all of its settings' names as literals
+    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
         figure = _draw(tdma, _shown(tdma))
         data = io.BytesIO()
         metadata = {

@@ -65,7 +65,8 @@ class SlotTable:
         And only those during whose usable time ``gate`` is open (has a rate): fewer, if it closes
         for ever.
         """
-        wanted, found = self._checked(places), []
+        wanted = self._checked(places)
+        found: list[int] = []
         slot = self._at_place(max(self.grid.next_at(now), self._first_slot), wanted)
         while len(found) < needed:
             if slot in self._packed:
