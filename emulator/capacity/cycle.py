@@ -110,7 +110,9 @@ class Cycle:
         once = (
             np.asarray(self.starts_ns) - (from_ns - self.from_ns) % self.period_ns
         ) % self.period_ns
-        return (np.arange(0, period_ns, self.period_ns, dtype=np.int64)[:, None] + once).ravel()
+        begins = np.arange(0, period_ns, self.period_ns, dtype=np.int64)
+        edges: np.ndarray = (begins[:, None] + once).ravel()
+        return edges
 
     def rates_at(self, from_ns: int, offsets_ns: np.ndarray) -> np.ndarray:
         """The rates at ``from_ns`` + each of ``offsets_ns``."""

@@ -22,7 +22,7 @@ LEAST_BURST_BYTES = 1600
 """A frame and a little: with a burst of exactly one frame, tbf loses 3 % of its rate."""
 QUEUE_FRAMES = 1000
 SHAPERS = ("htb", "tbf")
-SLOTS = 256
+NAMESPACES = 256
 LEAST_RATE_BIT_S = 8  # tc counts whole bytes/s, and takes 0 of them for no rate at all
 MAX_RATE_BIT_S = 100_000_000_000
 
@@ -82,29 +82,32 @@ class VethEnd:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """All names of run number ``slot`` on this host: everything that has to be removed follows
-    from the number.
+    """The names of namespace ``number`` on this host and of its interfaces: everything that has
+    to be removed follows from the number.
     """
 
-    slot: int
+    number: int
 
     @property
     def namespace(self) -> str:
-        return f"emulator-{self.slot}"
+        return f"emulator-{self.number}"
 
     @property
     def host(self) -> VethEnd:
         # 198.18.0.0/15 is set aside for measurements (RFC 2544), so it is in use nowhere else.
         return VethEnd(
-            f"emulator{self.slot}", f"198.19.{self.slot}.1", f"02:65:6d:75:{self.slot:02x}:01", ()
+            f"emulator{self.number}",
+            f"198.19.{self.number}.1",
+            f"02:65:6d:75:{self.number:02x}:01",
+            (),
         )
 
     @property
     def own(self) -> VethEnd:
         return VethEnd(
-            f"emulator{self.slot}own",
-            f"198.19.{self.slot}.2",
-            f"02:65:6d:75:{self.slot:02x}:02",
+            f"emulator{self.number}own",
+            f"198.19.{self.number}.2",
+            f"02:65:6d:75:{self.number:02x}:02",
             ("-n", self.namespace),
         )
 

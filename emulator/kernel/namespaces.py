@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Iterator
 
 from emulator.errors import BadValue
-from emulator.kernel.commands import SLOTS, Argv, Place, remove
+from emulator.kernel.commands import NAMESPACES, Argv, Place, remove
 
 LOCKS = Path("/run")
 _LOCK = "emulator-kernel-{}.lock"
@@ -57,7 +57,7 @@ def claimed() -> Iterator[Place]:
 def sweep() -> list[Place]:
     """Remove what owners left that were killed; the places that were theirs."""
     left = []
-    for place in map(Place, range(SLOTS)):
+    for place in map(Place, range(NAMESPACES)):
         lock = _lock(lock_file(place))
         if lock is not None:
             _give_back(place, lock)
@@ -93,15 +93,15 @@ def end_processes(place: Place, number: int) -> int:
 
 
 def _claim() -> tuple[Place, int]:
-    for place in map(Place, range(SLOTS)):
+    for place in map(Place, range(NAMESPACES)):
         lock = _lock(lock_file(place), create=True)
         if lock is not None:
             return place, lock
-    raise BadValue(f"kernel mode: {SLOTS} runs at once is the limit of this host")
+    raise BadValue(f"kernel mode: {NAMESPACES} runs at once is the limit of this host")
 
 
 def lock_file(place: Place) -> Path:
-    return LOCKS / _LOCK.format(place.slot)
+    return LOCKS / _LOCK.format(place.number)
 
 
 def _lock(file: Path, create: bool = False) -> int | None:

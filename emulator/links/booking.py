@@ -51,7 +51,7 @@ class Booking:
     began_ns: int | None = None  # the first start of service, once an interruption has followed it
     suspended: bool = False
     shifted_ns: int = (
-        0  # so much later than said it was taken, since its medium was settled further
+        0  # so much later than said it was taken, since its bottleneck was settled further
     )
 
     def started_ns(self) -> int | None:

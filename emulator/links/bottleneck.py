@@ -17,7 +17,7 @@ from emulator.delay import Delay
 from emulator.links.booking import Booking, Plan
 from emulator.links.changes import changed_delay
 from emulator.links.fair import Share, shares
-from emulator.links.link import Link, Medium
+from emulator.links.link import BottleneckLike, Link
 from emulator.links.queue_bound import Bound
 from emulator.units import FOREVER
 
@@ -38,7 +38,7 @@ class Bottleneck:
     def __init__(self, capacity: Capacity) -> None:
         self.capacity = capacity
         self.settled_ns = 0
-        self.on_change: Callable[[Medium, bool], None] | None = None
+        self.on_change: Callable[[BottleneckLike, bool], None] | None = None
         self.links: list[SharedLink] = []
         self.busy: dict[SharedLink, None] = {}  # links with anything in their queues
         self._serving: dict[
@@ -161,7 +161,7 @@ class SharedLink(Link):
         bound: Bound | None,
     ) -> None:
         super().__init__(bottleneck.capacity if capacity is None else capacity, delay, bound)
-        self.medium = self.bottleneck = bottleneck
+        self.bottleneck: Bottleneck = bottleneck
         self.index, self.own = index, capacity
         self.serving: Booking | None = None
 
@@ -229,10 +229,6 @@ class SharedLink(Link):
     def opens_at(self, booking: Booking, n_bytes: int) -> int:
         self._ahead(booking, lambda plan: plan is not None)
         return super().opens_at(booking, n_bytes)
-
-    def in_service(self, now: int) -> list[Booking]:
-        self.bottleneck.look(now)
-        return super().in_service(now)
 
     def unserved(self, now: int) -> list[Booking]:
         self.bottleneck.look(now)

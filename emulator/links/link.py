@@ -19,13 +19,13 @@ from emulator.links.changes import changed_capacity, changed_delay
 from emulator.links.queue_bound import Bound
 from emulator.units import FOREVER
 
-__all__ = ["Booking", "Link", "Medium", "Plan"]
+__all__ = ["Booking", "Link", "BottleneckLike", "Plan"]
 
 
-class Medium(Protocol):
-    """What several links share. It looks ahead only as far as it is asked to."""
+class BottleneckLike(Protocol):
+    """What several links share, as they see it. It looks ahead only as far as it is asked to."""
 
-    on_change: Callable[[Medium, bool], None] | None
+    on_change: Callable[[BottleneckLike, bool], None] | None
     """Called when the next completion must be sought anew, and whether that is because plans
     have changed.
     """
@@ -49,7 +49,7 @@ class Link:
     next completion that way.
     """
 
-    medium: Medium | None = None
+    bottleneck: BottleneckLike | None = None
 
     def __init__(
         self, capacity: Capacity | None, delay: Delay | None = None, bound: Bound | None = None
@@ -175,15 +175,6 @@ class Link:
         there are no slots.
         """
         return ()
-
-    def in_service(self, now: int) -> list[Booking]:
-        """Those whose service had begun by ``now`` and that have not completed."""
-        begun = []
-        for booking in self.queue:
-            if booking.plan is None or booking.plan.start_ns > now:
-                break  # first come, first served: nothing behind it has begun
-            begun.append(booking)
-        return begun
 
     def unserved(self, now: int) -> list[Booking]:
         """Those of which bytes have not left the link by ``now``, in order; the first is in

@@ -11,7 +11,7 @@ from typing import Iterable
 from emulator.capacity import Capacity
 from emulator.delay import Delay
 from emulator.links.booking import Booking
-from emulator.links.link import Link, Medium
+from emulator.links.link import BottleneckLike, Link
 from emulator.links.transfer import Completion, Transfer
 from emulator.tdma.channel import ChannelLink
 from emulator.units import FOREVER
@@ -37,23 +37,24 @@ class Network:
         self._busy: dict[
             Link, tuple[int, int]
         ] = {}  # links with a queue -> the heap entry of its first booking
-        self._unsure: dict[Medium, None] = {}  # media whose next completion is not known at present
+        self._unsure: dict[
+            BottleneckLike, None
+        ] = {}  # those whose next completion is not known at present
         self._touched: dict[
-            Link | Medium,
+            Link | BottleneckLike,
             None,
             # whose plans changed since somebody asked, other than by calls about the transfer
             # itself
         ] = {}
         self._offered = 0
-        self._seen_ns = 0
 
     def add_link(self, edge: str, direction: str, link: Link) -> None:
         """Give ``edge`` its link for ``direction``. ValueError if it has one."""
         if (edge, direction) in self._links:
             raise ValueError(f"edge {edge} has a link {direction} already")
         link.on_change = self._announce
-        if link.medium is not None:
-            link.medium.on_change = self._mark
+        if link.bottleneck is not None:
+            link.bottleneck.on_change = self._mark
         self._links[edge, direction] = link
 
     def link(self, edge: str, direction: str) -> Link:
@@ -74,7 +75,6 @@ class Network:
         booking = Booking(transfer, self._offered, offered_ns=now)
         self._offered += 1
         self._bookings[transfer.number] = self._by_order[booking.order] = booking
-        self._see(now)
         link.offer(booking)
         return None
 
@@ -146,7 +146,6 @@ class Network:
 
     def pop_due(self, now: int) -> list[Completion]:
         """The completions due at or before ``now``, by due moment, then in order of offer."""
-        self._see(now)
         completions = []
         while (due_ns := self.next_due()) <= now and due_ns < FOREVER:
             _, order = heapq.heappop(self._heap)
@@ -174,7 +173,6 @@ class Network:
 
         May be said again when the receiver's own count is known. KeyError if it is not on its way.
         """
-        self._see(now)
         self._link_of(transfer).suspend(self._booking(transfer), confirmed_bytes, now)
 
     def resume(self, transfer: Transfer, now: int) -> None:
@@ -184,13 +182,11 @@ class Network:
         booking = self._booking(transfer)
         if not booking.suspended:
             raise ValueError(f"transfer {transfer.number} was not suspended")
-        self._see(now)
         self._link_of(transfer).resume(booking, now)
 
     def cancel(self, transfer: Transfer, now: int) -> None:
         """Drop it and let the next one on its link start. KeyError if it is not on its way."""
         booking = self._booking(transfer)
-        self._see(now)
         self._forget(booking)
         self._link_of(transfer).cancel(booking, now)
 
@@ -210,7 +206,6 @@ class Network:
         nothing bursts. KeyError if there is no such link, ValueError if it is not shaped and in
         use.
         """
-        self._see(at)
         link = self._links[edge, direction]
         taken_ns = link.change(capacity, delay, at)
         self._touched[link] = None
@@ -234,23 +229,13 @@ class Network:
         link, booking = self._link_of(transfer), self._booking(transfer)
         if not isinstance(link, ChannelLink):
             raise ValueError(f"transfer {transfer.number}: its link has no slots")
-        self._see(now)
         held = link.grant(booking, slots, now)
         self._touched[link] = None
         return held
 
-    def receptions(self, transfer: Transfer) -> dict[str, int]:
-        """Receiver -> when its last byte is due there, for a broadcast on a channel, which is
-        complete when all have it. ValueError elsewhere.
-        """
-        link, booking = self._link_of(transfer), self._booking(transfer)
-        if not isinstance(link, ChannelLink):
-            raise ValueError(f"transfer {transfer.number}: its link has no slots")
-        return link.receptions(booking)
-
     def take_replanned(self) -> list[Transfer]:
         """Transfers whose plans may have changed, since this was last asked, by what was done to
-        others, to a link or to a medium.
+        others, to a link or to a bottleneck.
         """
         if not self._touched:
             return []
@@ -261,14 +246,6 @@ class Network:
             for booking in (one.queue if isinstance(one, Link) else one.bookings())
         ]
         return [booking.transfer for booking in dict.fromkeys(bookings)]
-
-    def active(self) -> list[Transfer]:
-        """Transfers whose service had begun by the latest moment told, and that have not
-        completed: bytes of theirs may be due.
-        """
-        return [
-            booking.transfer for link in self._busy for booking in link.in_service(self._seen_ns)
-        ]
 
     def _booking(self, transfer: Transfer) -> Booking:
         if transfer.number not in self._bookings:
@@ -281,13 +258,10 @@ class Network:
     def _forget(self, booking: Booking) -> None:
         del self._bookings[booking.transfer.number], self._by_order[booking.order]
 
-    def _see(self, now: int) -> None:
-        self._seen_ns = max(self._seen_ns, now)
-
-    def _mark(self, medium: Medium, replanned: bool) -> None:
-        self._unsure[medium] = None
+    def _mark(self, bottleneck: BottleneckLike, replanned: bool) -> None:
+        self._unsure[bottleneck] = None
         if replanned:
-            self._touched[medium] = None
+            self._touched[bottleneck] = None
 
     def _announce(self, link: Link) -> None:
         if not link.queue:

@@ -27,7 +27,7 @@ class Completion:
     """The last byte of ``transfer`` is due at the receiver at ``due_ns``; its service began at
     ``started_ns``.
 
-    ``shifted_ns``: so much later than it was offered a shared medium took it, since a late host had
+    ``shifted_ns``: so much later than it was offered a bottleneck took it, since a late host had
     told that of later moments already; ``due_ns`` is later for it. ``windows_ns``: on a TDMA
     channel, (begin, usable end) of every slot that it was served in.
     """

@@ -10,14 +10,13 @@ that a transfer holds.
 
 from __future__ import annotations
 
-from typing import Collection, Iterable, Mapping
+from typing import Collection, Iterable
 
 from emulator.capacity import Capacity
 from emulator.capacity.constant import Constant
 from emulator.capacity.service import WORK_PER_BYTE
 from emulator.delay import Delay
 from emulator.delay.latency import Latency
-from emulator.delay.together import Together
 from emulator.errors import BadValue
 from emulator.links.booking import Booking, Plan
 from emulator.links.changes import changed_delay
@@ -30,8 +29,7 @@ MOST_SLOTS = 1_000_000  # that an automatic channel seeks for one transfer
 
 
 class Channel(SlotTable):
-    """One transmitter at a time, in both directions together. ``link`` and ``broadcast`` make its
-    links.
+    """One transmitter at a time, in both directions together. ``link`` makes its links.
 
     ``rate_bit_s``: of a transmitter within its slots. ``slots_per_transfer``: every transfer fills
     just so many slots instead, whatever its size, so that its last byte is served as the last of
@@ -70,10 +68,6 @@ class Channel(SlotTable):
         return ChannelLink(
             self, Latency(0) if delay is None else delay, self._checked(places), gate
         )
-
-    def broadcast(self, receivers: Mapping[str, Delay]) -> ChannelLink:
-        """A link down on which one transfer, in its slots, reaches all of them."""
-        return ChannelLink(self, Together(receivers))
 
     def pace(self, booking: Booking) -> tuple[int, int]:
         """(bytes, usable ns that they take) of its transfer."""
@@ -179,16 +173,7 @@ class ChannelLink(Link):
             )
         at_ns = self._changed_ns = max(now, self._changed_ns)
         if delay is not None:
-            plans = self._plans()
-            if isinstance(self.delay, Together):
-                self.delay = Together(
-                    {
-                        name: changed_delay(one, delay, at_ns, plans)
-                        for name, one in self.delay.receivers.items()
-                    }
-                )
-            else:
-                self.delay = changed_delay(self.delay, delay, at_ns, plans)
+            self.delay = changed_delay(self.delay, delay, at_ns, self._plans())
         for booking in [booking for booking in self.queue if booking.plan is not None]:
             self._plan_slots(booking)
         return at_ns
@@ -208,24 +193,6 @@ class ChannelLink(Link):
         return min(
             booking.kept + curve.stretch_bytes(max(n_bytes - booking.kept, 0)),
             booking.transfer.size,
-        )
-
-    def in_service(self, now: int) -> list[Booking]:
-        return [
-            booking
-            for booking in self.queue
-            if booking.plan is not None and booking.plan.start_ns <= now
-        ]
-
-    def receptions(self, booking: Booking) -> dict[str, int]:
-        """Receiver of a broadcast -> when the last byte is due there; FOREVER while slots are
-        missing.
-        """
-        finish_ns = FOREVER if booking.plan is None else booking.plan.finish_ns
-        return (
-            self.delay.each(finish_ns)
-            if isinstance(self.delay, Together)
-            else {booking.transfer.edge: self.delay.arrival(finish_ns)}
         )
 
     def _open(self, slot: int) -> bool:

@@ -13,18 +13,11 @@ BYTE_PER_MS = 8_000  # bit/s: so that sizes in bytes read as milliseconds
 
 
 def network(channel: Channel, delay_ns: int = 0, edges: str = "ab") -> Network:
-    """Every edge with a link up and one down, and a broadcast to all as "*"."""
+    """Every edge with a link up and one down."""
     net = Network()
     for edge in edges:
         for direction in ("up", "down"):
             net.add_link(edge, direction, channel.link(Latency(delay_ns)))
-    net.add_link(
-        "*",
-        "down",
-        channel.broadcast(
-            {edge: Latency(delay_ns + 1 + index) for index, edge in enumerate(edges)}
-        ),
-    )
     return net
 
 

@@ -18,7 +18,7 @@ from emulator.delay.latency import Latency
 from emulator.errors import BadValue
 from emulator.kernel import run as kernel
 from emulator.kernel.commands import (
-    SLOTS,
+    NAMESPACES,
     KernelShape,
     KernelWay,
     Place,
@@ -172,13 +172,13 @@ def test_full_frames_carry_the_payload_rate(rate_bit_s: int) -> None:
 
 
 def test_places_differ_in_every_name_and_fit_the_kernel() -> None:
-    places = [Place(slot) for slot in range(SLOTS)]
+    places = [Place(number) for number in range(NAMESPACES)]
     ends = [end for place in places for end in (place.host, place.own)]
     assert all(
         len(set(names)) == len(ends)
         for names in zip(*((end.name, end.address, end.mac) for end in ends))
     )
-    assert len({place.namespace for place in places}) == SLOTS
+    assert len({place.namespace for place in places}) == NAMESPACES
     assert max(len(end.name) for end in ends) <= 15  # IFNAMSIZ - 1
 
 

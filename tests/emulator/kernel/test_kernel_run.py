@@ -24,7 +24,7 @@ from emulator.errors import BadValue
 from emulator.kernel import namespaces as kernel_slots
 from emulator.kernel import probe as kernel_check
 from emulator.kernel import run as kernel
-from emulator.kernel.commands import SLOTS, KernelShape, KernelWay, Place, make
+from emulator.kernel.commands import NAMESPACES, KernelShape, KernelWay, Place, make
 from emulator.kernel.probe import choose, require_tools
 
 MS = 1_000_000
@@ -74,7 +74,7 @@ def real(capfd: pytest.CaptureFixture[str]) -> Real:
 def place_of(address: str) -> Place:
     return next(
         place
-        for place in map(Place, range(SLOTS))
+        for place in map(Place, range(NAMESPACES))
         if address in (place.own.address, place.host.address)
     )
 

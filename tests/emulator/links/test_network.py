@@ -111,7 +111,6 @@ def test_a_broken_session_keeps_what_was_confirmed() -> None:
     assert net.next_due() == net.due_at(broken, 31) == net.due_at(behind, 1) == FOREVER
     assert (net.progress(broken, 10**15), net.progress(behind, 10**15)) == (30, 0)
     assert (net.started(broken), net.started(behind)) == (0, None)
-    assert net.active() == []
     net.resume(broken, 1000 * MS)
     assert net.progress(broken, 1002 * MS) == 30  # no burst
     assert net.due_at(broken, 31) == 1003 * MS
@@ -206,27 +205,6 @@ def test_cancelling_what_holds_the_link_up_frees_it() -> None:
     net.cancel(broken, 75 * MS)
     net.offer(behind, 74 * MS)  # a late host: the link was in use until 75
     assert net.next_due() == 85 * MS
-
-
-def test_active_names_those_in_service() -> None:
-    net = network(delay_ns=10 * MS, edges="abc")
-    one, two, other, silent = (
-        transfer(1, 10),
-        transfer(2, 10),
-        transfer(3, 50, "b"),
-        transfer(4, 5, "c"),
-    )
-    assert net.active() == []
-    for item in (one, two, other, silent):
-        net.offer(item, 0)
-    net.suspend(silent, 0, 0)
-    assert net.active() == [one, other]
-    net.pop_due(12 * MS)
-    assert net.active() == [one, two, other]  # the first is in the air, the second in service
-    net.pop_due(20 * MS)
-    assert net.active() == [two, other]
-    net.pop_due(60 * MS)
-    assert net.active() == []
 
 
 def test_misuse_is_refused() -> None:

@@ -193,7 +193,7 @@ def _rate_bit_s(network: Network, transfer: Transfer, pace: PiecePlan, now: int)
     """
     link = network.link(transfer.edge, transfer.direction)
     assert link.capacity is not None
-    first_ns = network.due_at(transfer, 1) if link.medium is not None else FOREVER
+    first_ns = network.due_at(transfer, 1) if link.bottleneck is not None else FOREVER
     if first_ns >= FOREVER:
         return link.capacity.segment(now)[0]
     return network.progress(transfer, first_ns + pace.piece_ns) * 8 * NS_PER_S // pace.piece_ns

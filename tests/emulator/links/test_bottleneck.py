@@ -140,7 +140,6 @@ def test_within_a_link_first_come_first_served() -> None:
     for item in (a, b, other):
         net.offer(item, 0)
     assert [net.started(item) for item in (a, b, other)] == [0, 10 * MS, 0]
-    assert net.active() == [a, other]
     assert net.opens_at(b, 1) == 10 * MS
     assert due(net) == [(0, 10 * MS), (1, 20 * MS), (2, 25 * MS)]
 
@@ -417,12 +416,6 @@ class Alone(RuleBasedStateMachine):
     @invariant()
     def the_same_news(self) -> None:
         assert self.nets[0].next_due() == self.nets[1].next_due()
-
-    @rule()
-    def the_same_view(self) -> None:
-        assert sorted(item.number for item in self.nets[0].active()) == sorted(
-            item.number for item in self.nets[1].active()
-        )
 
 
 TestAlone = Alone.TestCase
