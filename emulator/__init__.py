@@ -1,3 +1,212 @@
 """Emulated links, slots and devices under one clock. Knows nothing of federated learning; usable
 alone.
+
+The names in ``__all__`` are the library's interface, and stable: import them from here, as in
+``from emulator import Constant, Link, Network``. The modules behind them may move. A name is loaded
+when it is first asked for, so that what needs only ``emulator.units`` does not load numpy.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from emulator.agenda import Agenda
+    from emulator.capacity import Capacity
+    from emulator.capacity.compose import Gated, Lowest
+    from emulator.capacity.constant import Constant
+    from emulator.capacity.outage import OnOff, Windows
+    from emulator.capacity.service import bytes_served, served_at
+    from emulator.capacity.slotted import Slotted
+    from emulator.capacity.trace import Trace, read_trace
+    from emulator.clock import VirtualClock, WallClock, precise_timers
+    from emulator.compute.bursty import Bursts, Bursty, Steps
+    from emulator.compute.classes import (
+        LONG,
+        MEDIUM,
+        MILD,
+        SHORT,
+        Drawn,
+        RuntimeClass,
+        runtime_classes,
+    )
+    from emulator.compute.device import Device, Native, Rate
+    from emulator.compute.memoryless import Memoryless
+    from emulator.compute.spread import even_speeds, lognormal_speeds
+    from emulator.compute.throttled import Throttled
+    from emulator.delay import Delay
+    from emulator.delay.jitter import Jitter
+    from emulator.delay.latency import Latency
+    from emulator.errors import BadValue
+    from emulator.faults import (
+        Fault,
+        Outages,
+        Schedule,
+        Slowed,
+        Timeline,
+        poisson_faults,
+        single_fault,
+    )
+    from emulator.fidelity import Fidelity, Thresholds
+    from emulator.host import host_facts
+    from emulator.links.bottleneck import Bottleneck, SharedLink
+    from emulator.links.link import Link
+    from emulator.links.loss import Lossy
+    from emulator.links.network import Network
+    from emulator.links.queue_bound import Bound
+    from emulator.links.transfer import Completion, Transfer
+    from emulator.profiles import DeviceProfile, LinkProfile, device_profile, link_profile
+    from emulator.quantiles import Quantiles
+    from emulator.tdma.channel import Channel, ChannelLink
+    from emulator.tdma.closed_form import Tdma
+    from emulator.tdma.reference import Round, Upload, simulate
+    from emulator.tdma.slot_curve import Grid
+    from emulator.tdma.slot_table import Use
+    from emulator.units import (
+        FOREVER,
+        NS_PER_S,
+        parse_duration,
+        parse_rate,
+        parse_size,
+        seconds_text,
+        to_ns,
+    )
+
+__all__ = [
+    # units and errors
+    "FOREVER",
+    "NS_PER_S",
+    "BadValue",
+    "parse_duration",
+    "parse_rate",
+    "parse_size",
+    "seconds_text",
+    "to_ns",
+    # how fast: capacities
+    "Capacity",
+    "Constant",
+    "Gated",
+    "Lossy",
+    "Lowest",
+    "OnOff",
+    "Slotted",
+    "Trace",
+    "Windows",
+    "bytes_served",
+    "read_trace",
+    "served_at",
+    # how long on the way: delays
+    "Delay",
+    "Jitter",
+    "Latency",
+    # links, what they share, and the network of them all
+    "Bottleneck",
+    "Bound",
+    "Completion",
+    "Link",
+    "Network",
+    "SharedLink",
+    "Transfer",
+    # TDMA: a channel of slots, and its theory
+    "Channel",
+    "ChannelLink",
+    "Grid",
+    "Round",
+    "Tdma",
+    "Upload",
+    "Use",
+    "simulate",
+    # devices that compute
+    "LONG",
+    "MEDIUM",
+    "MILD",
+    "SHORT",
+    "Bursts",
+    "Bursty",
+    "Device",
+    "Drawn",
+    "Memoryless",
+    "Native",
+    "Rate",
+    "RuntimeClass",
+    "Steps",
+    "Throttled",
+    "even_speeds",
+    "lognormal_speeds",
+    "runtime_classes",
+    # time
+    "Agenda",
+    "VirtualClock",
+    "WallClock",
+    "precise_timers",
+    # faults
+    "Fault",
+    "Outages",
+    "Schedule",
+    "Slowed",
+    "Timeline",
+    "poisson_faults",
+    "single_fault",
+    # named links and devices
+    "DeviceProfile",
+    "LinkProfile",
+    "device_profile",
+    "link_profile",
+    # whether a host kept up
+    "Fidelity",
+    "Quantiles",
+    "Thresholds",
+    "host_facts",
+]
+
+_MODULES = {  # where the names come from
+    "emulator.agenda": "Agenda",
+    "emulator.capacity": "Capacity",
+    "emulator.capacity.compose": "Gated Lowest",
+    "emulator.capacity.constant": "Constant",
+    "emulator.capacity.outage": "OnOff Windows",
+    "emulator.capacity.service": "bytes_served served_at",
+    "emulator.capacity.slotted": "Slotted",
+    "emulator.capacity.trace": "Trace read_trace",
+    "emulator.clock": "VirtualClock WallClock precise_timers",
+    "emulator.compute.bursty": "Bursts Bursty Steps",
+    "emulator.compute.classes": "LONG MEDIUM MILD SHORT Drawn RuntimeClass runtime_classes",
+    "emulator.compute.device": "Device Native Rate",
+    "emulator.compute.memoryless": "Memoryless",
+    "emulator.compute.spread": "even_speeds lognormal_speeds",
+    "emulator.compute.throttled": "Throttled",
+    "emulator.delay": "Delay",
+    "emulator.delay.jitter": "Jitter",
+    "emulator.delay.latency": "Latency",
+    "emulator.errors": "BadValue",
+    "emulator.faults": "Fault Outages Schedule Slowed Timeline poisson_faults single_fault",
+    "emulator.fidelity": "Fidelity Thresholds",
+    "emulator.host": "host_facts",
+    "emulator.links.bottleneck": "Bottleneck SharedLink",
+    "emulator.links.link": "Link",
+    "emulator.links.loss": "Lossy",
+    "emulator.links.network": "Network",
+    "emulator.links.queue_bound": "Bound",
+    "emulator.links.transfer": "Completion Transfer",
+    "emulator.profiles": "DeviceProfile LinkProfile device_profile link_profile",
+    "emulator.quantiles": "Quantiles",
+    "emulator.tdma.channel": "Channel ChannelLink",
+    "emulator.tdma.closed_form": "Tdma",
+    "emulator.tdma.reference": "Round Upload simulate",
+    "emulator.tdma.slot_curve": "Grid",
+    "emulator.tdma.slot_table": "Use",
+    "emulator.units": "FOREVER NS_PER_S parse_duration parse_rate parse_size seconds_text to_ns",
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

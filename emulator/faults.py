@@ -60,14 +60,16 @@ class Fault:
         return min(self.at_ns + self.for_ns, FOREVER)
 
 
-def given(at_ns: int, target: str, kind: str, for_ns: int = 0, factor: float = 1.0) -> list[Fault]:
+def single_fault(
+    at_ns: int, target: str, kind: str, for_ns: int = 0, factor: float = 1.0
+) -> list[Fault]:
     """One fault; a kill with a length is followed by a restart."""
     if kind == "kill" and for_ns:
         return [Fault(at_ns, target, "kill"), Fault(at_ns + for_ns, target, "restart")]
     return [Fault(at_ns, target, kind, for_ns, factor)]
 
 
-def poisson(
+def poisson_faults(
     rng: np.random.Generator,
     target: str,
     kind: str,
@@ -91,7 +93,7 @@ def poisson(
         end_ns = at_ns + length_ns
         if end_ns >= FOREVER:
             return
-        yield from given(at_ns, target, kind, length_ns, factor)
+        yield from single_fault(at_ns, target, kind, length_ns, factor)
 
 
 def _exponential(rng: np.random.Generator, mean_ns: int) -> int:

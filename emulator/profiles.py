@@ -36,7 +36,7 @@ class DeviceProfile:
     samples_per_s: float
 
 
-def link(name: str, **overrides: Any) -> LinkProfile:
+def link_profile(name: str, **overrides: Any) -> LinkProfile:
     """A named link; overrides: up, down, latency, jitter, loss, as text with a unit ("2mbit",
     "30ms", "1%") or as bit/s, ns, share. None: as named.
     """
@@ -50,7 +50,7 @@ def link(name: str, **overrides: Any) -> LinkProfile:
     )
 
 
-def device(name: str, **overrides: Any) -> DeviceProfile:
+def device_profile(name: str, **overrides: Any) -> DeviceProfile:
     """A named device; override: samples_per_s. None: as named."""
     figure = DEVICES[_known("device profile", name, DEVICES)]
     said = _overridden(name, overrides, ["samples_per_s"])

@@ -24,8 +24,8 @@ from emulator.faults import (
     Schedule,
     Slowed,
     Timeline,
-    given,
-    poisson,
+    poisson_faults,
+    single_fault,
 )
 from emulator.units import NS_PER_S, to_ns
 
@@ -75,9 +75,9 @@ class FaultEntry(Section):
         """This entry, the file's ``number``-th, on one edge; a list if there are finitely many."""
         for_ns, factor = to_ns(self.for_s or 0.0), self.factor or 1.0
         if self.at_s is not None:
-            return given(to_ns(self.at_s), edge, self.kind, for_ns, factor)
+            return single_fault(to_ns(self.at_s), edge, self.kind, for_ns, factor)
         assert self.every_s is not None
-        return poisson(
+        return poisson_faults(
             streams.rng("faults", number, edge),
             edge,
             self.kind,

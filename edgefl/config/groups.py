@@ -135,7 +135,9 @@ def _unused(experiment: Experiment) -> list[str]:
     named = dict.fromkeys(
         one.profile for one in links if one.profile is not None and one.loss is None
     )
-    lossy = [name for name in named if profiles.link(name).loss] if kind in WITHOUT_CAPS else []
+    lossy = (
+        [name for name in named if profiles.link_profile(name).loss] if kind in WITHOUT_CAPS else []
+    )
     return [
         f'links: the loss of profile {name} counts for nothing on a medium of kind "{kind}", where'
         " edges have no rate of their own"

@@ -54,7 +54,7 @@ class Links(Section):
     @model_validator(mode="after")
     def _profile_exists(self) -> "Links":
         if self.profile is not None:
-            profiles.link(self.profile)
+            profiles.link_profile(self.profile)
         return self
 
 
@@ -108,7 +108,7 @@ class Devices(Section):
     @model_validator(mode="after")
     def _whole(self) -> "Devices":
         if self.profile is not None:
-            profiles.device(self.profile)
+            profiles.device_profile(self.profile)
         if self.spread == "lognormal" and self.sigma is None:
             raise ValueError(
                 'sigma: missing, which spread = "lognormal" wants (the deviation of the logarithms)'

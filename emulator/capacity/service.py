@@ -167,13 +167,13 @@ class AtOnce:
         return self._start_ns
 
 
-def served(capacity: Capacity, start: int, end: int) -> int:
+def bytes_served(capacity: Capacity, start: int, end: int) -> int:
     """Whole bytes that ``capacity`` serves from ``start`` to ``end`` (ns), rounded down."""
     return Curve(capacity, start).served(end)
 
 
-def when(capacity: Capacity, start: int, size_bytes: int) -> int:
-    """The smallest t (ns) with served(capacity, start, t) >= size_bytes; ``start`` for size 0,
-    FOREVER if it never comes.
+def served_at(capacity: Capacity, start: int, size_bytes: int) -> int:
+    """The smallest t (ns) with bytes_served(capacity, start, t) >= ``size_bytes``; ``start`` for
+    size 0, FOREVER if it never comes.
     """
     return Curve(capacity, start).when(size_bytes)

@@ -130,7 +130,7 @@ def _shape(profile: str | None, said: dict[str, str | None]) -> KernelShape:
         )
     # Without a profile the fields that are not given mean "not shaped"; some profile still has to
     # check the texts.
-    link = profiles.link(profile or next(iter(LINKS)), **said)
+    link = profiles.link_profile(profile or next(iter(LINKS)), **said)
     rest = {
         name: getattr(link, name) if profile or said[key] is not None else 0
         for key, name in _FIELDS.items()

@@ -20,7 +20,7 @@ def profiles(
     if name is None:
         _list()
     elif named.known(name) in LINKS:
-        _show(name, LINKS[name], _link_lines(named.link(name)))
+        _show(name, LINKS[name], _link_lines(named.link_profile(name)))
         typer.echo(
             "\nNext: such a link in front of a program: emulator proxy --listen 127.0.0.1:9000"
             f" --to 127.0.0.1:8000 --profile {name}"
@@ -29,7 +29,7 @@ def profiles(
         _show(
             name,
             {"samples_per_s": DEVICES[name]},
-            [f"samples_per_s = {named.device(name).samples_per_s:g}"],
+            [f"samples_per_s = {named.device_profile(name).samples_per_s:g}"],
         )
         typer.echo("\nNext: how many such devices this host can play: emulator calibrate")
 
@@ -47,7 +47,7 @@ def _list() -> None:
         f"{'link':<12} {'up':>13} {'down':>13} {'one way':>10} {'jitter':>8} {'loss':>6}  sources"
     )
     for name, figures in LINKS.items():
-        link = named.link(name)
+        link = named.link_profile(name)
         latency, jitter = (f"{ns / 1e6:g} ms" for ns in (link.latency_ns, link.jitter_ns))
         rates = f"{rate_text(link.up_bit_s):>13} {rate_text(link.down_bit_s):>13}"
         typer.echo(
@@ -59,7 +59,9 @@ def _list() -> None:
         " benchmarks"
     )
     for name, figure in DEVICES.items():
-        typer.echo(f"{name:<12} {named.device(name).samples_per_s:>13g}  {_sources([figure])}")
+        typer.echo(
+            f"{name:<12} {named.device_profile(name).samples_per_s:>13g}  {_sources([figure])}"
+        )
     typer.echo("\nsources")
     for key, text in SOURCES.items():
         typer.echo(f"{key:<14} {text}")

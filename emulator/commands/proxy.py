@@ -160,7 +160,9 @@ def _routes(
 ) -> list[Route]:
     """The same link for every pair; what has no state is shared."""
     # Without a profile the texts are read by some profile, and what is not said is not emulated.
-    link = profiles.link(profile or next(iter(LINKS)), up=sides[0].rate, down=sides[1].rate, **said)
+    link = profiles.link_profile(
+        profile or next(iter(LINKS)), up=sides[0].rate, down=sides[1].rate, **said
+    )
 
     def told(key: str) -> bool:
         return bool(profile) or said[key] is not None

@@ -16,7 +16,7 @@ from emulator.compute.classes import (
 )
 from emulator.compute.device import Device, Native, Rate
 from emulator.compute.memoryless import Memoryless
-from emulator.compute.spread import lognormal, spread
+from emulator.compute.spread import even_speeds, lognormal_speeds
 from emulator.compute.throttled import Throttled
 
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
     "RuntimeClass",
     "Steps",
     "Throttled",
-    "lognormal",
+    "lognormal_speeds",
     "runtime_classes",
-    "spread",
+    "even_speeds",
 ]

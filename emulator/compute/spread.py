@@ -10,7 +10,7 @@ from emulator.compute.device import check_rate
 from emulator.errors import BadValue
 
 
-def spread(
+def even_speeds(
     count: int, fastest_samples_per_s: float, slowest_ratio: float, rng: np.random.Generator
 ) -> list[float]:
     """samples/s of ``count`` devices whose times per sample lie evenly from the fastest's to
@@ -32,7 +32,7 @@ def spread(
     ]
 
 
-def lognormal(
+def lognormal_speeds(
     count: int, median_samples_per_s: float, sigma: float, rng: np.random.Generator
 ) -> list[float]:
     """samples/s of ``count`` devices, drawn: median x exp(sigma x a normal number); times per

@@ -121,9 +121,9 @@ def test_what_is_there_to_paste_is_what_a_config_takes(
     )
     table = tomllib.loads("\n".join(line for line in lines if " = " in line))
     if name in DEVICES:
-        assert Devices(**table).samples_per_s == profiles.device(name).samples_per_s
+        assert Devices(**table).samples_per_s == profiles.device_profile(name).samples_per_s
         return
-    link, links = profiles.link(name), Links(**table)
+    link, links = profiles.link_profile(name), Links(**table)
     assert (links.up_mbit_s, links.down_mbit_s, links.latency_ms) == (
         link.up_bit_s / 1e6,
         link.down_bit_s / 1e6,

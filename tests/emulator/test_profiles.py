@@ -21,7 +21,7 @@ def test_every_profile_of_the_readme_exists() -> None:
 
 @pytest.mark.parametrize("name", LINKS)
 def test_every_link_can_be_used(name: str) -> None:
-    link = profiles.link(name)
+    link = profiles.link_profile(name)
     assert link.name == name
     assert 1_000 < link.up_bit_s <= link.down_bit_s * 2 and link.down_bit_s < 10**9
     assert 0 <= link.jitter_ns <= link.latency_ns < 10**9  # jitter must not turn a latency negative
@@ -30,11 +30,11 @@ def test_every_link_can_be_used(name: str) -> None:
 
 @pytest.mark.parametrize("name", DEVICES)
 def test_every_device_can_be_used(name: str) -> None:
-    assert 100 < profiles.device(name).samples_per_s < 100_000
+    assert 100 < profiles.device_profile(name).samples_per_s < 100_000
 
 
 def test_slower_devices_are_slower() -> None:
-    speed = {name: profiles.device(name).samples_per_s for name in DEVICES}
+    speed = {name: profiles.device_profile(name).samples_per_s for name in DEVICES}
     assert (
         speed["jetson-nano"] < speed["pi4"] < speed["pi5"]
         and speed["phone-low"] < speed["phone-high"]
@@ -54,16 +54,20 @@ def test_every_figure_has_a_source_and_every_source_a_figure() -> None:
 
 
 def test_any_field_can_be_overridden() -> None:
-    text = profiles.link("lte", up="2mbit", down="20mbit", latency="30ms", jitter="0ms", loss="1%")
+    text = profiles.link_profile(
+        "lte", up="2mbit", down="20mbit", latency="30ms", jitter="0ms", loss="1%"
+    )
     assert text == LinkProfile("lte", 2_000_000, 20_000_000, 30_000_000, 0, 0.01)
     assert (
-        profiles.link("lte", up=2_000_000, down=20_000_000, latency=30_000_000, jitter=0, loss=0.01)
+        profiles.link_profile(
+            "lte", up=2_000_000, down=20_000_000, latency=30_000_000, jitter=0, loss=0.01
+        )
         == text
     )
-    assert profiles.link("lte", up=None, down=None) == profiles.link("lte")
-    assert profiles.link("lte", loss="0.25").loss == 0.25
-    assert profiles.device("pi4", samples_per_s=70).samples_per_s == 70.0
-    assert profiles.device("pi4", samples_per_s=None) == profiles.device("pi4")
+    assert profiles.link_profile("lte", up=None, down=None) == profiles.link_profile("lte")
+    assert profiles.link_profile("lte", loss="0.25").loss == 0.25
+    assert profiles.device_profile("pi4", samples_per_s=70).samples_per_s == 70.0
+    assert profiles.device_profile("pi4", samples_per_s=None) == profiles.device_profile("pi4")
 
 
 @pytest.mark.parametrize(
@@ -89,14 +93,14 @@ def test_any_field_can_be_overridden() -> None:
 )
 def test_bad_overrides_of_a_link(overrides: dict[str, Any], words: str) -> None:
     with pytest.raises(BadValue) as caught:
-        profiles.link("lte", **overrides)
+        profiles.link_profile("lte", **overrides)
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [0, -1, "fast", True, float("nan"), float("inf")])
 def test_bad_overrides_of_a_device(value: Any) -> None:
     with pytest.raises(BadValue, match="samples_per_s"):
-        profiles.device("pi4", samples_per_s=value)
+        profiles.device_profile("pi4", samples_per_s=value)
 
 
 @pytest.mark.parametrize(
@@ -115,14 +119,14 @@ def test_an_unknown_link_names_the_nearest(name: str, near: str) -> None:
         BadValue,
         match=f"^link profile '{name}' does not exist: did you mean {near}\\? \\(valid: lte, ",
     ):
-        profiles.link(name)
+        profiles.link_profile(name)
 
 
 def test_an_unknown_device_names_the_nearest() -> None:
     with pytest.raises(BadValue, match="^device profile 'pi 5' does not exist: did you mean pi5"):
-        profiles.device("pi 5")
+        profiles.device_profile("pi 5")
     with pytest.raises(BadValue, match=r"^device profile 'zzz' does not exist \(valid: pi4, "):
-        profiles.device("zzz")
+        profiles.device_profile("zzz")
 
 
 def test_the_list_shows_all_and_their_sources(capsys: pytest.CaptureFixture[str]) -> None:

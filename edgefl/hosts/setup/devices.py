@@ -19,9 +19,9 @@ from emulator.compute import (
     Native,
     Rate,
     Throttled,
-    lognormal,
+    even_speeds,
+    lognormal_speeds,
     runtime_classes,
-    spread,
 )
 from emulator.units import to_ns
 
@@ -57,12 +57,12 @@ def devices(
 def _rates(section: Devices, count: int, streams: Streams, keys: tuple[str, ...]) -> list[float]:
     given, rng = section.samples_per_s, streams.rng("devices", *keys)
     if section.profile is not None:
-        given = profiles.device(section.profile, samples_per_s=given).samples_per_s
+        given = profiles.device_profile(section.profile, samples_per_s=given).samples_per_s
     assert given is not None
     if section.spread == "lognormal":
         assert section.sigma is not None
-        return lognormal(count, given, section.sigma, rng)
-    return spread(count, given, section.slowest_ratio, rng)
+        return lognormal_speeds(count, given, section.sigma, rng)
+    return even_speeds(count, given, section.slowest_ratio, rng)
 
 
 def _classes(

@@ -162,7 +162,7 @@ def shape_of(section: Links) -> Shape:
         "loss": section.loss,
     }
     if section.profile is not None:
-        profile = profiles.link(section.profile, **said)
+        profile = profiles.link_profile(section.profile, **said)
         return Shape(
             {"up": profile.up_bit_s, "down": profile.down_bit_s},
             profile.latency_ns,

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.capacity.constant import Constant
-from emulator.capacity.service import AtOnce, Curve, Steady, served, when
+from emulator.capacity.service import AtOnce, Curve, Steady, bytes_served, served_at
 from emulator.delay.latency import Latency
 from emulator.errors import BadValue
 from emulator.units import FOREVER, NS_PER_S
@@ -51,15 +51,15 @@ moments = st.integers(0, 10**15)
 
 def test_constant_serves_in_closed_form() -> None:
     two_mbit = Constant(2_000_000)
-    assert when(two_mbit, 0, 250_000) == NS_PER_S  # 0.25 MB at 2 Mbit/s take 1 s
-    assert served(two_mbit, 0, NS_PER_S) == 250_000
-    assert served(two_mbit, 5, NS_PER_S + 4) == 249_999
-    assert when(Constant(3), 7, 1) == 7 + 2_666_666_667  # 8/3 s, rounded up
+    assert served_at(two_mbit, 0, 250_000) == NS_PER_S  # 0.25 MB at 2 Mbit/s take 1 s
+    assert bytes_served(two_mbit, 0, NS_PER_S) == 250_000
+    assert bytes_served(two_mbit, 5, NS_PER_S + 4) == 249_999
+    assert served_at(Constant(3), 7, 1) == 7 + 2_666_666_667  # 8/3 s, rounded up
 
 
 def test_nothing_takes_no_time_and_no_time_serves_nothing() -> None:
-    assert when(Constant(1), 42, 0) == 42
-    assert served(Constant(10**12), 42, 42) == served(Constant(10**12), 42, 41) == 0
+    assert served_at(Constant(1), 42, 0) == 42
+    assert bytes_served(Constant(10**12), 42, 42) == bytes_served(Constant(10**12), 42, 41) == 0
 
 
 def test_steps_serve_piece_by_piece() -> None:
@@ -67,11 +67,11 @@ def test_steps_serve_piece_by_piece() -> None:
         [(8_000, 10_000_000), (0, 30_000_000)]
     )  # 1 byte a ms for 10 ms, then 30 ms of silence
     assert (
-        when(slots, 0, 10) == 10_000_000
+        served_at(slots, 0, 10) == 10_000_000
     )  # the last byte ends with its slot, not with the next one
-    assert when(slots, 0, 11) == 41_000_000
-    assert when(slots, 15_000_000, 10) == 50_000_000
-    assert [served(slots, 0, t * 1_000_000) for t in (9, 10, 39, 40, 45, 80)] == [
+    assert served_at(slots, 0, 11) == 41_000_000
+    assert served_at(slots, 15_000_000, 10) == 50_000_000
+    assert [bytes_served(slots, 0, t * 1_000_000) for t in (9, 10, 39, 40, 45, 80)] == [
         9,
         10,
         10,
@@ -83,11 +83,11 @@ def test_steps_serve_piece_by_piece() -> None:
 
 def test_a_capacity_that_ends_never_serves_the_rest() -> None:
     second = Until(8, NS_PER_S)
-    assert when(second, 0, 1) == NS_PER_S
-    assert when(second, 0, 2) == FOREVER
-    assert when(Constant(1), FOREVER, 1) == FOREVER
-    assert when(Constant(1), 0, 10**18) == FOREVER
-    assert served(second, 0, FOREVER) == 1
+    assert served_at(second, 0, 1) == NS_PER_S
+    assert served_at(second, 0, 2) == FOREVER
+    assert served_at(Constant(1), FOREVER, 1) == FOREVER
+    assert served_at(Constant(1), 0, 10**18) == FOREVER
+    assert bytes_served(second, 0, FOREVER) == 1
 
 
 def test_a_segment_must_move_on() -> None:
@@ -96,7 +96,7 @@ def test_a_segment_must_move_on() -> None:
             return 1, t_ns
 
     with pytest.raises(ValueError, match="segment at 3 ns ends at 3 ns"):
-        when(Stuck(), 3, 1)
+        served_at(Stuck(), 3, 1)
 
 
 @settings(deadline=None)
@@ -104,9 +104,9 @@ def test_a_segment_must_move_on() -> None:
 def test_when_is_the_smallest_moment_that_serves(
     capacity: Constant | Steps, start: int, size: int
 ) -> None:
-    end = when(capacity, start, size)
-    assert served(capacity, start, end) >= size
-    assert served(capacity, start, end - 1) < size
+    end = served_at(capacity, start, size)
+    assert bytes_served(capacity, start, end) >= size
+    assert bytes_served(capacity, start, end - 1) < size
 
 
 @settings(deadline=None)
@@ -116,16 +116,16 @@ def test_a_kept_curve_answers_like_a_fresh_one_in_any_order(
 ) -> None:
     curve = Curve(capacity, start)
     for offset in offsets:
-        assert curve.served(start + offset) == served(capacity, start, start + offset)
-    assert curve.when(1000) == when(capacity, start, 1000)
+        assert curve.served(start + offset) == bytes_served(capacity, start, start + offset)
+    assert curve.when(1000) == served_at(capacity, start, 1000)
 
 
 @settings(deadline=None)
 @given(capacities, moments, st.integers(0, 10**9), st.integers(0, 10**9))
 def test_service_adds_up(capacity: Constant | Steps, start: int, first: int, second: int) -> None:
     middle, end = start + first, start + first + second
-    parts = served(capacity, start, middle) + served(capacity, middle, end)
-    assert served(capacity, start, end) - parts in (0, 1)  # each part is rounded down
+    parts = bytes_served(capacity, start, middle) + bytes_served(capacity, middle, end)
+    assert bytes_served(capacity, start, end) - parts in (0, 1)  # each part is rounded down
 
 
 def test_unshaped_serves_at_once() -> None:

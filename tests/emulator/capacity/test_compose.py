@@ -13,7 +13,7 @@ from emulator.capacity import Capacity, service
 from emulator.capacity.compose import Gated, Lowest
 from emulator.capacity.constant import Constant
 from emulator.capacity.outage import OnOff, Windows
-from emulator.capacity.service import Curve, served, when
+from emulator.capacity.service import Curve, bytes_served, served_at
 from emulator.capacity.slotted import Slotted
 from emulator.capacity.trace import Trace
 from emulator.errors import BadValue
@@ -72,10 +72,12 @@ def test_gated_is_one_while_the_other_is_open(capacity: Capacity, gate: Capacity
 @given(st.lists(parts, min_size=1, max_size=3), moments, st.integers(0, 50_000))
 def test_tables_serve_like_walks(of: list[Capacity], start: int, length: int) -> None:
     walked = Lowest(*(Bare(part) for part in of))
-    assert served(Lowest(*of), start, start + length) == served(walked, start, start + length)
-    if served(walked, start, start + length) > 0:
-        size = served(walked, start, start + length)
-        assert when(Lowest(*of), start, size) == when(walked, start, size)
+    assert bytes_served(Lowest(*of), start, start + length) == bytes_served(
+        walked, start, start + length
+    )
+    if bytes_served(walked, start, start + length) > 0:
+        size = bytes_served(walked, start, start + length)
+        assert served_at(Lowest(*of), start, size) == served_at(walked, start, size)
 
 
 @settings(deadline=None)
@@ -93,7 +95,7 @@ def test_an_outage_and_slots_cut_a_link() -> None:
     link = Lowest(
         Constant(8000), Slotted(10 * MS, 2, [0]), Windows([(20 * MS, 25 * MS)])
     )  # a byte a ms in [0, 10), [25, 30), [40, 50), ...
-    assert [when(link, 0, size) for size in (10, 11, 15, 16, 10**9 + 15)] == [
+    assert [served_at(link, 0, size) for size in (10, 11, 15, 16, 10**9 + 15)] == [
         10 * MS,
         26 * MS,
         30 * MS,
@@ -111,7 +113,7 @@ def test_caps_of_caps() -> None:
 def test_what_never_serves_says_so() -> None:
     never = Lowest(Slotted(10, 2, [0]), Slotted(10, 2, [1]))
     assert never.segment(3) == (0, FOREVER)
-    assert (when(never, 0, 1), served(never, 0, FOREVER)) == (FOREVER, 0)
+    assert (served_at(never, 0, 1), bytes_served(never, 0, FOREVER)) == (FOREVER, 0)
     ended = Lowest(Trace([(5, 3), (0, 3)]), Windows([(7, FOREVER)]))
     assert ended.segment(8) == (0, FOREVER)
     assert Lowest(Bare(Trace([(5, 3), (0, 3)])), Windows([(7, FOREVER)])).segment(9) == (0, FOREVER)
@@ -121,7 +123,7 @@ def test_a_search_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(service, "MAX_IDLE_SEGMENTS", 1000)
     never = Lowest(Bare(Slotted(10, 2, [0])), Bare(Slotted(10, 2, [1])))
     with pytest.raises(BadValue, match="do its parts ever meet"):
-        when(never, 0, 1)
+        served_at(never, 0, 1)
 
 
 def test_a_long_common_period_is_walked() -> None:
@@ -131,7 +133,7 @@ def test_a_long_common_period_is_walked() -> None:
     )
     both = Lowest(first, second)
     assert both.cycle(0) is None
-    assert when(both, 0, 10**10) == when(Lowest(Bare(first), Bare(second)), 0, 10**10)
+    assert served_at(both, 0, 10**10) == served_at(Lowest(Bare(first), Bare(second)), 0, 10**10)
 
 
 def test_first_byte_traces_begin_with_what_they_are_part_of() -> None:
@@ -141,7 +143,7 @@ def test_first_byte_traces_begin_with_what_they_are_part_of() -> None:
 
 def test_a_process_gates_a_link() -> None:
     link = Gated(Constant(8000), OnOff(np.random.default_rng(1), 30 * MS, 10 * MS))
-    assert served(link, 0, 400 * NS_PER_S) == pytest.approx(300_000, rel=0.05)
+    assert bytes_served(link, 0, 400 * NS_PER_S) == pytest.approx(300_000, rel=0.05)
 
 
 def test_nothing_is_no_capacity() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.capacity.outage import OnOff, Windows
-from emulator.capacity.service import served, when
+from emulator.capacity.service import bytes_served, served_at
 from emulator.errors import BadValue
 from emulator.units import FOREVER, NS_PER_S
 
@@ -26,25 +26,25 @@ def test_windows_stop_the_service() -> None:
         (8000, 50 * MS),
         (8000, FOREVER),
     ]
-    assert [when(gate, 0, size) for size in (10, 11, 30, 31, 1000)] == [
+    assert [served_at(gate, 0, size) for size in (10, 11, 30, 31, 1000)] == [
         10 * MS,
         31 * MS,
         50 * MS,
         61 * MS,
         1030 * MS,
     ]
-    assert [served(gate, 5 * MS, t * MS) for t in (10, 20, 40, 55, 70)] == [5, 5, 15, 25, 35]
+    assert [bytes_served(gate, 5 * MS, t * MS) for t in (10, 20, 40, 55, 70)] == [5, 5, 15, 25, 35]
 
 
 def test_an_outage_may_never_end() -> None:
     gate = Windows([(10 * MS, FOREVER)], rate_bit_s=8000)
     assert gate.segment(10 * MS) == (0, FOREVER)
-    assert (when(gate, 0, 10), when(gate, 0, 11), when(gate, 20 * MS, 1)) == (
+    assert (served_at(gate, 0, 10), served_at(gate, 0, 11), served_at(gate, 20 * MS, 1)) == (
         10 * MS,
         FOREVER,
         FOREVER,
     )
-    assert served(gate, 0, FOREVER) == 10
+    assert bytes_served(gate, 0, FOREVER) == 10
     assert Windows([], rate_bit_s=5).segment(3) == (5, FOREVER)
 
 
@@ -63,10 +63,10 @@ def test_service_is_the_time_outside_the_windows(
     rate = 8 * NS_PER_S  # a byte a ns
     inside = sum(max(0, min(end, start + length) - max(begin, start)) for begin, end in closed)
     gate = Windows(closed, rate)
-    assert served(gate, start, start + length) == length - inside
+    assert bytes_served(gate, start, start + length) == length - inside
     size = length - inside
-    assert when(gate, start, size) <= start + length
-    assert served(gate, start, when(gate, start, size)) == size
+    assert served_at(gate, start, size) <= start + length
+    assert bytes_served(gate, start, served_at(gate, start, size)) == size
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_the_process_depends_on_its_seed_alone(seed: int, moments: list[int]) ->
 def test_the_process_has_the_means_it_was_given() -> None:
     process = OnOff(np.random.default_rng(3), 30 * MS, 10 * MS, rate_bit_s=8000)
     assert process.segment(0)[0] == 8000
-    assert served(process, 0, 1000 * NS_PER_S) == pytest.approx(750_000, rel=0.03)
+    assert bytes_served(process, 0, 1000 * NS_PER_S) == pytest.approx(750_000, rel=0.03)
     lengths: dict[int, list[int]] = {0: [], 8000: []}
     t = 0
     while t < 100 * NS_PER_S:

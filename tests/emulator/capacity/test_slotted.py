@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.capacity.service import served, when
+from emulator.capacity.service import bytes_served, served_at
 from emulator.capacity.slotted import Slotted
 from emulator.errors import BadValue
 from emulator.units import FOREVER, NS_PER_S
@@ -25,14 +25,14 @@ def test_service_only_in_own_slots_less_the_guard() -> None:
         (0, 40 * MS),
         (0, 50 * MS),
     ]
-    assert [when(gate, 0, size) for size in (1, 8, 9, 16, 8_000_000)] == [
+    assert [served_at(gate, 0, size) for size in (1, 8, 9, 16, 8_000_000)] == [
         11 * MS,
         18 * MS,
         51 * MS,
         58 * MS,
         (40 * 999_999 + 18) * MS,
     ]
-    assert [served(gate, 15 * MS, t * MS) for t in (16, 18, 50, 55, 95)] == [1, 3, 3, 8, 16]
+    assert [bytes_served(gate, 15 * MS, t * MS) for t in (16, 18, 50, 55, 95)] == [1, 3, 3, 8, 16]
 
 
 def test_neighbouring_slots_join_without_a_guard_only() -> None:
@@ -89,7 +89,7 @@ def test_completion_is_the_slot_table_in_closed_form(
         if here >= left:
             break
         left, t = left - here, t + slot_ns - within_ns
-    assert when(gate, start, size) == t + left + frames * slots * slot_ns
+    assert served_at(gate, start, size) == t + left + frames * slots * slot_ns
 
 
 @pytest.mark.parametrize(

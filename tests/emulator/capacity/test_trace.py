@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.capacity.cycle import Cycle, constant
-from emulator.capacity.service import Curve, served, when
+from emulator.capacity.service import Curve, bytes_served, served_at
 from emulator.capacity.trace import Trace, csv_steps, mahimahi_steps, read_trace
 from emulator.errors import BadValue
 from emulator.units import FOREVER, NS_PER_S
@@ -49,8 +49,8 @@ def test_a_table_serves_like_a_walk(
     steps: list[tuple[int, int]], start: int, size: int, later: int
 ) -> None:
     trace, plain = Trace(steps), Plain(steps)
-    assert when(trace, start, size) == when(plain, start, size)
-    assert served(trace, start, start + later) == served(plain, start, start + later)
+    assert served_at(trace, start, size) == served_at(plain, start, size)
+    assert bytes_served(trace, start, start + later) == bytes_served(plain, start, start + later)
     rate, until = trace.segment(start)
     assert (rate, until > start) == (plain.segment(start)[0], True)
     assert all(
@@ -86,14 +86,14 @@ def test_mahimahi_carries_the_bytes_of_the_file_at_every_ms(moments: list[int]) 
         chances = sum(
             1 for lap in range(5) for moment in moments if 0 < lap * period + moment <= ms
         )
-        assert served(trace, 0, ms * MS) == 1500 * chances
+        assert bytes_served(trace, 0, ms * MS) == 1500 * chances
     in_order = sorted(
         lap * period + moment for lap in range(3) for moment in moments if lap * period + moment
     )
     for index, ms in enumerate(
         in_order, 1
     ):  # the last of several within a ms ends it, the others lie inside
-        assert (ms - 1) * MS < when(trace, 0, 1500 * index) <= ms * MS
+        assert (ms - 1) * MS < served_at(trace, 0, 1500 * index) <= ms * MS
 
 
 def test_one_line_is_a_constant_rate() -> None:
@@ -111,14 +111,14 @@ def test_mahimahi_by_hand() -> None:
     ]
     trace = Trace(mahimahi_steps(["2", "2", "5"]))
     assert trace.period_ns == 5 * MS
-    assert [when(trace, 0, size) for size in (1, 3000, 3001, 4500, 4501)] == [
+    assert [served_at(trace, 0, size) for size in (1, 3000, 3001, 4500, 4501)] == [
         MS + 334,
         2 * MS,
         4 * MS + 667,
         5 * MS,
         6 * MS + 334,
     ]
-    assert served(trace, 0, 10**15) == 4500 * (10**15 // (5 * MS))
+    assert bytes_served(trace, 0, 10**15) == 4500 * (10**15 // (5 * MS))
 
 
 def test_csv_by_hand() -> None:
@@ -130,7 +130,7 @@ def test_csv_by_hand() -> None:
     ]  # the last lasts as long as the one before
     assert csv_steps([*rows, "2,"]) == [(8000, 500 * MS), (0, 250 * MS), (16000, 1250 * MS)]
     trace = Trace(csv_steps(rows))
-    assert [when(trace, 0, size) for size in (500, 501, 1000, 1001)] == [
+    assert [served_at(trace, 0, size) for size in (500, 501, 1000, 1001)] == [
         500 * MS,
         750 * MS + MS // 2,
         1000 * MS,
@@ -157,11 +157,11 @@ def test_ten_gigabytes_over_a_minute_of_trace_is_a_closed_form() -> None:
 
 def test_a_trace_may_wait_for_its_first_byte() -> None:
     steps = [(8000, 10 * MS), (0, 30 * MS)]
-    assert when(Trace(steps), 15 * MS, 10) == 50 * MS
+    assert served_at(Trace(steps), 15 * MS, 10) == 50 * MS
     waiting = Trace(steps, start="first_byte")
     assert Curve(waiting, 15 * MS).when(10) == 25 * MS
     assert waiting.segment(20 * MS) == (8000, 25 * MS)
-    assert when(waiting, 25 * MS, 10) == 65 * MS  # it began once and for all
+    assert served_at(waiting, 25 * MS, 10) == 65 * MS  # it began once and for all
 
 
 @settings(deadline=None)
@@ -171,7 +171,7 @@ def test_the_first_byte_only_moves_a_trace(
 ) -> None:
     trace = Trace(steps, start="first_byte")
     trace.segment(begin)
-    assert served(trace, begin, begin + later) == served(Trace(steps), 0, later)
+    assert bytes_served(trace, begin, begin + later) == bytes_served(Trace(steps), 0, later)
     assert Trace(steps).segment(later)[0] == trace.segment(begin + later)[0]
 
 

@@ -31,7 +31,7 @@ from emulator.compute import (
     RuntimeClass,
     Steps,
     Throttled,
-    lognormal,
+    lognormal_speeds,
     runtime_classes,
 )
 from emulator.errors import BadValue
@@ -45,15 +45,19 @@ def seeded(seed: int) -> np.random.Generator:
 
 # ---------------------------------------------------------------------- differences between devices
 def test_lognormal_has_its_median_and_its_sigma() -> None:
-    rates = lognormal(2001, 100.0, 0.5, seeded(1))
+    rates = lognormal_speeds(2001, 100.0, 0.5, seeded(1))
     logs = np.log(np.array(rates) / 100.0)
     assert np.median(logs) == pytest.approx(0.0, abs=0.05)
     assert np.std(logs) == pytest.approx(0.5, rel=0.05)
-    assert rates == lognormal(2001, 100.0, 0.5, seeded(1)) != lognormal(2001, 100.0, 0.5, seeded(2))
+    assert (
+        rates
+        == lognormal_speeds(2001, 100.0, 0.5, seeded(1))
+        != lognormal_speeds(2001, 100.0, 0.5, seeded(2))
+    )
 
 
 def test_lognormal_without_sigma_is_all_alike() -> None:
-    assert lognormal(3, 70.0, 0.0, seeded(1)) == [70.0, 70.0, 70.0]
+    assert lognormal_speeds(3, 70.0, 0.0, seeded(1)) == [70.0, 70.0, 70.0]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +73,7 @@ def test_lognormal_without_sigma_is_all_alike() -> None:
 )
 def test_lognormal_refuses(count: int, median: float, sigma: float) -> None:
     with pytest.raises(BadValue):
-        lognormal(count, median, sigma, seeded(0))
+        lognormal_speeds(count, median, sigma, seeded(0))
 
 
 # ---------------------------------------------------------------------- runtime classes

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from emulator.capacity import Capacity
 from emulator.capacity.constant import Constant
-from emulator.capacity.service import Curve, served, when
+from emulator.capacity.service import Curve, bytes_served, served_at
 from emulator.capacity.trace import Trace
 from emulator.delay import Delay
 from emulator.delay.jitter import Jitter
@@ -218,7 +218,7 @@ def test_a_long_transfer_over_a_trace_that_was_changed_in_reads_one_period(
     steps = [(BYTE_PER_MS, MS), (0, 2 * MS), (3 * BYTE_PER_MS, MS)]  # 4 bytes in 4 ms
     trace = Counted(steps, start=start)
     changed = changed_capacity(Constant(BYTE_PER_MS), trace, 10 * MS + 7, 0)
-    before = served(Constant(BYTE_PER_MS), 0, 10 * MS + 7)
+    before = bytes_served(Constant(BYTE_PER_MS), 0, 10 * MS + 7)
     curve, alone = Curve(changed, 0), Curve(Trace(steps, start=start), 10 * MS + 7)
     assert curve.when(before + 4_000_000) <= alone.when(4_000_001) and curve.served(
         4_000_000 * MS
@@ -307,12 +307,13 @@ def test_rate_changes_are_the_same_as_a_capacity_known_beforehand(
         now += pause_ns
         if what == "offer":
             item = next(offered)
-            start, free = max(now, free), when(known, max(now, free), item.size)
+            start, free = max(now, free), served_at(known, max(now, free), item.size)
             assert net.started(item) == start
             assert net.due_at(item, item.size) == free + 7 * MS
             middle = start + (free - start) // 2
             assert (
-                net.progress(item, middle + 7 * MS) == min(served(known, start, middle), item.size)
+                net.progress(item, middle + 7 * MS)
+                == min(bytes_served(known, start, middle), item.size)
                 or middle == free
             )
 
@@ -332,7 +333,7 @@ def test_every_byte_takes_the_delay_of_its_departure_and_overtakes_none(
         start = net.started(item)
         assert start is not None
         for n in range(min(item.size, 1), item.size + 1):
-            left = when(known, start, n)
+            left = served_at(known, start, n)
             arrived = max(
                 arrived, [delay for after, delay in delays if after < left][-1].arrival(left)
             )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from emulator.capacity.compose import Lowest
 from emulator.capacity.constant import Constant
-from emulator.capacity.service import Curve, when
+from emulator.capacity.service import Curve, served_at
 from emulator.capacity.trace import Trace
 from emulator.errors import BadValue
 from emulator.links.loss import Lossy, goodput_bit_s, throughput_bit_s
@@ -75,8 +75,8 @@ def test_as_a_capacity() -> None:
     ]
     twin = Trace([(990_000, 10 * MS), (0, 5 * MS), (most, 10 * MS)])
     for size in (1, 1000, 10**6, 10**12):
-        assert when(lossy, 7 * MS, size) == when(twin, 7 * MS, size)
-        assert when(Lowest(lossy, Constant(500_000)), 7 * MS, size) == when(
+        assert served_at(lossy, 7 * MS, size) == served_at(twin, 7 * MS, size)
+        assert served_at(Lowest(lossy, Constant(500_000)), 7 * MS, size) == served_at(
             Lowest(twin, Constant(500_000)), 7 * MS, size
         )
     assert lossy.cycle(0) is lossy.cycle(5)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from emulator.capacity.constant import Constant
-from emulator.capacity.service import served, when
+from emulator.capacity.service import bytes_served, served_at
 from emulator.delay.latency import Latency
 from emulator.links.link import Link
 from emulator.links.network import Completion, Network, Transfer
@@ -87,7 +87,7 @@ def test_a_queue_is_served_in_order_and_without_a_gap(
         now += pause
         net.offer(transfer(number, size), now)
         start = max(now, free)
-        free = when(capacity, start, size)  # type: ignore[arg-type]
+        free = served_at(capacity, start, size)  # type: ignore[arg-type]
         expected.append(Completion(transfer(number, size), now, start, free + delay_ns))
     assert net.pop_due(FOREVER) == expected
 
@@ -111,15 +111,15 @@ def test_interruptions_neither_lose_nor_give_bytes(
         if net.next_due() <= now:
             break
         reached = net.progress(model, now)
-        assert reached == kept + served(capacity, start, max(start, now - delay_ns))  # type: ignore[arg-type]
+        assert reached == kept + bytes_served(capacity, start, max(start, now - delay_ns))  # type: ignore[arg-type]
         kept = int(share * reached)
         net.suspend(model, kept, now)
         now += pause_ns
         assert net.progress(model, now) == kept
         net.resume(model, now)
-        assert net.next_due() == when(capacity, now, size - kept) + delay_ns  # type: ignore[arg-type]
+        assert net.next_due() == served_at(capacity, now, size - kept) + delay_ns  # type: ignore[arg-type]
     (completion,) = net.pop_due(FOREVER)
-    assert completion.due_ns >= when(capacity, 0, size) + delay_ns  # type: ignore[arg-type]
+    assert completion.due_ns >= served_at(capacity, 0, size) + delay_ns  # type: ignore[arg-type]
 
 
 def chain(late_ns: list[int], sizes_of: list[int], capacity: object) -> list[int]:

@@ -31,9 +31,9 @@ from emulator.faults import (
     Schedule,
     Slowed,
     Timeline,
-    poisson,
+    poisson_faults,
 )
-from emulator.faults import given as at_a_moment
+from emulator.faults import single_fault as at_a_moment
 from emulator.units import FOREVER, to_ns
 
 FAULTS = st.lists(
@@ -60,7 +60,7 @@ def in_order(faults: list[Fault]) -> list[Fault]:
 # ------------------------------------------------------------------ schedules
 def test_a_random_process_depends_on_its_generator_alone() -> None:
     one, same, other = (
-        list(islice(poisson(rng(seed), "a", "cut", 3 * S, 2 * S, random_length=True), 200))
+        list(islice(poisson_faults(rng(seed), "a", "cut", 3 * S, 2 * S, random_length=True), 200))
         for seed in (1, 1, 2)
     )
     assert one == same != other
@@ -71,7 +71,7 @@ def test_a_random_process_depends_on_its_generator_alone() -> None:
 
 def test_a_kill_with_a_length_ends_in_a_restart() -> None:
     assert at_a_moment(5, "a", "kill", 3) == [Fault(5, "a", "kill"), Fault(8, "a", "restart")]
-    kinds = [fault.kind for fault in islice(poisson(rng(), "a", "kill", S, S), 6)]
+    kinds = [fault.kind for fault in islice(poisson_faults(rng(), "a", "kill", S, S), 6)]
     assert kinds == ["kill", "restart"] * 3
 
 
