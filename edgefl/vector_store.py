@@ -15,7 +15,7 @@ from edgefl.vectors import ALIGNMENT
 FLOAT = np.dtype(np.float32).itemsize
 
 
-class SpareFile:
+class VectorStore:
     """One float32 vector of ``size`` elements a name; names that never come take no room on the
     disk. ``instead``: another way out, if it is full.
     """

@@ -117,7 +117,8 @@ def checked_options(found: Any, section: Named, table: str) -> BaseModel:
     kind = options_of(found) or Section
     if not issubclass(kind, BaseModel):
         raise UserError(
-            f"{table} {section.name!r}: its Options are no subclass of pydantic.BaseModel"
+            f"{table} {section.name!r}: its Options are no subclass of pydantic.BaseModel, as"
+            " edgefl.api.Section is"
         )
     return validated(
         kind,

@@ -12,7 +12,7 @@ from pydantic import Field
 from edgefl.strategies.base.buffered import Buffered, BufferedOptions, Gathered
 from edgefl.strategies.base.decisions import Decision, Report
 from edgefl.strategies.base.events import UpdateArrived
-from edgefl.vector_store import SpareFile
+from edgefl.vector_store import VectorStore
 from edgefl.vectors import aligned_copy, blocks
 
 
@@ -37,7 +37,7 @@ class CA2FL(Buffered):
         super().__init__(*args)
         size = self.layout.parameters
         self.gathered = Gathered(size)
-        self.changes = SpareFile(size)  # h_i
+        self.changes = VectorStore(size)  # h_i
         self.sum_h = np.zeros(size, np.float32)  # N hbar: N may still grow
 
     def add(self, update: UpdateArrived, gap: int) -> None:

@@ -14,7 +14,7 @@ from edgefl.strategies.base.asynchronous import AsynchronousOptions
 from edgefl.strategies.base.decisions import Assign, Decision
 from edgefl.strategies.base.events import UpdateArrived
 from edgefl.strategies.base.local_rule import LocalRule
-from edgefl.strategies.base.submodels import Hidden, hidden_layers, without
+from edgefl.strategies.base.submodels import HiddenLayer, hidden_layers, submodel_mask
 from edgefl.strategies.base.timed import Timed
 from edgefl.vectors import Layout, aligned, aligned_copy
 
@@ -52,7 +52,7 @@ class SubModel(LocalRule):
     def _stays(self, task: Any, layout: Layout) -> np.ndarray:
         layers, units = hidden_layers(layout), task.vectors["dropped"].astype(np.int64)
         ends = np.cumsum([drops(layer, self.options.drop_rate) for layer in layers])
-        return without(layout, layers, np.split(units, ends[:-1]))
+        return submodel_mask(layout, layers, np.split(units, ends[:-1]))
 
 
 class SyncDrop(Timed):
@@ -99,7 +99,7 @@ class SyncDrop(Timed):
 
     def _cut(self, edge: str) -> Assign:
         dropped = self._ranked(edge) or self._random(edge)
-        self.stays[edge] = without(self.layout, self.layers, dropped)
+        self.stays[edge] = submodel_mask(self.layout, self.layers, dropped)
         return Assign(
             (edge,),
             {
@@ -130,7 +130,7 @@ class SyncDrop(Timed):
         ]
 
 
-def drops(layer: Hidden, rate: float) -> int:
+def drops(layer: HiddenLayer, rate: float) -> int:
     """How many of the layer's units a sub-model goes without; always fewer than all."""
     return int(rate * layer.units)
 
@@ -143,5 +143,5 @@ def window(scores: np.ndarray, count: int, rank: int, ranks: int) -> np.ndarray:
     return np.sort(np.argsort(-scores, kind="stable")[first : first + count])
 
 
-def _scores(layer: Hidden, change: np.ndarray) -> np.ndarray:
+def _scores(layer: HiddenLayer, change: np.ndarray) -> np.ndarray:
     return layer.rows(change).sum(axis=1) + layer.columns(change).sum(axis=(0, 2))

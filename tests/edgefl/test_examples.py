@@ -107,12 +107,13 @@ def test_an_own_model_with_options(elsewhere: Path) -> None:
         (
             '"my_model.py:build"',
             '"odd.py:Weird"',
-            "model 'odd.py:Weird': its Options are no subclass of pydantic.BaseModel",
+            "model 'odd.py:Weird': its Options are no subclass of pydantic.BaseModel, as"
+            " edgefl.api.Section is",
         ),
         (
             'name = "own"',
             'name = "own"\ntask = "odd.py:split_nothing"',
-            "task 'odd.py:split_nothing' returned NoneType, expected edgefl.data.task.Task",
+            "task 'odd.py:split_nothing' returned NoneType, expected edgefl.api.Task",
         ),
     ],
 )

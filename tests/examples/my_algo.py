@@ -1,15 +1,13 @@
-"""A strategy of one's own: FedAvg with the plain mean, so that an edge with much data counts no
+"""A strategy of one's own: rounds with the plain mean, so that an edge with much data counts no
 more than the others.
 """
 
-from edgefl.strategies.fedavg import FedAvg
-from edgefl.vectors import weighted_sum
+from edgefl.api import Rounds, weighted_sum
 
 
-class MyAlgo(FedAvg):
+class MyAlgo(Rounds):
     """w <- mean of the delivered models."""
 
     def aggregate(self, updates):
-        return weighted_sum(
-            [update.weights for update in updates], [1 / len(updates)] * len(updates)
-        )
+        shares = [1 / len(updates)] * len(updates)
+        return weighted_sum([update.weights for update in updates], shares)

@@ -4,7 +4,7 @@ height, width) as uint8, labels y (n,).
 
 import numpy as np
 
-from edgefl.data.dataset import Dataset
+from edgefl.api import Dataset
 
 
 def load(directory):

@@ -2,11 +2,12 @@
 [model] name.
 """
 
-from pydantic import BaseModel
 from torch import nn
 
+from edgefl.api import Section
 
-class Options(BaseModel, extra="forbid"):
+
+class Options(Section):
     filters: int = 4
 
 

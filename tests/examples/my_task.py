@@ -5,18 +5,12 @@
 import numpy as np
 from torch import nn
 
-from edgefl.data.dataset import Dataset
-from edgefl.data.task import Task
+from edgefl.api import Dataset, Task
 
 
 def build():
     labels = np.arange(240) % 2
-    points = (
-        np.random.Generator(np.random.PCG64(1))
-        .normal(labels[:, None] * 2.0, 1.0, (240, 2))
-        .astype(np.float32)
-    )
-    return Task(
-        Dataset(points[:200], labels[:200], points[200:], labels[200:], classes=2),
-        lambda: nn.Linear(2, 2),
-    )
+    random = np.random.Generator(np.random.PCG64(1))
+    points = random.normal(labels[:, None] * 2.0, 1.0, (240, 2)).astype(np.float32)
+    data = Dataset(points[:200], labels[:200], points[200:], labels[200:], classes=2)
+    return Task(data, lambda: nn.Linear(2, 2))

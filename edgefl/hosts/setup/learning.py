@@ -267,8 +267,7 @@ def _own(experiment: Experiment, base: Path | None) -> tuple[Task, material.Edge
     task = load_dotted(experiment.task, base)()
     if not isinstance(task, Task):
         raise UserError(
-            f"task {experiment.task!r} returned {type(task).__name__}, expected"
-            " edgefl.data.task.Task"
+            f"task {experiment.task!r} returned {type(task).__name__}, expected edgefl.api.Task"
         )
     return task, material.EdgeData(task.dataset, material.cut(experiment, base, task.dataset))
 

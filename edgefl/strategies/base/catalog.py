@@ -34,8 +34,7 @@ def load(name: str, base: Path | None = None) -> type[Strategy]:
         found = load_dotted(name, base)
         if not (isinstance(found, type) and issubclass(found, Strategy)):
             raise UserError(
-                f"strategy {name!r}: expected a subclass of"
-                f" edgefl.strategies.base.strategy.Strategy, found {found!r}"
+                f"strategy {name!r}: expected a subclass of edgefl.api.Strategy, found {found!r}"
             )
         return found
     if name not in strategy_names():

@@ -16,7 +16,7 @@ from edgefl.vectors import Layout, LayoutEntry
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
+class HiddenLayer:
     """One layer's droppable units: ``producer`` computes them, ``beside`` are their biases and
     normalisations, ``consumer`` reads them.
 
@@ -59,7 +59,7 @@ class Hidden:
         return (self.first + units[:, None] * self.width + np.arange(self.width)).ravel()
 
 
-def hidden_layers(layout: Layout) -> list[Hidden]:
+def hidden_layers(layout: Layout) -> list[HiddenLayer]:
     """The layers whose units can be dropped, in order; the last layer's outputs never can.
 
     Read off the shapes: a layer is followed by one of the same module (a chain, or the two
@@ -72,14 +72,14 @@ def hidden_layers(layout: Layout) -> list[Hidden]:
     return list(_found(layout, weights))
 
 
-def _found(layout: Layout, weights: Sequence[LayoutEntry]) -> Iterator[Hidden]:
+def _found(layout: Layout, weights: Sequence[LayoutEntry]) -> Iterator[HiddenLayer]:
     index = 0
     while index < len(weights) - 1:
         branches = _side_by_side(weights, index)
         if branches:
             first = 0
             for producer in branches:
-                yield Hidden(
+                yield HiddenLayer(
                     producer,
                     _beside(layout, producer, weights),
                     weights[index + len(branches)],
@@ -91,7 +91,7 @@ def _found(layout: Layout, weights: Sequence[LayoutEntry]) -> Iterator[Hidden]:
             continue
         producer, consumer = weights[index : index + 2]
         if _home(producer) == _home(consumer) and consumer.shape[1] % producer.shape[0] == 0:
-            yield Hidden(
+            yield HiddenLayer(
                 producer,
                 _beside(layout, producer, weights),
                 consumer,
@@ -135,7 +135,9 @@ def _beside(
     return tuple(e for e in layout.entries if e.module in modules and e.shape == producer.shape[:1])
 
 
-def without(layout: Layout, layers: Sequence[Hidden], dropped: Sequence[np.ndarray]) -> np.ndarray:
+def submodel_mask(
+    layout: Layout, layers: Sequence[HiddenLayer], dropped: Sequence[np.ndarray]
+) -> np.ndarray:
     """A mask over the flat vector: True for what belongs to the sub-model without each layer's
     ``dropped`` units.
     """

@@ -15,7 +15,7 @@ from typing import Any, Iterable, Protocol
 import numpy as np
 
 from edgefl.strategies.dissemination.controls import ServerControls, clipped, weight
-from edgefl.vector_store import SpareFile
+from edgefl.vector_store import VectorStore
 from edgefl.vector_terms import Terms, inner, mix_keeping
 from edgefl.vectors import Layout, mix
 
@@ -120,7 +120,7 @@ class PerDevice(Learned):
     def __init__(self, options: Any, layout: Layout) -> None:
         super().__init__(options, layout)
         self.last: dict[str, WeightedStep] = {}
-        self.changes = SpareFile(layout.parameters, 'controls = "shared"')
+        self.changes = VectorStore(layout.parameters, 'controls = "shared"')
         self.worn = [0.0]  # at v: sum_{k < v} log(1 - alpha_k)
 
     def mixed(self, arrival: Arrival, model: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:

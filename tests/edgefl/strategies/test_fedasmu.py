@@ -31,7 +31,7 @@ from edgefl.strategies.fedasmu_0 import FedASMU0
 from edgefl.strategies.fedasmu_da import FedASMUDA
 from edgefl.strategies.fedasmu_fa import FedASMUFA
 from edgefl.streams import Streams
-from edgefl.vector_store import SpareFile
+from edgefl.vector_store import VectorStore
 from edgefl.vector_terms import cosine, inner, mix_keeping
 from edgefl.vectors import BLOCK, Layout, LayoutEntry, aligned
 
@@ -253,7 +253,7 @@ def test_vectors_of_devices_lie_in_a_file_that_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    spare = SpareFile(1000)
+    spare = VectorStore(1000)
     for number in range(100):
         spare.row(f"e{number}")[:] = number
     assert [float(spare.row(f"e{number}")[-1]) for number in range(100)] == list(
@@ -264,7 +264,7 @@ def test_vectors_of_devices_lie_in_a_file_that_leaves_nothing_behind(
 
 
 def test_a_full_disk_is_one_line_and_no_bus_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    spare = SpareFile(1000, 'controls = "shared"')
+    spare = VectorStore(1000, 'controls = "shared"')
     spare.row("a")[:] = 1
 
     def full(*_: int) -> None:

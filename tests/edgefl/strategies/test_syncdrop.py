@@ -22,7 +22,7 @@ from edgefl.errors import UserError
 from edgefl.models.workspace import Workspace, flat, layout_of
 from edgefl.strategies.base.decisions import Assign, Publish
 from edgefl.strategies.base.events import EdgeJoined, RunStarted, UpdateArrived
-from edgefl.strategies.base.submodels import hidden_layers, without
+from edgefl.strategies.base.submodels import hidden_layers, submodel_mask
 from edgefl.strategies.syncdrop import SubModel, SyncDrop, SyncDropOptions, window
 from edgefl.streams import Streams
 
@@ -102,14 +102,14 @@ def test_hidden_units_are_found_and_outputs_and_shortcuts_left_alone(
 def test_a_unit_goes_with_all_that_touches_it() -> None:
     """Unit 1 of a 2-3-1 network: row 1 of the first layer, its bias, column 1 of the second."""
     layout = layout_of(mlp(2, 3, 1))
-    stays = without(layout, hidden_layers(layout), [np.array([1])])
+    stays = submodel_mask(layout, hidden_layers(layout), [np.array([1])])
     assert stays.astype(int).tolist() == [1, 1, 0, 0, 1, 1, 1, 0, 1, 1, 0, 1, 1]
 
 
 def test_a_filter_s_normalisation_and_its_pixels_behind_a_flattening_go_too() -> None:
     model = pictures()
     layout = layout_of(model)
-    stays = without(
+    stays = submodel_mask(
         layout, hidden_layers(layout), [np.array([2]), np.array([0]), np.array([], np.int64)]
     ).astype(np.float32)
     kept = {entry.name: layout.view(stays, entry.name) for entry in layout.entries}
@@ -128,7 +128,7 @@ def test_a_filter_s_normalisation_and_its_pixels_behind_a_flattening_go_too() ->
 
 def test_side_by_side_layers_own_different_columns() -> None:
     layout = layout_of(Branches())
-    stays = without(layout, hidden_layers(layout), [np.array([3]), np.array([0])]).astype(
+    stays = submodel_mask(layout, hidden_layers(layout), [np.array([3]), np.array([0])]).astype(
         np.float32
     )
     assert layout.view(stays, "output.weight").tolist() == [[1, 1, 1, 0, 0, 1]] * 2
@@ -140,7 +140,7 @@ def cut(model: nn.Module, units: list[int], drop_rate: float = 0.5) -> tuple[Fak
     layout = layout_of(model)
     layers, given = hidden_layers(layout), np.array(units)
     ends = np.cumsum([int(drop_rate * layer.units) for layer in layers])
-    stays = without(layout, layers, np.split(given, ends[:-1]))
+    stays = submodel_mask(layout, layers, np.split(given, ends[:-1]))
     return FakeTask({"weights": flat(model)[stays], "dropped": given.astype(np.float32)}), stays
 
 

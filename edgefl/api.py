@@ -1,0 +1,157 @@
+"""What a file of your own may import: a strategy, a model, a data set, a partition or a task.
+
+The names in ``__all__`` are stable: ``from edgefl.api import Rounds, weighted_sum``. The modules
+behind them may move. Importing them loads neither torch nor ZeroMQ. Moments, rates and links come
+from ``emulator`` in the same way: ``from emulator import to_ns``.
+"""
+
+from __future__ import annotations
+
+from edgefl.config.section import Section
+from edgefl.data.dataset import Dataset
+from edgefl.data.task import Task, cross_entropy, right_answers
+from edgefl.errors import UserError, nearest
+from edgefl.jobs import Distill, Gradient, Job, Predict, Result
+from edgefl.strategies.base.asynchronous import Asynchronous, AsynchronousOptions
+from edgefl.strategies.base.buffered import Adaptive, Buffered, BufferedOptions, Gathered
+from edgefl.strategies.base.catalog import load as load_strategy
+from edgefl.strategies.base.decisions import (
+    Assign,
+    Cancel,
+    Decision,
+    Discard,
+    Finish,
+    Grant,
+    Publish,
+    Report,
+    RunJob,
+    SendFresh,
+    SetAlarm,
+    Urge,
+)
+from edgefl.strategies.base.events import (
+    AlarmRang,
+    EdgeJoined,
+    EdgeLost,
+    Event,
+    FreshRequested,
+    JobDone,
+    JobFailed,
+    RunStarted,
+    TaskClosed,
+    UpdateArrived,
+    UpdateReady,
+)
+from edgefl.strategies.base.gradients import (
+    GradientRule,
+    Gradients,
+    GradientsOptions,
+    GradientStep,
+    OneGradient,
+)
+from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.rounds import Rounds, RoundsOptions
+from edgefl.strategies.base.slotted import Slotted, SlottedOptions
+from edgefl.strategies.base.strategy import MOST_FAILED, Strategy, StrategyOptions
+from edgefl.strategies.base.submodels import HiddenLayer, hidden_layers, submodel_mask
+from edgefl.strategies.base.timed import Timed
+from edgefl.strategies.base.timetable import Timetable
+from edgefl.streams import Streams
+from edgefl.vector_store import VectorStore
+from edgefl.vector_terms import Terms, cosine, inner, mix_keeping
+from edgefl.vectors import (
+    Layout,
+    LayoutEntry,
+    aligned,
+    aligned_copy,
+    blocks,
+    is_finite,
+    mix,
+    weighted_sum,
+    with_changes,
+)
+
+__all__ = [
+    # the two halves of an algorithm, and the frames to derive from
+    "Strategy",
+    "StrategyOptions",
+    "LocalRule",
+    "Rounds",
+    "RoundsOptions",
+    "Asynchronous",
+    "AsynchronousOptions",
+    "Buffered",
+    "BufferedOptions",
+    "Adaptive",
+    "Gathered",
+    "Gradients",
+    "GradientsOptions",
+    "GradientRule",
+    "GradientStep",
+    "OneGradient",
+    "Slotted",
+    "SlottedOptions",
+    "Timed",
+    "Timetable",
+    "HiddenLayer",
+    "hidden_layers",
+    "submodel_mask",
+    "MOST_FAILED",
+    "load_strategy",  # the class behind a name of `edgefl strategies`, to derive from that
+    # what happens to a strategy
+    "Event",
+    "AlarmRang",
+    "EdgeJoined",
+    "EdgeLost",
+    "FreshRequested",
+    "JobDone",
+    "JobFailed",
+    "RunStarted",
+    "TaskClosed",
+    "UpdateArrived",
+    "UpdateReady",
+    # what it decides
+    "Decision",
+    "Assign",
+    "Cancel",
+    "Discard",
+    "Finish",
+    "Grant",
+    "Publish",
+    "Report",
+    "RunJob",
+    "SendFresh",
+    "SetAlarm",
+    "Urge",
+    # heavy work for RunJob
+    "Job",
+    "Result",
+    "Distill",
+    "Gradient",
+    "Predict",
+    # flat float32 vectors
+    "Layout",
+    "LayoutEntry",
+    "Terms",
+    "VectorStore",
+    "aligned",
+    "aligned_copy",
+    "blocks",
+    "cosine",
+    "inner",
+    "is_finite",
+    "mix",
+    "mix_keeping",
+    "weighted_sum",
+    "with_changes",
+    # data, tasks, and options beside a name in the config
+    "Dataset",
+    "Section",  # base of the class ``Options`` in the file of a data set, model or partition
+    "Task",
+    "cross_entropy",
+    "right_answers",
+    # randomness and errors
+    "Streams",
+    "UserError",
+    "nearest",
+]

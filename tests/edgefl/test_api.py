@@ -1,0 +1,155 @@
+"""The public interfaces: edgefl.api and emulator. Their names exist and are complete, load nothing
+heavy, and are all that an example needs.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from paths import EXAMPLES, ROOT
+
+import emulator
+from edgefl import api
+from edgefl.strategies.base import decisions, events, local_rule, strategy
+from edgefl.strategies.base.catalog import strategy_names
+
+APIS = {"edgefl.api": api, "emulator": emulator}
+BASE = ROOT / "edgefl" / "strategies" / "base"
+
+
+def public_classes(file: Path) -> dict[str, type]:
+    """Name -> class, of those that a file of edgefl/strategies/base defines."""
+    module = importlib.import_module(f"edgefl.strategies.base.{file.stem}")
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, type) and value.__module__ == module.__name__
+    }
+
+
+def imported(file: Path) -> set[str]:
+    """The modules that a file imports from edgefl or emulator."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module or "")
+    return {name for name in found if name.partition(".")[0] in ("edgefl", "emulator")}
+
+
+@pytest.mark.parametrize("name", APIS)
+def test_every_name_exists_once(name: str) -> None:
+    names = APIS[name].__all__
+    assert len(names) == len(set(names))
+    assert [each for each in names if not hasattr(APIS[name], each)] == []
+    assert set(names) <= set(dir(APIS[name]))
+
+
+def test_edgefl_api_imports_nothing_that_it_does_not_list() -> None:
+    own = {name for name in vars(api) if not name.startswith("_")} - {"annotations"}
+    assert own == set(api.__all__)
+
+
+@pytest.mark.parametrize("file", sorted(BASE.glob("[!_]*.py")), ids=lambda file: file.stem)
+def test_edgefl_api_has_every_base_class_event_and_decision(file: Path) -> None:
+    assert (
+        public_classes(file).items() <= {name: getattr(api, name) for name in api.__all__}.items()
+    )
+
+
+def test_edgefl_api_has_what_strategies_are_made_of() -> None:
+    """A strategy of the folder could be a user's own file: what it imports from edgefl is in the
+    interface, other algorithms and the room of the dissemination strategies excepted.
+    """
+    missing = {}
+    for name in strategy_names():
+        path = ROOT / "edgefl" / "strategies" / f"{name.replace('-', '_')}.py"
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                shared = node.module.startswith(("edgefl.strategies.base", "edgefl.vector"))
+                if shared or node.module in ("edgefl.jobs", "edgefl.streams", "edgefl.errors"):
+                    gone = {alias.name for alias in node.names} - set(api.__all__)
+                    missing |= {f"{name}: {node.module}": gone} if gone else {}
+    assert missing == {}
+
+
+def test_events_decisions_and_rules_are_the_same_objects() -> None:
+    assert (api.Event, api.Decision) == (events.Event, decisions.Decision)
+    assert (api.Strategy, api.LocalRule) == (strategy.Strategy, local_rule.LocalRule)
+
+
+def test_a_strategy_by_name_can_be_derived_from() -> None:
+    base = api.load_strategy("fedasync")
+    assert issubclass(base, api.Asynchronous) and issubclass(type("Mine", (base,), {}), base)
+
+
+def test_emulator_says_where_each_name_comes_from() -> None:
+    """The list, the table that loads a name, and the imports that type checkers read agree."""
+    tree = ast.parse((ROOT / "emulator" / "__init__.py").read_text(encoding="utf-8"))
+    (typed,) = [node for node in tree.body if isinstance(node, ast.If)]
+    declared = {
+        alias.name: node.module
+        for node in typed.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert declared == emulator._MODULE_OF and set(declared) == set(emulator.__all__)
+    for name, module in declared.items():
+        assert getattr(emulator, name) is getattr(importlib.import_module(str(module)), name)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="'emulator' has no attribute 'Links'"):
+        emulator.Links
+
+
+@pytest.mark.parametrize(
+    ("code", "banned"),
+    [
+        ("import edgefl.api", "torch zmq matplotlib"),
+        ("from emulator import *", "torch zmq matplotlib edgefl pydantic typer"),
+        ("import emulator.units", "numpy torch zmq matplotlib"),
+    ],
+)
+def test_importing_brings_in_nothing_heavy(code: str, banned: str) -> None:
+    say = f"{code}\nimport sys\nprint(*sorted(set({banned.split()}) & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", say], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.py")), ids=lambda file: file.stem)
+def test_examples_import_the_interface_alone(file: Path) -> None:
+    assert imported(file) <= set(APIS)
+
+
+@pytest.mark.parametrize("name", APIS)
+def test_nothing_in_the_packages_imports_its_own_interface(name: str) -> None:
+    """The modules import each other, so that no circle can arise."""
+    package = ROOT / name.partition(".")[0]
+    found = []
+    for file in sorted(package.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module in (name, name.split(".")[0]):
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+                names += [name] if node.module == name else []
+            else:
+                continue
+            if name == "edgefl.api":
+                wrong = name in names
+            else:
+                wrong = any(
+                    one in {f"emulator.{each}" for each in emulator.__all__} for one in names
+                )
+            if wrong:
+                found.append(f"{file.relative_to(ROOT)}:{node.lineno}")
+    assert found == []
