@@ -6,10 +6,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic
+
+import numpy as np
 
 from edgefl.actor import COORDINATOR, Output, Run, Send
+from edgefl.edges.phase import ASKING, Phase, PhaseEvent, PhaseMachine
 from edgefl.edges.refresh import ConcurrentRefresh, concurrent_refresh
+from edgefl.edges.trainer_like import CourseT, TrainerLike
 from edgefl.jobs import Train
 from edgefl.protocol.messages import (
     Acknowledged,
@@ -38,43 +42,53 @@ class Latest:
     """
 
     task: Assignment
-    memory: dict[str, Any]
+    memory: dict[str, np.ndarray]
     began_ns: int
     asks: bool
     done_ns: int | None = None
 
 
-class Edge:
+class Edge(Generic[CourseT]):
     """One device. ``now`` is emulated ns and comes from the coordinator; the edge owns no clock.
 
-    While it waits for the answer to a FreshRequest, training stands still (``on_request = "wait"``,
-    FedASMU's Algorithm 2), or goes on (``"train_on"``). Its host may then be through with a run
-    whose request is still open: the update is held until the answer, or the word that none came in
-    time, and if a fresher model comes, the run is taken back to its request.
+    Its phases are those of ``edgefl.edges.phase``. While it waits for the answer to a FreshRequest,
+    training stands still (``on_request = "wait"``, FedASMU's Algorithm 2), or goes on
+    (``"train_on"``). Its host may then be through with a run whose request is still open: the
+    update is held until the answer, or the word that none came in time, and if a fresher model
+    comes, the run is taken back to its request.
     """
 
-    def __init__(self, name: str, trainer: Any, rule: LocalRule, device: Device) -> None:
+    def __init__(
+        self, name: str, trainer: TrainerLike[CourseT], rule: LocalRule, device: Device
+    ) -> None:
         self.name = name
         self.trainer = trainer
         self.rule = rule
         self.device = device
-        self.memory: dict[str, Any] = {}  # vectors that the rule remembers between tasks
-        self._learned: dict[
-            int, dict[str, Any]
-        ] = {}  # task -> what it adds to the memory once its update is acknowledged
+        self.memory: dict[str, np.ndarray] = {}  # what the rule remembers between tasks
+        # task -> what it adds to the memory once its update is acknowledged
+        self._learned: dict[int, dict[str, np.ndarray]] = {}
+        self._phases = PhaseMachine(name)
         self.task: Assignment | None = None
-        self.run: Any = None
+        self.run: CourseT | None = None
         self.latest: Latest | None = None
-        self.urged: tuple[int, int] | None = (
-            None  # task whose model is still to come, moment at which it was urged
-        )
+        # task whose model is still to come, moment at which it was urged
+        self.urged: tuple[int, int] | None = None
         self.ask_at: int | None = None
-        self.asking = False  # its request is open
-        self.onward: ConcurrentRefresh | None = None  # of the run at hand, if it trains on
+        self.refresh: ConcurrentRefresh[CourseT] | None = None  # of its run, if that trains on
         self.too_late = False  # no answer to its request came in time
         self.unacknowledged: dict[int, Update] = {}
         self.given_up = 0  # updates dropped unacknowledged
         self.beyond: str | None = None  # the limit that an update of this algorithm passed
+
+    @property
+    def phase(self) -> Phase:
+        return self._phases.phase
+
+    @property
+    def asking(self) -> bool:
+        """Its request is open."""
+        return self.phase in ASKING
 
     @property
     def open_tasks(self) -> list[int]:
@@ -90,15 +104,15 @@ class Edge:
             case Fresh() if self._waits_for(message.number, now):
                 return [self._merge(message, now)]
             case NothingNewer() if self._waits_for(message.task, now):
-                return self._go_on(now)
+                return self._go_on(PhaseEvent.NOTHING_NEWER, now)
             case TooLate() if self._waits_for(message.task, None):
                 self.too_late = True
-                return self._go_on(now)
+                return self._go_on(PhaseEvent.TOO_LATE, now)
             case UrgeTask():
                 return self._cut_short(message.task, now, now)
             case CancelTask() if self.task is not None and self.task.number == message.task:
-                self.task = self.run = self.latest = self.onward = None
-                self.asking = False
+                self._phases.move(PhaseEvent.CANCELLED)
+                self.task = self.run = self.latest = self.refresh = None
             case Acknowledged():
                 self.unacknowledged.pop(message.task, None)
                 self.memory |= self._learned.pop(message.task, {})
@@ -108,26 +122,26 @@ class Edge:
 
     def job_done(self, job: Train, result: Any, now: int) -> list[Output]:
         """The local run stands at ``job.until_step``."""
-        if job.run is not self.run:
+        run, task = self.run, self.task
+        if run is None or task is None or job.run is not run:
             return []  # cancelled or replaced meanwhile
-        assert self.task is not None
-        if self.ask_at is not None and self.run.step < self.run.steps:
-            return self._ask(now)
-        if self.asking and self.onward is not None:
-            self.onward.held = True
+        if self.ask_at is not None and run.step < run.steps:
+            return self._ask(task, run, now)
+        self._phases.move(PhaseEvent.DONE)
+        if self.phase is Phase.HELD:
             return []
-        update = self._update(self.task)
+        update = self._update(task, run)
         self.unacknowledged[update.number] = update
-        self._learned[update.number] = self.trainer.remembered(self.run, self.rule)
+        self._learned[update.number] = self.trainer.remembered(run, self.rule)
         self._give_up_oldest()
-        self.task = self.run = self.onward = None
+        self.task = self.run = self.refresh = None
         return [Send(COORDINATOR, update)]
 
-    def _update(self, task: Assignment) -> Update:
+    def _update(self, task: Assignment, run: CourseT) -> Update:
         """The run's outcome. One that cannot travel goes empty: the coordinator discards it and
         closes the task, instead of waiting for ever.
         """
-        vectors, numbers = self.trainer.payload(self.run, self.rule)
+        vectors, numbers = self.trainer.payload(run, self.rule)
         numbers = {**numbers, "too_late": 1.0} if self.too_late else numbers
         update = Update(
             task.number,
@@ -149,46 +163,45 @@ class Edge:
 
     def _waits_for(self, task: int, now: int | None) -> bool:
         """Whether an answer that comes ``now`` is of use."""
-        late = now is not None and self.onward is not None and now >= self.onward.until_ns
+        late = now is not None and self.refresh is not None and now >= self.refresh.until_ns
         return self.asking and self.task is not None and self.task.number == task and not late
 
     def _merge(self, fresh: Fresh, now: int) -> Run:
-        self.asking = False
-        if self.onward is None:
-            self.trainer.merge(self.run, self.rule, fresh.vectors["weights"], fresh.version)
-            return self._train(self.run.steps, now)
-        self.run = self.onward.kept
-        self.trainer.merge_at(
-            self.run, self.onward.step_at(now), fresh.vectors["weights"], fresh.version
-        )
-        return Run(Train(self.run, self.run.steps), self.onward.end_ns - now)
+        self._phases.move(PhaseEvent.FRESH)
+        weights, version = fresh.vectors["weights"], fresh.version
+        if self.refresh is None:
+            run = self._run_at_hand()
+            self.trainer.merge(run, self.rule, weights, version)
+            return self._train(run, run.steps, now)
+        self.run = run = self.refresh.kept
+        self.trainer.merge_at(run, self.refresh.step_at(now), weights, version)
+        return Run(Train(run, run.steps), self.refresh.end_ns - now)
 
-    def _go_on(self, now: int) -> list[Output]:
+    def _go_on(self, answer: PhaseEvent, now: int) -> list[Output]:
         """Nothing is to be merged."""
-        self.asking = False
-        if self.onward is None:
-            return [self._train(self.run.steps, now)]
-        return (
-            [Run(Train(self.run, self.run.steps), self.onward.end_ns - now)]
-            if self.onward.held
-            else []
-        )
+        run, held = self._run_at_hand(), self.phase is Phase.HELD
+        self._phases.move(answer)
+        if self.refresh is None:
+            return [self._train(run, run.steps, now)]
+        return [Run(Train(run, run.steps), self.refresh.end_ns - now)] if held else []
+
+    def _run_at_hand(self) -> CourseT:
+        assert self.run is not None
+        return self.run
 
     def _begin(self, task: Assignment, now: int) -> list[Output]:
-        self.task, self.onward = task, None
-        self.asking = self.too_late = False
-        self.run = self.trainer.begin(task, self.rule, self.memory)
-        self.latest = Latest(task, dict(self.memory), now, self.run.checkpoint is not None)
-        self.ask_at = self.run.checkpoint
+        self._phases.move(PhaseEvent.BEGUN)
+        self.task, self.refresh, self.too_late = task, None, False
+        self.run = run = self.trainer.begin(task, self.rule, self.memory)
+        self.latest = Latest(task, dict(self.memory), now, run.checkpoint is not None)
+        self.ask_at = run.checkpoint
         if self.ask_at == 0:  # nothing to train before: no turn to wait for
-            return self._ask(now)
-        whole = [
-            self._train(
-                self.run.steps if self.ask_at is None else min(self.ask_at, self.run.steps), now
-            )
-        ]
-        urged = self.urged is not None and self.urged[0] == task.number
-        return (urged and self._cut_short(*self.urged, now)) or whole
+            return self._ask(task, run, now)
+        until_step = run.steps if self.ask_at is None else min(self.ask_at, run.steps)
+        whole: list[Output] = [self._train(run, until_step, now)]
+        if self.urged is None or self.urged[0] != task.number:
+            return whole
+        return self._cut_short(*self.urged, now) or whole
 
     def _cut_short(self, number: int, urged_ns: int, now: int) -> list[Output]:
         """End the run of this task at the first step, but not before one, that is done at or after
@@ -205,19 +218,26 @@ class Edge:
         if latest.task.number > number or latest.asks or reported:
             return []
         if latest.done_ns is None:  # real hardware: what is done is done
-            self.run.steps = max(1, self.run.step)
+            run = self._run_at_hand()
+            run.steps = max(1, run.step)
             return []
-        return self._begin_again(latest, urged_ns, now)
+        return self._begin_again(latest, latest.done_ns, urged_ns, now)
 
-    def _begin_again(self, latest: Latest, urged_ns: int, now: int) -> list[Output]:
+    def _begin_again(self, latest: Latest, due_ns: int, urged_ns: int, now: int) -> list[Output]:
+        """``due_ns``: when the whole run is, or was, at its end."""
         run, began_ns = self.trainer.begin(latest.task, self.rule, latest.memory), latest.began_ns
-        done_ns = lambda step: (
-            began_ns + self.device.duration_ns(run.samples_until(step) * self.rule.work, began_ns)
-        )
+
+        def done_ns(step: int) -> int:
+            samples = run.samples_until(step) * self.rule.work
+            duration_ns = self.device.duration_ns(samples, began_ns)
+            assert duration_ns is not None
+            return began_ns + duration_ns
+
         steps = 1 + bisect_left(range(1, run.steps), urged_ns, key=done_ns)
         end_ns = done_ns(steps)  # asked last: a device may remember its last stretch of work
-        if end_ns >= latest.done_ns:
+        if end_ns >= due_ns:
             return []
+        self._phases.move(PhaseEvent.URGED)
         self.unacknowledged.pop(latest.task.number, None)
         self._learned.pop(latest.task.number, None)
         self.task, self.ask_at, latest.done_ns = latest.task, None, end_ns
@@ -228,27 +248,24 @@ class Edge:
         )
         return [Run(Train(self.run, steps), end_ns - now)]
 
-    def _ask(self, now: int) -> list[Output]:
+    def _ask(self, task: Assignment, run: CourseT, now: int) -> list[Output]:
         """Ask before the step at which the run stands; then train on, if the rule wants that and
-        somebody knows when it will be done.
+        it is known when the run will be done.
         """
-        assert self.task is not None
-        self.ask_at, self.asking = None, True
+        self.ask_at = None
         if self.rule.on_request == "train_on":
-            self.onward = concurrent_refresh(
-                self.trainer.kept(self.run), self.device, self.rule.work, now
-            )
-        until_ns = 0 if self.onward is None else self.onward.until_ns
-        request = Send(
-            COORDINATOR, FreshRequest(self.task.number, self.task.version, self.run.step, until_ns)
-        )
-        return [request] if self.onward is None else [request, self._train(self.run.steps, now)]
+            kept = self.trainer.kept(run)
+            self.refresh = concurrent_refresh(kept, self.device, self.rule.work, now)
+        until_ns = 0 if self.refresh is None else self.refresh.until_ns
+        request = Send(COORDINATOR, FreshRequest(task.number, task.version, run.step, until_ns))
+        self._phases.move(PhaseEvent.ASKED if self.refresh is None else PhaseEvent.ASKED_ON)
+        return [request] if self.refresh is None else [request, self._train(run, run.steps, now)]
 
-    def _train(self, until_step: int, now: int) -> Run:
-        if until_step == self.run.steps:
+    def _train(self, run: CourseT, until_step: int, now: int) -> Run:
+        if until_step == run.steps:
             self.ask_at = None
-        samples = self.run.samples_until(until_step)
+        samples = run.samples_until(until_step)
         duration_ns = self.device.duration_ns(samples * self.rule.work, now)
-        if self.latest is not None and until_step == self.run.steps and duration_ns is not None:
+        if self.latest is not None and until_step == run.steps and duration_ns is not None:
             self.latest.done_ns = now + duration_ns
-        return Run(Train(self.run, until_step), duration_ns)
+        return Run(Train(run, until_step), duration_ns)

@@ -4,16 +4,17 @@ torch needed to hold it).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Callable, Mapping, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
 
 from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.vectors import Layout
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
-
-    from edgefl.vectors import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +55,17 @@ class TaskLike(Protocol):
     override or scale epochs and learning_rate.
     """
 
-    number: int
-    version: int
-    vectors: Mapping[str, np.ndarray]
-    numbers: Mapping[str, float]
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def vectors(self) -> Mapping[str, np.ndarray]: ...
+
+    @property
+    def numbers(self) -> Mapping[str, float]: ...
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -7,25 +7,25 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic
 
+from edgefl.edges.trainer_like import CourseT
 from emulator.compute import Device
 
 
 @dataclass(slots=True, eq=False)
-class ConcurrentRefresh:
-    """The rest of a run, begun with its request. Its end does not move, whatever comes of that.
+class ConcurrentRefresh(Generic[CourseT]):
+    """The rest of a run from its request on. Its end does not move, whatever the answer.
 
     ``kept``: the run as it stood at the request. A fresher model is merged at the first step that
     is done at or after its arrival, if a step is still to come behind that; so one that comes at
-    ``until_ns`` or later is too late. ``held``: trained to its end, ahead of emulated time.
+    ``until_ns`` or later is too late.
     """
 
-    kept: Any
+    kept: CourseT
     done_ns: Callable[[int], int]  # when a step is done
     until_ns: int
     end_ns: int
-    held: bool = False
 
     def step_at(self, arrived_ns: int) -> int:
         """Steps done when what arrives at that moment, before ``until_ns``, is merged."""
@@ -36,9 +36,9 @@ class ConcurrentRefresh:
 
 
 def concurrent_refresh(
-    kept: Any, device: Device, work: float, now: int
-) -> ConcurrentRefresh | None:
-    """From ``now`` on; None for real hardware, of which nobody knows when it will be done."""
+    kept: CourseT, device: Device, work: float, now: int
+) -> ConcurrentRefresh[CourseT] | None:
+    """From ``now`` on; None for real hardware: when a step will be done is not known beforehand."""
 
     def done_ns(step: int) -> int:
         duration_ns = device.duration_ns(kept.samples_until(step) * work, now)

@@ -158,7 +158,8 @@ class Trainer:
         does not notice.
         """
         with self.workspace.inference(weights) as model:
-            return model(inputs)
+            outputs: torch.Tensor = model(inputs)
+            return outputs
 
     def features(self, weights: np.ndarray | torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
         """As ``forward``, but what enters the last linear layer."""
@@ -176,7 +177,7 @@ class Trainer:
         loss = self.loss(output, batch[1])
         extra = rule.extra_loss(run, batch, seen, other)
         gradient.zero_()
-        (loss if extra is None else loss + extra).backward()
+        torch.autograd.backward(loss if extra is None else loss + extra)
         if self.plan.weight_decay:
             gradient.add_(run.trainable, alpha=self.plan.weight_decay)
         rule.adjust(run, gradient)
@@ -199,7 +200,7 @@ class Trainer:
             inputs, targets = self._batch(run)
             loss = self.loss(self.workspace.model(inputs), targets)
             self.workspace.gradient.zero_()
-            loss.backward()
+            torch.autograd.backward(loss)
         return loss.item(), self.workspace.gradient.clone()
 
     def _move(self, run: LocalRun, gradient: torch.Tensor) -> None:
@@ -231,6 +232,23 @@ class Trainer:
                 f" {self.workspace.layout.size} elements"
             )
         return vector
+
+
+class NullTrainer(Trainer):
+    """Trains nothing (``trainer = "none"``): a task takes its emulated time and gives back the
+    model that it was given.
+
+    Steps are counted and not done, so that what depends on time and turns alone can be run for
+    100,000 slots.
+    """
+
+    def _advance(
+        self, run: LocalRun, rule: LocalRule, stop: int, deadline: Callable[[], bool] | None
+    ) -> bool:
+        run.step = max(run.step, stop)
+        if not rule.moves and run.gradient is None:
+            run.gradient = run.trainable.new_zeros(run.parameters)
+        return True
 
 
 def _copied(vector: np.ndarray | torch.Tensor) -> np.ndarray:

@@ -85,6 +85,5 @@ class AsyncPart(Asynchronous):
     def _correction(self, update: UpdateArrived) -> float:
         """(1 + gap)^(-p) b_i; a fresh update has gap 0."""
         gap = self.version - update.base_version
-        return (1 + gap) ** -self.options.staleness_exponent / (
-            1 + self.participations.get(update.edge, 0)
-        )
+        damped: float = (1 + gap) ** -self.options.staleness_exponent
+        return damped / (1 + self.participations.get(update.edge, 0))

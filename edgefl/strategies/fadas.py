@@ -71,11 +71,8 @@ class FADAS(Adaptive):
     def learning_rate(self, latest: int) -> float:
         """eta_t."""
         late = self.options.delay_adaptive and latest > self.options.delay_threshold
-        return (
-            self.options.server_learning_rate / latest
-            if late
-            else self.options.server_learning_rate
-        )
+        rate: float = self.options.server_learning_rate
+        return rate / latest if late else rate
 
     def reports(self, update: UpdateArrived, gap: int) -> list[Decision]:
         return [Report(self.reported)]

@@ -11,6 +11,7 @@ import numpy as np
 from edgefl.strategies.base.asynchronous import Asynchronous
 from edgefl.strategies.base.decisions import Decision, Report, SendFresh
 from edgefl.strategies.base.events import FreshRequested, TaskClosed, UpdateArrived
+from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.dissemination.arrivals import arrival
 from edgefl.strategies.dissemination.device import Refresh
 from edgefl.strategies.dissemination.learned import FixedWeight, Weighing, weighing
@@ -34,8 +35,8 @@ class FedASMU(Asynchronous):
     (devices merge, or not).
     """
 
-    Options = FedASMUOptions
-    rule = Refresh
+    Options: ClassVar[type[TriggerOptions]] = FedASMUOptions
+    rule: ClassVar[type[LocalRule]] = Refresh
     learned: ClassVar[bool] = True
     asks: ClassVar[bool] = True
 
@@ -58,8 +59,9 @@ class FedASMU(Asynchronous):
 
     @property
     def bound(self) -> int:
-        most = self.options.max_staleness
-        return self.options.tau - 1 if most is None else min(self.options.tau - 1, most)
+        options: TriggerOptions = self.options
+        most, bound = options.max_staleness, options.tau - 1
+        return bound if most is None else min(bound, most)
 
     def assign(self, edges: list[str]) -> list[Decision]:
         if self.refresh_points is None:

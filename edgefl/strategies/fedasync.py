@@ -4,7 +4,7 @@ al. 2019, arXiv 1903.03934).
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -46,6 +46,6 @@ class FedAsync(Asynchronous):
 
     def alpha(self, gap: int) -> float:
         """The weight of an update of this gap at the current version."""
-        options: Any = self.options
+        options: FedAsyncOptions = self.options
         late = options.halve_alpha_at is not None and self.version >= options.halve_alpha_at
         return options.alpha * (0.5 if late else 1.0) * damping(options, gap)

@@ -82,7 +82,8 @@ class FedDyn(Rounds):
 
     def alpha(self, edge: str) -> float:
         """alpha_k = alpha sum n / (N n_k)."""
-        return self.options.alpha * sum(self.known.values()) / (len(self.known) * self.known[edge])
+        alpha: float = self.options.alpha
+        return alpha * sum(self.known.values()) / (len(self.known) * self.known[edge])
 
     def aggregate(self, updates: list[UpdateArrived]) -> np.ndarray:
         size, share = self.layout.parameters, 1 / len(updates)

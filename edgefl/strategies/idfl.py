@@ -97,8 +97,9 @@ class Idfl(Slotted):
 
     def _compute_slots(self, edges: list[str]) -> int:
         """tau_comp of the slowest."""
-        if self.options.compute_slots is not None:
-            return self.options.compute_slots
+        given: int | None = self.options.compute_slots
+        if given is not None:
+            return given
         return max(
             self.timetable.compute_slots(edge, self.samples[edge], self.options.local_steps) or 0
             for edge in edges
@@ -145,4 +146,5 @@ class Idfl(Slotted):
 
     def _expected(self, edge: str) -> int:
         """Slots that the edge will need, with the margin."""
-        return max(self.took.get(edge, (0,))) + self.options.margin_slots
+        margin: int = self.options.margin_slots
+        return max(self.took.get(edge, (0,))) + margin

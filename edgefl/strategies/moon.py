@@ -43,7 +43,7 @@ class Contrast(LocalRule):
         super().__init__(options)
         self.work = options.work
 
-    def extra_loss(self, run: Any, batch: tuple, output: Any, forward: Any) -> Any | None:
+    def extra_loss(self, run: Any, batch: tuple[Any, Any], output: Any, forward: Any) -> Any | None:
         if "previous" not in run.memory:
             return None
         similar = [

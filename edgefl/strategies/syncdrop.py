@@ -144,4 +144,5 @@ def window(scores: np.ndarray, count: int, rank: int, ranks: int) -> np.ndarray:
 
 
 def _scores(layer: HiddenLayer, change: np.ndarray) -> np.ndarray:
-    return layer.rows(change).sum(axis=1) + layer.columns(change).sum(axis=(0, 2))
+    scores: np.ndarray = layer.rows(change).sum(axis=1) + layer.columns(change).sum(axis=(0, 2))
+    return scores

@@ -190,7 +190,8 @@ class EchoRun:
 
     weights: np.ndarray
     steps: int = 1
-    checkpoint: None = None
+    step: int = 0
+    checkpoint: int | None = None
 
     def samples_until(self, step: int) -> int:
         return 10

@@ -20,8 +20,8 @@ from edgefl.data.unlabelled import unlabelled
 from edgefl.data.words import FILE as VOCABULARY
 from edgefl.edges.edge import Edge
 from edgefl.edges.local_run import TrainingPlan
-from edgefl.edges.still import Still
-from edgefl.edges.trainer import Trainer
+from edgefl.edges.trainer import NullTrainer, Trainer
+from edgefl.edges.trainer_like import TrainerLike
 from edgefl.errors import UserError
 from edgefl.hosts.setup.plan import devices, options
 from edgefl.jobs import Evaluate, check_server_samples
@@ -123,7 +123,7 @@ class Learning:
         )
 
     def trainer(self, edge: str) -> Trainer:
-        kind = Still if self.experiment.training.trainer == "none" else Trainer
+        kind = NullTrainer if self.experiment.training.trainer == "none" else Trainer
         return kind(
             self.workspace,
             *self.train,
@@ -150,7 +150,7 @@ class Learning:
         self,
         index: int,
         names: Sequence[str] | None = None,
-        trainer: Callable[[str], Any] | None = None,
+        trainer: Callable[[str], TrainerLike[Any]] | None = None,
     ) -> dict[str, Edge]:
         """Edge actors (all, or ``names``) for the strategy at ``index`` of the experiment;
         ``trainer(edge)``: with these trainers.
@@ -160,7 +160,7 @@ class Learning:
             self.experiment.faults,
             Streams(self.experiment.seed),
         )
-        made = trainer or self.trainer
+        made: Callable[[str], TrainerLike[Any]] = trainer or self.trainer
         return {
             name: Edge(
                 name, made(name), self.rule(index), slowed(speeds[name], faults, name, streams)

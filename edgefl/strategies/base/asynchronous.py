@@ -52,13 +52,14 @@ class Asynchronous(Strategy):
         self.begun = False
 
     @classmethod
-    def concurrency(cls, options: Any, edges: int) -> int:
+    def concurrency(cls, options: AsynchronousOptions, edges: int) -> int:
         return min(options.concurrency, edges)
 
     @property
     def bound(self) -> int | None:
         """The largest gap that is not discarded."""
-        return self.options.max_staleness
+        bound: int | None = self.options.max_staleness
+        return bound
 
     def apply(self, update: UpdateArrived, gap: int) -> np.ndarray | None:
         """The next global model, or None if this update alone does not make one. ``gap`` =

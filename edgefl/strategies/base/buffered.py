@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -71,7 +71,7 @@ class Gathered:
 class Buffered(Asynchronous):
     """A subclass gathers in ``add`` and steps in ``step``."""
 
-    Options = BufferedOptions
+    Options: ClassVar[type[AsynchronousOptions]] = BufferedOptions
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -18,10 +18,7 @@ from edgefl.strategies.base.decisions import Decision, Finish, Publish, Report
 from edgefl.strategies.base.events import EdgeJoined, TaskClosed, UpdateArrived
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.base.strategy import MOST_FAILED, Strategy, StrategyOptions
-from edgefl.vectors import aligned, weighted_sum
-
-if TYPE_CHECKING:
-    from edgefl.vectors import Layout
+from edgefl.vectors import Layout, aligned, weighted_sum
 
 PREDOMINANT = 0.1  # share of a step from which a gradient predominates (WKAFL, figure 2)
 # mu, not given in the paper: a gradient counts as aggregated if its share is at least the largest
@@ -81,7 +78,7 @@ class Gradients(Strategy):
     is waited for in vain.
     """
 
-    Options = GradientsOptions
+    Options: ClassVar[type[StrategyOptions]] = GradientsOptions
     rule: ClassVar[type[LocalRule]] = OneGradient
     delivers = "gradient"
 
@@ -95,7 +92,8 @@ class Gradients(Strategy):
     @classmethod
     def gathers(cls, options: Any) -> int:
         """K: gradients for a step."""
-        return options.buffer_size
+        buffer_size: int = options.buffer_size
+        return buffer_size
 
     @classmethod
     def refuses(cls, options: Any, edges: int, medium: str, frames: bool) -> tuple[str, str] | None:

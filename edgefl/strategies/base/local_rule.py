@@ -4,12 +4,11 @@ sends its weights.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
-    from edgefl.vectors import Layout
+from edgefl.vectors import Layout
 
 
 class LocalRule:
@@ -35,14 +34,15 @@ class LocalRule:
     def __init__(self, options: Any) -> None:
         self.options = options
 
-    def unpack(self, task: Any, layout: "Layout") -> "np.ndarray":
+    def unpack(self, task: Any, layout: Layout) -> np.ndarray:
         """The model to start from, over the whole layout, made from what came down."""
-        return task.vectors["weights"]
+        weights: np.ndarray = task.vectors["weights"]
+        return weights
 
     def begin(self, run: Any) -> None:
         """Called once, before the first step."""
 
-    def extra_loss(self, run: Any, batch: tuple, output: Any, forward: Any) -> Any | None:
+    def extra_loss(self, run: Any, batch: tuple[Any, Any], output: Any, forward: Any) -> Any | None:
         """A term added to the batch loss, or None. ``forward(weights, inputs)``: what another
         flat vector gives in ``output``'s place.
         """
@@ -57,14 +57,14 @@ class LocalRule:
         """
         return None
 
-    def merge(self, run: Any, fresh: "np.ndarray", version: int) -> None:
+    def merge(self, run: Any, fresh: np.ndarray, version: int) -> None:
         """Put a fresher global model (flat, version > the task's) into ``run.weights``, in place.
 
         ``run.probe(weights)`` gives the loss of the batch to come at other weights, and its
         gradient (trainable elements).
         """
 
-    def payload(self, run: Any) -> tuple[dict[str, "np.ndarray"], dict[str, float]]:
+    def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         """What goes up: named float32 vectors and named numbers. The frame adds samples, steps
         and loss to the numbers.
         """

@@ -32,7 +32,7 @@ class Rounds(Strategy):
         self.delivered: dict[str, UpdateArrived] = {}
 
     @classmethod
-    def concurrency(cls, options: Any, edges: int) -> int:
+    def concurrency(cls, options: RoundsOptions, edges: int) -> int:
         return min(options.clients_per_round, edges)
 
     def aggregate(self, updates: list[UpdateArrived]) -> np.ndarray:

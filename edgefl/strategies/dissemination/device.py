@@ -53,7 +53,7 @@ class Refresh(LearningRateRule):
         self.on_request = options.on_request
 
     def checkpoint(self, run: Any) -> int:
-        return (self.refresh_point(run) - 1) * run.steps_per_epoch
+        return (self.refresh_point(run) - 1) * int(run.steps_per_epoch)
 
     def refresh_point(self, run: Any) -> int:
         """l*, from 1; one beyond the last epoch is the last."""
@@ -178,7 +178,7 @@ class Refresh(LearningRateRule):
 
 
 def _epochs(run: Any) -> int:
-    return -(-run.steps // run.steps_per_epoch)
+    return -(-int(run.steps) // int(run.steps_per_epoch))
 
 
 def _table(memory: Mapping[str, Any], epochs: int) -> np.ndarray:

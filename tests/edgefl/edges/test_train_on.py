@@ -15,6 +15,7 @@ from edge_hosts import SETUP, Script, side
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from own_strategies import Fresher
+from processes import EchoRun, EchoTrainer
 from trainers import linear_trainer
 from transport_rig import MS, Rig
 
@@ -346,6 +347,13 @@ def test_a_broken_session_asks_again() -> None:
 
 
 # ------------------------------------------------------------------ the edge's end of the wire
+class AskingTrainer(EchoTrainer):
+    """Its runs ask before their first step."""
+
+    def begin(self, task: Assignment, rule: LocalRule, memory: dict[str, Any]) -> EchoRun:
+        return EchoRun(task.vectors["weights"], checkpoint=0)
+
+
 @pytest.mark.parametrize("asking", [True, False])
 def test_an_open_request_is_repeated_in_a_new_session(
     monkeypatch: pytest.MonkeyPatch, asking: bool
@@ -353,8 +361,9 @@ def test_an_open_request_is_repeated_in_a_new_session(
     host = (script := Script((SETUP, 7), (Welcome(), 7), (RunFinished("versions", False), 7))).host(
         monkeypatch
     )
-    built = side()
-    built.edge.asking = asking
+    built = side(AskingTrainer() if asking else None)
+    built.edge.receive(Assignment(1, 0, {"weights": vector(1, 2, 3)}), 0)
+    assert built.edge.asking == asking
     host.build = lambda setup: built
     host._asked = Stamped(5, encode_note(FreshRequest(1, 0, 2, 9)))
     host.run()

@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Thread
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from edgefl.edges.edge import Edge
+from edgefl.edges.trainer_like import SlicedTrainer
 from edgefl.hosts.wall.coordinator.mailbox import Mailbox
 from edgefl.jobs import Train
 from emulator.units import FOREVER
@@ -91,6 +92,8 @@ class TrainingThread(Thread):
     def __init__(self, edge: Edge, turns: Turns, speed: float, results: Mailbox) -> None:
         super().__init__(name="training", daemon=True)
         self.edge, self.turns, self.speed, self.results = edge, turns, speed, results
+        # edges of this host train here, so theirs is one that can
+        self.trainer = cast(SlicedTrainer[Any], edge.trainer)
         self.orders: queue.SimpleQueue[TrainOrder | None] = queue.SimpleQueue()
         self.ended = False
 
@@ -114,7 +117,7 @@ class TrainingThread(Thread):
         while not finished and not self.ended and order.job.run is self.edge.run:
             self.turns.take(FOREVER if order.due_ns is None else order.due_ns)
             began = time.monotonic_ns()  # waiting for a turn does not count
-            finished = self.edge.trainer.advance(
+            finished = self.trainer.advance(
                 order.job.run,
                 self.edge.rule,
                 order.job.until_step,
