@@ -42,9 +42,16 @@ def load(name: str, base: Path | None = None) -> type[Strategy]:
             f"unknown strategy {name!r}{nearest(name, strategy_names())}; one of your own: {FORMS}"
         )
     module = importlib.import_module(f"edgefl.strategies.{file_stem(name)}")
-    classes = [
+    own = [
         value
         for value in vars(module).values()
-        if isinstance(value, type) and value.__module__ == module.__name__
+        if isinstance(value, type)
+        and issubclass(value, Strategy)
+        and value.__module__ == module.__name__
     ]
-    return next(value for value in reversed(classes) if issubclass(value, Strategy))
+    if not own:
+        raise TypeError(
+            f"edgefl/strategies/{file_stem(name)}.py defines no strategy: expected a subclass of"
+            " Strategy; what strategies share belongs in edgefl/strategies/base"
+        )
+    return own[-1]

@@ -253,19 +253,19 @@ def test_vectors_of_devices_lie_in_a_file_that_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    spare = VectorStore(1000)
+    store = VectorStore(1000)
     for number in range(100):
-        spare.row(f"e{number}")[:] = number
-    assert [float(spare.row(f"e{number}")[-1]) for number in range(100)] == list(
+        store.row(f"e{number}")[:] = number
+    assert [float(store.row(f"e{number}")[-1]) for number in range(100)] == list(
         range(100)
-    ) and len(spare) == 100
-    assert all(spare.row(f"e{number}").ctypes.data % 64 == 0 for number in range(100))
+    ) and len(store) == 100
+    assert all(store.row(f"e{number}").ctypes.data % 64 == 0 for number in range(100))
     assert os.listdir(tmp_path) == []
 
 
 def test_a_full_disk_is_one_line_and_no_bus_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    spare = VectorStore(1000, 'controls = "shared"')
-    spare.row("a")[:] = 1
+    store = VectorStore(1000, 'controls = "shared"')
+    store.row("a")[:] = 1
 
     def full(*_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -275,8 +275,8 @@ def test_a_full_disk_is_one_line_and_no_bus_error(monkeypatch: pytest.MonkeyPatc
         UserError,
         match=r'no room for .* \(1 are there\): set TMPDIR, or controls = "shared" \(No space',
     ):
-        spare.row("b")
-    assert len(spare) == 1 and spare.row("a")[0] == 1
+        store.row("b")
+    assert len(store) == 1 and store.row("a")[0] == 1
 
 
 def test_passes_are_the_plain_formulas() -> None:
