@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefl.edges.local_run import LocalRun
+from edgefl.edges.local_run import LocalRun, TaskLike
 from edgefl.edges.trainer import Trainer
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual.pool.deferred_run import Merge, RunOutcome
@@ -27,7 +27,7 @@ class Stretch:
 
     index: int
     edge: str
-    task: Assignment | None
+    task: TaskLike | None
     kept: Mapping[str, np.ndarray]
     merges: Sequence[Merge]
     until: int
@@ -93,5 +93,6 @@ class Executor:
         self.learned.union()
 
     def _begin(self, stretch: Stretch) -> Standing:
+        assert stretch.task is not None
         trainer, rule = self.learned.trainer(stretch.edge), self.learned.rule(stretch.index)
         return Standing(trainer.begin(stretch.task, rule, stretch.kept), rule, trainer)
