@@ -57,8 +57,8 @@ def options_of(found: Any) -> type[BaseModel] | None:
     """The ``Options`` class of a found object: its own attribute, else its module's; None if it
     takes no options.
     """
-    beside = getattr(sys.modules.get(getattr(found, "__module__", "")), "Options", None)
-    return getattr(found, "Options", beside)
+    of_module = getattr(sys.modules.get(getattr(found, "__module__", "")), "Options", None)
+    return getattr(found, "Options", of_module)
 
 
 def load_dotted(name: str, base: Path | None = None) -> Any:
@@ -105,9 +105,9 @@ def _from_file(name: str, place: str, folders: list[Path]) -> ModuleType:
     )
     path = next((candidate for candidate in candidates if candidate.is_file()), None)
     if path is None:
-        beside = [file.name for file in candidates[0].parent.glob("*.py")]
+        siblings = [file.name for file in candidates[0].parent.glob("*.py")]
         tried = " or ".join(str(candidate) for candidate in candidates)
-        raise UserError(f"{name!r}: no file {tried}{nearest(Path(place).name, beside)}")
+        raise UserError(f"{name!r}: no file {tried}{nearest(Path(place).name, siblings)}")
     unique = f"edgefl_own_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}_{path.stem}"
     return sys.modules.get(unique) or _executed(name, unique, path)
 

@@ -22,12 +22,10 @@ class VectorStore:
 
     def __init__(self, size: int, instead: str = "") -> None:
         self.size, self.instead = size, instead
-        self._stride = (
-            -(-max(size, 1) * FLOAT // ALIGNMENT) * ALIGNMENT // FLOAT
-        )  # every row starts on the border that maths wants
-        self._file = TemporaryFile(
-            prefix="edgefl-"
-        )  # it has no name: nothing is left behind, whatever happens
+        # every row starts at the alignment that vector maths needs
+        self._stride = -(-max(size, 1) * FLOAT // ALIGNMENT) * ALIGNMENT // FLOAT
+        # it has no name: nothing is left behind, whatever happens
+        self._file = TemporaryFile(prefix="edgefl-")
         self._rows: np.ndarray = np.empty((0, self._stride), np.float32)
         self._number: dict[str, int] = {}
 

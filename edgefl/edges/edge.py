@@ -92,8 +92,8 @@ class Edge(Generic[CourseT]):
 
     @property
     def open_tasks(self) -> list[int]:
-        """Numbers of the tasks whose fate is not known yet: what a new session tells the
-        coordinator.
+        """Numbers of the tasks that the coordinator may not have closed yet; a new session
+        reports them.
         """
         return sorted({*self.unacknowledged, *([self.task.number] if self.task else [])})
 
@@ -139,7 +139,7 @@ class Edge(Generic[CourseT]):
 
     def _update(self, task: Assignment, run: CourseT) -> Update:
         """The run's outcome. One that cannot travel goes empty: the coordinator discards it and
-        closes the task, instead of waiting for ever.
+        closes the task, instead of waiting without end.
         """
         vectors, numbers = self.trainer.payload(run, self.rule)
         numbers = {**numbers, "too_late": 1.0} if self.too_late else numbers
@@ -162,7 +162,7 @@ class Edge(Generic[CourseT]):
             self.given_up += 1
 
     def _waits_for(self, task: int, now: int | None) -> bool:
-        """Whether an answer that comes ``now`` is of use."""
+        """Whether an answer that comes ``now`` can still be used."""
         late = now is not None and self.refresh is not None and now >= self.refresh.until_ns
         return self.asking and self.task is not None and self.task.number == task and not late
 

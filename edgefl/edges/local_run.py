@@ -116,7 +116,7 @@ class LocalRun(Course):
     """One task on one device, with its weights; see ``LocalRule`` for what an algorithm may do with
     it.
 
-    ``start`` may share memory with the received vector: nobody writes to it. ``weights`` is the
+    ``start`` may share memory with the received vector and is never written to. ``weights`` is the
     run's own and always current.
     """
 
@@ -124,9 +124,8 @@ class LocalRun(Course):
     start: torch.Tensor
     weights: torch.Tensor
     trainable: torch.Tensor  # weights[:parameters], a view
-    memory: dict[
-        str, torch.Tensor
-    ]  # the vectors that the rule remembers: copies, given back by Trainer.remembered
+    # the vectors that the rule remembers: copies, given back by Trainer.remembered
+    memory: dict[str, torch.Tensor]
     learning_rate: float
     order: torch.Tensor  # sample indices, epoch after epoch
     velocity: torch.Tensor | None
@@ -135,9 +134,8 @@ class LocalRun(Course):
     loss_sum: float = 0.0
     coming: Merge | None = None  # what ``Trainer.advance`` is to merge on its way
     gradient: torch.Tensor | None = None  # set at the end of a run whose rule does not move
-    probe: Callable[[torch.Tensor], tuple[float, torch.Tensor]] | None = (
-        None  # while a fresher model is merged, see ``LocalRule.merge``
-    )
+    # while a fresher model is merged, see ``LocalRule.merge``
+    probe: Callable[[torch.Tensor], tuple[float, torch.Tensor]] | None = None
 
     @property
     def parameters(self) -> int:

@@ -116,8 +116,8 @@ class Trainer:
             run.probe = None
 
     def kept(self, run: LocalRun) -> LocalRun:
-        """The run as it stands now, to go on from another time, whatever becomes of the one at
-        hand.
+        """The run as it stands now, to go on from later, independent of how the current one
+        continues.
         """
         weights = wrap(aligned_copy(run.weights.numpy()))
         return replace(

@@ -56,7 +56,7 @@ class Memory(Pull):
         sent[:size] = run.start[:size] - run.task.numbers["step_factor"] * eta * (gradient - v + h)
         if bool(
             gradient.isfinite().all()
-        ):  # an update that the server refuses must not spoil every later task
+        ):  # an update that the server refuses must not affect later tasks
             run.memory["h"], run.memory["v"] = beta * h + (1 - beta) * v, gradient
         return {"weights": sent.numpy()}, {}
 

@@ -2,7 +2,7 @@
 rarer devices more (Wang et al. 2021).
 
 Reconstructed: of "Asynchronous federated learning over wireless communication networks" (ICC 2021;
-TWC 21(9) 2022, doi 10.1109/TWC.2022.3153495) the abstract alone was at hand. Known are the slots,
+TWC 21(9) 2022, doi 10.1109/TWC.2022.3153495) only the abstract was available. Known are the slots,
 the staleness in the weights, and their correction towards the devices' sample shares; the equations
 here are ours.
 """
@@ -22,12 +22,10 @@ from emulator.units import to_ns
 
 
 class AsyncPartOptions(AsynchronousOptions):
-    slot_s: float = Field(
-        10.0, ge=1e-9
-    )  # T_agg; with dispatch = "replace", the edges that delivered get new work at a slot's end too
-    staleness_exponent: float = Field(
-        0.5, ge=0, le=50
-    )  # p; far beyond it all weights of a slot may be 0
+    # T_agg; with dispatch = "replace", the edges that delivered get new work at a slot's end too
+    slot_s: float = Field(10.0, ge=1e-9)
+    # p; far beyond it all weights of a slot may be 0
+    staleness_exponent: float = Field(0.5, ge=0, le=50)
 
 
 class AsyncPart(Asynchronous):
@@ -44,7 +42,7 @@ class AsyncPart(Asynchronous):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.waiting: list[UpdateArrived] = []  # in the slot at hand
+        self.waiting: list[UpdateArrived] = []  # in the current slot
         self.participations: dict[str, int] = {}
 
     def started(self, now: int) -> list[Decision]:
@@ -62,7 +60,7 @@ class AsyncPart(Asynchronous):
     def _refill(self) -> list[Decision]:
         return (
             [] if self.waiting else super()._refill()
-        )  # whoever is free now starts from the model of the slot's end
+        )  # free devices start from the model of the slot's end
 
     def _slot_end(self, now: int) -> SetAlarm:
         return SetAlarm("slot end", now + to_ns(self.options.slot_s))

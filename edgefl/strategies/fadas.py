@@ -44,9 +44,8 @@ class FADAS(Adaptive):
         super().__init__(*args)
         size = self.layout.parameters
         self.gathered = Gathered(size)
-        self.first, self.second, self.largest = (
-            np.zeros(size, np.float32) for _ in range(3)
-        )  # m, v, vh
+        # m, v, vh
+        self.first, self.second, self.largest = (np.zeros(size, np.float32) for _ in range(3))
         self.steps = 0
         self.latest = 0  # largest gap in the buffer
         self.reported: dict[str, float] = {}

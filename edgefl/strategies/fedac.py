@@ -1,7 +1,7 @@
 """FedAC: updates weighed by their angle to the global motion, an adaptive server step, control
 variates on the devices (Zang et al. 2024, AAAI 38).
 
-The equations follow a public re-implementation, since the paper's text was not at hand.
+The equations follow a public re-implementation, since the paper's text was not available.
 """
 
 from __future__ import annotations
@@ -28,12 +28,10 @@ class FedACOptions(BufferedOptions):
     beta1: float = Field(0.6, ge=0, lt=1)
     beta2: float = Field(0.9, ge=0, lt=1)
     epsilon: float = Field(1e-8, gt=0)
-    correction: Literal["every step", "once"] = (
-        "every step"  # "once": after training, as in the re-implementation
-    )
-    control_share: Literal["whole", "participation"] = (
-        "participation"  # of the mean dC that C takes: M / N as SCAFFOLD does, or all of it
-    )
+    # "once": after training, as in the re-implementation
+    correction: Literal["every step", "once"] = "every step"
+    # of the mean dC that C takes: M / N as SCAFFOLD does, or all of it
+    control_share: Literal["whole", "participation"] = "participation"
 
 
 class Controlled(LocalRule):
@@ -69,7 +67,7 @@ class Controlled(LocalRule):
         change = new - run.memory[CONTROL]
         if bool(
             change.isfinite().all()
-        ):  # an update that the server refuses must not spoil every later task
+        ):  # an update that the server refuses must not affect later tasks
             run.memory[CONTROL] = new
         return {"weights": sent.numpy(), CONTROL: change.numpy()}, {}
 
@@ -97,9 +95,8 @@ class FedAC(Adaptive):
         super().__init__(*args)
         size = self.layout.parameters
         self.gathered = Gathered(size)
-        self.first, self.second, self.control = (
-            np.zeros(size, np.float32) for _ in range(3)
-        )  # m, v, C
+        # m, v, C
+        self.first, self.second, self.control = (np.zeros(size, np.float32) for _ in range(3))
         self.control_change = np.zeros(size, np.float32)  # sum r_i dC_i
 
     def assign(self, edges: list[str]) -> list[Decision]:
@@ -139,9 +136,8 @@ class FedAC(Adaptive):
             if self.options.control_share == "participation"
             else 1.0
         )
-        self.control = weighted_sum(
-            (self.control, self.control_change), (1.0, taken * share)
-        )  # a new one: edges at work hold the old one
+        # a new one: edges at work hold the old one
+        self.control = weighted_sum((self.control, self.control_change), (1.0, taken * share))
         self.control_change[:] = 0.0
         self.gathered.clear()
         return weights

@@ -51,7 +51,7 @@ class FedASMU(Asynchronous):
             tuple[int, np.ndarray],
             # edges with an open task -> the fresher model sent, if the merge is to be subtracted
         ] = {}
-        self.values: dict[str, float] = {}  # of the update in hand
+        self.values: dict[str, float] = {}  # of the current update
 
     @classmethod
     def warnings(cls, options: Any, epochs: int) -> list[str]:

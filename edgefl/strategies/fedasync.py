@@ -21,9 +21,8 @@ class FedAsyncOptions(AsynchronousOptions):
     a: float = Field(0.5, gt=0)  # the paper takes 0.5 (polynomial) and 10 (hinge)
     b: float = Field(4.0, ge=0)  # hinge: no damping up to this gap
     halve_alpha_at: int | None = Field(None, ge=1)  # version from which alpha is halved
-    mu: float = Field(
-        0.005, ge=0
-    )  # rho of the paper: the local loss has + (rho/2) ||z - w_start||^2
+    # rho of the paper: the local loss has + (rho/2) ||z - w_start||^2
+    mu: float = Field(0.005, ge=0)
 
 
 def damping(options: FedAsyncOptions, gap: int) -> float:

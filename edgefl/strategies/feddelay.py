@@ -17,9 +17,8 @@ class FedDelayOptions(AsynchronousOptions):
     which the paper allows too).
     """
 
-    server_learning_rate: float = Field(
-        0.2, gt=0, le=1
-    )  # ours: ten at work make w overshoot at 1, the paper's form, and still at 0.5
+    # ours: ten at work make w overshoot at 1, the paper's form, and still at 0.5
+    server_learning_rate: float = Field(0.2, gt=0, le=1)
 
 
 def delay_factor(gap: int, concurrency: int) -> float:

@@ -18,9 +18,8 @@ from edgefl.vectors import weighted_sum
 
 class FedDynOptions(RoundsOptions):
     alpha: float = Field(0.01, gt=0)
-    clip_norm: float = Field(
-        10.0, gt=0
-    )  # without it, the method can blow up when few devices take part
+    # without it, the method can blow up when few devices take part
+    clip_norm: float = Field(10.0, gt=0)
 
 
 class Dynamic(LocalRule):
@@ -50,7 +49,7 @@ class Dynamic(LocalRule):
         moved = run.weights[: run.parameters] - run.start[: run.parameters]
         if bool(
             moved.isfinite().all()
-        ):  # an update that the server refuses must not spoil every later task
+        ):  # an update that the server refuses must not affect later tasks
             run.memory["h"] = run.memory["h"] + moved
         return super().payload(run)
 

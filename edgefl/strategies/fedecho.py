@@ -22,21 +22,19 @@ from emulator.units import NS_PER_S, to_ns
 
 class FedEchoOptions(BufferedOptions):
     buffer_size: int = Field(5, ge=1)  # M
-    dispatch_before_step: Literal[True] = True  # nobody waits for the lessons
+    dispatch_before_step: Literal[True] = True  # devices do not wait for the lessons
     server_learning_rate: float = Field(1.0, gt=0)  # eta
     alpha_min: float = Field(0.2, ge=0, le=1)
     alpha_max: float = Field(0.8, ge=0, le=1)
-    alpha: float | None = Field(
-        None, ge=0, le=1
-    )  # fixed, instead of going by the entropy: 0 is CE alone, 1 is KL alone
+    # fixed, instead of going by the entropy: 0 is CE alone, 1 is KL alone
+    alpha: float | None = Field(None, ge=0, le=1)
     distil_learning_rate: float = Field(3e-6, gt=0)  # eta_d, of Adam
     beta1: float = Field(0.9, ge=0, lt=1)
     beta2: float = Field(0.999, ge=0, lt=1)
     epsilon: float = Field(1e-8, gt=0)
     clip_norm: float = Field(5.0, gt=0)  # nu; 1e30: no clipping
-    distil_passes: int = Field(
-        1, ge=1
-    )  # over the unlabelled samples: Q = passes * ceil(|U| / batch)
+    # over the unlabelled samples: Q = passes * ceil(|U| / batch)
+    distil_passes: int = Field(1, ge=1)
     distil_batch_size: int = Field(128, ge=1)
     keep_adam: bool = True  # False: each round's Adam begins anew
     unlabelled_samples: int | None = Field(None, ge=1)  # so many of them, evenly spaced; None: all
@@ -101,18 +99,15 @@ class FedEcho(Buffered):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.fillings: deque[Filling] = deque(
-            [Filling(Gathered(self.layout.parameters))]
-        )  # the last one takes what arrives
-        self.logits: dict[
-            str, Logits
-        ] = {}  # y_i; who is not in here has none, which is not the same as zeros
+        # the last one takes what arrives
+        self.fillings: deque[Filling] = deque([Filling(Gathered(self.layout.parameters))])
+        # y_i; who is not in here has none, which is not the same as zeros
+        self.logits: dict[str, Logits] = {}
         self.moments: dict[str, np.ndarray] = {}  # Adam's
         self.adam_steps = 0
         self.student: np.ndarray | None = None  # xh while it is being taught
-        self.sources: dict[
-            str, tuple[str, int]
-        ] = {}  # prediction under way -> whose it is, and from which version
+        # prediction under way -> whose it is, and from which version
+        self.sources: dict[str, tuple[str, int]] = {}
         self.full_ns = 0  # when the buffer was full that xh is made of
 
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:

@@ -52,14 +52,13 @@ def shrinking(
 
     gamma = ||w_prev|| / (||w_prev|| + tau ||wbar - w_prev||) ;  tau = clamp(beta (1/K) sum_k ||D_k
     - Dm||, tau_min, tau_max) ; D_k = w_k - w_prev ;  Dm = (1/K) sum_k D_k. A layer of zeros has
-    nothing to compare with: gamma = 1, or it would stay zero for ever.
+    nothing to compare with: gamma = 1, or it would stay zero.
     """
     size = float(np.linalg.norm(before))
     if size == 0.0:
         return 1.0
-    plain_mean = sum(ends[1:], ends[0].copy()) / np.float32(
-        len(ends)
-    )  # D_k - Dm = w_k - mean of the w_k
+    # D_k - Dm = w_k - mean of the w_k
+    plain_mean = sum(ends[1:], ends[0].copy()) / np.float32(len(ends))
     disagreement = float(np.mean([np.linalg.norm(end - plain_mean) for end in ends]))
     tau = min(max(options.beta * disagreement, options.tau_min), options.tau_max)
     return size / (size + tau * float(np.linalg.norm(mean - before)))

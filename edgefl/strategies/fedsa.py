@@ -2,7 +2,7 @@
 smaller steps (Chen et al. 2021).
 
 Reconstructed: neither the paper's text (Future Generation Computer Systems 120, doi
-10.1016/j.future.2021.02.012) nor code was at hand. Known of it are the two stages, their own local
+10.1016/j.future.2021.02.012) nor code was available. Known are the two stages, their own local
 epochs and learning rates, and a polynomial staleness weight; the equations here are ours.
 """
 
@@ -23,12 +23,10 @@ from edgefl.vectors import mix
 class FedSAOptions(AsynchronousOptions):
     alpha: float = Field(0.6, gt=0, le=1)  # a
     staleness_exponent: float = Field(0.5, ge=0)  # p
-    window: int = Field(
-        50, ge=1
-    )  # updates whose mean loss is compared with that of as many before them
-    least_gain: float = Field(
-        0.01, ge=0
-    )  # stage 2 begins when the mean loss falls by less than this share
+    # updates whose mean loss is compared with that of as many before them
+    window: int = Field(50, ge=1)
+    # stage 2 begins when the mean loss falls by less than this share
+    least_gain: float = Field(0.01, ge=0)
     second_stage_at: int | None = Field(None, ge=0)  # or at this version: half of the run's, say
 
 
@@ -45,7 +43,7 @@ class FedSA(Asynchronous):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.losses: list[float] = []  # of the window at hand
+        self.losses: list[float] = []  # of the current window
         self.last_mean = math.inf
         self.second_stage = self.options.second_stage_at == 0
         self.uploads: dict[str, int] = {}  # edge -> f_i

@@ -23,9 +23,8 @@ from edgefl.strategies.dissemination.refresh_points import RefreshPoints
 
 
 class FedSSMUOptions(RoundsOptions, BoundOptions, BothOptions):
-    index: Literal["round", "aggregation"] = (
-        "round"  # what stands under the square roots, which the paper leaves open
-    )
+    # what stands under the square roots, which the paper leaves open
+    index: Literal["round", "aggregation"] = "round"
 
 
 class RefreshInRound(Refresh):

@@ -23,15 +23,12 @@ class IdflOptions(SlottedOptions):
         # rounds; or the most that cost no slot (proposition 1); or by what was measured (ours)
         "auto"
     )
-    compute_slots: int | None = Field(
-        None, ge=0
-    )  # tau_comp of "auto"; None: from the devices' speeds and data
-    margin_slots: int = Field(
-        1, ge=0
-    )  # of "adaptive": an edge should be ready so many slots before its turn
-    memory: int = Field(
-        5, ge=1
-    )  # of "adaptive": it counts on the longest of so many last computing times
+    # tau_comp of "auto"; None: from the devices' speeds and data
+    compute_slots: int | None = Field(None, ge=0)
+    # of "adaptive": an edge should be ready so many slots before its turn
+    margin_slots: int = Field(1, ge=0)
+    # of "adaptive": it counts on the longest of so many last computing times
+    memory: int = Field(5, ge=1)
 
 
 class Idfl(Slotted):
@@ -79,9 +76,8 @@ class Idfl(Slotted):
         measured yet.
         """
         groups = self.groups(edges)
-        first = groups[
-            : max(1, len(groups) - self._delay(edges))
-        ]  # with edges missing there may be fewer groups than the config's alpha takes
+        # with edges missing there may be fewer groups than the config's alpha takes
+        first = groups[: max(1, len(groups) - self._delay(edges))]
         return [edge for group in first for edge in group], groups[len(first) :]
 
     def next_groups(self) -> list[list[str]]:

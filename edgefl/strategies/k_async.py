@@ -10,7 +10,7 @@ from edgefl.strategies.base.gradients import GradientRule, Gradients, GradientSt
 
 
 class KAsync(Gradients):
-    """w <- w - (eta / K) sum g_i , K = the gradients at hand."""
+    """w <- w - (eta / K) sum g_i , K = the gradients in the buffer."""
 
     def step(self, gradients: Sequence[GradientRule]) -> GradientStep:
         share = 1 / len(gradients)

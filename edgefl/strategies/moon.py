@@ -57,7 +57,7 @@ class Contrast(LocalRule):
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         if bool(
             run.weights.isfinite().all()
-        ):  # an update that the server refuses must not spoil every later task
+        ):  # an update that the server refuses must not affect later tasks
             run.memory["previous"] = run.weights
         return super().payload(run)
 

@@ -52,9 +52,8 @@ class Port(Asynchronous):
         return [*super().arrived(update, now), *self._urge()]
 
     def closed(self, event: TaskClosed, now: int) -> list[Decision]:
-        fused = (
-            [self._publish(self._fused())] if self._due() else []
-        )  # it may have been the one to wait for
+        # it may have been the one to wait for
+        fused = [self._publish(self._fused())] if self._due() else []
         return [*fused, *super().closed(event, now), *self._urge()]
 
     def _urge(self) -> list[Decision]:

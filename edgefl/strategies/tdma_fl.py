@@ -1,5 +1,5 @@
 """TDMA-FL: S edges send one after another, the server steps and broadcasts to them, the others
-compute meanwhile (Song, Hong, algorithm 1).
+compute in the meantime (Song, Hong, algorithm 1).
 """
 
 from __future__ import annotations

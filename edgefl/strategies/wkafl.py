@@ -31,9 +31,8 @@ class WKAFLOptions(GradientsOptions):
     stage_two_loss: float | None = Field(None, gt=0)  # eps; None: half of the loss after 50 steps
     stage_two_at: int | None = Field(None, ge=0)  # by version instead, as in the code
     momentum_of: Literal["estimate", "selected"] = "estimate"  # "selected": of the code
-    selected_by: Literal["similarity", "similarity and staleness"] = (
-        "similarity"  # the other: of the code, in its MNIST and CIFAR files
-    )
+    # the other: of the code, in its MNIST and CIFAR files
+    selected_by: Literal["similarity", "similarity and staleness"] = "similarity"
 
 
 class WKAFL(Gradients):

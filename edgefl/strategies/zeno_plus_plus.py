@@ -31,18 +31,15 @@ JOB = "server gradient"
 
 class ZenoPlusPlusOptions(StrategyOptions):
     server_learning_rate: float = Field(0.05, gt=0)  # eta
-    gamma: float | None = Field(
-        None, gt=0
-    )  # of the score; None: eta, as in the authors' code. WKAFL's code has 1
+    # of the score; None: eta, as in the authors' code. WKAFL's code has 1
+    gamma: float | None = Field(None, gt=0)
     rho: float = Field(0.001, ge=0)
     epsilon: float = 0.0  # may be negative: stricter
-    refresh_every: int = Field(
-        10, ge=1
-    )  # k: accepted gradients between two gradients of the server
+    # k: accepted gradients between two gradients of the server
+    refresh_every: int = Field(10, ge=1)
     server_samples: int = Field(100, ge=1)
-    server_labels: int | None = Field(
-        None, ge=1
-    )  # L_num of WKAFL's appendix: the labels that the server's samples have; None: any
+    # L_num of WKAFL's appendix: the labels that the server's samples have; None: any
+    server_labels: int | None = Field(None, ge=1)
     server_batch_size: int = Field(50, ge=1)
     gradient_s: float = Field(0.1, ge=0)  # emulated cost of a server gradient
 
@@ -66,9 +63,8 @@ class ZenoPlusPlus(Gradients):
         super().__init__(*args)
         self.own: np.ndarray | None = None  # v
         self.own_norm = 0.0
-        self.own_version = self.asked_version = (
-            0  # where it was taken, and the one that was asked for last
-        )
+        # where it was taken, and the one that was asked for last
+        self.own_version = self.asked_version = 0
         self.awaited = False  # a job is under way
         self.draws = 0
 
@@ -102,9 +98,8 @@ class ZenoPlusPlus(Gradients):
         assert self.own is not None
         size = math.sqrt(inner(gradient, gradient, self.parameters))
         scale = self.own_norm / size if size else 0.0
-        size = (
-            size if scale else 0.0
-        )  # one too long to be measured has no direction either, and no score is NaN
+        # one too long to be measured has no direction either, and no score is NaN
+        size = size if scale else 0.0
         gamma = options.server_learning_rate if options.gamma is None else options.gamma
         agreement = scale * inner(gradient, [(self.own, 1.0)], self.parameters) if scale else 0.0
         score = gamma * agreement - options.rho * (scale * size) ** 2 + gamma * options.epsilon

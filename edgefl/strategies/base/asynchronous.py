@@ -31,9 +31,8 @@ class AsynchronousOptions(StrategyOptions):
 
     dispatch: Literal["periodic", "replace"] = "replace"
     concurrency: int = Field(10, ge=1)  # Mc, or the cap on running edges
-    period_s: float = Field(
-        10.0, ge=1e-9
-    )  # T; below a nanosecond the same moment would trigger for ever
+    # T; below a nanosecond the same moment would trigger again and again
+    period_s: float = Field(10.0, ge=1e-9)
     clients_per_trigger: int = Field(10, ge=1)  # m'
     max_staleness: int | None = Field(None, ge=0)  # an update with a larger gap is discarded
 

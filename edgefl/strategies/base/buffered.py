@@ -19,9 +19,8 @@ class BufferedOptions(AsynchronousOptions):
     buffer_size: int = Field(10, ge=1)  # K
     # True: the edge that fills the buffer is replaced with the old model (FedEcho's listing)
     dispatch_before_step: bool = False
-    local_learning_rate: float | None = Field(
-        None, gt=0
-    )  # of the edges, in place of the config's: papers tune it for each method
+    # of the edges, in place of the config's: papers tune it for each method
+    local_learning_rate: float | None = Field(None, gt=0)
 
 
 class Gathered:
@@ -121,8 +120,8 @@ class Adaptive(Buffered):
     """A subclass divides its steps by the root of a second moment.
 
     An update whose change float32 cannot square is discarded, like one that is not finite: an
-    infinite second moment would hold its weights still for the rest of the run, and nobody would be
-    told.
+    infinite second moment would hold its weights still for the rest of the run, without a
+    sign.
     """
 
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:

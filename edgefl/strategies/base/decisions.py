@@ -98,10 +98,10 @@ class Report:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunJob:
-    """Do heavy work beside the run; JobDone(name) or JobFailed(name) comes ``cost_ns`` from now, or
+    """Do heavy work during the run; JobDone(name) or JobFailed(name) comes ``cost_ns`` from now, or
     when it really ends if that is later.
 
-    Updates arrive meanwhile as ever. No other job under way may have that name. The job's arrays
+    Updates arrive as usual. No other job under way may have that name. The job's arrays
     must not change any more.
     """
 

@@ -74,8 +74,7 @@ class Gradients(Strategy):
     """A subclass makes a ``GradientStep`` in ``step``, and may say in ``hand_out`` who gets the new
     model.
 
-    With fewer than K edges left at work, a step is made once the last of them has delivered: nobody
-    is waited for in vain.
+    With fewer than K edges left at work, a step is made once the last of them has delivered.
     """
 
     Options: ClassVar[type[StrategyOptions]] = GradientsOptions
@@ -138,10 +137,8 @@ class Gradients(Strategy):
         self.failed = 0
         vectors, numbers = update.vectors, update.numbers
         gap = self.version - update.base_version
-        about = (
-            numbers.get("loss", 0.0),
-            max(1.0, numbers.get("batch", 1.0)),
-        )  # an edge's frame and rule add them
+        # an edge's frame and rule add them
+        about = numbers.get("loss", 0.0), max(1.0, numbers.get("batch", 1.0))
         self.buffer.append(
             GradientRule(update.edge, gap, vectors["gradient"], vectors.get("buffers"), *about)
         )

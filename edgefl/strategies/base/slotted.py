@@ -2,7 +2,7 @@
 (Song, Hong: "Asynchronous Federated Learning Using Outdated Local Updates Over TDMA Channel",
 algorithms 1 and 2, with corrected indices).
 
-    slots   | nobody ready | up r | up r | ... S of them | broadcast r |  next round ...
+    slots   | none ready   | up r | up r | ... S of them | broadcast r |  next round ...
 
 Round k: each upload slot goes to the device that finished first; w_{k+1} = w_k + (1/S) sum of the
 changes of S_k; w_{k+1} goes to those who are next to get a model: S_k itself, or with intentional
@@ -47,9 +47,8 @@ ALARM = "slot"
 
 class SlottedOptions(StrategyOptions):
     per_round: int | None = Field(None, ge=1)  # S
-    order: Literal["finished", "oldest"] = (
-        "finished"  # the next to send finished first, or has the oldest model
-    )
+    # the next to send finished first, or has the oldest model
+    order: Literal["finished", "oldest"] = "finished"
     wait_for_group: bool = False  # True: a round begins when S are ready
     on_lost: Literal["skip", "wait"] = (
         # a slot whose update does not come: the round goes on without it, or gives another slot
@@ -70,19 +69,16 @@ class Slotted(Strategy):
         super().__init__(*args)
         self.size = 0  # S
         self.numbers: dict[str, int] = {}  # of the edges: ties go to the lowest
-        self.free = 0  # the first slot that was given to nobody
+        self.free = 0  # the first slot that is not given yet
         self.computing: dict[str, int] = {}  # edge -> slot from which on it computes
-        self.queue: list[
-            tuple[int, int, str, int]
-        ] = []  # who is ready: (slot or version, number, edge, task)
-        self.sending: dict[
-            str, tuple[int, int]
-        ] = {}  # edge -> (task, when its update must have come)
+        # who is ready: (slot or version, number, edge, task)
+        self.queue: list[tuple[int, int, str, int]] = []
+        # edge -> (task, when its update must have come)
+        self.sending: dict[str, tuple[int, int]] = {}
         self.group: list[str] = []  # who has had slots in this round
         self.updates: list[UpdateArrived] = []
-        self.lost = self.wasted = self.missed = (
-            0  # of this round: uploads, slots, and devices not ready when their turn came
-        )
+        # of this round: uploads, slots, and devices not ready when their turn came
+        self.lost = self.wasted = self.missed = 0
         # of this round: uploads that came, but in pieces that do not fit, so that they are offered
         # again
         self.damaged = 0
@@ -199,7 +195,7 @@ class Slotted(Strategy):
     # ------------------------------------------------------------------ slots
     def _go_on(self, now: int, at_border: bool = False) -> list[Decision]:
         """Give the next slot, or end the round, if that can be done now; slots are given when
-        they begin, to whoever is ready then.
+        they begin, to the edge that is ready then.
         """
         if not self.begun:
             return []
@@ -244,7 +240,7 @@ class Slotted(Strategy):
         return [SetAlarm(ALARM, at_ns)]
 
     def _lose(self, edge: str) -> None:
-        """Whatever this edge was doing comes to nothing."""
+        """The edge's task ends without an update."""
         self.computing.pop(edge, None)
         self.turn.pop(edge, None)
         self.queue = [entry for entry in self.queue if entry[2] != edge]
@@ -252,7 +248,7 @@ class Slotted(Strategy):
         self.lost += self.sending.pop(edge, None) is not None
 
     def _stray(self, edge: str) -> None:
-        """It gets the next model, if it is there and nobody has it in mind otherwise."""
+        """Queue a rejoined edge for the next broadcast, unless its group will get one anyway."""
         known = (
             edge in self.running or edge in self.group or any(edge in group for group in self.owed)
         )
@@ -261,7 +257,7 @@ class Slotted(Strategy):
 
     # ------------------------------------------------------------------ rounds
     def _end_round(self, now: int) -> list[Decision]:
-        """A new model, if anything has come, and its broadcast; with nobody at work the next to
+        """A new model, if anything has come, and its broadcast; with no edge at work the next to
         wait get what there is.
         """
         decisions: list[Decision] = []
@@ -277,9 +273,8 @@ class Slotted(Strategy):
         receivers = self._receivers()
         if self.group or receivers:
             self.wasted += first - self.free  # the last upload came after its border
-            self.free = (
-                first + self.timetable.transfer_slots
-            )  # the broadcast has its slots even if nobody waits for it: turns are counted on them
+            # the broadcast has its slots even if no edge waits for it: turns are counted on them
+            self.free = first + self.timetable.transfer_slots
             decisions += (
                 [self._give(receivers, tuple(range(first, self.free)))] if receivers else []
             )
@@ -293,7 +288,7 @@ class Slotted(Strategy):
 
     def _receivers(self) -> list[str]:
         """The edges of the next groups that are there, and those that came back; more groups,
-        until somebody is at work.
+        until an edge is at work.
         """
         receivers: list[str] = []
         groups = self.next_groups()
@@ -326,9 +321,8 @@ class Slotted(Strategy):
         before = len(self.queue) + len(self.computing)
         for place, edge in enumerate(edges, before):
             self.computing[edge] = self.free
-            self.turn[edge] = (
-                self.turn_slot(place) if slots else FOREVER
-            )  # before the first models nobody has a turn to miss
+            # before the first models no edge has a turn to miss
+            self.turn[edge] = self.turn_slot(place) if slots else FOREVER
         self.mark_running(edges)
         numbers = {} if steps is None else {"epochs": float(steps), "most_steps": float(steps)}
         return Assign(tuple(edges), {"weights": self.weights}, numbers, broadcast=slots)

@@ -76,20 +76,16 @@ class Strategy:
 
     Options: ClassVar[type[StrategyOptions]] = StrategyOptions
     rule: ClassVar[type[LocalRule]] = LocalRule
-    reconstructed: ClassVar[bool] = (
-        False  # True: the paper's equations were not at hand; every listing and table says so
-    )
+    # True: the paper's equations were not available; every listing and table says so
+    reconstructed: ClassVar[bool] = False
     delivers: ClassVar[str] = "weights"  # the vector that every update has
-    schedules_uplink: ClassVar[bool] = (
-        False  # True: UpdateReady is the algorithm's to answer with Grant
-    )
-    schedules_slots: ClassVar[bool] = (
-        False  # True: on a TDMA channel nothing moves but in slots that its Grant and Assign name
-    )
+    # True: UpdateReady is the algorithm's to answer with Grant
+    schedules_uplink: ClassVar[bool] = False
+    # True: on a TDMA channel nothing moves but in slots that its Grant and Assign name
+    schedules_slots: ClassVar[bool] = False
     needs_unlabelled: ClassVar[bool] = False  # True: its jobs use the samples of [unlabelled]
-    runs_jobs: ClassVar[bool] = (
-        False  # True: it may decide RunJob, so that the hosts keep a worker for it
-    )
+    # True: it may decide RunJob, so that the hosts keep a worker for it
+    runs_jobs: ClassVar[bool] = False
 
     def __init__(self, weights: np.ndarray, layout: Layout, options: Any, streams: Streams) -> None:
         self.weights = weights
@@ -99,9 +95,8 @@ class Strategy:
         self.version = 0
         self.samples: dict[str, int] = {}  # edges that are there -> size of their data
         self.known: dict[str, int] = {}  # edges that have ever been there -> size of their data
-        self.running: dict[
-            str, int
-        ] = {}  # edges with an open task -> version that they started from
+        # edges with an open task -> version that they started from
+        self.running: dict[str, int] = {}
         self._idle: list[str] = []  # as of the last look, and since then:
         self._ran: set[str] = set()  # who ran then
         self._moved: set[str] = set()  # who came or went meanwhile
@@ -203,7 +198,7 @@ class Strategy:
 
     def fresh_requested(self, event: FreshRequested, now: int) -> list[Decision]:
         """Asked only if the rule has a ``checkpoint``: the newest model, if it is newer. An edge
-        that waits and gets no answer waits for ever.
+        that waits and gets no answer waits without end.
         """
         return [
             SendFresh(

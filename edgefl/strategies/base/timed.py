@@ -17,7 +17,7 @@ class Timed(Asynchronous):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.now = 0  # of the event in hand
+        self.now = 0  # of the current event
         self.given_ns: dict[str, int] = {}  # edge -> when its latest task was given out
         self.delays: dict[str, tuple[int, int]] = {}  # edge -> updates, their delays together (ns)
 

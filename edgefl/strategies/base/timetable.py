@@ -1,4 +1,4 @@
-"""What a slotted strategy is told about the TDMA channel: where slots begin, how many a model
+"""What a slotted strategy knows about the TDMA channel: where slots begin, how many a model
 takes, how long devices compute.
 """
 
@@ -14,7 +14,7 @@ class Timetable:
     after the usable end of its slots a transfer may still arrive, beyond the guard.
 
     ``compute_slots(edge, samples, steps)``: slots that the edge's task takes (tau_comp), None if
-    nobody knows beforehand; ``steps`` None: as many as the config's epochs make. ``known``: it
+    it is not known beforehand; ``steps`` None: as many as the config's epochs make. ``known``: it
     knows of all edges. ``auto_delay(devices, per_round, compute_slots)``: the longest delay, in
     rounds, that costs no slot.
     """

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isfinite, log, sqrt
 
-LEAST_ALPHA = 1e-3  # theorem 1 wants a positive least weight, and names none
-MOST_ALPHA = 1 - 1e-6  # a weight of 1 would forget the past for good
+LEAST_ALPHA = 1e-3  # theorem 1 needs a positive least weight, and gives none
+MOST_ALPHA = 1 - 1e-6  # a weight of 1 would forget the past
 MOST_PHI = 10.0
 MOST = 1e3  # of lambda, iota and gamma
 MOST_SIGMA = 5.0
@@ -51,7 +51,7 @@ class ServerControls:
 
     def slopes(self, mu: float, t: int, staleness: int) -> tuple[float, float, float]:
         """d alpha / d (lambda, sigma, iota). Where xi is held at a border they are those of the
-        border, so that the controls find back.
+        border, so that the controls can leave it again.
         """
         steep = steepness(mu, self.xi(mu, t, staleness))
         damped = steep / (sqrt(t) * staleness**self.sigma)

@@ -69,9 +69,8 @@ class WeightedStep:
     controls: ServerControls
     slopes: tuple[float, float, float]
     alpha: float
-    older: np.ndarray | None = (
-        None  # w_q and w_{q+1}, shared with whoever trains from them (shared mode)
-    )
+    # w_q and w_{q+1}, shared with the devices that train from them (shared mode)
+    older: np.ndarray | None = None
     newer: np.ndarray | None = None
 
 

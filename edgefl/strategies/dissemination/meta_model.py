@@ -59,9 +59,8 @@ class MetaModel:
         d_hidden, d_cell = np.zeros(self.hidden), np.zeros(self.hidden)
         for number in range(len(decisions) - 1, -1, -1):
             before, gates, after = trail[number]
-            error = float(bool(decisions[number])) - _sigmoid(
-                self._logit(after[0])
-            )  # d log P / d logit
+            # d log P / d logit
+            error = float(bool(decisions[number])) - _sigmoid(self._logit(after[0]))
             found["out"] += error * after[0]
             found["out_bias"] += error
             d_gates, d_cell = self._backward(
@@ -82,8 +81,8 @@ class MetaModel:
     def _forward(
         self, state: tuple[np.ndarray, np.ndarray], later: bool
     ) -> tuple[tuple[np.ndarray, np.ndarray], Gates]:
-        """One epoch on. The decision before was always "go on": whoever asks has done so, and
-        epoch 1 has none before it.
+        """One epoch on. The decision before was always "go on": a device that asks stops there,
+        and epoch 1 has none before it.
         """
         hidden, cell = state
         raw = (

@@ -83,7 +83,7 @@ class BothOptions(LearnedWeightOptions, DeviceOptions):
 
 
 def refresh_point_warnings(options: DeviceOptions, epochs: int) -> list[str]:
-    """What is in vain with so many epochs a task."""
+    """What has no effect with so many epochs a task."""
     if epochs == 1:
         return [
             "a task of 1 epoch has 1 refresh point: devices ask for a fresher model before they"

@@ -30,14 +30,14 @@ class RefreshPoints:
         # The names of streams keep "slot", the old term: another name would draw other numbers.
         self.model = MetaModel(streams.rng("slot model"), options.meta_hidden)
         self.tasks: dict[str, int] = {}  # tasks given to each edge
-        self.given: dict[str, int] = {}  # the refresh point of its task in hand or its last one
+        self.given: dict[str, int] = {}  # the refresh point of its current task or its last one
         self.merged: set[str] = set()  # edges that decide for themselves
 
     def assign(
         self, edges: list[str], weights: np.ndarray, numbers: dict[str, float] | None = None
     ) -> list[Decision]:
-        """Tasks with what they say about refresh points, beside ``numbers``; one Assign for all (a
-        broadcast, if the medium has it) if that is nothing.
+        """Tasks with what they say about refresh points, added to ``numbers``; one Assign for all
+        (a broadcast, if the medium has it) if that is nothing.
         """
         more = numbers or {}
         if self.options.selector != "learned":
@@ -59,9 +59,8 @@ class RefreshPoints:
             or "baseline" not in said
         ):
             return
-        asked_at_end = (
-            given > asked_at
-        )  # no "ask" in any epoch that there was: the last one was taken
+        # no "ask" in any epoch that there was: the last one was taken
+        asked_at_end = given > asked_at
         decisions = [0] * (asked_at - 1) + [0 if asked_at_end else 1]
         self.model.learn(decisions, said["reward"] - said["baseline"], self.options.meta_rate)
 
