@@ -8,7 +8,7 @@ changes nothing and a host that asks late reads the same moments as one that ask
 
 from __future__ import annotations
 
-from typing import Callable, Protocol
+from typing import Callable, Iterable, Protocol
 
 from emulator.capacity import Capacity
 from emulator.capacity.service import AtOnce, curve_of
@@ -95,6 +95,10 @@ class Link:
         booking.suspended = False
         self._idle_ns = max(self._idle_ns, now)
         self._plan_from(self.queue.index(booking))
+
+    def grant(self, booking: Booking, slots: Iterable[int], now: int) -> list[int]:
+        """Slots for it, on a link that has slots: those that it holds now. ValueError elsewhere."""
+        raise ValueError(f"transfer {booking.transfer.number}: its link has no slots")
 
     def cancel(self, booking: Booking, now: int) -> None:
         """Drop it; if it was being served or held the link up, the next one starts at ``now``."""

@@ -13,7 +13,6 @@ from emulator.delay import Delay
 from emulator.links.booking import Booking
 from emulator.links.link import BottleneckLike, Link
 from emulator.links.transfer import Completion, Transfer
-from emulator.tdma.channel import ChannelLink
 from emulator.units import FOREVER
 
 __all__ = ["Completion", "Network", "Transfer"]
@@ -227,8 +226,6 @@ class Network:
         or taken, or its link has no slots.
         """
         link, booking = self._link_of(transfer), self._booking(transfer)
-        if not isinstance(link, ChannelLink):
-            raise ValueError(f"transfer {transfer.number}: its link has no slots")
         held = link.grant(booking, slots, now)
         self._touched[link] = None
         return held
