@@ -9,15 +9,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
 
 import pytest
 from paths import ROOT
+from source_tree import Source, source_files
 
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_LINE_CHARS = 400, 50, 100
 Finding = tuple[int, str]
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 # Rooms that may read clocks, sleep, open sockets, start threads and draw from the system's
 # randomness.
@@ -85,83 +83,6 @@ NEVER = {
     "edgefl/results/": ("torch", "zmq", *OUTER),
 }
 EVERYWHERE = "emulator.units"  # plain arithmetic
-
-
-@dataclass(frozen=True)
-class Import:
-    """One imported name: ``a.b`` for "import a.b", also ``a.b.c`` for "from a.b import c"."""
-
-    line: int
-    names: tuple[str, ...]
-    in_function: bool
-    typing_only: bool
-
-    def of(self, *modules: str) -> bool:
-        return any(
-            name == module or name.startswith(module + ".")
-            for name in self.names
-            for module in modules
-        )
-
-
-@dataclass(frozen=True)
-class Source:
-    """A file of the tree, by its path from the root ("edgefl/vectors.py")."""
-
-    path: str
-    text: str
-
-    @cached_property
-    def tree(self) -> ast.Module:
-        return ast.parse(self.text, self.path)
-
-    @property
-    def module(self) -> str:
-        return self.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-    @cached_property
-    def functions(self) -> list[Function]:
-        return [node for node in ast.walk(self.tree) if isinstance(node, Function)]
-
-    @cached_property
-    def imports(self) -> list[Import]:
-        return list(self._imports(self.tree, False, False))
-
-    def within(self, *rooms: str) -> bool:
-        return self.path.startswith(rooms)
-
-    def _imports(self, node: ast.AST, in_function: bool, typing_only: bool) -> Iterator[Import]:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.Import):
-                yield from (
-                    Import(child.lineno, (alias.name,), in_function, typing_only)
-                    for alias in child.names
-                )
-            elif isinstance(child, ast.ImportFrom):
-                base = self._absolute(child)
-                yield from (
-                    Import(child.lineno, (base, f"{base}.{alias.name}"), in_function, typing_only)
-                    for alias in child.names
-                )
-            elif isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
-                yield from self._imports(ast.Module(child.body, []), in_function, True)
-                yield from self._imports(ast.Module(child.orelse, []), in_function, typing_only)
-            else:
-                yield from self._imports(
-                    child, in_function or isinstance(child, (Function, ast.Lambda)), typing_only
-                )
-
-    def _absolute(self, node: ast.ImportFrom) -> str:
-        if not node.level:
-            return node.module or ""
-        package = (
-            self.module.split(".")
-            if self.path.endswith("__init__.py")
-            else self.module.split(".")[:-1]
-        )
-        return ".".join(
-            [*package[: len(package) - node.level + 1], *([node.module] if node.module else [])]
-        )
 
 
 def file_size(source: Source) -> Iterator[Finding]:
@@ -306,37 +227,6 @@ def honesty(source: Source) -> Iterator[Finding]:
     )
 
 
-def import_cycles(sources: list[Source]) -> list[str]:
-    """Each cycle of module-level imports once, as "a -> b -> a"."""
-    modules = {source.module for source in sources}
-    graph: dict[str, list[str]] = {}
-    for source in sources:
-        wanted = [
-            imported.names
-            for imported in source.imports
-            if not imported.in_function and not imported.typing_only
-        ]
-        # "from a import b" needs a.b if that is a module, else a.
-        nearest = (
-            next((name for name in reversed(names) if name in modules), None) for names in wanted
-        )
-        graph[source.module] = sorted({name for name in nearest if name and name != source.module})
-    cycles: list[str] = []
-    done: set[str] = set()
-
-    def visit(module: str, path: list[str]) -> None:
-        if module in path:
-            cycles.append(" -> ".join([*path[path.index(module) :], module]))
-        elif module not in done:
-            for target in graph[module]:
-                visit(target, [*path, module])
-            done.add(module)
-
-    for module in sorted(graph):
-        visit(module, [])
-    return cycles
-
-
 RULES: list[Callable[[Source], Iterator[Finding]]] = [
     file_size,
     function_size,
@@ -349,11 +239,7 @@ RULES: list[Callable[[Source], Iterator[Finding]]] = [
 
 @pytest.fixture(scope="module")
 def sources() -> list[Source]:
-    files = sorted(file for tree in ("edgefl", "emulator") for file in (ROOT / tree).rglob("*.py"))
-    return [
-        Source(file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8"))
-        for file in files
-    ]
+    return source_files("edgefl", "emulator")
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
@@ -362,9 +248,14 @@ def test_rule(rule: Callable[[Source], Iterator[Finding]], sources: list[Source]
     assert not findings, "\n" + "\n".join(findings)
 
 
-def test_no_import_cycle(sources: list[Source]) -> None:
-    cycles = import_cycles(sources)
-    assert not cycles, "\n" + "\n".join(cycles)
+@pytest.mark.parametrize("rule", [file_size, function_size], ids=lambda rule: rule.__name__)
+def test_scripts_are_as_small(rule: Callable[[Source], Iterator[Finding]]) -> None:
+    findings = [
+        f"{source.path}:{line} {what}"
+        for source in source_files("scripts")
+        for line, what in rule(source)
+    ]
+    assert not findings, "\n" + "\n".join(findings)
 
 
 IMPORT_ALL = """
@@ -478,22 +369,3 @@ def test_the_rules_find_what_they_should(
     rule: Callable[[Source], Iterator[Finding]], path: str, text: str, lines: list[int]
 ) -> None:
     assert check(rule, path, text) == lines
-
-
-def test_import_cycles_are_found() -> None:
-    texts = {
-        "edgefl/__init__.py": "",
-        "edgefl/a.py": "from edgefl.b import x\n",
-        "edgefl/b.py": "from . import c\n",
-        "edgefl/c.py": "import edgefl.a\n",
-    }
-    assert import_cycles([Source(path, text) for path, text in texts.items()]) == [
-        "edgefl.a -> edgefl.b -> edgefl.c -> edgefl.a"
-    ]
-    lazy = texts | {"edgefl/c.py": "def f() -> None:\n    import edgefl.a\n"}
-    typing = texts | {"edgefl/c.py": "if TYPE_CHECKING:\n    import edgefl.a\n"}
-    assert (
-        import_cycles([Source(*item) for item in lazy.items()])
-        == import_cycles([Source(*item) for item in typing.items()])
-        == []
-    )
