@@ -20,9 +20,9 @@ EMULATOR = (
 EDGEFL = (
     "errors streams vectors vector_terms vector_store jobs catalog protocol strategies.base actor"
     " strategies.dissemination strategies config loading record.files data models edges record"
-    " coordinator results reports hosts.exchange hosts.fault_lives hosts.processes hosts.ipc"
-    " hosts.process_messages hosts.setup hosts.wall.keys hosts.wall.wire hosts.wall.array_file"
-    " hosts.wall.mailbox hosts.wall.turns hosts.virtual.pool hosts.virtual hosts.wall.edge"
+    " coordinator results reports hosts.fault_lives hosts.ipc hosts.process_messages"
+    " hosts.processes hosts.setup hosts.exchange hosts.wall.keys hosts.wall.wire"
+    " hosts.wall.array_file hosts.wall.mailbox hosts.virtual.pool hosts.virtual hosts.wall.edge"
     " hosts.wall.coordinator hosts.wall.fleet hosts.wall.speed_check hosts.wall.launcher"
     " commands api cli"
 )
@@ -40,9 +40,8 @@ SHARED_CLASS_NAMES = {"Options": "how the catalogs find what a plug-in takes"}
 # File names that may stand in several folders: the folder says the difference.
 SHARED_FILE_NAMES = set(
     "__init__ calibrate catalog cli device edge errors faults figures host jobs keys network"
-    " options pacing"
-    " probe profiles progress proxy record report run section slotted spread summary table timetable"
-    " transfers".split()
+    " options pacing probe profiles progress proxy record report run section slotted spread summary"
+    " table timetable transfers".split()
 )
 # Names of former layouts, and second names of one concept: what they are called now.
 RETIRED_NAMES = {

@@ -25,7 +25,7 @@ from edgefl.hosts.virtual.pool.engine import open_pool
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.hosts.wall import array_file
 from edgefl.hosts.wall.coordinator.jobs import JobOrder, Jobs
-from edgefl.hosts.wall.coordinator.mailbox import Worked
+from edgefl.hosts.wall.coordinator.thread_messages import Worked
 from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.jobs import of_plain, plain
 from edgefl.loading.file import load

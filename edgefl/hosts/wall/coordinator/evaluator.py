@@ -14,7 +14,7 @@ import numpy as np
 
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import EvaluateSnapshot, SnapshotScores
-from edgefl.hosts.wall.coordinator.mailbox import Evaluated, EvaluatorGone
+from edgefl.hosts.wall.coordinator.thread_messages import Evaluated, EvaluatorGone
 from edgefl.jobs import Evaluate
 from edgefl.vectors import aligned_copy
 

@@ -12,8 +12,8 @@ from edgefl.config.faults import told
 from edgefl.hosts.fault_lives import Effect, FaultLives
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import InjectFault
-from edgefl.hosts.wall.coordinator.mailbox import Interrupt, Noticed
 from edgefl.hosts.wall.coordinator.pacing import Pacing
+from edgefl.hosts.wall.coordinator.thread_messages import Interrupt, Noticed
 from emulator.faults import Fault, Schedule
 from emulator.units import FOREVER, NS_PER_S
 

@@ -20,7 +20,7 @@ from edgefl.errors import Bug, UserError
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import DoJob, JobFinished, JobRaised, WorkerDied
 from edgefl.hosts.wall import array_file
-from edgefl.hosts.wall.coordinator.mailbox import Worked
+from edgefl.hosts.wall.coordinator.thread_messages import Worked
 from edgefl.hosts.wall.edge.worker import Turns
 from edgefl.jobs import Job, Result, of_plain, plain
 from edgefl.record.rows import snake

@@ -16,8 +16,9 @@ import numpy as np
 from edgefl.actor import Broadcast, Output, Run, Send
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.errors import Bug
-from edgefl.hosts.wall.coordinator import mailbox as box
+from edgefl.hosts.wall.coordinator import thread_messages as messages
 from edgefl.hosts.wall.coordinator.jobs import Jobs
+from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.jobs import Evaluate
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import Acknowledged, Assignment, Fresh
@@ -44,7 +45,7 @@ class Logic(Thread):
         self,
         coordinator: Coordinator,
         record: Record,
-        said: box.Mailbox,
+        said: Mailbox,
         fidelity: Fidelity,
         evaluate: Callable[[Evaluate], None] | None,
         begun: Callable[[], None],
@@ -104,7 +105,7 @@ class Logic(Thread):
         started = time.perf_counter_ns()
         outputs = self._handle(item)
         self._carry_out(outputs)
-        if not isinstance(item, (box.Carried, box.Evaluated)):
+        if not isinstance(item, (messages.Carried, messages.Evaluated)):
             self.fidelity.handle(time.perf_counter_ns() - started)
         due = min(
             self.coordinator.next_due(),
@@ -112,7 +113,7 @@ class Logic(Thread):
         )
         if due < FOREVER and due != self._alarm:
             self._alarm = due
-            self.said.put(box.WakeAt(due))
+            self.said.put(messages.WakeAt(due))
 
     def _evaluate(self, job: Evaluate) -> None:
         """Hand a snapshot over. A score is not worth the run: with too many under way, or no
@@ -137,35 +138,35 @@ class Logic(Thread):
         self.jobs.submit(output.job, self.now, output.duration_ns)
 
     def _handle(self, item: Any) -> list[Output]:
-        if self.ended and not isinstance(item, (box.Evaluated, box.EvaluatorGone)):
+        if self.ended and not isinstance(item, (messages.Evaluated, messages.EvaluatorGone)):
             return []  # what comes after the end is not part of the run
         self.now = max(self.now, getattr(item, "now", 0))
         match item:
-            case box.Begin():
+            case messages.Begin():
                 self.begun()
                 return self.coordinator.start(item.edges, 0)
-            case box.Heard():
+            case messages.Heard():
                 return self.coordinator.receive(item.edge, item.message, self.now)
-            case box.Whole():
+            case messages.Whole():
                 return self._whole(item)
-            case box.Rang():
+            case messages.Rang():
                 self._alarm = FOREVER
                 return [*self._jobs_due(), *self.coordinator.wake(self.now)]
-            case box.Worked():
+            case messages.Worked():
                 self.jobs.worked(item)
                 return self._jobs_due()
-            case box.Carried():
+            case messages.Carried():
                 self.coordinator.record.link(item.completion, item.finished_ns)
-            case box.Noticed():
+            case messages.Noticed():
                 self._fact(item.fact, **item.values)
-            case box.Evaluated():
+            case messages.Evaluated():
                 return self.coordinator.job_done(
                     self._jobs.pop(item.version), item.result, self.now
                 )
-            case box.EvaluatorGone():
+            case messages.EvaluatorGone():
                 self._fact("evaluator_gone", unevaluated=sorted(self._jobs))
                 self._jobs, self.evaluate = {}, None
-            case box.Interrupt():
+            case messages.Interrupt():
                 return self.coordinator.finish(item.reason, self.now)
         return []
 
@@ -182,12 +183,12 @@ class Logic(Thread):
         if not self.ended:  # "finished" is the last line
             self.coordinator.record.fact(self.now, fact, **values)
 
-    def _whole(self, item: box.Whole) -> list[Output]:
+    def _whole(self, item: messages.Whole) -> list[Output]:
         try:
             message = item.incoming.message()
             item.incoming.body = None  # aligned copies are what goes on
         except WireError as error:
-            self.said.put(box.Reject(item.edge, str(error)))
+            self.said.put(messages.Reject(item.edge, str(error)))
             return []
         return self.coordinator.receive(item.edge, message, self.now)
 
@@ -196,14 +197,16 @@ class Logic(Thread):
         for output in outputs:
             match output:
                 case Send(message=Assignment() | Fresh()):
-                    wishes.append(box.Carry(self.now, output.to, self._outgoing(output.message)))
+                    wishes.append(
+                        messages.Carry(self.now, output.to, self._outgoing(output.message))
+                    )
                 case Send():
-                    wishes.append(box.Note(self.now, output.to, output.message))
+                    wishes.append(messages.Note(self.now, output.to, output.message))
                 case Grant():
-                    wishes.append(box.Granted(self.now, output))
+                    wishes.append(messages.Granted(self.now, output))
                 case Broadcast():
                     wishes.append(
-                        box.CarryAll(
+                        messages.CarryAll(
                             self.now,
                             [(send.to, self._outgoing(send.message)) for send in output.sends],
                             output.slots,

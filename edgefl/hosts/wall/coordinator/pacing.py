@@ -8,19 +8,6 @@ import time
 from typing import Any, Callable
 
 from edgefl.hosts.exchange import pays_latency
-from edgefl.hosts.wall.coordinator.mailbox import (
-    Begin,
-    Carry,
-    CarryAll,
-    Granted,
-    Heard,
-    Mailbox,
-    Note,
-    Noticed,
-    Rang,
-    Reject,
-    WakeAt,
-)
 from edgefl.hosts.wall.coordinator.sessions import (
     SILENT,
     Entered,
@@ -30,7 +17,20 @@ from edgefl.hosts.wall.coordinator.sessions import (
     SessionOutcome,
     Sessions,
 )
+from edgefl.hosts.wall.coordinator.thread_messages import (
+    Begin,
+    Carry,
+    CarryAll,
+    Granted,
+    Heard,
+    Note,
+    Noticed,
+    Rang,
+    Reject,
+    WakeAt,
+)
 from edgefl.hosts.wall.coordinator.transport import Transport
+from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.hosts.wall.wire import MOST_FRAMES, Router
 from edgefl.protocol.codec import encode, encode_note
 from edgefl.protocol.errors import WireError

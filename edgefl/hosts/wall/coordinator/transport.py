@@ -12,9 +12,9 @@ from edgefl.hosts.exchange import pays_latency
 from edgefl.hosts.wall.coordinator.context import TransferContext
 from edgefl.hosts.wall.coordinator.downlink import Downlink
 from edgefl.hosts.wall.coordinator.flow import Flow
-from edgefl.hosts.wall.coordinator.mailbox import Carried
 from edgefl.hosts.wall.coordinator.probe import Probes
 from edgefl.hosts.wall.coordinator.sessions import Session
+from edgefl.hosts.wall.coordinator.thread_messages import Carried
 from edgefl.hosts.wall.coordinator.training_times import TrainingTimes
 from edgefl.hosts.wall.coordinator.uplink import Uplink
 from edgefl.protocol.codec import decode_note

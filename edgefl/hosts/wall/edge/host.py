@@ -15,10 +15,10 @@ import zmq
 import edgefl
 from edgefl.actor import Output, Run, Send
 from edgefl.edges.edge import Edge
-from edgefl.hosts.wall.coordinator.mailbox import Mailbox
 from edgefl.hosts.wall.edge.transfers import EdgeTransfers
 from edgefl.hosts.wall.edge.worker import TrainingFailed, TrainingThread, TrainOrder, Turns
 from edgefl.hosts.wall.keys import EdgeKeys
+from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.hosts.wall.wire import Dealer
 from edgefl.protocol.codec import decode, decode_note, encode, encode_note
 from edgefl.protocol.errors import Refused, WireError

@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 
 from edgefl.edges.edge import Edge
 from edgefl.edges.trainer_like import SlicedTrainer
-from edgefl.hosts.wall.coordinator.mailbox import Mailbox
+from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.jobs import Train
 from emulator.units import FOREVER
 

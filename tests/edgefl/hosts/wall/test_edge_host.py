@@ -14,10 +14,10 @@ from edge_hosts import NS_PER_S, SETUP, Clock, Script, side
 from processes import Coordinator, EchoRun, EchoTrainer, happened, wait_for
 
 from edgefl.edges.edge import Edge
-from edgefl.hosts.wall.coordinator.mailbox import Mailbox
 from edgefl.hosts.wall.edge import worker as edge_worker
 from edgefl.hosts.wall.edge.host import EdgeHost
 from edgefl.hosts.wall.edge.worker import OwnMachine, TrainingThread, TrainOrder
+from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.jobs import Train
 from edgefl.protocol.errors import Refused
 from edgefl.protocol.messages import Hello, Join, Pong, Refuse, RunFinished, Setup, Welcome

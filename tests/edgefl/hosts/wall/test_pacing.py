@@ -12,8 +12,9 @@ import pytest
 
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.wall.coordinator.evaluator import Evaluator, serve
-from edgefl.hosts.wall.coordinator.mailbox import Evaluated, Mailbox, Rang, WakeAt
 from edgefl.hosts.wall.coordinator.pacing import Pacing
+from edgefl.hosts.wall.coordinator.thread_messages import Evaluated, Rang, WakeAt
+from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.jobs import Evaluate
 from emulator.agenda import Agenda
 

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from edgefl.hosts.wall.coordinator import probe
-from edgefl.hosts.wall.coordinator.mailbox import Mailbox, WakeAt
 from edgefl.hosts.wall.coordinator.probe import PROBE_BYTES, TRIES, Probes
 from edgefl.hosts.wall.coordinator.sessions import Session
+from edgefl.hosts.wall.coordinator.thread_messages import WakeAt
+from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.protocol.messages import Ping, Pong
 from edgefl.strategies.base.decisions import Finish
 from emulator.capacity.constant import Constant

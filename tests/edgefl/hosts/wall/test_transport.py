@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from transport_rig import AHEAD_NS, MS, Rig, take
 
-from edgefl.hosts.wall.coordinator.mailbox import Carried, Heard, Whole
 from edgefl.hosts.wall.coordinator.sessions import Session
+from edgefl.hosts.wall.coordinator.thread_messages import Carried, Heard, Whole
 from edgefl.protocol.codec import encode, encode_note
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import (

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from transport_rig import AHEAD_NS, MOST, MS, Rig, take
 
-from edgefl.hosts.wall.coordinator.mailbox import Carried, Heard, Whole
+from edgefl.hosts.wall.coordinator.thread_messages import Carried, Heard, Whole
 from edgefl.hosts.wall.edge.transfers import EdgeTransfers
 from edgefl.protocol.messages import (
     Assignment,

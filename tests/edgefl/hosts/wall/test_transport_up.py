@@ -12,7 +12,7 @@ import pytest
 from transport_rig import MOST, MS, RATE, Rig, take
 
 from edgefl.hosts.wall.coordinator.flow import NATIVE_WINDOW
-from edgefl.hosts.wall.coordinator.mailbox import Heard, Whole
+from edgefl.hosts.wall.coordinator.thread_messages import Heard, Whole
 from edgefl.hosts.wall.coordinator.uplink import MOST_OFFERS
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import Acknowledged, Credit, Piece, Ready, Update
