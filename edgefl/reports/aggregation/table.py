@@ -1,4 +1,4 @@
-"""Aggregation side by side: a table for the terminal, a line for each scheme that steps by K
+"""AggregationRow side by side: a table for the terminal, a line for each scheme that steps by K
 gradients, and aggregation.csv.
 """
 
@@ -32,7 +32,7 @@ COLUMNS = ("name", "seed", *NUMBERS, "predominant")
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregation:
+class AggregationRow:
     """One run's summary, which has an "aggregation"."""
 
     name: str
@@ -43,7 +43,7 @@ class Aggregation:
         return self.facts.get(key, self.facts["aggregation"].get(key))
 
 
-def load(paths: Sequence[Path]) -> list[Aggregation]:
+def load(paths: Sequence[Path]) -> list[AggregationRow]:
     """The finished runs in ``paths`` or below that stepped by K gradients; UserError if a path
     holds no run.
     """
@@ -55,15 +55,15 @@ def load(paths: Sequence[Path]) -> list[Aggregation]:
     ]
 
 
-def _load_run(name: str, run: Path) -> Aggregation | None:
+def _load_run(name: str, run: Path) -> AggregationRow | None:
     try:
         facts = orjson.loads((run / "summary.json").read_bytes())
     except (FileNotFoundError, orjson.JSONDecodeError):
         return None
-    return Aggregation(name, facts.get("seed"), facts) if facts.get("aggregation") else None
+    return AggregationRow(name, facts.get("seed"), facts) if facts.get("aggregation") else None
 
 
-def write_csv(found: Sequence[Aggregation], path: Path) -> None:
+def write_csv(found: Sequence[AggregationRow], path: Path) -> None:
     """A row for each run; ``predominant`` as "1:40 2:17": steps by their number of predominant
     gradients.
     """
@@ -79,13 +79,13 @@ def write_csv(found: Sequence[Aggregation], path: Path) -> None:
     write_table(path, COLUMNS, rows)
 
 
-def table(found: Sequence[Aggregation]) -> Table:
+def table(found: Sequence[AggregationRow]) -> Table:
     """Fit for 80 columns; mean and deviation over the seeds of a scheme."""
-    schemes: dict[str, list[Aggregation]] = {}
+    schemes: dict[str, list[AggregationRow]] = {}
     for each in found:
         schemes.setdefault(each.name, []).append(each)
     shown = Table(
-        title="Aggregation",
+        title="AggregationRow",
         title_justify="left",
         title_style="",
         box=box.SIMPLE_HEAD,
@@ -101,7 +101,7 @@ def table(found: Sequence[Aggregation]) -> Table:
     return shown
 
 
-def _columns(schemes: dict[str, list[Aggregation]]) -> dict[str, list[str]]:
+def _columns(schemes: dict[str, list[AggregationRow]]) -> dict[str, list[str]]:
     """Heading -> a cell for each scheme."""
 
     def cells(key: str, form: Callable[[float], str]) -> list[str]:
