@@ -1,4 +1,4 @@
-"""AggregationRow side by side: a table for the terminal, a line for each scheme that steps by K
+"""Aggregation side by side: a table for the terminal, a line for each scheme that steps by K
 gradients, and aggregation.csv.
 """
 
@@ -85,7 +85,7 @@ def table(found: Sequence[AggregationRow]) -> Table:
     for each in found:
         schemes.setdefault(each.name, []).append(each)
     shown = Table(
-        title="AggregationRow",
+        title="Aggregation",
         title_justify="left",
         title_style="",
         box=box.SIMPLE_HEAD,
