@@ -5,7 +5,8 @@ one a piece.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from typing import Any, Callable, Mapping, Protocol
+from functools import partial
+from typing import Any, Callable, Mapping, Protocol, cast
 
 from edgefl.actor import COORDINATOR, Broadcast, Output, Run, Send
 from edgefl.coordinator.coordinator import Coordinator
@@ -165,7 +166,7 @@ class VirtualHost:
                 case Send(to="coordinator"):
                     self._to_coordinator(actor, output.message, now)
                 case Send():
-                    self._to_edge(output.to, output.message, now)
+                    self._to_edge(output.to, cast(ToEdge, output.message), now)
                 case Broadcast():
                     self._broadcast(output, now)
                 case Grant():
@@ -180,6 +181,7 @@ class VirtualHost:
                     self.pool.start(output.job, now)
                     self._evaluations.append(output.job)
                 case Run():
+                    assert output.duration_ns is not None
                     self._start(actor, output.job, now + output.duration_ns)
                 case Finish():
                     self.ended = True
@@ -250,7 +252,7 @@ class VirtualHost:
             for send in broadcast.sends:
                 self._given(send, now)
             return
-        sizes = [size_of(send.message) for send in broadcast.sends]
+        sizes = [size_of(cast(Assignment, send.message)) for send in broadcast.sends]
         transfer = offer_broadcast(self.network, self._transfers, sizes, broadcast.slots, now)
         self._transfers += 1
         self._moving[ALL][transfer.number] = transfer, broadcast
@@ -259,8 +261,9 @@ class VirtualHost:
         """A broadcast task has reached one of its edges, which works on it while it is open."""
         if self.faults is not None and self.faults.is_down(send.to):
             return
-        if not self.ended and self.coordinator.tasks.of(send.to, send.message.number) is not None:
-            self._begins(send.to, send.message, now)
+        task = cast(Assignment, send.message)
+        if not self.ended and self.coordinator.tasks.of(send.to, task.number) is not None:
+            self._begins(send.to, task, now)
 
     def _begins(self, edge: str, task: Any, now: int) -> None:
         self.tell(edge, Started(task.number), now)
@@ -282,10 +285,8 @@ class VirtualHost:
         match message:
             case Broadcast():
                 for send in message.sends:
-                    self.agenda.add(
-                        heard_ns(self.network, send.to, now),
-                        lambda at, send=send: self._given(send, at),
-                    )
+                    heard = heard_ns(self.network, send.to, now)
+                    self.agenda.add(heard, partial(self._given, send))
             case Update():
                 self._received(edge, message, now)
             case Assignment():

@@ -59,8 +59,9 @@ class TransferContext:
     def rtt_ns(self, edge: str) -> int:
         """Of the path, in emulated ns; 0 while it is not known."""
         session = self.sessions.get(edge)
-        unknown = session is None or session.rtt_ns == UNKNOWN_RTT
-        return 0 if unknown else self._tolerance_ns(session)
+        if session is None or session.rtt_ns == UNKNOWN_RTT:
+            return 0
+        return self._tolerance_ns(session)
 
     def _tolerance_ns(self, session: Session) -> int:
         """How wrong an arrival's stamp may be: less than the round trip by which the two clocks

@@ -8,17 +8,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import EvaluateSnapshot, SnapshotScores
 from edgefl.hosts.wall.coordinator.thread_messages import Evaluated, EvaluatorGone
-from edgefl.jobs import Evaluate
+from edgefl.jobs import Evaluate, Scores
 from edgefl.vectors import aligned_copy
-
-Scores = tuple[float | None, ...]
 
 
 class Evaluator:
@@ -79,4 +77,4 @@ def _texts(scores: Scores) -> tuple[str | None, ...]:
 
 
 def _numbers(texts: tuple[str | None, ...]) -> Scores:
-    return tuple(None if text is None else float(text) for text in texts)
+    return cast(Scores, tuple(None if text is None else float(text) for text in texts))

@@ -5,6 +5,7 @@ whether the bytes kept to it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from edgefl.protocol.messages import MAX_PIECE_BYTES
 from edgefl.protocol.transfers import Incoming, Outgoing
@@ -48,7 +49,7 @@ class Flow:
     window_ns: int
     shaped: bool
     grain_ns: int
-    side: Outgoing | Incoming
+    side: Any  # Outgoing or Incoming; who has a flow knows which
     released: int = 0
     release_at: int = FOREVER
     piece_ns: int = 0

@@ -9,7 +9,7 @@ import time
 import weakref
 from dataclasses import replace
 from threading import Thread
-from typing import Any, Callable
+from typing import Any, Callable, cast
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from edgefl.hosts.wall.coordinator.jobs import Jobs
 from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.jobs import Evaluate
 from edgefl.protocol.errors import WireError
-from edgefl.protocol.messages import Acknowledged, Assignment, Fresh
+from edgefl.protocol.messages import Acknowledged, Assignment, Fresh, ToEdge
 from edgefl.protocol.transfers import Outgoing, body_digest
 from edgefl.record.record import Record
 from edgefl.strategies.base.decisions import Finish, Grant
@@ -135,6 +135,7 @@ class Logic(Thread):
     def _job(self, output: Run) -> None:
         if self.jobs is None:
             raise Bug(f"no process here does jobs ({type(output.job).__name__})", [])
+        assert output.duration_ns is not None  # only an evaluation has no emulated cost
         self.jobs.submit(output.job, self.now, output.duration_ns)
 
     def _handle(self, item: Any) -> list[Output]:
@@ -153,6 +154,7 @@ class Logic(Thread):
                 self._alarm = FOREVER
                 return [*self._jobs_due(), *self.coordinator.wake(self.now)]
             case messages.Worked():
+                assert self.jobs is not None
                 self.jobs.worked(item)
                 return self._jobs_due()
             case messages.Carried():
@@ -185,7 +187,7 @@ class Logic(Thread):
 
     def _whole(self, item: messages.Whole) -> list[Output]:
         try:
-            message = item.incoming.message()
+            message: Any = item.incoming.message()
             item.incoming.body = None  # aligned copies are what goes on
         except WireError as error:
             self.said.put(messages.Reject(item.edge, str(error)))
@@ -196,12 +198,11 @@ class Logic(Thread):
         wishes: list[Any] = []
         for output in outputs:
             match output:
-                case Send(message=Assignment() | Fresh()):
-                    wishes.append(
-                        messages.Carry(self.now, output.to, self._outgoing(output.message))
-                    )
+                case Send(message=Assignment() | Fresh() as message):
+                    wishes.append(messages.Carry(self.now, output.to, self._outgoing(message)))
                 case Send():
-                    wishes.append(messages.Note(self.now, output.to, output.message))
+                    note = cast(ToEdge, output.message)  # a coordinator has no other addressees
+                    wishes.append(messages.Note(self.now, output.to, note))
                 case Grant():
                     wishes.append(messages.Granted(self.now, output))
                 case Broadcast():
@@ -229,7 +230,7 @@ class Logic(Thread):
         if wishes:
             self.said.put(*wishes)
 
-    def _outgoing(self, message: Assignment | Fresh) -> Outgoing:
+    def _outgoing(self, message: Any) -> Outgoing:
         """The same model for many edges is digested once."""
         if len(message.vectors) != 1:
             return Outgoing(0, message)

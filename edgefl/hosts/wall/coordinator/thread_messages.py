@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from edgefl.jobs import Scores
 from edgefl.protocol.messages import ToCoordinator, ToEdge
 from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.strategies.base.decisions import Grant
@@ -69,7 +70,7 @@ class Evaluated:
     """An evaluation's result came back."""
 
     version: int
-    result: tuple[float | None, ...]
+    result: Scores
 
 
 @dataclass(frozen=True, slots=True)
