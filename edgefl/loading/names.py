@@ -11,6 +11,7 @@ from edgefl.config.errors import Loc, Source, validated
 from edgefl.config.experiment import Experiment, Named, StrategyEntry, Unlabelled
 from edgefl.config.section import Section
 from edgefl.errors import UserError, nearest
+from edgefl.reports import registry
 from edgefl.strategies.base.catalog import load as load_strategy
 
 PARTS = {  # table -> where its name is looked up, what the file must bind, what people call it
@@ -19,8 +20,7 @@ PARTS = {  # table -> where its name is looked up, what the file must bind, what
     "partition": ("edgefl.data.partition", "split", "partition"),
 }
 DIRECTORY_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
-# beside the strategies' directories, and below them
-TAKEN = r"figures|comparison\.csv|comparison_seeds\.csv|dissemination\.csv|aggregation\.csv|seed\d+"
+SEED_NAME = r"seed\d+"
 
 
 def check(experiment: Experiment, source: Source, base: Path | None) -> None:
@@ -177,13 +177,11 @@ def _check_own(name: str, loc: Loc, source: Source, base: Path | None) -> None:
 def _check_strategy(
     entry: StrategyEntry, loc: Loc, source: Source, base: Path | None, unlabelled: Unlabelled | None
 ) -> None:
-    if not re.fullmatch(DIRECTORY_NAME, entry.name) or re.fullmatch(TAKEN, entry.name):
+    beside = {name.partition("/")[0] for name in registry.files()}
+    of_seed = re.fullmatch(SEED_NAME, entry.name)
+    if not re.fullmatch(DIRECTORY_NAME, entry.name) or of_seed or entry.name in beside:
         key = "strategy" if entry.label is None else "label"
-        kept = (
-            ", which is what a seed's directory is called"
-            if re.fullmatch(r"seed\d+", entry.name)
-            else ""
-        )
+        kept = ", which is what a seed's directory is called" if of_seed else ""
         raise source.error(
             (*loc, key),
             f"expected a name for a directory (letters, digits, _ . -), found {entry.name!r}{kept}",

@@ -25,16 +25,16 @@ EVENTS = {snake(kind.__name__): kind for kind in ev.Event.__args__}
 class Replay:
     """What the replay found: events given, versions made, the last weights."""
 
+    weights: np.ndarray
     events: int = 0
     version: int = 0
-    weights: np.ndarray | None = None
 
 
 def replay(directory: Path, strategy: Strategy) -> Replay:
     """Drive ``strategy`` with the journal in ``directory``; UserError names the first event
     whose decisions differ.
     """
-    result = Replay(weights=strategy.weights)
+    result = Replay(strategy.weights)
     strategy.weights.flags.writeable = False  # as in the run
     bases: dict[int, np.ndarray] = {}  # of the open tasks
     numbers = count()

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import edgefl.reports
-from edgefl.reports.family import Family
+from edgefl.reports.family import Family, pictures
+
+COMPARISON = ("comparison.csv", "comparison_seeds.csv", *pictures("accuracy"))
 
 
 def families() -> dict[str, Family]:
@@ -35,5 +37,7 @@ def sections(run: Path, marks: Collection[str], emulated_s: float) -> dict[str, 
 
 
 def files() -> tuple[str, ...]:
-    """What the families may leave in an experiment's folder."""
-    return tuple(name for family in families().values() for name in family.FILES)
+    """What may stand in an experiment's folder above its runs: the comparison, and what the
+    families leave.
+    """
+    return COMPARISON + tuple(name for family in families().values() for name in family.FILES)

@@ -29,7 +29,6 @@ from edgefl.record.counters import Counters
 from edgefl.record.journal import BLOBS, LINES, Journal
 from edgefl.record.record import Record
 from edgefl.reports import registry
-from edgefl.reports.family import pictures
 from edgefl.vectors import Layout
 from emulator.fidelity import Fidelity
 from emulator.units import NS_PER_S
@@ -53,11 +52,6 @@ WRITTEN = (
     *WRITTEN_LATE,
     "journal/initial.safetensors",
     "journal/layout.json",
-)
-COMPARED = (  # above the runs, besides what the families of reports leave there
-    "comparison.csv",
-    "comparison_seeds.csv",
-    *pictures("accuracy"),
 )
 FIRST_BYTES = b'{"t":'  # of events.jsonl
 
@@ -220,7 +214,7 @@ def clear(folder: Path, names: Collection[str], but: Path | None = None) -> list
                     with suppress(OSError):  # not empty: other seeds, or not ours
                         directory.parent.rmdir()
         if runs:
-            _remove(folder, (*COMPARED, *registry.files()))
+            _remove(folder, registry.files())
     return sorted({_scheme(folder, run) for run in runs} - set(names))
 
 

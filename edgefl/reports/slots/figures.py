@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -45,26 +46,22 @@ def staleness(dirs: Sequence[Path], out_png: Path) -> list[Path]:
     """Rounds since its base of every round's updates, from the freshest to the stalest. [PNG,
     PDF].
     """
-    found = {
+    rounds = {
         name: slots.rounds(read_events(runs[0] / "events.jsonl"))
         for name, runs in rundirs.find(dirs).items()
     }
     found = {
         name: [(at, each) for at, each in enumerate(values) if "staleness_most" in each]
-        for name, values in found.items()
+        for name, values in rounds.items()
     }
     if not any(found.values()):
         raise _none(dirs)
     with matplotlib.rc_context(STYLE):
         figure, axes = _one("Round", "Staleness (rounds)")
         for place, (name, values) in enumerate(found.items()):
-            x, least, most = (
-                [at for at, _ in values],
-                *(
-                    [each[key] for _, each in values]
-                    for key in ("staleness_least", "staleness_most")
-                ),
-            )
+            x = [at for at, _ in values]
+            least = [each["staleness_least"] for _, each in values]
+            most = [each["staleness_most"] for _, each in values]
             axes.plot(x, most, label=name, **_looks(place))
             axes.fill_between(
                 x, least, most, color=COLOURS[place % len(COLOURS)], alpha=0.25, linewidth=0
@@ -229,7 +226,7 @@ def _one(x: str, y: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _looks(place: int) -> dict[str, object]:
+def _looks(place: int) -> dict[str, Any]:
     dashed = "--" if place // len(COLOURS) % 2 else "-"
     marker = {
         "marker": MARKERS[place % len(MARKERS)],
