@@ -11,7 +11,7 @@ from edgefl.config.experiment import Experiment
 
 
 def conclude(experiment: Experiment, folder: Path) -> None:
-    """What the strategies of the experiment came to, as far as they got."""
+    """Compare the strategies of the experiment that have results."""
     from edgefl.reports.family import drawable
     from edgefl.reports.registry import families
     from edgefl.results import compare, rundirs, spread, table

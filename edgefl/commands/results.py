@@ -40,7 +40,6 @@ def compare(runs: Runs) -> None:
 
 
 FAMILIES = families().values()
-# accuracy, and what the families of reports draw
 Figure = Enum(  # type: ignore[misc]  # its members come from a folder
     "Figure",
     {kind: kind for kind in ("accuracy", *(kind for each in FAMILIES for kind in each.KINDS))},

@@ -1,6 +1,4 @@
-"""What came in and cannot be used: updates of edges, results of jobs. And what would not get
-through on its way out.
-"""
+"""Checks of what comes in (updates of edges, results of jobs) and of what goes out."""
 
 from __future__ import annotations
 

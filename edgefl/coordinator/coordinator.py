@@ -197,9 +197,8 @@ class Coordinator:
     def _fresh_requested(self, edge: str, message: FreshRequest, now: int) -> list[Output]:
         task = self.tasks.of(edge, message.task)
         if task is None:
-            return [
-                Send(edge, CancelTask(message.task))
-            ]  # it waits for an answer, and its work is not wanted any more
+            # The edge waits for an answer, and its task is closed.
+            return [Send(edge, CancelTask(message.task))]
         if 0 < message.until_ns <= now:
             self.record.fact(now, "request_too_late", edge=edge, task=task.number)
             return []  # its training is over, or will be before anything can come

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from edgefl.jobs import Evaluate
 from edgefl.record.counters import Counters
-from edgefl.record.rows import Row, event_row, told
+from edgefl.record.rows import Row, event_line, event_row
 from edgefl.strategies.base.decisions import Decision
 from edgefl.strategies.base.events import Event
 from emulator.links.network import Completion
@@ -24,7 +24,7 @@ class Recorder(Protocol):
         """An event given to the strategy and what was decided; ``row``: both for events.jsonl."""
 
     def fact(self, now: int, row: Row) -> None:
-        """Something that the strategy is not told."""
+        """What happened that is no event for the strategy."""
 
     def link(self, completion: Completion, finished_ns: int) -> None:
         """A transfer ended."""
@@ -69,12 +69,12 @@ class Ledger:
         """The strategy, at ``version``, has decided on an event (``row``: its ``event_row``);
         ``numbers``: each Assign's task numbers.
         """
-        whole = told(row, version, decisions, numbers)
+        whole = event_line(row, version, decisions, numbers)
         self.counters.take(whole)
         self.recorder.event(now, event, decisions, whole)
 
     def fact(self, now: int, fact: str, **values: Any) -> None:
-        """Something that the strategy is not told."""
+        """What happened that is no event for the strategy."""
         row = {"fact": fact, **values}
         self.counters.take(row)
         self.recorder.fact(now, row)

@@ -1,6 +1,4 @@
-"""The strategy's jobs that are under way: from RunJob to the one event that tells what came of
-each.
-"""
+"""The strategy's jobs that are under way: from RunJob to the one event with the result."""
 
 from __future__ import annotations
 
@@ -33,8 +31,8 @@ class OpenJobs:
         return Run(decision.job, decision.cost_ns)
 
     def end(self, job: Job, result: Result | str) -> JobDone | JobFailed | None:
-        """What to tell the strategy of a result, or of why there is none; None if it has been
-        told: a job may be done twice.
+        """The event for the strategy: a result, or why there is none. None if the strategy had it
+        already: a job may be done twice.
         """
         name = self.names.pop(job, None)
         if name is None:

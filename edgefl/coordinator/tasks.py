@@ -1,4 +1,4 @@
-"""What the coordinator keeps book of: the tasks that it gave out, and its alarms."""
+"""The coordinator's state: the tasks that it gave out, and its alarms."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def decision_row(decision: Decision) -> dict[str, Any]:
     )
 
 
-def told(
+def event_line(
     event: Mapping[str, Any], version: int, decisions: list[Decision], numbers: list[list[int]]
 ) -> dict[str, Any]:
     """The line of events.jsonl for an ``event_row`` given to the strategy at ``version`` and what
@@ -84,7 +84,7 @@ def told(
 def _decided(
     decisions: list[Decision], version: int, numbers: list[list[int]]
 ) -> list[dict[str, Any]]:
-    """Decisions for readers: task numbers beside the edges, the version that a Publish made."""
+    """Decisions for readers: with task numbers, and the version that a Publish made."""
     rows, tasks = [], iter(numbers)
     for decision in decisions:
         row = decision_row(decision)

@@ -1,4 +1,4 @@
-"""The families of reports: the folders beside this file that hold a ``report.py``."""
+"""The families of reports: the folders next to this file that hold a ``report.py``."""
 
 from __future__ import annotations
 

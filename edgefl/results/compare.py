@@ -111,8 +111,8 @@ def schemes(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """comparison.csv: a row for each run; seconds with 9 decimals, empty where there is nothing
-    to tell.
+    """comparison.csv: a row for each run; seconds with 9 decimals, empty where there is no
+    value.
     """
     columns = [field.name for field in fields(Row)]
     write_table(path, columns, ([getattr(row, column) for column in columns] for row in rows))

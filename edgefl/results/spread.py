@@ -30,8 +30,8 @@ QUANTITIES = (
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Of ``of`` runs ``n`` have the quantity. ``mean``: None unless all have it, since a mean over
-    the lucky ones would flatter; ``deviation``: sqrt(sum (x - mean)^2 / (n - 1)), None of a single
+    """Of ``of`` runs ``n`` have the quantity. ``mean``: None unless all have it (survivorship
+    bias); ``deviation``: sqrt(sum (x - mean)^2 / (n - 1)), None of a single
     run.
     """
 

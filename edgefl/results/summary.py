@@ -1,4 +1,4 @@
-"""What a run came to: pure functions from its evaluations and its events."""
+"""The outcome of a run: pure functions from its evaluations and its events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def outcome(
     metrics_rows: Sequence[Mapping[str, Any]], target_accuracy: float | None
 ) -> dict[str, float | None]:
     """Accuracies (shares, not percent) and the emulated seconds to the target; None where there
-    is nothing to tell.
+    is no value.
     """
     evaluated = evaluations(metrics_rows)
     accuracies = [accuracy for _, accuracy in evaluated]
@@ -64,8 +64,8 @@ def one_line(summary: Mapping[str, Any], name: str) -> str:
 
 
 def remarks(summary: Mapping[str, Any]) -> list[str]:
-    """What nobody should overlook who reads the numbers: a model that is none any more, jobs
-    without a result, edges that were not there.
+    """What a reader of the numbers must know: a model that is not finite, jobs without a result,
+    missing edges.
     """
     first, missing, lost = (
         summary.get("diverged_at_version"),
@@ -98,8 +98,8 @@ def _edges(names: Sequence[str]) -> str:
 
 
 def evaluations(metrics_rows: Iterable[Mapping[str, Any]]) -> list[tuple[float, float]]:
-    """(emulated_s, accuracy) in order of emulated time: evaluations run beside the run and may
-    be written out of order.
+    """(emulated_s, accuracy) in order of emulated time: evaluations run in parallel
+    to the run and may be written out of order.
     """
     found = []
     for row in metrics_rows:

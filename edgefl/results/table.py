@@ -32,8 +32,8 @@ def table(rows: Sequence[Row], width: int = 80) -> Table:
     verdict is always there.
 
     Several rows of one name are the seeds of a scheme: mean, and below it the sample standard
-    deviation. Below the table stand the reasons of every verdict that is not "faithful", and what
-    else nobody should overlook.
+    deviation. Below the table stand the reasons of every verdict that is not "faithful", and its
+    remarks.
     """
     found = schemes(rows)
     columns = _columns(found)
@@ -98,8 +98,8 @@ def _columns(found: dict[str, list[Row]]) -> dict[str, list[str]]:
 
 
 def _make_room(columns: dict[str, list[str]], width: int) -> list[str]:
-    """Take out what has no room even beside names that are wrapped; returns its headings in one
-    line.
+    """Remove the columns that do not fit even with wrapped names; returns their headings, each in
+    one line.
     """
     left_out: list[str] = []
     for start in LEFT_OUT_FIRST:

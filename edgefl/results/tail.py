@@ -28,7 +28,7 @@ class Tail:
         try:
             with self._path.open("rb") as file:
                 if file.seek(0, os.SEEK_END) < self._offset:
-                    self._offset = 0  # the file was begun anew
+                    self._offset = 0  # the file was started again
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:

@@ -106,7 +106,7 @@ class OpenRun:
         if self.base is not None and (own_names(self.experiment) or traces(self.experiment)):
             facts["base"] = str(self.base.resolve())  # where that code, or a trace, lies
         if self.coordinator.strategy.reconstructed:
-            facts["reconstructed"] = True  # a display says so beside the name
+            facts["reconstructed"] = True  # a display says so next to the name
         with _writable(self.directory):
             (self.directory / "config.toml").write_text(
                 dump(self.experiment, {"run": facts}), encoding="utf-8"
@@ -137,8 +137,8 @@ class OpenRun:
         )
 
     def _unlabelled(self) -> dict[str, Any]:
-        """Samples of the devices' own domain make distilling easier: whoever quotes the accuracy
-        must say so.
+        """Samples of the devices' own domain make distilling easier: a reader of the accuracy must
+        know.
         """
         section = self.experiment.unlabelled
         assert section is not None
@@ -149,8 +149,8 @@ class OpenRun:
         }
 
     def undo(self) -> None:
-        """Nothing has come of it: away with its files, and with the directories that are empty
-        without them, up to the experiment's.
+        """Delete the files of a run that did not begin, and the directories that are then empty,
+        up to the experiment's.
         """
         _remove(self.directory, WRITTEN)
         with suppress(OSError):  # not empty, or not there
@@ -192,13 +192,12 @@ def _writable(directory: Path, to_be: str = "written") -> Iterator[None]:
 
 
 def clear(folder: Path, names: Collection[str], but: Path | None = None) -> list[str]:
-    """Take away what earlier runs of the strategies ``names``, of whatever seeds, left in
-    ``folder``, and their comparison; UserError if that fails.
+    """Delete what earlier runs of the strategies ``names``, of any seed, left in ``folder``, and
+    their comparison; UserError if that fails.
 
-    Only files that a run writes go, out of directories that hold a run of ours; what else lies
-    there stays, and so does the directory ``but``, which is being written. Returns the names of
-    other runs beside them, of strategies that the experiment has no more: they are left as they
-    are.
+    Only files that a run writes are deleted, in directories that hold a run of ours. Other files
+    stay, and so does the directory ``but``, which is being written. Returns the names of the runs
+    that stay because the experiment has no such strategy.
     """
     with _writable(folder):
         runs = [

@@ -1,5 +1,5 @@
-"""figures/controls.png: how the parameters that a scheme learns, and the weights that come of
-them, move over emulated time.
+"""figures/controls.png: how the parameters that a scheme learns, and the weights that follow
+from them, move over emulated time.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ Moment = tuple[float, float]  # begin and end, emulated s
 def section(
     events: Sequence[Row], links: Sequence[Row], emulated_s: float
 ) -> dict[str, Any] | None:
-    """The "dissemination" of summary.json, or None for a run in which nobody asked.
+    """The "dissemination" of summary.json, or None for a run in which no device asked.
 
     Staleness is in versions (FedSSMU: in aggregations of the round), of the updates that had
     merged: when an update arrived, how far behind was what it had started from (before), and the

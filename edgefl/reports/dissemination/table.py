@@ -69,7 +69,7 @@ class Cost:
 
 
 def load(paths: Sequence[Path]) -> list[Cost]:
-    """The finished runs in ``paths`` or below in which somebody asked; UserError if a path holds
+    """The finished runs in ``paths`` or below in which a device asked; UserError if a path holds
     no run.
     """
     return [

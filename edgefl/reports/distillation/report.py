@@ -1,4 +1,4 @@
-"""The reports about distillation: what servers that distil predictions tell of each round."""
+"""The reports about distillation: what a server that distils predictions reports of each round."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What became of the slots of a TDMA channel, from a run's files: rounds, staleness, slots
-wasted and lost. Only slotted strategies tell.
+"""How the slots of a TDMA channel were used, from a run's files: rounds, staleness, slots wasted
+and lost. Only slotted strategies report it.
 """
 
 from __future__ import annotations
