@@ -24,7 +24,7 @@ from edgefl.edges.trainer import NullTrainer, Trainer
 from edgefl.edges.trainer_like import TrainerLike
 from edgefl.errors import UserError
 from edgefl.hosts.setup.plan import devices, options
-from edgefl.jobs import Evaluate, check_server_samples
+from edgefl.jobs import Evaluate, Scores, check_server_samples
 from edgefl.models import by_label
 from edgefl.models.evaluate import evaluate
 from edgefl.models.workspace import Workspace, initial
@@ -168,7 +168,7 @@ class Learning:
             for name in names or self.shards
         }
 
-    def evaluate(self, job: Evaluate) -> tuple[float | None, ...]:
+    def evaluate(self, job: Evaluate) -> Scores:
         """Train loss on the fixed sample of the union, or None; test loss; test accuracy; and,
         if asked for, that of each label.
         """

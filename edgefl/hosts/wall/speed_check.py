@@ -58,12 +58,8 @@ def _needed(
 ) -> float:
     """Samples per real second of the fastest devices that may train at one time."""
     strategy, values = options(entry, base)
-    rates = sorted(
-        (
-            device.samples_per_s
-            for device in devices(experiment, samples).values()
-            if not isinstance(device, Native)
-        ),
-        reverse=True,
-    )
+    emulated: list[Any] = [  # they all have a rate
+        device for device in devices(experiment, samples).values() if not isinstance(device, Native)
+    ]
+    rates = sorted((device.samples_per_s for device in emulated), reverse=True)
     return sum(rates[: strategy.concurrency(values, len(rates))]) * experiment.speed

@@ -6,7 +6,7 @@ import errno
 import resource
 import select
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -29,7 +29,7 @@ NOW, NOW_MORE = (
     int(zmq.NOBLOCK | zmq.SNDMORE),
 )  # plain ints: pyzmq's flags are slow to combine
 EVENTS, POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
-TURNED_AWAY = {
+TURNED_AWAY: dict[int, str] = {
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "it wants keys (--keys DIR)",
     zmq.EVENT_HANDSHAKE_FAILED_AUTH: "it does not know this key (allowed.json of its --keys DIR)",
 }
@@ -52,7 +52,7 @@ class Wire:
 
     @property
     def readable(self) -> bool:
-        return bool(self.socket.getsockopt(EVENTS) & POLLIN)
+        return bool(int(self.socket.getsockopt(EVENTS)) & POLLIN)
 
     def wait(self, other_fd: int, timeout_s: float | None) -> bool:
         """Wait for a message, the other descriptor, or the time-out; True if the other descriptor
@@ -104,7 +104,8 @@ class Router(Wire):
             raise UserError(
                 f"cannot listen on {host}:{port} (network.host, network.port): {error.strerror}"
             ) from error
-        return int(self.socket.last_endpoint.decode().rpartition(":")[2])
+        endpoint = cast(bytes, self.socket.getsockopt(zmq.LAST_ENDPOINT))
+        return int(endpoint.decode().rpartition(":")[2])
 
     def send(self, routing: bytes, header: bytes, body: Any = None) -> bool:
         """False if no peer has that routing id."""

@@ -131,7 +131,9 @@ class RayBackend:
         for actor in self._actors:
             with suppress(self._ray.exceptions.RayError):
                 self._ray.kill(actor)
-        self._refs.clear(), self._loading.clear(), self._inputs.clear()
+        self._refs.clear()
+        self._loading.clear()
+        self._inputs.clear()
         if self._ours:
             self._ray.shutdown()
 

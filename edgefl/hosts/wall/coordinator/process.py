@@ -114,7 +114,7 @@ class CoordinatorProcess:
             self.run.record,
             self.said,
             self.fidelity,
-            evaluator and evaluator.submit,
+            None if evaluator is None else evaluator.submit,
             self.run.start_wall,
             self.jobs,
         )

@@ -323,8 +323,8 @@ class EdgeHost:
                     if due is not None:
                         self._tell(Working(self._side.edge.task.number, due))
                     self.worker.orders.put(TrainOrder(output.job, at_ns, due))
-                case Send(message=Update()):
-                    self._offer(output.message, at_ns)
+                case Send(message=Update() as update):
+                    self._offer(update, at_ns)
                 case Send():
                     self._asked = Stamped(at_ns, encode_note(output.message))
                     self._tell(self._asked)

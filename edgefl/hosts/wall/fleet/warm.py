@@ -16,6 +16,7 @@ import socket
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable
 
@@ -247,17 +248,16 @@ def calibrate(learned: Learning) -> float:
         run = trainer.begin(Assignment(number, 0, {"weights": weights}), rule, {})
         trainer.advance(run, rule, min(2, run.steps))
         before, started = run.samples, time.perf_counter()
-        trainer.advance(
-            run,
-            rule,
-            None,
-            lambda began=started, spent=spent: spent + time.perf_counter() - began > CALIBRATION_S,
-        )
+        trainer.advance(run, rule, None, partial(_is_past, started + CALIBRATION_S - spent))
         spent += time.perf_counter() - started
         done, number = done + run.samples - before, number + 1
         if number > 10_000:
             break
     return done / max(spent, 1e-9)
+
+
+def _is_past(moment_s: float) -> bool:
+    return time.perf_counter() > moment_s
 
 
 def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
