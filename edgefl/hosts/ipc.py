@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from types import NoneType, UnionType
-from typing import Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, cast, dataclass_transform, get_args, get_origin, get_type_hints
 
 import orjson
 
@@ -34,13 +34,13 @@ def message(declared: type[Message]) -> type[Message]:
     """Make a frozen dataclass with slots and let it travel. Fields may be str, int, float, bool,
     None, list[...], tuple[..., ...], dict[str, ...], or Any.
     """
-    kind = dataclass(frozen=True, slots=True)(declared)
+    kind: Any = dataclass(frozen=True, slots=True)(declared)
     if snake(kind.__name__) in KINDS:
         raise TypeError(f"{kind.__name__}: there is a message of that name already")
     KINDS[snake(kind.__name__)] = kind
     hints = get_type_hints(kind)
     HINTS[kind] = {field.name: hints[field.name] for field in fields(kind)}
-    return kind
+    return cast(type[Message], kind)
 
 
 def encode(sent: Any) -> bytes:

@@ -58,18 +58,25 @@ def fork(name: str, work: Callable[[], int | None]) -> int:
         return pid
     status = 1
     try:
+        status = _child(name, work, parent)
+    finally:  # nothing that is raised here may return to the parent's code
+        os._exit(status)
+
+
+def _child(name: str, work: Callable[[], int | None], parent: int) -> int:
+    status: int | None = 1
+    try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         _control(PR_SET_NAME, name.encode())  # the system cuts it to 15 bytes
         _control(PR_SET_PDEATHSIG, signal.SIGKILL)
         # the parent may have died before the child asked to die with it
-        status = (work() or 0) if os.getppid() == parent else 0
+        status = work() if os.getppid() == parent else 0
     except BaseException as error:
         print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
         traceback.print_exc()
-    finally:
-        with suppress(OSError, ValueError):
-            sys.stdout.flush(), sys.stderr.flush()
-        os._exit(status)
+    with suppress(OSError, ValueError):
+        sys.stdout.flush(), sys.stderr.flush()
+    return status or 0
 
 
 def _control(option: int, value: int | bytes) -> None:

@@ -98,7 +98,9 @@ class ParallelRuns:
             ours.close()
             os.setpgid(0, 0)
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            return self._child(job, theirs)
+            with suppress(KeyboardInterrupt):  # told to end, perhaps while it reports its end
+                return self._child(job, theirs)
+            return 0
 
         self._running[ours] = fork("edgefl run", child), job
         theirs.close()
@@ -108,8 +110,6 @@ class ParallelRuns:
         try:
             summary = self.work(job, lambda line: channel.send(ProgressLine(line)))
             channel.send(RunEnded(summary))
-        except KeyboardInterrupt:
-            return 0  # before there was anything to keep
         except (UserError, BadValue) as error:
             channel.send(RunRefused(str(error)))
         except Bug as bug:

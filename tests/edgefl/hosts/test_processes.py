@@ -128,3 +128,14 @@ def test_priority_and_memory_are_asked_for_and_may_be_refused() -> None:
         return int(granted != (policy == os.SCHED_FIFO))
 
     assert status(fork("worker", work)) == 0
+
+
+def test_a_child_never_returns_to_the_code_of_its_parent(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.stdout, "flush", lambda: None)
+    pid = fork("worker", lambda: monkeypatch.setattr(sys.stdout, "flush", interrupted))
+    assert status(pid) == 1

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from edgefl.edges.local_run import LocalRun, TaskLike
+from edgefl.edges.local_run import LocalRun, Merge, TaskLike
 from edgefl.edges.trainer import Trainer
 from edgefl.hosts.setup.learning import Learning
-from edgefl.hosts.virtual.pool.deferred_run import Merge, RunOutcome
+from edgefl.hosts.virtual.pool.deferred_run import RunOutcome
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.local_rule import LocalRule

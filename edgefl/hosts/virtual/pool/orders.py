@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from edgefl import jobs
+from edgefl.edges.local_run import Merge
 from edgefl.errors import UserError
 from edgefl.hosts.virtual.pool.backend import WorkerFailure, WorkerOrder
-from edgefl.hosts.virtual.pool.deferred_run import DeferredRun, Merge
+from edgefl.hosts.virtual.pool.deferred_run import DeferredRun
 from edgefl.hosts.virtual.pool.executor import Stretch
 from edgefl.jobs import Train
 from edgefl.protocol.messages import Assignment

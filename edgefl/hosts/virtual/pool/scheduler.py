@@ -77,7 +77,8 @@ class WorkerPool:
     """An Engine over the workers of ``backend``."""
 
     def __init__(self, backend: WorkerBackend, workers: int) -> None:
-        self.workers, self.note = workers, None
+        self.workers = workers
+        self.note: str | None = None
         self._backend = backend
         self._workers: dict[Any, PoolWorker] = {}
         self._items: dict[Any, Item] = {}  # by run or job

@@ -143,11 +143,11 @@ class Warm:
         )
         self.evaluations.close()
         if self.jobs is not None and self.learned.runs_jobs:
-            self._fork_job_worker()
+            self._fork_job_worker(self.jobs)
 
-    def _fork_job_worker(self) -> None:
+    def _fork_job_worker(self, jobs: Channel) -> None:
         """Its end of the channel stays open here, for the next one if it dies."""
-        jobs, turns = self.jobs, self._new_turns(JOB_WORKER)
+        turns = self._new_turns(JOB_WORKER)
         self.fork(
             JOB_WORKER,
             lambda: jobs_of.serve(jobs, self.learned, SharedTurns(turns)),
@@ -223,7 +223,7 @@ class Warm:
             if status:
                 self.control.send(ProcessExited(name, os.waitstatus_to_exitcode(status)))
             if status and name == JOB_WORKER and self.jobs is not None:
-                self._fork_job_worker()
+                self._fork_job_worker(self.jobs)
                 self.jobs.send(WorkerDied(status))  # the coordinator sends the job again
 
 
