@@ -144,7 +144,7 @@ __all__ = [
     "mix_keeping",
     "weighted_sum",
     "with_changes",
-    # data, tasks, and options beside a name in the config
+    # data, tasks, and options next to a name in the config
     "Dataset",
     "Section",  # base of the class ``Options`` in the file of a data set, model or partition
     "Task",

@@ -31,7 +31,7 @@ KINDS = (*LASTING, "kill", "restart", "duplicate", "corrupt")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``kind`` befalls ``target`` at ``at_ns``. ``for_ns``: how long it lasts; ``factor``: of
+    """``kind`` happens to ``target`` at ``at_ns``. ``for_ns``: how long it lasts; ``factor``: of
     the target's speed (slow), above 0 and at most 1.
     """
 

@@ -85,7 +85,7 @@ def validated(
     at: Loc = (),
     also: Sequence[str] = (),
 ) -> Model:
-    """``data`` as a ``model``. UserError for its first problem; ``also``: keys that stand beside
+    """``data`` as a ``model``. UserError for its first problem; ``also``: keys that stand next to
     the model's in the same table.
     """
     try:

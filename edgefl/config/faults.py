@@ -1,4 +1,4 @@
-"""``[[faults]]`` of the experiment file: what befalls which edges and when, the same moments in
+"""``[[faults]]`` of the experiment file: what happens to which edges and when, the same moments in
 every process and on both clocks.
 """
 
@@ -68,7 +68,7 @@ class FaultEntry(Section):
             raise ValueError("for_random: expected with every_s and for_s only")
         return self
 
-    def befalls(self, edge: str) -> bool:
+    def hits(self, edge: str) -> bool:
         return not self.edges or edge in self.edges
 
     def faults(self, edge: str, number: int, streams: Streams) -> Iterable[Fault]:
@@ -124,13 +124,13 @@ def outages(
     entries: Sequence[FaultEntry], edge: str, direction: str, streams: Streams
 ) -> Outages | None:
     """When an edge's link is closed; None if it never is."""
-    cuts = any(entry.kind in CUTS[direction] and entry.befalls(edge) for entry in entries)
+    cuts = any(entry.kind in CUTS[direction] and entry.hits(edge) for entry in entries)
     return Outages(_timeline(entries, edge, streams, CUTS[direction])) if cuts else None
 
 
 def slowed(device: Device, entries: Sequence[FaultEntry], edge: str, streams: Streams) -> Device:
     """An edge's device with its slow and frozen stretches; itself if it has none."""
-    if not any(entry.kind in SLOWING and entry.befalls(edge) for entry in entries):
+    if not any(entry.kind in SLOWING and entry.hits(edge) for entry in entries):
         return device
     return Slowed(device, _timeline(entries, edge, streams, SLOWING))
 
@@ -153,6 +153,6 @@ def _sources(
     chosen = [
         (number, entry)
         for number, entry in enumerate(entries)
-        if entry.befalls(edge) and (kinds is None or entry.kind in kinds)
+        if entry.hits(edge) and (kinds is None or entry.kind in kinds)
     ]
     return [entry.faults(edge, number, streams) for number, entry in chosen]

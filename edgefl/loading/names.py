@@ -155,7 +155,7 @@ def _check_faults(experiment: Experiment, source: Source) -> None:
                 or part.devices.kind == "native"
                 and entry.kind == "slow"
             )
-            if native and any(entry.befalls(edge) for edge in part.ids):
+            if native and any(entry.hits(edge) for edge in part.ids):
                 needed = "device" if entry.kind == "slow" else "link"
                 raise source.error(
                     ("faults", number, "kind"),

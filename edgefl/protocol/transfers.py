@@ -103,7 +103,7 @@ class Incoming:
 
 
 def most_body(model_bytes: int) -> int:
-    """Bytes of vectors in one transfer, at most: eight models, and a MiB for what lies beside a
+    """Bytes of vectors in one transfer, at most: eight models, and a MiB for what goes with a
     small one.
     """
     return 8 * model_bytes + (1 << 20)

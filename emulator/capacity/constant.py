@@ -1,4 +1,4 @@
-"""The same rate for ever."""
+"""A rate that never changes."""
 
 from __future__ import annotations
 

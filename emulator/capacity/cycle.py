@@ -1,8 +1,8 @@
 """One period of a capacity that repeats itself, as a table: far look-ahead is a division, not a
 walk over millions of segments.
 
-A capacity that repeats has a method ``cycle(t_ns) -> Cycle | None`` beside ``segment``; curves and
-compositions ask for it.
+A capacity that repeats has a method ``cycle(t_ns) -> Cycle | None`` as well as ``segment``; curves
+and compositions ask for it.
 """
 
 from __future__ import annotations

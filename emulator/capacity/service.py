@@ -153,7 +153,7 @@ def curve_of(capacity: Capacity, start_ns: int) -> Curve | Steady:
 
 
 class AtOnce:
-    """The service curve of a link that nobody shapes: everything at ``start_ns``."""
+    """The service curve of a link without a rate limit: everything at ``start_ns``."""
 
     __slots__ = ("_start_ns",)
 

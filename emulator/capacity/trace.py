@@ -4,7 +4,7 @@ mahimahi's format: one line for each chance to carry 1500 bytes, its moment in w
 line is also the period. Such a chance at ms t is served evenly over the millisecond that ends at t
 (k chances in it: k x 12 Mbit/s), so that at every whole ms exactly the bytes of the file have been
 carried, none of them early by more than 1 ms. A chance at 0 is the one at the end of the period
-before: in the first period nobody can use it.
+before: the first period cannot use it.
 
 CSV ``seconds,bit_s``: each row's rate holds up to the next row, the last one's for as long as that
 of the row before; a last row without a rate only says where the trace ends.
@@ -31,10 +31,10 @@ DEAD_LIMIT_NS = NS_PER_S
 
 
 class Trace:
-    """(rate_bit_s, length_ns) after each other, for ever. ``name`` is for messages, ``warnings``
-    for whoever shows the link to a person.
+    """(rate_bit_s, length_ns) after each other, repeated without end. ``name`` is for messages,
+    ``warnings`` for the person who uses the link.
 
-    ``start`` "run": it begins at moment 0. "first_byte": at the first moment that anybody asks
+    ``start`` "run": it begins at moment 0. "first_byte": at the first moment that is asked
     about, which is when a link plans its first transfer.
     """
 

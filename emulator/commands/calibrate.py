@@ -130,7 +130,7 @@ def lines(report: Report) -> list[str]:
 
 
 def _plain(number: float) -> str:
-    """Without an exponent, which nobody wants to paste."""
+    """Without an exponent, so that it can be pasted."""
     return (
         f"{number:.0f}"
         if number >= 100
@@ -156,10 +156,10 @@ def _write(path: Path, report: Report) -> None:
         "load": report.load,
         "host": report.host,
     }
-    beside = path.with_name(path.name + ".tmp")
+    part = path.with_name(path.name + ".tmp")
     try:
-        beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        beside.replace(path)
+        part.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        part.replace(path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
         raise BadValue(f"--json {path}: {error.strerror}") from None

@@ -45,9 +45,9 @@ class Drawn:
     """A device of one runtime class: ``task_samples`` samples take a time that is drawn anew for
     each stretch of work.
 
-    The draw depends on ``seed`` and the 5 s in which the stretch starts alone: the same question
-    has the same answer, whoever asks and how often, and a start that is a few ms later (as on the
-    wall clock) hardly ever another one. Whole tasks of any class take longer than that.
+    The draw depends only on ``seed`` and the 5 s in which the stretch starts: the same question
+    always has the same answer, and a start that is a few ms later (as on the wall clock) rarely has
+    another one. Whole tasks of any class take longer than that.
     """
 
     runtime: RuntimeClass

@@ -21,8 +21,8 @@ class Memoryless:
     times. Of P such devices at work on equally much, any K are as likely to be done first: a draw
     by lot, without a loop that draws.
 
-    The draw depends on ``seed`` and on the moment at which the stretch starts alone: the same
-    question has the same answer, whoever asks.
+    The draw depends only on ``seed`` and on the moment at which the stretch starts: the same
+    question always has the same answer.
     """
 
     samples_per_s: float

@@ -43,7 +43,7 @@ def execute(argv: Argv) -> str:
 
 @contextmanager
 def claimed() -> Iterator[Place]:
-    """A place that nobody else has. What dead owners left is removed first, what is made there
+    """A place that no other run has. What dead owners left is removed first, what is made there
     is removed at the end.
     """
     sweep()

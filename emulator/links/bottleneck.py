@@ -3,7 +3,7 @@ in service, each within its own capacity.
 
 One virtual clock per bottleneck: time runs in epochs, in which the set of links in service and
 every capacity stand still, so that each link has one whole rate. Epochs are looked into ahead only
-as far as somebody asks, and taken back where something new changes them.
+as far as a caller asks, and taken back where something new changes them.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from emulator.capacity.service import WORK_PER_BYTE, bytes_by, moment_of
 
 
 def shares(rate_bit_s: int, caps_bit_s: Sequence[int]) -> list[int]:
-    """Max-min fair whole bit/s by progressive filling: equal, except that nobody gets more than its
+    """Max-min fair whole bit/s by progressive filling: equal, except that none gets more than its
     cap and others get what that leaves.
 
     The remainder of the division goes to the first of those that are not capped, 1 bit/s each, so

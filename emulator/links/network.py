@@ -42,7 +42,7 @@ class Network:
         self._touched: dict[
             Link | BottleneckLike,
             None,
-            # whose plans changed since somebody asked, other than by calls about the transfer
+            # whose plans changed since the last question, other than by calls about the transfer
             # itself
         ] = {}
         self._offered = 0

@@ -257,7 +257,7 @@ class Traffic:
         end.out.clear()
         self._hang_up(end, reset)
         if end.other.dead:
-            for each in (end, end.other):  # on the lanes still, for nobody
+            for each in (end, end.other):  # still on the lanes, without a receiver
                 each.flow().dropped_bytes += each.held
                 each.held = 0
             self.totals.closed(failed=end.record.end != "closed")

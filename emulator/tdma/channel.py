@@ -35,7 +35,7 @@ class Channel(SlotTable):
     just so many slots instead, whatever its size, so that its last byte is served as the last of
     them ends (less the guard). ``automatic``: a transfer that is offered or resumed is granted the
     next free slots at once; otherwise it waits for ``Network.grant``. ``half_duplex`` says that a
-    device computes nothing while it transmits or receives: for callers to heed.
+    device computes nothing while it transmits or receives: callers must see to it.
     """
 
     def __init__(

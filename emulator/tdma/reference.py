@@ -114,7 +114,7 @@ def simulate(
     """Rounds without end. ``compute_slots``: one number for each device, where they differ.
 
     Each upload goes to the device that finished first (ties: lowest index), or, by ``order``
-    "oldest", to the ready one with the oldest base; with nobody ready the channel is idle.
+    "oldest", to the ready one with the oldest base; with none ready the channel is idle.
     ``wait_for_group``: a round begins when S are ready. Devices neither compute nor wait for their
     turn while they transmit or receive. With an intentional delay, model k + 1 goes to the devices
     of round k - delay; before round 0 these are the groups that have not begun yet.

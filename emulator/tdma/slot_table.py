@@ -49,7 +49,7 @@ class SlotTable:
         )  # slots in use without a gap, which the search for free ones jumps over
 
     def user(self, slot: int) -> Use | None:
-        """Who has it, if anybody."""
+        """Who has it; None if it is free."""
         return self._uses.get(slot)
 
     def next_free(
@@ -139,7 +139,7 @@ class SlotTable:
                     self._packed = range(self._packed.start, slot)
 
     def _pack(self, slots: list[int], now: int) -> None:
-        if slots and self._packed.stop <= self.grid.next_at(now):  # of no use any more
+        if slots and self._packed.stop <= self.grid.next_at(now):  # all are past
             self._packed = range(slots[0], slots[0])
         for slot in slots:
             if slot == self._packed.stop:
