@@ -29,6 +29,7 @@ from edgefl.loading.file import load as load_config
 CONFIG = Path(__file__).resolve().parents[2] / "configs" / "agreement.toml"
 MEDIAN_GOAL, WORST_GOAL = "<= 1", "<= 3"  # percent
 GAP_GOAL = ">= 20"  # ms
+QUICK = ["stop.emulated_s=3"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +78,16 @@ def main() -> None:
     parser.add_argument(
         "--verbose", action="store_true", help="also print both moments of every version"
     )
-    options = parser.parse_args()
-    experiment, host = load_config(options.config), host_line()
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"{QUICK[0].partition('=')[2]} emulated seconds of the last strategy:"
+        " is everything in place?",
+    )
+    options, host = parser.parse_args(), host_line()
+    experiment = load_config(options.config, QUICK if options.quick else [])
+    if options.quick:
+        experiment = experiment.model_copy(update={"strategies": experiment.strategies[-1:]})
     with tempfile.TemporaryDirectory(prefix="bench-agreement-") as scratch:
         wall, virtual = Path(scratch) / "wall", Path(scratch) / "virtual"
         run_wall(experiment, wall, options.config.parent)
@@ -153,10 +162,10 @@ def moments(wall: Trace, virtual: Trace, speed: float) -> list[Moments]:
 
 
 def rows_of(name: str, wall: Trace, virtual: Trace, found: list[Moments]) -> list[Row]:
-    between = [moment.between_percent for moment in found]
-    real = [moment.real_percent for moment in found if moment.real_percent is not None]
     unequal = sum(ours != theirs for ours, theirs in zip(wall.selections, virtual.selections))
     gap_s = min((after - before for before, after in pairwise(virtual.arrived_s)), default=None)
+    versions_apart = abs(len(wall.published_s) - len(virtual.published_s))
+    equal = np.array_equal(wall.weights, virtual.weights)
     return [
         Row(
             f"{name}: smallest gap between arrivals, virtual clock",
@@ -165,43 +174,26 @@ def rows_of(name: str, wall: Trace, virtual: Trace, found: list[Moments]) -> lis
             GAP_GOAL,
         ),
         Row(f"{name}: versions compared", len(found)),
-        Row(
-            f"{name}: emulated moment of a version, wall against virtual, median",
-            median(between) if between else None,
-            "%",
-            MEDIAN_GOAL,
+        *difference_rows(
+            f"{name}: emulated moment of a version, wall against virtual",
+            [moment.between_percent for moment in found],
         ),
-        Row(
-            f"{name}: emulated moment of a version, wall against virtual, worst",
-            max(between, default=None),
-            "%",
-            WORST_GOAL,
+        *difference_rows(
+            f"{name}: real against emulated moment of a version",
+            [moment.real_percent for moment in found if moment.real_percent is not None],
         ),
-        Row(
-            f"{name}: real against emulated moment of a version, median",
-            median(real) if real else None,
-            "%",
-            MEDIAN_GOAL,
-        ),
-        Row(
-            f"{name}: real against emulated moment of a version, worst",
-            max(real, default=None),
-            "%",
-            WORST_GOAL,
-        ),
-        Row(
-            f"{name}: difference in the number of versions",
-            abs(len(wall.published_s) - len(virtual.published_s)),
-            "",
-            "<= 1",
-        ),
+        Row(f"{name}: difference in the number of versions", versions_apart, "", "<= 1"),
         Row(f"{name}: selections compared", min(len(wall.selections), len(virtual.selections))),
         Row(f"{name}: selections that differ", unequal, "", "<= 0"),
-        Row(
-            f"{name}: final weights",
-            "bit-equal" if np.array_equal(wall.weights, virtual.weights) else "differ",
-        ),
+        Row(f"{name}: final weights", "bit-equal" if equal else "differ"),
         Row(f"{name}: verdict of the run on the wall clock", wall.verdict),
+    ]
+
+
+def difference_rows(name: str, percent: list[float]) -> list[Row]:
+    return [
+        Row(f"{name}, median", median(percent) if percent else None, "%", MEDIAN_GOAL),
+        Row(f"{name}, worst", max(percent, default=None), "%", WORST_GOAL),
     ]
 
 

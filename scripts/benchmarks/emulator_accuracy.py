@@ -1,7 +1,7 @@
 """How exact emulated links are: over real sockets, against closed forms, as late as they are and as
 early.
 
-    python scripts/benchmarks/emulator_accuracy.py [--quick] [--json FILE] [--only PART]
+    python scripts/benchmarks/emulator_accuracy.py [--quick | --tiny] [--json FILE] [--only PART]
 
 Parts: app (the coordinator process with edges that echo), proxy (`emulator proxy`), tdma, kernel
 (`emulator kernel`, with root), same (one link in all three), busy (with a burning process on every
@@ -22,15 +22,20 @@ from emulator_app import AppNetwork, measure, shots
 from emulator_kernel import KernelLinks, middle_ms
 from emulator_proxy import ProxyLinks
 from emulator_proxy import measure as through_proxy
-from emulator_rows import Cell
+from emulator_rows import Cell, Extent
 from table import Row, arguments, host_line, load, report, run, say
 
 SAME_GOAL = "<= 2"
 
 
-def same_rows(quick: bool) -> Iterator[Row]:
+def same_rows(extent: Extent) -> Iterator[Row]:
     """The same link in the in-app network, the proxy and the kernel."""
-    cell = Cell("", 10, 1_000_000, repeat=1 if quick else 5, up_only=True)
+    size, repeat = {
+        Extent.TINY: (50_000, 1),
+        Extent.QUICK: (1_000_000, 1),
+        Extent.FULL: (1_000_000, 5),
+    }[extent]
+    cell = Cell("", 10, size, repeat=repeat, up_only=True)
     middle = {
         "in-app": middle_ms(shots(cell, measure(cell))),
         "proxy": middle_ms(through_proxy(cell, "up")[0]),
@@ -47,22 +52,22 @@ def same_rows(quick: bool) -> Iterator[Row]:
         yield Row(f"{cell.name}, kernel", f"not measured: {why}")
 
 
-def proxy_rows(quick: bool) -> Iterator[Row]:
-    yield from ProxyLinks(quick).rows()
-    yield from churn.rows()
+def proxy_rows(extent: Extent) -> Iterator[Row]:
+    yield from ProxyLinks(extent).rows()
+    yield from churn.rows(extent)
 
 
-def busy_rows(quick: bool) -> Iterator[Row]:
-    yield from AppNetwork(quick).busy_rows()
-    yield from ProxyLinks(quick).busy_rows()
-    yield from slots.busy_rows(quick)
+def busy_rows(extent: Extent) -> Iterator[Row]:
+    yield from AppNetwork(extent).busy_rows()
+    yield from ProxyLinks(extent).busy_rows()
+    yield from slots.busy_rows(extent)
 
 
-PARTS: dict[str, Callable[[bool], Iterator[Row]]] = {
-    "app": lambda quick: AppNetwork(quick).rows(),
+PARTS: dict[str, Callable[[Extent], Iterator[Row]]] = {
+    "app": lambda extent: AppNetwork(extent).rows(),
     "proxy": proxy_rows,
     "tdma": slots.rows,
-    "kernel": lambda quick: KernelLinks(quick).rows(),
+    "kernel": lambda extent: KernelLinks(extent).rows(),
     "same": same_rows,
     "busy": busy_rows,
 }
@@ -70,11 +75,22 @@ PARTS: dict[str, Callable[[bool], Iterator[Row]]] = {
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument(
+    shorter = parser.add_mutually_exclusive_group()
+    shorter.add_argument(
         "--quick",
-        action="store_true",
+        dest="extent",
+        action="store_const",
+        const=Extent.QUICK,
         help="fewer sizes and repeats: a minute and a half instead of seven",
     )
+    shorter.add_argument(
+        "--tiny",
+        dest="extent",
+        action="store_const",
+        const=Extent.TINY,
+        help="a small transfer of each sort: is everything in place? Goals mean nothing",
+    )
+    parser.set_defaults(extent=Extent.FULL)
     parser.add_argument(
         "--only",
         choices=PARTS,
@@ -90,7 +106,7 @@ def main() -> None:
             f"{part}: part {number} of {len(parts)}, {time.monotonic() - began_s:.0f} s so far"
             f" (load {load()})"
         )
-        rows += PARTS[part](options.quick)
+        rows += PARTS[part](options.extent)
     report("Emulated links", host, [*rows, Row("load after", float(load()))], options.json)
 
 

@@ -17,13 +17,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import orjson
 import psutil
 from emulator_rows import (
     FIFO,
+    MANY_LINKS,
+    RAW_PIECE_BYTES,
     Bound,
     Cell,
+    Extent,
     Shot,
     as_child,
     at_most,
@@ -31,24 +33,24 @@ from emulator_rows import (
     end,
     error_rows,
     ideal_ms,
-    may_have_priority,
     offset_and_share,
+    priorities,
     wake_rows,
 )
-from protocol import JOINING_S, experiment, fork_edge
-from safetensors.numpy import save_file
-from table import Row, say
+from protocol import JOINING_S, ended, experiment, fork_edge, listening, prepared
+from reference import cpu_s, raw_rounds
+from table import TIMES, Row, say
 
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.hosts.ipc import Channel
-from edgefl.hosts.process_messages import Listening, RunEnded, StartRun
-from edgefl.vectors import Layout, LayoutEntry
+from edgefl.hosts.processes import ONE_THREAD
 
 WATCH = Path(__file__).with_name("emulator_watch.py")
-LOOK_S, PATIENCE_S = 0.05, 20.0
+LOOK_S, PATIENCE_S = 0.01, 20.0
 CPU_GOAL = "<= 40"
 FAST_MBIT_S = 1000.0
+TINY = Cell("G4", 20, 50_000, repeat=1)
 G1, G4_MANY = Bound("%", 0.1, 0.5), Bound("%", 0.1, 0.5)
 G3, G4 = Bound("%", 0.1, 0.1), Bound("%", 0.5)
 BUSY_NORMAL, BUSY_FIFO = Bound("%", 2.0, 2.0), Bound("%", 0.3, 0.3)
@@ -57,14 +59,15 @@ BUSY_NORMAL, BUSY_FIFO = Bound("%", 2.0, 2.0), Bound("%", 0.3, 0.3)
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What one run left: rows of links.csv, what was noted of each transfer and arrival, the
-    summary's verdict, CPU of the coordinator.
+    summary's verdict, CPU seconds of the coordinator while transfers ran for ``lasted_s``.
     """
 
     links: list[dict[str, str]]
     transfers: list[dict[str, Any]]
     arrivals: dict[int, list[tuple[int, int]]]  # transfer -> (bytes in all, emulated ns)
     fidelity: dict[str, Any]
-    cpu_percent: float
+    cpu_s: float
+    lasted_s: float
 
     @property
     def priority(self) -> str:
@@ -74,8 +77,8 @@ class Seen:
 class AppNetwork:
     """The part of the bench: its cells, and what adds up over them."""
 
-    def __init__(self, quick: bool) -> None:
-        self.quick = quick
+    def __init__(self, extent: Extent) -> None:
+        self.extent, self.quick = extent, extent < Extent.FULL
         self.ahead = 0
 
     def rows(self) -> Iterator[Row]:
@@ -86,8 +89,10 @@ class AppNetwork:
     def busy_rows(self) -> Iterator[Row]:
         """G5, with real-time priority and without it; other rows have no goal here."""
         seconds = Cell("G5", 10, 5_000_000, repeat=1 if self.quick else 2, up_only=self.quick)
-        with busy_cores():
-            for priority in (True, False) if may_have_priority() else (False,):
+        if self.extent == Extent.TINY:
+            seconds = replace(TINY, goal="G5")
+        with busy_cores(self.extent):
+            for priority in priorities(self.extent):
                 named = FIFO if priority else "normal priority"
                 cell = replace(seconds, bound=BUSY_FIFO if priority else BUSY_NORMAL)
                 yield from self.cell_rows(
@@ -108,18 +113,24 @@ class AppNetwork:
             *self._arrival_rows(name, cell, seen),
         ]
         if cell.links > 1:
-            rows.append(
-                Row(
-                    f"{name}: coordinator CPU",
-                    seen.cpu_percent,
-                    "% of a core",
-                    CPU_GOAL if cell.links >= 100 and cell.bound.median else None,
-                )
-            )
+            rows += self._cpu_rows(name, cell, seen)
         if cell.links > 1 or cell.goal == "G5":
             rows += wake_rows(name, seen.fidelity["wake_lag_ms"])
         self.ahead += seen.fidelity["ahead_of_curve"]
         return rows
+
+    def _cpu_rows(self, name: str, cell: Cell, seen: Seen) -> list[Row]:
+        raw = raw_rounds(cell.links, cell.size, 2, RAW_PIECE_BYTES)
+        judged = cell.links >= MANY_LINKS and cell.bound.median
+        return [
+            Row(f"{name}: coordinator CPU", 100 * seen.cpu_s / seen.lasted_s, "% of a core"),
+            Row(
+                f"{name}: coordinator CPU / raw ZeroMQ",
+                seen.cpu_s / (cell.repeat * raw.cpu_s),
+                TIMES,
+                CPU_GOAL if judged else None,
+            ),
+        ]
 
     def ahead_row(self, when: str) -> Row:
         count, self.ahead = self.ahead, 0
@@ -164,6 +175,8 @@ class AppNetwork:
         ]
 
     def _cells(self) -> list[Cell]:
+        if self.extent == Extent.TINY:
+            return [replace(TINY, links=2, bound=G4_MANY)]
         repeat = 2 if self.quick else 5
         small = [Cell("G1", 10, 1_000_000, repeat=repeat, bound=G1)]
         if not self.quick:
@@ -236,32 +249,15 @@ def measure(cell: Cell, priority: bool = True, more: Mapping[str, Any] | None = 
 
 
 def _run(config: Experiment, elements: int, base: Path, priority: bool, patience_s: float) -> Seen:
-    layout = Layout((LayoutEntry("w", (elements,), 0, "parameter", ""),))
-    save_file({"weights": np.zeros(elements, np.float32)}, base / "initial.safetensors")
-    (base / "layout.json").write_bytes(orjson.dumps(layout.to_json()))
+    layout = prepared(base, elements)
     with _coordinator(base, priority) as (control, process), _edges() as children:
-        control.send(
-            StartRun(
-                experiment=config.model_dump_json(),
-                index=0,
-                directory=str(base / "out"),
-                base=str(base),
-                scratch=str(base),
-                data_digest="bench",
-                keys=None,
-                more=False,
-            )
-        )
-        heard = control.receive()
-        if not isinstance(heard, Listening):
-            raise UserError(f"the coordinator did not start: {heard}")
+        port = listening(control, config, base)
         names = config.edges.ids()
-        children += [fork_edge(name, heard.port, config, layout) for name in names[:-1]]
+        children += [fork_edge(name, port, config, layout) for name in names[:-1]]
         time.sleep(JOINING_S if children else 0)
-        children.append(fork_edge(names[-1], heard.port, config, layout))
+        children.append(fork_edge(names[-1], port, config, layout))
         message, samples = _until_told(control, psutil.Process(process.pid), patience_s)
-        if not isinstance(message, RunEnded):
-            raise UserError(f"the run failed: {message}")
+        fidelity = ended(message).summary["fidelity"]
         process.wait()
     notes = orjson.loads((base / "notes.json").read_bytes())
     with (base / "out" / "links.csv").open(encoding="utf-8") as file:
@@ -275,8 +271,8 @@ def _run(config: Experiment, elements: int, base: Path, priority: bool, patience
         rows,
         notes["transfers"],
         arrivals,
-        message.summary["fidelity"],
-        _share(samples, max(float(row["finished_s"]) for row in rows)),
+        fidelity,
+        *_used(samples, max(float(row["finished_s"]) for row in rows)),
     )
 
 
@@ -284,9 +280,11 @@ def _run(config: Experiment, elements: int, base: Path, priority: bool, patience
 def _coordinator(base: Path, priority: bool) -> Iterator[tuple[Channel, subprocess.Popen[bytes]]]:
     control, theirs = Channel.pair()
     command = [sys.executable, str(WATCH), str(theirs.fileno()), str(base / "notes.json")]
-    one_thread = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        command, pass_fds=[theirs.fileno()], env=one_thread, preexec_fn=as_child(priority)
+        command,
+        pass_fds=[theirs.fileno()],
+        env=os.environ | ONE_THREAD,
+        preexec_fn=as_child(priority),
     )
     theirs.close()
     try:
@@ -322,8 +320,7 @@ def _until_told(
     samples: list[tuple[float, float]] = []
     until_s = time.monotonic() + patience_s
     while (message := control.receive(timeout_s=LOOK_S)) is None:
-        used = process.cpu_times()
-        samples.append((time.monotonic(), used.user + used.system))
+        samples.append((time.monotonic(), cpu_s(process)))
         if time.monotonic() > until_s:
             process.send_signal(signal.SIGABRT)  # with PYTHONFAULTHANDLER=1 it says where it was
             raise UserError(
@@ -333,10 +330,10 @@ def _until_told(
     return message, samples
 
 
-def _share(samples: list[tuple[float, float]], last_s: float) -> float:
-    """% of a core over the last ``last_s`` seconds: the transfers, without the start of the
-    process.
+def _used(samples: list[tuple[float, float]], last_s: float) -> tuple[float, float]:
+    """(CPU seconds, seconds) of the last ``last_s`` seconds: the transfers, without the start of
+    the process.
     """
     kept = [sample for sample in samples if sample[0] >= samples[-1][0] - last_s]
     (began_s, before_s), (ended_s, after_s) = kept[0], kept[-1]
-    return 100 * (after_s - before_s) / max(ended_s - began_s, LOOK_S)
+    return after_s - before_s, max(ended_s - began_s, LOOK_S)

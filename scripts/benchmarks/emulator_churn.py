@@ -9,47 +9,50 @@ import time
 from collections.abc import Iterator
 
 from emulator_proxy import PAUSE_S, Running, running
+from emulator_rows import Extent
 from table import Row, say
 
-WARM, MEASURED, LOOKS = 1_000, 10_000, 10
+CONNECTIONS = {Extent.TINY: (10, 100), Extent.QUICK: (1_000, 10_000), Extent.FULL: (1_000, 10_000)}
+LOOKS = 10
 GOAL = "<= 4"
 MIB = 1 << 20
 REQUEST, ANSWER = bytes(200), bytes(1000)
 
 
-def rows() -> Iterator[Row]:
+def rows(extent: Extent) -> Iterator[Row]:
     """Shaped, with a latency, so that connections pass through every queue; growth is counted
     from where the pools of the interpreter are filled.
     """
-    say(f"proxy: {MEASURED} short connections")
+    warm, measured = CONNECTIONS[extent]
+    say(f"proxy: {measured} short connections")
     with running(["--up", "1gbit", "--down", "1gbit", "--latency", "0.1ms"]) as proxy:
-        _connect(proxy, WARM)
+        _connect(proxy, warm)
         before, most, began_s = proxy.process.memory_info().rss, 0, time.monotonic()
         for _ in range(LOOKS):
-            _connect(proxy, MEASURED // LOOKS)
+            _connect(proxy, measured // LOOKS)
             most = max(most, proxy.process.memory_info().rss)
         lasted_s = time.monotonic() - began_s
         time.sleep(PAUSE_S)
     ended = len(proxy.log["connections"])
     yield Row(
-        f"proxy, {MEASURED} short connections: memory grows by, most",
+        f"proxy, {measured} short connections: memory grows by, most",
         (most - before) / MIB,
         "MiB",
         GOAL,
     )
     yield Row(
-        f"proxy, {MEASURED} short connections: those in its log that were not closed properly",
+        f"proxy, {measured} short connections: those in its log that were not closed properly",
         _failed(proxy),
         "",
         "<= 0",
     )
     yield Row(
-        f"proxy, {MEASURED} short connections: missing in its log",
-        WARM + MEASURED - ended,
+        f"proxy, {measured} short connections: missing in its log",
+        warm + measured - ended,
         "",
         "<= 0",
     )
-    yield Row(f"proxy, {MEASURED} short connections: one takes", 1e3 * lasted_s / MEASURED, "ms")
+    yield Row(f"proxy, {measured} short connections: one takes", 1e3 * lasted_s / measured, "ms")
 
 
 def _connect(proxy: Running, times: int) -> None:

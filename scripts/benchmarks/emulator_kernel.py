@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from emulator_proxy import COMMAND
-from emulator_rows import Bound, Cell, Shot, as_child, end, error_rows
+from emulator_rows import Bound, Cell, Extent, Shot, as_child, end, error_rows
 from table import Row, say
 
 from emulator.errors import BadValue
@@ -46,8 +46,8 @@ for _ in range(times):
 class KernelLinks:
     """The part of the bench."""
 
-    def __init__(self, quick: bool) -> None:
-        self.quick = quick
+    def __init__(self, extent: Extent) -> None:
+        self.extent, self.quick = extent, extent < Extent.FULL
 
     def rows(self) -> Iterator[Row]:
         why = why_not()
@@ -64,6 +64,8 @@ class KernelLinks:
                     )
 
     def _cells(self) -> list[Cell]:
+        if self.extent == Extent.TINY:
+            return [Cell("G7", 100, 100_000, repeat=1, bound=G7)]
         repeat = 2 if self.quick else 5
         cells = [
             Cell("G7", 10, 1_000_000, repeat=repeat, bound=G7),

@@ -22,21 +22,25 @@ from typing import Any
 import psutil
 from emulator_rows import (
     FIFO,
+    MANY_LINKS,
     MB,
+    RAW_PIECE_BYTES,
     Bound,
     Cell,
+    Extent,
     Shot,
     as_child,
     busy_cores,
     end,
     error_rows,
     ideal_ms,
-    may_have_priority,
     offset_and_share,
+    priorities,
     real_time,
     wake_rows,
 )
-from table import Row, say
+from reference import RELAY_BYTES, cpu_s, relay
+from table import TIMES, Row, say
 
 LOCAL = "127.0.0.1"
 COMMAND = [sys.executable, "-c", "from emulator.cli import main; main()"]
@@ -44,7 +48,10 @@ PAUSE_S = 0.05  # between transfers: everything is quiet again
 PATIENCE_S = 60.0
 READ_BYTES = 1 << 18
 SEND_EVERY_S = 0.005
-CPU_GOAL, UNSHAPED_GOAL, EARLY_GOAL = "<= 40", ">= 1", "<= 0"
+TURNS = 3
+SEEN_S, MOST_TIMES = 0.1, 10  # CPU clocks tick every 10 ms
+UNSHAPED_BYTES = {Extent.TINY: 10 * MB, Extent.QUICK: 250 * MB, Extent.FULL: 1000 * MB}
+CPU_GOAL, UNSHAPED_GOAL, EARLY_GOAL = "<= 40", ">= 0.5", "<= 0"
 G1, G3, G4, G4_MANY = (
     Bound("%", 0.5, 1.0),
     Bound("%", 0.1, 0.1),
@@ -78,8 +85,8 @@ class Running:
 class ProxyLinks:
     """The part of the bench: its cells, and the earliest arrival over all of them."""
 
-    def __init__(self, quick: bool) -> None:
-        self.quick = quick
+    def __init__(self, extent: Extent) -> None:
+        self.extent, self.quick = extent, extent < Extent.FULL
         self.early_ms: list[float] = []
 
     def rows(self) -> Iterator[Row]:
@@ -89,21 +96,16 @@ class ProxyLinks:
             yield from self.many_rows(f"{cell.goal} proxy {cell.name}", cell)
         yield self.early_row("idle")
         for way in ("up", "down"):
-            yield Row(
-                f"proxy {way}, not shaped",
-                unshaped_gbit_s(way, 250 * MB if self.quick else 1000 * MB),
-                "Gbit/s",
-                UNSHAPED_GOAL,
-            )
+            yield from unshaped_rows(way, UNSHAPED_BYTES[self.extent])
 
     def busy_rows(self) -> Iterator[Row]:
         """G5, with real-time priority and without it; other rows have no goal here."""
-        with busy_cores():
-            for priority in (True, False) if may_have_priority() else (False,):
+        with busy_cores(self.extent):
+            for priority in priorities(self.extent):
                 cell = Cell(
                     "G5",
                     10,
-                    5_000_000,
+                    50_000 if self.extent == Extent.TINY else 5_000_000,
                     repeat=1 if self.quick else 3,
                     bound=BUSY_FIFO if priority else BUSY_NORMAL,
                 )
@@ -127,11 +129,18 @@ class ProxyLinks:
         )
 
     def many_rows(self, name: str, cell: Cell) -> list[Row]:
-        found, log, cpu_percent = measure_many(cell, self.early_ms)
-        goal = CPU_GOAL if cell.links >= 100 and cell.bound.median else None
+        found, log, used = measure_many(cell, self.early_ms)
+        raw_s = relayed_cpu_s(cell)
+        judged = cell.links >= MANY_LINKS and cell.bound.median
         return [
             *error_rows(name, found, cell.bound),
-            Row(f"{name}: CPU", cpu_percent, "% of a core", goal),
+            Row(f"{name}: CPU", 100 * used.cpu_s / used.lasted_s, "% of a core"),
+            Row(
+                f"{name}: CPU / bare relay",
+                used.cpu_s / raw_s if raw_s else None,
+                TIMES,
+                CPU_GOAL if judged else None,
+            ),
             *wake_rows(name, log["fidelity"]["wake_lag_ms"]),
         ]
 
@@ -145,6 +154,9 @@ class ProxyLinks:
         )
 
     def _single(self) -> Iterator[tuple[Cell, str]]:
+        if self.extent == Extent.TINY:
+            yield Cell("G1", 20, 50_000, repeat=1, bound=G1), "up"
+            return
         repeat = 2 if self.quick else 5
         if not self.quick:
             yield Cell("G1", 1, 62_500, bound=G1), "up"
@@ -162,6 +174,9 @@ class ProxyLinks:
         yield Cell("G3", 10, 10_000_000, repeat=1 if self.quick else 3, bound=G3), "up"
 
     def _many(self) -> Iterator[Cell]:
+        if self.extent == Extent.TINY:
+            yield Cell("G4", 20, 50_000, links=2, bound=G4_MANY)
+            return
         yield Cell("G4", 2, 250_000, links=20, bound=G4)
         if not self.quick:
             yield Cell("G4", 10, 1_000_000, links=20, bound=G4)
@@ -252,36 +267,46 @@ def _receive(sock: socket.socket, stamps: Stamps) -> None:
         stamps.append((time.monotonic_ns(), got))
 
 
-def unshaped_gbit_s(way: str, size: int) -> float:
-    """The best of three: how fast the proxy can be."""
+def unshaped_rows(way: str, size: int) -> list[Row]:
+    """How fast the proxy can be, against a bare relay in turns."""
     say(f"proxy: {way}, not shaped")
-    payload, best = bytes(size), 0.0
-    with running([]) as proxy:
-        for _ in range(3):
-            began_ns, stamps = carried(proxy, way, payload)
-            best = max(best, 8 * size / (stamps[-1][0] - began_ns))
-    return best
+    with running([]) as proxy, relayed() as bare:
+        rates = [(_gbit_s(proxy, way, size), _gbit_s(bare, way, size)) for _ in range(TURNS)]
+    ours, raw = (max(column) for column in zip(*rates))
+    return [
+        Row(f"proxy {way}, not shaped", ours, "Gbit/s"),
+        Row(f"proxy {way}, not shaped / bare relay", ours / raw, TIMES, UNSHAPED_GOAL),
+    ]
+
+
+def _gbit_s(proxy: Running, way: str, size: int) -> float:
+    began_ns, stamps = carried(proxy, way, bytes(size))
+    return 8 * size / (stamps[-1][0] - began_ns)
+
+
+@contextmanager
+def relayed(piece: int = RELAY_BYTES, links: int = 1) -> Iterator[Running]:
+    """A bare relay in the proxy's place."""
+    with socket.create_server((LOCAL, 0), backlog=512) as listener:
+        listener.settimeout(PATIENCE_S)
+        with relay(listener.getsockname()[1], piece) as (port, process):
+            yield Running([port] * links, listener, process, {})
 
 
 # ------------------------------------------------------------------ many links at once
-def measure_many(cell: Cell, early_ms: list[float]) -> tuple[list[Shot], dict[str, Any], float]:
-    """All links at once, upwards; also the CPU of the proxy meanwhile, as % of a core."""
+@dataclass(frozen=True, slots=True)
+class Used:
+    """CPU seconds, and how long it took."""
+
+    cpu_s: float
+    lasted_s: float
+
+
+def measure_many(cell: Cell, early_ms: list[float]) -> tuple[list[Shot], dict[str, Any], Used]:
+    """All links at once, upwards; also the CPU of the proxy meanwhile."""
     say(f"proxy: {cell.name}")
-    payload = memoryview(os.urandom(cell.size))
-    with running(shape(cell), links=cell.links) as proxy, ExitStack() as stack:
-        pairs = [proxy.connect(index) for index in range(cell.links)]
-        for sock in (sock for pair in pairs for sock in pair):
-            stack.enter_context(sock).setblocking(False)
-        time.sleep(2 * PAUSE_S)
-        began_s, used_s = time.monotonic(), _cpu_s(proxy.process)
-        began_ns = [0] * cell.links
-        thread = threading.Thread(
-            target=_send_all, args=([client for client, _ in pairs], payload, began_ns)
-        )
-        thread.start()
-        stamps = _receive_all([server for _, server in pairs], cell.size)
-        cpu_percent = 100 * (_cpu_s(proxy.process) - used_s) / (time.monotonic() - began_s)
-        thread.join()
+    with running(shape(cell), links=cell.links) as proxy:
+        began_ns, stamps, used = all_at_once(proxy, cell)
     for began, arrived in zip(began_ns, stamps):
         early_ms.append(
             max(
@@ -289,14 +314,40 @@ def measure_many(cell: Cell, early_ms: list[float]) -> tuple[list[Shot], dict[st
                 for at_ns, size in arrived
             )
         )
-    return (
-        [
-            Shot((arrived[-1][0] - began) / 1e6, cell.ideal_ms)
-            for began, arrived in zip(began_ns, stamps)
-        ],
-        proxy.log,
-        cpu_percent,
-    )
+    shots = [
+        Shot((arrived[-1][0] - began) / 1e6, cell.ideal_ms)
+        for began, arrived in zip(began_ns, stamps)
+    ]
+    return shots, proxy.log, used
+
+
+def relayed_cpu_s(cell: Cell) -> float:
+    """CPU of a bare relay for the same bytes, as often as it takes to be seen on its clock."""
+    with relayed(RAW_PIECE_BYTES, cell.links) as bare:
+        used_s, times = 0.0, 0
+        while not times or (used_s < SEEN_S and times < MOST_TIMES):
+            used_s, times = used_s + all_at_once(bare, cell)[2].cpu_s, times + 1
+    return used_s / times
+
+
+def all_at_once(proxy: Running, cell: Cell) -> tuple[list[int], list[Stamps], Used]:
+    """(when each link's first byte was sent, its arrivals, what the proxy used meanwhile)."""
+    payload = memoryview(os.urandom(cell.size))
+    with ExitStack() as stack:
+        pairs = [proxy.connect(index) for index in range(cell.links)]
+        for sock in (sock for pair in pairs for sock in pair):
+            stack.enter_context(sock).setblocking(False)
+        time.sleep(2 * PAUSE_S)
+        began_s, used_s = time.monotonic(), cpu_s(proxy.process)
+        began_ns = [0] * cell.links
+        thread = threading.Thread(
+            target=_send_all, args=([client for client, _ in pairs], payload, began_ns)
+        )
+        thread.start()
+        stamps = _receive_all([server for _, server in pairs], cell.size)
+        used = Used(cpu_s(proxy.process) - used_s, time.monotonic() - began_s)
+        thread.join()
+    return began_ns, stamps, used
 
 
 def _send_all(socks: list[socket.socket], payload: memoryview, began_ns: list[int]) -> None:
@@ -327,8 +378,3 @@ def _receive_all(socks: list[socket.socket], size: int) -> list[Stamps]:
                 if arrived[-1][1] >= size or not count:
                     selector.unregister(socks[key.data])
     return stamps
-
-
-def _cpu_s(process: psutil.Process) -> float:
-    used = process.cpu_times()
-    return used.user + used.system

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import IntEnum
 from statistics import median
 
 from table import Row, say
@@ -19,7 +20,17 @@ from table import Row, say
 MB, MBIT = 1_000_000, 1_000_000
 PR_SET_PDEATHSIG, PR_CAPBSET_DROP, CAP_SYS_NICE = 1, 24, 23
 FIFO = "SCHED_FIFO"
+MANY_LINKS = 100  # from so many links on, CPU has a goal
+RAW_PIECE_BYTES = 2_500  # 10 ms of 2 Mbit/s: the pieces in which raw measurements send
 DECIMALS = 6  # of ms: no stamp is finer
+
+
+class Extent(IntEnum):
+    """How much is measured. TINY: is everything in place? Goals mean nothing then."""
+
+    TINY = 0
+    QUICK = 1
+    FULL = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +168,11 @@ def end(process: subprocess.Popen[str] | subprocess.Popen[bytes], patience_s: fl
 
 
 @contextmanager
-def busy_cores() -> Iterator[None]:
-    """Each core has a process that does nothing but burn it."""
+def busy_cores(extent: Extent) -> Iterator[None]:
+    """Each core has a process that does nothing but burn it; none has in the TINY form."""
     burners = [
         subprocess.Popen([sys.executable, "-c", "while True: pass"], preexec_fn=as_child())
-        for _ in os.sched_getaffinity(0)
+        for _ in (os.sched_getaffinity(0) if extent > Extent.TINY else ())
     ]
     try:
         yield
@@ -181,7 +192,10 @@ def real_time(level: int = 1) -> bool:
     return True
 
 
-def may_have_priority() -> bool:
-    """Whether real-time priority is to be had here."""
+def priorities(extent: Extent) -> tuple[bool, ...]:
+    """With real-time priority, where it is to be had, and without it."""
     trial = "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"
-    return subprocess.run([sys.executable, "-c", trial], stderr=subprocess.DEVNULL).returncode == 0
+    if extent == Extent.TINY:
+        return (False,)
+    tried = subprocess.run([sys.executable, "-c", trial], stderr=subprocess.DEVNULL)
+    return (False,) if tried.returncode else (True, False)

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from emulator_app import Seen, measure
-from emulator_rows import FIFO, Cell, busy_cores, may_have_priority, wake_rows
+from emulator_rows import FIFO, Cell, Extent, busy_cores, priorities, wake_rows
 from table import Row
 
 RATE_MBIT_S = 10
@@ -52,24 +52,24 @@ class Piece:
     at_ns: int
 
 
-def rows(quick: bool) -> Iterator[Row]:
+def rows(extent: Extent) -> Iterator[Row]:
     """G6 on an idle host."""
-    yield from _rows(
-        "idle",
-        Slots(10, 1),
-        Cell("G6", RATE_MBIT_S, 50_000, links=10, repeat=2 if quick else 5),
-        IDLE_MS,
-    )
+    links, repeat = {Extent.TINY: (2, 1), Extent.QUICK: (10, 2), Extent.FULL: (10, 5)}[extent]
+    cell = Cell("G6", RATE_MBIT_S, 50_000, links=links, repeat=repeat)
+    yield from _rows("idle", Slots(10, 1), cell, IDLE_MS)
 
 
-def busy_rows(quick: bool) -> Iterator[Row]:
+def busy_rows(extent: Extent) -> Iterator[Row]:
     """G6 with both cores busy: longer slots and guards."""
-    with busy_cores():
-        for priority in (True, False) if may_have_priority() else (False,):
+    size, links, repeat = {
+        Extent.TINY: (50_000, 1, 1),
+        Extent.QUICK: (300_000, 3, 1),
+        Extent.FULL: (300_000, 5, 3),
+    }[extent]
+    with busy_cores(extent):
+        for priority in priorities(extent):
             name = f"cores busy, {FIFO if priority else 'normal priority'}"
-            cell = Cell(
-                "G6", RATE_MBIT_S, 300_000, links=3 if quick else 5, repeat=1 if quick else 3
-            )
+            cell = Cell("G6", RATE_MBIT_S, size, links=links, repeat=repeat)
             yield from _rows(
                 name, Slots(100, 10), cell, BUSY_FIFO_MS if priority else BUSY_NORMAL_MS, priority
             )

@@ -1,4 +1,4 @@
-"""How fast a fleet of real edge processes stands, and what it costs in memory.
+"""How fast a fleet of real edge processes starts, against bare forks, and its memory.
 
 A warm parent forks N edges on this machine; they register at a real coordinator process and answer
 its pings. The coordinator expects one edge more than that, so that nothing else happens meanwhile.
@@ -17,24 +17,44 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import mean
 from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
-from table import Row, arguments, host_line, load, report, run, say
+from reference import forked_s
+from table import TIMES, Row, arguments, host_line, load, report, run, say
 
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
-from edgefl.hosts.ipc import Channel
+from edgefl.hosts.ipc import Channel, message
+from edgefl.hosts.process_messages import (
+    FleetReady,
+    ForkEdges,
+    Listening,
+    PrepareFleet,
+    RunEnded,
+    StartRun,
+    StopRun,
+)
 from edgefl.hosts.processes import ONE_THREAD, spawn
 from edgefl.hosts.wall.coordinator import process as coordinator_process
 from edgefl.hosts.wall.coordinator.process import CoordinatorProcess
 from edgefl.hosts.wall.coordinator.sessions import UNKNOWN_RTT
 
-JOINED_GOAL, PSS_GOAL, LEFT_GOAL = "<= 6", "<= 30", "<= 0"  # s, MB, processes
+JOINED_GOAL, PSS_GOAL, LEFT_GOAL = "<= 6", "<= 30", "<= 0"  # MB, processes
 PATIENCE_S, LEAVE_S = 120.0, 10.0
 LOOK_S = 0.002
+MANY = 50  # edges: fewer share the pages of their parent among too few
 AS_COORDINATOR = "as-coordinator"  # first argument of this file when it starts itself
 MB = 1e6
+Heard = TypeVar("Heard")
+
+
+@message
+class MomentReached:
+    """``at_s``: on CLOCK_MONOTONIC."""
+
+    moment: str
+    at_s: float
 
 
 def main() -> None:
@@ -75,27 +95,27 @@ def experiment_of(edges: int) -> Experiment:
 # ------------------------------------------------------------------ what is measured
 def measured(fleet: Fleet, edges: int) -> list[Row]:
     ids = fleet.experiment.edges.ids()
+    say(f"forking {edges} bare processes")
+    bare_s = forked_s(edges)
     say("starting the warm parent and the coordinator")
     launched_s = time.monotonic()
     fleet.start_coordinator(fleet.start_warm())
     say(f"forking {edges} edges")
-    forked_s = time.monotonic()
+    forked_at_s = time.monotonic()
     fleet.fork(ids[:edges])
-    joined_s, answered_s = fleet.told("joined_s"), fleet.told("answered_s")
+    joined_s, answered_s = fleet.told("joined"), fleet.told("answered")
+    took_s = answered_s - forked_at_s
     rows = [
-        Row("from the fork command until all have joined", joined_s - forked_s, "s"),
-        Row(
-            "from the fork command until all have joined and then answered a ping",
-            answered_s - forked_s,
-            "s",
-            JOINED_GOAL,
-        ),
+        Row("from the fork command until all have joined", joined_s - forked_at_s, "s"),
+        Row("from the fork command until all have joined and then answered a ping", took_s, "s"),
+        Row("bare processes: from the first fork until all have answered", bare_s, "s"),
+        Row("joined and answered / bare processes", took_s / bare_s, TIMES, JOINED_GOAL),
         Row("from the launch of the warm parent until then", answered_s - launched_s, "s"),
         *memory_rows(fleet, "joined"),
     ]
     say("the last edge joins; one round")
     fleet.fork(ids[edges:])
-    fleet.told("trained_s")
+    fleet.told("trained")
     return rows + memory_rows(fleet, "after a round of training")
 
 
@@ -103,6 +123,7 @@ def memory_rows(fleet: Fleet, when: str) -> list[Row]:
     """PSS: what is an edge's own, and its share of what it shares. The parent's own pages are
     shared by all its children.
     """
+    goal = PSS_GOAL if len(fleet.experiment.edges.ids()) > MANY else None
     pss = [process.memory_full_info().pss / MB for process in fleet.edges()]
     parent, server = (process.memory_info().rss / MB for process in (fleet.warm, fleet.server))
     return [
@@ -110,9 +131,9 @@ def memory_rows(fleet: Fleet, when: str) -> list[Row]:
             f"proportional set size of an edge, mean of {len(pss)}, {when}",
             mean(pss),
             "MB",
-            PSS_GOAL,
+            goal,
         ),
-        Row(f"proportional set size of an edge, largest, {when}", max(pss), "MB", PSS_GOAL),
+        Row(f"proportional set size of an edge, largest, {when}", max(pss), "MB", goal),
         Row(f"resident size of the warm parent, {when}", parent, "MB"),
         Row(f"resident size of the coordinator, {when}", server, "MB"),
     ]
@@ -131,15 +152,18 @@ class Fleet:
     def start_warm(self) -> str:
         """Until it is ready to fork; the digest of its data."""
         self.control, theirs = Channel.pair()
-        _, evaluations = Channel.pair()
-        self.warm = self._saw(spawn("edgefl.hosts.wall.fleet.warm", [theirs, evaluations]))
+        workers = [Channel.pair()[1] for _ in range(2)]  # for an evaluator and a job worker
+        self.warm = self._saw(spawn("edgefl.hosts.wall.fleet.warm", [theirs, *workers]))
         self.control.send(
-            experiment=self.experiment.model_dump_json(),
-            base=None,
-            scratch=str(self.scratch),
-            calibrate=True,
+            PrepareFleet(
+                experiment=self.experiment.model_dump_json(),
+                base=None,
+                scratch=str(self.scratch),
+                fleet=True,
+                calibrate=True,
+            )
         )
-        return heard(self.control)["data_digest"]
+        return heard(self.control, FleetReady).data_digest
 
     def start_coordinator(self, data_digest: str) -> None:
         """Until it listens."""
@@ -150,23 +174,28 @@ class Fleet:
         )
         theirs.close()
         self.moments.send(
-            experiment=self.experiment.model_dump_json(),
-            index=0,
-            directory=str(self.scratch / "run"),
-            base=None,
-            scratch=str(self.scratch),
-            data_digest=data_digest,
-            keys=None,
-            more=False,
+            StartRun(
+                experiment=self.experiment.model_dump_json(),
+                index=0,
+                directory=str(self.scratch / "run"),
+                base=None,
+                scratch=str(self.scratch),
+                data_digest=data_digest,
+                keys=None,
+                more=False,
+            )
         )
-        self.address = f"tcp://{self.experiment.network.host}:{heard(self.moments)['listening']}"
+        port = heard(self.moments, Listening).port
+        self.address = f"tcp://{self.experiment.network.host}:{port}"
 
     def fork(self, ids: list[str]) -> None:
-        self.control.send(fork=ids, connect=self.address, index=0)
+        self.control.send(ForkEdges(tuple(ids), self.address, 0))
 
     def told(self, moment: str) -> float:
         """The monotonic second of ``moment``, once the coordinator has seen it."""
-        return heard(self.moments)[moment]
+        reached = heard(self.moments, MomentReached)
+        assert reached.moment == moment
+        return reached.at_s
 
     def edges(self) -> list[psutil.Process]:
         edges = self.warm.children()
@@ -176,8 +205,8 @@ class Fleet:
     def end(self) -> int:
         """End the run in order; how many of its processes still run after LEAVE_S."""
         self.edges()
-        self.moments.send(stop="measured")
-        heard(self.moments)
+        self.moments.send(StopRun("measured"))
+        heard(self.moments, RunEnded)
         self.control.close()
         _, there = psutil.wait_procs(self.seen, timeout=LEAVE_S)
         return sum(
@@ -196,12 +225,12 @@ class Fleet:
         return process
 
 
-def heard(channel: Channel) -> dict[str, Any]:
-    """The next message; UserError if that is one, or if none comes."""
-    message = channel.receive(PATIENCE_S)
-    if message is None or "error" in message:
-        raise UserError(f"no answer for {PATIENCE_S:g} s" if message is None else message["error"])
-    return message
+def heard(channel: Channel, kind: type[Heard]) -> Heard:
+    """The next message; UserError if it is of another kind, or if none comes."""
+    found = channel.receive(PATIENCE_S)
+    if not isinstance(found, kind):
+        raise UserError(f"no answer for {PATIENCE_S:g} s" if found is None else str(found))
+    return found
 
 
 # ------------------------------------------------------------------ the coordinator's process
@@ -218,20 +247,20 @@ class Watched(CoordinatorProcess):
         """
         wanted, sessions = len(self.job.experiment.edges.ids()) - 1, self.sessions.by_edge
         moments: dict[str, Callable[[], bool]] = {
-            "joined_s": lambda: len(sessions) >= wanted,
-            "answered_s": lambda: (
+            "joined": lambda: len(sessions) >= wanted,
+            "answered": lambda: (
                 sum(session.rtt_ns < UNKNOWN_RTT for session in list(sessions.values())) >= wanted
             ),
-            "trained_s": lambda: self.run.coordinator.version > 0,
+            "trained": lambda: self.run.coordinator.version > 0,
         }
         for moment, reached in moments.items():
             while not reached():
                 time.sleep(LOOK_S)
-            self.control.send(**{moment: time.monotonic()})
+            self.control.send(MomentReached(moment, time.monotonic()))
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == [AS_COORDINATOR]:
         coordinator_process.CoordinatorProcess = Watched
-        sys.exit(coordinator_process.main(int(sys.argv[2]), -1))
+        sys.exit(coordinator_process.main(int(sys.argv[2])))
     run(main)

@@ -15,8 +15,10 @@ from collections.abc import Callable
 from statistics import median
 
 import numpy as np
-from table import Row, arguments, host_line, report, run, say
+from reference import axpy
+from table import TIMES, Row, arguments, host_line, report, run, say
 
+from edgefl.errors import UserError
 from edgefl.strategies.base.catalog import load
 from edgefl.strategies.base.decisions import Assign, Decision
 from edgefl.strategies.base.events import EdgeJoined, RunStarted, UpdateArrived
@@ -104,19 +106,6 @@ class Server:
         return sum(self.update_s() for _ in range(GRADIENTS))
 
 
-def axpy(size: int) -> Callable[[], float]:
-    """Times ``y += a * x``."""
-    x, y, a = np.ones(size, np.float32), np.ones(size, np.float32), np.float32(0.5)
-
-    def timed() -> float:
-        nonlocal y
-        began_s = time.perf_counter()
-        y += a * x
-        return time.perf_counter() - began_s
-
-    return timed
-
-
 def rows(size: int, repeats: int) -> list[Row]:
     found: list[Row] = []
     plain = axpy(size)
@@ -129,7 +118,9 @@ def rows(size: int, repeats: int) -> list[Row]:
         base_s, update_s = median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
         found += [
             Row(f"{name}: one update", update_s * 1e3, "ms"),
-            Row(f"{name}: times y += a * x ({base_s * 1e3:.1f} ms)", update_s / base_s, "", goal),
+            Row(
+                f"{name}: times y += a * x ({base_s * 1e3:.1f} ms)", update_s / base_s, TIMES, goal
+            ),
         ]
     return found + step_rows(size, plain, max(3, repeats // 5))
 
@@ -149,7 +140,11 @@ def step_rows(size: int, plain: Callable[[], float], repeats: int) -> list[Row]:
         base_s, step_s = median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
         found.append(Row(f"{name}: one step of K = {GRADIENTS}", step_s * 1e3, "ms"))
         found.append(
-            Row(f"{name}: one of its gradients, times y += a * x", step_s / GRADIENTS / base_s)
+            Row(
+                f"{name}: one of its gradients, times y += a * x",
+                step_s / GRADIENTS / base_s,
+                TIMES,
+            )
         )
     return found
 
@@ -160,8 +155,11 @@ def main() -> None:
     parser.add_argument(
         "--repeats", type=int, default=15, help="updates timed, each beside one y += a * x"
     )
-    given = parser.parse_args()
-    host = host_line()
+    given, host = parser.parse_args(), host_line()
+    if given.size < 1 or given.repeats < 1:
+        raise UserError(
+            f"--size {given.size} --repeats {given.repeats}: expected 1 or more of each"
+        )
     report("The server's work with one update", host, rows(given.size, given.repeats), given.json)
 
 

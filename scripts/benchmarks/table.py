@@ -29,13 +29,15 @@ from emulator.host import host_facts
 COMPARE = {"<=": operator.le, ">=": operator.ge}
 MARKS = {True: "[green]pass[/green]", False: "[bold red]FAIL[/bold red]", None: ""}
 GIB = 1 << 30
+TIMES = "x"
 PLAIN_WIDTH = 140  # in a file or a pipe
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One figure. ``goal``: "<= 6" or ">= 0.9" in the row's unit, or None for a figure that is
-    only reported; a ``value`` of None misses any goal.
+    only reported; a ``value`` of None misses any goal. The unit of a ratio to what was measured in
+    the same run (reference.py) is TIMES.
     """
 
     name: str
@@ -130,6 +132,21 @@ def report(title: str, host: str, rows: Sequence[Row], json_file: Path | None) -
             )
             + b"\n"
         )
+    _end(rows, json_file)
+
+
+def _end(rows: Sequence[Row], json_file: Path | None) -> None:
+    """Say what was missed, and what to do next."""
+    judged = [row.passed for row in rows if row.goal is not None]
+    if not all(judged):
+        say(
+            f"{judged.count(False)} of {len(judged)} goals missed: run it again on a machine that"
+            " does nothing else, then look for what has changed"
+        )
+    if json_file is None:
+        say("--json FILE keeps the rows")
+    else:
+        say(f"rows: {json_file}")
 
 
 def _text(value: float | int | str | None) -> str:

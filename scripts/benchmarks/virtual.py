@@ -14,15 +14,18 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
-from table import Row, arguments, host_line, load, report, run, say
+from reference import dispatch_s
+from table import TIMES, Row, arguments, host_line, load, report, run, say
 
 from edgefl.config.experiment import Experiment
+from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.setup.rundir import OpenRun
 from edgefl.hosts.virtual.host import VirtualHost
@@ -44,13 +47,33 @@ MERGING = {
 }
 WKAFL = {"strategy": "wkafl", "buffer_size": 20}
 SERIAL_GOAL, WORKERS_GOAL, OVERHEAD_GOAL = ">= 0.95", ">= 1.8", "<= 10"
-IDLE_GOAL, MEMORY_GOAL, AGENDA_GOAL = "<= 1", "<= 2", ">= 50000"  # s, GB, entries/s
-FIRST = (
-    60  # the update from which updates are counted: by then as many tasks are half done as later
-)
-IDLE, IDLE_UPDATES = 10_000, 500
-AGENDA = 200_000
-MANY_STEPS = 300  # of WKAFL: twice what it takes until every device has had its turn
+IDLE_GOAL, MEMORY_GOAL, AGENDA_GOAL = "<= 10", "<= 2", "<= 10"  # GB
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much is measured. ``first``: the update from which updates are counted: by then as many
+    tasks are half done as later. ``many_steps``, of WKAFL: twice what it takes until every device
+    has had its turn.
+    """
+
+    updates: int = 40
+    first: int = 60
+    devices: int = 100
+    idle: int = 10_000
+    idle_updates: int = 500
+    entries: int = 200_000
+    fleet: int = 3000
+    fleet_updates: int = 600
+    many_steps: int = 300
+    small: int = 0
+
+    @property
+    def task(self) -> str:
+        return "build_small" if self.small else "build"
+
+
+FULL, QUICK = Extent(), Extent(2, 4, 100, 200, 10, 2000, 100, 4, 2, 1)  # is everything in place?
 MEMORY, MANY = "memory", "many"  # first argument of this file when it starts itself
 GB = 1e9
 
@@ -61,12 +84,27 @@ def main() -> None:
         "--turns", type=int, default=5, metavar="N", help="short runs of each sort (default: 5)"
     )
     parser.add_argument(
-        "--updates", type=int, default=40, metavar="N", help="updates counted in each (default: 40)"
+        "--updates",
+        type=int,
+        metavar="N",
+        help=f"updates counted in each (default: {FULL.updates})",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="small runs: is everything in place?",
     )
     parser.add_argument("--ray", action="store_true", help="also with two Ray workers")
     options, host = parser.parse_args(), host_line()
+    extent = QUICK if options.quick else FULL
+    if options.updates is not None:
+        extent = replace(extent, updates=options.updates)
+    if options.turns < 1 or extent.updates < 1:
+        raise UserError(
+            f"--turns {options.turns} --updates {extent.updates}: expected 1 or more of each"
+        )
     with tempfile.TemporaryDirectory(prefix="bench-virtual-") as scratch:
-        bench = Bench(Path(scratch), options.updates)
+        bench = Bench(Path(scratch), extent)
         rows = [
             row
             for entry in (FEDBUFF, MERGING)
@@ -74,20 +112,22 @@ def main() -> None:
         ]
         rows += [
             *bench.overhead(),
-            bench.idle(),
-            bench.agenda(),
-            memory(),
-            *many(),
+            *bench.idle(),
+            *bench.agenda(),
+            memory(extent),
+            *many(extent),
             Row("load after", float(load())),
         ]
     report("Virtual runs", host, rows, options.json)
 
 
-def experiment_of(strategy: dict[str, Any], devices: int = 100, **stop: int) -> Experiment:
+def experiment_of(
+    strategy: dict[str, Any], devices: int = 100, task: str = "build", **stop: int
+) -> Experiment:
     return Experiment.model_validate(
         {
             "name": "virtual",
-            "task": "virtual_task.py:build",
+            "task": f"virtual_task.py:{task}",
             "edges": {"count": devices},
             "devices": {"samples_per_s": 500.0, "slowest_ratio": 5.0},
             "links": {"up_mbit_s": 20.0, "down_mbit_s": 100.0, "latency_ms": 10.0},
@@ -100,10 +140,10 @@ def experiment_of(strategy: dict[str, Any], devices: int = 100, **stop: int) -> 
 
 
 class Bench:
-    """The runs, in ``scratch``; each counts ``updates``."""
+    """The runs, in ``scratch``."""
 
-    def __init__(self, scratch: Path, updates: int) -> None:
-        self.scratch, self.updates = scratch, updates
+    def __init__(self, scratch: Path, extent: Extent) -> None:
+        self.scratch, self.extent, self.updates = scratch, extent, extent.updates
         self.runs = 0
 
     def run(
@@ -116,11 +156,11 @@ class Bench:
         return run_virtual(learned, 0, self.scratch / str(self.runs), progress, pool)
 
     def learned(
-        self, strategy: dict[str, Any], devices: int = 100, updates: int | None = None
+        self, strategy: dict[str, Any], devices: int | None = None, updates: int | None = None
     ) -> Learning:
-        return learning(
-            experiment_of(strategy, devices, updates=updates or FIRST + self.updates), HERE
-        )
+        devices = devices or self.extent.devices
+        updates = updates or self.extent.first + self.updates
+        return learning(experiment_of(strategy, devices, self.extent.task, updates=updates), HERE)
 
     # ------------------------------------------------------------------ updates a second
     def speeds(self, strategy: dict[str, Any], turns: int, ray: bool) -> list[Row]:
@@ -144,8 +184,8 @@ class Bench:
             for sort, found in rates.items()
         ]
         rows += [
-            Row(f"{name}: serial / bare loop", serial, "", SERIAL_GOAL),
-            Row(f"{name}: 2 workers / serial", both, "", WORKERS_GOAL),
+            Row(f"{name}: serial / bare loop", serial, TIMES, SERIAL_GOAL),
+            Row(f"{name}: 2 workers / serial", both, TIMES, WORKERS_GOAL),
         ]
         if ray:
             say(f"{name}: two Ray workers")
@@ -154,19 +194,21 @@ class Bench:
                     Row(
                         f"{name}: 2 Ray workers / serial",
                         self.rate(learned, pool) / median(rates["serial"]),
+                        TIMES,
                     )
                 )
         return rows
 
     def rate(self, learned: Learning, pool: Engine | None) -> float:
-        """Between update FIRST, when the queue is filled, and the last."""
+        """Between the update when the queue is filled and the last."""
         moments: dict[int, float] = {}
         self.run(
             learned,
             pool,
             lambda now, run: moments.setdefault(run.counters.updates_applied, time.perf_counter()),
         )
-        return self.updates / (moments[FIRST + self.updates] - moments[FIRST])
+        first = self.extent.first
+        return self.updates / (moments[first + self.updates] - moments[first])
 
     # ------------------------------------------------------------------ what is not training
     def overhead(self) -> list[Row]:
@@ -197,23 +239,25 @@ class Bench:
             wall = time.perf_counter() - began
         return wall, wall - sum(spent.values())
 
-    def idle(self) -> Row:
-        say(f"{IDLE} idle devices")
-        times = []
-        for devices in (100, 100 + IDLE):
-            learned = self.learned(FEDBUFF, devices, IDLE_UPDATES)
+    def idle(self) -> list[Row]:
+        idle, updates, times = self.extent.idle, self.extent.idle_updates, []
+        say(f"{idle} idle devices")
+        for devices in (100, 100 + idle):
+            learned = self.learned(FEDBUFF, devices, updates)
             began = time.perf_counter()
             self.run(learned, Untrained(learned))
             times.append(time.perf_counter() - began)
-        return Row(
-            f"added by {IDLE} idle devices to {IDLE_UPDATES} updates",
-            times[1] - times[0],
-            "s",
-            IDLE_GOAL,
-        )
+        added, name = times[1] - times[0], f"added by {idle} idle devices to {updates} updates"
+        return [
+            Row(name, added, "s"),
+            Row(
+                f"{name} / a bare loop of {idle} turns", added / dispatch_s(idle), TIMES, IDLE_GOAL
+            ),
+        ]
 
-    def agenda(self) -> Row:
+    def agenda(self) -> list[Row]:
         """Entries that do nothing, one event each."""
+        entries = self.extent.entries
         learned = self.learned({"strategy": "edgefl.strategies.base.strategy:Strategy"})
         opened = OpenRun(
             learned.experiment,
@@ -224,16 +268,15 @@ class Bench:
             learned.layout,
         )
         host = VirtualHost(opened.coordinator, {}, Network(), {}, Untrained(learned))
-        for at_ns in range(AGENDA):
+        for at_ns in range(entries):
             host.agenda.add(1000 * at_ns, lambda now: None)
-        began = time.perf_counter()
+        bare_s, began = dispatch_s(entries), time.perf_counter()
         host.run({}, lambda now: opened.flush_now_and_then())
-        return Row(
-            "agenda entries dispatched without training",
-            AGENDA / (time.perf_counter() - began),
-            "1/s",
-            AGENDA_GOAL,
-        )
+        ours_s = time.perf_counter() - began
+        return [
+            Row("agenda entries dispatched without training", entries / ours_s, "1/s"),
+            Row("agenda entries dispatched: time / bare loop", ours_s / bare_s, TIMES, AGENDA_GOAL),
+        ]
 
 
 class Untrained(InProcessEngine):
@@ -288,51 +331,54 @@ def bare(learned: Learning, inputs: torch.Tensor, updates: int) -> float:
     return updates / (time.perf_counter() - began)
 
 
-def memory() -> Row:
-    """In a process of its own: what was the most there is never forgotten."""
-    say("3000 devices")
-    done = subprocess.run(
-        [sys.executable, __file__, MEMORY], capture_output=True, text=True, check=True
-    )
-    return Row(
-        "peak resident size with 3000 devices, K = 20", float(done.stdout), "GB", MEMORY_GOAL
-    )
+def memory(extent: Extent) -> Row:
+    say(f"{extent.fleet} devices")
+    (peak,) = alone(MEMORY, extent)
+    return Row(f"peak resident size with {extent.fleet} devices, K = 20", peak, "GB", MEMORY_GOAL)
 
 
-def many() -> list[Row]:
-    """In a process of its own, too."""
-    say("3000 devices, all at work")
-    done = subprocess.run(
-        [sys.executable, __file__, MANY], capture_output=True, text=True, check=True
-    )
-    peak, overhead = map(float, done.stdout.split())
-    what = "WKAFL, 3000 devices at work, K = 20"
+def many(extent: Extent) -> list[Row]:
+    say(f"{extent.fleet} devices, all at work")
+    peak, overhead = alone(MANY, extent)
+    what = f"WKAFL, {extent.fleet} devices at work, K = 20"
     return [
         Row(f"peak resident size, {what}", peak, "GB", MEMORY_GOAL),
         Row(f"overhead, {what}", overhead, "%", OVERHEAD_GOAL),
     ]
 
 
-def measure_many() -> None:
+def alone(what: str, extent: Extent) -> list[float]:
+    """What a process of its own prints: its peak size tells of nothing else."""
+    words = [sys.executable, __file__, what, *map(str, astuple(extent))]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
+    return [float(word) for word in done.stdout.split()]
+
+
+def measure_many(extent: Extent) -> None:
     with tempfile.TemporaryDirectory(prefix="bench-virtual-") as scratch:
-        given = experiment_of(WKAFL, 3000, versions=MANY_STEPS)
+        given = experiment_of(WKAFL, extent.fleet, extent.task, versions=extent.many_steps)
         given = given.model_copy(
             update={"training": given.training.model_copy(update={"batch_size": 16})}
         )
-        wall, other = Bench(Path(scratch), 0).walls(learning(given, HERE))
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GB, 100 * other / wall)
+        wall, other = Bench(Path(scratch), extent).walls(learning(given, HERE))
+    print(peak_gb(), 100 * other / wall)
 
 
-def measure_memory() -> None:
+def measure_memory(extent: Extent) -> None:
     with tempfile.TemporaryDirectory(prefix="bench-virtual-") as scratch:
-        bench = Bench(Path(scratch), 0)
-        bench.run(bench.learned(FEDBUFF | {"concurrency": 300}, 3000, 600))
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GB)
+        bench = Bench(Path(scratch), extent)
+        busy = {"concurrency": extent.fleet // 10}
+        bench.run(bench.learned(FEDBUFF | busy, extent.fleet, extent.fleet_updates))
+    print(peak_gb())
 
+
+def peak_gb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GB
+
+
+ALONE = {MEMORY: measure_memory, MANY: measure_many}
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == [MEMORY]:
-        sys.exit(measure_memory())
-    if sys.argv[1:2] == [MANY]:
-        sys.exit(measure_many())
+    if sys.argv[1:2] and sys.argv[1] in ALONE:
+        sys.exit(ALONE[sys.argv[1]](Extent(*map(int, sys.argv[2:]))))
     run(main)

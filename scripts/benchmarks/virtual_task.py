@@ -16,21 +16,29 @@ from edgefl.strategies.base.events import FreshRequested
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.fedbuff import FedBuff
 
-TRAIN, TEST = 60_000, 100  # few to test on: evaluation is not what is measured
+TRAIN, SMALL_TRAIN, TEST = 60_000, 3_000, 100  # few to test on: evaluation is not what is measured
 CLASSES = 10
 
 
 def build() -> Task:
+    return noisy_patterns(TRAIN)
+
+
+def build_small() -> Task:
+    return noisy_patterns(SMALL_TRAIN)
+
+
+def noisy_patterns(train: int) -> Task:
     """Ten faint patterns under noise."""
     rng = np.random.Generator(np.random.PCG64(1))
     patterns = rng.integers(0, 60, (CLASSES, 1, 28, 28), dtype=np.uint8)
-    labels = rng.integers(0, CLASSES, TRAIN + TEST)
-    samples = patterns[labels] + rng.integers(0, 190, (TRAIN + TEST, 1, 28, 28), dtype=np.uint8)
+    labels = rng.integers(0, CLASSES, train + TEST)
+    samples = patterns[labels] + rng.integers(0, 190, (train + TEST, 1, 28, 28), dtype=np.uint8)
     dataset = Dataset(
-        samples[:TRAIN],
-        labels[:TRAIN],
-        samples[TRAIN:],
-        labels[TRAIN:],
+        samples[:train],
+        labels[:train],
+        samples[train:],
+        labels[train:],
         classes=CLASSES,
         mean=(125.0,),
         std=(57.0,),

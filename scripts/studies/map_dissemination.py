@@ -24,6 +24,7 @@ from trials import (
     Study,
     Trial,
     arguments,
+    end,
     entries,
     numbers,
     run,
@@ -94,8 +95,7 @@ def main() -> None:
         ours.folder / "gains.csv",
     )
     say(f"figure: {draw(gains, options.target, ours.folder / 'figures' / 'map.png')}")
-    if not whole:
-        raise SystemExit(1)
+    end(ours, whole)
 
 
 def trial(ratio: float, target: float) -> Trial:

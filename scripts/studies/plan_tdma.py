@@ -18,7 +18,7 @@ from pathlib import Path
 import orjson
 from rich.console import Console
 from rich.table import Table
-from trials import PLAIN_WIDTH, run
+from trials import PLAIN_WIDTH, run, say
 
 from edgefl.errors import UserError
 from edgefl.hosts.setup.plan import devices
@@ -70,6 +70,7 @@ def main() -> None:
     for each in rows:
         table.add_row(*map(str, each))
     Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)
+    say(f"slot by slot: edgefl plot {' '.join(map(str, options.runs))}")
     if not all(float(str(each[5]).rstrip("%")) >= 100 * GOAL and each[8] == 0 for each in rows):
         raise SystemExit(1)
 

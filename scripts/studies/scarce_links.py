@@ -15,6 +15,7 @@ from trials import (
     Study,
     Trial,
     arguments,
+    end,
     entries,
     numbers,
     run,
@@ -69,8 +70,7 @@ def main() -> None:
         done = [ours.folder / each.name / label for label in LABELS if ours.results(each, label)]
         if done:
             say(f"figure: {plots.accuracy(done, ours.folder / 'figures' / f'{each.name}.png')[0]}")
-    if not whole:
-        raise SystemExit(1)
+    end(ours, whole)
 
 
 def trial(times: float) -> Trial:

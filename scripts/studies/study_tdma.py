@@ -16,7 +16,7 @@ import re
 from pathlib import Path
 from statistics import fmean
 
-from trials import QUICK, Study, Trial, arguments, entries, run, say, study, tell
+from trials import QUICK, Study, Trial, arguments, end, entries, run, say, study, tell
 
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
@@ -89,8 +89,7 @@ def main() -> None:
     if done:
         say(f"figure: {slots_plot.loss(done, ours.folder / 'figures' / f'{trial.name}.png')[0]}")
     _best(rows)
-    if not whole:
-        raise SystemExit(1)
+    end(ours, whole)
 
 
 def result(ours: Study, trial: Trial, label: str) -> tuple[object, ...] | None:

@@ -13,6 +13,8 @@ configs:
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from trial_results import mean, median_staleness, spread
@@ -22,6 +24,7 @@ from trials import (
     Study,
     Trial,
     arguments,
+    end,
     entries,
     run,
     say,
@@ -52,32 +55,16 @@ COLUMNS = (
 
 
 def main() -> None:
-    parser = arguments(__doc__, "table-fedasmu", (1, 2))
-    parser.add_argument(
-        "--config",
-        type=Path,
-        default=CONFIGS / "fmnist_lenet.toml",
-        metavar="FILE",
-        help="default: configs/fedasmu/fmnist_lenet.toml",
-    )
-    parser.add_argument(
-        "--methods", metavar="A,B", help="labels of the config's strategies (default: all)"
-    )
-    parser.add_argument(
-        "--emulated-s", type=float, metavar="S", help="another budget of emulated seconds"
-    )
-    options = parser.parse_args()
+    options = parser().parse_args()
     experiment = load(options.config, options.set)
     labels = (
         options.methods.split(",")
         if options.methods
         else [entry.name for entry in experiment.strategies]
     )
-    seconds = (
-        QUICK["stop"]["emulated_s"]
-        if options.quick
-        else options.emulated_s or experiment.stop.emulated_s
-    )
+    seconds = options.emulated_s or experiment.stop.emulated_s
+    if options.quick:
+        seconds = QUICK["stop"]["emulated_s"]
     if seconds is None:
         raise UserError(
             f"{options.config}: expected stop.emulated_s, since all methods get the same time; or"
@@ -92,25 +79,42 @@ def main() -> None:
     )
     whole = ours.do([trial])
     target = experiment.evaluation.target_accuracy
-    title = (
-        f"{experiment.name}: {seconds:g} emulated"
-        f" s{'' if target is None else f', target {target:g}'}, seeds"
-        f" {', '.join(map(str, ours.seeds))}"
+    show(ours, trial, labels, "" if target is None else f", target {target:g}")
+    end(ours, whole)
+
+
+def parser() -> argparse.ArgumentParser:
+    made = arguments(__doc__, "table-fedasmu", (1, 2))
+    made.add_argument(
+        "--config",
+        type=Path,
+        default=CONFIGS / "fmnist_lenet.toml",
+        metavar="FILE",
+        help="default: configs/fedasmu/fmnist_lenet.toml",
     )
+    made.add_argument(
+        "--methods", metavar="A,B", help="labels of the config's strategies (default: all)"
+    )
+    made.add_argument(
+        "--emulated-s", type=float, metavar="S", help="another budget of emulated seconds"
+    )
+    return made
+
+
+def show(ours: Study, trial: Trial, labels: Sequence[str], target: str) -> None:
+    """Table and figure of what there is."""
+    name, _, seconds = trial.name.rpartition("-")
+    seeds = ", ".join(map(str, ours.seeds))
     tell(
-        title,
+        f"{name}: {seconds.removesuffix('s')} emulated s{target}, seeds {seeds}",
         COLUMNS,
         [row for label in labels if (row := result(ours, trial, label))],
         ours.folder / f"{trial.name}.csv",
     )
     done = [ours.folder / trial.name / label for label in labels if ours.results(trial, label)]
     if done:
-        say(
-            f"figure: {plots.accuracy(done, ours.folder / 'figures' / f'{trial.name}.png')[0]}; for"
-            f" the rest: edgefl compare {ours.folder / trial.name}"
-        )
-    if not whole:
-        raise SystemExit(1)
+        figure = plots.accuracy(done, ours.folder / "figures" / f"{trial.name}.png")[0]
+        say(f"figure: {figure}; for the rest: edgefl compare {ours.folder / trial.name}")
 
 
 def result(ours: Study, trial: Trial, label: str) -> tuple[object, ...] | None:

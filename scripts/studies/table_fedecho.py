@@ -22,7 +22,7 @@ from statistics import fmean
 from typing import Any
 
 from trial_results import mean, median_staleness, spread
-from trials import QUICK, Study, Trial, arguments, entries, run, say, study, tell
+from trials import QUICK, Study, Trial, arguments, end, entries, run, say, study, tell
 from tuning import Points, Tuning
 
 from edgefl.errors import UserError
@@ -122,8 +122,7 @@ def main() -> None:
     table = Comparison(study(options), options.config, options.methods.split(","), seconds)
     tuned, best = table.tune(options.tuned_on, options.tuning_s)
     whole = table.compare(best)
-    if not (tuned and whole):
-        raise SystemExit(1)
+    end(table.ours, tuned and whole)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,10 @@ from pathlib import Path
 import orjson
 from rich.console import Console
 from rich.table import Table
-from trials import PLAIN_WIDTH, run
+from trials import PLAIN_WIDTH, run, say
 
 from edgefl.config.experiment import Experiment
+from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.reports.slots import section as rounds
@@ -31,6 +32,7 @@ from emulator.tdma.closed_form import Tdma
 DEVICES, COMPUTES, SIZES = 20, 4, (1, 2, 5, 10, 20)
 PAPER = {1: 49_999, 2: 33_333, 5: 16_667, 10: 9_091, 20: 4_001}  # by slot 100,000
 SLOTS, QUICK_SLOTS = 100_000, 5_000
+LEAST_SLOTS = 100  # some rounds even where all devices send in each
 STEPS = 8
 
 
@@ -66,11 +68,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_SLOTS} slots")
+    shorter = parser.add_mutually_exclusive_group()
+    shorter.add_argument("--quick", action="store_true", help=f"{QUICK_SLOTS} slots")
+    shorter.add_argument("--slots", type=int, metavar="T", help="another number of slots")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the numbers")
     options = parser.parse_args()
-    slots = QUICK_SLOTS if options.quick else SLOTS
-    rows = [row(per_round, delayed, slots) for per_round in SIZES for delayed in (False, True)]
+    slots = QUICK_SLOTS if options.quick else SLOTS if options.slots is None else options.slots
+    if slots < LEAST_SLOTS:
+        raise UserError(f"--slots {slots}: expected {LEAST_SLOTS} or more")
+    rows = []
+    for per_round in SIZES:
+        say(f"S = {per_round}, {slots} slots, without and with delay")
+        rows += [row(per_round, delayed, slots) for delayed in (False, True)]
     table = Table(title=f"Global models by slot {slots}, w_0 included")
     for name in rows[0]:
         table.add_column(name, justify="right")
@@ -79,6 +88,8 @@ def main() -> None:
     Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)
     if options.json is not None:
         options.json.write_bytes(orjson.dumps(rows, option=orjson.OPT_INDENT_2))
+    if slots != SLOTS:
+        say(f"the paper's column needs {SLOTS} slots: leave --quick and --slots out")
     if not all(
         each["models"] == each["plan"] and each["paper"] in ("-", each["models"]) for each in rows
     ):

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trials import Study, Trial, arguments, entries, numbers, run, say, study, tell
+from trials import Study, Trial, arguments, end, entries, numbers, run, say, study, tell
 from tuning import Tuning
 
 from edgefl.loading.file import load
@@ -104,8 +104,7 @@ def main() -> None:
     table = Comparison(study(options), options.config, labels, options.rates)
     tuned, best = table.tune()
     whole = table.compare(best)
-    if not (tuned and whole):
-        raise SystemExit(1)
+    end(table.ours, tuned and whole)
 
 
 def _told(rates: Sequence[float]) -> str:

@@ -313,6 +313,16 @@ def say(text: str) -> None:
     Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
 
 
+def end(ours: Study, whole: bool) -> None:
+    """Say what to do next; exit status 1 if a run has failed."""
+    if not whole:
+        raise SystemExit(1)
+    if ours.quick:
+        say("everything is in place: without --quick the numbers mean something")
+    else:
+        say(f"runs: {ours.folder}; edgefl compare and edgefl plot show more of them")
+
+
 def tell(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], path: Path) -> None:
     """A table on the terminal, without the columns that are empty, and as CSV."""
     kept = [place for place in range(len(columns)) if any(row[place] is not None for row in rows)]

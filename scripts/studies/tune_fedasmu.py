@@ -10,7 +10,7 @@ is not run again.
 from __future__ import annotations
 
 from trial_results import mean, spread
-from trials import CONFIGS, Study, Trial, arguments, entries, run, say, study, tell
+from trials import CONFIGS, Study, Trial, arguments, end, entries, run, say, study, tell
 
 from edgefl.reports.dissemination import table as dissemination_table
 
@@ -62,8 +62,7 @@ def main() -> None:
         "put the best into configs/fedasmu/fmnist_lenet.toml (FedAsync's alpha also for fedasmu-0"
         " and fedasmu-da, FedASMU's mu_beta for fedasmu-da)"
     )
-    if not whole:
-        raise SystemExit(1)
+    end(ours, whole)
 
 
 def trial(method: str) -> Trial:

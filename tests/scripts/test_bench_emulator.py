@@ -54,7 +54,7 @@ def test_a_cell_upwards_judges_no_downlink(app: ModuleType, rows: ModuleType) ->
         {"direction": way, "bytes": "1250000", "offered_s": "1.0", "finished_s": took}
         for way, took in (("down", "1.01"), ("up", "2.0"))
     ]
-    seen = app.Seen(links, [], {}, {}, 0.0)
+    seen = app.Seen(links, [], {}, {}, 0.0, 1.0)
     assert [shot.took_ms for shot in app.shots(both, seen)] == pytest.approx([10.0, 1000.0])
     assert [shot.took_ms for shot in app.shots(replace(both, up_only=True), seen)] == [1000.0]
 

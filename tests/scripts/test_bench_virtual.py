@@ -23,7 +23,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_runs_merge_and_untrained_ones_train_nothing(bench: ModuleType, tmp_path: Path) -> None:
     few = {"concurrency": 4, "buffer_size": 2}
-    made = bench.Bench(tmp_path, 4)
+    made = bench.Bench(tmp_path, bench.QUICK)
     spent = {"train": 0.0}
     with bench.timed(Executor, "train", spent):
         learned = made.learned(bench.MERGING | few, 1000, 12)

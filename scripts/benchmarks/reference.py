@@ -1,0 +1,229 @@
+"""What the goals of the benches are measured against: this machine, in the same run, with nothing
+of ours in the way.
+
+A goal that is a multiple of one of these holds on a slow machine as on a fast one.
+"""
+
+from __future__ import annotations
+
+import heapq
+import multiprocessing
+import selectors
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from statistics import median
+from typing import Any
+
+import numpy as np
+import psutil
+import zmq
+
+LOCAL = "127.0.0.1"
+PATIENCE_S = 120.0
+RELAY_BYTES = 1 << 16
+BACKLOG = 512
+FORKS = multiprocessing.get_context("fork")
+# A process that has imported torch, as edgefl's warm parent has, forks processes that say hello
+# over raw ZeroMQ and answer one message.
+FORKER = """
+import os, sys, torch, zmq
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(int(sys.argv[1])):
+    if not os.fork():
+        sock = zmq.Context().socket(zmq.DEALER)
+        sock.connect(sys.argv[2])
+        sock.send(b"hello")
+        sock.send(sock.recv())
+        sock.recv()
+        os._exit(0)
+for _ in range(int(sys.argv[1])):
+    os.wait()
+"""
+
+
+# ------------------------------------------------------------------ loops
+def dispatch_s(entries: int) -> float:
+    """Seconds of a bare Python loop that takes ``entries`` from a heap and calls each."""
+
+    def nothing(now: int) -> None:
+        return None
+
+    heap = [(at, at, nothing) for at in range(entries)]
+    began_s = time.perf_counter()
+    while heap:
+        at, _, action = heapq.heappop(heap)
+        action(at)
+    return time.perf_counter() - began_s
+
+
+def axpy(size: int) -> Callable[[], float]:
+    """A function that does ``y += a * x`` in numpy and returns its seconds."""
+    x, y, a = np.ones(size, np.float32), np.ones(size, np.float32), np.float32(0.5)
+
+    def timed() -> float:
+        nonlocal y
+        began_s = time.perf_counter()
+        y += a * x
+        return time.perf_counter() - began_s
+
+    return timed
+
+
+def cpu_s(process: psutil.Process) -> float:
+    """CPU seconds of a process so far."""
+    used = process.cpu_times()
+    return used.user + used.system
+
+
+# ------------------------------------------------------------------ ZeroMQ
+@dataclass(frozen=True, slots=True)
+class RawRounds:
+    """Rounds over raw ZeroMQ. ``cpu_s``: of the ROUTER's process, in a round."""
+
+    round_s: float
+    cpu_s: float
+
+
+def raw_rounds(edges: int, size: int, rounds: int, piece: int | None = None) -> RawRounds:
+    """A ROUTER sends ``size`` bytes to each of ``edges`` DEALERs, which send them back; every
+    socket in a process of its own. ``piece``: as messages of so many bytes.
+    """
+    pieces = 1 if piece is None else -(-size // piece)
+    ours, theirs = FORKS.Pipe()
+    server = FORKS.Process(
+        target=_serve, args=(theirs, edges, size // pieces, pieces, rounds), daemon=True
+    )
+    server.start()
+    port = _heard(ours)
+    echoes = [FORKS.Process(target=_echo, args=(port,), daemon=True) for _ in range(edges)]
+    for echo in echoes:
+        echo.start()
+    found: RawRounds = _heard(ours)
+    for process in (server, *echoes):
+        process.join()
+    return found
+
+
+def _heard(pipe: Connection) -> Any:
+    if not pipe.poll(PATIENCE_S):
+        raise TimeoutError(f"the raw measurement has not answered within {PATIENCE_S:g} s")
+    return pipe.recv()
+
+
+def _serve(pipe: Connection, edges: int, size: int, pieces: int, rounds: int) -> None:
+    sock = _socket(zmq.ROUTER)
+    pipe.send(sock.bind_to_random_port(f"tcp://{LOCAL}"))
+    names = [sock.recv_multipart()[0] for _ in range(edges)]
+    body, seconds, used_s = bytes(size), [], 0.0
+    for number in range(rounds + 1):
+        if number == 1:  # the first one warms up
+            used_s = time.process_time()
+        began_s = time.perf_counter()
+        for _ in range(pieces):
+            for name in names:
+                sock.send_multipart([name, body], copy=False)
+        for _ in range(edges * pieces):
+            sock.recv_multipart()
+        seconds.append(time.perf_counter() - began_s)
+    used_s = time.process_time() - used_s
+    for name in names:
+        sock.send_multipart([name, b""])
+    pipe.send(RawRounds(median(seconds[1:]), used_s / rounds))
+    sock.close()
+    sock.context.term()  # once the last messages have gone out
+
+
+def _echo(port: int) -> None:
+    sock = _socket(zmq.DEALER)
+    sock.connect(f"tcp://{LOCAL}:{port}")
+    sock.send(b"hello")
+    while frame := sock.recv():
+        sock.send(frame, copy=False)
+
+
+def _socket(kind: int) -> zmq.Socket[bytes]:
+    sock: zmq.Socket[bytes] = zmq.Context().socket(kind)
+    sock.sndhwm = sock.rcvhwm = 0
+    return sock
+
+
+# ------------------------------------------------------------------ processes
+def forked_s(count: int) -> float:
+    """Seconds until ``count`` processes that were forked from one with torch have said hello and
+    have then answered a message.
+    """
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as sock:
+        sock.rcvtimeo = 1000 * int(PATIENCE_S)
+        sock.linger = 0
+        port = sock.bind_to_random_port(f"tcp://{LOCAL}")
+        forker = subprocess.Popen(
+            [sys.executable, "-c", FORKER, str(count), f"tcp://{LOCAL}:{port}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert forker.stdin is not None and forker.stdout is not None
+        try:
+            forker.stdout.readline()  # it has imported torch
+            began_s = time.monotonic()
+            print("go", file=forker.stdin, flush=True)
+            names = [sock.recv_multipart()[0] for _ in range(count)]
+            for name in names:
+                sock.send_multipart([name, b"ping"])
+            for _ in names:
+                sock.recv_multipart()
+            took_s = time.monotonic() - began_s
+            for name in names:
+                sock.send_multipart([name, b"end"])
+            forker.wait(PATIENCE_S)
+        finally:
+            forker.kill()
+            forker.communicate()
+    return took_s
+
+
+# ------------------------------------------------------------------ TCP
+@contextmanager
+def relay(upstream_port: int, piece: int = RELAY_BYTES) -> Iterator[tuple[int, psutil.Process]]:
+    """(port, process) of a bare relay: what comes to ``port`` goes to ``upstream_port`` and back,
+    read in pieces of at most ``piece`` bytes.
+    """
+    ours, theirs = FORKS.Pipe()
+    process = FORKS.Process(target=_relay, args=(theirs, upstream_port, piece), daemon=True)
+    process.start()
+    try:
+        yield _heard(ours), psutil.Process(process.pid)
+    finally:
+        process.kill()
+        process.join()
+
+
+def _relay(pipe: Connection, upstream_port: int, piece: int) -> None:
+    listener = socket.create_server((LOCAL, 0), backlog=BACKLOG)
+    pipe.send(listener.getsockname()[1])
+    buffer, selector = bytearray(piece), selectors.DefaultSelector()
+    view = memoryview(buffer)
+    selector.register(listener, selectors.EVENT_READ)
+    while True:
+        for key, _ in selector.select():
+            if key.fileobj is listener:
+                _join(selector, listener.accept()[0], upstream_port)
+            elif count := key.fileobj.recv_into(buffer):  # type: ignore[union-attr]
+                key.data.sendall(view[:count])
+            else:
+                selector.unregister(key.fileobj)
+                key.data.shutdown(socket.SHUT_WR)
+
+
+def _join(selector: selectors.BaseSelector, client: socket.socket, upstream_port: int) -> None:
+    server = socket.create_connection((LOCAL, upstream_port))
+    for sock, other in ((client, server), (server, client)):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        selector.register(sock, selectors.EVENT_READ, other)

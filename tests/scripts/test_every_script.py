@@ -1,0 +1,182 @@
+"""Every program in scripts/benchmarks and scripts/studies runs in its smallest form, as a user
+would start it. Nothing here asserts a speed.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from paths import BENCHMARKS, ROOT, STUDIES
+
+PATIENCE_S = 300.0  # nothing here takes that long; a busy machine may be slow
+ROW = {"name", "value", "unit", "goal", "pass"}
+TDMA = """
+name = "small"
+model = {name = "mlp", hidden = [4]}
+training = {trainer = "none"}
+edges = {count = 4}
+devices = {samples_per_slot = 40.0}
+stop = {emulated_s = 5.0}
+evaluation = {every_versions = 0, every_s = 2.0, train_samples = 100}
+strategies = [{strategy = "idfl", label = "idfl-s2", per_round = 2, local_steps = 5}]
+
+[medium]
+kind = "tdma"
+slot_ms = 100.0
+guard_ms = 10.0
+rate_mbit_s = 4.0
+slots_per_transfer = 1
+"""
+# A study's smallest form needs no data set that is not there: what it trains does not matter.
+STUDY = ["--quick", "--workers", "1", "--seeds", "1"]
+SETTINGS = ["data.name=digits", "model.name=mlp", "edges.count=10", "stop.emulated_s=20"]
+UNLABELLED = [
+    "edges.count=20",
+    "stop.emulated_s=5",
+    "unlabelled.data=digits",
+    "unlabelled.size=100",
+]
+
+
+def settings(*more: str) -> list[str]:
+    """``--set KEY=VALUE`` of each; the last one of a key holds."""
+    kept = {each.partition("=")[0]: each for each in (*SETTINGS, *more)}
+    return [word for each in kept.values() for word in ("--set", each)]
+
+
+SMALLEST_BENCHMARKS = {
+    "agreement.py": ["--quick"],
+    "data.py": ["--quick"],
+    "emulator_accuracy.py": ["--tiny"],
+    "fleet.py": ["--edges", "2"],
+    "profile_virtual.py": ["--updates", "2"],
+    "protocol.py": ["--case", "2x0.25", "--rounds", "3"],
+    "strategies.py": ["--size", "1000", "--repeats", "2"],
+    "virtual.py": ["--quick", "--turns", "1"],
+}
+SMALLEST_STUDIES = {
+    "map_dissemination.py": [*STUDY, *settings(), "--ratios", "5"],
+    "scarce_links.py": [*STUDY, *settings(), "--slower", "50"],
+    "study_tdma.py": ["--workers", "1", "--seeds", "1", "--config", "tdma.toml", "--slots", "50"],
+    "table_fedasmu.py": [*STUDY, *settings(), "--methods", "fedavg,fedasmu"],
+    "table_fedecho.py": [*STUDY, *settings(*UNLABELLED), "--methods", "fedbuff"],
+    "table_tdma.py": ["--slots", "100"],
+    "table_wkafl.py": [
+        *STUDY,
+        *settings("stop.versions=3"),
+        *("--methods", "wkafl", "--rates", "0.02"),
+    ],
+    "tune_fedasmu.py": [*STUDY, *settings(), "--methods", "fedprox"],
+}
+AFTER_STUDY_TDMA = {"plan_tdma.py": ["study/small-50"]}  # needs runs; they are those of this study
+NOT_IN_OUT = {"table_tdma.py"}  # has --json and no --out
+# The real sockets of this file in one process: they share their machine.
+SOCKETS = pytest.mark.xdist_group("sockets")
+
+
+def ran(script: Path, words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(script), *words],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+
+
+def programs(folder: Path) -> set[str]:
+    """The files that are no helpers of the others."""
+    return {
+        path.name for path in folder.glob("*.py") if 'if __name__ == "__main__"' in path.read_text()
+    } - {"emulator_watch.py"}  # a process of emulator_accuracy.py
+
+
+def test_every_program_has_a_smallest_form() -> None:
+    assert programs(BENCHMARKS) == SMALLEST_BENCHMARKS.keys()
+    assert programs(STUDIES) == SMALLEST_STUDIES.keys() | AFTER_STUDY_TDMA.keys()
+
+
+@SOCKETS
+@pytest.mark.parametrize("name", SMALLEST_BENCHMARKS)
+def test_a_benchmark_leaves_its_rows(name: str, tmp_path: Path) -> None:
+    done = ran(BENCHMARKS / name, [*SMALLEST_BENCHMARKS[name], "--json", "rows.json"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr and "rows: rows.json" in done.stderr
+    rows = orjson.loads((tmp_path / "rows.json").read_bytes())
+    assert rows and all(row.keys() == ROW for row in rows)
+    assert all(is_whole(row) for row in rows)
+    assert any(isinstance(row["value"], int | float) for row in rows)
+
+
+def is_whole(row: dict[str, Any]) -> bool:
+    """A row with a goal has a finite number; only one without may say that it has none."""
+    value = row["value"]
+    if isinstance(value, str) or (value is None and row["goal"] is None):
+        return row["goal"] is None
+    return value is not None and math.isfinite(value)
+
+
+@pytest.mark.parametrize("name", SMALLEST_STUDIES.keys() - {"study_tdma.py"} - NOT_IN_OUT)
+def test_a_study_leaves_its_tables(name: str, tmp_path: Path) -> None:
+    done = ran(STUDIES / name, [*SMALLEST_STUDIES[name], "--out", "study"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "everything is in place" in done.stderr
+    assert_tables(tmp_path / "study-quick")
+
+
+def test_tdma_is_studied_and_its_runs_are_set_against_the_plan(tmp_path: Path) -> None:
+    (tmp_path / "tdma.toml").write_text(TDMA)
+    done = ran(
+        STUDIES / "study_tdma.py", [*SMALLEST_STUDIES["study_tdma.py"], "--out", "study"], tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert_tables(tmp_path / "study")
+    (plan,) = AFTER_STUDY_TDMA
+    planned = ran(STUDIES / plan, AFTER_STUDY_TDMA[plan], tmp_path)
+    assert planned.returncode == 0, planned.stderr
+    assert "idfl-s2" in planned.stdout and "100.0%" in planned.stdout
+
+
+def test_the_table_of_the_tdma_paper_holds_what_is_planned(tmp_path: Path) -> None:
+    words = [*SMALLEST_STUDIES["table_tdma.py"], "--json", "rows.json"]
+    done = ran(STUDIES / "table_tdma.py", words, tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = orjson.loads((tmp_path / "rows.json").read_bytes())
+    assert len(rows) == 10 and all(row["models"] == row["plan"] > 1 for row in rows)
+
+
+def assert_tables(folder: Path) -> None:
+    """Each table has a line."""
+    tables = list(folder.glob("*.csv"))
+    assert tables
+    for table in tables:
+        with table.open(newline="") as file:
+            assert list(csv.DictReader(file)), table.name
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "expected"),
+    [
+        (BENCHMARKS / "fleet.py", ["--edges", "0"], "--edges 0: expected 1 or more"),
+        (BENCHMARKS / "strategies.py", ["--size", "0"], "--size 0"),
+        (BENCHMARKS / "agreement.py", ["--config", "none.toml"], "none.toml"),
+        (STUDIES / "table_fedasmu.py", ["--methods", "fedavk"], "no strategy 'fedavk'"),
+        (STUDIES / "plan_tdma.py", ["nowhere"], "nowhere"),
+        (STUDIES / "table_tdma.py", ["--slots", "1"], "--slots 1: expected 100 or more"),
+    ],
+)
+def test_wrong_input_is_one_line(
+    script: Path, words: list[str], expected: str, tmp_path: Path
+) -> None:
+    done = ran(script, words, tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1 and expected in done.stderr
