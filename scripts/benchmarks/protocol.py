@@ -78,7 +78,7 @@ class Echo:
         self.unacknowledged: dict[int, Update] = {}
         self.open_tasks: list[int] = []
         self.given_up, self.beyond = 0, None
-        self.run = None
+        self.run, self.trainer = None, None  # it never has a job to do
 
     def receive(self, message: Any, now: int) -> list[Send]:
         if not isinstance(message, Assignment):
