@@ -19,8 +19,8 @@ EMULATOR = (
 )
 EDGEFL = (
     "errors streams vectors vector_terms vector_store jobs catalog protocol strategies.base actor"
-    " strategies.dissemination strategies config loading record.files data models edges record"
-    " coordinator results reports hosts.fault_lives hosts.ipc hosts.process_messages"
+    " strategies.dissemination strategies config record.files data models edges record"
+    " coordinator results reports loading hosts.fault_lives hosts.ipc hosts.process_messages"
     " hosts.processes hosts.setup hosts.exchange hosts.wall.keys hosts.wall.wire"
     " hosts.wall.array_file hosts.wall.mailbox hosts.virtual.pool hosts.virtual hosts.wall.edge"
     " hosts.wall.coordinator hosts.wall.fleet hosts.wall.speed_check hosts.wall.launcher"

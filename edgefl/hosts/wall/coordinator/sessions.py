@@ -6,12 +6,12 @@ incarnation of this run, number chosen by the edge). ::
 
     edge                         coordinator
       Hello(id, protocol)   ->     unknown id, other protocol: Refuse
-                            <-   Setup(config, strategy)        (replaces a session of that edge
-                            that has not joined yet)
+                            <-   Setup(config, strategy)
       Join(digests, tasks)  ->     another config, layout or data: Refuse
-                            <-   Welcome                        (replaces the session of that edge
-                            that had joined)
+                            <-   Welcome
       Pong, pieces, ...     <->  Ping, pieces, ...
+
+Setup replaces a session of the same edge that has not joined yet, Welcome one that has.
 """
 
 from __future__ import annotations
