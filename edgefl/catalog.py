@@ -13,10 +13,11 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import TYPE_CHECKING, Any
 
 from edgefl.errors import UserError, nearest
 

@@ -25,7 +25,7 @@ class VectorStore:
         # every row starts at the alignment that vector maths needs
         self._stride = -(-max(size, 1) * FLOAT // ALIGNMENT) * ALIGNMENT // FLOAT
         # it has no name: nothing is left behind, whatever happens
-        self._file = TemporaryFile(prefix="edgefl-")
+        self._file = TemporaryFile(prefix="edgefl-")  # noqa: SIM115  # open as long as this object lives
         self._rows: np.ndarray = np.empty((0, self._stride), np.float32)
         self._number: dict[str, int] = {}
 

@@ -4,8 +4,8 @@ nothing but the results is written.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import sqrt
-from typing import Sequence
 
 import numpy as np
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import orjson
@@ -69,7 +70,7 @@ class Layout:
         return [[e.name, list(e.shape), e.offset, e.kind, e.module] for e in self.entries]
 
     @classmethod
-    def from_json(cls, rows: Sequence[Sequence[Any]]) -> "Layout":
+    def from_json(cls, rows: Sequence[Sequence[Any]]) -> Layout:
         return cls(tuple(LayoutEntry(n, tuple(s), o, k, m) for n, s, o, k, m in rows))
 
     def digest(self) -> str:

@@ -10,8 +10,9 @@ import shlex
 import statistics
 import subprocess
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Sequence
+from typing import Any
 
 from emulator.errors import BadValue
 from emulator.profile_table import DEVICES

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import difflib
 import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Mapping
+from typing import Any
 
 from emulator.errors import BadValue
 from emulator.profile_table import DEVICES, LINKS

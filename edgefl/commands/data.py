@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,7 +26,7 @@ app = typer.Typer(
     no_args_is_help=True, help="Data sets: get them, look at the partition, cut them into files."
 )
 Overrides = Annotated[
-    Optional[list[str]],
+    list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Changes for this time: partition.alpha=0.1"),
 ]
 
@@ -40,11 +40,11 @@ def data() -> None:
 def get(
     name: Annotated[str, typer.Argument(metavar="NAME", help="One of `edgefl datasets`.")],
     directory: Annotated[
-        Optional[Path],
+        Path | None,
         typer.Option("--dir", metavar="DIR", help="Where to (else $EDGEFL_DATA, else data/)."),
     ] = None,
     origin: Annotated[
-        Optional[str],
+        str | None,
         typer.Option(
             "--from", metavar="URL|DIR", help="Another place that has the published files."
         ),
@@ -175,7 +175,7 @@ class _Ticker:
             self._file, self._said_s = file, 0.0
         self._text = f"{file}: {done / 1e6:.1f}{share}"
         terminal = sys.stderr.isatty()
-        if not self._said_s or terminal and time.monotonic() - self._said_s >= LINE_EVERY_S:
+        if not self._said_s or (terminal and time.monotonic() - self._said_s >= LINE_EVERY_S):
             self._said_s = time.monotonic()
             print(self._text, end="\r" if terminal else "\n", file=sys.stderr, flush=True)
 

@@ -8,7 +8,7 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
@@ -38,11 +38,9 @@ Name = Annotated[
         help="Which of the experiment's edges this is: e000, or one of edges.names.",
     ),
 ]
-Keys = Annotated[
-    Optional[Path], typer.Option("--keys", metavar="DIR", help="This edge's CURVE keys.")
-]
+Keys = Annotated[Path | None, typer.Option("--keys", metavar="DIR", help="This edge's CURVE keys.")]
 OwnConfig = Annotated[
-    Optional[Path],
+    Path | None,
     typer.Option(
         "--config",
         metavar="FILE",
@@ -51,7 +49,7 @@ OwnConfig = Annotated[
     ),
 ]
 DataFolder = Annotated[
-    Optional[Path],
+    Path | None,
     typer.Option(
         "--data",
         metavar="DIR",
@@ -59,7 +57,7 @@ DataFolder = Annotated[
     ),
 ]
 AllowTask = Annotated[
-    Optional[list[str]],
+    list[str] | None,
     typer.Option("--allow-task", metavar="NAME", help="Own code that the coordinator may name."),
 ]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Allow a network without keys.")]
@@ -125,7 +123,7 @@ class _Builder:
         self.learned: Any = None
         self.strategy = "no strategy"  # that was run last
 
-    def side(self, setup: "Setup") -> Any:
+    def side(self, setup: Setup) -> Any:
         from edgefl.hosts.setup.learning import learning
         from edgefl.hosts.wall.fleet.warm import side
 
@@ -138,14 +136,14 @@ class _Builder:
         )  # another strategy, at the same index
         return side(self.learned, self.name, 0, self.learned.data_digest(), setup)
 
-    def _data_differs(self, experiment: "Experiment") -> bool:
+    def _data_differs(self, experiment: Experiment) -> bool:
         old = self.learned.experiment
         return any(
             getattr(old, key) != getattr(experiment, key)
             for key in ("seed", "task", "data", "unlabelled", "partition", "model", "edges")
         )
 
-    def _experiment(self, setup: "Setup") -> tuple["Experiment", Path | None]:
+    def _experiment(self, setup: Setup) -> tuple[Experiment, Path | None]:
         """The coordinator's experiment, or this edge's own with the strategy that the coordinator
         names; one strategy, at index 0.
         """
@@ -162,7 +160,7 @@ class _Builder:
         return _same(own, setup.config), base_of(self.config)
 
 
-def _same(own: "Experiment", config: str) -> "Experiment":
+def _same(own: Experiment, config: str) -> Experiment:
     """This edge's experiment with the seed and the entry that the coordinator runs now. If it has
     none, any other: the digests will differ.
     """

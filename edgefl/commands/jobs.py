@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import psutil
 import typer
@@ -28,7 +28,7 @@ REPEAT, WARM_UP = 11, 2
 def jobs(
     config: Config,
     overrides: Annotated[
-        Optional[list[str]],
+        list[str] | None,
         typer.Argument(metavar="[KEY=VALUE]...", help="Changes for this time: unlabelled.size=500"),
     ] = None,
 ) -> None:

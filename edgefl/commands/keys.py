@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -23,13 +23,13 @@ def keys() -> None:
 def new(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new directory.")],
     edges: Annotated[
-        Optional[int],
+        int | None,
         typer.Option(
             "--edges", min=1, max=10_000, help="Keys for e000, e001, ...; 10 if nothing is said."
         ),
     ] = None,
     ids: Annotated[
-        Optional[str],
+        str | None,
         typer.Option("--ids", metavar="A,B", help="Keys for edges with these ids instead."),
     ] = None,
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -45,13 +45,14 @@ Figure = Enum(  # type: ignore[misc]  # its members come from a folder
     {kind: kind for kind in ("accuracy", *(kind for each in FAMILIES for kind in each.KINDS))},
     type=str,
 )
+ACCURACY = Figure("accuracy")
 KINDS = "; ".join(f"{', '.join(each.KINDS)}: of {each.OF}" for each in FAMILIES if each.KINDS)
 
 
 def plot(
     runs: Runs,
     out: Annotated[
-        Optional[Path],
+        Path | None,
         typer.Option(
             "--out",
             metavar="FILE.png",
@@ -59,7 +60,7 @@ def plot(
             show_default="KIND.png",
         ),
     ] = None,
-    kind: Annotated[Figure, typer.Option(help=KINDS)] = Figure("accuracy"),
+    kind: Annotated[Figure, typer.Option(help=KINDS)] = ACCURACY,
 ) -> None:
     """Draw accuracy over emulated time and over bytes sent, or another figure."""
     family = next((each for each in FAMILIES if kind.value in each.KINDS), None)

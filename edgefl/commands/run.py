@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import re
 import sys
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -24,14 +24,14 @@ from edgefl.loading.file import base_of, load
 from edgefl.loading.names import strategy_warnings
 
 Overrides = Annotated[
-    Optional[list[str]],
+    list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Changes for this run: stop.emulated_s=10"),
 ]
 Out = Annotated[
     Path, typer.Option("--out", metavar="DIR", help="Results go to DIR/<name of the experiment>/.")
 ]
 RayAddress = Annotated[
-    Optional[str],
+    str | None,
     typer.Option(
         "--ray-address",
         metavar="auto|HOST:PORT",
@@ -40,7 +40,7 @@ RayAddress = Annotated[
 ]
 
 
-class Clock(str, Enum):
+class Clock(StrEnum):
     wall = "wall"
     virtual = "virtual"
 
@@ -69,7 +69,7 @@ Engine = Annotated[
 ]
 
 Keys = Annotated[
-    Optional[Path],
+    Path | None,
     typer.Option("--keys", metavar="DIR", help="CURVE keys from `edgefl keys new`."),
 ]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Allow a network without keys.")]

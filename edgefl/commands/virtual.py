@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from edgefl.hosts.virtual.pool.engine import Engine
 
 
-class EngineName(str, Enum):
+class EngineName(StrEnum):
     local = "local"
     ray = "ray"
 
@@ -46,7 +46,7 @@ class Power:
 class VirtualRun:
     """One strategy with one seed."""
 
-    learned: "Learning"
+    learned: Learning
     index: int
     directory: Path
 
@@ -178,7 +178,7 @@ class VirtualRuns:
                 show.line(pool.note)
             return self._in_order(jobs, pool)
 
-    def _in_order(self, jobs: list[VirtualRun], pool: "Engine") -> bool:
+    def _in_order(self, jobs: list[VirtualRun], pool: Engine) -> bool:
         from edgefl.hosts.virtual.run import run_virtual
 
         self._begin()

@@ -94,7 +94,7 @@ class NetworkSection(Section):
     max_edges: int = Field(100_000, ge=1)
 
     @model_validator(mode="after")
-    def _a_heartbeat_may_be_late(self) -> "NetworkSection":
+    def _a_heartbeat_may_be_late(self) -> NetworkSection:
         if to_ns(self.liveness_s) < 3 * to_ns(self.heartbeat_s):  # in ns: 3 * 0.1 is more than 0.3
             raise ValueError(
                 f"liveness_s: expected at least 3 times heartbeat_s ({3 * self.heartbeat_s:g}),"
@@ -111,7 +111,7 @@ class Stop(Section):
     emulated_s: float | None = Field(None, gt=0, le=9e9)  # moments have 63 bits
 
     @model_validator(mode="after")
-    def _one_given(self) -> "Stop":
+    def _one_given(self) -> Stop:
         if self.versions is None and self.updates is None and self.emulated_s is None:
             raise ValueError("give at least one of versions, updates, emulated_s")
         return self
@@ -192,7 +192,7 @@ class Experiment(Section):
     strategies: tuple[StrategyEntry, ...] = Field(min_length=1, strict=False)
 
     @model_validator(mode="after")
-    def _names_differ(self) -> "Experiment":
+    def _names_differ(self) -> Experiment:
         names = [entry.name for entry in self.strategies]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -200,7 +200,7 @@ class Experiment(Section):
         return self
 
     @model_validator(mode="after")
-    def _seeds_differ(self) -> "Experiment":
+    def _seeds_differ(self) -> Experiment:
         if self.seeds is None:
             return self
         if self.seed != Experiment.model_fields["seed"].default:
@@ -213,7 +213,7 @@ class Experiment(Section):
             raise ValueError(f"seeds: expected numbers that differ, found {twice} twice")
         return self
 
-    def by_seed(self) -> list["Experiment"]:
+    def by_seed(self) -> list[Experiment]:
         """This experiment once for each of its seeds, in order, every one as if it had been
         given that ``seed`` alone.
         """
@@ -222,7 +222,7 @@ class Experiment(Section):
         return [self.model_copy(update={"seed": seed, "seeds": None}) for seed in self.seeds]
 
     @model_validator(mode="after")
-    def _room_for_all(self) -> "Experiment":
+    def _room_for_all(self) -> Experiment:
         edges = len(self.edges.ids())
         if self.network.max_edges < edges:
             raise ValueError(
@@ -232,7 +232,7 @@ class Experiment(Section):
         return self
 
     @model_validator(mode="after")
-    def _groups_are_all_edges(self) -> "Experiment":
+    def _groups_are_all_edges(self) -> Experiment:
         names, edges = [group.name for group in self.groups], len(self.edges.ids())
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:

@@ -51,7 +51,7 @@ class FaultEntry(Section):
         return () if value == "all" else value
 
     @model_validator(mode="after")
-    def _whole(self) -> "FaultEntry":
+    def _whole(self) -> FaultEntry:
         if (self.at_s is None) == (self.every_s is None):
             raise ValueError(
                 "expected one of at_s (once) and every_s (again and again, mean time between)"

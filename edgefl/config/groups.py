@@ -28,6 +28,7 @@ ONE_PROFILE = {
     ),
     "devices": ("samples_per_s",),
 }
+CHECKED = Source("config")  # of an experiment that has been checked: it has no faults to name
 WITHOUT_CAPS = ("bottleneck", "tdma")  # media on which edges have no rate of their own
 TRACES = ("trace_up", "trace_down")
 Table = TypeVar("Table", bound=Section)
@@ -43,7 +44,7 @@ class Part:
     devices: Devices
 
 
-def parts(experiment: Experiment, source: Source = Source("config")) -> list[Part]:
+def parts(experiment: Experiment, source: Source = CHECKED) -> list[Part]:
     """The groups in order, or one part with all edges. UserError for a key of a group that is
     wrong.
     """

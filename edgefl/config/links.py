@@ -52,7 +52,7 @@ class Links(Section):
         return _with_defaults(data, LINK_DEFAULTS)
 
     @model_validator(mode="after")
-    def _profile_exists(self) -> "Links":
+    def _profile_exists(self) -> Links:
         if self.profile is not None:
             profiles.link_profile(self.profile)
         return self
@@ -106,7 +106,7 @@ class Devices(Section):
         return _with_defaults(data, DEVICE_DEFAULTS)
 
     @model_validator(mode="after")
-    def _whole(self) -> "Devices":
+    def _whole(self) -> Devices:
         if self.profile is not None:
             profiles.device_profile(self.profile)
         if self.spread == "lognormal" and self.sigma is None:
@@ -150,8 +150,8 @@ class Group(Section):
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")
     count: int = Field(ge=1)
-    links: dict[str, Any] = {}
-    devices: dict[str, Any] = {}
+    links: dict[str, Any] = Field(default_factory=dict)
+    devices: dict[str, Any] = Field(default_factory=dict)
 
 
 class Medium(Section):
@@ -169,7 +169,7 @@ class Medium(Section):
     frame_slots: int | None = Field(None, ge=1, le=1_000_000)
 
     @model_validator(mode="after")
-    def _keys_of_its_kind(self) -> "Medium":
+    def _keys_of_its_kind(self) -> Medium:
         given = [
             key
             for key in type(self).model_fields

@@ -9,7 +9,7 @@ import math
 import struct
 import zlib
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, cast
 
 import numpy as np
 
@@ -51,9 +51,8 @@ def read(path: Path, dimensions: int) -> np.ndarray:
     anything else.
     """
     try:
-        opened: Any = gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")
-        with opened as file:
-            return _parse(path, file, dimensions)
+        with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
+            return _parse(path, cast(IO[bytes], file), dimensions)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: {error}") from error
 

@@ -11,7 +11,7 @@ import lzma
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import orjson
@@ -80,9 +80,9 @@ def from_file(path: Path, labels: Mapping[str, int], key: str) -> Texts:
 
 def _opened(path: Path) -> BinaryIO:
     if path.suffix == ".gz":
-        return gzip.open(path, "rb")  # type: ignore[return-value]
+        return cast(BinaryIO, gzip.open(path, "rb"))
     if path.suffix == ".xz":
-        return lzma.open(path, "rb")  # type: ignore[return-value]
+        return cast(BinaryIO, lzma.open(path, "rb"))
     return open(path, "rb")
 
 

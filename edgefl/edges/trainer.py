@@ -4,8 +4,8 @@ called at its hooks.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Callable, Mapping
 
 import numpy as np
 import torch

@@ -91,14 +91,14 @@ class Channel:
         self.end = end
 
     @classmethod
-    def pair(cls) -> tuple["Channel", "Channel"]:
+    def pair(cls) -> tuple[Channel, Channel]:
         first, second = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (first, second):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST_BYTES)
         return cls(first), cls(second)
 
     @classmethod
-    def inherited(cls, fd: int) -> "Channel":
+    def inherited(cls, fd: int) -> Channel:
         return cls(socket.socket(fileno=fd))
 
     def fileno(self) -> int:

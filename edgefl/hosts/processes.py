@@ -19,7 +19,7 @@ KEEP_BYTES = 1 << 30
 LARGEST_ON_HEAP = 1 << 25  # glibc takes no larger value
 MOST_FILES = 65536
 # read when numpy is loaded; a process with more threads cannot be forked safely
-ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 def spawn(

@@ -149,11 +149,8 @@ def _check_faults(experiment: Experiment, source: Source) -> None:
                 " their own",
             )
         for part in config_groups.parts(experiment, source):
-            native = (
-                part.links.kind == "native"
-                and entry.kind.startswith("cut")
-                or part.devices.kind == "native"
-                and entry.kind == "slow"
+            native = (part.links.kind == "native" and entry.kind.startswith("cut")) or (
+                part.devices.kind == "native" and entry.kind == "slow"
             )
             if native and any(entry.hits(edge) for edge in part.ids):
                 needed = "device" if entry.kind == "slow" else "link"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -31,7 +32,7 @@ def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
     widths = (channels * height * width, *options.hidden)
     model = nn.Sequential()
     model.add_module("flatten", nn.Flatten())
-    for index, (inputs, outputs) in enumerate(zip(widths, widths[1:]), start=1):
+    for index, (inputs, outputs) in enumerate(itertools.pairwise(widths), start=1):
         model.add_module(f"hidden{index}", nn.Linear(inputs, outputs))
         model.add_module(f"relu{index}", nn.ReLU())
     model.add_module("output", nn.Linear(widths[-1], classes))

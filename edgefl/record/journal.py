@@ -7,9 +7,10 @@ other, with digests in the lines. A torn last line is ignored.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 from zlib import crc32
 
 import numpy as np

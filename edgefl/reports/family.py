@@ -57,7 +57,7 @@ def pictures(*names: str) -> tuple[str, ...]:
 def drawable() -> bool:
     """Whether matplotlib is installed; a base install has none."""
     try:
-        import matplotlib  # noqa: F401  (only whether it is there)
+        import matplotlib  # noqa: F401  # only whether it is there
     except ModuleNotFoundError:
         return False
     return True

@@ -153,7 +153,7 @@ def _rows(progress: Progress, ids: list[str]) -> Table:
 
 def human_rate(rate_bit_s: float) -> str:
     """2500000 -> "2.50 Mbit/s"."""
-    for unit in ("bit/s", "kbit/s", "Mbit/s"):
+    for unit in ("bit/s", "kbit/s", "Mbit/s"):  # noqa: B007  # it is used behind the loop
         if rate_bit_s < 999.5:
             break
         rate_bit_s /= 1000

@@ -42,7 +42,7 @@ class FedEchoOptions(BufferedOptions):
     distil_s: float = Field(2.5, ge=0)  # emulated cost of a round's distillation
 
     @model_validator(mode="after")
-    def _in_order(self) -> "FedEchoOptions":
+    def _in_order(self) -> FedEchoOptions:
         if self.buffer_size > self.concurrency:
             raise ValueError(
                 f"buffer_size: expected at most concurrency ({self.concurrency}), found"

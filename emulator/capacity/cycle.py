@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import lru_cache
 from itertools import accumulate
 from operator import mul
-from typing import Callable, Sequence
 
 import numpy as np
 

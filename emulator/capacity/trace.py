@@ -12,10 +12,12 @@ of the row before; a last row without a rate only says where the trace ends.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
+from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Iterable, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -177,7 +179,7 @@ def csv_steps(lines: Iterable[str], name: str = "trace") -> list[tuple[int, int]
         rows.append((2 * rows[-1][0] - rows[-2][0], None))
     return [
         (rate_bit_s or 0, end_ns - at_ns)
-        for (at_ns, rate_bit_s), (end_ns, _) in zip(rows, rows[1:])
+        for (at_ns, rate_bit_s), (end_ns, _) in itertools.pairwise(rows)
     ]
 
 

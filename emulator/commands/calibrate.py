@@ -8,7 +8,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import psutil
 import typer
@@ -48,19 +48,19 @@ class Report:
 
 def calibrate(
     command: Annotated[
-        Optional[str], typer.Option(help="Time this program; left out: a built-in torch step.")
+        str | None, typer.Option(help="Time this program; left out: a built-in torch step.")
     ] = None,
     samples: Annotated[
-        Optional[float], typer.Option(help="Samples that one run of the command works through (1).")
+        float | None, typer.Option(help="Samples that one run of the command works through (1).")
     ] = None,
     repeat: Annotated[
-        Optional[int],
+        int | None,
         typer.Option(
             help=f"Runs that count: {COMMAND_REPEAT} of a command, {STEP_REPEAT} of the step."
         ),
     ] = None,
     json_file: Annotated[
-        Optional[Path], typer.Option("--json", help="Write the numbers to this file, too.")
+        Path | None, typer.Option("--json", help="Write the numbers to this file, too.")
     ] = None,
 ) -> None:
     """Time a program or a training step on this host: how fast an emulated device can it play?"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,21 +17,21 @@ Command = Annotated[
     list[str], typer.Argument(help="The program and its arguments, after --.", metavar="COMMAND")
 ]
 UpRate = Annotated[
-    Optional[str], typer.Option(help="Payload rate from COMMAND to this host, such as 2mbit.")
+    str | None, typer.Option(help="Payload rate from COMMAND to this host, such as 2mbit.")
 ]
 DownRate = Annotated[
-    Optional[str], typer.Option(help="Payload rate from this host to COMMAND, such as 20mbit.")
+    str | None, typer.Option(help="Payload rate from this host to COMMAND, such as 20mbit.")
 ]
 JitterText = Annotated[
-    Optional[str],
+    str | None,
     typer.Option(help="How far a frame strays from the latency, such as 5ms; order is kept."),
 ]
 LossText = Annotated[
-    Optional[str],
+    str | None,
     typer.Option(help="Share of frames lost in each direction, such as 1% or 0.01."),
 ]
 Shaper = Annotated[
-    Optional[str], typer.Option(help="htb or tbf; left out: htb where the kernel has it.")
+    str | None, typer.Option(help="htb or tbf; left out: htb where the kernel has it.")
 ]
 NoLatency = Annotated[
     bool, typer.Option("--no-latency", help="Leave latency, jitter and loss out.")
@@ -40,7 +40,7 @@ Seed = Annotated[
     int, typer.Option(help="Of the jitter and the losses that are made in user space.", min=0)
 ]
 LogFile = Annotated[
-    Optional[Path], typer.Option(help="Write what was made and measured to this JSON file.")
+    Path | None, typer.Option(help="Write what was made and measured to this JSON file.")
 ]
 
 app = typer.Typer(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
 Profile = Annotated[
-    Optional[str],
+    str | None,
     typer.Option(
         help="A named link, see emulator profiles; the options below override its fields."
     ),
 ]
-Latency = Annotated[Optional[str], typer.Option(help="Delay in each direction, such as 30ms.")]
+Latency = Annotated[str | None, typer.Option(help="Delay in each direction, such as 30ms.")]

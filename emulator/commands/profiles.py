@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Iterable, Mapping, Optional
+from collections.abc import Iterable, Mapping
+from typing import Annotated
 
 import typer
 
@@ -12,7 +13,7 @@ from emulator.profile_table import DEVICES, LINKS, REFERENCE_STEP, SOURCES, Prof
 
 def profiles(
     name: Annotated[
-        Optional[str],
+        str | None,
         typer.Argument(help="One of them, with every number's source.", metavar="NAME"),
     ] = None,
 ) -> None:

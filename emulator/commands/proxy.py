@@ -7,7 +7,7 @@ import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 UNSHAPED = "not shaped"
 
 Listen = Annotated[
-    Optional[str], typer.Option(help="Where programs connect to, such as 127.0.0.1:9000.")
+    str | None, typer.Option(help="Where programs connect to, such as 127.0.0.1:9000.")
 ]
-To = Annotated[Optional[str], typer.Option(help="The program behind, such as 127.0.0.1:8000.")]
+To = Annotated[str | None, typer.Option(help="The program behind, such as 127.0.0.1:8000.")]
 Maps = Annotated[
-    Optional[list[str]],
+    list[str] | None,
     typer.Option(
         "--map",
         help="One more device with a link of its own; may be repeated.",
@@ -53,34 +53,34 @@ Maps = Annotated[
     ),
 ]
 UpRate = Annotated[
-    Optional[str],
+    str | None,
     typer.Option(help="Rate from who connects to the program behind, such as 2mbit."),
 ]
 DownRate = Annotated[
-    Optional[str], typer.Option(help="Rate back, such as 20mbit. Left out: not shaped.")
+    str | None, typer.Option(help="Rate back, such as 20mbit. Left out: not shaped.")
 ]
 JitterText = Annotated[
-    Optional[str], typer.Option(help="Spread of the latency, such as 5ms; order is kept.")
+    str | None, typer.Option(help="Spread of the latency, such as 5ms; order is kept.")
 ]
 LossText = Annotated[
-    Optional[str],
+    str | None,
     typer.Option(help="Share of packets lost, such as 1%: what it leaves of the rate."),
 ]
 TraceUp = Annotated[
-    Optional[Path],
+    Path | None,
     typer.Option(help="The rate as a trace (mahimahi, or .csv of seconds,bit_s); --up caps it."),
 ]
 TraceDown = Annotated[
-    Optional[Path], typer.Option(help="The same for the other direction; --down caps it.")
+    Path | None, typer.Option(help="The same for the other direction; --down caps it.")
 ]
 SharedUp = Annotated[
-    Optional[str],
+    str | None,
     typer.Option(help="A rate that all links share, fairly, on top of their own."),
 ]
-SharedDown = Annotated[Optional[str], typer.Option(help="The same for the other direction.")]
-Seconds = Annotated[Optional[float], typer.Option(help="Stop by itself; left out: at Ctrl-C.")]
+SharedDown = Annotated[str | None, typer.Option(help="The same for the other direction.")]
+Seconds = Annotated[float | None, typer.Option(help="Stop by itself; left out: at Ctrl-C.")]
 LogFile = Annotated[
-    Optional[Path], typer.Option(help="Write every connection and a summary to this JSON file.")
+    Path | None, typer.Option(help="Write every connection and a summary to this JSON file.")
 ]
 Seed = Annotated[int, typer.Option(help="Of the jitter.", min=0)]
 

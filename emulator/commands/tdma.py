@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Iterator, Optional
+from typing import Annotated
 
 import typer
 
@@ -38,11 +39,11 @@ IntentionalDelay = Annotated[
     ),
 ]
 JsonFile = Annotated[
-    Optional[Path],
+    Path | None,
     typer.Option("--json", help="Write the numbers to this file, too.", metavar="FILE"),
 ]
 FigureFile = Annotated[
-    Optional[Path],
+    Path | None,
     typer.Option(help="Draw the timeline: a .png, .pdf or .svg.", metavar="FILE"),
 ]
 

@@ -4,11 +4,13 @@ factor on its rate.
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -32,7 +34,7 @@ class Steps:
 
     def __init__(self, starts_ns: Sequence[int], factors: Sequence[float]) -> None:
         if len(starts_ns) != len(factors) or any(
-            later <= earlier for earlier, later in zip(starts_ns, starts_ns[1:])
+            later <= earlier for earlier, later in itertools.pairwise(starts_ns)
         ):
             raise BadValue(
                 "steps: expected as many factors as starts, and starts in order, got"

@@ -8,9 +8,9 @@ import fcntl
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator
 
 from emulator.errors import BadValue
 from emulator.kernel.commands import NAMESPACES, Argv, Place, remove

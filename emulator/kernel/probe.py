@@ -48,7 +48,7 @@ class System:
             if field.name != "complaint"
         }
         if not self.can_try:
-            told |= {name: "not tried" for name in ("namespaces", "veth", *_TRIES)}
+            told |= dict.fromkeys(("namespaces", "veth", *_TRIES), "not tried")
         return [f"{name:<11}{what}" for name, what in told.items()]
 
     @property

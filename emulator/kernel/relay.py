@@ -11,8 +11,8 @@ import fcntl
 import os
 import struct
 from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Callable, Mapping, Sequence
 
 import numpy as np
 

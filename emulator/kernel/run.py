@@ -14,11 +14,12 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from emulator.clock import precise_timers
 from emulator.errors import BadValue

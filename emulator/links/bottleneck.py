@@ -8,8 +8,8 @@ as far as a caller asks, and taken back where something new changes them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import attrgetter
-from typing import Callable
 
 from emulator.capacity import Capacity
 from emulator.capacity.service import WORK_PER_BYTE

@@ -5,7 +5,7 @@ was.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import Iterable
+from collections.abc import Iterable
 
 from emulator.capacity import Capacity
 from emulator.capacity.compose import cycle_of

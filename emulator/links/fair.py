@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Sequence
+from collections.abc import Sequence
 
 from emulator.capacity.service import WORK_PER_BYTE, bytes_by, moment_of
 

@@ -8,7 +8,8 @@ changes nothing and a host that asks late reads the same moments as one that ask
 
 from __future__ import annotations
 
-from typing import Callable, Iterable, Protocol
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from emulator.capacity import Capacity
 from emulator.capacity.service import AtOnce, curve_of

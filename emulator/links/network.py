@@ -5,8 +5,8 @@ links.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Iterable
 
 from emulator.capacity import Capacity
 from emulator.delay import Delay

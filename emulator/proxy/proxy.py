@@ -12,7 +12,8 @@ import resource
 import select
 import socket
 import time
-from typing import Sequence, TextIO
+from collections.abc import Sequence
+from typing import TextIO
 
 from emulator.capacity import Capacity
 from emulator.errors import BadValue

@@ -5,7 +5,8 @@ and the clock are handed in.
 from __future__ import annotations
 
 from collections import deque
-from typing import Callable, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from emulator.fidelity import Fidelity
 from emulator.proxy.pacing import Lane

@@ -10,7 +10,7 @@ that a transfer holds.
 
 from __future__ import annotations
 
-from typing import Collection, Iterable
+from collections.abc import Collection, Iterable
 
 from emulator.capacity import Capacity
 from emulator.capacity.constant import Constant

@@ -5,8 +5,9 @@ pyplot, no global state.
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, takewhile
-from typing import Iterable, Iterator, Sequence
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -26,7 +27,7 @@ LOOKS = {
     "transmit": ("#D55E00", ""),
     "receive": ("#006B50", "////"),
 }
-STYLE = {
+STYLE: Any = {  # matplotlib lists each of its keys in a type
     "font.family": "DejaVu Sans",
     "font.size": 8,
     "axes.linewidth": 0.6,
@@ -43,7 +44,7 @@ Bar = tuple[int, str, int, int]  # device, what it does, from slot, up to slot
 def timeline(tdma: Tdma, kind: str) -> bytes:
     """The first rounds of ``tdma`` as a picture in the format ``kind``: "png", "pdf" or "svg"."""
     # type: matplotlib's stubs take a dict whose keys are all of its settings' names as literals
-    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+    with matplotlib.rc_context(STYLE):
         figure = _draw(tdma, _shown(tdma))
         data = io.BytesIO()
         metadata = {

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Iterator, Literal, Protocol, Sequence
+from typing import Literal, Protocol
 
 from emulator.errors import BadValue
 

@@ -5,8 +5,8 @@ the uses proves it.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Iterable
 
 from emulator.capacity import Capacity
 from emulator.links.booking import Booking

@@ -62,7 +62,7 @@ def main() -> None:
             load(options.config, options.overrides), base_of(options.config), options.workers
         )
     rooms, functions = Counter[str](), Counter[str]()
-    for function, (_, _, own_s, _, callers) in stats.stats.items():  # type: ignore[attr-defined]
+    for function, (_, _, own_s, _, callers) in stats.stats.items():
         functions[name_of(function)] += own_s
         rooms.update(shares(function, own_s, callers))
     whole = sum(rooms.values())

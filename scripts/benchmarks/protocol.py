@@ -9,6 +9,7 @@ does maths on 11 M parameters.
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -225,7 +226,7 @@ def round_times(events: Path) -> list[float]:
         for row in rows
         if any(decision["do"] == "publish" for decision in row.get("decisions", []))
     ]
-    return [later - earlier for earlier, later in zip(published, published[1:])]
+    return [later - earlier for earlier, later in itertools.pairwise(published)]
 
 
 def measure(case: str, some: int | None) -> list[Row]:

@@ -82,7 +82,7 @@ class Server:
         version = self.strategy.version
         for decision in decisions:
             if isinstance(decision, Assign):
-                self.open |= {edge: (version, decision.vectors) for edge in decision.edges}
+                self.open |= dict.fromkeys(decision.edges, (version, decision.vectors))
 
     def update_s(self) -> float:
         """Seconds that the next update takes the strategy."""

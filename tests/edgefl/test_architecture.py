@@ -38,11 +38,37 @@ LAZY_UPWARD = {
 # Public class names that may stand in several files of a package, with the reason.
 SHARED_CLASS_NAMES = {"Options": "how the catalogs find what a plug-in takes"}
 # File names that may stand in several folders: the folder says the difference.
-SHARED_FILE_NAMES = set(
-    "__init__ calibrate catalog cli device edge errors faults figures host jobs keys network"
-    " options pacing probe profiles progress proxy record report run section slotted spread summary"
-    " table timetable transfers".split()
-)
+SHARED_FILE_NAMES = {
+    "__init__",
+    "calibrate",
+    "catalog",
+    "cli",
+    "device",
+    "edge",
+    "errors",
+    "faults",
+    "figures",
+    "host",
+    "jobs",
+    "keys",
+    "network",
+    "options",
+    "pacing",
+    "probe",
+    "profiles",
+    "progress",
+    "proxy",
+    "record",
+    "report",
+    "run",
+    "section",
+    "slotted",
+    "spread",
+    "summary",
+    "table",
+    "timetable",
+    "transfers",
+}
 # Names of former layouts, and second names of one concept: what they are called now.
 RETIRED_NAMES = {
     "Allow": "Grant",
@@ -157,7 +183,7 @@ def test_a_file_name_repeats_only_where_its_folder_says_the_difference(
         places[source.path.rpartition("/")[2].removesuffix(".py")].append(source.path)
     repeated = {name for name, where in places.items() if len(where) > 1}
     assert repeated <= SHARED_FILE_NAMES, {name: places[name] for name in repeated}
-    assert SHARED_FILE_NAMES <= repeated, "an entry that is not needed any more"
+    assert repeated >= SHARED_FILE_NAMES, "an entry that is not needed any more"
 
 
 def identifiers(source: Source) -> Iterator[tuple[int, str]]:

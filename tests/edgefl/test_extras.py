@@ -85,7 +85,7 @@ def test_what_is_missing_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_only_a_missing_package_is_explained() -> None:
     with pytest.raises(ModuleNotFoundError), needs("lab", "this"):
-        import edgefl.unheard_of  # type: ignore[import-not-found]  # noqa: F401
+        import edgefl.unheard_of  # noqa: F401  # it cannot be imported
 
 
 def test_a_run_on_a_base_install_ends_in_order_without_figures(tmp_path: Path) -> None:

@@ -176,10 +176,8 @@ def bans(source: Source) -> Iterator[Finding]:
             if owner in ("np.random", "numpy.random") and node.attr not in NUMPY_RANDOM:
                 yield node.lineno, f"{owner}.{node.attr}: random numbers come from edgefl.streams"
             if (
-                node.attr in CLOCK_CALLS
-                and owner.rpartition(".")[2] in ("datetime", "date")
-                or f"{owner}.{node.attr}" == "os.urandom"
-            ):
+                node.attr in CLOCK_CALLS and owner.rpartition(".")[2] in ("datetime", "date")
+            ) or f"{owner}.{node.attr}" == "os.urandom":
                 yield (
                     node.lineno,
                     f"{owner}.{node.attr} is banned here: time and seeds are arguments",

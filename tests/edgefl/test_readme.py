@@ -19,7 +19,7 @@ README = ROOT / "README.md"
 def file_keys() -> Iterator[str]:
     """Every dotted key of the file itself; strategies[].strategy for the keys of an entry."""
     for place, model in sections():
-        for key, field in model.model_fields.items():
+        for key in model.model_fields:
             if not any(
                 inner == f"{place}.{key}".lstrip(".")
                 or inner.startswith(f"{place}.{key}[".lstrip("."))

@@ -75,7 +75,7 @@ def test_batchnorm_statistics_travel_and_are_mixed_under_three_strategies(tmp_pa
 def test_edges_with_their_own_shard_files_alone_learn_from_texts(
     folder: Path,
     started: list[subprocess.Popen[str]],
-    monkeypatch: pytest.MonkeyPatch,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write_jsonl(folder / "data")
     (folder / "texts.toml").write_text(TEXTS)

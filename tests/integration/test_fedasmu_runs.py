@@ -83,8 +83,8 @@ def test_a_run_repeats_byte_for_byte_and_replays(tmp_path: Path, entry: dict[str
         assert (report is None) == any(
             decision["do"] == "discard" for decision in update["decisions"]
         )
-        assert (
-            report is None or 0 < report["values"]["alpha"] < 1 and report["edge"] == update["edge"]
+        assert report is None or (
+            0 < report["values"]["alpha"] < 1 and report["edge"] == update["edge"]
         )
 
 
@@ -109,10 +109,8 @@ def test_requests_merges_and_downloads_agree(tmp_path: Path, entry: dict[str, An
             and numbers.get("fresh_version") == found
         )
         assert request["step"] == (numbers["refresh_point"] - 1) * numbers["steps"] / 4
-        assert (
-            found is None
-            or numbers["merge_step"] == request["step"]
-            and found > update["base_version"]
+        assert found is None or (
+            numbers["merge_step"] == request["step"] and found > update["base_version"]
         )
         merged += found is not None
     downloads = [row for row in read_csv(directory / "links.csv") if row["kind"] == "fresh"]

@@ -179,9 +179,7 @@ def arrays_of(thing: Any) -> list[np.ndarray]:
     elif isinstance(thing, (list, tuple, set)) or type(thing).__name__ == "deque":
         parts = list(thing)
     elif type(thing).__module__.startswith("edgefl.strategies"):
-        names = list(getattr(thing, "__dict__", {})) + [
-            slot for slot in getattr(type(thing), "__slots__", ())
-        ]
+        names = list(getattr(thing, "__dict__", {})) + list(getattr(type(thing), "__slots__", ()))
         parts = [getattr(thing, name) for name in names]
     else:
         return []

@@ -5,6 +5,7 @@ their summary, table and figure.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 from pathlib import Path
@@ -207,7 +208,7 @@ def test_summary_table_csv_and_figure_of_a_run(tmp_path: Path) -> None:
     )
     assert json.loads((directory / "summary.json").read_text())["aggregation"] == section
     loaded = aggregation_table.load([tmp_path])
-    console = Console(width=80, record=True, file=open("/dev/null", "w"))
+    console = Console(width=80, record=True, file=io.StringIO())
     console.print(aggregation_table.table(loaded))
     assert "wkafl" in (text := console.export_text()) and f"{section['tau_ave']:.1f}" in text
     aggregation_table.write_csv(loaded, tmp_path / "aggregation.csv")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import socket
 import subprocess
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,7 +52,7 @@ evaluation = {{every_versions = 0, train_samples = 0}}
 
 def tables() -> str:
     """A [[strategies]] table for each method, one task at a time."""
-    one = {name: "clients_per_round = 1" for name in ROUNDS} | {
+    one = dict.fromkeys(ROUNDS, "clients_per_round = 1") | {
         name: f"concurrency = 1{EXTRA.get(name, '')}" for name in ONE_BY_ONE
     }
     return (
@@ -117,7 +116,7 @@ class Relay:
 
 
 @pytest.fixture(scope="module")
-def carried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, Counted]]]:
+def carried(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Counted]]:
     """The experiment's directory, and what crossed the sockets: one edge, one session a
     strategy, in their order.
     """
@@ -136,7 +135,7 @@ def carried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, di
         relay.close()
     sessions = [each for each in relay.connections if each.bytes["up"] > PROBE_BYTES]
     assert len(sessions) == len(ROUNDS + ONE_BY_ONE)
-    yield folder / "runs" / "wire", dict(zip(ROUNDS + ONE_BY_ONE, sessions))
+    return folder / "runs" / "wire", dict(zip(ROUNDS + ONE_BY_ONE, sessions))
 
 
 @pytest.mark.parametrize("name", ROUNDS + ONE_BY_ONE)

@@ -239,7 +239,7 @@ class Desk:
         return self.coordinator.record.counters
 
     def start(self, *edges: str) -> list[str]:
-        return self.lines(self.coordinator.start({edge: 1 for edge in edges}, 0))
+        return self.lines(self.coordinator.start(dict.fromkeys(edges, 1), 0))
 
     def hear(self, edge: str, message: Any, now: int = 0) -> list[str]:
         return self.lines(self.coordinator.receive(edge, message, now))

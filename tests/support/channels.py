@@ -31,4 +31,4 @@ def due(net: Network, now: int = FOREVER) -> list[tuple[int, int]]:
 
 def ten(guard_ms: int = 0, **more: object) -> Channel:
     """Slots of 10 ms."""
-    return Channel(Grid(10 * MS, guard_ms * MS, frame_slots=4), BYTE_PER_MS, **more)  # type: ignore[arg-type]
+    return Channel(Grid(10 * MS, guard_ms * MS, frame_slots=4), BYTE_PER_MS, **more)

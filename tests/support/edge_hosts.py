@@ -52,7 +52,7 @@ class Script:
         self.waits: list[float] = []
         self.number = self.hung_up = 0
 
-    def open(self, context: Any, keys: Any, address: str) -> "Script":
+    def open(self, context: Any, keys: Any, address: str) -> Script:
         return self
 
     def wait(self, other_fd: int, timeout_s: float) -> None:

@@ -254,7 +254,7 @@ class Peer:
     def greet(self, edge: str, protocol: int = PROTOCOL) -> None:
         self.say(Hello(edge, protocol, __version__))
 
-    def join(self, edge: str, digests: tuple[str, str, str]) -> "Peer":
+    def join(self, edge: str, digests: tuple[str, str, str]) -> Peer:
         self.greet(edge)
         self.hear(Setup)
         self.say(Join(*digests, 10, [], []))

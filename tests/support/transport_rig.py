@@ -72,7 +72,7 @@ class Rig:
         probes = Probes(self.network, 1.0, self.fidelity, self.send)
         context = TransferContext(
             self.pacer,
-            self.clock,  # type: ignore[arg-type]
+            self.clock,
             self.agenda,
             lambda *frame: self.send(*frame),  # a test may replace it
             self.told.append,

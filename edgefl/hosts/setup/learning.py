@@ -104,7 +104,8 @@ class Learning:
         """Whether any strategy of the experiment may give jobs; after this, their code is loaded
         here.
         """
-        return any([options(entry, self.base)[0].runs_jobs for entry in self.experiment.strategies])
+        jobs = [options(entry, self.base)[0].runs_jobs for entry in self.experiment.strategies]
+        return any(jobs)
 
     def some_unlabelled(self, samples: int | None) -> torch.Tensor:
         """So many of the server's samples without labels, evenly spaced; None: all. UserError if

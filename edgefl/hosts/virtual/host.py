@@ -5,8 +5,9 @@ one a piece.
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Callable, Mapping, Protocol, cast
+from typing import Any, Protocol, cast
 
 from edgefl.actor import COORDINATOR, Broadcast, Output, Run, Send
 from edgefl.coordinator.coordinator import Coordinator

@@ -123,7 +123,7 @@ class ParallelRuns:
             try:
                 message = channel.receive()
             except EOFError:
-                pid, job = self._running[channel]
+                _pid, job = self._running[channel]
                 status = self._bury(channel)
                 if (
                     status and self._refused is None

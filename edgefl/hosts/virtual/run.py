@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 from edgefl.config.faults import revives, schedule
 from edgefl.hosts.fault_lives import FaultLives
@@ -33,7 +34,7 @@ class DelayedInterrupt:
     def __init__(self) -> None:
         self.asked = False
 
-    def __enter__(self) -> "DelayedInterrupt":
+    def __enter__(self) -> DelayedInterrupt:
         self._main = (
             threading.current_thread() is threading.main_thread()
         )  # no other thread may set a handler, or is interrupted

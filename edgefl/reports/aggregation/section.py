@@ -44,12 +44,12 @@ def section(found: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, Any] 
 
 def steps(events: Iterable[Row]) -> list[tuple[int, dict[str, float]]]:
     """(version before it, what was reported of it) of each step."""
-    found = []
-    for event in events:
-        for decision in event.get("decisions", ()):
-            if decision["do"] == "report" and MARK in decision["values"]:
-                found.append((event["version"], decision["values"]))
-    return found
+    return [
+        (event["version"], decision["values"])
+        for event in events
+        for decision in event.get("decisions", ())
+        if decision["do"] == "report" and MARK in decision["values"]
+    ]
 
 
 def predominant(reported: Iterable[Mapping[str, float]]) -> dict[str, int]:

@@ -7,8 +7,8 @@ are zero, and zero they stay: the unit's output is 0 if its activation maps 0 to
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Iterator, Sequence
 
 import numpy as np
 

@@ -4,8 +4,9 @@ learns how much and when (Algorithm 2).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import isfinite
-from typing import Any, Mapping
+from typing import Any
 
 import numpy as np
 

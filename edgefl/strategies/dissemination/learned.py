@@ -8,9 +8,10 @@ corrections of signs, logarithm and indices).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import exp, log1p
-from typing import Any, Iterable, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 

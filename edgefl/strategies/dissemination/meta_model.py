@@ -7,8 +7,8 @@ It starts untrained.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import log, sqrt
-from typing import Sequence
 
 import numpy as np
 

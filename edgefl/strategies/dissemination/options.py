@@ -70,7 +70,7 @@ class DeviceOptions(StrategyOptions):
     meta_hidden: int = Field(32, ge=1)
 
     @model_validator(mode="after")
-    def _a_fixed_point_is_given(self) -> "DeviceOptions":
+    def _a_fixed_point_is_given(self) -> DeviceOptions:
         if (self.selector == "fixed") != (self.refresh_point is not None):
             raise ValueError('refresh_point: expected with selector = "fixed", and only with it')
         return self

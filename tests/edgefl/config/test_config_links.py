@@ -435,7 +435,7 @@ def test_a_class_goes_by_the_edge_s_data_and_takes_its_time_for_all_of_it() -> N
         runtime, took_ns = made[edge].runtime, made[edge].duration_ns(2 * size, 7)
         assert made[edge].task_samples == 2 * size and runtime.low_ns <= took_ns <= runtime.high_ns
     assert made["e009"].runtime.name == "long"
-    assert devices(given, CLASSED) == made != devices(given, {edge: 100 for edge in CLASSED})
+    assert devices(given, CLASSED) == made != devices(given, dict.fromkeys(CLASSED, 100))
 
 
 def test_where_nobody_knows_all_sizes_they_count_as_equal_everywhere() -> None:

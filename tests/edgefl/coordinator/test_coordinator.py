@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ class Scripted(Strategy):
     function of event and now.
     """
 
-    script: dict[type, Any] = {}
+    script: ClassVar[dict[type, Any]] = {}
 
     def handle(self, event: ev.Event, now: int) -> list[do.Decision]:
         answer = self.script.get(type(event), [])
@@ -46,7 +46,7 @@ class Scripted(Strategy):
 
 def scripted(folder: Path, script: dict[type, Any], **sections: Any) -> Desk:
     strategy = make(Scripted)
-    strategy.script = script  # type: ignore[attr-defined]
+    strategy.script = script
     return Desk(folder, strategy, **sections)
 
 
@@ -619,7 +619,7 @@ def test_numpy_numbers_are_as_good(tmp_path: Path) -> None:
     numbers = [
         do.Assign(("a",), {"weights": vector(0, 0, 0)}, {"epochs": np.float64(2)}),
         do.SetAlarm("x", np.int64(S)),
-    ]  # type: ignore[arg-type]
+    ]
     desk = scripted(tmp_path, {ev.RunStarted: numbers})
     desk.start("a")
     assert desk.events()[-1]["decisions"] == [
@@ -689,7 +689,7 @@ def test_a_cancelled_task_is_not_wanted_any_more(tmp_path: Path) -> None:
 
 def test_a_strategy_may_schedule_the_uplink(tmp_path: Path) -> None:
     desk = scripted(tmp_path, {ev.RunStarted: [assign("a")], ev.UpdateReady: [do.Grant("a", 0)]})
-    desk.coordinator.strategy.schedules_uplink = True  # type: ignore[misc]
+    desk.coordinator.strategy.schedules_uplink = True
     desk.start("a")
     assert desk.ready("a", 0) == ["grant a 0"] and desk.events()[-1]["event"] == "update_ready"
     assert desk.hear("b", Ready(0)) == [f"b {ACK} 0"]
@@ -703,7 +703,7 @@ def test_the_uplink_is_granted_once(tmp_path: Path) -> None:
         tmp_path,
         {ev.RunStarted: [assign("a")], ev.UpdateReady: [do.Grant("a", 0), do.Grant("a", 0)]},
     )
-    desk.coordinator.strategy.schedules_uplink = True  # type: ignore[misc]
+    desk.coordinator.strategy.schedules_uplink = True
     desk.start("a")
     with pytest.raises(Bug) as caught:
         desk.ready("a", 0)

@@ -129,7 +129,7 @@ def test_cifar100_takes_the_fine_labels_in_both_forms(tmp_path: Path) -> None:
 
 class Evil:
     def __reduce__(self) -> tuple:
-        return os.mkdir, (str(Path(self.place) / "made"),)  # type: ignore[attr-defined]
+        return os.mkdir, (str(Path(self.place) / "made"),)
 
 
 @pytest.mark.parametrize("protocol", range(6))
@@ -137,7 +137,7 @@ def test_a_pickle_that_calls_something_is_refused_and_calls_nothing(
     tmp_path: Path, protocol: int
 ) -> None:
     evil = Evil()
-    evil.place = tmp_path  # type: ignore[attr-defined]
+    evil.place = tmp_path
     (tmp_path / "evil").write_bytes(pickle.dumps({"data": evil}, protocol))
     with pytest.raises(
         UserError,

@@ -135,7 +135,7 @@ def test_an_update_that_cannot_travel_goes_empty(
     vectors: dict[str, Any], numbers: dict[str, float], beyond: str
 ) -> None:
     device = Device()
-    device.trainer.payload = lambda run, rule: (vectors, numbers)  # type: ignore[method-assign]
+    device.trainer.payload = lambda run, rule: (vectors, numbers)
     device.task(5)
     (output,) = device.edge.job_done(device.job, None, 0)
     assert isinstance(output, Send) and output.message is device.edge.unacknowledged[5]

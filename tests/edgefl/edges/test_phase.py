@@ -62,7 +62,7 @@ class Walk:
             move(event)
             self.told.append((before, event, self.edge.phase))
 
-        self.edge._phases.move = watched  # type: ignore[method-assign]
+        self.edge._phases.move = watched
 
     def task(self) -> None:
         self.number += 1

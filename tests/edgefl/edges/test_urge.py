@@ -207,7 +207,7 @@ def test_the_coordinator_names_the_task(tmp_path: Path) -> None:
 
 def test_only_an_edge_at_work_can_be_urged(tmp_path: Path) -> None:
     strategy = make(Urges)
-    strategy.whom = "b"  # type: ignore[misc]
+    strategy.whom = "b"
     with pytest.raises(Bug) as caught:
         Desk(tmp_path, strategy).coordinator.start({"a": 1, "b": 1}, 0)
     assert str(caught.value.__cause__) == "cannot urge edge 'b': it has no open task"

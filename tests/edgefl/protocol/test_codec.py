@@ -4,6 +4,7 @@ else.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from dataclasses import fields
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -226,10 +227,8 @@ def test_arrays_in_arrays_are_refused() -> None:
 @given(st.binary(max_size=200))
 def test_random_bytes_raise_nothing_but_wire_errors(data: bytes) -> None:
     for reader in (decode, decode_note, places):
-        try:
+        with contextlib.suppress(WireError):
             reader(data)
-        except WireError:
-            pass
 
 
 @settings(max_examples=500)
@@ -244,10 +243,8 @@ def test_damaged_messages_raise_nothing_but_wire_errors(
     data = bytearray(encode(message, 1, session))
     for place, byte in damage:
         data[place % len(data)] = byte
-    try:
+    with contextlib.suppress(WireError):
         decode(bytes(data))
-    except WireError:
-        pass
 
 
 nested = st.recursive(
@@ -421,7 +418,5 @@ def test_a_long_fuzz_of_one_real_header() -> None:
         data = bytearray(good)
         for _ in range(rng.randint(1, 4)):
             data[rng.randrange(len(data))] = rng.randrange(256)
-        try:
+        with contextlib.suppress(WireError):
             places(bytes(data[: rng.randint(1, len(data))]))
-        except WireError:
-            pass

@@ -111,9 +111,7 @@ def test_they_can_be_drawn_again(
 
 def test_panels_go_from_the_fastest_devices_to_the_slowest() -> None:
     points = [(0.0, 0.1), (1.0, 0.5)]
-    figure = runtime_plot._draw(
-        {"a": {name: points for name in ("long (mild)", "medium", "short")}}
-    )
+    figure = runtime_plot._draw({"a": dict.fromkeys(("long (mild)", "medium", "short"), points)})
     assert [axes.get_title() for axes in figure.axes] == [
         f"what {name} devices hold" for name in ("short", "medium", "long (mild)")
     ]

@@ -157,7 +157,7 @@ def test_the_weights_sum_to_1_and_are_those_of_the_control_variates_too() -> Non
     assert control(story.strategy) == [0, 0, 1], "(1 + 1) / 2"
     story.strategy.first[:] = story.strategy.second[:] = 0
     story.bring("a", 11, 0, 0, control=(0, 0, 22))
-    task, version, base = story.open["b"]
+    _task, version, base = story.open["b"]
     assert (version, base.tolist()) == (0, [0, 0, 0]), "w has moved by (3, 0, 0) since"
     story.bring("b", 0, 11, 0, control=(0, 0, 0))
     assert story.strategy.first.tolist() == pytest.approx([5, 0.5, 0]) and control(

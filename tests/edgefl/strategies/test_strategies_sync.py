@@ -158,14 +158,14 @@ def test_an_empty_subclass_says_what_it_lacks() -> None:
 
 def test_an_unknown_event_is_a_mistake() -> None:
     with pytest.raises(TypeError, match="no such event"):
-        make(Strategy).handle("joined", 0)  # type: ignore[arg-type]
+        make(Strategy).handle("joined", 0)
 
 
 def test_the_base_class_does_nothing() -> None:
     story = Server(make(Strategy))
     assert story.start("a", "b") == [] and story.lose("a") == [] and story.strategy.idle == ["b"]
     nothing: list[Decision] = []
-    assert story.strategy.ready(None, 0) == story.strategy.rang("x", 0) == nothing  # type: ignore[arg-type]
+    assert story.strategy.ready(None, 0) == story.strategy.rang("x", 0) == nothing
 
 
 # ------------------------------------------------------------------ FedProx

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +30,9 @@ from edgefl.streams import Streams
 
 def mlp(*widths: int) -> nn.Module:
     return nn.Sequential(
-        *[part for pair in zip(widths, widths[1:]) for part in (nn.Linear(*pair), nn.ReLU())][:-1]
+        *[part for pair in itertools.pairwise(widths) for part in (nn.Linear(*pair), nn.ReLU())][
+            :-1
+        ]
     )
 
 

@@ -137,13 +137,13 @@ def test_unshaped_serves_at_once() -> None:
 @pytest.mark.parametrize("rate", [0, -1, 2e6, True, "2mbit"])
 def test_constant_refuses(rate: object) -> None:
     with pytest.raises(BadValue, match="bit/s above 0"):
-        Constant(rate)  # type: ignore[arg-type]
+        Constant(rate)
 
 
 @pytest.mark.parametrize("delay", [-1, 0.5])
 def test_latency_refuses(delay: object) -> None:
     with pytest.raises(BadValue, match="0 or more"):
-        Latency(delay)  # type: ignore[arg-type]
+        Latency(delay)
 
 
 @settings(deadline=None)

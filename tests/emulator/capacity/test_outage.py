@@ -114,4 +114,4 @@ def test_the_process_has_the_means_it_was_given() -> None:
 def test_the_process_needs_means() -> None:
     for means in ((0, 5), (5, 0), (float("inf"), 5)):
         with pytest.raises(BadValue, match="1 ns or more"):
-            OnOff(np.random.default_rng(0), *means)  # type: ignore[arg-type]
+            OnOff(np.random.default_rng(0), *means)

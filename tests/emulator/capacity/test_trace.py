@@ -82,7 +82,7 @@ def test_when_is_the_smallest_moment_over_many_periods(
 def test_mahimahi_carries_the_bytes_of_the_file_at_every_ms(moments: list[int]) -> None:
     trace = Trace(mahimahi_steps(str(ms) for ms in moments))
     period = moments[-1]
-    for ms in range(0, 3 * period + 1):
+    for ms in range(3 * period + 1):
         chances = sum(
             1 for lap in range(5) for moment in moments if 0 < lap * period + moment <= ms
         )

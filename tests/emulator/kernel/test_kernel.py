@@ -231,7 +231,7 @@ def test_places_differ_in_every_name_and_fit_the_kernel() -> None:
 def test_what_a_system_allows(
     missing: str, way: KernelWay, shaper: str | None, expected: str | tuple[str, str]
 ) -> None:
-    system = replace(ALL, **{name: False for name in missing.split()})
+    system = replace(ALL, **dict.fromkeys(missing.split(), False))
     if isinstance(expected, tuple):
         chosen = choose(system, KernelShape(KernelWay(), way), shaper)
         assert (chosen.shaper, chosen.delay, chosen.down) == (*expected, way)
@@ -272,7 +272,7 @@ def test_no_latency_is_a_choice_and_is_said() -> None:
 )
 def test_tools_that_are_missing(missing: str, reason: str) -> None:
     with pytest.raises(BadValue) as error:
-        require_tools(replace(ALL, **{name: False for name in missing.split()}))
+        require_tools(replace(ALL, **dict.fromkeys(missing.split(), False)))
     assert reason in str(error.value)
 
 

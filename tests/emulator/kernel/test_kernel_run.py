@@ -11,10 +11,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Callable
 
 import pytest
 from paths import ROOT
@@ -403,8 +403,6 @@ def test_a_run_that_cannot_begin_is_one_line(
     arguments: tuple[str, ...], reason: str, real: Real
 ) -> None:
     done = real(*arguments)
-    assert (
-        done is None
-        or (done.status, done.out, done.err.count("\n")) == (2, "", 1)
-        and reason in done.err
+    assert done is None or (
+        (done.status, done.out, done.err.count("\n")) == (2, "", 1) and reason in done.err
     )

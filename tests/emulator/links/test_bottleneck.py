@@ -5,7 +5,7 @@ its own.
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import count
+from itertools import count, pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -50,9 +50,9 @@ class OnOff:
 
 def cell(rate: object, caps: list[object | None], delay_ns: int = 0) -> tuple[Network, Bottleneck]:
     """Edges "0", "1", ... with a cap each."""
-    net, shared = Network(), Bottleneck(rate)  # type: ignore[arg-type]
+    net, shared = Network(), Bottleneck(rate)
     for edge, cap in enumerate(caps):
-        net.add_link(str(edge), "up", shared.link(cap, Latency(delay_ns)))  # type: ignore[arg-type]
+        net.add_link(str(edge), "up", shared.link(cap, Latency(delay_ns)))
     return net, shared
 
 
@@ -237,7 +237,7 @@ def fluid(rate: int, caps: list[int], offers: list[tuple[int, int, int]]) -> dic
     """number -> completion, by an event simulation in rationals. ``offers``: (moment, edge,
     bytes) in order of time, one after another on an edge.
     """
-    now, pending, queues = Fraction(0), list(enumerate(offers)), [[] for _ in caps]  # type: ignore[var-annotated]
+    now, pending, queues = Fraction(0), list(enumerate(offers)), [[] for _ in caps]
     done: dict[int, Fraction] = {}
     while pending or any(queues):
         while pending and pending[0][1][0] <= now:
@@ -323,7 +323,7 @@ def test_the_bottleneck_carries_its_rate_no_more_and_no_less(
     last = max(net.due_at(item, item.size) for item in items)
     assert last < FOREVER
     marks = sorted(data.draw(st.lists(st.integers(now, max(last, now)), min_size=2, max_size=8)))
-    for begin, end in zip(marks, marks[1:]):
+    for begin, end in pairwise(marks):
         carried = sum(net.progress(item, end) - net.progress(item, begin) for item in items)
         most = rate * (end - begin) / (8 * NS_PER_S)
         assert carried <= most + len(items)
@@ -544,7 +544,7 @@ TestLate.settings = settings(max_examples=80, stateful_step_count=30, deadline=N
 
 # ------------------------------------------------------------------ the pacer hears of it
 def test_the_pacer_follows_when_others_come_and_go() -> None:
-    net, shared = cell(Constant(2_000_000), [None, None])
+    net, _shared = cell(Constant(2_000_000), [None, None])
     pacer = Pacer(net, PiecePlan(20 * MS, 10 * MS), Fidelity())
     moments: list[tuple[int, int, int]] = []
 
@@ -556,7 +556,7 @@ def test_the_pacer_follows_when_others_come_and_go() -> None:
     flows = []
     for edge, at in ((0, 0), (1, 200 * MS)):
         until(at)
-        flows.append(pacer.start(transfer(edge, 250_000, edge), 0, SimpleNamespace(), 0, at, at))  # type: ignore[arg-type]
+        flows.append(pacer.start(transfer(edge, 250_000, edge), 0, SimpleNamespace(), 0, at, at))
     until(600 * MS)
     for flow in flows:
         ahead = flow.released - net.progress(flow.transfer, 600 * MS)
@@ -571,7 +571,7 @@ def test_the_pacer_follows_a_link_that_was_changed() -> None:
     net = Network()
     net.add_link("0", "up", Link(Constant(2_000_000)))
     pacer = Pacer(net, PiecePlan(20 * MS, 10 * MS), Fidelity())
-    flow = pacer.start(transfer(0, 250_000), 0, SimpleNamespace(), 0, 0, 0)  # type: ignore[arg-type]
+    flow = pacer.start(transfer(0, 250_000), 0, SimpleNamespace(), 0, 0, 0)
     moments = {}
     while (at := pacer.next_due()) < FOREVER:
         if at >= 500 * MS and net.next_due() > 900 * MS:

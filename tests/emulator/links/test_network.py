@@ -20,7 +20,7 @@ def network(
     """Every edge has the same link up."""
     made = Network()
     for edge in edges:
-        made.add_link(edge, "up", Link(capacity, Latency(delay_ns)))  # type: ignore[arg-type]
+        made.add_link(edge, "up", Link(capacity, Latency(delay_ns)))
     return made
 
 

@@ -38,7 +38,7 @@ def network(
     """Every edge has the same link up."""
     made = Network()
     for edge in edges:
-        made.add_link(edge, "up", Link(capacity, Latency(delay_ns)))  # type: ignore[arg-type]
+        made.add_link(edge, "up", Link(capacity, Latency(delay_ns)))
     return made
 
 
@@ -87,7 +87,7 @@ def test_a_queue_is_served_in_order_and_without_a_gap(
         now += pause
         net.offer(transfer(number, size), now)
         start = max(now, free)
-        free = served_at(capacity, start, size)  # type: ignore[arg-type]
+        free = served_at(capacity, start, size)
         expected.append(Completion(transfer(number, size), now, start, free + delay_ns))
     assert net.pop_due(FOREVER) == expected
 
@@ -111,15 +111,15 @@ def test_interruptions_neither_lose_nor_give_bytes(
         if net.next_due() <= now:
             break
         reached = net.progress(model, now)
-        assert reached == kept + bytes_served(capacity, start, max(start, now - delay_ns))  # type: ignore[arg-type]
+        assert reached == kept + bytes_served(capacity, start, max(start, now - delay_ns))
         kept = int(share * reached)
         net.suspend(model, kept, now)
         now += pause_ns
         assert net.progress(model, now) == kept
         net.resume(model, now)
-        assert net.next_due() == served_at(capacity, now, size - kept) + delay_ns  # type: ignore[arg-type]
+        assert net.next_due() == served_at(capacity, now, size - kept) + delay_ns
     (completion,) = net.pop_due(FOREVER)
-    assert completion.due_ns >= served_at(capacity, 0, size) + delay_ns  # type: ignore[arg-type]
+    assert completion.due_ns >= served_at(capacity, 0, size) + delay_ns
 
 
 def chain(late_ns: list[int], sizes_of: list[int], capacity: object) -> list[int]:

@@ -210,7 +210,7 @@ def test_a_decision_comes_no_sooner_than_its_moment() -> None:
 
 
 def test_a_junction_limits_what_waits_for_it() -> None:
-    junction, lanes = junction_of(None, None)  # 100 ms are 100 kB, chunks of 10 kB
+    _junction, lanes = junction_of(None, None)  # 100 ms are 100 kB, chunks of 10 kB
     while lanes[0].has_room(0):
         lanes[0].admit(10_000, "a", 0)
     assert lanes[0].waiting_bytes == 100_000 and lanes[1].chunk_bytes(0) == 10_000

@@ -203,14 +203,14 @@ def test_slots_are_counted_in_integers() -> None:
         lambda: Grid(10, -1),
         lambda: Grid(10, frame_slots=0),
         lambda: Grid(10.0),
-        lambda: Grid(True),  # type: ignore[arg-type]
+        lambda: Grid(True),
         lambda: Channel(Grid(10), 0),
         lambda: Channel(Grid(10), 5, slots_per_transfer=0),
     ],
 )
 def test_bad_numbers_are_refused(wrong: object) -> None:
     with pytest.raises(BadValue):
-        wrong()  # type: ignore[operator]
+        wrong()
 
 
 def test_only_channels_have_slots() -> None:

@@ -21,7 +21,7 @@ from emulator.tdma.reference import Round, simulate
 
 
 def rounds(tdma: Tdma, count: int, **how: object) -> list[Round]:
-    return list(islice(simulate(tdma, **how), count))  # type: ignore[arg-type]
+    return list(islice(simulate(tdma, **how), count))
 
 
 # The paper's numbers.

@@ -58,7 +58,7 @@ class Item:
     due_ns: int = 0
     pushed: int = 0
     state: State = State.STANDING
-    worker: "PoolWorker | None" = None
+    worker: PoolWorker | None = None
     result: Any = None
     deaths: int = 0
     arrays: dict[int, np.ndarray] = field(default_factory=dict)

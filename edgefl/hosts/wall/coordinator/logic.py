@@ -7,9 +7,10 @@ from __future__ import annotations
 import queue
 import time
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from threading import Thread
-from typing import Any, Callable, cast
+from typing import Any, cast
 
 import numpy as np
 

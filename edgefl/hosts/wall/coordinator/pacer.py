@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Iterator
 
 from edgefl.hosts.exchange import heard_ns, offer_broadcast
 from edgefl.hosts.wall.coordinator.flow import Flow, PiecePlan, make_flow

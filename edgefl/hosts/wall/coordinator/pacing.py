@@ -5,7 +5,8 @@ Nothing slow happens here.
 from __future__ import annotations
 
 import time
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from edgefl.hosts.exchange import pays_latency
 from edgefl.hosts.wall.coordinator.sessions import (

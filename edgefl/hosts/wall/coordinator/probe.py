@@ -5,8 +5,8 @@ there and back, unshaped.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Callable
 
 from edgefl.hosts.setup.network import usual_bit_s
 from edgefl.hosts.wall.coordinator.sessions import Session

@@ -100,7 +100,7 @@ class Transport:
     # ------------------------------------------------------------------ sessions
     def entered(self, session: Session, join: Join) -> None:
         """An edge joined, and says what it has in hand."""
-        edge, held = session.edge, {number: size for number, size in join.held}
+        edge, held = session.edge, {pair[0]: pair[1] for pair in join.held}
         self.uplink.entered(edge, join.tasks)
         self._finish(self.downlink.entered(edge, held, self.context.clock.now()))
         self.downlink.tell_again(edge, held)

@@ -15,10 +15,11 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import orjson
 from safetensors.numpy import save_file

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,7 @@ def test_a_random_process_depends_on_its_generator_alone() -> None:
         for seed in (1, 1, 2)
     )
     assert one == same != other
-    gaps = [later.at_ns - earlier.until_ns for earlier, later in zip(one, one[1:])]
+    gaps = [later.at_ns - earlier.until_ns for earlier, later in pairwise(one)]
     assert min(gaps) > 0 and 2.4 * S < np.mean(gaps) < 3.6 * S
     assert 1.6 * S < np.mean([fault.for_ns for fault in one]) < 2.4 * S
 
@@ -82,7 +82,9 @@ def test_a_schedule_gives_every_fault_once_and_in_order(
     schedule = Schedule(in_order(one), iter(in_order(other)))
     popped: list[Fault] = []
     for now in [*sorted(asked), 100]:
-        assert (schedule.next_due() <= now) == bool(due := schedule.pop_due(now))
+        announced = schedule.next_due() <= now
+        due = schedule.pop_due(now)
+        assert announced == bool(due)
         popped += due
     assert schedule.next_due() == FOREVER and popped == in_order(one + other)
 

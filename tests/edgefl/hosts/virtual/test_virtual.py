@@ -166,7 +166,7 @@ def test_a_round_takes_download_compute_upload_and_two_latencies(tmp_path: Path)
                 )
                 for way in ("down", "up")
             )
-            assert 24 < up and 24 < down < 60, "six float32 and a short header"
+            assert up > 24 and 24 < down < 60, "six float32 and a short header"
             compute_ns = device[edge].duration_ns(2 * samples[edge])
             assert compute_ns is not None
             ends.append(

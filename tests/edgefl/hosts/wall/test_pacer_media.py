@@ -4,6 +4,8 @@ bottleneck.
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from pacer_rig import MBIT, MS, PIECE_NS, Rig
 
@@ -60,7 +62,7 @@ def test_a_piece_carries_bytes_of_one_slot_only(piece_ns: int) -> None:
     borders = [flow.meta, *sorted(flow.meta + end for end in flow.due_at)]
     assert borders[-1] == flow.transfer.size and len(borders) > len(slots)
     assert all(
-        (last - 1) // PER_SLOT == first // PER_SLOT for first, last in zip(borders, borders[1:])
+        (last - 1) // PER_SLOT == first // PER_SLOT for first, last in itertools.pairwise(borders)
     )
 
 
@@ -101,7 +103,7 @@ def test_a_newcomer_delays_the_pieces_of_the_others() -> None:
     rig.until(100 * MS)
     rig.start(100_000, "b")
     while rig.step():
-        moment, number, _, end = rig.sent[-1] if rig.sent else (0, 0, 0, 0)
+        moment, number, _, _end = rig.sent[-1] if rig.sent else (0, 0, 0, 0)
         if number == first.transfer.number and moment > 100 * MS and first.completion is None:
             assert rig.ahead(first) <= rig.allowed(first, 8 * MBIT) + first.piece
     ends = [

@@ -460,7 +460,7 @@ def test_the_first_faults_are_kept_for_the_record() -> None:
 # ------------------------------------------------------------------ clocks
 def test_the_quickest_recent_ping_says_how_far_the_clocks_are_apart() -> None:
     story = Story()
-    session = story.joins("a")[1].session  # type: ignore[union-attr]
+    session = story.joins("a")[1].session
     assert session.rtt_ns == UNKNOWN_RTT
     sent = story.now
     story.now += 8_000
@@ -476,7 +476,7 @@ def test_the_quickest_recent_ping_says_how_far_the_clocks_are_apart() -> None:
 
 def test_clocks_that_drift_apart_are_followed() -> None:
     story = Story()
-    session = story.joins("a")[1].session  # type: ignore[union-attr]
+    session = story.joins("a")[1].session
     story.says("a", Pong(story.now - 1_000, story.now - 500))
     for second in range(1, RECENT_PINGS + 1):
         story.now += S
@@ -487,7 +487,7 @@ def test_clocks_that_drift_apart_are_followed() -> None:
 @pytest.mark.parametrize("sent_ns", [0, 200 * S])
 def test_the_edges_own_heartbeats_and_times_to_come_measure_nothing(sent_ns: int) -> None:
     story = Story()
-    session = story.joins("a")[1].session  # type: ignore[union-attr]
+    session = story.joins("a")[1].session
     assert story.says("a", Pong(sent_ns, 5)) == [] and session.rtt_ns == UNKNOWN_RTT
 
 
