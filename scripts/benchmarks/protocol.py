@@ -50,8 +50,8 @@ CASES = {
     "10x10": (10, 10, 12),
     "2x45": (2, 45, 12),
 }
-ROUND_GOALS = {case: "<= 30" for case in CASES}
-CPU_GOALS = {case: "<= 30" for case in CASES}
+ROUND_GOALS = dict.fromkeys(CASES, "<= 30")
+CPU_GOALS = dict.fromkeys(CASES, "<= 30")
 SPARE_MB = 4.0  # of memory
 MATHS = "maths"
 JOINING_S = 1.0
