@@ -50,9 +50,8 @@ class VectorStore:
                 np.ndarray
             )
         try:
-            os.posix_fallocate(
-                self._file.fileno(), number * length, length
-            )  # later, a write into the hole of a full disk would kill the process
+            # later, a write into the hole of a full disk would kill the process
+            os.posix_fallocate(self._file.fileno(), number * length, length)
         except OSError as error:
             needed = f"{length / 1e6:.0f} MB for another device's vector ({number} are there)"
             ways = "set TMPDIR" + (f", or {self.instead}" if self.instead else "")

@@ -131,9 +131,8 @@ class _Builder:
         self.strategy = experiment.strategies[0].name
         if self.learned is None or self._data_differs(experiment):
             self.learned = learning(experiment, base, [self.name])
-        self.learned = replace(
-            self.learned, experiment=experiment, _chosen={}
-        )  # another strategy, at the same index
+        # another strategy, at the same index
+        self.learned = replace(self.learned, experiment=experiment, _chosen={})
         return side(self.learned, self.name, 0, self.learned.data_digest(), setup)
 
     def _data_differs(self, experiment: Experiment) -> bool:

@@ -87,9 +87,8 @@ class NetworkSection(Section):
     heartbeat_s: float = Field(0.5, gt=0)
     liveness_s: float = Field(4.0, gt=0)
     grace_s: float = Field(10.0, ge=0)
-    window_ms: float = Field(
-        50.0, gt=0
-    )  # how far bytes may run ahead of the service curve, besides the round trip
+    # how far bytes may run ahead of the service curve, besides the round trip
+    window_ms: float = Field(50.0, gt=0)
     piece_ms: float = Field(20.0, gt=0)
     max_edges: int = Field(100_000, ge=1)
 
@@ -123,9 +122,8 @@ class Evaluation(Section):
     every_versions: int = Field(1, ge=0)  # 0: the first and the last model only
     every_s: float | None = Field(None, ge=1e-9)  # below a nanosecond its moment would never pass
     target_accuracy: float | None = Field(None, gt=0, le=1)
-    train_samples: int = Field(
-        2000, ge=0
-    )  # size of the fixed sample for train_loss; 0: no train_loss
+    # size of the fixed sample for train_loss; 0: no train_loss
+    train_samples: int = Field(2000, ge=0)
     by_label: bool = (
         False  # accuracy of each label too: labels.csv, and edges.csv says who holds which
     )
@@ -168,9 +166,10 @@ class Experiment(Section):
 
     name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
     seed: int = Field(1, ge=0)
+    # instead of seed: a run for each
     seeds: (
         Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1, strict=False)] | None
-    ) = None  # instead of seed: a run for each
+    ) = None
     speed: float = Field(1.0, gt=0)  # emulated seconds per real second, on the wall clock
     task: str | None = None  # "my_task.py:build": own data and model instead of [data] and [model]
     data: Data = Data()

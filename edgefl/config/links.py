@@ -16,7 +16,8 @@ from emulator.units import to_ns
 LINK_DEFAULTS = {"up_mbit_s": 10.0, "down_mbit_s": 10.0, "latency_ms": 0.0}  # without a profile
 BYTE_MBIT_MS = 0.008  # Mbit/s times ms that carry a byte
 DEVICE_DEFAULTS = {"samples_per_s": 1000.0}
-MEDIA: Mapping[str, tuple[str, ...]] = {  # kind -> the keys that it takes
+# kind -> the keys that it takes
+MEDIA: Mapping[str, tuple[str, ...]] = {
     "none": (),
     "bottleneck": ("up_mbit_s", "down_mbit_s", "trace_up", "trace_down"),
     "cell": ("up_mbit_s", "down_mbit_s", "trace_up", "trace_down"),
@@ -83,15 +84,12 @@ class Devices(Section):
 
     kind: Literal["emulated", "native"] = "emulated"
     profile: str | None = None
-    samples_per_s: float | None = Field(
-        None, gt=0
-    )  # of the fastest device; the median one (lognormal); on average (exponential)
-    samples_per_slot: float | None = Field(
-        None, gt=0
-    )  # in place of samples_per_s, on a TDMA channel (q)
-    slowest_ratio: float = Field(
-        1.0, ge=1
-    )  # the slowest takes this many times as long as the fastest; uniform in between
+    # of the fastest device; the median one (lognormal); on average (exponential)
+    samples_per_s: float | None = Field(None, gt=0)
+    # in place of samples_per_s, on a TDMA channel (q)
+    samples_per_slot: float | None = Field(None, gt=0)
+    # the slowest takes this many times as long as the fastest; uniform in between
+    slowest_ratio: float = Field(1.0, ge=1)
     spread: Literal["uniform", "lognormal", "classes", "exponential"] = "uniform"
     sigma: float | None = Field(None, ge=0, le=5)
     long: Literal["large", "mild"] = "large"

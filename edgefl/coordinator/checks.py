@@ -31,9 +31,8 @@ def update_fault(
         return "wrong length", {"found": sizes, "expected": expected}
     if not _finite(update.vectors, update.numbers):
         return "not finite", {}
-    return (
-        None if update.numbers.get("samples", 0) > 0 else "no samples"
-    ), {}  # a mean by samples would fail
+    # a mean by samples would fail
+    return (None if update.numbers.get("samples", 0) > 0 else "no samples"), {}
 
 
 def result_fault(vectors: Mapping[str, np.ndarray], numbers: Mapping[str, float]) -> str | None:

@@ -249,10 +249,11 @@ class Coordinator:
         except UserError:
             raise  # the disk is full, say: not the algorithm's mistake
         except Exception as error:
+            # the story has them
             kind, short = (
                 type(self.strategy),
                 {key: value for key, value in row.items() if key != "numbers"},
-            )  # the story has them
+            )
             raise Bug(
                 f"{kind.__name__} failed at {short}",
                 self.record.story(),

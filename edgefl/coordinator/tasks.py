@@ -40,9 +40,8 @@ class Tasks:
 
     open: dict[int, OpenTask] = field(default_factory=dict)
     by_edge: dict[str, OpenTask] = field(default_factory=dict)
-    closed: OrderedDict[int, str] = field(
-        default_factory=OrderedDict
-    )  # number -> edge, the oldest first
+    # number -> edge, the oldest first
+    closed: OrderedDict[int, str] = field(default_factory=OrderedDict)
     count: int = 0
 
     def add(self, edge: str, version: int, base: np.ndarray) -> OpenTask:

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
     from edgefl.data.samples import Samples
 
-SMALL = (
-    1 << 23
-)  # elements: up to here all samples are normalised at once, beyond it each batch when it is picked
+# elements: up to here all samples are normalised at once, beyond it each batch when it is picked
+SMALL = 1 << 23
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,9 +40,8 @@ class Dataset:
     vocabulary: int = 0
     pinned: str = ""
     words: Path | None = None
-    columns: Mapping[str, np.ndarray] = field(
-        default_factory=dict
-    )  # what else is known of the training samples: name -> numbers (n,), for natural shares
+    # what else is known of the training samples: name -> numbers (n,), for natural shares
+    columns: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, ...]:

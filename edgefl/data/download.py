@@ -17,9 +17,8 @@ from typing import Any
 
 from edgefl.errors import UserError, needs
 
-Progress = Callable[
-    [str, int, int], None
-]  # file, bytes that have come, bytes in all (0: not known)
+# file, bytes that have come, bytes in all (0: not known)
+Progress = Callable[[str, int, int], None]
 ATTEMPTS = 4  # a connection that breaks is taken up again so often
 TIMEOUT_S = 30.0  # without a byte
 CHUNK = 1 << 14  # a broken connection loses the one that was under way

@@ -36,9 +36,8 @@ class Options(TextOptions):
     test: str = "test"
     input: str | None = None
     label: str | None = None
-    classes: int | None = Field(
-        default=None, ge=2
-    )  # where the labels are plain numbers; else as many as the largest says
+    # where the labels are plain numbers; else as many as the largest says
+    classes: int | None = Field(default=None, ge=2)
 
 
 def load(directory: Path, options: Options) -> Dataset:

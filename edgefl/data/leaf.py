@@ -29,9 +29,8 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     path: str = "leaf"
-    shape: tuple[int, int, int] | None = Field(
-        default=None, strict=False
-    )  # TOML's arrays are lists
+    # TOML's arrays are lists
+    shape: tuple[int, int, int] | None = Field(default=None, strict=False)
 
 
 Part = tuple[list[str], list[Any], list[Any]]  # of each sample: its user, x, y

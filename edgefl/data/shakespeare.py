@@ -27,9 +27,8 @@ DOWNLOADS = (
         "sha256:86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
     ),
 )
-SPEECH = re.compile(
-    r"([^\n:]+):(?:\n(.*))?", re.DOTALL
-)  # who speaks, and from the next line on what
+# who speaks, and from the next line on what
+SPEECH = re.compile(r"([^\n:]+):(?:\n(.*))?", re.DOTALL)
 
 
 class Options(BaseModel):

@@ -63,10 +63,8 @@ def _pictures(file: Path) -> np.ndarray:
 
 
 def _labelled(pictures: Path, labels: Path) -> tuple[np.ndarray, np.ndarray]:
-    found, numbers = (
-        _pictures(pictures),
-        np.fromfile(labels, np.uint8).astype(np.int64) - 1,
-    )  # they count from 1
+    # they count from 1
+    found, numbers = _pictures(pictures), np.fromfile(labels, np.uint8).astype(np.int64) - 1
     if len(found) != len(numbers):
         raise UserError(
             f"{labels}: {len(numbers)} labels for the {len(found)} pictures of {pictures}"

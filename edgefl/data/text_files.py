@@ -24,9 +24,8 @@ FORMS = (".jsonl", ".csv")
 PACKINGS = ("", ".gz", ".xz")
 KEY_PLACE = 3  # of a JSON array of five: label, rating, name, key, text
 
-Texts = tuple[
-    list[str], np.ndarray, list[str]
-]  # with what each text is about (say, a film), [] where that is not known
+# with what each text is about (say, a film), [] where that is not known
+Texts = tuple[list[str], np.ndarray, list[str]]
 
 
 def names(part: str) -> list[str]:

@@ -25,10 +25,8 @@ DOWNLOADS = (
     ),
 )
 CLASSES, SIDE = 200, 64
-MEAN, STD = (
-    (122.45, 114.26, 101.36),
-    (70.64, 68.62, 71.94),
-)  # of the training pictures, channel by channel
+# of the training pictures, channel by channel
+MEAN, STD = (122.45, 114.26, 101.36), (70.64, 68.62, 71.94)
 ANNOTATIONS = "val/val_annotations.txt"
 
 

@@ -15,13 +15,8 @@ from pydantic import BaseModel, ConfigDict
 if TYPE_CHECKING:
     from torch import nn
 
-CONVS = (
-    (64, 11, 4, 5),
-    (192, 5, 1, 2),
-    (384, 3, 1, 1),
-    (256, 3, 1, 1),
-    (256, 3, 1, 1),
-)  # filters, side, stride, padding
+# filters, side, stride, padding
+CONVS = ((64, 11, 4, 5), (192, 5, 1, 2), (384, 3, 1, 1), (256, 3, 1, 1), (256, 3, 1, 1))
 POOLED = (1, 2, 5)  # the convolutions with a pooling behind them
 
 

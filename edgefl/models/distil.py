@@ -36,9 +36,8 @@ def logits(workspace: Workspace, weights: np.ndarray, inputs: torch.Tensor) -> n
 def entropy(teacher: torch.Tensor) -> torch.Tensor:
     """Each sample's entropy of softmax(teacher) over log C: in [0, 1]."""
     log_p = functional.log_softmax(teacher, dim=1)
-    return (-(log_p.exp() * log_p).sum(dim=1) / math.log(teacher.shape[1])).clamp(
-        0.0, 1.0
-    )  # rounding leaves some a little above
+    # rounding leaves some a little above
+    return (-(log_p.exp() * log_p).sum(dim=1) / math.log(teacher.shape[1])).clamp(0.0, 1.0)
 
 
 def loss(student: torch.Tensor, teacher: torch.Tensor, alpha: float) -> torch.Tensor:

@@ -44,6 +44,5 @@ def _channels_last(inputs: torch.Tensor) -> torch.Tensor:
     if inputs.shape[1] > 1:
         return inputs.contiguous(memory_format=torch.channels_last)
     height, width = inputs.shape[2:]
-    return inputs.contiguous().as_strided(
-        inputs.shape, (height * width, 1, width, 1)
-    )  # one channel is both; torch goes by the strides
+    # one channel is both; torch goes by the strides
+    return inputs.contiguous().as_strided(inputs.shape, (height * width, 1, width, 1))

@@ -15,9 +15,8 @@ class Options(BaseModel):
     """``hidden``: width of each hidden layer; empty for softmax regression."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-    hidden: tuple[Annotated[int, Field(gt=0)], ...] = Field(
-        (64,), strict=False
-    )  # TOML's arrays are lists
+    # TOML's arrays are lists
+    hidden: tuple[Annotated[int, Field(gt=0)], ...] = Field((64,), strict=False)
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:

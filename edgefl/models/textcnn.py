@@ -23,9 +23,8 @@ class Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     embedding: int = Field(default=128, ge=1)
     filters: int = Field(default=100, ge=1)
-    windows: tuple[Annotated[int, Field(ge=1)], ...] = Field(
-        (3, 4, 5), min_length=1, strict=False
-    )  # TOML's arrays are lists
+    # TOML's arrays are lists
+    windows: tuple[Annotated[int, Field(ge=1)], ...] = Field((3, 4, 5), min_length=1, strict=False)
     dropout: float = Field(default=0.5, ge=0, lt=1)
 
 

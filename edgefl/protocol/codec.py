@@ -91,9 +91,8 @@ def decode(header: bytes | memoryview) -> tuple[Any, int, int]:
     if len(header) > MAX_HEADER_BYTES:
         raise WireError(f"header of {len(header)} bytes, at most {MAX_HEADER_BYTES}")
     try:
-        row = msgpack.unpackb(
-            header, max_array_len=min(MAX_ITEMS, len(header)), max_map_len=0
-        )  # memory is taken for the length it claims
+        # memory is taken for the length it claims
+        row = msgpack.unpackb(header, max_array_len=min(MAX_ITEMS, len(header)), max_map_len=0)
     except Exception as error:
         raise WireError(f"header is not msgpack: {error}") from None
     if (

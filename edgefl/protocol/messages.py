@@ -26,9 +26,8 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 PROTOCOL = 1
-MAX_HEADER_BYTES = (
-    1 << 20
-)  # the Setup frame carries a whole config; every other header is far smaller
+# the Setup frame carries a whole config; every other header is far smaller
+MAX_HEADER_BYTES = 1 << 20
 MAX_PIECE_BYTES = 1 << 20
 MAX_ARRAYS = 64  # vectors of a bulk message, and numbers
 MAX_NAME = 64  # letters

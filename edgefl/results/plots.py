@@ -32,7 +32,8 @@ DASHES = ("-", "--", "-.", ":")
 MOST_POINTS = 400  # of a mean; more would not show
 LEGEND_COLUMNS = 5
 WIDE = 10  # bytes of one scheme over those of another, beyond which their axis is logarithmic
-STYLE: Any = {  # matplotlib's own type lists each of its keys
+# matplotlib's own type lists each of its keys
+STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 8,
     "axes.labelsize": 8,

@@ -157,9 +157,8 @@ class Progress:
             self._set(edge, "idle", None)
         elif kind == "edge_lost":
             before = self.edges.get(edge)
-            self._set(
-                edge, "lost", before.task if before else None
-            )  # its task stays open for the grace time
+            # its task stays open for the grace time
+            self._set(edge, "lost", before.task if before else None)
         elif kind == "update_ready":
             self._set(edge, "sending", event["task"])
         elif kind in ("update_arrived", "task_closed"):

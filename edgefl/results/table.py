@@ -16,6 +16,7 @@ from edgefl.results.spread import of_rows, verdict
 COLOURS = {"faithful": "green", "strained": "yellow", UNFINISHED: "red"}
 NAME, VERDICT = "strategy\n", "verdict\n"
 NARROWEST_NAME = 8
+# where the terminal is too narrow
 LEFT_OUT_FIRST = (
     "acc.\nbest",
     "stale\navg/max",
@@ -24,7 +25,7 @@ LEFT_OUT_FIRST = (
     "ver-\nsions",
     "down\n",
     "up\n",
-)  # where the terminal is too narrow
+)
 
 
 def table(rows: Sequence[Row], width: int = 80) -> Table:

@@ -58,9 +58,8 @@ class AsyncPart(Asynchronous):
         self.waiting.append(update)
 
     def _refill(self) -> list[Decision]:
-        return (
-            [] if self.waiting else super()._refill()
-        )  # free devices start from the model of the slot's end
+        # free devices start from the model of the slot's end
+        return [] if self.waiting else super()._refill()
 
     def _slot_end(self, now: int) -> SetAlarm:
         return SetAlarm("slot end", now + to_ns(self.options.slot_s))

@@ -46,11 +46,8 @@ class FedASMU(Asynchronous):
             weighing(self.options, self.layout) if self.learned else FixedWeight(self.options)
         )
         self.refresh_points = RefreshPoints(self.options, self.streams) if self.asks else None
-        self.sent: dict[
-            str,
-            tuple[int, np.ndarray],
-            # edges with an open task -> the fresher model sent, if the merge is to be subtracted
-        ] = {}
+        # edges with an open task -> the fresher model sent, if the merge is to be subtracted
+        self.sent: dict[str, tuple[int, np.ndarray]] = {}
         self.values: dict[str, float] = {}  # of the current update
 
     @classmethod

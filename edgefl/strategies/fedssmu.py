@@ -60,11 +60,8 @@ class FedSSMU(Rounds):
         self.model = self.weights  # w_{g,k}
         self.k = 0  # aggregations in this round
         self.count = 0  # and in all
-        self.sent: dict[
-            str,
-            tuple[int, np.ndarray],
-            # edges with an open task -> the fresher model sent, if the merge is to be subtracted
-        ] = {}
+        # edges with an open task -> the fresher model sent, if the merge is to be subtracted
+        self.sent: dict[str, tuple[int, np.ndarray]] = {}
 
     @classmethod
     def warnings(cls, options: Any, epochs: int) -> list[str]:

@@ -50,9 +50,8 @@ class Contrast(LocalRule):
             _cosine(output, forward(weights, batch[0])) / self.options.temperature
             for weights in (run.start, run.memory["previous"])
         ]
-        return (
-            self.options.mu * (similar[1] - similar[0]).exp().log1p().mean()
-        )  # -log(e^p / (e^p + e^n)) = log(1 + e^(n - p))
+        # -log(e^p / (e^p + e^n)) = log(1 + e^(n - p))
+        return self.options.mu * (similar[1] - similar[0]).exp().log1p().mean()
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         if bool(

@@ -31,9 +31,8 @@ class Lowest:
         pieces = [part.segment(t_ns) for part in self.parts]
         silent = [until_ns for rate_bit_s, until_ns in pieces if rate_bit_s == 0]
         if silent:
-            return 0, max(
-                silent
-            )  # FOREVER as soon as one part never serves again, whatever the others do
+            # FOREVER as soon as one part never serves again, whatever the others do
+            return 0, max(silent)
         return self._rate([rate_bit_s for rate_bit_s, _ in pieces]), min(
             until_ns for _, until_ns in pieces
         )

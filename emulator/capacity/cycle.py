@@ -93,12 +93,10 @@ class Cycle:
             return FOREVER
         periods = (work - 1) // self.work
         rest = work - periods * self.work  # above 0, up to a whole period
-        index = (
-            bisect_left(self._works, rest) - 1
-        )  # the last segment that begins short of it, so its rate is not 0
-        phase_ns = (
-            self.starts_ns[index] - (self._works[index] - rest) // self.rates_bit_s[index]
-        )  # rounded up
+        # the last segment that begins short of it, so its rate is not 0
+        index = bisect_left(self._works, rest) - 1
+        # rounded up
+        phase_ns = self.starts_ns[index] - (self._works[index] - rest) // self.rates_bit_s[index]
         return min(self.from_ns + periods * self.period_ns + phase_ns, FOREVER)
 
     def edges_ns(self, from_ns: int, period_ns: int) -> np.ndarray:

@@ -44,9 +44,8 @@ class Windows:
                 joined[-1][1] = end_ns
             else:
                 joined.append([begin_ns, end_ns])
-        self._borders_ns = [
-            border for window in joined for border in window
-        ]  # closed after an odd number of them
+        # closed after an odd number of them
+        self._borders_ns = [border for window in joined for border in window]
 
     def segment(self, t_ns: int) -> tuple[int, int]:
         passed = bisect_right(self._borders_ns, t_ns)

@@ -115,9 +115,8 @@ def moment_of(work: int, starts_ns: list[int], works: list[int], rates_bit_s: li
     """The smallest moment by which ``work``, above 0, is done; FOREVER if the last segment does
     not bring it.
     """
-    index = (
-        bisect_left(works, work) - 1
-    )  # the last segment that begins short of it: only that of the end can be without service
+    # the last segment that begins short of it: only that of the end can be without service
+    index = bisect_left(works, work) - 1
     if not rates_bit_s[index]:
         return FOREVER
     return starts_ns[index] - (works[index] - work) // rates_bit_s[index]  # rounded up
@@ -137,9 +136,10 @@ class Steady:
         return max(0, self._rate_bit_s * (t_ns - self._start_ns) // WORK_PER_BYTE)
 
     def when(self, size_bytes: int) -> int:
+        # rounded up
         return min(
             FOREVER, self._start_ns - -max(0, size_bytes) * WORK_PER_BYTE // self._rate_bit_s
-        )  # rounded up
+        )
 
 
 def curve_of(capacity: Capacity, start_ns: int) -> Curve | Steady:

@@ -70,9 +70,8 @@ class Jitter:
                 np.array([-1.0, 1.0]) * (1.0 if distribution == "uniform" else CUT)
             )
         )
-        self._memory = -(
-            -(self.most_ns - self.least_ns) // epoch_ns
-        )  # epochs after which a byte cannot hold others up any more
+        # epochs after which a byte cannot hold others up any more
+        self._memory = -(-(self.most_ns - self.least_ns) // epoch_ns)
         if self._memory > MAX_MEMORY_EPOCHS:
             raise BadValue(
                 f"jitter {jitter_ns} ns: too large for epochs of {epoch_ns} ns (delays up to"
@@ -116,14 +115,12 @@ class Jitter:
         return block
 
     def _make(self, number: int) -> _Block:
-        before = -(
-            -self._memory // _BLOCK
-        )  # blocks whose last bytes may still hold up the first of this one
+        # blocks whose last bytes may still hold up the first of this one
+        before = -(-self._memory // _BLOCK)
         delays_ns = np.concatenate([self._draw(number - back) for back in range(before, -1, -1)])
         begins_ns = np.arange(-before * _BLOCK, _BLOCK, dtype=np.int64) * self.epoch_ns
-        lasts_ns = np.maximum.accumulate(
-            begins_ns + self.epoch_ns - 1 + delays_ns
-        )  # arrival of the last byte of each epoch
+        # arrival of the last byte of each epoch
+        lasts_ns = np.maximum.accumulate(begins_ns + self.epoch_ns - 1 + delays_ns)
         # Without an epoch before, nothing is held: its own bytes arrive later than any bound as low
         # as that.
         held_ns = np.concatenate([[begins_ns[0] + self.least_ns], lasts_ns[:-1]])[-_BLOCK:]
@@ -131,9 +128,8 @@ class Jitter:
         return _Block(delays_ns[-_BLOCK:].tolist(), held_ns.tolist(), arrivals_ns.tolist())
 
     def _draw(self, number: int) -> np.ndarray:
-        key = (
-            2 * number if number >= 0 else -2 * number - 1
-        )  # seeds are not negative, moments before the run's begin are
+        # seeds are not negative, moments before the run's begin are
+        key = 2 * number if number >= 0 else -2 * number - 1
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, key])))
         if self.distribution == "uniform":
             return self._delays(rng.uniform(-1.0, 1.0, _BLOCK))

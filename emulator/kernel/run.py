@@ -213,9 +213,8 @@ def _carry(
     with ExitStack() as stack:
         ended = os.pidfd_open(process.pid)
         stack.callback(os.close, ended)
-        priority = stack.enter_context(
-            _in_time(relay)
-        )  # after the start, since a program inherits timers
+        # after the start, since a program inherits timers
+        priority = stack.enter_context(_in_time(relay))
         while process.poll() is None:
             _wait(relay, 0.5, [ended])
             if time.monotonic() >= signals.kill_at_s:

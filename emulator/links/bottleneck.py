@@ -41,9 +41,8 @@ class Bottleneck:
         self.on_change: Callable[[BottleneckLike, bool], None] | None = None
         self.links: list[SharedLink] = []
         self.busy: dict[SharedLink, None] = {}  # links with anything in their queues
-        self._serving: dict[
-            SharedLink, None
-        ] = {}  # links with a transfer in service at ``seen_ns``
+        # links with a transfer in service at ``seen_ns``
+        self._serving: dict[SharedLink, None] = {}
         self.seen_ns = 0  # how far epochs are known
         self._idle_epochs = 0
 

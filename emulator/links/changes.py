@@ -34,9 +34,8 @@ class ChangedCapacity:
     def cycle(self, t_ns: int) -> Cycle | None:
         """The last piece's, from the first of its periods that begins with the piece or later."""
         from_ns, last = self._pieces[-1]
-        cycle = cycle_of(
-            last, max(t_ns, from_ns)
-        )  # not earlier: a trace may wait for the first question
+        # not earlier: a trace may wait for the first question
+        cycle = cycle_of(last, max(t_ns, from_ns))
         if cycle is None or cycle.from_ns >= from_ns:
             return cycle
         return cycle.moved(from_ns + (cycle.from_ns - from_ns) % cycle.period_ns)

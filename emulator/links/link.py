@@ -220,9 +220,8 @@ class Link:
             room -= self.queue[last].transfer.size
         if room >= 0:
             return booking.offered_ns
-        started_ns = self.started(
-            self.queue[last]
-        )  # what waited too much has begun; a transfer beyond any room enters at its own start
+        # what waited too much has begun; a transfer beyond any room enters at its own start
+        started_ns = self.started(self.queue[last])
         return FOREVER if started_ns is None else max(booking.offered_ns, started_ns)
 
     def _check_confirmed(self, booking: Booking, confirmed_bytes: int) -> None:

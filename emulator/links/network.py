@@ -30,21 +30,14 @@ class Network:
         self._links: dict[tuple[str, str], Link] = {}
         self._bookings: dict[int, Booking] = {}  # by transfer number
         self._by_order: dict[int, Booking] = {}  # by order of offer
-        self._heap: list[
-            tuple[int, int]
-        ] = []  # (due, order) of the first booking of each link; stale ones are passed over
-        self._busy: dict[
-            Link, tuple[int, int]
-        ] = {}  # links with a queue -> the heap entry of its first booking
-        self._unsure: dict[
-            BottleneckLike, None
-        ] = {}  # those whose next completion is not known at present
-        self._touched: dict[
-            Link | BottleneckLike,
-            None,
-            # whose plans changed since the last question, other than by calls about the transfer
-            # itself
-        ] = {}
+        # (due, order) of the first booking of each link; stale ones are passed over
+        self._heap: list[tuple[int, int]] = []
+        # links with a queue -> the heap entry of its first booking
+        self._busy: dict[Link, tuple[int, int]] = {}
+        # those whose next completion is not known at present
+        self._unsure: dict[BottleneckLike, None] = {}
+        # whose plans changed since the last question, other than by calls about the transfer itself
+        self._touched: dict[Link | BottleneckLike, None] = {}
         self._offered = 0
 
     def add_link(self, edge: str, direction: str, link: Link) -> None:

@@ -22,23 +22,17 @@ from emulator.units import FOREVER
 Item = TypeVar("Item")
 
 NS_PER_MS = 1_000_000
-DEPTH_NS = (
-    100 * NS_PER_MS
-)  # of link time may wait: more than a host is late, less than a person notices
-REFILL_NS = (
-    75 * NS_PER_MS
-)  # a full lane is filled again from here, so that it costs a wake only now and then
+# of link time may wait: more than a host is late, less than a person notices
+DEPTH_NS = 100 * NS_PER_MS
+# a full lane is filled again from here, so that it costs a wake only now and then
+REFILL_NS = 75 * NS_PER_MS
 CHUNK_NS = 10 * NS_PER_MS
-CHUNK_BYTES = (
-    512,
-    16 * 1024,
-    64 * 1024,
-)  # least; most where it takes CHUNK_NS; most where it takes a millisecond
+# least; most where it takes CHUNK_NS; most where it takes a millisecond
+CHUNK_BYTES = (512, 16 * 1024, 64 * 1024)
 OPEN_BYTES = 256 * 1024  # a chunk where nothing is shaped
 LEAST_WAITING = 4  # chunks that may wait however slow the lane is
-CURVE_NS = (
-    10_000 * NS_PER_MS
-)  # a curve keeps its segments, so a long busy period is cut into curves; each cut costs < 1 ns
+# a curve keeps its segments, so a long busy period is cut into curves; each cut costs < 1 ns
+CURVE_NS = 10_000 * NS_PER_MS
 
 
 class Server:
@@ -89,9 +83,8 @@ class Junction(Generic[Item]):
 
     def __init__(self, capacity: Capacity) -> None:
         self.server = Server(capacity)
-        self._coming: list[
-            tuple[int, int, Lane[Item]]
-        ] = []  # (arrival of its first chunk, number, lane): not yet in the contest
+        # (arrival of its first chunk, number, lane): not yet in the contest
+        self._coming: list[tuple[int, int, Lane[Item]]] = []
         self._ready: list[tuple[int, int, Lane[Item]]] = []  # (start tag, number, lane)
         self._tag = 0  # virtual time: the start tag of the chunk in service
         self._last_tag = 0  # the largest finish tag so far
@@ -155,9 +148,8 @@ class Lane(Generic[Item]):
         self.junction = junction
         self.server = Server(capacity)
         self.tag = 0  # of the junction: the start tag of the next chunk
-        self.waiting: deque[tuple[int, int, Item]] = (
-            deque()
-        )  # (arrival at the junction, bytes, item)
+        # (arrival at the junction, bytes, item)
+        self.waiting: deque[tuple[int, int, Item]] = deque()
         self.waiting_bytes = 0
         self._served: deque[tuple[int, Item]] = deque()  # (due at the receiver, item)
 

@@ -23,9 +23,8 @@ from emulator.proxy.routes import Address, ProxyWay, Route, address_text
 from emulator.proxy.traffic import ConnectionEnd, Item, Road, Traffic
 from emulator.units import NS_PER_S
 
-KERNEL_BYTES = (
-    256 * 1024
-)  # receive buffer on a shaped lane, so that a sender notices how slow its link is
+# receive buffer on a shaped lane, so that a sender notices how slow its link is
+KERNEL_BYTES = 256 * 1024
 BATCH, BACKLOG, SPARE_FILES = 256, 1024, 64
 TICK_NS = NS_PER_S // 2
 REST_NS = 2_000_000  # what is due may be put off so long
@@ -59,9 +58,8 @@ class Proxy:
         self._stopped = False
         self._ends: dict[int, ConnectionEnd] = {}
         self._socks: dict[ConnectionEnd, socket.socket] = {}
-        self._full_listeners: set[int] = (
-            set()
-        )  # not asked while there is no room for another connection
+        # not asked while there is no room for another connection
+        self._full_listeners: set[int] = set()
         self._listeners: dict[int, tuple[socket.socket, SockAddr, Road, Road]] = {}
         shared = {"up": shared_up, "down": shared_down}
         self._junctions = {
@@ -70,9 +68,8 @@ class Proxy:
             if capacity is not None
         }
         self._roads: list[Road] = []
-        self._epoll = (
-            select.epoll()
-        )  # before any other socket: select() wants its number below 1024
+        # before any other socket: select() wants its number below 1024
+        self._epoll = select.epoll()
         self._stop_fd = os.eventfd(0, os.EFD_NONBLOCK)
         self._epoll.register(self._stop_fd, select.EPOLLIN)
         try:

@@ -78,9 +78,8 @@ class ConnectionEnd:
         return self.record.up if self.road.direction == "up" else self.record.down
 
 
-Item = tuple[
-    ConnectionEnd, bytes | None, int
-]  # read from this end (b"": it has finished, None: it broke), at this moment
+# read from this end (b"": it has finished, None: it broke), at this moment
+Item = tuple[ConnectionEnd, bytes | None, int]
 
 
 class Traffic:

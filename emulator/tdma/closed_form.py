@@ -152,10 +152,8 @@ class Tdma:
         """What repeats itself for ever, found by Brent's method: a saved state, renewed at every
         power of two, until it comes again.
         """
-        sent, begun = (
-            {},
-            dict.fromkeys(range(self.devices), 0),
-        )  # slots of devices that wait for a model, and of those that have begun with one
+        # slots of devices that wait for a model, and of those that have begun with one
+        sent, begun = ({}, dict.fromkeys(range(self.devices), 0))
         saved: tuple[list[int], ...] = ()
         since, length, limit = 0, 0, 1
         staleness: set[int] = set()

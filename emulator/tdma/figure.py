@@ -27,7 +27,8 @@ LOOKS = {
     "transmit": ("#D55E00", ""),
     "receive": ("#006B50", "////"),
 }
-STYLE: Any = {  # matplotlib lists each of its keys in a type
+# matplotlib lists each of its keys in a type
+STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 8,
     "axes.linewidth": 0.6,

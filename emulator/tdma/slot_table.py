@@ -44,9 +44,8 @@ class SlotTable:
         self._first_slot = 0  # those before are forgotten
         self._most_uses = LEAST_USES  # with more of them it is time to forget
         self._latest_ns = 0  # the latest moment told
-        self._packed = range(
-            0
-        )  # slots in use without a gap, which the search for free ones jumps over
+        # slots in use without a gap, which the search for free ones jumps over
+        self._packed = range(0)
 
     def user(self, slot: int) -> Use | None:
         """Who has it; None if it is free."""

@@ -70,9 +70,8 @@ class Server:
             Streams(1),
         )
         self.models = [aligned_copy(rng.normal(size=size).astype(np.float32)) for _ in range(2)]
-        self.open: dict[
-            str, tuple[int, dict[str, np.ndarray]]
-        ] = {}  # edge -> version and vectors that it was given
+        # edge -> version and vectors that it was given
+        self.open: dict[str, tuple[int, dict[str, np.ndarray]]] = {}
         self.tasks = self.count = 0
         for edge in edges:
             self.heed(self.strategy.handle(EdgeJoined(edge, 10), 0))
@@ -89,9 +88,8 @@ class Server:
         edge = next(iter(self.open))
         version, given = self.open.pop(edge)
         numbers = {"samples": 10.0, "steps": 10.0, "learning_rate": 0.01, "loss": 1.0}
-        names = (
-            given if self.strategy.delivers == "weights" else (self.strategy.delivers,)
-        )  # FedAC's control variates go both ways, too
+        # FedAC's control variates go both ways, too
+        names = given if self.strategy.delivers == "weights" else (self.strategy.delivers,)
         vectors = dict.fromkeys(names, self.models[self.count % 2])
         event = UpdateArrived(edge, self.count, version, given["weights"], vectors, numbers)
         self.count += 1

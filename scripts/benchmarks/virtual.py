@@ -166,9 +166,8 @@ class Bench:
     def speeds(self, strategy: dict[str, Any], turns: int, ray: bool) -> list[Row]:
         learned, name = self.learned(strategy), strategy.get("label", strategy["strategy"])
         rates: dict[str, list[float]] = {"bare": [], "serial": [], "2 workers": []}
-        inputs = learned.train[0][
-            torch.arange(len(learned.train[1]))
-        ]  # a run may normalise batch by batch; here it is done beforehand
+        # a run may normalise batch by batch; here it is done beforehand
+        inputs = learned.train[0][torch.arange(len(learned.train[1]))]
         say(f"{name}: {turns} turns of a bare loop, a serial run and a run with two workers")
         with open_pool(learned, 2) as pool:
             for _ in range(turns):

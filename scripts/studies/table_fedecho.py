@@ -40,10 +40,10 @@ TUNING_S = 240.0  # some 50 rounds
 LAST = 10  # evaluations
 LONG = "long"  # runtime class; with mild delay "long (mild)"
 LOCAL: Points = {f"local-{rate:g}": {"local_learning_rate": rate} for rate in (0.003, 0.01, 0.03)}
-SERVER: Points = {
-    f"server-{rate:g}": {"server_learning_rate": rate} for rate in (3e-4, 1e-3, 3e-3)
-}  # steps of Adam's kind
-CONTROLLED: Points = {  # FedAC's devices may run away, the more so the larger their steps are
+# steps of Adam's kind
+SERVER: Points = {f"server-{rate:g}": {"server_learning_rate": rate} for rate in (3e-4, 1e-3, 3e-3)}
+# FedAC's devices may run away, the more so the larger their steps are
+CONTROLLED: Points = {
     f"local-{local:g}-server-{rate:g}": {"local_learning_rate": local, "server_learning_rate": rate}
     for local, rate in ((0.03, 3e-4), (0.03, 1e-3), (0.01, 1e-3))
 }

@@ -68,12 +68,13 @@ COLUMNS = (
     "tau_ave",
     "n_ave",
 )
+# column -> its quantity
 KEYS = {
     "accuracy": "convergence_accuracy",
     "stability": "stability",
     "tau_ave": "tau_ave",
     "n_ave": "n_ave",
-}  # column -> its quantity
+}
 
 
 def main() -> None:

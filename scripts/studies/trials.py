@@ -33,10 +33,8 @@ from edgefl.results.rundirs import seed_name
 from emulator.errors import BadValue
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "fedasmu"
-QUICK = {
-    "stop": {"emulated_s": 150.0},
-    "evaluation": {"every_s": 150.0},
-}  # is everything in place? The numbers mean nothing.
+# is everything in place? The numbers mean nothing.
+QUICK = {"stop": {"emulated_s": 150.0}, "evaluation": {"every_s": 150.0}}
 PLAIN_WIDTH = 140  # of a table in a file or a pipe
 WORDS = ("method", "setting", "point", "against")  # columns of text
 LOG_LINES = 12  # shown of a run that failed

@@ -45,12 +45,12 @@ class Learning:
     train: tuple[Any, torch.Tensor]  # inputs: a tensor, or Samples, which are picked like one
     test: tuple[Any, torch.Tensor]
     shards: dict[str, np.ndarray]  # edge id -> indices of its training samples
-    _union: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(
-        default_factory=dict, repr=False
-    )  # by evaluation.train_samples
+    # by evaluation.train_samples
+    _union: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict, repr=False)
+    # by index of the experiment
     _chosen: dict[int, tuple[type[Strategy], StrategyOptions]] = field(
         default_factory=dict, repr=False
-    )  # by index of the experiment
+    )
     own_digest: str = ""  # of data that came in shares; else made from the data set and the shares
     unlabelled: torch.Tensor | None = (
         None  # the server's samples without labels, normalised: not on an edge's own machine
@@ -138,9 +138,8 @@ class Learning:
     def rule(self, index: int) -> LocalRule:
         """A fresh rule of the strategy at ``index`` of the experiment."""
         if index not in self._chosen:
-            self._chosen[index] = options(
-                self.experiment.strategies[index], self.base
-            )  # looks through a folder: not for every task
+            # looks through a folder: not for every task
+            self._chosen[index] = options(self.experiment.strategies[index], self.base)
         found, values = self._chosen[index]
         rule = found.rule(values)
         if self.experiment.medium.kind == "tdma":

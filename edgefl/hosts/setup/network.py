@@ -95,9 +95,8 @@ class Builder:
     def _capacity(self, direction: str, section: Links, shape: Shape) -> Capacity:
         name = section.trace_up if direction == "up" else section.trace_down
         key = (name or shape.rates_bit_s[direction], shape.loss, shape.latency_ns)
-        own = (
-            name is not None and section.trace_start == "first_byte"
-        )  # begins when this very link is used
+        # begins when this very link is used
+        own = name is not None and section.trace_start == "first_byte"
         if key not in self.kept or own:
             self.kept[key] = self._new_capacity(name, shape.rates_bit_s[direction], section, shape)
         return self.kept[key]
@@ -180,9 +179,8 @@ def shape_of(section: Links) -> Shape:
 def usual_bit_s(capacity: Capacity) -> int:
     """A rate to compare with; asking a trace for it does not begin it."""
     while isinstance(capacity, (Lossy, Lowest)):
-        capacity = (
-            capacity.capacity if isinstance(capacity, Lossy) else capacity.parts[0]
-        )  # of a link with outages, the link
+        # of a link with outages, the link
+        capacity = capacity.capacity if isinstance(capacity, Lossy) else capacity.parts[0]
     return round(capacity.mean_bit_s) if isinstance(capacity, Trace) else capacity.segment(0)[0]
 
 
@@ -190,12 +188,13 @@ def _media(section: Medium, base: Path | None, granted: bool) -> dict[str, Bottl
     """Direction -> what all emulated links share in it."""
     if section.kind == "tdma":
         grid = Grid(_ms(section.slot_ms) or 1, _ms(section.guard_ms) or 0, section.frame_slots or 1)
+        # to whoever is ready first
         channel = Channel(
             grid,
             _bit_s(section.rate_mbit_s) or 1,
             section.slots_per_transfer,
             automatic=not granted,
-        )  # to whoever is ready first
+        )
         return {"up": channel, "down": channel}
     return {
         way: Bottleneck(

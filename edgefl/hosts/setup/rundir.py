@@ -75,9 +75,8 @@ class OpenRun:
             base,
         )
         self._started_s = self._flushed_s = time.monotonic()
-        made = strategy(
-            experiment, self.entry, base, weights, layout
-        )  # or a UserError, before anything is written
+        # or a UserError, before anything is written
+        made = strategy(experiment, self.entry, base, weights, layout)
         with _writable(directory, "made"):
             directory.mkdir(parents=True, exist_ok=True)
         with _writable(directory):
@@ -237,10 +236,8 @@ def _is_ours(directory: Path) -> bool:
         return False
     try:
         with events.open("rb") as file:
-            return file.read(len(FIRST_BYTES)) in (
-                b"",
-                FIRST_BYTES,
-            )  # b"": it ended before anything happened
+            # b"": it ended before anything happened
+            return file.read(len(FIRST_BYTES)) in (b"", FIRST_BYTES)
     except OSError:
         return False
 

@@ -35,9 +35,8 @@ class DelayedInterrupt:
         self.asked = False
 
     def __enter__(self) -> DelayedInterrupt:
-        self._main = (
-            threading.current_thread() is threading.main_thread()
-        )  # no other thread may set a handler, or is interrupted
+        # no other thread may set a handler, or is interrupted
+        self._main = threading.current_thread() is threading.main_thread()
         if self._main:
             self._former = signal.signal(signal.SIGINT, self._ask)
         return self

@@ -58,7 +58,8 @@ def _needed(
 ) -> float:
     """Samples per real second of the fastest devices that may train at one time."""
     strategy, values = options(entry, base)
-    emulated: list[Any] = [  # they all have a rate
+    # they all have a rate
+    emulated: list[Any] = [
         device for device in devices(experiment, samples).values() if not isinstance(device, Native)
     ]
     rates = sorted((device.samples_per_s for device in emulated), reverse=True)

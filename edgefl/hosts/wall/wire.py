@@ -24,10 +24,8 @@ from edgefl.protocol.messages import MAX_HEADER_BYTES, MAX_PIECE_BYTES
 MOST_QUEUED = 20_000
 MOST_FRAMES = 2  # header and body; the routing id comes from libzmq
 ZERO_COPY_BYTES = 1 << 18  # below, handing the memory over costs more than copying it
-NOW, NOW_MORE = (
-    int(zmq.NOBLOCK),
-    int(zmq.NOBLOCK | zmq.SNDMORE),
-)  # plain ints: pyzmq's flags are slow to combine
+# plain ints: pyzmq's flags are slow to combine
+NOW, NOW_MORE = (int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE))
 EVENTS, POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
 TURNED_AWAY: dict[int, str] = {
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "it wants keys (--keys DIR)",

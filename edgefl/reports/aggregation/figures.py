@@ -50,9 +50,8 @@ def _draw(found: Mapping[str, Steps]) -> Figure:
     left, right = figure.subplots(1, 2)
     width = 0.8 / len(found)
     for place, (name, values) in enumerate(found.items()):
-        lap, at = divmod(
-            place, len(COLOURS)
-        )  # the eighth scheme has the first one's colour, hatched and dashed
+        # the eighth scheme has the first one's colour, hatched and dashed
+        lap, at = divmod(place, len(COLOURS))
         colour, dashes, hatch = COLOURS[at], DASHES[lap % len(DASHES)], "/////" if lap % 2 else None
         shares = [
             (int(count) + (place - (len(found) - 1) / 2) * width, number / len(values))

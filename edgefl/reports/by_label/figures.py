@@ -17,11 +17,8 @@ from edgefl.reports.by_label.section import Points, by_runtime
 from edgefl.results import rundirs
 from edgefl.results.plots import STYLE, look, save, unit_of_time
 
-SLOWER = {
-    "short": 1,
-    "medium": 2,
-    "long": 3,
-}  # the order of the panels, by a runtime class's first word
+# the order of the panels, by a runtime class's first word
+SLOWER = {"short": 1, "medium": 2, "long": 3}
 
 
 def runtimes(dirs: Sequence[Path], out_png: Path) -> list[Path]:

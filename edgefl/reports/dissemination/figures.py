@@ -19,18 +19,20 @@ from edgefl.results import rundirs
 from edgefl.results.plots import COLOURS, MARKERS, STYLE, save, unit_of_time
 from edgefl.results.tail import read_events
 
+# of its "report" decisions
 SERVER = {
     "alpha": "alpha, weight of an update",
     "lambda": "lambda",
     "sigma": "sigma",
     "iota": "iota",
-}  # of its "report" decisions
+}
+# of updates that merged
 DEVICE = {
     "beta": "beta, weight of a fresh model",
     "gamma": "gamma",
     "upsilon": "upsilon",
     "reward": "reward, loss before - after",
-}  # of updates that merged
+}
 PANELS = {**SERVER, **DEVICE}
 SLIGHT = 0.01
 
@@ -128,9 +130,8 @@ def _scatter(axes: Axes, place: int, points: Points) -> None:
 
 
 def _marker(place: int) -> dict[str, Any]:
-    lap, at = divmod(
-        place, len(COLOURS)
-    )  # the eighth scheme has the first one's colour and marker, hollow
+    # the eighth scheme has the first one's colour and marker, hollow
+    lap, at = divmod(place, len(COLOURS))
     return {
         "color": COLOURS[at],
         "marker": MARKERS[at],

@@ -14,9 +14,8 @@ from emulator.units import FOREVER, NS_PER_S
 
 SMALLEST_PIECE, LARGEST_PIECE = 1 << 10, 1 << 16  # on shaped links
 ROOM_GRAINS = 2  # a piece waits for the next multiple of the grain only if it is due so much later
-NATIVE_WINDOW = (
-    1 << 22
-)  # bytes that a native uplink may have under way: the socket's queue is memory too
+# bytes that a native uplink may have under way: the socket's queue is memory too
+NATIVE_WINDOW = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +105,8 @@ class Flow:
         if self.released == 0:
             self.release_at = self._rounded(max(opens, by_window - self.piece_ns), due_ns)
             return
-        by_quarter = (
-            network.due_at(self.carrier, end - quarter) if end > quarter else start
-        )  # never before service begins
+        # never before service begins
+        by_quarter = network.due_at(self.carrier, end - quarter) if end > quarter else start
         self.release_at = self._rounded(max(by_window, by_quarter, opens), due_ns)
 
     def _next_border(self, network: Network) -> int:
@@ -162,9 +160,8 @@ class Flow:
             return None
         if self.known:
             return self.completion.due_ns
-        return max(
-            self.last_byte_ns, self.completion.due_ns
-        )  # a native link's is due when offered: compared clocks may be a little off
+        # a native link's is due when offered: compared clocks may be a little off
+        return max(self.last_byte_ns, self.completion.due_ns)
 
 
 def make_flow(

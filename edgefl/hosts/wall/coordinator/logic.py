@@ -69,10 +69,8 @@ class Logic(Thread):
         self._flushed_s = 0.0
         self._alarm = FOREVER
         self._jobs: dict[int, Evaluate] = {}  # version -> evaluation under way
-        self._digested: tuple[Callable[[], np.ndarray | None], str] = (
-            lambda: None,
-            "",
-        )  # the model last sent, held weakly
+        # the model last sent, held weakly
+        self._digested: tuple[Callable[[], np.ndarray | None], str] = (lambda: None, "")
 
     def run(self) -> None:
         try:

@@ -222,9 +222,8 @@ class Pacer:
         assert completion is not None and flow.last_byte_ns is not None
         if flow.shaped:
             late = flow.last_byte_ns - completion.due_ns
-            late_in_all_ns = (
-                max(late, 0) + completion.shifted_ns
-            )  # a shared medium that heard of it late made it due later
+            # a shared medium that heard of it late made it due later
+            late_in_all_ns = max(late, 0) + completion.shifted_ns
             self.fidelity.transfer(late_in_all_ns, completion.due_ns - completion.offered_ns)
             self.fidelity.lead(max(-late, 0))
         return flow

@@ -285,9 +285,10 @@ class Sessions:
         session.measured(now - pong.sent_ns, pong.clock_ns - (pong.sent_ns + now) // 2)
 
     def _refused(self, session: Session, fault: str, final: bool) -> Reply:
+        # an invented id has no count of its own
         self._count(
             "refused", session.edge if session.edge in self.expected.edges else WHOLE_RUN, fault
-        )  # an invented id has no count of its own
+        )
         return _refuse(session, fault, final)
 
     def _count(self, sort: str, who: str, reason: str | None = None) -> None:
