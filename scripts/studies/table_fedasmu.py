@@ -1,14 +1,16 @@
-"""The main table: FedASMU, its ablations, and what it is compared with, LeNet on Fashion-MNIST;
+r"""The main table: FedASMU, its ablations, and what it is compared with, LeNet on Fashion-MNIST;
 mean and deviation over the seeds.
 
 What is done already is not run again. A longer budget for some of the methods, or another of the
 configs:
 
     python scripts/studies/table_fedasmu.py --workers 2
-    python scripts/studies/table_fedasmu.py --workers 2 --emulated-s 10000 --methods
-    fedasmu,fedasmu-0,fedasync,fedbuff python scripts/studies/table_fedasmu.py --workers 2 --config
-    configs/fedasmu/fmnist_refresh_points.toml python scripts/studies/table_fedasmu.py --config
-    configs/comparison/cnn_cifar10.toml --set stop.updates=100 --methods fedasmu,fedavg --seeds 1
+    python scripts/studies/table_fedasmu.py --workers 2 --emulated-s 10000 \
+        --methods fedasmu,fedasmu-0,fedasync,fedbuff
+    python scripts/studies/table_fedasmu.py --workers 2 \
+        --config configs/fedasmu/fmnist_refresh_points.toml
+    python scripts/studies/table_fedasmu.py --config configs/comparison/cnn_cifar10.toml \
+        --set stop.updates=100 --methods fedasmu,fedavg --seeds 1
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""FedEcho, FedBuff, CA2FL, FedAC and FADAS (plain and delay-adaptive) at equal emulated time:
+r"""FedEcho, FedBuff, CA2FL, FedAC and FADAS (plain and delay-adaptive) at equal emulated time:
 accuracy, in all and on what the slowest devices hold.
 
 Every method has three points, run for TUNING_S emulated seconds on a seed of its own, with large
@@ -6,11 +6,12 @@ delay on Fashion-MNIST; its best point goes into all the tables. What is done al
 again. Large delay, mild delay, CIFAR-10 (its files in DIR), and something short:
 
     python scripts/studies/table_fedecho.py --workers 2
-    python scripts/studies/table_fedecho.py --workers 2 --config
-    configs/fedecho/fmnist_lenet_mild.toml python scripts/studies/table_fedecho.py --workers 2
-    --config configs/fedecho/cifar10_lenet.toml --seeds 1 --set data.dir=DIR python
-    scripts/studies/table_fedecho.py --workers 2 --methods fedbuff --emulated-s 300 --tuning-s 100
-    --out runs/short
+    python scripts/studies/table_fedecho.py --workers 2 \
+        --config configs/fedecho/fmnist_lenet_mild.toml
+    python scripts/studies/table_fedecho.py --workers 2 \
+        --config configs/fedecho/cifar10_lenet.toml --seeds 1 --set data.dir=DIR
+    python scripts/studies/table_fedecho.py --workers 2 --methods fedbuff --emulated-s 300 \
+        --tuning-s 100 --out runs/short
 """
 
 from __future__ import annotations

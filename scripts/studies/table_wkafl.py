@@ -1,4 +1,4 @@
-"""WKAFL, its ablations, TWAFL, SASGD, GSGM and K-async SGD in one table: accuracy and stability on
+r"""WKAFL, its ablations, TWAFL, SASGD, GSGM and K-async SGD in one table: accuracy and stability on
 MNIST with LeNet, P/K = 1000/10, one label each.
 
 Every method's learning rate is tuned alike: three values, on a seed of its own, over all iterations
@@ -9,8 +9,8 @@ run again. 48 runs of a minute each: 25 minutes with two workers. Another of the
 the methods:
 
     python scripts/studies/table_wkafl.py --workers 2
-    python scripts/studies/table_wkafl.py --workers 2 --config configs/wkafl/cifar_1000_20.toml
-    --rates 0.0005,0.005,0.05 --methods wkafl,twafl
+    python scripts/studies/table_wkafl.py --workers 2 --config configs/wkafl/cifar_1000_20.toml \
+        --rates 0.0005,0.005,0.05 --methods wkafl,twafl
 """
 
 from __future__ import annotations
