@@ -46,8 +46,8 @@ def hint(command: str) -> None:
 
 
 def png(path: Path) -> Path:
-    """Where a figure goes: its PNG here, its PDF beside it. UserError for another ending: nobody
-    expects a PNG in "figure.svg".
+    """Where a figure goes: the PNG here, the PDF in the same folder. UserError for another ending:
+    a PNG must not be called "figure.svg".
     """
     if path.suffix != ".png" or path.is_dir():
         raise UserError(f"--out {path}: expected a file that ends in .png (a PDF goes beside it)")

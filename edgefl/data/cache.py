@@ -134,9 +134,7 @@ def _opened(entry: Path) -> Dataset:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Held by one process at a time; the system lets go of it when that process ends, however it
-    ends.
-    """
+    """A lock held by one process at a time; the system releases it when that process ends."""
     with open(path, "wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -37,9 +37,7 @@ Shares = dict[str, np.ndarray]  # edge id -> indices of its training samples
 
 @dataclass(frozen=True, slots=True)
 class EdgeData:
-    """``own_digest``: what two sides must agree on where nobody needs to have all the data, else
-    "".
-    """
+    """``own_digest``: what both sides must agree on where no process has all the data, else ""."""
 
     dataset: Dataset
     shares: Shares
@@ -111,9 +109,7 @@ def cut(experiment: Experiment, base: Path | None, found: Dataset) -> Shares:
 
 
 def checked_options(found: Any, section: Named, table: str) -> BaseModel:
-    """Checked here for own code too, which nobody has run before. Code without ``Options`` takes
-    none.
-    """
+    """The section's options, checked; a user's own code too. Code without ``Options`` takes none."""
     kind = options_of(found) or Section
     if not issubclass(kind, BaseModel):
         raise UserError(

@@ -40,8 +40,8 @@ class Samples:
 
 
 def shared(array: np.ndarray) -> torch.Tensor:
-    """A tensor over ``array``, without a copy if torch can have it so. Nobody writes into it: a
-    memory-mapped file could not be written to.
+    """A tensor over ``array``, without a copy where torch allows it. It is read-only: a
+    memory-mapped file cannot be written to.
     """
     if not array.dtype.isnative or any(stride < 0 for stride in array.strides):
         array = array.astype(array.dtype.newbyteorder("="), order="C")

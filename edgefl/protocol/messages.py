@@ -216,9 +216,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Heartbeat; ``sent_ns`` comes back in the Pong. With a payload behind it, it probes the
-    path.
-    """
+    """Heartbeat; ``sent_ns`` comes back in the Pong. With a payload it probes the path."""
 
     sent_ns: Count
 

@@ -1,4 +1,4 @@
-"""One direction of one device: a server of bytes, first come first served, and the delay behind it.
+"""One direction of one device: a server of bytes, first come first served, then the delay.
 
     offer -> [ queue ] -> capacity -> delay -> receiver
 

@@ -160,8 +160,8 @@ class Network:
         return completions
 
     def suspend(self, transfer: Transfer, confirmed_bytes: int, now: int) -> None:
-        """Its session broke: what the receiver confirmed stays, and the link stands still behind it
-        until ``resume``.
+        """Its session broke: confirmed bytes stay confirmed, and its link stands still until
+        ``resume``.
 
         May be said again when the receiver's own count is known. KeyError if it is not on its way.
         """

@@ -235,7 +235,7 @@ def heard(channel: Channel, kind: type[Heard]) -> Heard:
 
 # ------------------------------------------------------------------ the coordinator's process
 class Watched(CoordinatorProcess):
-    """The real one; a thread beside it tells the moments of this bench over the control channel."""
+    """The real coordinator process, with a thread that reports the moments of this benchmark."""
 
     def main(self) -> dict[str, Any]:
         Thread(target=self.tell_moments, daemon=True).start()

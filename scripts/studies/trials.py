@@ -152,7 +152,7 @@ class Study:
                 child.wait()
                 say("stopped; the same command again goes on from here")
                 raise SystemExit(130) from None
-        self._write(trial, trial.entries)  # all of them again, for whoever looks into it
+        self._write(trial, trial.entries)  # the file lists all strategies again
         if status:
             say(f"  failed (exit status {status}):")
             say(

@@ -68,7 +68,7 @@ def _rates(section: Devices, count: int, streams: Streams, keys: tuple[str, ...]
 def _classes(
     section: Devices, edges: Sequence[str], streams: Streams, keys: tuple[str, ...], work: Work
 ) -> list[Device]:
-    """Of an edge whose data lies elsewhere nobody here asks for the device."""
+    """An edge whose data lies elsewhere counts as one of size 1: its device is not used here."""
     sizes = [float(work.sizes.get(edge, 1)) for edge in edges]
     classes = runtime_classes(
         sizes, LONGS[section.long], streams.rng("devices", *keys), section.gamma

@@ -188,7 +188,7 @@ def _media(section: Medium, base: Path | None, granted: bool) -> dict[str, Bottl
     """Direction -> what all emulated links share in it."""
     if section.kind == "tdma":
         grid = Grid(_ms(section.slot_ms) or 1, _ms(section.guard_ms) or 0, section.frame_slots or 1)
-        # to whoever is ready first
+        # the first edge that is ready takes the next free slots
         channel = Channel(
             grid,
             _bit_s(section.rate_mbit_s) or 1,

@@ -81,7 +81,7 @@ class Asynchronous(Strategy):
         return self._undelivered()
 
     def _undelivered(self) -> list[Decision]:
-        """A task has come to nothing; its edge gets another, unless there is no hope."""
+        """A task ended without an update: replace it, or end the run after too many in a row."""
         self.failed += 1
         return (
             [Finish("no task delivers")]
