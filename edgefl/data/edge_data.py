@@ -109,7 +109,7 @@ def cut(experiment: Experiment, base: Path | None, found: Dataset) -> Shares:
 
 
 def checked_options(found: Any, section: Named, table: str) -> BaseModel:
-    """The section's options, checked; a user's own code too. Code without ``Options`` takes none."""
+    """The options of a section, checked; own code too. Without ``Options`` it takes none."""
     kind = options_of(found) or Section
     if not issubclass(kind, BaseModel):
         raise UserError(
