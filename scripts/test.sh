@@ -1,7 +1,17 @@
 #!/usr/bin/env bash
-# Sets everything up and runs the tests; what follows goes on to pytest, for example: scripts/test.sh -k fedavg
+# Sets everything up and runs the tests, on two cores if there are two. Words go on to pytest: scripts/test.sh -k fedavg
+#
+#   --fast   leave out the tests that start processes or open sockets (about a minute)
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 scripts/setup_env.sh
-exec .venv/bin/python -m pytest --quiet --durations=5 "$@"
+
+words=()
+for word in "$@"; do
+    case "$word" in
+        --fast) words+=(-m "not processes") ;;
+        *) words+=("$word") ;;
+    esac
+done
+exec .venv/bin/python -m pytest --quiet --durations=5 --numprocesses=2 --dist=loadfile ${words[@]+"${words[@]}"}

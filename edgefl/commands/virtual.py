@@ -123,14 +123,14 @@ class VirtualRuns:
         from edgefl.hosts.virtual.parallel_runs import ParallelRuns
         from edgefl.hosts.virtual.run import run_virtual
 
-        def work(number: int, report: Any) -> dict[str, Any]:
-            job = jobs[number]
-            return run_virtual(
-                job.learned,
-                job.index,
-                job.directory,
-                self.lines.ticker(self.experiment.stop, report),
-            )
+        def work(number: int, report: Any, begun: Any) -> dict[str, Any]:
+            job, tick = jobs[number], self.lines.ticker(self.experiment.stop, report)
+
+            def after_step(now_ns: int, run: Any) -> None:
+                begun()
+                tick(now_ns, run)
+
+            return run_virtual(job.learned, job.index, job.directory, after_step)
 
         def heard(number: int, line: str) -> None:
             self.lines.show(

@@ -10,7 +10,7 @@
                 <-               SnapshotScores
     coordinator -> job worker    DoJob
                 <-               JobFinished | JobRaised; WorkerDied comes from the warm parent
-    parallel runs <- forked run  ProgressLine, then RunEnded | RunRefused | BugFound
+    parallel runs <- forked run  FirstStep, ProgressLine, then RunEnded | RunRefused | BugFound
 """
 
 from __future__ import annotations
@@ -38,6 +38,11 @@ class BugFound:
     """``blame``: in whose code, in one line. The process has printed the rest on stderr."""
 
     blame: str
+
+
+@message
+class FirstStep:
+    """What can be refused at the start of a run has been accepted."""
 
 
 @message

@@ -109,6 +109,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         emulator.Links  # noqa: B018  # the access itself fails
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("code", "banned"),
     [

@@ -81,6 +81,7 @@ def test_an_unknown_entry_names_the_nearest() -> None:
         catalog.find("edgefl.models", "lenet", "build", what="model")
 
 
+@pytest.mark.processes
 def test_listing_imports_no_torch() -> None:
     code = (
         "import sys; from edgefl import catalog\nfor p, a in (('edgefl.models', 'build'),"

@@ -88,6 +88,7 @@ def test_only_a_missing_package_is_explained() -> None:
         import edgefl.unheard_of  # noqa: F401  # it cannot be imported
 
 
+@pytest.mark.processes
 def test_a_run_on_a_base_install_ends_in_order_without_figures(tmp_path: Path) -> None:
     shutil.copy(EXAMPLES / "my_task.py", tmp_path)
     (tmp_path / "base.toml").write_text(CONFIG)
@@ -106,6 +107,7 @@ def test_a_run_on_a_base_install_ends_in_order_without_figures(tmp_path: Path) -
         )
 
 
+@pytest.mark.processes
 def test_a_run_that_needs_an_extra_is_refused_in_one_line(tmp_path: Path) -> None:
     done = edgefl("run", "configs/quickstart.toml", "--clock", "virtual", cwd=tmp_path)
     *_, last = done.stderr.splitlines()

@@ -262,6 +262,7 @@ for name in wanted:
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("modules", "forbidden"),
     [

@@ -113,6 +113,7 @@ def overrides(words: list[str]) -> list[str]:
     return [word for word in words[2:] if re.match(r"[\w.]+=", word)]
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_the_command_lines_that_need_no_network_run_in_their_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,6 +93,7 @@ def test_a_senseless_number_of_runs_is_refused(repeat: int) -> None:
         measure(lambda: None, repeat, 0)
 
 
+@pytest.mark.processes
 def test_a_command_is_run_once_more_than_it_counts(tmp_path: Path) -> None:
     file = tmp_path / "runs"
     timing = time_command(
@@ -101,6 +102,7 @@ def test_a_command_is_run_once_more_than_it_counts(tmp_path: Path) -> None:
     assert file.read_text() == "xxx" and len(timing.times_ns) == 2 and timing.samples == 10
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("command", "words"),
     [
@@ -208,6 +210,7 @@ def test_numbers_to_paste_have_no_exponent() -> None:
         )
 
 
+@pytest.mark.processes
 def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "speed.json"
     assert (
@@ -249,6 +252,7 @@ def test_the_step_through_the_command(capsys: pytest.CaptureFixture[str]) -> Non
     assert "LeNet-5" in out and " pi4, " in out
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -132,6 +132,8 @@ def test_what_is_there_to_paste_is_what_a_config_takes(
     assert (links.jitter_ms, links.loss) == (link.jitter_ns / 1e6, link.loss)
 
 
+@pytest.mark.processes
+@pytest.mark.alone
 @pytest.mark.parametrize("line", QUICK)
 def test_each_ends_with_a_hint_to_the_next(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(line.split(), 0, capsys).splitlines()[-1].startswith("Next: ")
@@ -212,6 +214,8 @@ def test_what_is_wrong_with_a_trace(
     assert error.startswith(f"trace {tmp_path / name}") and words in error
 
 
+@pytest.mark.processes
+@pytest.mark.alone
 def test_a_dead_stretch_is_a_warning_and_a_proxy_begins_and_ends_with_a_hint(
     tmp_path: Path,
 ) -> None:
@@ -240,6 +244,8 @@ def test_a_dead_stretch_is_a_warning_and_a_proxy_begins_and_ends_with_a_hint(
     assert last.startswith("Next: ") and "--log FILE" in last
 
 
+@pytest.mark.processes
+@pytest.mark.alone
 def test_a_port_in_use(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

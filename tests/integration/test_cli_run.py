@@ -22,7 +22,11 @@ from terminals import Terminals, end
 from edgefl import cli
 from edgefl.hosts.setup.replay_run import replay_run
 
-TWO = SMALL.replace("count = 3", "count = 2").replace("versions = 8", "versions = 3")
+TWO = (
+    SMALL.replace("count = 3", "count = 2")
+    .replace("versions = 8", "versions = 3")
+    .replace("samples_per_s = 2000.0", "samples_per_s = 4000.0")
+)
 LONG = ("stop.versions=1000000", "stop.emulated_s=100000")
 
 
@@ -195,7 +199,7 @@ def test_a_run_that_cannot_keep_up_is_refused_or_strained(
     # in one session with the hogs: Linux may share the processor evenly between sessions, however
     # many processes each has
     beside_hogs = start(
-        started, *busy, fitting, "--force", "stop.emulated_s=2", "--out", "hogs", terminal=False
+        started, *busy, fitting, "--force", "stop.emulated_s=1.5", "--out", "hogs", cold=True
     )
     wait_for(lambda: happened(folder / "hogs" / "small" / "fedasync", event="run_started"))
     hogs = [
@@ -324,7 +328,7 @@ def test_an_edge_leaves_and_comes_back_without_keys(
     assert status == 0 and "e001: leaving" in out
     wait_for(lambda: happened(directory, event="task_closed", edge="e001"))
     before = len(happened(directory, event="update_arrived", edge="e001"))
-    edges[1] = terminals.edge("e001")
+    edges[1] = terminals.edge("e001", cold=True)
     wait_for(lambda: len(happened(directory, event="update_arrived", edge="e001")) > before)
     os.killpg(terminals.coordinator.pid, signal.SIGINT)
     assert end(terminals.coordinator)[0] == 0 and summary(directory)["finished"] == "interrupted"

@@ -45,6 +45,7 @@ strategies = [{strategy = "fedasync", concurrency = 2}]
 """
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_batchnorm_statistics_travel_and_are_mixed_under_three_strategies(tmp_path: Path) -> None:
     (tmp_path / "batchnorm.toml").write_text(BATCHNORM)
     wall = WallRun(

@@ -4,8 +4,9 @@ and what each puts on the links.
 
 from __future__ import annotations
 
-import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from builders import small_run
 from safetensors.numpy import load_file
 from sent_elements import DOWN, MODEL, MOST_HEADER, UP
 
+from edgefl.commands import list as listings
 from edgefl.hosts.setup.replay_run import replay_run
 from edgefl.results import compare as results
 from edgefl.results import rundirs
@@ -41,6 +43,7 @@ RUN: dict[str, Any] = {
     "devices": {"samples_per_s": 100.0, "slowest_ratio": 3.0},
     "training": {"batch_size": 16},
 }
+PAYLOADS: dict[str, Any] = {"record": {"payloads": True}}
 
 
 def medium(name: str) -> dict[str, Any]:
@@ -53,20 +56,32 @@ def medium(name: str) -> dict[str, Any]:
     return slots | ({"unlabelled": {"size": 50}} if load(name).needs_unlabelled else {})
 
 
-def run(folder: Path, name: str, **options: Any) -> tuple[dict[str, Any], Path]:
+def run(
+    folder: Path, name: str, sections: dict[str, Any] = RUN, **options: Any
+) -> tuple[dict[str, Any], Path]:
     small = {key: value for key, value in SMALL.items() if key in load(name).Options.model_fields}
     return small_run(
         folder,
-        **RUN
+        **sections
         | medium(name)
         | {"strategies": [{"strategy": name, **small, **LARGE_STEPS.get(name, {}), **options}]},
     )
 
 
+@pytest.fixture(scope="module")
+def recorded(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[str], tuple[dict[str, Any], Path]]:
+    """A run of the strategy with its payloads, made once for all that is asked of it."""
+    return cache(lambda name: run(tmp_path_factory.mktemp(name), name, RUN | PAYLOADS))
+
+
 @pytest.mark.parametrize("name", strategy_names())
-def test_it_learns_and_the_same_seed_leaves_the_same_bytes(name: str, tmp_path: Path) -> None:
-    summary, one = run(tmp_path / "1", name)
-    _, other = run(tmp_path / "2", name)
+def test_it_learns_and_the_same_seed_leaves_the_same_bytes(
+    name: str, recorded: Callable[[str], tuple[dict[str, Any], Path]], tmp_path: Path
+) -> None:
+    summary, one = recorded(name)
+    _, other = run(tmp_path, name)
     assert (
         summary["finished"] == "versions"
         and summary["versions"] == 5
@@ -80,11 +95,13 @@ def test_it_learns_and_the_same_seed_leaves_the_same_bytes(name: str, tmp_path: 
 
 
 @pytest.mark.parametrize("name", strategy_names())
-def test_the_links_carry_what_the_method_sends(name: str, tmp_path: Path) -> None:
+def test_the_links_carry_what_the_method_sends(
+    name: str, recorded: Callable[[str], tuple[dict[str, Any], Path]]
+) -> None:
     """ALGORITHMS 0.2: one model down and one up, but for SyncDrop's sub-models and the indices
     of what they lack, and FedAC's control variates.
     """
-    _, directory = run(tmp_path, name)
+    _, directory = recorded(name)
     sizes = {(row["kind"], int(row["bytes"])) for row in read_csv(directory / "links.csv")}
     for kind, elements in (("task", DOWN.get(name, MODEL)), ("update", UP.get(name, MODEL))):
         of_kind = [size for found, size in sizes if found == kind]
@@ -92,18 +109,11 @@ def test_the_links_carry_what_the_method_sends(name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", strategy_names())
-def test_it_replays_from_its_journal(name: str, tmp_path: Path) -> None:
+def test_it_replays_from_its_journal(
+    name: str, recorded: Callable[[str], tuple[dict[str, Any], Path]]
+) -> None:
     """The strategy alone, given the recorded events: the same decisions, bit-equal weights."""
-    small = {key: value for key, value in SMALL.items() if key in load(name).Options.model_fields}
-    _, directory = small_run(
-        tmp_path,
-        **RUN
-        | medium(name)
-        | {
-            "strategies": [{"strategy": name, **small}],
-            "record": {"payloads": True},
-        },
-    )
+    _, directory = recorded(name)
     assert replay_run(directory).version == 5
 
 
@@ -158,14 +168,13 @@ def test_a_device_s_memory_lasts_from_task_to_task(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["fedsa", "asyncpart"])
-def test_what_is_reconstructed_says_so_wherever_it_is_listed(name: str, tmp_path: Path) -> None:
+def test_what_is_reconstructed_says_so_wherever_it_is_listed(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     _, directory = run(tmp_path, name)
-    listed = subprocess.run(
-        [sys.executable, "-m", "edgefl.cli", "strategies"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    capsys.readouterr()
+    listings.strategies()
+    listed = capsys.readouterr().out
     assert (
         next(line for line in listed.splitlines() if line.startswith(name)).count("(reconstructed)")
         == 1

@@ -178,6 +178,7 @@ def test_edges_that_die_between_request_and_merge(tmp_path: Path, entry: dict[st
     replay_run(directory)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("entry", [ENTRIES[0], ENTRIES[6]], ids=["fedasmu", "fedssmu"])
 def test_two_workers_leave_the_bytes_of_one(tmp_path: Path, entry: dict[str, Any]) -> None:
     _, alone = small_run(tmp_path / "one", **SECTIONS, strategies=[entry])
@@ -191,6 +192,7 @@ def test_two_workers_leave_the_bytes_of_one(tmp_path: Path, entry: dict[str, Any
         assert (alone / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_over_real_sockets(tmp_path: Path) -> None:
     """FedASMU and FedSSMU with processes: models are merged, and the journals replay bit for
     bit.

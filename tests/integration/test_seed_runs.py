@@ -178,6 +178,7 @@ def test_a_run_that_is_killed_is_told_and_the_others_go_on(
         "--workers",
         "2",
         "stop.versions=1500",
+        "evaluation.every_versions=1000",
         "strategies=[{strategy='fedasync'}]",
     )
     first = folder / "runs" / "s" / "fedasync" / "seed1"
@@ -306,7 +307,7 @@ def test_ctrl_c_on_the_wall_clock_keeps_the_seeds_that_are_done(
         started,
         "seeds=[1, 2]",
         "stop.versions=1000000",
-        "stop.emulated_s=2",
+        "stop.emulated_s=1",
         "strategies=[{strategy='fedasync'}]",
         command=("run", "s.toml"),
     )

@@ -63,7 +63,9 @@ strategies = [
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
+def runs(
+    warm_python: None, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[Path, Path]]:
     """Strategy -> its run directories on the wall clock and under the virtual clock."""
     folder = tmp_path_factory.mktemp("sockets")
     (folder / "sockets.toml").write_text(CONFIG)

@@ -38,7 +38,9 @@ strategies = [{{strategy = "tdma-fl", per_round = 2}}, {{strategy = "idfl", per_
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
+def runs(
+    warm_python: None, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[Path, Path]]:
     """Strategy -> its run directories on the wall clock and under the virtual clock."""
     folder = tmp_path_factory.mktemp("slots")
     (folder / "slots.toml").write_text(CONFIG)

@@ -147,6 +147,7 @@ def test_nothing_is_trained_that_an_answer_may_change(tmp_path: Path) -> None:
     assert all(sum(number == task for number, _ in starts) == 2 for task in merged)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("links", [{}, SLOW], ids=["fast", "slow"])
 def test_two_workers_leave_the_bytes_of_one(tmp_path: Path, links: dict[str, Any]) -> None:
     _, alone = small_run(tmp_path / "one", **RUN | links)
@@ -235,6 +236,7 @@ def test_what_is_half_duplex_waits(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------ both clocks
+@pytest.mark.usefixtures("warm_python")
 def test_both_clocks_merge_at_the_same_step(tmp_path: Path) -> None:
     """The sockets' edges have trained to their end when the model comes. Arrivals are 40 ms from
     the next step; task 4's is too late.

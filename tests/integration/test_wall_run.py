@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
+
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
 ALGORITHM = """
 from edgefl.strategies.fedavg import FedAvg

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from paths import CONFIGS, ROOT
 
+pytestmark = pytest.mark.processes
+
 WHERE = "import edgefl, emulator; print(edgefl.__file__, emulator.__file__, sep='\\n')"
 
 

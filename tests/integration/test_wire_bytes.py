@@ -116,7 +116,9 @@ class Relay:
 
 
 @pytest.fixture(scope="module")
-def carried(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Counted]]:
+def carried(
+    warm_python: None, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Counted]]:
     """The experiment's directory, and what crossed the sockets: one edge, one session a
     strategy, in their order.
     """

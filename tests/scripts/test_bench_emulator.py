@@ -104,6 +104,8 @@ def test_a_slot_given_twice_or_late_is_found(slots: ModuleType) -> None:
     )
 
 
+@pytest.mark.processes
+@pytest.mark.alone
 def test_a_run_is_seen_from_both_receivers(app: ModuleType, rows: ModuleType) -> None:
     cell = rows.Cell("G1", 20, 50_000, links=2, repeat=1)
     seen = app.measure(cell)

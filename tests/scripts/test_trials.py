@@ -34,6 +34,7 @@ def small(trials: ModuleType, **options: Any) -> Any:
     )
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_a_trial_is_run_once_for_each_seed_and_again_when_it_changes(
     trials: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -57,6 +58,7 @@ def test_a_trial_is_run_once_for_each_seed_and_again_when_it_changes(
     assert study._missing(small(trials))[1] == ["fedbuff"]
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_seeds_that_were_not_asked_for_and_what_another_config_left_are_no_results(
     trials: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,6 +88,7 @@ def test_seeds_that_were_not_asked_for_and_what_another_config_left_are_no_resul
     )
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_a_run_that_fails_is_told_and_the_others_go_on(
     trials: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -113,6 +116,7 @@ def test_a_quick_study_is_short_and_lies_elsewhere(trials: ModuleType, tmp_path:
     assert study._missing(small(trials))[0].stop.emulated_s == trials.QUICK["stop"]["emulated_s"]
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_what_is_set_on_the_command_line_holds_for_every_trial(
     trials: ModuleType, tmp_path: Path
 ) -> None:
@@ -128,6 +132,7 @@ def test_what_is_set_on_the_command_line_holds_for_every_trial(
     ]  # it is another experiment
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_the_table_says_what_is_reconstructed(trials: ModuleType, tmp_path: Path) -> None:
     table = importlib.import_module("table_fedasmu")
     study, trial = (

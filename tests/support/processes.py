@@ -20,6 +20,7 @@ import orjson
 import zmq
 from builders import experiment, layout
 from safetensors.numpy import save_file
+from warm_python import ColdPython
 
 from edgefl import __version__
 from edgefl.edges.edge import Edge
@@ -68,17 +69,19 @@ Message = TypeVar("Message")
 
 
 def start(
-    started: list[subprocess.Popen[str]], *words: str, terminal: bool = True
+    started: list[subprocess.Popen[str]], *words: str, cold: bool = False
 ) -> subprocess.Popen[str]:
-    """`edgefl WORDS`, in a session of its own as if in a terminal of its own."""
-    command = [sys.executable, "-m", "edgefl.cli", *words]
+    """`edgefl WORDS`, in a session of its own as if in a terminal of its own. ``cold``: a Python
+    that imports everything anew, in this session.
+    """
+    python = ColdPython if cold else subprocess.Popen
     started.append(
-        subprocess.Popen(
-            command,
+        python(
+            [sys.executable, "-m", "edgefl.cli", *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=terminal,
+            start_new_session=not cold,
         )
     )
     return started[-1]

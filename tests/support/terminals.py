@@ -26,7 +26,7 @@ class Terminals:
         )
         wait_for(lambda: list(Path.cwd().glob("runs/*/*/config.toml")))
 
-    def edge(self, name: str, *words: str) -> subprocess.Popen[str]:
-        return start(
-            self.started, "edge", "--connect", f"tcp://127.0.0.1:{self.port}", "--id", name, *words
-        )
+    def edge(self, name: str, *words: str, cold: bool = False) -> subprocess.Popen[str]:
+        address = f"tcp://127.0.0.1:{self.port}"
+        words = ("edge", "--connect", address, "--id", name, *words)
+        return start(self.started, *words, cold=cold)

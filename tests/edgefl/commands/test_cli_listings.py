@@ -6,20 +6,31 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from paths import ROOT
 
+from edgefl import cli
 
-def edgefl(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    run = [
-        sys.executable,
-        "-c",
-        "import sys; sys.path.insert(0, sys.argv.pop(1)); from edgefl.cli import main; main()",
-        str(ROOT),
-    ]
-    return subprocess.run([*run, *words], capture_output=True, text=True, cwd=cwd)
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def edgefl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """`edgefl WORDS` in this process and an empty folder: exit status, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["edgefl", *words])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code, *capsys.readouterr()
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -45,10 +56,12 @@ def edgefl(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
         ),
     ],
 )
-def test_listings_say_a_line_about_each(command: str, some: dict[str, str]) -> None:
-    result = edgefl(command)
-    assert result.returncode == 0 and result.stderr == ""
-    *rows, hint = result.stdout.splitlines()
+def test_listings_say_a_line_about_each(
+    edgefl: Command, command: str, some: dict[str, str]
+) -> None:
+    status, out, err = edgefl(command)
+    assert (status, err) == (0, "")
+    *rows, hint = out.splitlines()
     listed = dict(row.split(maxsplit=1) for row in rows)
     assert hint.startswith("next: ") and all(
         listed[name].startswith(line) for name, line in some.items()
@@ -56,6 +69,7 @@ def test_listings_say_a_line_about_each(command: str, some: dict[str, str]) -> N
     assert all(listed.values()) and list(listed) == sorted(listed)
 
 
+@pytest.mark.processes
 def test_listings_import_nothing_heavy() -> None:
     code = """
 import sys
@@ -69,10 +83,10 @@ print({'torch', 'zmq', 'sklearn', 'matplotlib'} & set(sys.modules))
     assert result.stdout.splitlines()[-1] == "set()"
 
 
-def test_keys_new(tmp_path: Path) -> None:
-    result = edgefl("keys", "new", "mine", "--ids", "pi-1, pi-2", cwd=tmp_path)
-    assert result.returncode == 0 and result.stderr == ""
-    said = result.stdout.splitlines()
+def test_keys_new(edgefl: Command, tmp_path: Path) -> None:
+    status, out, err = edgefl("keys", "new", "mine", "--ids", "pi-1, pi-2")
+    assert (status, err) == (0, "")
+    said = out.splitlines()
     assert said[0] == "mine: keys for the coordinator and 2 edges (pi-1 ... pi-2)" and said[
         -1
     ].startswith("next: edgefl coordinator CONFIG --keys mine")
@@ -80,10 +94,10 @@ def test_keys_new(tmp_path: Path) -> None:
         "pi-1.key_secret",
         "pi-2.key_secret",
     ]
-    assert edgefl("keys", "new", "more", "--edges", "3", cwd=tmp_path).stdout.startswith(
+    assert edgefl("keys", "new", "more", "--edges", "3")[1].startswith(
         "more: keys for the coordinator and 3 edges (e000 ... e002)"
     )
-    assert edgefl("keys", "new", "ten", cwd=tmp_path).stdout.startswith(
+    assert edgefl("keys", "new", "ten")[1].startswith(
         "ten: keys for the coordinator and 10 edges (e000 ... e009)"
     )
 
@@ -108,12 +122,14 @@ def test_keys_new(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(words: list[str], line: str, tmp_path: Path) -> None:
-    result = edgefl(*words, cwd=tmp_path)
-    assert result.returncode == 2 and result.stdout == "" and list(tmp_path.iterdir()) == []
-    assert result.stderr.startswith(f"edgefl: {line}") and result.stderr.count("\n") == 1
+def test_bad_input_is_one_line_and_status_2(
+    edgefl: Command, words: list[str], line: str, tmp_path: Path
+) -> None:
+    status, out, err = edgefl(*words)
+    assert (status, out) == (2, "") and list(tmp_path.iterdir()) == []
+    assert err.startswith(f"edgefl: {line}") and err.count("\n") == 1
 
 
-def test_help_without_a_command() -> None:
-    result = edgefl()
-    assert result.returncode == 0 and "strategies" in result.stdout
+def test_help_without_a_command(edgefl: Command) -> None:
+    status, out, _ = edgefl()
+    assert status == 0 and "strategies" in out

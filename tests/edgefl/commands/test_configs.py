@@ -76,6 +76,7 @@ def test_files_of_ones_own_are_nearer(tmp_path: Path) -> None:
         load(tmp_path / "quik.toml")
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_the_command_line_lists_copies_and_uses_them(tmp_path: Path) -> None:
     *rows, hint = edgefl("configs", cwd=tmp_path).stdout.splitlines()
     listed = dict(row.split(maxsplit=1) for row in rows)

@@ -607,6 +607,7 @@ def test_damage_on_the_wire(text: str, line: str) -> None:
     assert str(caught.value).startswith(line)
 
 
+@pytest.mark.processes
 def test_loading_imports_neither_torch_nor_zmq() -> None:
     code = f"""
 import pathlib, sys

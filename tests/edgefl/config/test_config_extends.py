@@ -5,6 +5,7 @@ config of the project parses.
 from __future__ import annotations
 
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,13 +39,16 @@ def written(folder: Path, **files: str) -> Path:
     return folder / f"{list(files)[-1]}.toml"
 
 
+loaded = cache(load)  # each config of the project once
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_every_config_of_the_project_parses(path: Path) -> None:
-    assert load(path).strategies
+    assert loaded(path).strategies
 
 
 def test_the_names_of_all_configs_differ() -> None:
-    names = [load(path).name for path in FILES]
+    names = [loaded(path).name for path in FILES]
     assert len(set(names)) == len(names)  # else one's results would take the place of another's
 
 

@@ -160,6 +160,7 @@ def test_a_job_is_due_after_its_cost_and_the_run_goes_on_meanwhile(tmp_path: Pat
     )
 
 
+@pytest.mark.processes
 def test_the_same_bytes_whoever_works_and_a_replay(tmp_path: Path) -> None:
     marker = tmp_path / "killed"
     learned = learning(
@@ -187,6 +188,7 @@ def test_what_a_job_raises_ends_the_run(
 # ------------------------------------------------------------------ on the wall clock
 @pytest.fixture(scope="module")
 def wall(
+    warm_python: None,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[dict[str, Any], Callable[[str], Path], Path]:
     """Three strategies one after the other, each with a mishap in its third job: summaries by

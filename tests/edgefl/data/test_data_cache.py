@@ -146,6 +146,7 @@ print(cached("tiny", [folder / "source"], "", parse).digest())
 """
 
 
+@pytest.mark.processes
 def test_processes_that_come_at_the_same_time_parse_once(own: Path) -> None:
     run = [sys.executable, "-c", PARSER, str(own)]
     started = [
@@ -186,6 +187,7 @@ print(private_kb() - before)
 """
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_process_adds_little_memory_of_its_own_for_the_data(own: Path) -> None:
     """46 MB of pictures would be 184 MB as float32; all of them are picked once, and what is

@@ -22,6 +22,8 @@ from edgefl.data import cifar10, mnist
 from edgefl.data.download import CHUNK, Download, fetch
 from edgefl.errors import UserError
 
+pytestmark = pytest.mark.processes
+
 BIG = np.random.default_rng(1).bytes(300_000)
 
 
@@ -274,7 +276,9 @@ def test_links_in_an_archive_are_left_out(web: Web, tmp_path: Path) -> None:
         get(web, tmp_path, hostile_tar("set/link", "/etc/passwd"), folder="set")
 
 
-@pytest.mark.parametrize("content", [b"no archive", hostile_tar("set/a")[:-20]])
+@pytest.mark.parametrize(
+    "content", [b"no archive", hostile_tar("set/a")[:-20]], ids=["no archive", "cut short"]
+)
 def test_a_damaged_archive_is_named(web: Web, tmp_path: Path, content: bytes) -> None:
     with pytest.raises(UserError, match="big.bin: cannot be unpacked"):
         get(web, tmp_path, content, folder="set")

@@ -19,6 +19,8 @@ from edgefl.hosts.process_messages import Listening, StopRun
 from edgefl.hosts.processes import ONE_THREAD, close_all_but, fork, keep_freed_memory, spawn
 from emulator.host import REAL_TIME, cores, host_facts, real_time_priority
 
+pytestmark = pytest.mark.processes
+
 linux = pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
 ECHO = """
 import os, sys

@@ -163,6 +163,7 @@ def test_a_family_of_ones_own_is_found(run: Path, own_family: str) -> None:
     assert sections(run, marks(run), 2.0)[own_family] == {"joules": 4.0}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "modules",
     [
@@ -180,6 +181,7 @@ def test_families_are_found_without_matplotlib(modules: str) -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
+@pytest.mark.processes
 def test_models_take_nothing_of_the_reports() -> None:
     code = (
         "import sys, edgefl.models.by_label;"

@@ -415,6 +415,7 @@ def test_bad_input_is_one_line_and_status_2(
     )
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("arguments", [["check"], ["run", "--up", "2mbit", "--", "true"]])
 def test_without_root_nothing_is_tried(arguments: list[str]) -> None:
     # The first attempt only imports everything: another user may not be able to read this one's

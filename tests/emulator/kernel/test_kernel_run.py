@@ -27,6 +27,8 @@ from emulator.kernel import run as kernel
 from emulator.kernel.commands import NAMESPACES, KernelShape, KernelWay, Place, make
 from emulator.kernel.probe import choose, require_tools
 
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
 MS = 1_000_000
 MBIT = 1_000_000
 

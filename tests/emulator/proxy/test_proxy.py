@@ -34,6 +34,8 @@ from emulator.proxy.record import Log
 from emulator.proxy.routes import ProxyWay, Route
 from emulator.proxy.traffic import UNTAKEN_BYTES
 
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
 LOCAL = "127.0.0.1"
 PATIENCE_S = 10
 Handler = Callable[[socket.socket], None]

@@ -44,6 +44,7 @@ def left(pids_before: list[int]) -> list[int]:
 
 
 # ------------------------------------------------------------------ the same bytes
+@pytest.mark.processes
 @pytest.mark.parametrize("name", RUNS)
 def test_every_number_of_workers_leaves_the_same_bytes(tmp_path: Path, name: str) -> None:
     learned = learned_of(**RUNS[name])
@@ -63,6 +64,7 @@ def test_every_number_of_workers_leaves_the_same_bytes(tmp_path: Path, name: str
         assert left(there) == []
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", ["plain", "rich"])
 def test_workers_may_be_killed_at_any_time(tmp_path: Path, name: str) -> None:
     learned, steps, killed = learned_of(**RUNS[name]), [0], set()
@@ -84,6 +86,7 @@ def test_workers_may_be_killed_at_any_time(tmp_path: Path, name: str) -> None:
         pool.close()
 
 
+@pytest.mark.processes
 def test_a_pool_serves_one_run_after_the_other(tmp_path: Path) -> None:
     learned = learned_of(
         **SPREAD
@@ -102,6 +105,7 @@ def test_a_pool_serves_one_run_after_the_other(tmp_path: Path) -> None:
         assert bytes_of(tmp_path / f"pool {index}") == bytes_of(tmp_path / f"here {index}")
 
 
+@pytest.mark.processes
 def test_without_room_for_vectors_they_travel_in_messages(tmp_path: Path) -> None:
     learned = learned_of(**RUNS["rich"])
     pool = pool_of(learned, 2)
@@ -151,6 +155,7 @@ class Scaled:
         ]
 
 
+@pytest.mark.processes
 def test_any_job_is_done_by_any_engine() -> None:
     learned = learned_of()
     by = np.float32(2.0 * learned.samples["a"])
@@ -169,6 +174,7 @@ def test_any_job_is_done_by_any_engine() -> None:
 
 
 # ------------------------------------------------------------------ what goes wrong
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("strategy", "error", "said"),
     [
@@ -187,6 +193,7 @@ def test_what_goes_wrong_in_a_worker_ends_the_run(
         run_virtual(learned, 0, tmp_path, None, pool)
 
 
+@pytest.mark.processes
 def test_ctrl_c_keeps_the_results_and_leaves_no_process(tmp_path: Path) -> None:
     def interrupt(now: int, run: Any) -> None:
         if run.coordinator.version == 5:
@@ -207,6 +214,7 @@ def test_ctrl_c_keeps_the_results_and_leaves_no_process(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.processes
 def test_workers_end_with_a_parent_that_is_killed() -> None:
     code = (
         "import time, test_pool\nwith test_pool.open_pool(test_pool.learned_of(), 2) as pool:\n   "
@@ -239,6 +247,7 @@ def test_one_worker_is_this_process_and_fewer_are_none() -> None:
         pass
 
 
+@pytest.mark.processes
 def test_more_workers_than_tasks_is_said() -> None:
     with open_pool(learned_of(strategies=[{"strategy": "fedasync", "concurrency": 1}]), 2) as pool:
         assert (
@@ -277,6 +286,7 @@ def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch)
         pass
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", strategy_names())
 def test_every_strategy_of_the_catalog_may_be_trained_elsewhere(tmp_path: Path, name: str) -> None:
     """Its edge half keeps what it needs in the run and the edge's memory, not in itself."""

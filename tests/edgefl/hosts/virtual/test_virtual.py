@@ -39,6 +39,7 @@ def bytes_of(directory: Path) -> list[bytes]:
 
 
 # ------------------------------------------------------------------ same seed, same trace
+@pytest.mark.processes
 def test_the_same_seed_leaves_the_same_bytes_in_every_process(tmp_path: Path) -> None:
     """Times, numbers trained and weights, byte for byte; hash(str) differs in the other process."""
     _, here = small_run(tmp_path / "here", **ASYNC)

@@ -200,6 +200,8 @@ def test_missing_edge_key_names_the_nearest(folder: Path) -> None:
         keys.load_edge(folder / "nowhere", "pi-1")
 
 
+@pytest.mark.processes
+@pytest.mark.alone
 def test_every_message_carries_the_edge_of_its_key(folder: Path, wire: Wire) -> None:
     server = keys.load_server(folder)
     doorman = keys.Doorman(wire.context, server)
@@ -218,6 +220,8 @@ def test_every_message_carries_the_edge_of_its_key(folder: Path, wire: Wire) -> 
     doorman.stop()
 
 
+@pytest.mark.processes
+@pytest.mark.alone
 def test_strangers_get_nothing_through(folder: Path, wire: Wire, tmp_path: Path) -> None:
     server = keys.load_server(folder)
     keys.new(tmp_path / "other", ["e000"])
@@ -237,6 +241,8 @@ def test_strangers_get_nothing_through(folder: Path, wire: Wire, tmp_path: Path)
     doorman.stop()
 
 
+@pytest.mark.processes
+@pytest.mark.alone
 def test_without_a_doorman_the_door_stays_shut(folder: Path, wire: Wire) -> None:
     router = wire.router(keys.load_server(folder))
     edge = wire.dealer(keys.load_edge(folder, "e000"))
@@ -253,6 +259,8 @@ def until_told(edge: Dealer, found: Callable[[str | None], bool]) -> str | None:
     return said
 
 
+@pytest.mark.processes
+@pytest.mark.alone
 def test_an_edge_is_told_what_is_wrong_with_its_keys(
     folder: Path, wire: Wire, tmp_path: Path
 ) -> None:
@@ -275,6 +283,8 @@ def test_an_edge_is_told_what_is_wrong_with_its_keys(
     edge.close()
 
 
+@pytest.mark.processes
+@pytest.mark.alone
 def test_without_keys_a_message_has_no_edge(wire: Wire) -> None:
     router = wire.router(None)
     edge = wire.dealer(None)

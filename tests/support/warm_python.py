@@ -1,0 +1,215 @@
+"""`python -m edgefl...` without the second of imports: a fork of a process that has imported all.
+
+``WarmPython`` takes the place of ``subprocess.Popen``. A command `python -m MODULE WORDS` of this
+project runs in a fork, with the files, environment, folder and session that were asked for; every
+other command starts as ever. The forks come from a server process, which each test session starts
+once. What such a fork starts in turn (a launcher its coordinator) is a fork of the fork.
+
+The server forks twice and this process is a "child subreaper", so that forks are its own children:
+waiting, signals, exit statuses and trees of processes are as for processes that were started.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import gc
+import os
+import pkgutil
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, NoReturn
+
+import orjson
+
+PACKAGE = "edgefl"
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+MOST_BYTES, MOST_FILES = 1 << 20, 64
+# before numpy is imported, so that the server has one thread and its forks are clean
+ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+HEAVY = ("matplotlib.backends.backend_agg", "sklearn.datasets", "torch._dynamo", "torch.optim")
+
+ColdPython = subprocess.Popen  # whoever stands in its place later
+
+
+class WarmPython(ColdPython[Any]):
+    """Overrides the one step of Popen that starts the child, which is the same from 3.11 on."""
+
+    def _execute_child(self, args: Any, *rest: Any) -> None:
+        module = list(args[1:3]) if isinstance(args, (list, tuple)) else []
+        ours = args[0] == sys.executable and module and module[0] == "-m"
+        if not (ours and module[1].partition(".")[0] == PACKAGE) or not _may_fork():
+            super()._execute_child(args, *rest)
+            return
+        _, _, _, pass_fds, cwd, env, _, _, _, *pipes = rest[:15]
+        stdin, _, _, stdout, _, stderr = pipes
+        new_session, group = rest[-2:]
+        files = {0: stdin, 1: stdout, 2: stderr} | {fd: fd for fd in pass_fds}
+        start = {
+            "words": list(args[2:]),
+            "cwd": os.fspath(cwd or os.getcwd()),
+            "env": dict(os.environ if env is None else env),
+            "session": bool(new_session),
+            "group": group,
+        }
+        self.pid = _fork(start, {to: fd for to, fd in files.items() if fd >= 0})
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # ours are kept, the fork's are closed here
+
+
+def _may_fork() -> bool:
+    return sys.platform == "linux" and (not Server.forked or threading.active_count() == 1)
+
+
+def _fork(start: dict[str, Any], files: dict[int, int]) -> int:
+    """The fork's pid; ``files``: number in the fork -> number here."""
+    files = {fd: fd for fd in (0, 1, 2)} | files
+    if not Server.forked:
+        return Server.present().fork(start, files)
+    sys.stdout.flush(), sys.stderr.flush()
+    return os.fork() or _become(start, files)
+
+
+# ------------------------------------------------------------------ the server
+class Server:
+    """The process that has imported everything, as this process sees it."""
+
+    forked = False  # this process is a fork itself
+    _present: Server | None = None
+
+    @classmethod
+    def present(cls) -> Server:
+        if cls._present is None:
+            cls._present = cls()
+        return cls._present
+
+    def __init__(self) -> None:
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self.end, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in (self.end, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST_BYTES)
+        self.process = ColdPython(
+            [sys.executable, __file__, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            env=os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            start_new_session=True,
+        )
+        theirs.close()
+
+    def fork(self, start: dict[str, Any], files: dict[int, int]) -> int:
+        message = orjson.dumps(start | {"files": list(files)})
+        socket.send_fds(self.end, [message], list(files.values()))
+        return int(self.end.recv(MOST_BYTES))
+
+
+def serve(end: socket.socket) -> None:
+    """Fork until the test session is over."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    Server.forked = True
+    _import_all()
+    gc.collect()
+    gc.freeze()
+    while True:
+        message, fds, _, _ = socket.recv_fds(end, MOST_BYTES, MOST_FILES)
+        if not message:
+            return
+        start = orjson.loads(message)
+        end.send(str(_fork_orphan(start, dict(zip(start["files"], fds)))).encode())
+        for fd in fds:
+            os.close(fd)
+
+
+def _fork_orphan(start: dict[str, Any], files: dict[int, int]) -> int:
+    """A fork whose parent has ended: the test session's process becomes its parent."""
+    read, write = os.pipe()
+    between = os.fork()
+    if between == 0:
+        pid = os.fork()
+        if pid == 0:
+            _become(start, files)
+        os.write(write, str(pid).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        pid = int(pipe.read())
+    os.waitpid(between, 0)
+    return pid
+
+
+def _import_all() -> None:
+    for name in HEAVY:
+        import_module(name)
+    package = import_module(PACKAGE)
+    for module in pkgutil.walk_packages(package.__path__, f"{PACKAGE}."):
+        with suppress(Exception):  # an extra that is not installed; a bug shows in the tests
+            import_module(module.name)
+    assert threading.active_count() == 1
+
+
+# ------------------------------------------------------------------ in the fork
+def _become(start: dict[str, Any], files: dict[int, int]) -> NoReturn:
+    """Run the module and end as a Python process would."""
+    status = 1
+    try:
+        _settle(start, files)
+        words = start["words"]
+        sys.argv[1:] = words[1:]
+        sys.modules.pop(words[0], None)  # runpy warns about a module that is imported already
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+        status = 0
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except KeyboardInterrupt:
+        traceback.print_exc()
+        sys.stderr.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for thread in threading.enumerate():
+            if thread is not threading.main_thread() and not thread.daemon:
+                thread.join()
+        with suppress(OSError):
+            sys.stdout.flush(), sys.stderr.flush()
+        os._exit(status)
+
+
+def _settle(start: dict[str, Any], files: dict[int, int]) -> None:
+    """What the kernel and a fresh interpreter would do: session, files, environment, folder."""
+    if start["session"]:
+        os.setsid()
+    elif start["group"] >= 0:
+        os.setpgid(0, start["group"])
+    # first out of the way, since the numbers wanted may be taken
+    above = max(*files, *files.values()) + 1
+    moved = {to: fcntl.fcntl(fd, fcntl.F_DUPFD, above) for to, fd in files.items()}
+    for to, fd in moved.items():
+        os.dup2(fd, to)
+    wanted = sorted(moved)
+    for low, high in zip(wanted, [*wanted[1:], os.sysconf("SC_OPEN_MAX")]):
+        os.closerange(low + 1, high)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.clear()
+    os.environ.update(start["env"])
+    os.chdir(start["cwd"])
+    sys.path[0] = start["cwd"]
+    tempfile.tempdir = None  # TMPDIR may be another one
+    Server.forked = True
+    subprocess.Popen = WarmPython  # type: ignore[misc]
+
+
+if __name__ == "__main__":
+    sys.modules["warm_python"] = sys.modules["__main__"]
+    serve(socket.socket(fileno=int(sys.argv[1])))
