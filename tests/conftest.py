@@ -10,7 +10,6 @@ after the other, in one worker.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -24,7 +23,6 @@ from warm_python import WarmPython
 NEEDS_MARK = frozenset(
     ("os.fork", "os.posix_spawn", "subprocess.Popen", "socket.bind", "socket.connect")
 )
-ALONE = re.compile(r"\b(warm_python|started: list|mark\.alone)\b")
 _unmarked = False  # is a test without the mark running?
 
 
@@ -32,7 +30,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "warm_python" in getattr(item, "fixturenames", ()):
             item.add_marker("processes")
-            item.add_marker("alone")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -45,8 +42,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     @cache
     def group(file: str) -> str:
-        wants_to_be_alone = ALONE.search((config.rootpath / file).read_text(encoding="utf-8"))
-        return "alone" if wants_to_be_alone else file
+        marked = "pytest.mark.alone" in (config.rootpath / file).read_text(encoding="utf-8")
+        return "alone" if marked else file
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:

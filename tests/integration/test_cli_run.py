@@ -22,6 +22,8 @@ from terminals import Terminals, end
 from edgefl import cli
 from edgefl.hosts.setup.replay_run import replay_run
 
+pytestmark = pytest.mark.alone
+
 TWO = (
     SMALL.replace("count = 3", "count = 2")
     .replace("versions = 8", "versions = 3")

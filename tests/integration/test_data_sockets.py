@@ -20,6 +20,8 @@ from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
 from edgefl.results.tail import read_csv
 
+pytestmark = pytest.mark.alone
+
 BATCHNORM = """
 name = "batchnorm"
 model = {name = "resnet20"}

@@ -19,6 +19,8 @@ from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
 from edgefl.results.tail import read_events
 
+pytestmark = pytest.mark.alone
+
 PATIENCE = "[network]\nheartbeat_s = 0.2\nliveness_s = 1.0\n"
 STORY = [
     ("kill", "e000", 1.0, 2.0),

@@ -192,6 +192,7 @@ def test_two_workers_leave_the_bytes_of_one(tmp_path: Path, entry: dict[str, Any
         assert (alone / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("warm_python")
 def test_over_real_sockets(tmp_path: Path) -> None:
     """FedASMU and FedSSMU with processes: models are merged, and the journals replay bit for

@@ -215,6 +215,7 @@ def wall(
     return run.run(patiently())[0], run.directory(0)
 
 
+@pytest.mark.alone
 def test_on_the_wall_clock_jobs_take_their_emulated_time_and_the_run_replays(
     wall: tuple[dict[str, Any], Path],
 ) -> None:
@@ -234,6 +235,7 @@ def test_on_the_wall_clock_jobs_take_their_emulated_time_and_the_run_replays(
     assert replay_run(directory).version == 3
 
 
+@pytest.mark.alone
 def test_the_two_clocks_agree(wall: tuple[dict[str, Any], Path], tmp_path: Path) -> None:
     """The same model and the same rounds, where the run was faithful: an untimely computer may
     order updates differently.

@@ -90,6 +90,7 @@ def test_an_edge_takes_one_batch_and_sends_a_gradient_with_its_loss(tmp_path: Pa
     assert max(sizes["update"]) < max(sizes["task"]) + 150, "one model's length, and four numbers"
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("warm_python")
 def test_over_real_sockets(tmp_path: Path) -> None:
     """WKAFL, GSGM and Zeno++ with processes: gradients go up, steps are made, and the journals

@@ -45,6 +45,7 @@ def taken_s(directory: Path) -> dict[tuple[str, int], tuple[float, float]]:
     }
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize("host", ["wall", "virtual"])
 def test_tasks_take_what_is_drawn_for_the_edge_s_class(host: str, tmp_path: Path) -> None:

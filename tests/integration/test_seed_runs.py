@@ -22,6 +22,8 @@ from processes import PATIENCE_S, happened, wait_for
 
 from edgefl import cli
 
+pytestmark = pytest.mark.alone
+
 TASK = f"""
 name = "s"
 task = "{EXAMPLES / "my_task.py"}:build"

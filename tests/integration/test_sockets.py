@@ -37,6 +37,8 @@ from edgefl.protocol.messages import (
 )
 from edgefl.results.tail import read_csv, read_events
 
+pytestmark = pytest.mark.alone
+
 LATE = re.compile(
     "late by more than|overran their emulated time|was not heard for|real path of edge"
 )

@@ -23,6 +23,8 @@ from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.moon import Contrast
 from edgefl.strategies.syncdrop import SubModel
 
+pytestmark = pytest.mark.alone
+
 TASK = SUPPORT / "own_task.py"
 NAMES = (
     "moon",

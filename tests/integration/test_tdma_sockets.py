@@ -21,6 +21,8 @@ from edgefl.loading.file import load
 from edgefl.results.tail import read_csv, read_events
 from emulator.tdma.closed_form import Tdma
 
+pytestmark = pytest.mark.alone
+
 TRIES = 3  # of a run that an idle machine plays faithfully: this one may be busy
 NAMES = ("tdma-fl", "idfl")
 MS = 1_000_000

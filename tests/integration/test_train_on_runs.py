@@ -236,6 +236,7 @@ def test_what_is_half_duplex_waits(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------ both clocks
+@pytest.mark.alone
 @pytest.mark.usefixtures("warm_python")
 def test_both_clocks_merge_at_the_same_step(tmp_path: Path) -> None:
     """The sockets' edges have trained to their end when the model comes. Arrivals are 40 ms from

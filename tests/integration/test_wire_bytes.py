@@ -18,6 +18,8 @@ from terminals import Terminals
 from edgefl.hosts.wall.coordinator.probe import PROBE_BYTES
 from edgefl.results.tail import read_csv
 
+pytestmark = pytest.mark.alone
+
 INPUTS, HIDDEN, CLASSES = 64, 512, 10
 MODEL = INPUTS * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES  # elements
 DROPPED = HIDDEN // 4

@@ -5,19 +5,15 @@ would start it. Nothing here asserts a speed.
 from __future__ import annotations
 
 import csv
-import math
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
-from paths import BENCHMARKS, ROOT, STUDIES
+from paths import BENCHMARKS, STUDIES
+from smallest import SMALLEST_BENCHMARKS, SOCKETS, assert_rows, ran
 
-PATIENCE_S = 300.0  # nothing here takes that long; a busy machine may be slow
-ROW = {"name", "value", "unit", "goal", "pass"}
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 TDMA = """
 name = "small"
 model = {name = "mlp", hidden = [4]}
@@ -52,16 +48,6 @@ def settings(*more: str) -> list[str]:
     return [word for each in kept.values() for word in ("--set", each)]
 
 
-SMALLEST_BENCHMARKS = {
-    "agreement.py": ["--quick"],
-    "data.py": ["--quick"],
-    "emulator_accuracy.py": ["--tiny"],
-    "fleet.py": ["--edges", "2"],
-    "profile_virtual.py": ["--updates", "2"],
-    "protocol.py": ["--case", "2x0.25", "--rounds", "3"],
-    "strategies.py": ["--size", "1000", "--repeats", "2"],
-    "virtual.py": ["--quick", "--turns", "1"],
-}
 SMALLEST_STUDIES = {
     "map_dissemination.py": [*STUDY, *settings(), "--ratios", "5"],
     "scarce_links.py": [*STUDY, *settings(), "--slower", "50"],
@@ -78,19 +64,6 @@ SMALLEST_STUDIES = {
 }
 AFTER_STUDY_TDMA = {"plan_tdma.py": ["study/small-50"]}  # needs runs; they are those of this study
 NOT_IN_OUT = {"table_tdma.py"}  # has --json and no --out
-# The real sockets of this file in one process: they share their machine.
-SOCKETS = pytest.mark.xdist_group("sockets")
-
-
-def ran(script: Path, words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(script), *words],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
 
 
 def programs(folder: Path) -> set[str]:
@@ -105,27 +78,12 @@ def test_every_program_has_a_smallest_form() -> None:
     assert programs(STUDIES) == SMALLEST_STUDIES.keys() | AFTER_STUDY_TDMA.keys()
 
 
-@SOCKETS
-@pytest.mark.parametrize("name", SMALLEST_BENCHMARKS)
+@pytest.mark.parametrize("name", sorted(SMALLEST_BENCHMARKS.keys() - SOCKETS))
 def test_a_benchmark_leaves_its_rows(name: str, tmp_path: Path) -> None:
-    done = ran(BENCHMARKS / name, [*SMALLEST_BENCHMARKS[name], "--json", "rows.json"], tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr and "rows: rows.json" in done.stderr
-    rows = orjson.loads((tmp_path / "rows.json").read_bytes())
-    assert rows and all(row.keys() == ROW for row in rows)
-    assert all(is_whole(row) for row in rows)
-    assert any(isinstance(row["value"], int | float) for row in rows)
+    assert_rows(name, tmp_path)
 
 
-def is_whole(row: dict[str, Any]) -> bool:
-    """A row with a goal has a finite number; only one without may say that it has none."""
-    value = row["value"]
-    if isinstance(value, str) or (value is None and row["goal"] is None):
-        return row["goal"] is None
-    return value is not None and math.isfinite(value)
-
-
-@pytest.mark.parametrize("name", SMALLEST_STUDIES.keys() - {"study_tdma.py"} - NOT_IN_OUT)
+@pytest.mark.parametrize("name", sorted(SMALLEST_STUDIES.keys() - {"study_tdma.py"} - NOT_IN_OUT))
 def test_a_study_leaves_its_tables(name: str, tmp_path: Path) -> None:
     done = ran(STUDIES / name, [*SMALLEST_STUDIES[name], "--out", "study"], tmp_path)
     assert done.returncode == 0, done.stderr

@@ -1,8 +1,8 @@
 """`python -m edgefl...` without the second of imports: a fork of a process that has imported all.
 
-``WarmPython`` takes the place of ``subprocess.Popen``. A command `python -m MODULE WORDS` of this
-project runs in a fork, with the files, environment, folder and session that were asked for; every
-other command starts as ever. The forks come from a server process, which each test session starts
+``WarmPython`` takes the place of ``subprocess.Popen``. A module or a script of this project runs in
+a fork, with the files, environment, folder and session that were asked for; every other command
+starts as ever. The forks come from a server process, which each test session starts
 once. What such a fork starts in turn (a launcher its coordinator) is a fork of the fork.
 
 The server forks twice and this process is a "child subreaper", so that forks are its own children:
@@ -26,15 +26,17 @@ import threading
 import traceback
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 import orjson
+from paths import ROOT
 
-PACKAGE = "edgefl"
+from edgefl.hosts.processes import ONE_THREAD
+
+PACKAGE, SCRIPTS = "edgefl", ROOT / "scripts"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 MOST_BYTES, MOST_FILES = 1 << 20, 64
-# before numpy is imported, so that the server has one thread and its forks are clean
-ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 HEAVY = ("matplotlib.backends.backend_agg", "sklearn.datasets", "torch._dynamo", "torch.optim")
 
 ColdPython = subprocess.Popen  # whoever stands in its place later
@@ -44,9 +46,8 @@ class WarmPython(ColdPython[Any]):
     """Overrides the one step of Popen that starts the child, which is the same from 3.11 on."""
 
     def _execute_child(self, args: Any, *rest: Any) -> None:
-        module = list(args[1:3]) if isinstance(args, (list, tuple)) else []
-        ours = args[0] == sys.executable and module and module[0] == "-m"
-        if not (ours and module[1].partition(".")[0] == PACKAGE) or not _may_fork():
+        words = _ours(args)
+        if not words or not _may_fork():
             super()._execute_child(args, *rest)
             return
         _, _, _, pass_fds, cwd, env, _, _, _, *pipes = rest[:15]
@@ -54,7 +55,7 @@ class WarmPython(ColdPython[Any]):
         new_session, group = rest[-2:]
         files = {0: stdin, 1: stdout, 2: stderr} | {fd: fd for fd in pass_fds}
         start = {
-            "words": list(args[2:]),
+            "words": words,
             "cwd": os.fspath(cwd or os.getcwd()),
             "env": dict(os.environ if env is None else env),
             "session": bool(new_session),
@@ -63,6 +64,17 @@ class WarmPython(ColdPython[Any]):
         self.pid = _fork(start, {to: fd for to, fd in files.items() if fd >= 0})
         self._child_created = True
         self._close_pipe_fds(*pipes)  # ours are kept, the fork's are closed here
+
+
+def _ours(args: Any) -> list[str]:
+    """What the command is to run and its words, if that is a module or a script of the project."""
+    if not isinstance(args, list) or args[:1] != [sys.executable]:
+        return []
+    if args[1:2] == ["-m"] and args[2].partition(".")[0] == PACKAGE:
+        return list(args[2:])
+    # a script that starts itself would find there what it has left
+    script = not Server.forked and Path(args[1]).is_relative_to(SCRIPTS)
+    return list(args[1:]) if script else []
 
 
 def _may_fork() -> bool:
@@ -161,10 +173,14 @@ def _become(start: dict[str, Any], files: dict[int, int]) -> NoReturn:
     status = 1
     try:
         _settle(start, files)
-        words = start["words"]
-        sys.argv[1:] = words[1:]
-        sys.modules.pop(words[0], None)  # runpy warns about a module that is imported already
-        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+        what, *sys.argv[1:] = start["words"]
+        if what.endswith(".py"):
+            sys.argv[0], sys.path[0] = what, str(Path(what).parent)
+            runpy.run_path(what, run_name="__main__")
+        else:
+            sys.path[0] = start["cwd"]
+            sys.modules.pop(what, None)  # runpy warns about a module that is imported already
+            runpy.run_module(what, run_name="__main__", alter_sys=True)
         status = 0
     except SystemExit as end:
         if isinstance(end.code, str):
@@ -204,7 +220,6 @@ def _settle(start: dict[str, Any], files: dict[int, int]) -> None:
     os.environ.clear()
     os.environ.update(start["env"])
     os.chdir(start["cwd"])
-    sys.path[0] = start["cwd"]
     tempfile.tempdir = None  # TMPDIR may be another one
     Server.forked = True
     subprocess.Popen = WarmPython  # type: ignore[misc]

@@ -215,6 +215,7 @@ def wall(
     return dict(zip(mishaps, summaries)), lambda name: folder / "runs" / name, folder / "killed"
 
 
+@pytest.mark.alone
 def test_on_the_wall_clock_a_worker_that_dies_is_replaced_and_the_run_replays(wall: Any) -> None:
     summaries, directory, marker = wall
     jobs = summaries["once"]["fidelity"]["jobs"]["halve"]
@@ -238,6 +239,7 @@ def test_on_the_wall_clock_a_worker_that_dies_is_replaced_and_the_run_replays(wa
     assert replay_run(directory("once")).version == 6
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("name", "reason"), [("always", "its worker died 3 times"), ("nan", "not finite")]
 )

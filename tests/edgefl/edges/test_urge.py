@@ -265,6 +265,7 @@ def test_late_edges_report_at_once(tmp_path: Path) -> None:
     assert replay_run(directory).version == 12
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("warm_python")
 def test_both_clocks_cut_the_same_step(tmp_path: Path) -> None:
     """The sockets' edges have trained further, or offered their update, when they are urged."""

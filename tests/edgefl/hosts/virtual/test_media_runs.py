@@ -224,6 +224,7 @@ strategy = "fedavg"
 CELL = 'medium = {kind = "cell", up_mbit_s = 0.4, down_mbit_s = 0.8}'
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("warm_python")
 def test_real_bytes_keep_to_a_shared_medium_and_a_trace(tmp_path: Path) -> None:
     """Every transfer is scheduled as under the virtual clock; the bytes are there at most a busy

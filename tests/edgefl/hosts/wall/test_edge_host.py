@@ -163,6 +163,7 @@ class Chatty(EchoTrainer):
         return {f"v{number}": run.weights for number in range(65)}, {"samples": 10.0}
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("warm_python")
 def test_an_update_beyond_the_limits_closes_its_task(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -1,0 +1,59 @@
+"""The benchmarks in their smallest form, run as a user would start them."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+from paths import BENCHMARKS, ROOT
+
+PATIENCE_S = 300.0  # nothing here takes that long; a busy machine may be slow
+ROW = {"name", "value", "unit", "goal", "pass"}
+SMALLEST_BENCHMARKS = {
+    "agreement.py": ["--quick"],
+    "data.py": ["--quick"],
+    "emulator_accuracy.py": ["--tiny"],
+    "fleet.py": ["--edges", "2"],
+    "profile_virtual.py": ["--updates", "2"],
+    "protocol.py": ["--case", "2x0.25", "--rounds", "3"],
+    "strategies.py": ["--size", "1000", "--repeats", "2"],
+    "virtual.py": ["--quick", "--turns", "1"],
+}
+SOCKETS = {"agreement.py", "emulator_accuracy.py", "fleet.py", "protocol.py"}
+
+
+def ran(script: Path, words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(script), *words],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+
+
+def assert_rows(benchmark: str, folder: Path) -> None:
+    """The benchmark runs, and leaves rows that are whole."""
+    done = ran(
+        BENCHMARKS / benchmark, [*SMALLEST_BENCHMARKS[benchmark], "--json", "rows.json"], folder
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr and "rows: rows.json" in done.stderr
+    rows = orjson.loads((folder / "rows.json").read_bytes())
+    assert rows and all(row.keys() == ROW for row in rows)
+    assert all(is_whole(row) for row in rows)
+    assert any(isinstance(row["value"], int | float) for row in rows)
+
+
+def is_whole(row: dict[str, Any]) -> bool:
+    """A row with a goal has a finite number; only one without may say that it has none."""
+    value = row["value"]
+    if isinstance(value, str) or (value is None and row["goal"] is None):
+        return row["goal"] is None
+    return value is not None and math.isfinite(value)
