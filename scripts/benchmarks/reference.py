@@ -215,7 +215,7 @@ def _relay(pipe: Connection, upstream_port: int, piece: int) -> None:
         for key, _ in selector.select():
             if key.fileobj is listener:
                 _join(selector, listener.accept()[0], upstream_port)
-            elif count := key.fileobj.recv_into(buffer):  # type: ignore[union-attr]
+            elif count := key.fileobj.recv_into(buffer):
                 key.data.sendall(view[:count])
             else:
                 selector.unregister(key.fileobj)

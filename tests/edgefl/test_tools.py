@@ -59,6 +59,7 @@ def test_every_ignored_rule_of_ruff_has_its_reason() -> None:
     assert block and all(re.search(r"# \w+", line) for line in block.splitlines())
 
 
+@pytest.mark.processes
 def test_ci_and_a_commit_run_the_same_tools() -> None:
     ci, hooks = ((ROOT / name).read_text() for name in (".ci/run", ".pre-commit-config.yaml"))
     for tool in ("ruff check", "ruff format", "mypy"):

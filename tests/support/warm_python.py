@@ -222,7 +222,7 @@ def _settle(start: dict[str, Any], files: dict[int, int]) -> None:
     os.chdir(start["cwd"])
     tempfile.tempdir = None  # TMPDIR may be another one
     Server.forked = True
-    subprocess.Popen = WarmPython  # type: ignore[misc]
+    subprocess.Popen = WarmPython
 
 
 if __name__ == "__main__":
