@@ -24,7 +24,8 @@ from edgefl.data import cifar10
 from edgefl.data.paths import CACHE_VARIABLE
 from edgefl.errors import UserError
 
-AGAIN_GOAL, MEMORY_GOAL = "<= 10", "<= 10"  # MB
+AGAIN_GOAL = "<= 3.9"  # times mapping the arrays: measured 2.6 to 3.2
+MEMORY_GOAL = "<= 10"  # MB
 AGAIN, QUICK_AGAIN = 5, 1  # processes that open what is parsed
 SAMPLES, QUICK_SAMPLES, BATCH = 10_000, 600, 32  # of one file; of one step
 LOOKING = "looking"  # first argument of this file when it starts itself

@@ -40,7 +40,8 @@ from edgefl.hosts.wall.coordinator import process as coordinator_process
 from edgefl.hosts.wall.coordinator.process import CoordinatorProcess
 from edgefl.hosts.wall.coordinator.sessions import UNKNOWN_RTT
 
-JOINED_GOAL, PSS_GOAL, LEFT_GOAL = "<= 6", "<= 30", "<= 0"  # MB, processes
+JOINED_GOAL = "<= 5"  # times bare forks: measured 3.1 to 3.5 with 100 edges, 4.6 on a busy machine
+PSS_GOAL, LEFT_GOAL = "<= 30", "<= 0"  # MB, processes
 PATIENCE_S, LEAVE_S = 120.0, 10.0
 LOOK_S = 0.002
 MANY = 50  # edges: fewer share the pages of their parent among too few

@@ -26,7 +26,7 @@ from edgefl.streams import Streams
 from edgefl.vectors import Layout, LayoutEntry, aligned_copy
 
 SIZE = 11_000_000
-GOAL = "<= 6"  # times y += a * x
+GOAL = "<= 3.6"  # times y += a * x: measured 2.4 to 2.6
 EDGES = ("a", "b", "c", "d")
 CASES = {
     "fedasmu, controls per device": ("fedasmu", {"dispatch": "replace", "concurrency": 4}, GOAL),

@@ -46,8 +46,12 @@ MERGING = {
     "buffer_size": 20,
 }
 WKAFL = {"strategy": "wkafl", "buffer_size": 20}
-SERIAL_GOAL, WORKERS_GOAL, OVERHEAD_GOAL = ">= 0.95", ">= 1.8", "<= 10"
-IDLE_GOAL, MEMORY_GOAL, AGENDA_GOAL = "<= 10", "<= 2", "<= 10"  # GB
+SERIAL_GOAL, WORKERS_GOAL = ">= 0.95", ">= 1.8"
+# % of the wall clock: measured 1.1 to 1.2; 9.0 to 9.6 with 3000 devices at work
+OVERHEAD_GOAL, MANY_OVERHEAD_GOAL = "<= 1.6", "<= 12"
+# times a bare loop: measured 86 to 100 and 2.4 to 3.7
+IDLE_GOAL, AGENDA_GOAL = "<= 125", "<= 4.9"
+MEMORY_GOAL = "<= 2"  # GB
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +346,7 @@ def many(extent: Extent) -> list[Row]:
     what = f"WKAFL, {extent.fleet} devices at work, K = 20"
     return [
         Row(f"peak resident size, {what}", peak, "GB", MEMORY_GOAL),
-        Row(f"overhead, {what}", overhead, "%", OVERHEAD_GOAL),
+        Row(f"overhead, {what}", overhead, "%", MANY_OVERHEAD_GOAL),
     ]
 
 
