@@ -157,4 +157,6 @@ def test_the_sockets_carry_the_method_s_vectors_and_little_else(
     ):
         delivered = sum(row["kind"] == kind and row["finished_s"] != "" for row in rows)
         models, talk = divmod(crossed[name].bytes[direction] - PROBE_BYTES, 4 * elements)
-        assert 2 <= delivered <= models <= delivered + more and talk < TALK
+        assert 2 <= delivered <= models <= delivered + more
+        cut_short = models < delivered + more  # the next task, on its way when the run ended
+        assert talk < TALK or cut_short

@@ -16,6 +16,7 @@ from edgefl.errors import UserError
 from edgefl.hosts.virtual.pool.engine import open_pool
 
 ray = pytest.importorskip("ray")
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")
