@@ -10,8 +10,10 @@ from edgefl.commands import show
 from edgefl.config.experiment import Experiment
 
 
-def conclude(experiment: Experiment, folder: Path) -> None:
-    """Compare the strategies of the experiment that have results."""
+def conclude(experiment: Experiment, folder: Path) -> bool:
+    """Compare the strategies of the experiment that have results; False if one of their runs made
+    no new model.
+    """
     from edgefl.reports.family import drawable
     from edgefl.reports.registry import families
     from edgefl.results import compare, rundirs, spread, table
@@ -21,7 +23,7 @@ def conclude(experiment: Experiment, folder: Path) -> None:
     ]
     rows = compare.load(*schemes)
     if not rows:
-        return
+        return True
     console = Console()
     console.print(table.table(rows, console.width))
     compare.write_csv(rows, folder / "comparison.csv")
@@ -41,3 +43,4 @@ def conclude(experiment: Experiment, folder: Path) -> None:
     show.hint(
         f"edgefl compare {folder}, or look into {rundirs.runs_of(schemes[0])[0] / 'summary.json'}"
     )
+    return all(row.versions for row in rows)

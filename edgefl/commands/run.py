@@ -103,8 +103,7 @@ def run(
         whole = on_virtual.VirtualRuns(experiment, base_of(config), folder, power).run()
     else:
         on_wall.run_seeds(experiment, config, folder, fleet=True, force=force)
-    conclude(experiment, folder)
-    if not whole:
+    if not (conclude(experiment, folder) and whole):
         raise typer.Exit(1)
 
 
@@ -123,7 +122,8 @@ def coordinator(
     _warn(experiment, config)
     folder = out / experiment.name
     on_wall.run_seeds(experiment, config, folder, fleet=False, keys=keys)
-    conclude(experiment, folder)
+    if not conclude(experiment, folder):
+        raise typer.Exit(1)
 
 
 def _power(clock: Clock, workers: int, engine: EngineName, ray_address: str | None) -> Power:

@@ -16,6 +16,7 @@ import orjson
 from edgefl.errors import UserError
 from edgefl.results import rundirs, summary
 from edgefl.results.tail import is_torn, read_csv, read_events
+from edgefl.results.warnings import warnings
 
 UNFINISHED = "unfinished"
 
@@ -50,9 +51,7 @@ class Row:
     finished: str | None
     verdict: str
     reasons: str
-    remarks: str = (
-        ""  # a model that is not finite any more; edges that were missing, or lost to the end
-    )
+    warnings: str = ""  # all of them in one line
 
 
 def load(*paths: Path) -> list[Row]:
@@ -96,7 +95,7 @@ def load_run(run: Path, name: str) -> Row:
         staleness_max=largest,
         verdict=fidelity.get("verdict", UNFINISHED),
         reasons="; ".join(fidelity.get("reasons", ())),
-        remarks="; ".join(summary.remarks(facts)),
+        warnings="; ".join(facts.get("warnings", ())),
         **numbers,
         **counts,
     )
@@ -170,12 +169,14 @@ def _unfinished(run: Path) -> dict[str, Any]:
     reason = "no complete summary.json: the run crashed or still runs; read as far as it got" + (
         f" (torn last line in {', '.join(torn)})" if torn else ""
     )
+    counted = summary.counters(read_events(run / "events.jsonl"), links)
     return {
         "seed": config.get("seed"),
         **summary.outcome(
             metrics, summary.number(config.get("evaluation", {}).get("target_accuracy"))
         ),
-        **summary.counters(read_events(run / "events.jsonl"), links),
+        **counted,
+        "warnings": warnings(counted),
         "fidelity": {"verdict": UNFINISHED, "reasons": [reason]},
     }
 

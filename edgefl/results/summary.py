@@ -56,44 +56,10 @@ def one_line(summary: Mapping[str, Any], name: str) -> str:
         "" if summary["final_accuracy"] is None else f", accuracy {summary['final_accuracy']:.4f}"
     )
     times = f"{summary['emulated_s']:.1f} emulated s in {summary['wall_s']:.1f} s"
-    besides = "".join(f"; {remark}" for remark in remarks(summary))
+    besides = "".join(f"; {warning}" for warning in summary["warnings"])
     return (
         f"{name}: {summary['versions']} versions, {times}{accuracy},"
         f" {summary['fidelity']['verdict']} ({summary['finished']}){besides}"
-    )
-
-
-def remarks(summary: Mapping[str, Any]) -> list[str]:
-    """What a reader of the numbers must know: a model that is not finite, jobs without a result,
-    missing edges.
-    """
-    first, missing, lost = (
-        summary.get("diverged_at_version"),
-        summary.get("edges_missing"),
-        summary.get("edges_lost"),
-    )
-    failed = ", ".join(
-        f"{reason}: {count}" for reason, count in summary.get("jobs_failed", {}).items()
-    )
-    return [
-        *(
-            [
-                f"diverged: version {first} is not finite (NaN or infinite), and its accuracy says"
-                " nothing"
-            ]
-            if first is not None
-            else []
-        ),
-        *([f"jobs of the server that failed: {failed}"] if failed else []),
-        *([f"begun without {_edges(missing)}"] if missing else []),
-        *([f"lost and not back at the end: {_edges(lost)}"] if lost else []),
-    ]
-
-
-def _edges(names: Sequence[str]) -> str:
-    return (
-        f"{len(names)} edge{'s' if len(names) > 1 else ''}"
-        f" ({', '.join(names[:5])}{' ...' if len(names) > 5 else ''})"
     )
 
 

@@ -33,8 +33,8 @@ def table(rows: Sequence[Row], width: int = 80) -> Table:
     verdict is always there.
 
     Several rows of one name are the seeds of a scheme: mean, and below it the sample standard
-    deviation. Below the table stand the reasons of every verdict that is not "faithful", and its
-    remarks.
+    deviation. Below the table stand the reasons of every verdict that is not "faithful", and the
+    warnings.
     """
     found = schemes(rows)
     columns = _columns(found)
@@ -135,8 +135,8 @@ def _notes(rows: Sequence[Row], found: dict[str, list[Row]]) -> list[Text]:
                     (f"{name}: {row.verdict}: ", COLOURS.get(row.verdict, "")), row.reasons
                 )
             )
-        if row.remarks:
-            notes.append(Text(f"{name}: {row.remarks}"))
+        if row.warnings:
+            notes.append(Text.assemble((f"{name}: warning: ", "yellow"), row.warnings))
         if several and row.finished == "interrupted":
             notes.append(
                 Text(

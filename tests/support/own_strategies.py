@@ -94,6 +94,20 @@ class First(FedAsync):
         return [Cancel("b", 1), *super().arrived(update, now)]
 
 
+class SendsControl(LocalRule):
+    """Its control variate covers the trainable elements, as SCAFFOLD's does."""
+
+    def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+        control = run.trainable.numpy().copy()
+        return {"weights": run.weights.numpy(), "control": control}, {}
+
+
+class Control(FedAvg):
+    """Expects a control variate as long as the whole model: wrong where the model has buffers."""
+
+    rule = SendsControl
+
+
 class Broken(FedAvg):
     """Fails when the second model is to be made."""
 

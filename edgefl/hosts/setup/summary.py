@@ -1,5 +1,5 @@
-"""summary.json: the head, the counters, how well the run did, the reports' sections, and the
-verdict on its time.
+"""summary.json: the head, the counters, how well the run did, the reports' sections, the
+warnings, and the verdict on its time.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from edgefl.record.files import METRICS, SUMMARY
 from edgefl.reports.registry import sections
 from edgefl.results.summary import outcome
 from edgefl.results.tail import read_csv
+from edgefl.results.warnings import warnings
 
 
 def write_summary(
@@ -32,8 +33,8 @@ def write_summary(
         **outcome(read_csv(directory / METRICS), target_accuracy),
         **counters.of_run(),
         **sections(directory, counters.marks, head["emulated_s"]),
-        "fidelity": fidelity,
     }
+    summary |= {"warnings": warnings(summary), "fidelity": fidelity}
     part = directory / f"{SUMMARY}.part"
     part.write_bytes(orjson.dumps(summary, option=orjson.OPT_INDENT_2))
     part.replace(directory / SUMMARY)

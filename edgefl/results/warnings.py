@@ -1,0 +1,90 @@
+"""What the reader of a finished run's numbers must know: ``warnings`` of summary.json, one sentence
+each.
+
+A new warning is a function of the summary's other values, listed in ``WARNINGS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+Facts = Mapping[str, Any]
+SHOWN_EDGES = 5
+
+
+def warnings(facts: Facts) -> list[str]:
+    """Of ``facts``, the values of summary.json, or of those that the files of a crash give."""
+    return [sentence for warn in WARNINGS if (sentence := warn(facts)) is not None]
+
+
+def no_version(facts: Facts) -> str | None:
+    if facts["versions"] or "finished" not in facts:  # one without an end may still make one
+        return None
+    return "no new model was made: the last one is the initial one"
+
+
+def discarded(facts: Facts) -> str | None:
+    """Of more than half of the updates."""
+    by_reason: Mapping[str, int] = facts["updates_discarded"]
+    count = sum(by_reason.values())
+    total = count + facts["updates_applied"]
+    if 2 * count <= total:
+        return None
+    share = f"all {total}" if count == total else f"{count} of {total}"
+    return f"{share} updates were discarded: {most_frequent(by_reason)}"
+
+
+def diverged(facts: Facts) -> str | None:
+    version = facts.get("diverged_at_version")
+    if version is None:
+        return None
+    return (
+        f"diverged: version {version} is not finite (NaN or infinite), and its accuracy says"
+        " nothing"
+    )
+
+
+def jobs_failed(facts: Facts) -> str | None:
+    failed = ", ".join(
+        f"{reason}: {count}" for reason, count in facts.get("jobs_failed", {}).items()
+    )
+    return f"jobs of the server that failed: {failed}" if failed else None
+
+
+def edges_missing(facts: Facts) -> str | None:
+    missing = facts.get("edges_missing")
+    return f"begun without {_edges(missing)}" if missing else None
+
+
+def edges_lost(facts: Facts) -> str | None:
+    lost = facts.get("edges_lost")
+    return f"lost and not back at the end: {_edges(lost)}" if lost else None
+
+
+WARNINGS: tuple[Callable[[Facts], str | None], ...] = (
+    no_version,
+    discarded,
+    diverged,
+    jobs_failed,
+    edges_missing,
+    edges_lost,
+)
+
+
+def most_frequent(by_reason: Mapping[str, int]) -> str:
+    """The reason that stands there most often, with its count if there are others: "wrong length
+    (20 times; 1 other reason)".
+    """
+    reason, count = max(by_reason.items(), key=lambda item: item[1])
+    others = len(by_reason) - 1
+    if not others:
+        return reason
+    return f"{reason} ({count} times; {others} other reason{'s' if others > 1 else ''})"
+
+
+def _edges(names: Sequence[str]) -> str:
+    return (
+        f"{len(names)} edge{'s' if len(names) > 1 else ''}"
+        f" ({', '.join(names[:SHOWN_EDGES])}{' ...' if len(names) > SHOWN_EDGES else ''})"
+    )

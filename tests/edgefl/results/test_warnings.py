@@ -1,0 +1,90 @@
+"""What a run says about itself below its table, and by its exit status."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from builders import small_run
+from paths import SUPPORT
+from typer.testing import CliRunner
+
+from edgefl.cli import app
+from edgefl.results.warnings import warnings
+
+CONFIG = f"""
+name = "control"
+task = "{SUPPORT / "own_task.py"}:build"
+stop = {{ versions = 2 }}
+edges = {{ count = 2 }}
+[[strategies]]
+strategy = "{SUPPORT / "own_strategies.py"}:Control"
+[[strategies]]
+strategy = "fedavg"
+"""
+NOTHING_USED = ["no new model was made: the last one is the initial one"]
+
+
+def facts(**values: Any) -> dict[str, Any]:
+    return {"finished": "", "versions": 1, "updates_applied": 5, "updates_discarded": {}} | values
+
+
+@pytest.mark.parametrize(
+    ("values", "sentences"),
+    [
+        ({}, []),
+        ({"updates_discarded": {"too stale": 5}}, []),
+        (
+            {"updates_discarded": {"too stale": 6}},
+            ["6 of 11 updates were discarded: too stale"],
+        ),
+        (
+            {"updates_discarded": {"a": 2, "too stale": 9, "b": 1}},
+            ["12 of 17 updates were discarded: too stale (9 times; 2 other reasons)"],
+        ),
+        (
+            {"versions": 0, "updates_applied": 0, "updates_discarded": {"wrong length": 25}},
+            [*NOTHING_USED, "all 25 updates were discarded: wrong length"],
+        ),
+        ({"versions": 0, "updates_applied": 0}, NOTHING_USED),
+    ],
+)
+def test_discarded_updates(values: dict[str, Any], sentences: list[str]) -> None:
+    assert warnings(facts(**values)) == sentences
+
+
+def test_a_run_that_still_goes_on_may_make_a_model_yet() -> None:
+    going_on = facts(versions=0)
+    del going_on["finished"]
+    assert warnings(going_on) == []
+
+
+def test_a_payload_of_another_length_than_expected_is_told(tmp_path: Path) -> None:
+    """A control variate has the parameters alone; with a batch norm the model is longer."""
+    summary, directory = small_run(
+        tmp_path,
+        task="../support/own_task.py:build",
+        strategies=[{"strategy": "../support/own_strategies.py:Control"}],
+    )
+    count = summary["updates_discarded"]["wrong length"]
+    assert summary["versions"] == 0 and count > 0
+    assert summary["warnings"] == [
+        *NOTHING_USED,
+        f"all {count} updates were discarded: wrong length",
+    ]
+    assert orjson.loads((directory / "summary.json").read_bytes())["warnings"]
+
+
+def test_a_run_without_a_new_model_ends_with_status_1(tmp_path: Path) -> None:
+    """The other strategies' results are written all the same."""
+    config = tmp_path / "config.toml"
+    config.write_text(CONFIG)
+    words = ["run", str(config), "--clock", "virtual", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+    assert done.exit_code == 1
+    below = done.output.partition("verdict")[2]
+    assert f"control: warning: {NOTHING_USED[0]}; all" in below
+    assert "updates were discarded: wrong length" in below
+    assert (tmp_path / "control" / "fedavg" / "summary.json").is_file()
