@@ -8,7 +8,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from edgefl.hosts.setup.network import ALL
 from edgefl.protocol.messages import (
@@ -37,6 +37,22 @@ ENDED: Mapping[type, Sequence[str]] = {
     Acknowledged: (UPDATE,),
     TooLate: (FRESH,),
 }
+
+
+def play_moment(
+    at_ns: int,
+    next_due: Callable[[], int],
+    happen: Callable[[int], None],
+    ring: Callable[[int], None],
+) -> None:
+    """Everything that is due at ``at_ns`` happens before the alarms of ``at_ns`` ring: who asks
+    for an alarm decides then with all that has come by that moment.
+
+    ``happen(at_ns)`` does what is due; what follows from it may be due at the same moment.
+    """
+    while next_due() <= at_ns:
+        happen(at_ns)
+    ring(at_ns)
 
 
 def pays_latency(note: ToEdge | ToCoordinator) -> bool:

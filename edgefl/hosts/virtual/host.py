@@ -12,7 +12,14 @@ from typing import Any, Protocol, cast
 from edgefl.actor import COORDINATOR, Broadcast, Output, Run, Send
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.edges.edge import Edge
-from edgefl.hosts.exchange import Answers, ends, heard_ns, offer_broadcast, pays_latency
+from edgefl.hosts.exchange import (
+    Answers,
+    ends,
+    heard_ns,
+    offer_broadcast,
+    pays_latency,
+    play_moment,
+)
 from edgefl.hosts.setup.network import ALL
 from edgefl.hosts.virtual.pool.engine import Engine
 from edgefl.jobs import Evaluate, Train
@@ -139,11 +146,20 @@ class VirtualHost:
         self._do(COORDINATOR, self.coordinator.finish(reason, now), now)
 
     def _step(self) -> None:
-        now = min(self.agenda.next_due(), self.network.next_due(), self.coordinator.next_due())
+        now = min(self._next_due(), self.coordinator.next_due())
         if now >= FOREVER or (self.faults is not None and self.faults.nothing_left()):
             self._finish("nothing left to do")
             return
         self.clock.advance(now)
+        play_moment(now, self._next_due, self._happen, self._ring)
+        if self._evaluations:
+            self._record(wait=False)
+
+    def _next_due(self) -> int:
+        """Of all but the coordinator's alarms; after the end nothing happens any more."""
+        return FOREVER if self.ended else min(self.agenda.next_due(), self.network.next_due())
+
+    def _happen(self, now: int) -> None:
         whole = [
             (completion, self._moving[completion.transfer.edge].pop(completion.transfer.number)[1])
             for completion in self.network.pop_due(now)
@@ -153,10 +169,10 @@ class VirtualHost:
             self._arrived(completion, message, now)
         for _, call in self.agenda.pop_due(now):
             call(now)
+
+    def _ring(self, now: int) -> None:
         if self.coordinator.next_due() <= now:
             self._do(COORDINATOR, self.coordinator.wake(now), now)
-        if self._evaluations:
-            self._record(wait=False)
 
     # ------------------------------------------------------------------ what the actors ask for
     def _do(self, actor: str, outputs: list[Output], now: int) -> None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgefl.hosts.exchange import Answers, ends, heard_ns, offer_broadcast, pays_latency
+from edgefl.hosts.exchange import (
+    Answers,
+    ends,
+    heard_ns,
+    offer_broadcast,
+    pays_latency,
+    play_moment,
+)
 from edgefl.hosts.setup.network import ALL
 from edgefl.protocol.messages import (
     FRESH,
@@ -30,6 +37,20 @@ from emulator.tdma.slot_curve import Grid
 
 MS = 1_000_000
 KINDS = (TASK, FRESH, UPDATE)
+
+
+# ------------------------------------------------------------------ the order of one moment
+def test_all_that_is_due_happens_before_the_alarms_of_its_moment() -> None:
+    """And what follows from it at once; what is due later waits."""
+    due, told = [3, 5, 5, 9], []
+
+    def happen(at_ns: int) -> None:
+        told.append(f"due {due.pop(0)}")
+        if len(told) == 2:
+            due.insert(0, at_ns)
+
+    play_moment(5, lambda: due[0], happen, lambda at_ns: told.append(f"alarm {at_ns}"))
+    assert told == ["due 3", "due 5", "due 5", "due 5", "alarm 5"]
 
 
 # ------------------------------------------------------------------ notes

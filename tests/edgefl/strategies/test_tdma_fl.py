@@ -110,7 +110,7 @@ def test_seven_devices_two_a_round_wait_or_not(tmp_path: Path) -> None:
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
-    takes=st.lists(st.integers(1, 30), min_size=2, max_size=8),
+    takes=st.lists(st.integers(0, 30), min_size=2, max_size=8),
     per_round=st.integers(1, 8),
     transfer=st.integers(1, 3),
     order=st.sampled_from(["finished", "oldest"]),
@@ -134,6 +134,16 @@ def test_unequal_devices_against_the_simulation(
         order=order,
         wait_for_group=wait,
     )
+
+
+def test_who_computes_for_no_time_wins_the_tie_of_its_border(tmp_path: Path) -> None:
+    """Device 0 gets the model as slot 4 begins, and has finished then; so has device 1, in the
+    slot before. The lower number sends first: what is due happens before the slot is given.
+    """
+    shape, takes = Tdma(3, 1, 1, 0), [0, 4, 31]
+    agrees(tmp_path, shape, 41, takes, order="finished")
+    _, played = play(tmp_path / "again", slotted(3, takes, slots=10, per_round=1))
+    assert [edge for done in played for edge, _, _ in done.uploads] == [0, 0, 0, 1, 0]
 
 
 # ------------------------------------------------------------------ intentional delay

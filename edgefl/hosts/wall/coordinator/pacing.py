@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from edgefl.hosts.exchange import pays_latency
+from edgefl.hosts.exchange import pays_latency, play_moment
 from edgefl.hosts.wall.coordinator.sessions import (
     SILENT,
     Entered,
@@ -68,6 +68,7 @@ class Pacing:
         self.router, self.sessions, self.clock = router, sessions, clock
         self.said, self.tell, self.more = said, tell, more
         self.agenda: Agenda[Any] = Agenda()
+        self.alarms: Agenda[WakeAt] = Agenda()  # of the coordinator: behind all else of a moment
         self.transport: Transport
         self.join_by_s = time.monotonic() + join_timeout_s
         self.waiting: dict[str, int] = {}  # who has joined before the start -> samples
@@ -101,7 +102,8 @@ class Pacing:
     def _timeout_s(self) -> float:
         until_s = (self.sessions.next_tick() - time.monotonic_ns()) / NS_PER_S
         if self.started:
-            due = min(self.agenda.next_due(), self.transport.pacer.next_due())
+            pieces_ns = self.transport.pacer.next_due()
+            due = min(self.agenda.next_due(), self.alarms.next_due(), pieces_ns)
             until_s = min(until_s, self.clock.real_s_until(due))
         else:
             until_s = min(until_s, 0.05)
@@ -140,23 +142,27 @@ class Pacing:
         order of their moments, however late we woke.
         """
         self.transport.release(now)
-        while (
-            at_ns := min(self.agenda.next_due(), self.transport.pacer.network.next_due())
-        ) <= now:
-            self.transport.complete(at_ns)
-            self._ring(at_ns)
+        while (at_ns := min(self._next_due(), self.alarms.next_due())) <= now:
+            play_moment(at_ns, self._next_due, self._happen, self._ring)
 
-    def _ring(self, now: int) -> None:
+    def _next_due(self) -> int:
+        """Of what the pacing thread knows to come, alarms apart."""
+        return min(self.agenda.next_due(), self.transport.pacer.network.next_due())
+
+    def _happen(self, now: int) -> None:
+        self.transport.complete(now)
         for at_ns, item in self.agenda.pop_due(now):
-            if isinstance(item, WakeAt):
-                self.tell(Rang(at_ns))
-            elif isinstance(item, Note):
+            if isinstance(item, Note):
                 self.send(item.edge, Stamped(at_ns, encode_note(item.note)))
             elif callable(item):
                 item(at_ns)
             else:
                 edge, message = item
                 self.tell(Heard(at_ns, edge, message))
+
+    def _ring(self, now: int) -> None:
+        for at_ns, _ in self.alarms.pop_due(now):
+            self.tell(Rang(at_ns))
 
     # ------------------------------------------------------------------ the logic thread's wishes
     def _obey(self, woken: bool) -> None:
@@ -171,7 +177,7 @@ class Pacing:
                 case Note():
                     self._note(wish)
                 case WakeAt():
-                    self.agenda.add(wish.at_ns, wish)
+                    self.alarms.add(wish.at_ns, wish)
                 case Reject():
                     session = self.sessions.by_edge.get(wish.edge)
                     if session is not None:

@@ -13,9 +13,10 @@ import pytest
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.wall.coordinator.evaluator import Evaluator, serve
 from edgefl.hosts.wall.coordinator.pacing import Pacing
-from edgefl.hosts.wall.coordinator.thread_messages import Evaluated, Rang, WakeAt
+from edgefl.hosts.wall.coordinator.thread_messages import Evaluated, Heard, Rang, WakeAt
 from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.jobs import Evaluate
+from edgefl.protocol.messages import Ready
 from emulator.agenda import Agenda
 
 
@@ -43,9 +44,26 @@ def test_a_late_wake_tells_completions_and_alarms_in_the_order_of_their_moments(
     pacing = Pacing(None, None, None, Mailbox(), told.append, 1.0, False)
     pacing.transport = Completions(told, 10, 30, 40)
     for at in (20, 30, 99):
-        pacing.agenda.add(at, WakeAt(at))
+        pacing.said.put(WakeAt(at))
+    pacing._obey(True)
     pacing._move(50)
     assert told == ["pieces", "completion 10", Rang(20), "completion 30", Rang(30), "completion 40"]
+
+
+def test_alarms_ring_behind_everything_else_of_their_moment() -> None:
+    """Whoever set the alarm decides with all that has come by then, in whatever order it was put
+    down, and with what follows from it at once.
+    """
+    told: list[Any] = []
+    pacing = Pacing(None, None, None, Mailbox(), told.append, 1.0, False)
+    pacing.transport = Completions(told, 20)
+    pacing.said.put(WakeAt(20))
+    pacing._obey(True)
+    pacing.agenda.add(20, ("a", Ready(1)))
+    pacing.agenda.add(20, lambda at: pacing.agenda.add(at, ("b", Ready(2))))
+    pacing._move(20)
+    heard = [Heard(20, "a", Ready(1)), Heard(20, "b", Ready(2))]
+    assert told == ["pieces", "completion 20", *heard, Rang(20)]
 
 
 @pytest.mark.parametrize("scores", [(None, 0.5, 0.25), (math.nan, math.inf, 0.1)])
