@@ -19,6 +19,7 @@ from matplotlib.ticker import PercentFormatter
 
 from edgefl.errors import UserError
 from edgefl.results import compare, rundirs
+from edgefl.results.drawing import legend_above
 from edgefl.results.summary import number
 from edgefl.results.tail import read_csv
 
@@ -30,7 +31,6 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":")
 MOST_POINTS = 400  # of a mean; more would not show
-LEGEND_COLUMNS = 5
 WIDE = 10  # bytes of one scheme over those of another, beyond which their axis is logarithmic
 # matplotlib's own type lists each of its keys
 STYLE: Any = {
@@ -67,6 +67,14 @@ class Line:
     x: np.ndarray
     mean: np.ndarray
     deviation: np.ndarray | None
+
+    def above_zero(self) -> Line:
+        """Without its points at x = 0, which a logarithmic axis does not have: matplotlib would
+        draw a level line from the left edge to the next point.
+        """
+        kept = self.x > 0
+        deviation = None if self.deviation is None else self.deviation[kept]
+        return Line(self.x[kept], self.mean[kept], deviation)
 
 
 def accuracy(dirs: Sequence[Path], out_png: Path) -> list[Path]:
@@ -122,46 +130,33 @@ def over_seeds(curves: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Lin
 
 
 def _draw(schemes: Mapping[str, Sequence[Curve]], targets: Sequence[float]) -> Figure:
-    rows = -(-(len(schemes) + len(targets)) // LEGEND_COLUMNS)  # of the legend
-    figure = Figure(figsize=(7.0, 2.75 + 0.15 * rows), dpi=300, layout="constrained")
+    figure = Figure(figsize=(7.0, 2.75), dpi=300, layout="constrained")
     FigureCanvasAgg(figure)
     over_time, over_bytes = figure.subplots(1, 2, sharey=True)
     curves = [curve for of_scheme in schemes.values() for curve in of_scheme]
     seconds, time_unit = unit_of_time(max(curve.emulated_s[-1] for curve in curves))
     size, size_unit = compare.byte_unit(max(curve.sent_bytes[-1] for curve in curves))
+    sent = [
+        np.concatenate([curve.sent_bytes for curve in of_scheme]) / size
+        for of_scheme in schemes.values()
+    ]
+    logarithmic = _is_wide(sent)
     for place, (name, of_scheme) in enumerate(schemes.items()):
-        _line(
-            over_time,
-            place,
-            name,
-            over_seeds([(curve.emulated_s, curve.accuracy) for curve in of_scheme]),
-            seconds,
-        )
-        _line(
-            over_bytes,
-            place,
-            name,
-            over_seeds([(curve.sent_bytes, curve.accuracy) for curve in of_scheme]),
-            size,
-        )
+        in_time = over_seeds([(curve.emulated_s, curve.accuracy) for curve in of_scheme])
+        in_bytes = over_seeds([(curve.sent_bytes, curve.accuracy) for curve in of_scheme])
+        _line(over_time, place, name, in_time, seconds)
+        _line(over_bytes, place, name, in_bytes.above_zero() if logarithmic else in_bytes, size)
     for axes, label in (
         (over_time, f"Emulated time ({time_unit})"),
         (over_bytes, f"Sent, up and down ({size_unit})"),
     ):
         _finish(axes, label, targets)
-    _logarithmic_if_wide(
-        over_bytes,
-        [
-            np.concatenate([curve.sent_bytes for curve in of_scheme]) / size
-            for of_scheme in schemes.values()
-        ],
-    )
+    if logarithmic:
+        over_bytes.set_xscale("log")
+        over_bytes.set_xlim(left=min(x[x > 0].min() for x in sent if x.any()))
+        over_bytes.set_xlabel(f"{over_bytes.get_xlabel()}, logarithmic")
     over_time.set_ylabel("Test accuracy")
-    handles, labels = over_time.get_legend_handles_labels()
-    columns = min(len(labels), LEGEND_COLUMNS)
-    figure.legend(
-        handles, labels, loc="outside upper center", ncols=columns, frameon=False, columnspacing=1.6
-    )
+    legend_above(figure, over_time)
     return figure
 
 
@@ -213,16 +208,12 @@ def _finish(axes: Axes, label: str, targets: Sequence[float]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _logarithmic_if_wide(axes: Axes, schemes: Sequence[np.ndarray]) -> None:
-    """One scheme that sends far more than another would squeeze that one to the left edge.
+def _is_wide(schemes: Sequence[np.ndarray]) -> bool:
+    """Does one scheme send far more than another, which would be squeezed to the left edge?
     ``schemes``: the x of each.
     """
-    sent = [x[x > 0] for x in schemes if x.any()]
-    ends = [x.max() for x in sent]
-    if sent and max(ends) > WIDE * min(ends):
-        axes.set_xscale("log")
-        axes.set_xlim(left=min(x.min() for x in sent))
-        axes.set_xlabel(f"{axes.get_xlabel()}, logarithmic")
+    ends = [x.max() for x in schemes if x.any()]
+    return bool(ends) and max(ends) > WIDE * min(ends)
 
 
 def unit_of_time(longest_s: float) -> tuple[float, str]:

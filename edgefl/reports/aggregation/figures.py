@@ -15,6 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from edgefl.reports.aggregation.section import MARK, predominant, steps
 from edgefl.results import rundirs
+from edgefl.results.drawing import legend_above
 from edgefl.results.plots import COLOURS, DASHES, MARKERS, STYLE, save
 from edgefl.results.tail import read_events
 
@@ -79,10 +80,7 @@ def _draw(found: Mapping[str, Steps]) -> Figure:
         )
     _label(left, "Predominant gradients (weight > 0.1)", "Share of the steps")
     _label(right, "Aggregated gradients", "Weighted staleness (versions)")
-    handles, labels = left.get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside upper center", ncols=min(len(labels), 5), frameon=False
-    )
+    legend_above(figure, left)
     return figure
 
 

@@ -15,6 +15,7 @@ from matplotlib.ticker import PercentFormatter
 from edgefl.errors import UserError
 from edgefl.reports.by_label.section import Points, by_runtime
 from edgefl.results import rundirs
+from edgefl.results.drawing import legend_above
 from edgefl.results.plots import STYLE, look, save, unit_of_time
 
 # the order of the panels, by a runtime class's first word
@@ -66,8 +67,5 @@ def _draw(found: Mapping[str, Mapping[str, Points]]) -> Figure:
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("Accuracy by label, weighted")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside upper center", ncols=min(len(labels), 5), frameon=False
-    )
+    legend_above(figure, panels[0])
     return figure

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from edgefl.reports.dissemination.section import reported, updates
 from edgefl.results import rundirs
+from edgefl.results.drawing import fit_constant, is_constant, legend_above, panels
 from edgefl.results.plots import COLOURS, MARKERS, STYLE, save, unit_of_time
 from edgefl.results.tail import read_events
 
@@ -35,6 +36,7 @@ DEVICE = {
 }
 PANELS = {**SERVER, **DEVICE}
 SLIGHT = 0.01
+MOST_COLUMNS = 4
 
 Points = list[tuple[float, float]]  # (emulated s, value)
 
@@ -76,15 +78,21 @@ def _add(
 
 
 def _draw(found: Mapping[str, Mapping[str, Points]]) -> Figure:
-    figure = Figure(figsize=(7.0, 3.6), dpi=300, layout="constrained")
+    titles = {
+        name: title
+        for name, title in PANELS.items()
+        if any(values[name] for values in found.values())
+    }
+    rows = -(-len(titles) // MOST_COLUMNS)
+    figure = Figure(figsize=(7.0, 0.2 + 1.6 * rows), dpi=300, layout="constrained")
     FigureCanvasAgg(figure)
     seconds, unit = unit_of_time(
         max(t for values in found.values() for points in values.values() for t, _ in points)
     )
-    for axes, (name, title) in zip(
-        figure.subplots(2, len(SERVER), sharex=True).flat, PANELS.items()
-    ):
-        base = _base([values[name] for values in found.values()])
+    drawn = panels(figure, len(titles), MOST_COLUMNS, f"Emulated time ({unit})")
+    for axes, (name, title) in zip(drawn, titles.items()):
+        shown = [value for values in found.values() for _, value in values[name]]
+        base = _base(shown)
         for place, values in enumerate(found.values()):
             _scatter(axes, place, [(t / seconds, value - base) for t, value in values[name]])
         axes.set_title(f"{name} - {base:.12g}" if base else title, fontsize=7)
@@ -93,26 +101,21 @@ def _draw(found: Mapping[str, Mapping[str, Points]]) -> Figure:
         axes.grid(color="0.9", linewidth=0.5)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-        if name in DEVICE:
-            axes.set_xlabel(f"Emulated time ({unit})")
+        fit_constant(axes, shown)
     for place, name in enumerate(found):  # invisible lines that the legend takes
         figure.axes[0].plot([], [], label=name, linewidth=0, **_marker(place), markersize=4.5)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside upper center", ncols=min(len(labels), 5), frameon=False
-    )
+    legend_above(figure, figure.axes[0])
     return figure
 
 
-def _base(schemes: Sequence[Points]) -> float:
+def _base(values: Sequence[float]) -> float:
     """What to take off a panel's values: the first of them, rounded, if they hardly differ, so
     that its axis can say by how much; else 0.
     """
-    values = [value for points in schemes for _, value in points]
-    spread = max(values, default=0.0) - min(values, default=0.0)
+    spread = max(values) - min(values)
     return (
         round(values[0], math.ceil(-math.log10(spread)))
-        if 0 < spread < SLIGHT * abs(values[0])
+        if not is_constant(values) and spread < SLIGHT * abs(values[0])
         else 0.0
     )
 

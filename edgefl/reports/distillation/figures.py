@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from edgefl.results import rundirs
+from edgefl.results.drawing import fit_constant, legend_above, panels
 from edgefl.results.plots import STYLE, look, save, unit_of_time
 from edgefl.results.tail import read_events
 
@@ -26,6 +27,7 @@ PANELS = {  # of the reports of rounds
     "checkpoints": "versions in use",
 }
 
+MOST_COLUMNS = 3
 Points = list[tuple[float, float]]  # (emulated s, value)
 
 
@@ -58,11 +60,17 @@ def series(events: Iterable[Mapping[str, Any]]) -> dict[str, Points]:
 
 
 def _draw(found: Mapping[str, Mapping[str, Points]]) -> Figure:
-    figure = Figure(figsize=(7.0, 3.8), dpi=300, layout="constrained")
+    titles = {
+        name: title
+        for name, title in PANELS.items()
+        if any(values[name] for values in found.values())
+    }
+    rows = -(-len(titles) // MOST_COLUMNS)
+    figure = Figure(figsize=(7.0, 0.2 + 1.7 * rows), dpi=300, layout="constrained")
     FigureCanvasAgg(figure)
     seconds, unit = unit_of_time(max(t for values in found.values() for t, _ in values["teachers"]))
-    grid = figure.subplots(2, 3, sharex=True)
-    for axes, (name, title) in zip(grid.flat, PANELS.items()):
+    drawn = panels(figure, len(titles), MOST_COLUMNS, f"Emulated time ({unit})")
+    for axes, (name, title) in zip(drawn, titles.items()):
         for place, (scheme, values) in enumerate(found.items()):
             points = values[name]
             axes.plot(
@@ -78,14 +86,11 @@ def _draw(found: Mapping[str, Mapping[str, Points]]) -> Figure:
         axes.spines[["top", "right"]].set_visible(False)
         if name in ("alpha", "entropy"):
             axes.set_ylim(0, 1)
-        else:
+        elif not fit_constant(
+            axes, [value for values in found.values() for _, value in values[name]]
+        ):
             axes.set_ylim(bottom=0)
         if name in ("teachers", "checkpoints"):
             axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    for axes in grid[1]:
-        axes.set_xlabel(f"Emulated time ({unit})")
-    handles, labels = grid[0][0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside upper center", ncols=min(len(labels), 5), frameon=False
-    )
+    legend_above(figure, figure.axes[0])
     return figure

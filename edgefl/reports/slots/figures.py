@@ -19,6 +19,7 @@ from matplotlib.ticker import MaxNLocator
 from edgefl.errors import UserError
 from edgefl.reports.slots import section as slots
 from edgefl.results import rundirs
+from edgefl.results.drawing import legend_above
 from edgefl.results.plots import COLOURS, MARKERS, STYLE, WIDE, over_seeds, save
 from edgefl.results.summary import number
 from edgefl.results.tail import read_csv, read_events
@@ -215,7 +216,7 @@ def _timeline(
 
 
 def _one(x: str, y: str) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(4.6, 3.0), dpi=300, layout="constrained")
+    figure = Figure(figsize=(4.6, 2.8), dpi=300, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     axes.set_xlabel(x)
@@ -239,8 +240,7 @@ def _looks(place: int) -> dict[str, Any]:
 
 def _legend(figure: Figure, axes: Axes) -> None:
     axes.set_xlim(left=0)
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", frameon=False)
+    legend_above(figure, axes)
 
 
 def _saved(figure: Figure, out_png: Path) -> list[Path]:

@@ -1,0 +1,91 @@
+"""What several figures need: a legend that fits whatever the names are, and panels only where
+there is something to draw.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+LEGEND_COLUMNS = 5
+LEGEND_SHARE = 0.97  # of the figure's width
+NOISE = 1e-9  # values that differ by less, relative to the largest, are one constant
+
+
+def legend_above(figure: Figure, axes: Axes, columns: int = LEGEND_COLUMNS) -> None:
+    """The legend of ``axes`` above all axes of the figure, in as many columns as fit its width;
+    names too long for one column are wrapped. The figure grows by the legend's height.
+
+    Needs a figure with a constrained layout.
+    """
+    handles, labels = axes.get_legend_handles_labels()
+    if not labels:
+        return
+    room = LEGEND_SHARE * figure.get_figwidth()
+    for count in range(min(len(labels), columns), 0, -1):
+        width, height = _placed(figure, handles, labels, count)
+        if width <= room:
+            break
+    longest = max(map(len, labels))
+    while width > room and longest > 1:
+        longest = min(longest - 1, int(longest * room / width))
+        wrapped = ["\n".join(textwrap.wrap(label, longest)) for label in labels]
+        width, height = _placed(figure, handles, wrapped, 1)
+    figure.set_figheight(figure.get_figheight() + height)
+
+
+def _placed(
+    figure: Figure, handles: Sequence[Any], labels: Sequence[str], columns: int
+) -> tuple[float, float]:
+    """Put the figure's only legend there; its (width, height) in inches."""
+    for former in list(figure.legends):
+        former.remove()
+    legend = figure.legend(
+        handles,
+        labels,
+        loc="outside upper center",
+        ncols=columns,
+        frameon=False,
+        columnspacing=1.6,
+    )
+    canvas = figure.canvas
+    assert isinstance(canvas, FigureCanvasAgg)
+    box = legend.get_window_extent(canvas.get_renderer())
+    return box.width / figure.dpi, box.height / figure.dpi
+
+
+def panels(figure: Figure, count: int, columns: int, label: str) -> list[Axes]:
+    """``count`` axes in rows of at most ``columns``, with one x axis in common, whose ``label``
+    stands below the lowest of each column.
+    """
+    rows = -(-count // columns)
+    columns = -(-count // rows)  # rows as alike as may be
+    grid = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel().tolist()
+    for spare in grid[count:]:
+        spare.remove()
+    for lowest in grid[max(0, count - columns) : count]:
+        lowest.tick_params(labelbottom=True)
+        lowest.set_xlabel(label)
+    used: list[Axes] = grid[:count]
+    return used
+
+
+def is_constant(values: Sequence[float]) -> bool:
+    """Do the values differ by no more than rounding?"""
+    most = max(map(abs, values), default=0.0)
+    return max(values, default=0.0) - min(values, default=0.0) <= NOISE * most
+
+
+def fit_constant(axes: Axes, values: Sequence[float]) -> bool:
+    """If the ``values`` of a panel are all alike: give it an axis from 0 on with the value in its
+    middle (-1 to 1 for the value 0). matplotlib would show a sliver around the value.
+    """
+    constant = bool(values) and is_constant(values)
+    if constant:
+        axes.set_ylim(*(sorted((0.0, 2 * values[0])) if values[0] else (-1.0, 1.0)))
+    return constant
