@@ -108,7 +108,8 @@ def test_requests_merges_and_downloads_agree(tmp_path: Path, entry: dict[str, An
             and numbers["merged"] == (found is not None)
             and numbers.get("fresh_version") == found
         )
-        assert request["step"] == (numbers["refresh_point"] - 1) * numbers["steps"] / 4
+        assert request["step"] == numbers["refresh_point"] * numbers["steps"] / 4
+        assert 1 <= numbers["refresh_point"] <= 3
         assert found is None or (
             numbers["merge_step"] == request["step"] and found > update["base_version"]
         )
@@ -122,8 +123,8 @@ def test_requests_merges_and_downloads_agree(tmp_path: Path, entry: dict[str, An
     )
 
 
-def test_with_one_epoch_refresh_points_do_not_matter(tmp_path: Path) -> None:
-    """E = 1: every selector asks before the first step."""
+def test_with_one_epoch_no_device_asks(tmp_path: Path) -> None:
+    """L = 1: there is no refresh point, whatever the selector."""
     traces = []
     for selector in ("h1", "h2", "h3"):
         entry = {"strategy": "fedasmu", **ASYNC, "selector": selector}
@@ -131,7 +132,8 @@ def test_with_one_epoch_refresh_points_do_not_matter(tmp_path: Path) -> None:
             tmp_path / selector, **SECTIONS | {"training": {"epochs": 1}}, strategies=[entry]
         )
         traces.append((directory / "events.jsonl").read_bytes())
-        assert {update["numbers"]["refresh_point"] for update in updates(directory)} == {1}
+        assert {update["numbers"]["asked"] for update in updates(directory)} == {0}
+        assert not happened(directory, event="fresh_requested")
     assert traces[0] == traces[1] == traces[2]
 
 

@@ -122,7 +122,10 @@ def table(costs: Sequence[Cost]) -> Table:
         if (count := mean(runs, "too_late"))
     ]
     points = [
-        Text(f"{name}, requests by refresh point: {_refresh_points(runs)}", style="dim")
+        Text(
+            f"{name}, requests by refresh point (finished epochs): {_refresh_points(runs)}",
+            style="dim",
+        )
         for name, runs in schemes.items()
         if _refresh_points(runs)
     ]

@@ -39,8 +39,11 @@ class LearningRateRule(LocalRule):
 
 
 class Refresh(LearningRateRule):
-    """Asks before local epoch l* (step (l* - 1) steps_per_epoch) and merges once: w <- (1 - beta) w
-    + beta w_g.
+    """Asks after l* of L local epochs and merges once: w <- (1 - beta) w + beta w_g.
+
+    l* is 1 to L - 1. Algorithm 2 as printed also asks before any training, where hardly anything
+    newer can exist: no reward, nothing to learn, and no way out. The text counts finished epochs.
+    With L = 1 there is no such point, and no request.
 
     All that a device learns lies in its memory, so that training may happen anywhere: ``merging``,
     the numbers of NAMES as pairs of float32 (the second is what the first lost), there since its
@@ -53,32 +56,33 @@ class Refresh(LearningRateRule):
         super().__init__(options)
         self.on_request = options.on_request
 
-    def checkpoint(self, run: Any) -> int:
-        return (self.refresh_point(run) - 1) * int(run.steps_per_epoch)
+    def checkpoint(self, run: Any) -> int | None:
+        point = self.refresh_point(run) if _points(run) else None
+        return None if point is None else point * int(run.steps_per_epoch)
 
     def refresh_point(self, run: Any) -> int:
-        """l*, from 1; one beyond the last epoch is the last."""
-        epochs = _epochs(run)
+        """l*, finished epochs, for a run that has such points; one beyond the last is the last."""
+        points = _points(run)
         heuristics = {
-            "h1": 2,
-            "h2": epochs // 2 + 1,
-            "h3": epochs - 1,
+            "h1": 1,
+            "h2": (points + 1) // 2,  # floor(L / 2)
+            "h3": points,
             "fixed": self.options.refresh_point,
         }
         if self.options.selector in heuristics:
-            return q_table.clip(heuristics[self.options.selector], epochs)
+            return q_table.clip(heuristics[self.options.selector], points)
         state = self._state(run.memory)
         said, draw = (
             int(run.task.numbers.get("refresh_point", 0)),
             run.task.numbers.get("draw", 0.0),
         )
         if "refresh_point" not in state:
-            return q_table.clip(said or 1 + int(draw * epochs), epochs)
-        last = q_table.clip(int(state["refresh_point"]), epochs)
+            return q_table.clip(said or 1 + int(draw * points), points)
+        last = q_table.clip(int(state["refresh_point"]), points)
         return q_table.after(
             last,
-            q_table.choose(_table(run.memory, epochs), last, self.options.epsilon, draw),
-            epochs,
+            q_table.choose(_table(run.memory, points), last, self.options.epsilon, draw),
+            points,
         )
 
     def merge(self, run: Any, fresh: np.ndarray, version: int) -> None:
@@ -127,11 +131,9 @@ class Refresh(LearningRateRule):
         vectors, numbers = super().payload(run)
         state = self._state(run.memory)
         merged = state.get("task") == run.task.number
-        numbers |= {
-            "refresh_point": run.checkpoint // run.steps_per_epoch + 1,
-            "asked": 1,
-            "merged": int(merged),
-        }
+        if run.checkpoint is not None:
+            numbers["refresh_point"] = run.checkpoint // run.steps_per_epoch
+        numbers |= {"asked": int(run.checkpoint is not None), "merged": int(merged)}
         numbers |= {
             "gamma": state.get("gamma", self.options.gamma0),
             "upsilon": state.get("upsilon", self.options.upsilon0),
@@ -161,8 +163,8 @@ class Refresh(LearningRateRule):
         """Eq. 8 for the action that led from the last merge's refresh point to this one's."""
         if self.options.selector != "learned":
             return
-        epochs, draw = _epochs(run), run.task.numbers.get("draw", 0.0)
-        table, last = _table(run.memory, epochs), q_table.clip(last, epochs)
+        points, draw = _points(run), run.task.numbers.get("draw", 0.0)
+        table, last = _table(run.memory, points), q_table.clip(last, points)
         action = q_table.choose(table, last, self.options.epsilon, draw)
         table = q_table.learned(
             table, last, action, reward, self.options.q_rate, self.options.q_discount
@@ -178,13 +180,14 @@ class Refresh(LearningRateRule):
         return dict(zip(NAMES, pairs.sum(axis=1).tolist()))
 
 
-def _epochs(run: Any) -> int:
-    return -(-int(run.steps) // int(run.steps_per_epoch))
+def _points(run: Any) -> int:
+    """L - 1: how many refresh points the run has."""
+    return -(-int(run.steps) // int(run.steps_per_epoch)) - 1
 
 
-def _table(memory: Mapping[str, Any], epochs: int) -> np.ndarray:
+def _table(memory: Mapping[str, Any], points: int) -> np.ndarray:
     kept = np.asarray(memory[TABLE], dtype=np.float64) if TABLE in memory else np.empty(0)
-    return q_table.resized(kept.reshape(-1, len(q_table.MOVES)), epochs)
+    return q_table.resized(kept.reshape(-1, len(q_table.MOVES)), points)
 
 
 def _keep(memory: dict[str, Any], state: Mapping[str, float]) -> None:

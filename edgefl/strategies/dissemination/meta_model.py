@@ -12,16 +12,16 @@ from math import log, sqrt
 
 import numpy as np
 
-# epochs that a refresh point is drawn from; a device with fewer asks before its last one
+# refresh points that one is drawn from; a device with fewer takes its last one
 MOST_REFRESH_POINTS = 1000
-# of "ask" before anything is learned: with five epochs no point is much likelier than another
+# of "ask" before anything is learned: five epochs have four points, of .25, .19, .14 and .42
 FIRST_CHANCE = 0.25
 
 Gates = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class MetaModel:
-    """P(f_l = 1 | f_1 .. f_{l-1}), f_l = "ask before epoch l". Gates stand in the order input,
+    """P(f_l = 1 | f_1 .. f_{l-1}), f_l = "ask after epoch l". Gates stand in the order input,
     forget, cell, output, as in torch.
     """
 
@@ -39,7 +39,7 @@ class MetaModel:
         }
 
     def draw(self, rng: np.random.Generator) -> int:
-        """The first epoch, from 1, whose decision falls on "ask"."""
+        """The first refresh point, from 1, whose decision falls on "ask"."""
         state = np.zeros(self.hidden), np.zeros(self.hidden)
         for refresh_point in range(1, MOST_REFRESH_POINTS + 1):
             state, _ = self._forward(state, refresh_point > 1)
@@ -82,7 +82,7 @@ class MetaModel:
         self, state: tuple[np.ndarray, np.ndarray], later: bool
     ) -> tuple[tuple[np.ndarray, np.ndarray], Gates]:
         """One epoch on. The decision before was always "go on": a device that asks stops there,
-        and epoch 1 has none before it.
+        and the first point has none before it.
         """
         hidden, cell = state
         raw = (

@@ -51,7 +51,7 @@ class DeviceOptions(StrategyOptions):
     """Eqs. 7-11: when a device asks, and how much of the fresher model it takes."""
 
     selector: Literal["learned", "h1", "h2", "h3", "fixed"] = "learned"
-    # of "fixed": the epoch before which it asks
+    # of "fixed": the finished epochs after which it asks
     refresh_point: int | None = Field(
         None, ge=1, validation_alias=AliasChoices("refresh_point", "slot")
     )
@@ -86,12 +86,12 @@ def refresh_point_warnings(options: DeviceOptions, epochs: int) -> list[str]:
     """What has no effect with so many epochs a task."""
     if epochs == 1:
         return [
-            "a task of 1 epoch has 1 refresh point: devices ask for a fresher model before they"
-            " train, whatever the selector (training.epochs)"
+            "a task of 1 epoch has no refresh point: devices never ask for a fresher model,"
+            " whatever the selector (training.epochs)"
         ]
-    if options.refresh_point is not None and options.refresh_point > epochs:
+    if options.refresh_point is not None and options.refresh_point > epochs - 1:
         return [
-            f"refresh_point = {options.refresh_point} is beyond the last of {epochs} epochs:"
-            " devices ask before the last one"
+            f"refresh_point = {options.refresh_point} is beyond the last point of {epochs} epochs:"
+            f" devices ask after epoch {epochs - 1}"
         ]
     return []

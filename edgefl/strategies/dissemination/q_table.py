@@ -1,7 +1,7 @@
 """A device's own table of what asking earlier or later has brought: Q-learning over
 refresh points (arXiv 2507.06031, eq. 8, corrected).
 
-State: the refresh point of the last merge, from 1 to the number of epochs.
+State: the refresh point of the last merge, in finished epochs: 1 to L - 1 of L epochs.
 Actions: minus, stay, add.
 """
 
@@ -12,16 +12,16 @@ import numpy as np
 MOVES = (0, 1, -1)  # stay, add, minus: of equal values the first is taken
 
 
-def resized(table: np.ndarray, epochs: int) -> np.ndarray:
-    """A copy with a row an epoch: tasks may differ in length."""
-    out = np.zeros((epochs, len(MOVES)))
-    rows = min(epochs, len(table))
+def resized(table: np.ndarray, points: int) -> np.ndarray:
+    """A copy with a row for each refresh point: tasks may differ in length."""
+    out = np.zeros((points, len(MOVES)))
+    rows = min(points, len(table))
     out[:rows] = table[:rows]
     return out
 
 
-def clip(refresh_point: int, epochs: int) -> int:
-    return min(max(refresh_point, 1), epochs)
+def clip(refresh_point: int, points: int) -> int:
+    return min(max(refresh_point, 1), points)
 
 
 def choose(table: np.ndarray, refresh_point: int, epsilon: float, draw: float) -> int:
@@ -33,9 +33,9 @@ def choose(table: np.ndarray, refresh_point: int, epsilon: float, draw: float) -
     return int(np.argmax(table[refresh_point - 1]))
 
 
-def after(refresh_point: int, action: int, epochs: int) -> int:
+def after(refresh_point: int, action: int, points: int) -> int:
     """The refresh point that an action leads to."""
-    return clip(refresh_point + MOVES[action], epochs)
+    return clip(refresh_point + MOVES[action], points)
 
 
 def learned(

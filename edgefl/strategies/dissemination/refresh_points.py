@@ -1,5 +1,6 @@
 """The server's part in when devices ask: the refresh point of a device that has never merged comes
-from the meta model. A refresh point is the local epoch, from 1, before which a device asks.
+from the meta model. A refresh point is the number of finished local epochs, 1 to L - 1 of L, after
+which a device asks.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class RefreshPoints:
             or "baseline" not in said
         ):
             return
-        # no "ask" in any epoch that there was: the last one was taken
+        # no "ask" at any point that there was: the last one was taken
         asked_at_end = given > asked_at
         decisions = [0] * (asked_at - 1) + [0 if asked_at_end else 1]
         self.model.learn(decisions, said["reward"] - said["baseline"], self.options.meta_rate)

@@ -278,7 +278,7 @@ def test_the_table_shows_schemes_that_asked_and_no_others(tmp_path: Path) -> Non
         "7.0/3.5",
         "0.5",
     ]
-    assert "fedasmu, requests by refresh point: 2:2 3:1" in text
+    assert "fedasmu, requests by refresh point (finished epochs): 2:2 3:1" in text
 
 
 def test_seeds_are_averaged_in_the_table_and_apart_in_the_csv(tmp_path: Path) -> None:

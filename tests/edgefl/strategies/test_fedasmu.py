@@ -363,18 +363,23 @@ def test_one_epoch_and_refresh_points_beyond_the_last_are_told() -> None:
         {"strategy": "fedasmu"},
         {"strategy": "fedssmu"},
         {"strategy": "fedasmu-fa"},
-        {"strategy": "fedasmu", "selector": "fixed", "refresh_point": 7, "label": "late"},
+        {"strategy": "fedasmu", "selector": "fixed", "refresh_point": 5, "label": "late"},
+        {"strategy": "fedasmu", "selector": "fixed", "refresh_point": 4, "label": "last"},
     ]
     lines = strategy_warnings(experiment(strategies=entries), None)
     assert [line.partition(":")[0] for line in lines] == [
         "fedasmu",
         "fedssmu",
         "late",
-    ] and "1 refresh point" in lines[0]
+        "last",
+    ] and lines[0] == (
+        "fedasmu: a task of 1 epoch has no refresh point: devices never ask for a fresher model,"
+        " whatever the selector (training.epochs)"
+    )
     (line,) = strategy_warnings(experiment(strategies=entries, training={"epochs": 5}), None)
     assert (
         line
-        == "late: refresh_point = 7 is beyond the last of 5 epochs: devices ask before the last one"
+        == "late: refresh_point = 5 is beyond the last point of 5 epochs: devices ask after epoch 4"
     )
 
 

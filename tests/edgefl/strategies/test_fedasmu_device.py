@@ -29,7 +29,7 @@ def test_eqs_9_and_10_by_hand() -> None:
     """
     device, run = (
         rule(mu_beta=2.0, gamma0=2.0, upsilon0=1.0),
-        local_run(2.0, 0.0, 1.0, version=0, refresh_point=3.0),
+        local_run(2.0, 0.0, 1.0, version=0, refresh_point=2.0),
     )
     device.merge(run, FRESH, 3)
     assert run.weights.tolist() == [1, 1, 0.5]
@@ -41,7 +41,7 @@ def test_eqs_9_and_10_by_hand() -> None:
         numbers["asked"],
         numbers["merged"],
         numbers["merge_step"],
-    ) == (0.5, 3, 3, 1, 1, 6)
+    ) == (0.5, 3, 2, 1, 1, 6)
 
 
 def test_the_reward_is_the_loss_before_minus_the_loss_after_and_moves_the_baseline() -> None:
@@ -74,18 +74,18 @@ def test_a9_a_task_merges_once() -> None:
     assert not torch.equal(next_task.weights, torch.tensor([2.0, 0.0, 1.0]))
 
 
-def test_a9_the_request_stands_before_epoch_l() -> None:
-    """Algorithm 2 asks at the start of epoch l* and merges into w_{o,l*-1}: two of five epochs
-    done at l* = 3.
+def test_a9_the_request_stands_after_l_epochs() -> None:
+    """The text ("the requesting decision after the l-th local epoch"), not the listing, which asks
+    at the start of epoch l*: three of five epochs are done at l* = 3.
     """
-    assert rule(selector="fixed", refresh_point=3).checkpoint(local_run(0.0)) == 2 * 3
+    assert rule(selector="fixed", refresh_point=3).checkpoint(local_run(0.0)) == 3 * 3
 
 
 def test_without_a_merge_nothing_is_told_of_one() -> None:
     numbers = rule(gamma0=0.7).payload(local_run(1.0, 1.0, 1.0))[1]
     assert numbers == {
         "learning_rate": 0.1,
-        "refresh_point": 3,
+        "refresh_point": 2,
         "asked": 1,
         "merged": 0,
         "gamma": 0.7,
@@ -123,7 +123,7 @@ ROWS = torch.eye(3).repeat(2, 1)
 
 
 def trained(memory: dict[str, Any] | None = None) -> tuple[Trainer, LocalRun, Refresh]:
-    """Five epochs of two batches of three, standing at the request of refresh point 2."""
+    """Five epochs of two batches of three, standing at the request of refresh point 1."""
     plan = TrainingPlan(epochs=5, batch_size=3, learning_rate=0.1)
     trainer = Trainer(
         Workspace(lambda: nn.Linear(3, 1, bias=False)),
@@ -134,7 +134,7 @@ def trained(memory: dict[str, Any] | None = None) -> tuple[Trainer, LocalRun, Re
         Streams(1),
         "e1",
     )
-    device = Refresh(FedASMUOptions(selector="fixed", refresh_point=2))
+    device = Refresh(FedASMUOptions(selector="fixed", refresh_point=1))
     run = trainer.begin(FakeTask({"weights": np.zeros(3, np.float32)}), device, memory or {})
     assert run.checkpoint == 2 and trainer.advance(run, device, run.checkpoint)
     return trainer, run, device
@@ -196,7 +196,7 @@ def test_statistics_and_dropout_do_not_notice_a_probe_either() -> None:
             Streams(1),
             "e1",
         )
-        device = Curious(FedASMUOptions(selector="fixed", refresh_point=2))
+        device = Curious(FedASMUOptions(selector="fixed", refresh_point=1))
         size = workspace.layout.size
         run = trainer.begin(
             FakeTask({"weights": np.linspace(0.1, 1, size, dtype=np.float32)}), device, {}

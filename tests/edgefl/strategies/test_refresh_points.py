@@ -69,10 +69,10 @@ def test_the_gradient_is_that_of_autograd(decisions: list[int]) -> None:
     assert float(found["out_bias"]) == pytest.approx(out.bias.grad.item(), rel=1e-4)
 
 
-def test_untrained_no_refresh_point_of_five_is_much_likelier_than_another() -> None:
-    """A quarter asks at each epoch: .25, .19, .14, .11, and the rest before the last."""
-    found = probabilities(model(32), 4)
-    assert found == pytest.approx([0.25, 0.19, 0.14, 0.11], abs=0.03)
+def test_untrained_a_quarter_asks_at_each_refresh_point() -> None:
+    """Of the four points of five epochs: .25, .19, .14, and the rest at the last."""
+    found = probabilities(model(32), 3)
+    assert found == pytest.approx([0.25, 0.19, 0.14], abs=0.03)
 
 
 def test_a_reward_above_the_baseline_makes_its_refresh_point_likelier_and_one_below_it_rarer() -> (
@@ -138,8 +138,8 @@ def test_nothing_newer_teaches_the_meta_model_nothing_and_a_first_merge_does_onc
     assert meta.weights == once
 
 
-def test_a_refresh_point_beyond_the_last_epoch_was_never_asked_for() -> None:
-    """Drawn 7 of 3 epochs: the decisions were 0, 0, 0, and the last epoch was taken."""
+def test_a_refresh_point_beyond_the_last_one_was_never_drawn() -> None:
+    """Drawn 7 of 3 points: the decisions were 0, 0, 0, and the last point was taken."""
     points, other = (RefreshPoints(FedASMUOptions(meta_rate=0.5), Streams(1)) for _ in range(2))
     for one, given in ((points, 7), (other, 3)):
         one.assign(["a"], FRESH)
@@ -187,29 +187,50 @@ def test_heuristics_need_no_numbers_and_go_out_as_one_assign() -> None:
 @pytest.mark.parametrize(
     ("selector", "epochs", "point"),
     [
-        ("h1", 5, 2),
-        ("h2", 5, 3),
-        ("h3", 5, 4),  # after the first epoch, midway, in the last but one
-        ("h1", 3, 2),
-        ("h2", 3, 2),
+        ("h1", 5, 1),
+        ("h2", 5, 2),
+        ("h3", 5, 4),  # after the first epoch, midway, after the last but one
+        ("h1", 2, 1),
+        ("h2", 2, 1),
+        ("h3", 2, 1),
+        ("h1", 3, 1),
+        ("h2", 3, 1),
         ("h3", 3, 2),
-        ("h1", 10, 2),
-        ("h2", 10, 6),
+        ("h1", 10, 1),
+        ("h2", 10, 5),
         ("h3", 10, 9),
-        ("h1", 1, 1),
-        ("h2", 1, 1),
-        ("h3", 1, 1),
     ],
 )
 def test_heuristic_refresh_points(selector: str, epochs: int, point: int) -> None:
-    assert rule(selector=selector).checkpoint(local_run(0.0, epochs=epochs)) == 3 * (point - 1)
+    """H1: l = 1, H2: floor(L / 2), H3: L - 1 finished epochs of three steps each."""
+    assert rule(selector=selector).checkpoint(local_run(0.0, epochs=epochs)) == 3 * point
 
 
-@pytest.mark.parametrize(("point", "step"), [(1, 0), (2, 3), (5, 12), (6, 12), (99, 12)])
-def test_a_refresh_point_beyond_the_last_epoch_is_the_last(point: int, step: int) -> None:
-    """Algorithm 2, line 5: the request stands before epoch l*, at step (l* - 1) n; by config and
-    by the server.
+@pytest.mark.parametrize("selector", ["learned", "h1", "h2", "h3", "fixed"])
+def test_with_one_epoch_a_device_does_not_ask(selector: str) -> None:
+    options = {"selector": selector} | ({"refresh_point": 1} if selector == "fixed" else {})
+    run = local_run(1.0, 1.0, 1.0, epochs=1, refresh_point=1.0, draw=0.05)
+    run.checkpoint = rule(**options).checkpoint(run)
+    assert run.checkpoint is None
+    numbers = rule(**options).payload(run)[1]
+    assert (numbers["asked"], numbers["merged"]) == (0, 0) and "refresh_point" not in numbers
+
+
+@pytest.mark.parametrize("epochs", [2, 3, 5])
+def test_no_draw_asks_before_training_or_after_the_last_epoch(epochs: int) -> None:
+    """Before any training hardly anything newer exists: a device that asked there in vain learned
+    nothing, and stayed there. After the last epoch no training is left.
     """
+    for said in (0.0, 1.0, 2.0, 9.0):
+        for draw in np.linspace(0.0, 0.999, 21):
+            run = local_run(0.0, epochs=epochs, refresh_point=said, draw=float(draw))
+            step = rule(epsilon=0.5).checkpoint(run)
+            assert step is not None and 3 <= step <= 3 * (epochs - 1)
+
+
+@pytest.mark.parametrize(("point", "step"), [(1, 3), (2, 6), (4, 12), (5, 12), (99, 12)])
+def test_a_refresh_point_beyond_the_last_is_the_last(point: int, step: int) -> None:
+    """The request stands after l* epochs, at step l* n; by config and by the server."""
     assert (
         rule(selector="fixed", refresh_point=point).checkpoint(local_run(0.0))
         == step
@@ -220,8 +241,8 @@ def test_a_refresh_point_beyond_the_last_epoch_is_the_last(point: int, step: int
 def test_any_refresh_point_alike_is_the_devices_own_draw() -> None:
     assert [
         rule().refresh_point(local_run(0.0, refresh_point=0.0, draw=draw))
-        for draw in (0.0, 0.19, 0.2, 0.59, 0.999)
-    ] == [1, 1, 2, 3, 5]
+        for draw in (0.0, 0.24, 0.25, 0.74, 0.999)
+    ] == [1, 1, 2, 3, 4]
 
 
 def test_the_checkpoint_asks_nothing_of_weights() -> None:
@@ -232,7 +253,7 @@ def test_the_checkpoint_asks_nothing_of_weights() -> None:
         steps_per_epoch=3,
         memory={},
     )
-    assert rule().checkpoint(sketch) == 3
+    assert rule().checkpoint(sketch) == 6
 
 
 # ------------------------------------------------------------------ the device's table
@@ -262,7 +283,7 @@ def test_a8_the_maximum_is_the_next_states() -> None:
     assert (np.delete(after.reshape(-1), 4) == np.delete(table.reshape(-1), 4)).all()
 
 
-def test_a_table_follows_the_number_of_epochs() -> None:
+def test_a_table_follows_the_number_of_refresh_points() -> None:
     table = np.arange(6.0).reshape(2, 3)
     assert q_table.resized(table, 3).tolist() == [
         [0, 1, 2],
@@ -282,16 +303,16 @@ def test_from_its_second_merge_on_a_device_moves_and_learns_by_its_table() -> No
     second = local_run(
         2.0, 0.0, 0.0, task=2, memory=dict(first.memory), refresh_point=5.0, draw=0.15
     )
-    assert device.checkpoint(second) == 6
+    assert device.checkpoint(second) == 9
     device.merge(second, FRESH, 1)
     numbers = device.payload(second)[1]
-    table = np.asarray(second.memory["q_table"]).reshape(5, 3)
+    table = np.asarray(second.memory["q_table"]).reshape(4, 3)
     assert (
         table[1, 1] == pytest.approx(0.5 * numbers["reward"], rel=1e-6)
         and np.count_nonzero(table) == 1
     )
     third = local_run(2.0, 0.0, 0.0, task=3, memory=dict(second.memory), draw=0.9)
-    assert device.checkpoint(third) == 6, "point 3 and nothing known of it: stay"
+    assert device.checkpoint(third) == 9, "point 3 and nothing known of it: stay"
 
 
 def test_nothing_newer_leaves_the_table_and_the_state() -> None:
@@ -301,4 +322,4 @@ def test_nothing_newer_leaves_the_table_and_the_state() -> None:
     second = local_run(2.0, 0.0, 0.0, task=2, memory=dict(first.memory), draw=0.15)
     device.payload(second)
     third = local_run(2.0, 0.0, 0.0, task=3, memory=second.memory, draw=0.9)
-    assert device.checkpoint(third) == 3, "again from point 2"
+    assert device.checkpoint(third) == 6, "again from point 2"
