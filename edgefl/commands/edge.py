@@ -160,14 +160,15 @@ class _Builder:
 
 
 def _same(own: Experiment, config: str) -> Experiment:
-    """This edge's experiment with the seed and the entry that the coordinator runs now. If it has
-    none, any other: the digests will differ.
+    """This edge's experiment with the seed and the entry that the coordinator runs now, and with
+    its speed if that is left open here. If it has no such seed or entry, any other: the digests
+    will differ.
     """
     try:
         theirs = orjson.loads(config)
-        seed, entries = theirs["seed"], theirs["strategies"]
+        seed, speed, entries = theirs["seed"], float(theirs["speed"]), theirs["strategies"]
     except (ValueError, KeyError, TypeError):
-        seed = entries = None
+        seed, speed, entries = None, own.chosen_speed, None
     seeds, same = (
         own.by_seed(),
         [
@@ -177,4 +178,9 @@ def _same(own: Experiment, config: str) -> Experiment:
         ],
     )
     of_seed = next((one for one in seeds if one.seed == seed), seeds[0])
-    return of_seed.model_copy(update={"strategies": ((same or own.strategies)[0],)})
+    return of_seed.model_copy(
+        update={
+            "strategies": ((same or own.strategies)[0],),
+            "speed": speed if own.speed == "auto" else own.speed,
+        }
+    )

@@ -48,7 +48,7 @@ def jobs(
     learned, load_before = learning(experiment, base), psutil.getloadavg()[0]
     for entry in entries:
         made = plan.strategy(experiment, entry, base, learned.initial_weights(), learned.layout)
-        for line in lines(entry.name, made, learned, experiment.speed):
+        for line in lines(entry.name, made, learned, experiment.chosen_speed):
             show.line(line)
     if load_before >= BUSY_LOAD:
         show.line(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -17,6 +17,9 @@ from edgefl.config.experiment import Experiment
 from edgefl.loading.file import base_of
 from edgefl.results.live import LiveView
 from edgefl.results.rundirs import seed_name
+
+if TYPE_CHECKING:
+    from edgefl.hosts.wall.launcher import WallRun
 
 
 def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) -> None:
@@ -32,8 +35,9 @@ def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) 
         if len(seeds) > 1
         else ""
     )
+    headline = f"{experiment.name}: {names} with {len(experiment.edges.ids())} edges{each}"
     port = experiment.network.port
-    screen = Screen(experiment)
+    screen = Screen()
     try:
         for number, one in enumerate(seeds):
             within = seed_name(one.seed, len(seeds) > 1)
@@ -41,6 +45,7 @@ def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) 
                 "within": within,
                 "first": number == 0,
                 "more": number + 1 < len(seeds),
+                "headline": headline if number == 0 else "",
             }
             same_port = one.model_copy(
                 update={"network": one.network.model_copy(update={"port": port})}
@@ -48,11 +53,7 @@ def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) 
             launcher = WallRun(
                 same_port, LaunchOptions(folder, base_of(config), **order, **where), screen.say
             )
-            if number == 0:
-                show.line(
-                    f"{experiment.name}: {names} with {len(experiment.edges.ids())} edges{each},"
-                    f" results in {folder}"
-                )
+            screen.launcher = launcher
             launcher.run(screen.watch)
             port = launcher.port  # edges elsewhere connect to the same port again
     except Interrupted:
@@ -72,8 +73,8 @@ class Screen:
     elsewhere.
     """
 
-    def __init__(self, experiment: Experiment) -> None:
-        self.experiment = experiment
+    def __init__(self) -> None:
+        self.launcher: WallRun  # of the seed that runs
         self.console = Console()
         self.view: LiveView | None = None
         self.live: Live | None = None
@@ -84,9 +85,10 @@ class Screen:
         """Show what is new in the run directory."""
         if directory != self._directory:
             self.close()
+            experiment = self.launcher.experiment
             self._directory, self.view = (
                 directory,
-                LiveView(directory, self.experiment.edges.ids(), self.experiment.speed),
+                LiveView(directory, experiment.edges.ids(), experiment.chosen_speed),
             )
         assert self.view is not None
         now_s = time.monotonic()

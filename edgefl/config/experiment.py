@@ -15,6 +15,7 @@ from edgefl.config.links import Devices, Group, Links, Medium
 from edgefl.config.section import Section
 from emulator.units import to_ns
 
+MOST_AUTO_SPEED = 1.0
 EDGE_ID = r"^[a-z0-9][a-z0-9_-]{0,31}$"
 
 
@@ -170,7 +171,8 @@ class Experiment(Section):
     seeds: (
         Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1, strict=False)] | None
     ) = None
-    speed: float = Field(1.0, gt=0)  # emulated seconds per real second, on the wall clock
+    # emulated seconds per real second, on the wall clock; "auto": the start of the run chooses it
+    speed: Annotated[float, Field(gt=0)] | Literal["auto"] = 1.0
     task: str | None = None  # "my_task.py:build": own data and model instead of [data] and [model]
     data: Data = Data()
     partition: Named = Named(name="iid")
@@ -189,6 +191,13 @@ class Experiment(Section):
     fidelity: FidelityLimits = FidelityLimits()
     faults: tuple[FaultEntry, ...] = Field((), strict=False)
     strategies: tuple[StrategyEntry, ...] = Field(min_length=1, strict=False)
+
+    @property
+    def chosen_speed(self) -> float:
+        """``speed`` as a number. "auto" counts as the highest that it can choose where no host has
+        to keep up: under the virtual clock, and before the start of a run has chosen.
+        """
+        return MOST_AUTO_SPEED if self.speed == "auto" else self.speed
 
     @model_validator(mode="after")
     def _names_differ(self) -> Experiment:

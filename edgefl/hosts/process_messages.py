@@ -76,9 +76,12 @@ class FleetReady:
 
 @message
 class StartWorkers:
-    """The first strategy runs: send stderr to the file ``log``, fork evaluator and job worker."""
+    """The first strategy runs at ``speed``: send stderr to the file ``log``, fork evaluator and
+    job worker.
+    """
 
     log: str
+    speed: float
 
 
 @message
@@ -114,7 +117,8 @@ class ProcessExited:
 @message
 class StartRun:
     """``experiment`` is JSON, the other texts are paths; ``strains``: why this host cannot keep
-    up, as far as that is known beforehand; ``more``: another strategy or seed follows.
+    up, as far as that is known beforehand; ``more``: another strategy or seed follows;
+    ``speed_auto``: the launcher has chosen the experiment's speed.
     """
 
     experiment: str
@@ -126,6 +130,7 @@ class StartRun:
     keys: str | None
     more: bool
     strains: tuple[str, ...] = ()
+    speed_auto: bool = False
 
 
 @message

@@ -90,11 +90,11 @@ def main() -> None:
         experiment = experiment.model_copy(update={"strategies": experiment.strategies[-1:]})
     with tempfile.TemporaryDirectory(prefix="bench-agreement-") as scratch:
         wall, virtual = Path(scratch) / "wall", Path(scratch) / "virtual"
-        run_wall(experiment, wall, options.config.parent)
+        speed = run_wall(experiment, wall, options.config.parent)
         run_virtual(experiment, virtual, options.config.parent)
         names = [entry.name for entry in experiment.strategies]
         pairs = {name: (trace(wall / name), trace(virtual / name)) for name in names}
-    found = {name: moments(*pair, experiment.speed) for name, pair in pairs.items()}
+    found = {name: moments(*pair, speed) for name, pair in pairs.items()}
     if options.verbose:
         for name in names:
             Console().print(version_table(name, found[name]))
@@ -108,11 +108,14 @@ def main() -> None:
 
 
 # ------------------------------------------------------------------ the two runs
-def run_wall(experiment: Experiment, out: Path, base: Path) -> None:
+def run_wall(experiment: Experiment, out: Path, base: Path) -> float:
+    """The speed that it ran at."""
     say(
         f"{experiment.name} on the wall clock: {len(experiment.strategies)} strategies in real time"
     )
-    WallRun(experiment, LaunchOptions(out, base), say).run(lambda index, directory, port: None)
+    launcher = WallRun(experiment, LaunchOptions(out, base), say)
+    launcher.run(lambda index, directory, port: None)
+    return launcher.experiment.chosen_speed
 
 
 def run_virtual(experiment: Experiment, out: Path, base: Path) -> None:

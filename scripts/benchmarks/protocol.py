@@ -224,7 +224,7 @@ def fork_edge(name: str, port: int, config: Experiment, layout: Layout) -> int:
             layout.digest(),
             "bench",
             1,
-            config.speed,
+            config.chosen_speed,
             8 * 4 * layout.size + MB,
         )
         EdgeHost(name, f"tcp://127.0.0.1:{port}", None, lambda setup: side, OwnMachine()).run()

@@ -60,7 +60,7 @@ def summary(directory: Path) -> dict[str, Any]:
         ("run small.toml --clock wal", "'wal' is not one of 'wall', 'virtual'"),
         ("run small.toml --clok wall", "No such option: --clok"),
         ("run small.toml speeed=3", "speeed: unknown key (nearest: 'speed')"),
-        ("run small.toml speed=fast", "speed: expected a number, found 'fast'"),
+        ("run small.toml speed=fast", "speed: expected a number or 'auto', found 'fast'"),
         (
             "run small.toml strategies.0.strategy=fedavgg",
             "unknown strategy 'fedavgg' (nearest: 'fedavg')",
@@ -177,6 +177,21 @@ def test_a_run_that_cannot_keep_up_is_refused_or_strained(
     status, _, err = end(start(started, *busy, "devices.samples_per_s=100000000"))
     asked = re.search(r"this host (\d+): speed=(\S+) would work, or --force", err)
     assert status == 2 and asked and err.count("\n") == 1 and not (folder / "runs").exists()
+
+    slowed = start(
+        started,
+        *busy,
+        f"devices.samples_per_s={4 * int(asked[1])}",
+        "stop.emulated_s=0.2",
+        "speed=auto",
+        "--out",
+        "auto",
+    )
+    status, out, err = end(slowed)
+    found = summary(folder / "auto" / "small" / "fedasync")
+    assert (status, err, found["speed_auto"]) == (0, "", True) and found["speed"] < 0.2
+    first = out.splitlines()[0]
+    assert first.endswith(f", speed {found['speed']:g} (auto), results in auto/small"), first
 
     too_fast = start(
         started,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import subprocess
 import time
 import tomllib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -112,9 +112,14 @@ class OpenRun:
             )
 
     def end(
-        self, clock: str, emulated_ns: int, wall_s: float, fidelity: dict[str, Any]
+        self,
+        clock: str,
+        emulated_ns: int,
+        wall_s: float,
+        fidelity: dict[str, Any],
+        pace: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Write what is left and return the summary."""
+        """Write what is left and return the summary. ``pace``: of the wall clock, its speed."""
         head = {
             "strategy": self.entry.strategy,
             "label": self.entry.name,
@@ -124,6 +129,7 @@ class OpenRun:
             "versions": self.coordinator.version,
             "emulated_s": emulated_ns / NS_PER_S,
             "wall_s": round(wall_s, 3),
+            **(pace or {}),
             **({} if self.experiment.unlabelled is None else {"unlabelled": self._unlabelled()}),
         }
         self.record.close(self.coordinator.weights)

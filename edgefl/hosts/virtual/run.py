@@ -71,7 +71,7 @@ def _host(learned: Learning, index: int, run: OpenRun, pool: Engine) -> VirtualH
             schedule(experiment.faults, list(edges), Streams(experiment.seed)),
             FaultLives(edges, revives(experiment.faults)),
             fresh=lambda edge: learned.edges(index, [edge], describer)[edge],
-            liveness_ns=to_ns(experiment.network.liveness_s * experiment.speed),
+            liveness_ns=to_ns(experiment.network.liveness_s * experiment.chosen_speed),
             samples=samples,
         )
     return host

@@ -37,7 +37,7 @@ from edgefl.hosts.process_messages import (
 from edgefl.hosts.processes import spawn
 from edgefl.hosts.setup.plan import emulated_devices
 from edgefl.hosts.setup.rundir import clear
-from edgefl.hosts.wall.speed_check import too_fast
+from edgefl.hosts.wall.speed_check import auto_speed, too_fast
 from edgefl.results.rundirs import title
 from edgefl.results.summary import one_line
 
@@ -67,6 +67,8 @@ class LaunchOptions:
 
     ``within``: the directory for the results inside each strategy's, if several seeds run one
     after the other; the ``first`` of them clears earlier runs away, ``more``: another one follows.
+    ``headline``: what is said once nothing before the run can refuse it; the speed stands behind
+    it, if it was chosen here.
     """
 
     out: Path
@@ -77,6 +79,7 @@ class LaunchOptions:
     within: str = ""
     first: bool = True
     more: bool = False
+    headline: str = ""
 
 
 class WallRun:
@@ -92,6 +95,7 @@ class WallRun:
         self.warm: subprocess.Popen[bytes] | None = None
         self.control: Channel  # to the warm parent
         self.exits: list[str] = []  # processes of this strategy that died
+        self.speed_auto = experiment.speed == "auto"
         # once the first coordinator listens: its port, for all strategies
         self.port = experiment.network.port
         # strategy -> why this host cannot keep up, as far as that is known before it runs
@@ -112,7 +116,7 @@ class WallRun:
         summaries: list[dict[str, Any]] = []
         try:
             ready = self._warm_up(evaluations[1], jobs[1])
-            self._check_speed(ready)
+            self._choose_speed(ready)
             for index in range(len(self.experiment.strategies)):
                 workers = [evaluations[0], jobs[0]]
                 summary = self._run_strategy(index, ready.data_digest, workers, watch)
@@ -154,15 +158,27 @@ class WallRun:
         )
         return _first_answer(self.control, self.warm, "the warm parent")
 
-    def _check_speed(self, ready: FleetReady) -> None:
+    def _choose_speed(self, ready: FleetReady) -> None:
         """UserError naming the speed that would work, if the emulated devices train faster than
         this host; ``force`` goes on.
         """
-        for found in too_fast(self.experiment, self.options.base, ready):
-            if not self.options.force:
-                raise UserError(str(found))
-            self.strains[found.strategy] = found.strain
-            self.say(f"going on by --force: {found}")
+        if self.speed_auto:
+            speed = auto_speed(self.experiment, self.options.base, ready)
+            self.experiment = self.experiment.model_copy(update={"speed": speed})
+        found = too_fast(self.experiment, self.options.base, ready)
+        if found and not self.options.force:
+            raise UserError(str(found[0]))
+        self._announce()
+        for each in found:
+            self.strains[each.strategy] = each.strain
+            self.say(f"going on by --force: {each}")
+
+    def _announce(self) -> None:
+        speed = f"speed {self.experiment.chosen_speed:g} (auto)" if self.speed_auto else ""
+        results = f"results in {self.options.out}" if self.options.headline else ""
+        line = ", ".join(filter(None, (self.options.headline, speed, results)))
+        if line:
+            self.say(line)
 
     def _run_strategy(
         self, index: int, data_digest: str, workers: list[Channel], watch: Callable[..., None]
@@ -176,7 +192,7 @@ class WallRun:
         port = self.port = listening.port
         if index == 0:  # not before: a run that is refused changes nothing
             self._clear(directory)
-            self.control.send(StartWorkers(str(self.log)))
+            self.control.send(StartWorkers(str(self.log), self.experiment.chosen_speed))
         for name in DATA_FILES:
             if (path := Path(self.scratch.name) / name).exists():
                 shutil.copyfile(path, directory / name)
@@ -205,6 +221,7 @@ class WallRun:
             keys=_text(self.options.keys),
             more=self.options.more or index + 1 < len(self.experiment.strategies),
             strains=() if strain is None else (strain,),
+            speed_auto=self.speed_auto,
         )
 
     def _fork(self, edges: list[str], index: int) -> None:

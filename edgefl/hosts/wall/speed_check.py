@@ -1,17 +1,25 @@
-"""Whether this host trains as fast as the emulated devices of a run, checked before the run."""
+"""Whether this host trains as fast as the emulated devices of a run, checked before the run, and
+the speed at which it does.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgefl.config.experiment import Experiment
+from edgefl.config.experiment import MOST_AUTO_SPEED, Experiment
 from edgefl.hosts.process_messages import FleetReady
 from edgefl.hosts.setup.plan import devices, options
 from emulator.compute import Native
 
-HEADROOM = 0.9  # of the speed that would just work
+# Of what was measured on the idle host: coordinator, evaluator and jobs need their part of it, too.
+HEADROOM = 0.7
+# What a chosen speed is rounded down to, times a power of ten: two runs on one host, whose
+# measurements differ by a few percent, mostly get the same.
+TIDY = (1.0, 0.8, 0.6, 0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +35,7 @@ class TooFast:
         return (
             f"strategy {self.strategy}: its devices train up to {self.needed_per_s:.0f} samples/s"
             f" together, this host {self.host_per_s:.0f}: speed={self.speed:g} would work, or"
-            " --force (the run will be strained)"
+            " --force (the run will be strained); speed=auto chooses by itself"
         )
 
     @property
@@ -41,26 +49,54 @@ class TooFast:
 
 def too_fast(experiment: Experiment, base: Path | None, fleet: FleetReady) -> list[TooFast]:
     """The strategies that this host cannot keep up with; none if its speed was not measured."""
-    if fleet.samples_per_s is None:
-        return []
-    have = fleet.samples_per_s * max(fleet.cores - 1, 1)
+    have = host_per_s(fleet)
     found = []
-    for entry in experiment.strategies:
-        need = _needed(experiment, entry, base, fleet.samples)
+    for name, rate in _needed(experiment, base, fleet):
+        need = rate * experiment.chosen_speed
         if need > have:
-            speed = float(f"{HEADROOM * experiment.speed * have / need:.2g}")
-            found.append(TooFast(entry.name, need, have, speed))
+            found.append(TooFast(name, need, have, tidy(HEADROOM * have / rate)))
     return found
 
 
+def auto_speed(experiment: Experiment, base: Path | None, fleet: FleetReady) -> float:
+    """The highest speed up to MOST_AUTO_SPEED that every strategy may run at; MOST_AUTO_SPEED if
+    this host was not measured.
+    """
+    rates = [rate for _, rate in _needed(experiment, base, fleet)]
+    return tidy(HEADROOM * host_per_s(fleet) / max(rates, default=0.0) if any(rates) else math.inf)
+
+
+def tidy(speed: float) -> float:
+    """The highest of TIDY, times a power of ten, that is not above ``speed``, and at most
+    MOST_AUTO_SPEED.
+    """
+    if speed >= MOST_AUTO_SPEED:
+        return MOST_AUTO_SPEED
+    power = math.floor(math.log10(speed)) + 1  # 10 ** power is above ``speed``
+    tidied = (float(f"{each * 10.0**power:.2g}") for each in (*TIDY, 0.1))
+    return next(each for each in tidied if each <= speed)
+
+
+def host_per_s(fleet: FleetReady) -> float:
+    """Samples per real second of the cores that train; infinite if not measured."""
+    if fleet.samples_per_s is None:
+        return math.inf
+    return fleet.samples_per_s * max(fleet.cores - 1, 1)
+
+
 def _needed(
-    experiment: Experiment, entry: Any, base: Path | None, samples: dict[str, int]
-) -> float:
-    """Samples per real second of the fastest devices that may train at one time."""
-    strategy, values = options(entry, base)
+    experiment: Experiment, base: Path | None, fleet: FleetReady
+) -> Iterator[tuple[str, float]]:
+    """For each strategy, samples per emulated second of the fastest devices that may train at one
+    time.
+    """
     # they all have a rate
     emulated: list[Any] = [
-        device for device in devices(experiment, samples).values() if not isinstance(device, Native)
+        device
+        for device in devices(experiment, fleet.samples).values()
+        if not isinstance(device, Native)
     ]
     rates = sorted((device.samples_per_s for device in emulated), reverse=True)
-    return sum(rates[: strategy.concurrency(values, len(rates))]) * experiment.speed
+    for entry in experiment.strategies:
+        strategy, values = options(entry, base)
+        yield entry.name, sum(rates[: strategy.concurrency(values, len(rates))])

@@ -544,6 +544,14 @@ def test_the_digest_covers_what_edges_must_share(good: Path) -> None:
     assert changed[0] == plain[0] and changed[1] != plain[1]
 
 
+def test_a_speed_may_be_left_to_the_host(good: Path) -> None:
+    auto = config_file.load(good, ["speed=auto"])
+    assert (auto.speed, auto.chosen_speed) == ("auto", 1.0), "under the virtual clock"
+    assert config_file.load(good, ["speed=2"]).chosen_speed == 2.0
+    with pytest.raises(UserError, match="speed: expected .* or 'auto', found 0"):
+        config_file.load(good, ["speed=0"])
+
+
 def test_the_shared_part_crosses_the_wire(good: Path) -> None:
     here = config_file.load(
         good,

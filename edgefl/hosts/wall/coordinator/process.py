@@ -76,6 +76,7 @@ class CoordinatorTask:
     keys: curve.ServerKeys | None
     more: bool
     strains: tuple[str, ...]  # known before the run begins
+    speed_auto: bool
 
 
 class CoordinatorProcess:
@@ -102,7 +103,7 @@ class CoordinatorProcess:
         self.port = self.router.bind(experiment.network.host, experiment.network.port)
         self.run = OpenRun(experiment, job.index, job.directory, job.base, weights, layout)
         self.fidelity = fidelity(experiment)
-        self.clock = WallClock(experiment.speed)
+        self.clock = WallClock(experiment.chosen_speed)
         self.sessions = Sessions(
             expected(job, layout), incarnation=int.from_bytes(os.urandom(4), "big") + 1
         )
@@ -167,7 +168,11 @@ class CoordinatorProcess:
         summary = self.fidelity.summary() | {"wire": counts}
         if self.jobs is not None and self.run.coordinator.strategy.runs_jobs:
             summary["jobs"] = self.jobs.summary()
-        return self.run.end("wall", self.logic.now, wall_s, summary)
+        pace = {
+            "speed": self.job.experiment.chosen_speed,
+            "speed_auto": self.job.speed_auto,
+        }
+        return self.run.end("wall", self.logic.now, wall_s, summary, pace)
 
     def _obey(self) -> None:
         """End the run when the launcher asks for it, or dies."""
@@ -184,7 +189,8 @@ class CoordinatorProcess:
             network(experiment, self.job.base, self.run.coordinator.strategy.schedules_slots),
         )
         window_ns, piece_ns = (
-            to_ns(ms / 1000 * experiment.speed) for ms in (section.window_ms, section.piece_ms)
+            to_ns(ms / 1000 * experiment.chosen_speed)
+            for ms in (section.window_ms, section.piece_ms)
         )
         pace = PiecePlan(window_ns, piece_ns, max(window_ns // GRAINS_PER_WINDOW, 1))
         pacing = Pacing(
@@ -196,7 +202,7 @@ class CoordinatorProcess:
             section.join_timeout_s,
             self.job.more,
         )
-        probes = Probes(links, experiment.speed, self.fidelity, pacing.send)
+        probes = Probes(links, experiment.chosen_speed, self.fidelity, pacing.send)
         context = TransferContext(
             Pacer(links, pace, self.fidelity),
             self.clock,
@@ -269,6 +275,7 @@ def _task(start: StartRun) -> CoordinatorTask:
         curve.load_server(Path(start.keys)) if start.keys else None,
         start.more,
         start.strains,
+        start.speed_auto,
     )
 
 

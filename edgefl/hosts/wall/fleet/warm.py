@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,7 @@ class Warm:
             return False
         match message:
             case StartWorkers():
+                self._at_speed(message.speed)
                 self._start_workers(message.log)
             case ForkEdges():
                 for edge in message.edges:
@@ -130,6 +132,11 @@ class Warm:
         (self.turnstile.freeze if freeze else self.turnstile.thaw)(edge)
         for pid in [pid for pid, name in self.children.items() if name == f"edge {edge}"]:
             os.kill(pid, signal.SIGSTOP if freeze else signal.SIGCONT)
+
+    def _at_speed(self, speed: float) -> None:
+        """What the launcher has chosen, if the config leaves it to the host."""
+        experiment = self.learned.experiment.model_copy(update={"speed": speed})
+        self.learned = replace(self.learned, experiment=experiment)
 
     def _start_workers(self, log: str) -> None:
         """From now on stderr is that file."""
@@ -235,7 +242,7 @@ def side(learned: Learning, edge: str, index: int, data_digest: str, setup: Setu
     actor = learned.edges(index, [edge])[edge]
     most_bytes = most_body(4 * learned.layout.size)
     digests = (shared_digest(experiment, entry), learned.layout.digest(), data_digest)
-    return EdgeSide(actor, *digests, learned.samples[edge], experiment.speed, most_bytes)
+    return EdgeSide(actor, *digests, learned.samples[edge], experiment.chosen_speed, most_bytes)
 
 
 def calibrate(learned: Learning) -> float:

@@ -1,0 +1,62 @@
+"""Which speed a host keeps up with: refused above it, or chosen."""
+
+from __future__ import annotations
+
+import pytest
+from builders import experiment
+
+from edgefl.hosts.process_messages import FleetReady
+from edgefl.hosts.wall.speed_check import HEADROOM, auto_speed, tidy, too_fast
+
+DEVICES = {"samples_per_s": 1000.0, "slowest_ratio": 1.0}  # three of them
+SAMPLES = {"a": 10, "b": 10, "c": 10}
+
+
+def host(samples_per_s: float | None, cores: int = 2) -> FleetReady:
+    return FleetReady("d", samples_per_s, cores, SAMPLES)
+
+
+@pytest.mark.parametrize(
+    ("speed", "found"),
+    [
+        (5.0, 1.0),
+        (1.0, 1.0),
+        (0.999, 0.8),
+        (0.8, 0.8),
+        (0.64, 0.6),
+        (0.299, 0.25),
+        (0.12, 0.12),
+        (0.119, 0.1),
+        (0.1, 0.1),
+        (0.0999, 0.08),
+        (0.0031, 0.003),
+    ],
+)
+def test_a_tidy_speed_is_never_above(speed: float, found: float) -> None:
+    assert tidy(speed) == found <= max(speed, found)
+
+
+@pytest.mark.parametrize("host_per_s", [50.0, 777.0, 2999.0, 3001.0, 4000.0, 4300.0, 1e9])
+def test_the_check_accepts_what_is_chosen(host_per_s: float) -> None:
+    given = experiment(devices=DEVICES, speed="auto")
+    speed = auto_speed(given, None, host(host_per_s))
+    assert speed <= 1 and speed * 3000 <= HEADROOM * host_per_s
+    assert not too_fast(given.model_copy(update={"speed": speed}), None, host(host_per_s))
+
+
+def test_the_strategy_with_the_most_devices_at_work_decides() -> None:
+    entries = [{"strategy": "fedavg", "clients_per_round": n, "label": f"of{n}"} for n in (1, 3, 2)]
+    given = experiment(devices=DEVICES, speed="auto", strategies=entries)
+    # 0.7 * 3000 samples/s are enough for two devices; three need it at 0.7
+    assert auto_speed(given, None, host(3000.0)) == 0.6
+    assert auto_speed(given, None, host(1000.0, cores=4)) == 0.6, "a core is left to coordinate"
+    (found,) = too_fast(given.model_copy(update={"speed": 1.0}), None, host(2500.0))
+    assert (found.strategy, found.speed) == ("of3", 0.5)
+    assert "speed=0.5 would work, or --force" in str(found)
+
+
+def test_what_is_not_measured_is_not_slowed_down() -> None:
+    given = experiment(devices=DEVICES, speed="auto")
+    assert auto_speed(given, None, host(None)) == 1.0, "edges elsewhere"
+    native = experiment(devices={"kind": "native"}, speed="auto")
+    assert auto_speed(native, None, host(1.0)) == 1.0, "takes the time that it takes"
