@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import pytest
@@ -43,6 +44,45 @@ def test_items_need_no_order() -> None:
     agenda.add(1, object())
     agenda.add(1, object())
     assert len(agenda.pop_due(1)) == 2
+
+
+def test_what_is_cancelled_does_not_come_out() -> None:
+    agenda: Agenda[str] = Agenda()
+    first, second, third = (agenda.add(at, item) for at, item in ((3, "a"), (3, "b"), (7, "c")))
+    agenda.cancel(first)
+    assert (agenda.next_due(), len(agenda)) == (3, 2)
+    assert agenda.pop_due(3) == [(3, "b")]
+    agenda.cancel(second)  # it has come out: nothing happens, now or the second time
+    agenda.cancel(third), agenda.cancel(third)
+    assert (agenda.next_due(), len(agenda), agenda.pop_due(FOREVER)) == (FOREVER, 0, [])
+
+
+def test_cancelled_entries_take_no_room() -> None:
+    """A peer that sets a far moment and takes it back, again and again, must not fill memory."""
+    agenda: Agenda[bytes] = Agenda()
+    agenda.add(1, b"first")
+    item = bytes(10)
+    for number in range(10_000):
+        agenda.cancel(agenda.add(10**15 + number, item))
+    assert len(agenda) == 1 and len(agenda._heap) < 100
+    assert sys.getrefcount(item) < 5, "a cancelled entry keeps its item"
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=300), st.integers(0, 20))
+def test_cancelling_leaves_the_others_in_order(entries: list[tuple[int, bool]], cut: int) -> None:
+    agenda: Agenda[int] = Agenda()
+    tickets = [agenda.add(at, number) for number, (at, _) in enumerate(entries)]
+    for ticket, (_, kept) in zip(tickets, entries):
+        if not kept:
+            agenda.cancel(ticket)
+    expected = sorted(
+        ((at, number) for number, (at, kept) in enumerate(entries) if kept),
+        key=lambda pair: pair[0],
+    )
+    assert len(agenda) == len(expected)
+    assert agenda.next_due() == (expected[0][0] if expected else FOREVER)
+    assert agenda.pop_due(cut) + agenda.pop_due(20) == expected
 
 
 def test_virtual_time_jumps_forward_only() -> None:
