@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from emulator.agenda import Agenda
+from emulator.agenda import Agenda, Ticket
 
 # tasks closed without an update that are remembered: a late update of an older one passes for a
 # duplicate
@@ -79,23 +79,24 @@ class Tasks:
 
 @dataclass(slots=True)
 class Alarms:
-    """Named moments: the same name set again moves it, so entries of the agenda may be stale."""
+    """Named moments: the same name set again moves it."""
 
     agenda: Agenda[str] = field(default_factory=Agenda)
-    at: dict[str, int] = field(default_factory=dict)
+    at: dict[str, tuple[int, Ticket]] = field(default_factory=dict)
 
     def set(self, name: str, at_ns: int) -> None:
-        self.at[name] = at_ns
-        self.agenda.add(at_ns, name)
+        self.drop(name)
+        self.at[name] = at_ns, self.agenda.add(at_ns, name)
 
     def drop(self, name: str) -> None:
-        self.at.pop(name, None)
+        if name in self.at:
+            self.agenda.cancel(self.at.pop(name)[1])
 
     def due(self, now: int) -> Iterator[str]:
         """The names that ring at ``now``, one after the other: each may still move or drop those
         behind it.
         """
         for at_ns, name in self.agenda.pop_due(now):
-            if self.at.get(name) == at_ns:
+            if name in self.at and self.at[name][0] == at_ns:
                 del self.at[name]
                 yield name

@@ -9,6 +9,12 @@ class WireError(Exception):
     """
 
 
+class LimitExceeded(WireError):
+    """The peer sent what no honest peer sends, not even by mistake or over a bad path: it is
+    quarantined for the rest of the run.
+    """
+
+
 class Refused(Exception):
     """The other side will not have us (another protocol, config, layout or data); the text says
     which.

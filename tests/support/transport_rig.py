@@ -31,6 +31,7 @@ MS = 1_000_000
 RATE = 2_000_000
 AHEAD_NS = 1_000 * NS_PER_S  # the edges' clocks are that much ahead of the coordinator's
 MOST = 1 << 24
+GIVEN = 10  # tasks that both edges may speak of, although their models never went down
 
 
 class Clock:
@@ -87,6 +88,8 @@ class Rig:
         )
         self.downlink, self.uplink = self.transport.downlink, self.transport.uplink
         for edge in "ab":
+            for task in range(GIVEN):
+                self.transport.allowances.given(edge, task)
             self.joins(edge)
 
     def send(self, edge: str, message: Any, body: Any = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 
 from edgefl.hosts.exchange import Answers, ends
+from edgefl.hosts.wall.coordinator.allowances import Allowances
 from edgefl.hosts.wall.coordinator.context import TransferContext
 from edgefl.hosts.wall.coordinator.flow import Flow
 from edgefl.hosts.wall.coordinator.sessions import UNKNOWN_RTT, Session
@@ -33,8 +34,10 @@ REMEMBERED = 4  # deliveries of an edge that can be told again after a broken se
 class Downlink:
     """Runs in the pacing thread. Methods that return flows return those that are done."""
 
-    def __init__(self, context: TransferContext, training: TrainingTimes) -> None:
-        self.context, self.training = context, training
+    def __init__(
+        self, context: TransferContext, training: TrainingTimes, allowances: Allowances
+    ) -> None:
+        self.context, self.training, self.allowances = context, training, allowances
         self.answers = Answers()
         # edge -> transfer -> moment
         self._delivered: defaultdict[str, OrderedDict[int, int]] = defaultdict(OrderedDict)
@@ -60,6 +63,8 @@ class Downlink:
             context.suspend_absent(edge, wish.now)
 
     def _transfer(self, edge: str, outgoing: Outgoing) -> Transfer:
+        if outgoing.kind == TASK:
+            self.allowances.given(edge, outgoing.task)
         outgoing.number = self.context.pacer.next_number()
         return Transfer(outgoing.number, edge, "down", outgoing.size, outgoing.kind)
 

@@ -5,10 +5,12 @@ each frame, note and flow belongs to.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from edgefl.hosts.exchange import pays_latency
+from edgefl.hosts.wall.coordinator.allowances import Allowances, moment
 from edgefl.hosts.wall.coordinator.context import TransferContext
 from edgefl.hosts.wall.coordinator.downlink import Downlink
 from edgefl.hosts.wall.coordinator.flow import Flow
@@ -32,6 +34,17 @@ from edgefl.protocol.messages import (
     Working,
 )
 from edgefl.protocol.transfers import Outgoing
+from emulator.agenda import Ticket
+
+
+@dataclass(slots=True)
+class OpenRequest:
+    """For a fresher model; an edge has one at most. ``tickets``: of the agenda, for the moments at
+    which it is heard and at which an answer is too late.
+    """
+
+    task: int
+    tickets: list[Ticket] = field(default_factory=list)
 
 
 class Transport:
@@ -48,8 +61,10 @@ class Transport:
         self.context, self.probes, self.latency_ns = context, probes, latency_ns
         self.pacer = context.pacer
         self.training = TrainingTimes(self.pacer.fidelity, stamped)
-        self.downlink = Downlink(context, self.training)
-        self.uplink = Uplink(context, self.training, most_bytes)
+        self.allowances = Allowances()
+        self.downlink = Downlink(context, self.training, self.allowances)
+        self.uplink = Uplink(context, self.training, self.allowances, most_bytes)
+        self.requests: dict[str, OpenRequest] = {}  # edge -> its latest
 
     def end(self, edge: str, note: ToEdge, now: int) -> None:
         """Stop what ``note`` ends at its edge."""
@@ -57,6 +72,7 @@ class Transport:
         self.uplink.end(edge, note)
         if isinstance(note, CancelTask):
             self.training.working.pop(edge, None)
+            self._forget_request(edge, note.task)
 
     # ------------------------------------------------------------------ time
     def release(self, now: int) -> None:
@@ -101,7 +117,10 @@ class Transport:
     def entered(self, session: Session, join: Join) -> None:
         """An edge joined, and says what it has in hand."""
         edge, held = session.edge, {pair[0]: pair[1] for pair in join.held}
+        self.allowances.new_session(edge)
         self.uplink.entered(edge, join.tasks)
+        if edge in self.requests and self.requests[edge].task not in join.tasks:
+            self._forget_request(edge)
         self._finish(self.downlink.entered(edge, held, self.context.clock.now()))
         self.downlink.tell_again(edge, held)
         self.probes.begin(edge)
@@ -136,12 +155,23 @@ class Transport:
         note, now = decode_note(stamped.note), self.context.clock.now()
         if not isinstance(note, FreshRequest):
             raise WireError(f"{type(note).__name__} from an edge")
+        self.allowances.asks(edge, note.task)
         delay_ns = self.latency_ns[edge] if pays_latency(note) else 0
-        due_ns = stamped.at_ns + delay_ns  # at the coordinator
+        due_ns = moment(stamped.at_ns, now) + delay_ns  # at the coordinator
         self.training.asked(edge, note.task, stamped.at_ns, now - due_ns)
+        self._forget_request(edge)
+        self.requests[edge] = request = OpenRequest(note.task)
         closes_ns = self.downlink.answers.closes_ns(note)
         if closes_ns is not None:
             close = partial(self.downlink.close, edge, note.task)
-            self.context.agenda.add(max(closes_ns, now), close)
+            request.tickets.append(self.context.agenda.add(max(moment(closes_ns, now), now), close))
         if not self.downlink.answering(edge, note.task):
-            self.context.agenda.add(max(due_ns, now), (edge, note))
+            request.tickets.append(self.context.agenda.add(max(due_ns, now), (edge, note)))
+
+    def _forget_request(self, edge: str, task: int | None = None) -> None:
+        """The edge's open request is over, if it is of ``task``; None: whatever it is of."""
+        request = self.requests.get(edge)
+        if request is not None and task in (None, request.task):
+            del self.requests[edge]
+            for ticket in request.tickets:
+                self.context.agenda.cancel(ticket)

@@ -9,16 +9,18 @@ from functools import partial
 from typing import Any, Protocol
 
 from edgefl.hosts.exchange import ends
+from edgefl.hosts.wall.coordinator.allowances import Allowances, moment
 from edgefl.hosts.wall.coordinator.context import TransferContext
 from edgefl.hosts.wall.coordinator.flow import Flow
 from edgefl.hosts.wall.coordinator.sessions import Session
 from edgefl.hosts.wall.coordinator.thread_messages import Heard, Whole
 from edgefl.hosts.wall.coordinator.training_times import TrainingTimes
 from edgefl.protocol.codec import places
-from edgefl.protocol.errors import WireError
+from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import UPDATE, Credit, Offer, Piece, Ready, ToEdge
 from edgefl.protocol.transfers import Incoming
 from edgefl.strategies.base.decisions import Grant
+from emulator.agenda import Ticket
 from emulator.links.network import Transfer
 
 MOST_OFFERS = 8  # updates that one edge may have waiting
@@ -34,6 +36,7 @@ class Waiting:
     task: int
     began_ns: int | None = None
     flow: Flow | None = None
+    ready: Ticket | None = None  # of the agenda: its moment is still to come
 
 
 class UplinkFaults(Protocol):
@@ -51,8 +54,15 @@ class Uplink:
 
     faults: UplinkFaults | None = None
 
-    def __init__(self, context: TransferContext, training: TrainingTimes, most_bytes: int) -> None:
+    def __init__(
+        self,
+        context: TransferContext,
+        training: TrainingTimes,
+        allowances: Allowances,
+        most_bytes: int,
+    ) -> None:
         self.context, self.training, self.most_bytes = context, training, most_bytes
+        self.allowances = allowances
         # edge -> its transfer number -> offered update
         self.waiting: defaultdict[str, dict[int, Waiting]] = defaultdict(dict)
 
@@ -78,6 +88,8 @@ class Uplink:
     def _forget(self, edge: str, offers: list[Waiting]) -> None:
         for waiting in offers:
             del self.waiting[edge][waiting.offer.transfer]
+            if waiting.ready is not None:
+                self.context.agenda.cancel(waiting.ready)
             if waiting.flow is not None:
                 self.context.drop(waiting.flow, self.context.clock.now())
 
@@ -92,26 +104,30 @@ class Uplink:
         """An update is ready, or its edge offers it again in a new session."""
         Incoming.check(offer, self.most_bytes)
         task, now, known = places(offer.meta)[0], self.context.clock.now(), self._known(edge, offer)
+        self.allowances.offers(edge, task)
+        due_ns = moment(offer.due_ns, now)
         if known is not None and known.offer.digest == offer.digest:
             if known.flow is not None and known.flow.suspended:
                 self.context.pacer.resume(known.flow, known.flow.side.received, now)
             return
-        if known is not None and known.flow is not None:
-            self.context.drop(known.flow, now)
         began_ns = self._began(edge, task)
-        if known is None:  # an urged edge offers again: this replaces the former offer
-            self._forget(edge, [each for each in self._of(edge) if each.task == task])
-            if began_ns is not None:  # offered again, it is not late again
-                self.training.done(edge, began_ns, offer.due_ns, now)
+        # an urged edge offers again: this replaces the former offer
+        self._forget(edge, [each for each in self._of(edge) if each is known or each.task == task])
+        if known is None and began_ns is not None:  # offered again, it is not late again
+            self.training.done(edge, began_ns, due_ns, now)
         self.waiting[edge][offer.transfer] = waiting = Waiting(offer, task, began_ns)
-        self.context.agenda.add(max(offer.due_ns, now), partial(self._ready, edge, waiting))
+        ready = partial(self._ready, edge, task)
+        waiting.ready = self.context.agenda.add(max(due_ns, now), ready)
 
     def _known(self, edge: str, offer: Offer) -> Waiting | None:
-        """What the edge has offered by this number; WireError if it may not offer this."""
+        """What the edge has offered by this number; WireError if it may not offer this,
+        LimitExceeded if it offers too much.
+        """
         waiting = self.waiting[edge]
-        full = len(waiting) >= MOST_OFFERS and offer.transfer not in waiting
-        if offer.kind != UPDATE or full:
-            raise WireError(f"offer of a {offer.kind!r} by an edge with {len(waiting)} waiting")
+        if offer.kind != UPDATE:
+            raise WireError(f"offer of a {offer.kind!r} by an edge")
+        if len(waiting) >= MOST_OFFERS and offer.transfer not in waiting:
+            raise LimitExceeded(f"an offer by an edge with {len(waiting)} waiting")
         return waiting.get(offer.transfer)
 
     def _began(self, edge: str, task: int) -> int | None:
@@ -121,10 +137,9 @@ class Uplink:
             return began_ns
         return next((each.began_ns for each in self._of(edge) if each.task == task), None)
 
-    def _ready(self, edge: str, waiting: Waiting, now: int) -> None:
-        """Its moment has come, unless another offer has taken its place."""
-        if waiting in self.waiting[edge].values():
-            self.context.tell(Heard(now, edge, Ready(waiting.task)))
+    def _ready(self, edge: str, task: int, now: int) -> None:
+        """Its moment has come."""
+        self.context.tell(Heard(now, edge, Ready(task)))
 
     # ------------------------------------------------------------------ bytes
     def credit(self, flow: Flow, end: int) -> None:

@@ -1,0 +1,80 @@
+"""What an edge may still say of the tasks that it was given: nothing that it sends is without a
+bound.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from dataclasses import dataclass
+
+from edgefl.protocol.errors import LimitExceeded, WireError
+from emulator.units import NS_PER_S
+
+# Tasks of an edge that it may still speak of: it keeps at most 8 updates that nobody has
+# acknowledged.
+REMEMBERED = 32
+# Of one task in one session. An edge offers an update once, again when it is urged, and asks once.
+MOST_OFFERS, MOST_REQUESTS = 4, 2
+MOST_AHEAD_S = 366 * 24 * 3600  # emulated: no training takes longer
+
+
+@dataclass(slots=True)
+class Said:
+    """Of one task in one session."""
+
+    offers: int = 0
+    requests: int = 0
+
+
+class Allowances:
+    """By edge and task. A new session begins anew: the edge repeats what is open."""
+
+    def __init__(self) -> None:
+        self._said: defaultdict[str, OrderedDict[int, Said]] = defaultdict(OrderedDict)
+
+    def given(self, edge: str, task: int) -> None:
+        said = self._said[edge]
+        said[task] = Said()
+        if len(said) > REMEMBERED:
+            said.popitem(last=False)
+
+    def new_session(self, edge: str) -> None:
+        for said in self._said[edge].values():
+            said.offers = said.requests = 0
+
+    def offers(self, edge: str, task: int) -> None:
+        """It offers an update. WireError if this is not its task, LimitExceeded if it offers too
+        often.
+        """
+        said = self._of(edge, task)
+        said.offers += 1
+        if said.offers > MOST_OFFERS:
+            raise LimitExceeded(
+                f"task {task} was offered more than {MOST_OFFERS} times in one session"
+            )
+
+    def asks(self, edge: str, task: int) -> None:
+        """It asks for a fresher model; errors as in ``offers``."""
+        said = self._of(edge, task)
+        said.requests += 1
+        if said.requests > MOST_REQUESTS:
+            raise LimitExceeded(
+                f"more than {MOST_REQUESTS} requests for a fresher model for task {task} in one"
+                " session"
+            )
+
+    def _of(self, edge: str, task: int) -> Said:
+        said = self._said[edge].get(task)
+        if said is None:
+            raise WireError(f"task {task} is none of those that the edge was given")
+        return said
+
+
+def moment(at_ns: int, now: int) -> int:
+    """``at_ns``, which came over the wire. WireError if it is too far in the future: what waits
+    for it would wait for ever.
+    """
+    if at_ns - now > MOST_AHEAD_S * NS_PER_S:
+        ahead_s = (at_ns - now) / NS_PER_S
+        raise WireError(f"a moment {ahead_s:.3g} s ahead, at most {MOST_AHEAD_S} s")
+    return at_ns
