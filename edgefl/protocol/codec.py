@@ -1,5 +1,9 @@
 """Bytes of messages: one msgpack header, then raw buffers. Everything that comes in is checked
 against the message's types and limits.
+
+A header is [code, incarnation, session, fields...], of at most the bytes that the largest fields
+of its kind can take. No list in it is long or holds lists: pairs of numbers travel as bytes. So
+reading it takes a time in proportion to its bytes.
 """
 
 from __future__ import annotations
@@ -12,11 +16,11 @@ import msgpack
 import numpy as np
 
 from edgefl.protocol import messages
-from edgefl.protocol.errors import WireError
+from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import (
     MAX_ARRAYS,
     MAX_HEADER_BYTES,
-    MAX_ITEMS,
+    MAX_LIST,
     MAX_NAME,
     Bulk,
     Limit,
@@ -37,6 +41,10 @@ SMALL = (*messages.Frame.__args__, *NOTES)
 CODES = {kind: code for code, kind in enumerate(SMALL)}
 NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in SMALL}
 MOST = 2**62  # of an int without a Limit of its own
+PAIR_BYTES = 16
+HEAD_BYTES = 1 + 3 * 9  # the list, and three ints
+NO_HEADER = "header is not [code, incarnation, session, ...]"
+INT_BYTES = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}  # msgpack's unsigned ints
 
 
 def _check(hint: Any) -> Check:
@@ -62,55 +70,106 @@ def _limited(base: Any, limit: Limit) -> Check:
             and all(type(item) is int and 0 <= item <= MOST for item in value)
         )
     if base == list[list[int]]:
-        pair = _limited(list[int], Limit(2))
         return lambda value: (
-            type(value) is list
-            and len(value) <= most
-            and all(pair(item) and len(item) == 2 for item in value)
+            type(value) is bytes
+            and len(value) <= PAIR_BYTES * most
+            and len(value) % PAIR_BYTES == 0
+            and bool((np.frombuffer(value, ">u8") <= MOST).all())
         )
     raise TypeError(f"no check for {base!r}")
 
 
+HINTS = [list(get_type_hints(kind, include_extras=True).values()) for kind in SMALL]
 CHECKS = [
-    [(name, _check(get_type_hints(kind, include_extras=True)[name])) for name in NAMES[kind]]
-    for kind in SMALL
+    [(name, _check(hint)) for name, hint in zip(NAMES[kind], hints)]
+    for kind, hints in zip(SMALL, HINTS)
 ]
+
+
+def _most_bytes(hint: Any) -> int:
+    """Of one field, as msgpack."""
+    if hint is bool:
+        return 1
+    base, limit = get_args(hint)
+    each = {int: 0, str: 4, bytes: 1, list[int]: 9, list[list[int]]: PAIR_BYTES}[base]
+    return 9 + each * int(limit.most)
+
+
+MOST_BYTES = [
+    min(HEAD_BYTES + sum(_most_bytes(hint) for hint in hints), MAX_HEADER_BYTES) for hints in HINTS
+]
+PAIRS = {
+    kind: [at for at, hint in enumerate(hints) if list[list[int]] in get_args(hint)]
+    for kind, hints in zip(SMALL, HINTS)
+}
 
 
 def encode(message: Any, incarnation: int, session: int) -> bytes:
     """The header frame of a small message: [code, incarnation, session, fields...]."""
     kind = type(message)
-    header: bytes = msgpack.packb(
-        [CODES[kind], incarnation, session, *[getattr(message, name) for name in NAMES[kind]]]
-    )
+    values = [getattr(message, name) for name in NAMES[kind]]
+    for at in PAIRS[kind]:
+        values[at] = np.array(values[at], ">u8").tobytes()
+    header: bytes = msgpack.packb([CODES[kind], incarnation, session, *values])
     return header
+
+
+def says(header: bytes | memoryview, kind: type) -> bool:
+    """Whether this is a header of a ``kind``, well-formed or not."""
+    return len(header) > 1 and header[0] >> 4 == 9 and header[1] == CODES[kind]
+
+
+def head(header: bytes | memoryview) -> tuple[Any, int, int]:
+    """(kind, incarnation, session), whatever follows; WireError if it has no such head."""
+    kind = _kind(header)
+    incarnation, at = _int(header, 2)
+    session, _ = _int(header, at)
+    return kind, incarnation, session
+
+
+def _kind(header: bytes | memoryview) -> Any:
+    if len(header) > MAX_HEADER_BYTES:
+        raise LimitExceeded(f"header of {len(header)} bytes, at most {MAX_HEADER_BYTES}")
+    if len(header) < 2 or header[0] >> 4 != 9 or header[1] >= len(SMALL):
+        raise WireError(NO_HEADER)
+    kind, most = SMALL[header[1]], MOST_BYTES[header[1]]
+    if len(header) > most:
+        raise LimitExceeded(f"{kind.__name__} of {len(header)} bytes, at most {most}")
+    return kind
+
+
+def _int(header: bytes | memoryview, at: int) -> tuple[int, int]:
+    """The int that begins at byte ``at``, and where it ends."""
+    first = header[at] if at < len(header) else 0xC1
+    if first < 0x80:
+        return first, at + 1
+    end = at + 1 + INT_BYTES.get(first, len(header))
+    if end > len(header):
+        raise WireError(NO_HEADER)
+    return int.from_bytes(header[at + 1 : end], "big"), end
 
 
 def decode(header: bytes | memoryview) -> tuple[Any, int, int]:
     """(message, incarnation, session); WireError says what is wrong with it."""
-    if len(header) > MAX_HEADER_BYTES:
-        raise WireError(f"header of {len(header)} bytes, at most {MAX_HEADER_BYTES}")
+    kind = _kind(header)
     try:
         # memory is taken for the length it claims
-        row = msgpack.unpackb(header, max_array_len=min(MAX_ITEMS, len(header)), max_map_len=0)
+        row = msgpack.unpackb(header, max_array_len=MAX_LIST, max_map_len=0)
+    except msgpack.StackError:
+        raise LimitExceeded(f"{kind.__name__} is nested too deep") from None
     except Exception as error:
         raise WireError(f"header is not msgpack: {error}") from None
-    if (
-        not isinstance(row, list)
-        or len(row) < 3
-        or any(type(v) is not int for v in row[:3])
-        or not 0 <= row[0] < len(SMALL)
-    ):
-        raise WireError("header is not [code, incarnation, session, ...]")
-    checks, values = CHECKS[row[0]], row[3:]
+    if not isinstance(row, list) or len(row) < 3 or any(type(v) is not int for v in row[:3]):
+        raise WireError(NO_HEADER)
+    checks, values = CHECKS[CODES[kind]], row[3:]
     if len(values) != len(checks):
-        raise WireError(
-            f"{SMALL[row[0]].__name__} has {len(values)} fields, expected {len(checks)}"
-        )
+        raise WireError(f"{kind.__name__} has {len(values)} fields, expected {len(checks)}")
     for (name, check), value in zip(checks, values):
         if not check(value):
-            raise WireError(f"{SMALL[row[0]].__name__}.{name} is out of its limits")
-    return SMALL[row[0]](*values), row[1], row[2]
+            raise WireError(f"{kind.__name__}.{name} is out of its limits")
+    for at in PAIRS[kind]:
+        values[at] = np.frombuffer(values[at], ">u8").reshape(-1, 2).tolist()
+    return kind(*values), row[1], row[2]
 
 
 def encode_note(note: Any) -> bytes:

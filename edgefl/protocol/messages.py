@@ -25,13 +25,14 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-PROTOCOL = 1
-# the Setup frame carries a whole config; every other header is far smaller
+PROTOCOL = 2
+# the Setup frame carries a whole config; the codec derives the limit of every other header
 MAX_HEADER_BYTES = 1 << 20
 MAX_PIECE_BYTES = 1 << 20
 MAX_ARRAYS = 64  # vectors of a bulk message, and numbers
 MAX_NAME = 64  # letters
-MAX_ITEMS = 1 << 14  # of any list in a header
+MAX_LIST = 16  # items of any list in a header, and fields
+MAX_PAIRS = 1 << 12  # arrivals that are stamped; more of them have no stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class Joined:
     """An edge stands ready; ``tasks`` are those that it still works on (none after a restart)."""
 
     samples: Count
-    tasks: Annotated[list[int], Limit(16)]
+    tasks: Annotated[list[int], Limit(MAX_LIST)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +198,8 @@ class Join:
     layout: Digest
     data: Digest
     samples: Count
-    tasks: Annotated[list[int], Limit(16)]
-    held: Annotated[list[list[int]], Limit(16)]
+    tasks: Annotated[list[int], Limit(MAX_LIST)]
+    held: Annotated[list[list[int]], Limit(MAX_LIST)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +270,7 @@ class Arrived:
     """The downlink transfer is complete: (bytes, edge clock) at each piece's arrival."""
 
     transfer: Count
-    curve: Annotated[list[list[int]], Limit(MAX_ITEMS)]
+    curve: Annotated[list[list[int]], Limit(MAX_PAIRS)]
 
 
 @dataclass(frozen=True, slots=True)

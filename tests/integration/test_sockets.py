@@ -311,13 +311,15 @@ def test_strangers_are_counted_and_refused(bare: Coordinator) -> None:
     wait_for(lambda: happened(bare.directory, event="update_arrived", edge="bad"))
     found = bare.end()
     assert found["fidelity"]["wire"] == {
+        "quarantined": 1,
         "refused": 1,
         "refused (bad)": 2,
-        "wire error": 3,
+        "wire error": 2,
         "wire error (bad)": 1,
     }
     assert (
-        len(happened(bare.directory, fact="wire_error")) == 4
+        len(happened(bare.directory, fact="wire_error")) == 3
+        and len(happened(bare.directory, fact="quarantined")) == 1
         and len(happened(bare.directory, fact="refused")) == 3
     )
 

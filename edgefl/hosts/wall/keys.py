@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -201,7 +201,11 @@ def secure_edge(socket: zmq.Socket, keys: EdgeKeys) -> None:
 class Doorman(ThreadAuthenticator):
     """Decides for libzmq (ZAP) about every new connection: whether it is allowed, and as which
     edge. ``start`` before ``bind``; ``stop`` at the end.
+
+    ``shut_out``: edges in quarantine, whose keys are no longer allowed.
     """
+
+    shut_out: Container[str] = ()
 
     def __init__(self, context: zmq.Context, keys: ServerKeys) -> None:
         super().__init__(context)
@@ -210,7 +214,7 @@ class Doorman(ThreadAuthenticator):
 
     def callback(self, domain: str, key: bytes) -> bool:
         """Called by pyzmq: whether this public key (z85) is allowed."""
-        return key in self.edges
+        return key in self.edges and self.edges[key] not in self.shut_out
 
     def curve_user_id(self, client_public_key: bytes) -> str:
         """Called by pyzmq: the User-Id of this public key (32 bytes), which ``edge_of`` reads from

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import os
 import resource
 import select
-from collections.abc import Iterator
+import socket as sockets
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import Any, cast
 
 import zmq
@@ -29,10 +32,13 @@ NOW, NOW_MORE = (int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE))
 EVENTS, POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
 TURNED_AWAY: dict[int, str] = {
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "it wants keys (--keys DIR)",
-    zmq.EVENT_HANDSHAKE_FAILED_AUTH: "it does not know this key (allowed.json of its --keys DIR)",
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH: (
+        "it does not know this key (allowed.json of its --keys DIR), or has shut this edge out"
+    ),
 }
 KEYS_FOR_NOTHING = "it has no keys (leave --keys out, or give it some)"
 HUNG_UP = int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
+NO_CONNECTION = (-1, 0)
 FILES_PER_EDGE, FILES_SPARE = 1, 64
 
 
@@ -87,6 +93,8 @@ class Router(Wire):
 
     def __init__(self, context: zmq.Context, keys: ServerKeys | None) -> None:
         super().__init__(context, zmq.ROUTER)
+        # routing id -> (descriptor of its connection, inode: descriptors are used again)
+        self._connections: dict[bytes, tuple[int, int]] = {}
         self.socket.router_mandatory = True
         self.keyed = keys is not None
         if keys is not None:
@@ -122,7 +130,34 @@ class Router(Wire):
             parts = self._parts()
             if parts is None:
                 return
-            yield parts[0].bytes, edge_of(parts[-1]) if self.keyed else None, parts[1:]
+            routing = parts[0].bytes
+            if routing not in self._connections:
+                self._connections[routing] = _connection(parts[-1])
+            yield routing, edge_of(parts[-1]) if self.keyed else None, parts[1:]
+
+    def cut(self, routing: bytes) -> None:
+        """Close this peer's connection, if it is still there; libzmq forgets what it queued for
+        it. A peer may connect again.
+        """
+        fd, inode = self._connections.pop(routing, NO_CONNECTION)
+        with suppress(OSError):
+            if os.fstat(fd).st_ino == inode:
+                with sockets.socket(fileno=os.dup(fd)) as connection:
+                    connection.shutdown(sockets.SHUT_RDWR)
+
+    def forget_others(self, routings: Collection[bytes]) -> None:
+        """Keep in mind only these peers' connections."""
+        for routing in self._connections.keys() - routings:
+            del self._connections[routing]
+
+
+def _connection(frame: zmq.Frame) -> tuple[int, int]:
+    """The descriptor over which this frame came, with its inode."""
+    try:
+        fd = int(frame.get(zmq.SRCFD))
+        return fd, os.fstat(fd).st_ino
+    except (OSError, zmq.ZMQError):  # it is closed already
+        return NO_CONNECTION
 
 
 class Dealer(Wire):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import tracemalloc
 from dataclasses import fields
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -19,18 +20,20 @@ from edgefl.protocol import messages as m
 from edgefl.protocol.codec import (
     BULK,
     CODES,
+    MOST_BYTES,
     NOTES,
     SMALL,
     decode,
     decode_note,
     encode,
     encode_note,
+    head,
     pack,
     places,
     size_of,
     unpack,
 )
-from edgefl.protocol.errors import WireError
+from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.vectors import ALIGNMENT, aligned
 
 HEAD = (7, 2**60)  # incarnation, session
@@ -94,20 +97,27 @@ def test_the_longest_values_pass_and_one_more_does_not() -> None:
             if hints(kind)[name] is bool:
                 continue
             base, limit = get_args(hints(kind)[name])
-            item: Any = {list[int]: [3], list[list[int]]: [[3, 4]], str: "x", bytes: b"x"}.get(base)
+            pair = (3).to_bytes(8, "big") + (4).to_bytes(8, "big")
+            item: Any = {list[int]: [3], list[list[int]]: pair, str: "x", bytes: b"x"}.get(base)
             for extra in (0, 1):
                 full = limit.most + extra if base is int else item * (limit.most + extra)
                 rest = [plain(hints(kind)[f.name]) for f in fields(kind)]
                 rest[index] = full
                 if extra:
                     refused(row(CODES[kind], *rest))
+                elif base == list[list[int]]:
+                    assert (
+                        getattr(decode(row(CODES[kind], *rest))[0], name) == [[3, 4]] * limit.most
+                    )
                 else:
                     assert getattr(decode(row(CODES[kind], *rest))[0], name) == full
 
 
 def plain(hint: Any) -> Any:
     """A harmless value."""
-    return False if hint is bool else {int: 1, str: "a", bytes: b"a"}.get(get_args(hint)[0], [])
+    if hint is bool:
+        return False
+    return {int: 1, str: "a", bytes: b"a", list[int]: []}.get(get_args(hint)[0], b"")
 
 
 WRONG: dict[Any, list[Any]] = {
@@ -116,17 +126,7 @@ WRONG: dict[Any, list[Any]] = {
     str: [b"a", 1, None, ["a"]],
     bytes: ["a", 1, None],
     list[int]: [None, 1, "ab", [True], [1.0], ["1"], [[1]], [-1], [2**64 - 1]],
-    list[list[int]]: [
-        None,
-        [1],
-        [[1]],
-        [[1, 2, 3]],
-        [[1, True]],
-        [[1, -2]],
-        [[1, 2.0]],
-        [[1, 2], []],
-        ["ab"],
-    ],
+    list[list[int]]: [None, 1, "a" * 16, [], [[1, 2]], bytes(8), bytes(17), b"\xff" * 16],
 }
 
 
@@ -207,20 +207,55 @@ def test_an_oversized_header_is_refused_before_it_is_read() -> None:
 
 def test_the_largest_honest_headers_pass() -> None:
     setup = m.Setup("x" * (1 << 19), "s")
-    curve = m.Arrived(1, [[2**40, 2**62]] * m.MAX_ITEMS)
+    curve = m.Arrived(2**62, [[2**40, 2**62]] * m.MAX_PAIRS)
     for message in (setup, curve):
         assert (
-            len(encode(message, *HEAD)) <= m.MAX_HEADER_BYTES
+            len(encode(message, *HEAD)) <= MOST_BYTES[CODES[type(message)]]
             and decode(encode(message, *HEAD))[0] == message
         )
 
 
+def exceeds(header: bytes, match: str) -> None:
+    with pytest.raises(LimitExceeded, match=match):
+        decode(header)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SMALL if kind is not m.Setup])
+def test_what_an_edge_sends_is_limited_by_its_kind(kind: type) -> None:
+    most = MOST_BYTES[CODES[kind]]
+    assert most <= 128 << 10
+    exceeds(row(CODES[kind], bytes(most)), f"{kind.__name__} of .* at most {most}")
+
+
 def test_arrays_in_arrays_are_refused() -> None:
-    refused(b"\x91" * m.MAX_HEADER_BYTES, "msgpack")
-    refused(
-        b"\xdc\x40\x00" * 1000, "msgpack"
-    )  # each claims 16384 items: no more memory than bytes times depth
-    refused(row(CODES[m.Arrived], 1, [[1, 2]] * (m.MAX_ITEMS + 1)), "msgpack")
+    head = bytes([0x95, CODES[m.Arrived], 1, 1])
+    exceeds(head + b"\x91" * 17_000, "nested too deep")
+    refused(head + b"\xdc\x40\x00" * 1000, "msgpack")  # each claims 16384 items
+    refused(row(CODES[m.Join], "", "", "", 1, [1] * (m.MAX_LIST + 1), b""), "msgpack")
+
+
+def test_no_header_takes_more_work_than_its_bytes() -> None:
+    """A list claims memory for its items: 17 KB of lists in lists would claim 67 MB."""
+    head = bytes([0x95, CODES[m.Arrived], 1, 1])
+    bombs = [
+        head + claim * (17_000 // len(claim))
+        for claim in (b"\x9f", b"\x91", b"\xdc\x00\x10", b"\xdc\x40\x00", b"\xdd\0\0\0\x10")
+    ]
+    tracemalloc.start()
+    for bomb in bombs:
+        refused(bomb)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+def test_the_head_is_read_without_the_rest() -> None:
+    for session in (0, 127, 128, 2**16, 2**40, 2**60):
+        header = encode(m.Piece(1, 2), 2**32, session)
+        assert head(header) == head(header[:-2] + b"\xc1\xc1") == (m.Piece, 2**32, session)
+    for wrong in (b"", b"\x93", b"\x93\x01", b"\x93\x01\x02", b"\x93\x01\xcf12", b"\x93\x01\xa1a"):
+        with pytest.raises(WireError, match="code, incarnation, session"):
+            head(wrong)
 
 
 @settings(max_examples=500)

@@ -11,6 +11,7 @@ from typing import Any
 from edgefl.hosts.exchange import pays_latency, play_moment
 from edgefl.hosts.wall.coordinator.sessions import (
     SILENT,
+    Cut,
     Entered,
     Passed,
     Reply,
@@ -34,7 +35,7 @@ from edgefl.hosts.wall.coordinator.transport import Transport
 from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.hosts.wall.wire import MOST_FRAMES, Router
 from edgefl.protocol.codec import encode, encode_note
-from edgefl.protocol.errors import WireError
+from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import Joined, Stamped
 from edgefl.strategies.base.decisions import Finish
 from edgefl.strategies.base.events import EdgeLost
@@ -90,7 +91,7 @@ class Pacing:
             else:
                 self._start_if_ready()
             if drained:  # a heartbeat may lie in what was not read yet
-                self._outcomes(self.sessions.tick(time.monotonic_ns()))
+                self._tick(time.monotonic_ns())
 
     def send(self, edge: str, message: Any, body: Any = None) -> None:
         """To an edge, if it is there; if not, it will hear what matters when it comes back."""
@@ -99,6 +100,12 @@ class Pacing:
             self._reply(session.routing, session.number, message, body)
 
     # ------------------------------------------------------------------ time
+    def _tick(self, now: int) -> None:
+        """A heartbeat, if it is due."""
+        if now >= self.sessions.next_tick():
+            self._outcomes(self.sessions.tick(now))
+            self.router.forget_others(self.sessions.peers())
+
     def _timeout_s(self) -> float:
         until_s = (self.sessions.next_tick() - time.monotonic_ns()) / NS_PER_S
         if self.started:
@@ -207,11 +214,8 @@ class Pacing:
         for routing, user, frames in self.router.receive(MOST_MESSAGES):
             now, count = time.monotonic_ns(), count + 1
             if not 1 <= len(frames) <= MOST_FRAMES:
-                self._outcomes(
-                    self.sessions.wire_error(
-                        routing, WireError(f"{len(frames)} frames, expected 1 or 2")
-                    )
-                )
+                error = LimitExceeded(f"{len(frames)} frames in a message, at most {MOST_FRAMES}")
+                self._outcomes(self.sessions.wire_error(routing, error))
                 continue
             body = frames[1].buffer if len(frames) > 1 else None
             self._outcomes(self.sessions.receive(routing, user, frames[0].buffer, body, now))
@@ -233,6 +237,8 @@ class Pacing:
                     self._entered(outcome)
                 case SessionEnded():
                     self._gone(outcome)
+                case Cut():
+                    self.router.cut(outcome.routing)
 
     def _reply(self, routing: bytes, number: int, message: Any, body: Any = None) -> None:
         self.router.send(routing, encode(message, self.sessions.incarnation, number), body)

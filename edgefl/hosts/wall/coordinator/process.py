@@ -107,6 +107,8 @@ class CoordinatorProcess:
         self.sessions = Sessions(
             expected(job, layout), incarnation=int.from_bytes(os.urandom(4), "big") + 1
         )
+        if self.doorman is not None:
+            self.doorman.shut_out = self.sessions.quarantined.edges
         self.said = Mailbox()
         evaluator = None if evaluations is None else Evaluator(evaluations, job.scratch)
         self.jobs = None if jobs is None else Jobs(jobs, job.scratch, self.clock.now, self.fidelity)

@@ -12,6 +12,8 @@ incarnation of this run, number chosen by the edge). ::
       Pong, pieces, ...     <->  Ping, pieces, ...
 
 Setup replaces a session of the same edge that has not joined yet, Welcome one that has.
+
+A peer that exceeds a limit (LimitExceeded) is quarantined: see ``quarantine``.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgefl.protocol.codec import decode
-from edgefl.protocol.errors import WireError
+from edgefl.hosts.wall.coordinator.quarantine import PerSecond, Quarantine
+from edgefl.protocol.codec import decode, head, says
+from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import (
     PROTOCOL,
     Hello,
@@ -121,7 +124,14 @@ class SessionEnded:
     reason: str
 
 
-SessionOutcome = Reply | Entered | Passed | SessionEnded
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Close this peer's connection: it has no session, or is quarantined."""
+
+    routing: bytes
+
+
+SessionOutcome = Reply | Entered | Passed | SessionEnded | Cut
 
 
 class Sessions:
@@ -137,22 +147,35 @@ class Sessions:
         self.counts: Counter[tuple[str, str]] = Counter()
         # (kind, edge or WHOLE_RUN, reason), taken by the host
         self.faults: list[tuple[str, str, str]] = []
+        self.quarantined = Quarantine()
+        self._answered = PerSecond()
         self._recorded = 0
         self._pinged_ns = 0
+        self._now = 0  # of the latest call
 
     def receive(
         self, routing: bytes, user: str | None, header: Any, body: Any, now: int
     ) -> list[SessionOutcome]:
-        """Handle one frame. A malformed one ends the peer's session."""
+        """Handle one frame. A malformed one ends the peer's session. Only a Hello, or a frame of a
+        session, is decoded.
+        """
+        self._now = now
+        if routing in self.quarantined.muted:
+            self._count("muted frame", WHOLE_RUN)
+            return []
         try:
-            message, incarnation, number = decode(header)
-            if isinstance(message, Hello):
-                return self._hello(routing, user, message, number, now)
+            self.quarantined.heard(routing, now)
+            if says(header, Hello):
+                self.quarantined.greeted(routing, now)
+                hello, _, number = decode(header)
+                return self._hello(routing, user, hello, number, now)
             session = self.by_routing.get(routing)
+            if session is None:
+                return self._stale(routing, head(header)[2])
+            message, incarnation, number = decode(header)
             # an edge knows the incarnation from its Setup
-            if session is None or number != session.number or incarnation != self.incarnation:
-                self._count("stale frame", WHOLE_RUN)
-                return [Reply(routing, number, Refuse("this session has ended", final=False))]
+            if number != session.number or incarnation != self.incarnation:
+                return self._stale(routing, number)
             if self.expected.keyed and user != session.edge:
                 raise WireError(f"a frame of edge {session.edge} came with the key of {user}")
             return self._frame(session, message, body, now)
@@ -163,8 +186,8 @@ class Sessions:
         """Send heartbeats that are due, and end sessions that have been silent for too long."""
         if now - self._pinged_ns < self.expected.heartbeat_ns:
             return []
-        self._pinged_ns = now
-        outcomes: list[SessionOutcome] = []
+        self._now = self._pinged_ns = now
+        outcomes: list[SessionOutcome] = [Cut(routing) for routing in self.quarantined.cuts(now)]
         for session in list(self.by_routing.values()):
             patience_ns = (
                 self.expected.liveness_ns if session.joined else self.expected.join_patience_ns
@@ -175,19 +198,54 @@ class Sessions:
                 outcomes.append(Reply(session.routing, session.number, Ping(now)))
         return outcomes
 
+    def peers(self) -> set[bytes]:
+        """Routing ids of all connections that have a session, are muted, or will be cut."""
+        return {*self.by_routing, *self.quarantined.connections()}
+
     def next_tick(self) -> int:
         return self._pinged_ns + self.expected.heartbeat_ns
 
     def wire_error(self, routing: bytes, error: WireError) -> list[SessionOutcome]:
-        """Count the error and end its session."""
+        """Count the error and end its session; one that exceeds a limit is quarantined."""
+        if isinstance(error, LimitExceeded):
+            return self.quarantine(routing, str(error))
         session = self.by_routing.get(routing)
         self._count("wire error", session.edge if session else WHOLE_RUN, str(error))
-        if session is None:
-            return []  # an unknown peer gets no answer
+        if session is None:  # an unknown peer gets no answer
+            reason = self.quarantined.strayed(routing, self._now)
+            return [] if reason is None else self.quarantine(routing, reason)
         return [
             _refuse(session, f"protocol error: {error}", final=False),
             *self._drop(session, f"wire error: {error}"),
         ]
+
+    def quarantine(
+        self, routing: bytes, reason: str, edge: str | None = None
+    ) -> list[SessionOutcome]:
+        """Shut this peer out for the rest of the run: it is told once, nothing of this connection
+        is read any more, and it is cut. Its edge is lost and may not come back.
+
+        ``edge``: its edge, if that is known; else that of its session. Without keys a session that
+        has not joined yet may only claim to be an edge: then its connection alone is shut out.
+        """
+        session = self.by_routing.get(routing)
+        if edge is None and session is not None and (session.joined or self.expected.keyed):
+            edge = session.edge
+        self.quarantined.mute(routing, self._now)
+        self._count("quarantined", edge or WHOLE_RUN, reason)
+        ended = [] if session is None else [session]
+        if edge is not None:
+            self.quarantined.edges.setdefault(edge, reason)
+            ended += [
+                each
+                for each in self.by_routing.values()
+                if each.edge == edge and each is not session
+            ]
+        outcomes: list[SessionOutcome] = []
+        for each in ended:
+            outcomes.append(_refuse(each, f"quarantined: {reason}", final=True))
+            outcomes += self._drop(each, f"quarantined: {reason}")
+        return outcomes
 
     def finish(self, reason: str, more: bool) -> list[SessionOutcome]:
         """Tell all edges that the run is over."""
@@ -205,6 +263,8 @@ class Sessions:
         fault = self._fault(user, hello)
         if fault is not None:
             return [*outcomes, self._refused(session, fault, final=True)]
+        if hello.edge in self.quarantined.edges:
+            return [*outcomes, self._shut_out(session)]
         for other in [
             other
             for other in self.by_routing.values()
@@ -214,7 +274,14 @@ class Sessions:
         if len(self.by_routing) >= self.expected.max_sessions:
             return [*outcomes, self._refused(session, "too many sessions", final=False)]
         self.by_routing[routing] = session
+        self.quarantined.stay(routing)
         return [*outcomes, Reply(routing, number, self.expected.setup)]
+
+    def _shut_out(self, session: Session) -> Reply:
+        """Tell a quarantined edge once on each connection."""
+        self.quarantined.mute(session.routing, self._now)
+        reason = f"quarantined: {self.quarantined.edges[session.edge]}"
+        return self._refused(session, reason, final=True)
 
     def _fault(self, user: str | None, hello: Hello) -> str | None:
         expected = self.expected
@@ -269,6 +336,9 @@ class Sessions:
                     final=True,
                 )
             ]
+        too_often = self.quarantined.joins(session.edge, self._now)
+        if too_often is not None:
+            return self.quarantine(session.routing, too_often, session.edge)
         old = self.by_edge.get(session.edge)
         outcomes = [] if old is None else self._replace(old)
         session.joined = True
@@ -284,7 +354,17 @@ class Sessions:
             return  # the edge's own heartbeat
         session.measured(now - pong.sent_ns, pong.clock_ns - (pong.sent_ns + now) // 2)
 
+    def _stale(self, routing: bytes, number: int) -> list[SessionOutcome]:
+        """A frame of a session that is none: its peer is told, once in a second."""
+        self._count("stale frame", WHOLE_RUN)
+        if self._answered.count(routing, self._now) > 1:
+            return []
+        if routing not in self.by_routing:
+            self.quarantined.leave(routing, self._now)
+        return [Reply(routing, number, Refuse("this session has ended", final=False))]
+
     def _refused(self, session: Session, fault: str, final: bool) -> Reply:
+        self.quarantined.leave(session.routing, self._now)
         # an invented id has no count of its own
         self._count(
             "refused", session.edge if session.edge in self.expected.edges else WHOLE_RUN, fault
@@ -293,8 +373,9 @@ class Sessions:
 
     def _count(self, sort: str, who: str, reason: str | None = None) -> None:
         self.counts[sort, who] += 1
-        if reason is not None and self._recorded < MOST_FAULTS:
-            self._recorded += 1
+        named = sort == "quarantined" and who != WHOLE_RUN  # at most once for each edge
+        if reason is not None and (named or self._recorded < MOST_FAULTS):
+            self._recorded += not named
             self.faults.append((sort, who, reason[:MOST_TEXT]))
 
     def _replace(self, session: Session) -> list[SessionOutcome]:
@@ -308,6 +389,7 @@ class Sessions:
 
     def _drop(self, session: Session, reason: str) -> list[SessionOutcome]:
         self.by_routing.pop(session.routing, None)
+        self.quarantined.leave(session.routing, self._now)
         if self.by_edge.get(session.edge) is not session:
             return []
         del self.by_edge[session.edge]

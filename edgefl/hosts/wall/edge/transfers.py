@@ -11,6 +11,7 @@ from typing import Any
 from edgefl.protocol.codec import places
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import (
+    MAX_PAIRS,
     MAX_PIECE_BYTES,
     Arrived,
     Bulk,
@@ -22,7 +23,7 @@ from edgefl.protocol.messages import (
 from edgefl.protocol.transfers import Incoming, Outgoing
 
 MOST_INCOMING = 4
-MOST_STAMPS = 4096  # per transfer; further arrivals have no stamp
+MOST_STAMPS = MAX_PAIRS - 1  # per transfer; of the further arrivals only the last has a stamp
 
 
 @dataclass(slots=True)

@@ -1,0 +1,199 @@
+"""Who exceeds a limit is told once, named, cut and shut out; the other edges do not notice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from edgefl.hosts.wall.coordinator.quarantine import (
+    MOST_FRAMES,
+    MOST_HELLOS,
+    MOST_JOINS,
+    MOST_STRAYS,
+    PerSecond,
+)
+from edgefl.hosts.wall.coordinator.sessions import (
+    MOST_FAULTS,
+    Cut,
+    Entered,
+    Passed,
+    Reply,
+    SessionEnded,
+)
+from edgefl.protocol.codec import CODES, decode
+from edgefl.protocol.errors import LimitExceeded
+from edgefl.protocol.messages import Arrived, Piece, Pong, Refuse, Setup
+from tests.edgefl.hosts.wall.test_sessions import HELLO, JOIN, RUN, Story, told
+
+BOMB = bytes([0x95, CODES[Arrived], 1, 1]) + b"\x91" * 17_000  # 17 KB of lists in lists
+OTHER = replace(HELLO, edge="pi-2")
+
+
+def shut_out(reason: str) -> Refuse:
+    return Refuse(f"quarantined: {reason}", final=True)
+
+
+def test_a_bomb_costs_its_edge_its_place_and_the_reason_is_on_record() -> None:
+    story = Story()
+    story.joins("a")
+    story.joins("bb", "pi-2")
+    refused, gone = story.raw("a", BOMB)
+    reason = "Arrived is nested too deep"
+    assert refused == told("a", shut_out(reason))
+    assert gone == SessionEnded("pi-1", f"quarantined: {reason}")
+    assert story.sessions.faults == [("quarantined", "pi-1", reason)]
+    assert story.count("quarantined", "pi-1") == 1 and list(story.sessions.by_edge) == ["pi-2"]
+    # it may not come back, on this connection or another one
+    assert story.says("a", HELLO, incarnation=0) == []
+    for who in ("ccc", "dddd"):
+        assert story.says(who, HELLO, incarnation=0) == [told(who, shut_out(reason))]
+        assert story.says(who, HELLO, incarnation=0) == []
+    assert isinstance(story.says("bb", Piece(1, 0), b"x")[0], Passed)
+
+
+def test_a_quarantined_connection_is_not_read_or_answered_and_is_cut_once() -> None:
+    story = Story()
+    story.joins("a")
+    story.raw("a", BOMB)
+    decoded = story.count("wire error", "pi-1")
+    for _ in range(100):
+        assert story.raw("a", BOMB) == [] and story.says("a", Pong(0, 0)) == []
+    assert story.count("muted frame") == 200 and story.count("wire error", "pi-1") == decoded
+    assert b"a" in story.sessions.peers()
+    assert [each for each in story.after(2) if isinstance(each, Cut)] == [Cut(b"a")]
+    assert story.after(2) == []
+    story.after(20)
+    assert not story.sessions.peers()
+
+
+def test_a_stranger_who_exceeds_a_limit_loses_its_connection_only() -> None:
+    """Without keys a session that has not joined yet may only claim to be that edge."""
+    story = Story()
+    story.joins("a")
+    story.says("bb", HELLO, incarnation=0)
+    (refused,) = story.raw("bb", BOMB)
+    assert isinstance(refused, Reply) and refused.message.final
+    (ended,) = story.raw("ccc", BOMB)  # without a session it is not decoded
+    assert ended == told("ccc", Refuse("this session has ended", final=False), number=1)
+    assert story.raw("dddd", BOMB * 10) == []
+    assert list(story.sessions.by_edge) == ["pi-1"] and not story.sessions.quarantined.edges
+    assert story.count("quarantined") == 2
+    assert story.says("eeeee", HELLO, incarnation=0) == [
+        told("eeeee", Setup('{"seed": 1}', "fedavg"))
+    ]
+
+
+def test_with_keys_the_key_says_whose_bomb_it_is() -> None:
+    story = Story(keyed=True)
+    story.joins("a", user="pi-1")
+    story.says("bb", HELLO, user="pi-1", incarnation=0)
+    outcomes = story.raw("bb", BOMB, user="pi-1")
+    assert SessionEnded("pi-1", "quarantined: Arrived is nested too deep") in outcomes
+    assert not story.sessions.by_routing and list(story.sessions.quarantined.edges) == ["pi-1"]
+
+
+def test_only_a_hello_or_a_frame_of_a_session_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = []
+    monkeypatch.setattr(
+        "edgefl.hosts.wall.coordinator.sessions.decode",
+        lambda header: decoded.append(bytes(header)) or decode(header),
+    )
+    story = Story()
+    story.raw("stranger", BOMB)
+    story.says("stranger", Piece(1, 0))
+    assert decoded == []
+    story.joins("a")
+    assert len(decoded) == 2
+
+
+def test_a_flood_of_frames_is_no_edges_work() -> None:
+    story = Story()
+    story.joins("a")
+    outcomes = [story.says("a", Pong(0, 0)) for _ in range(MOST_FRAMES)]
+    gone = next(each for some in outcomes for each in some if isinstance(each, SessionEnded))
+    assert gone.reason == f"quarantined: more than {MOST_FRAMES} frames in a second"
+
+
+def test_an_edge_may_send_as_fast_as_it_honestly_can() -> None:
+    story = Story()
+    story.joins("a")
+    for _ in range(3):
+        for _ in range(MOST_FRAMES - 10):
+            story.says("a", Pong(0, 0))
+        story.now += 1_000_000_000
+    assert "pi-1" in story.sessions.by_edge
+
+
+def test_hellos_and_garbage_of_one_connection_are_limited() -> None:
+    story = Story(max_sessions=1000)
+    replies = [story.says("a", HELLO, incarnation=0) for _ in range(5 * MOST_HELLOS)]
+    assert sum(isinstance(each, Reply) for some in replies for each in some) == MOST_HELLOS + 1
+    for _ in range(5 * MOST_STRAYS):
+        assert story.raw("bb", b"\xc1") == []
+    assert story.count("wire error") == MOST_STRAYS + 1
+    assert story.count("quarantined") == 2
+    assert [each for each in story.after(2) if isinstance(each, Cut)] == [Cut(b"a"), Cut(b"bb")]
+
+
+def test_a_storm_of_sessions_is_named() -> None:
+    story = Story()
+    for number in range(MOST_JOINS + 1):
+        outcomes = story.joins("x" * (number + 1))
+        story.now += 10_000_000
+    reason = f"more than {MOST_JOINS} sessions in 5 s"
+    assert SessionEnded("pi-1", f"quarantined: {reason}") in outcomes
+    assert story.sessions.quarantined.edges == {"pi-1": reason}
+    assert not story.sessions.by_routing
+
+
+def test_an_edge_behind_a_bad_path_may_come_back_all_day() -> None:
+    story = Story()
+    for number in range(5 * MOST_JOINS):
+        entered = story.joins("x" * (number + 1))[-1]
+        assert isinstance(entered, Entered)
+        story.now += 150_000_000
+
+
+def test_stale_frames_are_answered_once_a_second_and_counted() -> None:
+    story = Story()
+    answers = 0
+    for _ in range(3000):
+        answers += len(story.says("a", Piece(1, 0), b"x", incarnation=RUN))
+        story.now += 1_000_000
+    assert answers in (3, 4) and story.count("stale frame") == 3000
+
+
+def test_a_connection_without_a_session_is_cut_a_moment_later() -> None:
+    """Else an edge that never reads would keep its queues: one for each of its sessions."""
+    story = Story()
+    story.joins("a")
+    story.joins("bb")
+    assert Cut(b"a") not in story.after(0.5)
+    assert Cut(b"a") in story.after(1)
+    story.says("ccc", replace(OTHER, edge="pi-9"), incarnation=0)
+    assert Cut(b"ccc") in story.after(2)
+    assert list(story.sessions.by_routing) == [b"bb"]
+
+
+def test_a_connection_that_begins_another_session_is_not_cut() -> None:
+    story = Story()
+    story.joins("a")
+    story.says("a", HELLO, incarnation=0, number=9)
+    story.says("a", JOIN, number=9)
+    assert not [each for each in story.after(3) if isinstance(each, Cut)]
+
+
+def test_a_quarantine_of_an_edge_is_recorded_whatever_strangers_did_before() -> None:
+    story = Story()
+    for number in range(2 * MOST_FAULTS):
+        story.raw(f"stranger {number}", b"\xc1")
+    story.joins("a")
+    story.sessions.wire_error(b"a", LimitExceeded("too much"))
+    assert story.sessions.faults[-1] == ("quarantined", "pi-1", "too much")
+
+
+def test_a_count_begins_anew_each_second() -> None:
+    counts = PerSecond()
+    assert [counts.count("a", now) for now in (0, 1, 999_999_999, 1_000_000_000)] == [1, 2, 3, 1]
+    assert counts.count("b", 1_000_000_001) == 1
