@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """SGD with drop_last = False: epochs x ceil(samples / batch_size) steps."""
+    """SGD with drop_last = False: epochs x ceil(samples / batch_size) steps. A rule that takes one
+    gradient takes it of a whole batch, see ``Course.whole_batches``.
+    """
 
     epochs: int
     batch_size: int
@@ -76,6 +78,8 @@ class Course:
     local_samples: int
     batch_size: int
     steps: int
+    # every batch has batch_size samples, however few the device has; it goes through them again
+    whole_batches: bool = False
     step: int = 0
     checkpoint: int | None = None  # the step before which the rule wants a fresher model
 
@@ -92,6 +96,8 @@ class Course:
         """Samples processed when ``step`` steps are done; the last batch of an epoch may be
         smaller.
         """
+        if self.whole_batches:
+            return step * self.batch_size
         epochs, batches = divmod(step, self.steps_per_epoch)
         return epochs * self.local_samples + min(batches * self.batch_size, self.local_samples)
 

@@ -64,8 +64,9 @@ class Trainer:
             local_samples=len(self.members),
             batch_size=self.plan.batch_size,
             steps=steps,
+            whole_batches=not rule.moves,
             learning_rate=self.plan.learning_rate_of(task),
-            order=self._order(task, steps),
+            order=self._order(task, steps, whole_batches=not rule.moves),
             velocity=torch.zeros_like(trainable) if self.plan.momentum else None,
             counters=self.workspace.fresh_counters(),
             random_state=self._random_state(task),
@@ -214,11 +215,15 @@ class Trainer:
         index = run.order[first : run.samples_at(run.step + 1)]
         return self.inputs.index_select(0, index), self.targets.index_select(0, index)
 
-    def _order(self, task: TaskLike, steps: int) -> torch.Tensor:
+    def _order(self, task: TaskLike, steps: int, whole_batches: bool) -> torch.Tensor:
+        """Passes over the samples, each in an order of its own, as many as the steps need."""
         rng = self.streams.rng("batches", self.edge, task.number)
-        epochs = -(-steps // -(-len(self.members) // self.plan.batch_size))
+        samples, batch = len(self.members), self.plan.batch_size
+        passes = (
+            -(-steps * batch // samples) if whole_batches else -(-steps // -(-samples // batch))
+        )
         return torch.from_numpy(
-            np.concatenate([rng.permutation(self.members) for _ in range(epochs)])
+            np.concatenate([rng.permutation(self.members) for _ in range(passes)])
         )
 
     def _random_state(self, task: TaskLike) -> torch.Tensor:

@@ -8,14 +8,24 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from pydantic import Field
 
-from edgefl.strategies.base.gradients import GradientRule, Gradients, GradientsOptions, GradientStep
+from edgefl.strategies.base.gradients import (
+    GradientRule,
+    Gradients,
+    GradientsOptions,
+    GradientStep,
+    clip_scale,
+)
+from edgefl.vector_terms import inner
 
 HALF_E = math.e / 2
 
 
 class TWAFLOptions(GradientsOptions):
     normalised: bool = True  # the code's form; False: the paper's
+    # ours: the largest norm of a gradient, as WKAFL's CB, to tell its clipping from the rest of it
+    clip_norm: float | None = Field(None, gt=0)
 
 
 class TWAFL(Gradients):
@@ -33,14 +43,23 @@ class TWAFL(Gradients):
         shares = relative(
             [gradient.gap for gradient in gradients], [gradient.batch for gradient in gradients]
         )
-        rate = self.options.server_learning_rate
-        factors = [
-            rate * weight
-            for weight in (shares if self.options.normalised else self._literal(gradients, shares))
+        rate, scales = self.options.server_learning_rate, self._scales(gradients)
+        weights = shares if self.options.normalised else self._literal(gradients, shares)
+        terms = [
+            (gradient.vector, rate * weight * scale)
+            for gradient, weight, scale in zip(gradients, weights, scales)
         ]
-        return GradientStep(
-            shares, [(gradient.vector, factor) for gradient, factor in zip(gradients, factors)]
-        )
+        clipped = float(sum(scale < 1 for scale in scales))
+        told = {} if self.options.clip_norm is None else {"clipped": clipped}
+        return GradientStep(shares, terms, told)
+
+    def _scales(self, gradients: Sequence[GradientRule]) -> list[float]:
+        """What clipping multiplies each gradient with."""
+        bound = self.options.clip_norm
+        if bound is None:
+            return [1.0] * len(gradients)
+        terms = [[(gradient.vector, 1.0)] for gradient in gradients]
+        return [clip_scale(math.sqrt(inner(each, each, self.parameters)), bound) for each in terms]
 
     def _literal(
         self, gradients: Sequence[GradientRule], shares: Sequence[float]

@@ -6,19 +6,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.base.gradients import GradientRule, Gradients, GradientsOptions, GradientStep
+from edgefl.strategies.base.gradients import (
+    GradientRule,
+    Gradients,
+    GradientsOptions,
+    GradientStep,
+    clip_scale,
+)
 from edgefl.strategies.twafl import relative
 from edgefl.vector_terms import Terms, inner
 from edgefl.vectors import weighted_sum
 
-# the version at which stage_two_loss is measured, unless given: the paper does not say what its
-# epsilon is
+# stage_two_loss, unless given, comes from so many steps from this version on. The paper does not
+# say what its epsilon is; the loss of one step is that of K devices, of a label or two each
 MEASURED_AT = 50
+MEASURED_STEPS = 10
 
 
 class WKAFLOptions(GradientsOptions):
@@ -28,7 +36,8 @@ class WKAFLOptions(GradientsOptions):
     least_similarity: float = Field(0.3, ge=-1, le=1)  # sim_min
     norm_ratio: float = Field(10.0, gt=0)  # B, of stage 2
     staleness_damping: float = Field(0.1, ge=0)  # gamma
-    stage_two_loss: float | None = Field(None, gt=0)  # eps; None: half of the loss after 50 steps
+    # eps; None: half of the mean loss of ten steps after 50
+    stage_two_loss: float | None = Field(None, gt=0)
     stage_two_at: int | None = Field(None, ge=0)  # by version instead, as in the code
     momentum_of: Literal["estimate", "selected"] = "estimate"  # "selected": of the code
     # the other: of the code, in its MNIST and CIFAR files
@@ -63,6 +72,7 @@ class WKAFL(Gradients):
         self.past: np.ndarray | None = None  # gbar_(j-1)
         self.stage = 1
         self.stage_two_loss = self.options.stage_two_loss
+        self.measured: list[float] = []  # losses that it will be made of
 
     def step(self, gradients: Sequence[GradientRule]) -> GradientStep:
         self._enter_stage(sum(gradient.loss for gradient in gradients) / len(gradients))
@@ -73,7 +83,7 @@ class WKAFL(Gradients):
         )
         added = [[(gradient.vector, 1.0), *carried] for gradient in gradients]  # g~_i
         sizes = [self._norm(terms) for terms in added]
-        scales = [_scale(size, self.options.clip_norm) for size in sizes]  # gb_i = scale g~_i
+        scales = [clip_scale(size, self.options.clip_norm) for size in sizes]  # gb_i = scale g~_i
         gaps = [gradient.gap if self.heeds_staleness else 0 for gradient in gradients]
         fresh = relative(gaps, [1.0] * len(gaps))
         estimate = summed(_together(added, fresh, scales))
@@ -86,7 +96,8 @@ class WKAFL(Gradients):
             )
         self.past = summed(direction) if self.options.momentum_of == "selected" else estimate
         rate = self.options.server_learning_rate / (1 + self.options.staleness_damping * min(gaps))
-        report = {"stage": float(self.stage), "learning_rate": rate}
+        clipped = float(sum(scale < 1 for scale in scales))
+        report = {"stage": float(self.stage), "learning_rate": rate, "clipped": clipped}
         if (
             self.selects
         ):  # without selection no number of selected ones, instead of a 0 that tables would show
@@ -98,8 +109,10 @@ class WKAFL(Gradients):
     def _enter_stage(self, loss: float) -> None:
         """Stage 2 is entered by the mean loss, or at a version, and never left."""
         at = self.options.stage_two_at
-        if self.stage_two_loss is None and self.version == MEASURED_AT:
-            self.stage_two_loss = loss / 2
+        if self.stage_two_loss is None and self.version >= MEASURED_AT:
+            self.measured.append(loss)
+            if len(self.measured) == MEASURED_STEPS:
+                self.stage_two_loss = fmean(self.measured) / 2
         below = self.stage_two_loss is not None and loss <= self.stage_two_loss
         if below if at is None else self.version >= at:
             self.stage = 2
@@ -145,15 +158,10 @@ class WKAFL(Gradients):
         if self.stage == 1:
             return list(scales)
         bound = self.options.norm_ratio * self._norm([(estimate, 1.0)])
-        return [min(scale, _scale(size, bound)) for size, scale in zip(sizes, scales)]
+        return [min(scale, clip_scale(size, bound)) for size, scale in zip(sizes, scales)]
 
     def _norm(self, terms: Terms) -> float:
         return math.sqrt(inner(terms, terms, self.parameters))
-
-
-def _scale(size: float, bound: float) -> float:
-    """What a vector of the norm ``size`` is multiplied with to have at most the norm ``bound``."""
-    return min(1.0, bound / size) if size else 1.0
 
 
 def _together(

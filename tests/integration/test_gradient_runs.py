@@ -33,25 +33,30 @@ SECTIONS: dict[str, Any] = {
     "stop": {"versions": 12},
     "training": {"batch_size": 8},
 }
-NAMES = ("wkafl", "k-async", "gsgm", "zeno-plus-plus")
 
 
-def entry(name: str) -> dict[str, Any]:
-    return {"strategy": name, "server_learning_rate": 0.5} | (
+def entry(name: str, **options: Any) -> dict[str, Any]:
+    return {"strategy": name, "server_learning_rate": 0.5, **options} | (
         {} if name == "zeno-plus-plus" else {"buffer_size": 2}
     )
 
 
+ENTRIES = {
+    **{name: entry(name) for name in ("wkafl", "k-async", "gsgm", "zeno-plus-plus")},
+    "gsgm-own-step": entry("gsgm", start_from="own step"),
+}
+
+
 @pytest.mark.processes
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ENTRIES)
 def test_one_worker_or_two_leave_the_same_bytes(name: str, tmp_path: Path) -> None:
     _, one = small_run(
-        tmp_path / "one", **SECTIONS, strategies=[entry(name)], record={"payloads": True}
+        tmp_path / "one", **SECTIONS, strategies=[ENTRIES[name]], record={"payloads": True}
     )
     given = experiment(
         task="my_task.py:build",
         links={"up_mbit_s": 0.01, "down_mbit_s": 0.04, "latency_ms": 10.0},
-        strategies=[entry(name)],
+        strategies=[ENTRIES[name]],
         record={"payloads": True},
         **SECTIONS,
     )
@@ -90,6 +95,20 @@ def test_an_edge_takes_one_batch_and_sends_a_gradient_with_its_loss(tmp_path: Pa
     assert max(sizes["update"]) < max(sizes["task"]) + 150, "one model's length, and four numbers"
 
 
+def test_edges_with_fewer_samples_than_a_batch_are_no_faster(tmp_path: Path) -> None:
+    """A batch of 128 at 100 samples a second: 1.28 s for all, also for who has fewer samples."""
+    given = SECTIONS | {"devices": {"samples_per_s": 100.0}, "training": {"batch_size": 128}}
+    _, directory = small_run(tmp_path, **given, strategies=[entry("k-async")])
+    events = read_events(directory / "events.jsonl")
+    samples = {e["edge"]: e["samples"] for e in events if e.get("event") == "edge_joined"}
+    assert max(samples.values()) < 128
+    began = {event["task"]: event["t"] for event in events if event.get("fact") == "task_started"}
+    ready = {event["task"]: event["t"] for event in events if event.get("fact") == "update_ready"}
+    assert ready and all(ready[task] - began[task] == pytest.approx(1.28) for task in ready)
+    arrived = [event for event in events if event.get("event") == "update_arrived"]
+    assert {event["numbers"]["batch"] for event in arrived} == {128}
+
+
 @pytest.mark.alone
 @pytest.mark.usefixtures("warm_python")
 def test_over_real_sockets(tmp_path: Path) -> None:
@@ -98,7 +117,8 @@ def test_over_real_sockets(tmp_path: Path) -> None:
     """
     strategies = (
         'strategies = [{strategy = "wkafl", buffer_size = 2}, {strategy = "gsgm", buffer_size = 2},'
-        ' {strategy = "zeno-plus-plus"}]\n'
+        ' {strategy = "zeno-plus-plus"}, {strategy = "gsgm", label = "own", buffer_size = 2,'
+        ' start_from = "own step"}]\n'
     )
     (tmp_path / "small.toml").write_text(
         "".join(line for line in SMALL.splitlines(True) if not line.startswith("strategies"))
@@ -145,17 +165,24 @@ def stepped(t: float, version: int, **values: float) -> dict[str, Any]:
 
 
 EVENTS = [
-    stepped(1.0, 0, weighted_staleness=0.0, stage=1.0, selected=2.0),
+    stepped(1.0, 0, weighted_staleness=0.0, stage=1.0, selected=2.0, clipped=2.0),
     {"t": 1.5, "event": "update_arrived", "version": 1, "decisions": []},
     stepped(
-        2.0, 1, weighted_staleness=3.0, aggregated=1.0, predominant=1.0, stage=2.0, selected=1.0
+        2.0,
+        1,
+        weighted_staleness=3.0,
+        aggregated=1.0,
+        predominant=1.0,
+        stage=2.0,
+        selected=1.0,
+        clipped=0.0,
     ),
-    stepped(3.0, 2, weighted_staleness=0.0, stage=2.0, selected=0.0),
+    stepped(3.0, 2, weighted_staleness=0.0, stage=2.0, selected=0.0, clipped=1.0),
 ]
 
 
 def test_the_section_by_hand() -> None:
-    """tau_ave = (0 + 3 + 0) / 3; N_ave = (2 + 1 + 2) / 3."""
+    """tau_ave = (0 + 3 + 0) / 3; N_ave = (2 + 1 + 2) / 3; 3 of 6 gradients are clipped."""
     assert aggregation.section(aggregation.steps(EVENTS)) == {
         "steps": 3,
         "gradients": 6,
@@ -163,6 +190,7 @@ def test_the_section_by_hand() -> None:
         "n_ave": pytest.approx(5 / 3),
         "predominant": {"1": 1, "2": 2},
         "selected_ave": 1.0,
+        "clipped_share": 0.5,
         "stage_two_version": 1,
     }
     assert aggregation.section(aggregation.steps(EVENTS[1:2])) is None

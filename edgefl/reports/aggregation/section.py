@@ -21,19 +21,26 @@ def section(found: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, Any] 
     """The "aggregation" of summary.json from a run's ``steps``, or None if there are none.
 
     tau_ave: mean over the steps of sum p_i tau_i, tau in versions; n_ave: mean number of gradients
-    with p_i >= p_max / mu; predominant: steps by their number of gradients with p_i > 0.1.
+    with p_i >= p_max / mu; predominant: steps by their number of gradients with p_i > 0.1;
+    clipped_share: of all gradients, None for a scheme that does not clip.
     """
     if not found:
         return None
+    gradients = sum(step["gradients"] for _, step in found)
     return {
         "steps": len(found),
-        "gradients": int(sum(step["gradients"] for _, step in found)),
+        "gradients": int(gradients),
         "tau_ave": fmean(step[MARK] for _, step in found),
         "n_ave": fmean(step["aggregated"] for _, step in found),
         "predominant": predominant([step for _, step in found]),
         "selected_ave": (
             fmean(step["selected"] for _, step in found)
             if all("selected" in step for _, step in found)
+            else None
+        ),
+        "clipped_share": (
+            sum(step["clipped"] for _, step in found) / gradients
+            if all("clipped" in step for _, step in found)
             else None
         ),
         "stage_two_version": next(

@@ -26,6 +26,7 @@ NUMBERS = (
     "tau_ave",
     "n_ave",
     "selected_ave",
+    "clipped_share",
     "stage_two_version",
 )
 COLUMNS = ("name", "seed", *NUMBERS, "predominant")
@@ -114,6 +115,7 @@ def _columns(schemes: dict[str, list[AggregationRow]]) -> dict[str, list[str]]:
         "tau\nave": cells("tau_ave", "{:.1f}".format),
         "N\nave": cells("n_ave", "{:.1f}".format),
         "selected\nave": cells("selected_ave", "{:.1f}".format),
+        "clipped\n%": cells("clipped_share", lambda share: f"{100 * share:.0f}"),
         "stage 2\nversion": cells("stage_two_version", "{:.0f}".format),
     }
 

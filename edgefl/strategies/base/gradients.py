@@ -33,7 +33,8 @@ class GradientsOptions(StrategyOptions):
 
 class OneGradient(LocalRule):
     """One mini-batch at the received model: its gradient and loss go up, with the running
-    statistics if the model has such buffers.
+    statistics if the model has such buffers. All devices draw batches of one size, so devices of
+    one speed need the same time, however few samples they have.
     """
 
     moves = False
@@ -115,6 +116,10 @@ class Gradients(Strategy):
         edges = [edge for edge in self.idle if edge not in waiting]
         return self.assign(edges) if edges else []
 
+    def started_from(self, update: UpdateArrived) -> int:
+        """The version that its gradient was taken at."""
+        return update.base_version
+
     def update_size(self, edge: str, name: str) -> int:
         if name == "gradient":
             return self.parameters
@@ -136,7 +141,7 @@ class Gradients(Strategy):
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
         self.failed = 0
         vectors, numbers = update.vectors, update.numbers
-        gap = self.version - update.base_version
+        gap = self.version - self.started_from(update)
         # an edge's frame and rule add them
         about = numbers.get("loss", 0.0), max(1.0, numbers.get("batch", 1.0))
         self.buffer.append(
@@ -179,6 +184,11 @@ class Gradients(Strategy):
         if len(there) == len(buffers):
             out[size:] = weighted_sum(there, shares)
         return out
+
+
+def clip_scale(size: float, bound: float) -> float:
+    """What a vector of the norm ``size`` is multiplied with to have at most the norm ``bound``."""
+    return min(1.0, bound / size) if size else 1.0
 
 
 def _told(gradients: Sequence[GradientRule], made: GradientStep) -> dict[str, float]:

@@ -22,7 +22,9 @@ class LocalRule:
     """
 
     remembers: tuple[str, ...] = ()  # names of vectors kept on the edge between tasks
-    moves: bool = True  # False: one gradient at the received model, no step
+    # False: one gradient at the received model, no step. Its batch has training.batch_size samples,
+    # drawn uniformly: without replacement as long as the device has others left
+    moves: bool = True
     # what training does after a request: stand still until the answer, or "train_on": then it may
     # be taken back to there
     on_request: str = "wait"

@@ -166,6 +166,38 @@ def test_a_rule_that_does_not_move_sends_one_gradient() -> None:
     }
 
 
+class RowsOfBatch(LocalRule):
+    """Notes what its one batch is made of."""
+
+    moves = False
+
+    def extra_loss(self, run: LocalRun, batch: tuple, output: Any, forward: Any) -> None:
+        self.rows = batch[0][:, 0].tolist()
+
+
+@pytest.mark.parametrize("local_samples", [1, 3, 4, 5, 40])
+def test_a_gradient_is_of_a_whole_batch_drawn_uniformly_from_however_few_samples(
+    local_samples: int,
+) -> None:
+    """Batches of 4, however few samples a device has: so all devices need the same time. Over many
+    tasks every sample is drawn equally often; none comes again before all were drawn.
+    """
+    rows = torch.arange(float(local_samples))[:, None].repeat(1, 3)
+    plan = TrainingPlan(epochs=1, batch_size=4, learning_rate=0.0)
+    trainer = linear_trainer(plan, rows, torch.zeros(local_samples, 1))
+    counts = np.zeros(local_samples)
+    for number in range(400):
+        rule = RowsOfBatch(None)
+        run = trainer.begin(start_at(0, 0, 0, number=number), rule, {})
+        assert run.steps == 1 and run.samples_until(1) == 4
+        trainer.advance(run, rule)
+        drawn = np.bincount(np.array(rule.rows, dtype=int), minlength=local_samples)
+        assert len(rule.rows) == 4 and drawn.max() - drawn.min() <= 1
+        counts += drawn
+    expected = 1600 / local_samples
+    assert counts == pytest.approx(np.full(local_samples, expected), abs=5 * expected**0.5)
+
+
 class MergeHalfway(LocalRule):
     def checkpoint(self, run: LocalRun) -> int:
         return run.steps // 2

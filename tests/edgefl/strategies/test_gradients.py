@@ -172,6 +172,21 @@ def test_twafl_at_gaps_where_all_weights_underflow_uses_the_freshest(normalised:
     assert moved(strategy, [gradient(1, 0, gap=5000), gradient(0, 1, gap=9000)]).tolist() == [1, 0]
 
 
+def test_twafl_may_clip_as_wkafl_does() -> None:
+    """(6, 8) and (0, 2) at CB = 5: the first becomes (3, 4); each counts a half."""
+    strategy = make(TWAFL, (0, 0), server_learning_rate=1.0, clip_norm=5.0)
+    taken = [gradient(6, 8), gradient(0, 2)]
+    assert moved(strategy, taken) == pytest.approx([1.5, 3])
+    assert strategy.step(taken).report == {"clipped": 1.0}
+    assert make(TWAFL, (0, 0)).step(taken).report == {}, "without a bound nothing is said of it"
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_twafl_s_clipping_leaves_nothing_of_a_gradient_too_long_to_be_measured() -> None:
+    strategy = make(TWAFL, (0, 0), server_learning_rate=1.0, clip_norm=5.0)
+    assert moved(strategy, [gradient(1e30, 0), gradient(0, 2)]) == pytest.approx([0, 1])
+
+
 # ------------------------------------------------------------------ SASGD
 @pytest.mark.parametrize(
     ("base", "gaps", "inverse"), [(1, (0, 1, 5), (1, 1 / 2, 1 / 6)), (0, (0, 1, 5), (1, 1, 1 / 5))]
@@ -209,6 +224,55 @@ def test_gsgm_s_rounds_by_hand() -> None:
     assert server.weights == [-4.5, -1.5]
     server.send("a", 0, 0), server.send("b", 0, 0)
     assert server.weights == [-4.875, -1.625], "now Mom = (.75, .25)"
+
+
+def test_gsgm_s_steps_of_a_round_share_one_model() -> None:
+    """All gradients of a round are taken at the model that began it, so the round's steps together
+    are one step of P/K times the rate.
+    """
+    server = served(GSGM, momentum=0.0)
+    for edge in "abcd":
+        server.send(edge, 1, 1)
+    assert server.open.keys() == set("abcd")
+    assert {tuple(base.tolist()) for _, _, base in server.open.values()} == {(-2, -2)}
+    assert server.report["weighted_staleness"] == 1.0, "the second pair's is one version old"
+
+
+def test_gsgm_may_start_an_edge_from_the_model_that_its_own_step_left() -> None:
+    """The authors' code: a used edge is given the new model, and its next gradient, in the next
+    round, is taken there. One that joins starts from the current model.
+    """
+    server = served(GSGM, momentum=0.0, start_from="own step")
+    server.send("c", 1, 0), server.send("d", 1, 0)
+    server.send("a", 0, 1)
+    assert server.join("e") == []
+    assert server.send("b", 0, 1)[1:] == [
+        "publish -1 -1",
+        "assign c,d <- -1 0",
+        "assign a,b,e <- -1 -1",
+    ]
+    server.send("c", 1, 0), server.send("d", 1, 0)
+    assert server.report["weighted_staleness"] == 1.0, "their model was one version old"
+    server.send("a", 1, 0), server.send("e", 1, 0)
+    assert server.report["weighted_staleness"] == 1.0, "theirs was the round's first"
+    server.send("b", 0, 0)
+    assert server.decisions and {
+        edge: base.tolist() for edge, (*_, base) in server.open.items()
+    } == {edge: [-2, -1] if edge in "cd" else [-3, -1] for edge in "abcde"}
+
+
+def test_gsgm_s_edge_that_failed_starts_again_from_its_own_last_step() -> None:
+    server = served(GSGM, momentum=0.0, start_from="own step")
+    for edge in "abcd":
+        server.send(edge, 1, 0)
+    server.send("b", 1, 0), server.send("c", 1, 0), server.close("a", "not finite")
+    server.send("d", 1, 0)
+    assert {edge: base.tolist() for edge, (_, _, base) in server.open.items()} == {
+        "a": [-1, 0],
+        "b": [-3, 0],
+        "c": [-3, 0],
+        "d": [-4, 0],
+    }
 
 
 def test_gsgm_s_last_step_of_a_round_takes_what_is_left() -> None:

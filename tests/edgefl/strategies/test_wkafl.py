@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgefl.strategies.base.gradients import GradientRule, GradientStep
-from edgefl.strategies.wkafl import MEASURED_AT, WKAFL
+from edgefl.strategies.wkafl import MEASURED_AT, MEASURED_STEPS, WKAFL
 from edgefl.strategies.wkafl_no_noniid import WKAFLNoNonIID
 from edgefl.strategies.wkafl_no_selection import WKAFLNoSelection
 from edgefl.strategies.wkafl_no_staleness import WKAFLNoStaleness
@@ -112,6 +112,12 @@ def test_clipping_comes_after_the_estimate_is_added_and_before_the_next_one_is_m
     assert moved(strategy, [gradient(0, 3)]) == pytest.approx(
         expected
     ) and strategy.past == pytest.approx(expected)
+
+
+def test_a_step_tells_how_many_gradients_were_clipped() -> None:
+    """None at all says that CB does not fit the scale of the data."""
+    told = [wkafl(clip_norm=norm).step([gradient(3, 0), gradient(1, 0)]) for norm in (0.5, 2, 9)]
+    assert [step.report["clipped"] for step in told] == [2, 1, 0]
 
 
 def test_a_large_stale_gradient_is_clipped_before_it_can_turn_the_estimate() -> None:
@@ -248,18 +254,20 @@ def test_stage_2_begins_when_the_mean_loss_is_at_epsilon_and_never_ends() -> Non
     assert stages == [1, 2, 2]
 
 
-def test_epsilon_is_half_of_the_loss_after_50_steps_unless_it_is_given() -> None:
+def test_epsilon_is_half_of_the_mean_loss_of_ten_steps_after_50_unless_it_is_given() -> None:
+    """One step's loss is that of K devices of one label each, and says little: here the first is
+    much too low, and the mean of the ten is 2. So eps = 1.
+    """
     strategy, stages = wkafl(), {}
-    for version, loss in (
-        (0, 0.0),
-        (MEASURED_AT - 1, 0.1),
-        (MEASURED_AT, 2.0),
-        (MEASURED_AT + 1, 1.1),
-        (MEASURED_AT + 2, 1.0),
-    ):
+    measured = [0.2, 3.8, *[2.0] * (MEASURED_STEPS - 2)]
+    losses = {0: 0.0, MEASURED_AT - 1: 0.1}
+    losses |= {MEASURED_AT + number: loss for number, loss in enumerate(measured)}
+    end = MEASURED_AT + MEASURED_STEPS
+    for version, loss in (losses | {end: 1.1, end + 1: 1.0, end + 2: 9.0}).items():
         strategy.version = version
         stages[version] = strategy.step([gradient(1, 0, loss=loss)]).report["stage"]
-    assert list(stages.values()) == [1, 1, 1, 1, 2]
+    assert strategy.stage_two_loss == pytest.approx(1.0)
+    assert [version for version, stage in stages.items() if stage == 2] == [end + 1, end + 2]
 
 
 def test_stage_2_may_begin_at_a_version_as_in_the_code() -> None:

@@ -66,6 +66,7 @@ class Describer:
             local_samples=self.samples,
             batch_size=self.plan.batch_size,
             steps=steps,
+            whole_batches=not rule.moves,
             index=self.index,
             edge=self.edge,
             kept=kept,
