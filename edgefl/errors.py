@@ -8,14 +8,28 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
+MOST_SHOWN = 4000  # characters of one line on a terminal
+
+
+def printable(text: str, most: int = MOST_SHOWN) -> str:
+    """``text`` as one line that is safe to print, whoever wrote it: control characters and others
+    that a terminal obeys or does not show are escaped, and the end is cut off.
+    """
+    line = " ".join(text[: most + 1].splitlines())
+    shown = "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
+        for each in line
+    )
+    return shown if len(shown) <= most else shown[: most - 3] + "..."
+
 
 class UserError(Exception):
     """Bad input from the user: one line that says where, what was expected and what is near. The
-    command line ends with status 2.
+    command line ends with status 2. It may quote what came from elsewhere, so it is ``printable``.
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.splitlines()))
+        super().__init__(printable(message))
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

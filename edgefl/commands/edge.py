@@ -4,7 +4,6 @@ there.
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ import typer
 from edgefl.commands import show
 from edgefl.commands.configs import located
 from edgefl.config.experiment import EDGE_ID
-from edgefl.errors import UserError, nearest
+from edgefl.errors import UserError, nearest, printable
 
 if TYPE_CHECKING:
     from edgefl.config.experiment import Experiment
@@ -73,7 +72,7 @@ def edge(
     insecure: Insecure = False,
 ) -> None:
     """Join a run as one edge: train and send updates until the coordinator ends the run."""
-    from edgefl.hosts.wall.edge.host import PATIENCE_S, EdgeHost
+    from edgefl.hosts.wall.edge.host import MOST_TEXT, PATIENCE_S, EdgeHost
     from edgefl.hosts.wall.edge.worker import OwnMachine
     from edgefl.hosts.wall.keys import load_edge, must_have_keys
     from edgefl.protocol.errors import Refused
@@ -86,16 +85,15 @@ def edge(
         )
     own = load_edge(keys, name) if keys else None
     must_have_keys(host, own, insecure, said="--connect")
-    if data is not None:
-        os.environ["EDGEFL_DATA"] = str(data)
-    builder = _Builder(name, config, allow_task or [])
+    builder = SideBuilder(name, config, data, allow_task or [])
     patience_s = PATIENCE_S
     show.line(f"{name}: joining {connect}")
     try:
         while True:
             finished = EdgeHost(name, connect, own, builder.side, OwnMachine()).run(patience_s)
             patience_s = BETWEEN_S
-            show.line(f"{name}: {builder.strategy}: the run is over ({finished.reason})")
+            reason = printable(finished.reason, MOST_TEXT)
+            show.line(f"{name}: {builder.strategy}: the run is over ({reason})")
             if not finished.more:
                 break
     except Refused as refusal:
@@ -113,13 +111,15 @@ def _host(address: str) -> str:
     return host
 
 
-class _Builder:
+class SideBuilder:
     """Builds this edge's side from what the coordinator says; data and model are loaded once for
     all its strategies.
     """
 
-    def __init__(self, name: str, config: Path | None, allowed: list[str]) -> None:
-        self.name, self.config, self.allowed = name, config, allowed
+    def __init__(
+        self, name: str, config: Path | None, data: Path | None, allowed: list[str]
+    ) -> None:
+        self.name, self.config, self.data, self.allowed = name, config, data, allowed
         self.learned: Any = None
         self.strategy = "no strategy"  # that was run last
 
@@ -127,7 +127,7 @@ class _Builder:
         from edgefl.hosts.setup.learning import learning
         from edgefl.hosts.wall.fleet.warm import side
 
-        experiment, base = self._experiment(setup)
+        experiment, base = self.experiment(setup)
         self.strategy = experiment.strategies[0].name
         if self.learned is None or self._data_differs(experiment):
             self.learned = learning(experiment, base, [self.name])
@@ -142,7 +142,17 @@ class _Builder:
             for key in ("seed", "task", "data", "unlabelled", "partition", "model", "edges")
         )
 
-    def _experiment(self, setup: Setup) -> tuple[Experiment, Path | None]:
+    def experiment(self, setup: Setup) -> tuple[Experiment, Path | None]:
+        """What this edge runs, and the folder that its code starts from. Where data sets lie is
+        said by --data before all others.
+        """
+        experiment, base = self._theirs_or_own(setup)
+        if self.data is not None:
+            here = experiment.data.model_copy(update={"dir": str(self.data)})
+            experiment = experiment.model_copy(update={"data": here})
+        return experiment, base
+
+    def _theirs_or_own(self, setup: Setup) -> tuple[Experiment, Path | None]:
         """The coordinator's experiment, or this edge's own with the strategy that the coordinator
         names; one strategy, at index 0.
         """

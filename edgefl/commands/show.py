@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from edgefl.errors import UserError
+from edgefl.errors import UserError, printable
 
 
 def rows(entries: Sequence[tuple[str, str]]) -> None:
@@ -29,8 +29,8 @@ def rows(entries: Sequence[tuple[str, str]]) -> None:
 
 
 def line(text: str) -> None:
-    """One line, as it is."""
-    Console().print(Text(text), soft_wrap=True)
+    """One line, as it is but for what a terminal would obey."""
+    Console().print(Text(printable(text)), soft_wrap=True)
 
 
 def table(console: Console, shown: Table | None) -> None:

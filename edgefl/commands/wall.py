@@ -14,6 +14,7 @@ from rich.live import Live
 from edgefl.commands import show
 from edgefl.commands.progress import PLAIN_EVERY_S
 from edgefl.config.experiment import Experiment
+from edgefl.errors import printable
 from edgefl.loading.file import base_of
 from edgefl.results.live import LiveView
 from edgefl.results.rundirs import seed_name
@@ -106,7 +107,7 @@ class Screen:
     def say(self, text: str) -> None:
         """A line that stays."""
         (self.live.console if self.live else self.console).print(
-            text, highlight=False, markup=False, soft_wrap=True
+            printable(text), highlight=False, markup=False, soft_wrap=True
         )
 
     def close(self) -> None:

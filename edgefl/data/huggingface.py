@@ -4,6 +4,7 @@ local parquet files; needs edgefl[datasets].
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from edgefl.errors import UserError, nearest
 INPUTS = ("image", "img", "text", "sentence", "review", "content")
 LABELS = ("label", "labels", "fine_label", "sentiment", "target")
 FIRST_WITHOUT_CODE = 4  # the library's version that dropped trust_remote_code
+HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 EXTRA = "a Hugging Face data set needs the extra: pip install 'edgefl[datasets]'"
 
 
@@ -82,6 +84,12 @@ def _local(directory: Path, options: Options) -> dict[str, list[Path]]:
     if not root.is_dir():
         if options.path.startswith((".", "/", "~")):
             raise UserError(f"data.path: no folder {root}")
+        if not HUB_NAME.fullmatch(options.path) or Path(options.path).exists():
+            # the library would read that folder, wherever it is, in place of the hub's set
+            raise UserError(
+                "data.path: expected a name of the hub, or a folder in"
+                f" {directory.absolute()}, found {options.path!r}"
+            )
         return {}
     found = {name: sorted(root.rglob(f"{name}*.parquet")) for name in (options.train, options.test)}
     empty = next((name for name, files in found.items() if not files), None)
@@ -100,6 +108,9 @@ def _split(options: Options, files: dict[str, list[Path]], name: str) -> Any:
             f"data set {options.path!r}: datasets {datasets.__version__} may run code of the hub;"
             f" {EXTRA}"
         )
+    if not files and options.path in datasets.packaged_modules._PACKAGED_DATASETS_MODULES:
+        # "csv", "imagefolder": it would read the working directory
+        raise UserError(f"data.path: {options.path!r} is no data set of the hub but a kind of file")
     datasets.disable_progress_bars()
     try:
         if files:

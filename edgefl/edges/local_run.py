@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     import torch
 
 
+MOST_EPOCHS = 100_000  # of one task
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
     """SGD with drop_last = False: epochs x ceil(samples / batch_size) steps. A rule that takes one
@@ -31,12 +34,17 @@ class TrainingPlan:
 
     def epochs_of(self, task: TaskLike) -> int:
         """The task's own number or the plan's, times its scale, rounded. ValueError below 1,
-        unless it is the scale that leads there.
+        unless it is the scale that leads there, and for more than any training needs.
         """
         epochs = int(task.numbers.get("epochs", self.epochs))
         if epochs < 1:
             raise ValueError(f"task {task.number} asks for {epochs} epochs, expected at least 1")
-        return max(1, round(epochs * task.numbers.get("epochs_scale", 1.0)))
+        scaled = max(1, round(epochs * task.numbers.get("epochs_scale", 1.0)))
+        if scaled > MOST_EPOCHS:  # memory is taken for all of them
+            raise ValueError(
+                f"task {task.number} asks for {scaled:.3g} epochs, expected at most {MOST_EPOCHS}"
+            )
+        return scaled
 
     def learning_rate_of(self, task: TaskLike) -> float:
         """The task's own or the plan's, times its scale."""

@@ -19,7 +19,7 @@ from edgefl.errors import UserError, nearest
 from edgefl.loading import extends as config_extends
 from edgefl.loading import names as config_names
 from edgefl.loading import overrides as config_overrides
-from edgefl.loading import packaged
+from edgefl.loading import packaged, received
 
 FACTS = "run"  # the table that a run adds to its config
 SHARED = (
@@ -123,20 +123,22 @@ def shared_digest(experiment: Experiment, entry: StrategyEntry) -> str:
 
 
 def to_json(experiment: Experiment, entry: StrategyEntry) -> str:
-    """What an edge needs of the experiment to run ``entry``: the shared part and what makes it a
-    valid experiment.
+    """What an edge needs of the experiment to run ``entry``: the shared part, what makes it a
+    valid experiment, and which code of one's own all its strategies need.
     """
     whole = experiment.model_dump(
         mode="json",
         include={"name": True, "stop": True, "network": {"max_edges"}},
         exclude_none=True,
     )
-    return orjson.dumps(whole | _shared(experiment, entry)).decode()
+    own = config_names.own_names(experiment)
+    code = {received.OWN: own} if own else {}
+    return orjson.dumps(whole | _shared(experiment, entry) | code).decode()
 
 
 def from_json(text: str, allowed: Collection[str] = ()) -> Experiment:
-    """An experiment from the wire, with one strategy. UserError if it is damaged or names code
-    that is neither in a catalog nor ``allowed``.
+    """An experiment from the wire, with one strategy. UserError if it is damaged, names code that
+    is neither in a catalog nor ``allowed``, or files outside the directory of data sets.
     """
     source = Source("the coordinator's config")
     try:
@@ -146,12 +148,10 @@ def from_json(text: str, allowed: Collection[str] = ()) -> Experiment:
     if not isinstance(raw, dict):
         raise UserError(f"{source.file}: expected a table")
     check_numbers(raw, source)
+    needed = received.own_code(raw, source)
     experiment = validated(Experiment, raw, source)
-    refused = [name for name in config_names.own_names(experiment) if name not in allowed]
-    if refused:
-        raise UserError(
-            f"{source.file} names {refused[0]!r}, which is code of this machine: expected"
-            f" --allow-task {refused[0]} here"
-        )
+    own = [*config_names.own_names(experiment), *needed]
+    received.check_code(own, allowed, source)
     config_names.check(experiment, source, None)
+    received.check_paths(raw, allowed, source)
     return experiment

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from edgefl import catalog
@@ -76,6 +77,7 @@ def own_names(experiment: Experiment) -> list[str]:
         experiment.data.name,
         experiment.partition.name,
         experiment.model.name,
+        None if experiment.unlabelled is None else experiment.unlabelled.data,
     )
     return [
         name
@@ -161,14 +163,23 @@ def _check_faults(experiment: Experiment, source: Source) -> None:
 
 
 def _check_own(name: str, loc: Loc, source: Source, base: Path | None) -> None:
+    try:
+        check_own_file(name, [folder for folder in (base, Path.cwd()) if folder is not None])
+    except UserError as error:
+        raise source.error(loc, str(error)) from error
+
+
+def check_own_file(name: str, folders: Sequence[Path]) -> None:
+    """UserError unless ``name`` has the form of code of one's own and its file, if it names one,
+    is in one of the folders.
+    """
     place, _, attribute = name.rpartition(":")
     if not (place and attribute):
-        raise source.error(loc, f"expected {catalog.FORMS}, found {name!r}")
-    folders = [folder for folder in (base, Path.cwd()) if folder is not None]
+        raise UserError(f"expected {catalog.FORMS}, found {name!r}")
     paths = [folder / Path(place).expanduser() for folder in folders]
     if place.endswith(".py") and not any(path.is_file() for path in paths):
         near = nearest(paths[0].name, [path.name for path in paths[0].parent.glob("*.py")])
-        raise source.error(loc, f"no file {' or '.join(dict.fromkeys(map(str, paths)))}{near}")
+        raise UserError(f"no file {' or '.join(dict.fromkeys(map(str, paths)))}{near}")
 
 
 def _check_strategy(

@@ -22,6 +22,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgefl.errors import printable
 from edgefl.hosts.wall.coordinator.quarantine import PerSecond, Quarantine
 from edgefl.protocol.codec import decode, head, says
 from edgefl.protocol.errors import LimitExceeded, WireError
@@ -376,7 +377,7 @@ class Sessions:
         named = sort == "quarantined" and who != WHOLE_RUN  # at most once for each edge
         if reason is not None and (named or self._recorded < MOST_FAULTS):
             self._recorded += not named
-            self.faults.append((sort, who, reason[:MOST_TEXT]))
+            self.faults.append((sort, who, printable(reason, MOST_TEXT)))
 
     def _replace(self, session: Session) -> list[SessionOutcome]:
         """End an older session of an edge. Another process with the same id must not try again;
@@ -393,8 +394,8 @@ class Sessions:
         if self.by_edge.get(session.edge) is not session:
             return []
         del self.by_edge[session.edge]
-        return [SessionEnded(session.edge, reason)]
+        return [SessionEnded(session.edge, printable(reason, MOST_TEXT))]
 
 
 def _refuse(session: Session, reason: str, final: bool) -> Reply:
-    return Reply(session.routing, session.number, Refuse(reason[:MOST_TEXT], final))
+    return Reply(session.routing, session.number, Refuse(printable(reason, MOST_TEXT), final))

@@ -16,6 +16,7 @@ import zmq
 import edgefl
 from edgefl.actor import Output, Run, Send
 from edgefl.edges.edge import Edge
+from edgefl.errors import printable
 from edgefl.hosts.wall.edge.transfers import EdgeTransfers
 from edgefl.hosts.wall.edge.worker import TrainingFailed, TrainingThread, TrainOrder, Turns
 from edgefl.hosts.wall.keys import EdgeKeys
@@ -50,6 +51,10 @@ PATIENCE_S = 60.0
 BACK_OFF_S = (0.05, 2.0)
 HANG_UPS = 3  # in one session's silence, before a warning
 NS_PER_S = 1_000_000_000
+MOST_TEXT = 500  # characters of a line that may quote the coordinator
+# of a Setup: below, this process would do nothing else; beyond, it would never try again
+SHORTEST_HEARTBEAT_NS, LONGEST_SILENCE_NS = 100_000, 86_400 * NS_PER_S
+ANYTIME = (Ping, Refuse, RunFinished)  # from a coordinator; everything else has its turn
 BEFORE_SETUP = Setup("", "")  # its timers hold until the coordinator sends its own
 
 
@@ -76,6 +81,7 @@ class SessionLink:
     number: int
     heard_s: float
     incarnation: int = 0
+    greeted: bool = False  # Setup has come, and Join was sent
     joined: bool = False
     pinged_s: float = field(default=0.0)
 
@@ -155,11 +161,9 @@ class EdgeHost:
             # only a warning: a tunnel does this too while nothing listens at its other end
             self._warned = True
             keys = "" if self.keys is None else ", and is coordinator.key its key"
-            print(
-                f"{self.name}: {self.address} takes connections and drops them: is it the"
-                f" coordinator{keys}? Trying on",
-                file=sys.stderr,
-                flush=True,
+            self._say(
+                f"{self.address} takes connections and drops them: is it the coordinator{keys}?"
+                " Trying on"
             )
         self._connect()
 
@@ -173,6 +177,9 @@ class EdgeHost:
             Dealer(self.context, self.keys, self.address), number, time.monotonic()
         )
         self._send(Hello(self.name, PROTOCOL, edgefl.__version__))
+
+    def _say(self, text: str) -> None:
+        print(printable(f"{self.name}: {text}"), file=sys.stderr, flush=True)
 
     def _heartbeat(self, now_s: float) -> None:
         if self.link.joined and now_s - self.link.pinged_s > self.setup.heartbeat_ns / NS_PER_S:
@@ -200,22 +207,29 @@ class EdgeHost:
                     link.incarnation = incarnation
                     self._frame(message, frames[1].buffer if len(frames) > 1 else None)
             except WireError as error:
-                print(
-                    f"{self.name}: protocol error: {error}; a new session begins",
-                    file=sys.stderr,
-                    flush=True,
-                )
-                self._back_off()
+                self._back_off(f"protocol error: {error}")
             if self.finished is not None or self.link is not link:
                 break
         return heard
 
-    def _back_off(self) -> None:
+    def _back_off(self, reason: str) -> None:
+        self._say(f"{printable(reason, MOST_TEXT)}; a new session begins")
         time.sleep(self._pause_s)
         self._pause_s = min(2 * self._pause_s, BACK_OFF_S[1])
         self._connect()
 
+    def _check_turn(self, message: Any) -> None:
+        """WireError unless a coordinator may say this now: Setup after our Hello, Welcome after
+        our Join, transfers and notes after that.
+        """
+        awaited = None if self.link.joined else Welcome if self.link.greeted else Setup
+        said = type(message) if isinstance(message, (Setup, Welcome)) else None
+        if said is not awaited and not isinstance(message, ANYTIME):
+            when = "after Welcome" if awaited is None else f"in place of {awaited.__name__}"
+            raise WireError(f"{type(message).__name__} from the coordinator {when}")
+
     def _frame(self, message: Any, body: Any) -> None:
+        self._check_turn(message)
         match message:
             case Ping():
                 self._send(Pong(message.sent_ns, time.monotonic_ns()), body)
@@ -238,17 +252,19 @@ class EdgeHost:
                 self.finished = message
             case Refuse():
                 if message.final:
-                    raise Refused(message.reason)
-                print(
-                    f"{self.name}: {message.reason}; a new session begins",
-                    file=sys.stderr,
-                    flush=True,
-                )
-                self._back_off()
+                    raise Refused(printable(message.reason, MOST_TEXT))
+                self._back_off(message.reason)
             case _:
                 raise WireError(f"{type(message).__name__} from the coordinator")
 
     def _join(self, setup: Setup) -> None:
+        if (
+            not SHORTEST_HEARTBEAT_NS
+            <= setup.heartbeat_ns
+            <= setup.silence_ns
+            <= LONGEST_SILENCE_NS
+        ):
+            raise WireError("Setup with a heartbeat or a silence that no run has")
         if self.side is None:
             self.side, self.setup, self.incarnation = (
                 self.build(setup),
@@ -263,7 +279,7 @@ class EdgeHost:
             # this edge's tasks and transfers belong to the other run
             self.finished = RunFinished("another run has taken its place", more=True)
             return
-        side = self.side
+        side, self.link.greeted = self.side, True
         self.transfers.new_session()
         tasks = sorted({*side.edge.open_tasks, *self.transfers.tasks})
         self._send(
@@ -334,19 +350,14 @@ class EdgeHost:
         given_up = self._side.edge.given_up
         if given_up > self._given_up:
             self._given_up = given_up
-            print(
-                f"{self.name}: {given_up} updates given up: the coordinator acknowledged none of"
-                " the latest",
-                file=sys.stderr,
-                flush=True,
+            self._say(
+                f"{given_up} updates given up: the coordinator acknowledged none of the latest"
             )
         beyond = self._side.edge.beyond
         if beyond != self._beyond:
             self._beyond = beyond
-            print(
-                f"{self.name}: an update cannot be sent: {beyond}; the coordinator discards it as"
-                " of wrong length",
-                file=sys.stderr,
-                flush=True,
+            self._say(
+                f"an update cannot be sent: {beyond}; the coordinator discards it as of wrong"
+                " length"
             )
         self._tell(self.transfers.new(update, at_ns).offer(at_ns))

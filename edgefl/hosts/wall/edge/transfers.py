@@ -4,6 +4,7 @@ transfers as far as its credit allows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 from edgefl.protocol.codec import places
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import (
+    FRESH,
     MAX_PAIRS,
     MAX_PIECE_BYTES,
+    TASK,
     Arrived,
     Bulk,
     Credit,
@@ -73,7 +76,9 @@ class EdgeTransfers:
             return None
         if len(self.downloads) >= MOST_INCOMING:
             raise WireError(f"{len(self.downloads)} downloads are under way already")
-        self.downloads[offer.transfer] = download = IncomingModel(Incoming(offer, self.most_bytes))
+        download = IncomingModel(Incoming(offer, self.most_bytes))
+        _check_model(offer)
+        self.downloads[offer.transfer] = download
         return self._whole(download, now_ns)
 
     def piece(self, piece: Piece, body: Any, now_ns: int) -> Arrived | None:
@@ -146,6 +151,15 @@ class EdgeTransfers:
             del self.downloads[incoming.offer.transfer]  # begin again at byte 0
             raise
         return Arrived(incoming.offer.transfer, download.curve or [[0, now_ns]])
+
+
+def _check_model(offer: Offer) -> None:
+    """WireError unless it offers what a device can train from."""
+    _, _, named, numbers = places(offer.meta)
+    if offer.kind not in (TASK, FRESH) or "weights" not in dict(named):
+        raise WireError(f"a transfer of kind {offer.kind!r} that brings an edge no model")
+    if not all(map(math.isfinite, numbers.values())):
+        raise WireError(f"a transfer of kind {offer.kind!r} with a number that is not finite")
 
 
 def _task_of(download: IncomingModel) -> int:

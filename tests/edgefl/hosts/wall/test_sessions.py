@@ -505,3 +505,12 @@ def test_everybody_hears_that_the_run_is_over() -> None:
     story.says("bb", replace(HELLO, edge="pi-2"), incarnation=0)
     over = RunFinished("updates", more=True)
     assert story.sessions.finish("updates", more=True) == [told("a", over), told("bb", over)]
+
+
+def test_texts_of_edges_are_recorded_and_sent_as_plain_lines() -> None:
+    story = Story()
+    evil = "1.0\x1b]0;owned\x07\x9b2J\nsecond" + "x" * 600
+    reason = refusal(story.says("a", replace(HELLO, package=evil), incarnation=0)).reason
+    (_, _, recorded), *_ = story.sessions.faults
+    assert recorded == reason and reason.isprintable() and len(reason) == MOST_TEXT
+    assert "this edge 1.0\\x1b]0;owned\\x07\\x9b2J secondxxx" in reason
