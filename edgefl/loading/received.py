@@ -39,26 +39,24 @@ def check_code(names: Sequence[str], allowed: Collection[str], source: Source) -
     are not there, and what of those allowed cannot be imported.
     """
     refused = [name for name in dict.fromkeys(names) if name not in allowed]
-    problems = [
-        problem for name in dict.fromkeys(names) if (problem := _problem(name, name in allowed))
-    ]
+    problems = dict.fromkeys(
+        problem for name in names if (problem := _problem(name, name in allowed)) is not None
+    )
+    said = "names code that is not whole here"
     if refused:
-        several = " and ".join(map(repr, refused))
         options = " ".join(f"--allow-task {shlex.quote(name)}" for name in refused)
-        problems.insert(
-            0, f"names {several}, which is code of this machine: expected {options} here"
-        )
-    if problems:
-        raise UserError(f"{source.file} {'; '.join(problems)}")
+        several = " and ".join(map(repr, refused))
+        said = f"names {several}, which is code of this machine: expected {options} here"
+    if refused or problems:
+        raise UserError(f"{source.file} {'; '.join((said, *problems))}")
 
 
 def _problem(name: str, allowed: bool) -> str | None:
     """What keeps this machine from importing it; without leave, only its file is looked for."""
     try:
+        check_own_file(name, (Path.cwd(),))
         if allowed:
             load_dotted(name)
-        else:
-            check_own_file(name, (Path.cwd(),))
     except UserError as error:
         return str(error)
     return None

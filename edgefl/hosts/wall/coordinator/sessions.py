@@ -320,13 +320,12 @@ class Sessions:
 
     def _join(self, session: Session, join: Join) -> list[SessionOutcome]:
         expected = self.expected
-        theirs = {"config": join.config, "layout": join.layout, "data": join.data}
-        ours = {
-            "config": expected.config_digest,
-            "layout": expected.layout_digest,
-            "data": expected.data_digest,
+        digests = {
+            "config": (join.config, expected.config_digest),
+            "layout": (join.layout, expected.layout_digest),
+            "data": (join.data, expected.data_digest),
         }
-        differ = [name for name in ours if ours[name] != theirs[name]]
+        differ = [name for name, (theirs, ours) in digests.items() if theirs != ours]
         if differ:
             del self.by_routing[session.routing]
             return [
