@@ -121,7 +121,8 @@ def shard(
     """Write each edge's samples into a file of its own, for edges on other machines."""
     from edgefl.data import shards
 
-    learned = _learned(config, overrides)
+    # the files hold the pixels with the set's mean and deviation: each run scales them as it says
+    learned = _learned(config, [*(overrides or ()), "data.scale=standard"])
     experiment = learned.experiment
     if experiment.data.source != "partition" or experiment.task is not None:
         raise UserError(

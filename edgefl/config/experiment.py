@@ -32,13 +32,14 @@ class Named(Section):
 
 
 class Data(Named):
-    """Which data set, where its files lie (else $EDGEFL_DATA, else data/), and what an edge has
-    of it (``edgefl.data.edge_data``).
+    """Which data set, where its files lie (else $EDGEFL_DATA, else data/), what an edge has of it
+    (``edgefl.data.edge_data``), and what a model sees of a picture (``Dataset.scaled``).
     """
 
     name: str = "digits"
     dir: str | None = None
     source: Literal["partition", "shard", "local"] = "partition"
+    scale: Literal["raw", "unit", "standard"] = "standard"
 
 
 class Unlabelled(Section):

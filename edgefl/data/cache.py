@@ -25,7 +25,7 @@ from edgefl.data.paths import CACHE_VARIABLE, cache_dir
 from edgefl.data.words import FILE
 from edgefl.errors import UserError
 
-FORMAT = 2  # raise it when a parser changes what it makes of the same files
+FORMAT = 3  # raise it when a parser changes what it makes of the same files
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
 ABOUT = "about.json"
 COLUMN = "column_"  # begins the file names of what else is known of the training samples
@@ -90,6 +90,7 @@ def _fill(entry: Path, parse: Callable[[Path], Dataset]) -> None:
             "mean": found.mean,
             "std": found.std,
             "vocabulary": found.vocabulary,
+            "pixel_max": found.pixel_max,
             "digest": found.digest(),
         }
         about["columns"] = list(found.columns)
@@ -115,6 +116,7 @@ def _opened(entry: Path) -> Dataset:
             tuple(about["mean"]),
             tuple(about["std"]),
             about["vocabulary"],
+            pixel_max=about["pixel_max"],
         )
         found = replace(
             found,

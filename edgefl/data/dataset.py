@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from edgefl.errors import UserError
 
 if TYPE_CHECKING:
     import torch
@@ -25,9 +27,10 @@ class Dataset:
     numbers; labels (n,) as int64.
 
     ``mean`` and ``std`` are in the units of the samples, one number for all channels or one for
-    each; tensors are (x - mean) / std. ``vocabulary``: the token numbers of texts are below it; 0
-    for anything else. ``pinned``: the digest, where it was computed when the files were parsed;
-    ``words``: a file with the words behind token numbers 2 and on.
+    each; tensors are (x - mean) / std. ``pixel_max``: the largest value that a pixel can have;
+    None: 255 for uint8, unknown for float32. ``vocabulary``: the token numbers of texts are below
+    it; 0 for anything else. ``pinned``: the digest, where it was computed when the files were
+    parsed; ``words``: a file with the words behind token numbers 2 and on.
     """
 
     train_x: np.ndarray
@@ -42,6 +45,7 @@ class Dataset:
     words: Path | None = None
     # what else is known of the training samples: name -> numbers (n,), for natural shares
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)
+    pixel_max: float | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -53,6 +57,30 @@ class Dataset:
             if self.vocabulary
             else self.train_x.shape[1:]
         )
+
+    def scaled(self, scale: str) -> Dataset:
+        """With other tensors of the same pixels: "raw": as they are; "unit": divided by the
+        largest that a pixel can be; "standard": by ``mean`` and ``std``. UserError if there is no
+        such scale.
+        """
+        if scale == "standard":
+            return self
+        if self.vocabulary:
+            raise UserError(f'data.scale: expected "standard" for texts, found {scale!r}')
+        largest = 1.0 if scale == "raw" else self._largest_pixel()
+        pinned = hashlib.sha256(f"{self.pinned} {scale}".encode()).hexdigest()[:16]
+        return replace(self, mean=(0.0,), std=(largest,), pinned=pinned if self.pinned else "")
+
+    def _largest_pixel(self) -> float:
+        if self.pixel_max is not None:
+            return self.pixel_max
+        if self.train_x.dtype != np.uint8:
+            raise UserError(
+                f'data.scale = "unit": the largest value of a pixel is not known of'
+                f" {self.train_x.dtype} samples: say it in the data set (Dataset.pixel_max), or"
+                ' take "raw" or "standard"'
+            )
+        return 255.0
 
     def train(self) -> tuple[torch.Tensor | Samples, torch.Tensor]:
         """Normalised float32 inputs (int64 for texts) and int64 targets of the training set;

@@ -34,4 +34,5 @@ def load(directory: Path) -> Dataset:
         int(labels.max()) + 1,
         (MEAN,),
         (STD,),
+        pixel_max=16.0,
     )

@@ -52,14 +52,7 @@ def edge_data(
     """
     here = experiment.edges.ids() if edges is None else list(edges)
     if experiment.data.source == "shard":
-        return EdgeData(
-            *shards.read(
-                _directory(experiment),
-                experiment.data.name,
-                here,
-                wants_test=edges is None or not here,
-            )
-        )
+        return _sharded(experiment, here, wants_test=edges is None or not here)
     if experiment.data.source == "local":
         return _local(experiment, base, here, alone=edges is not None)
     found = dataset(experiment, base)
@@ -75,12 +68,14 @@ def digest(found: Dataset, shares: Shares) -> str:
 
 
 def dataset(experiment: Experiment, base: Path | None, directory: Path | None = None) -> Dataset:
-    """The config's data set, from ``directory`` or wherever data sets lie here."""
+    """The config's data set at its scale, from ``directory`` or wherever data sets lie here."""
     load = find("edgefl.data", experiment.data.name, "load", base, "data set")
     place = directory or _directory(experiment)
     if options_of(load) is None and not experiment.data.options():
-        return load(place)
-    return load(place, checked_options(load, experiment.data, "data"))
+        found = load(place)
+    else:
+        found = load(place, checked_options(load, experiment.data, "data"))
+    return found.scaled(experiment.data.scale)
 
 
 def cut(experiment: Experiment, base: Path | None, found: Dataset) -> Shares:
@@ -127,6 +122,15 @@ def checked_options(found: Any, section: Named, table: str) -> BaseModel:
 
 def _directory(experiment: Experiment) -> Path:
     return data_dir(experiment.data.dir, os.environ)
+
+
+def _sharded(experiment: Experiment, here: list[str], wants_test: bool) -> EdgeData:
+    found, shares, whole = shards.read(
+        _directory(experiment), experiment.data.name, here, wants_test
+    )
+    scale = experiment.data.scale
+    told = whole if scale == "standard" else sha256(f"{whole} {scale}".encode()).hexdigest()[:16]
+    return EdgeData(found.scaled(scale), shares, told)
 
 
 def _local(experiment: Experiment, base: Path | None, here: list[str], alone: bool) -> EdgeData:

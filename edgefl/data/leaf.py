@@ -79,6 +79,7 @@ def _parsed(files: Sequence[Sequence[Path]], root: Path, options: Options, folde
         (float(train_x.mean()),),
         (max(float(train_x.std()), 1e-6),),
         columns=columns,
+        pixel_max=1.0 if train_x.max() <= 1 else 255.0,  # the files do not say it
     )
 
 

@@ -40,6 +40,7 @@ def write(
         "mean": found.mean,
         "std": found.std,
         "vocabulary": found.vocabulary,
+        "pixel_max": found.pixel_max,
         "whole": digest,
     }
     if found.words is not None:
@@ -87,6 +88,7 @@ def read(
         tuple(about["std"]),
         about["vocabulary"],
         words=words,
+        pixel_max=about.get("pixel_max"),  # files of before do not have it
     )
     return found, in_order({edge: len(part[1]) for edge, part in parts.items()}), about["whole"]
 

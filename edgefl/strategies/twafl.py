@@ -10,13 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.base.gradients import (
-    GradientRule,
-    Gradients,
-    GradientsOptions,
-    GradientStep,
-    clip_scale,
-)
+from edgefl.strategies.base.gradients import GradientRule, Gradients, GradientsOptions, GradientStep
 from edgefl.vector_terms import inner
 
 HALF_E = math.e / 2
@@ -79,6 +73,11 @@ class TWAFL(Gradients):
             share if gradient.gap == least else 0.0 for gradient, share in zip(gradients, shares)
         ]
         return [share / sum(fresh) for share in fresh]
+
+
+def clip_scale(size: float, bound: float) -> float:
+    """What a vector of the norm ``size`` is multiplied with to have at most the norm ``bound``."""
+    return min(1.0, bound / size) if size else 1.0
 
 
 def relative(gaps: Sequence[int], sizes: Sequence[float]) -> list[float]:

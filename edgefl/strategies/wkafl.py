@@ -12,14 +12,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.base.gradients import (
-    GradientRule,
-    Gradients,
-    GradientsOptions,
-    GradientStep,
-    clip_scale,
-)
-from edgefl.strategies.twafl import relative
+from edgefl.strategies.base.gradients import GradientRule, Gradients, GradientsOptions, GradientStep
+from edgefl.strategies.twafl import clip_scale, relative
 from edgefl.vector_terms import Terms, inner
 from edgefl.vectors import weighted_sum
 

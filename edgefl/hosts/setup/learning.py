@@ -264,6 +264,11 @@ def _own(experiment: Experiment, base: Path | None) -> tuple[Task, material.Edge
             'data.source: expected "partition" with a task of one\'s own, found'
             f" {experiment.data.source!r}"
         )
+    if experiment.data.scale != "standard":
+        raise UserError(
+            'data.scale: expected "standard" with a task of one\'s own, found'
+            f" {experiment.data.scale!r}"
+        )
     task = load_dotted(experiment.task, base)()
     if not isinstance(task, Task):
         raise UserError(

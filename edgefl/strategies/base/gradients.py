@@ -186,11 +186,6 @@ class Gradients(Strategy):
         return out
 
 
-def clip_scale(size: float, bound: float) -> float:
-    """What a vector of the norm ``size`` is multiplied with to have at most the norm ``bound``."""
-    return min(1.0, bound / size) if size else 1.0
-
-
 def _told(gradients: Sequence[GradientRule], made: GradientStep) -> dict[str, float]:
     """WKAFL, section 4.1: weighted staleness, aggregated and predominant gradients of one step."""
     most = max(made.shares)

@@ -68,7 +68,10 @@ def test_a_config_is_what_its_name_says(name: str) -> None:
     assert given.partition.model_extra["labels"] == (
         int(labels[0].removesuffix("labels")) if labels else 1
     )
-    assert {entry.name for entry in given.strategies} == METHODS
+    more = {"twafl-clipped"} if data == "emnist" else set()
+    assert {entry.name for entry in given.strategies} == METHODS | more
+    scale = "raw" if data == "emnist" else "standard"
+    assert given.data.scale == scale, "the authors' code rescales CIFAR-10 alone"
     assert (
         given.devices.spread == "exponential"
         and given.devices.samples_per_s == given.training.batch_size
@@ -101,6 +104,7 @@ def test_zeno_s_config_has_the_values_of_table_iv() -> None:
         "refresh_every": 2,
     }
     assert zeno.options()["server_labels"] == 10, "L_num"
+    assert given.data.scale == "raw"
 
 
 def test_the_wall_clock_s_config_takes_times_that_a_host_can_keep() -> None:
