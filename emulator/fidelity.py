@@ -9,6 +9,8 @@ from emulator.errors import BadValue
 from emulator.quantiles import Quantiles
 
 NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+MOST_STALLS = 5  # that are listed one by one; the others are only counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,9 @@ class Fidelity:
         self.tasks = 0
         self.overruns = 0
         self.ahead_of_curve = 0
+        self.stalls = 0
+        self.stalled_ns = 0
+        self._first_stalls: list[tuple[int, int]] = []
         self._slow_paths: dict[str, tuple[int, int]] = {}
         self._strains: dict[str, None] = {}  # an ordered set
 
@@ -87,6 +92,15 @@ class Fidelity:
         """
         self.tasks += 1
         self.overruns += self.thresholds.exceeded(late_ns, length_ns)
+
+    def stall(self, at_ns: int, length_ns: int) -> None:
+        """The pacing thread stood still for ``length_ns`` of real time, from the emulated moment
+        ``at_ns`` on.
+        """
+        self.stalls += 1
+        self.stalled_ns += length_ns
+        if len(self._first_stalls) < MOST_STALLS:
+            self._first_stalls.append((at_ns, length_ns))
 
     def slow_path(self, edge: str, measured_bit_s: int, emulated_bit_s: int) -> None:
         """The real path to ``edge`` carries ``measured_bit_s``: a reason if its emulated link is
@@ -121,6 +135,14 @@ class Fidelity:
             reasons.append(
                 f"{self.overruns} of {self.tasks} tasks and jobs overran their emulated time"
             )
+        for at_ns, length_ns in self._first_stalls:
+            reasons.append(
+                f"the coordinator stood still for {_s(length_ns)} s, from emulated {_s(at_ns)} s on"
+            )
+        if self.stalls > MOST_STALLS:
+            reasons.append(
+                f"the coordinator stood still {self.stalls} times, {_s(self.stalled_ns)} s in all"
+            )
         for edge, (measured_bit_s, emulated_bit_s) in self._slow_paths.items():
             reasons.append(
                 f"the real path of edge {edge} carries {measured_bit_s} bit/s, its emulated link"
@@ -146,6 +168,8 @@ class Fidelity:
             "tasks": self.tasks,
             "compute_overruns": self.overruns,
             "ahead_of_curve": self.ahead_of_curve,
+            "stalls": self.stalls,
+            "stalled_s": _s(self.stalled_ns),
             "host": self.host,
         }
 
@@ -158,6 +182,10 @@ def spread_ms(quantiles: Quantiles) -> dict[str, float | None]:
         "max": quantiles.max if quantiles.count else None,
     }
     return {name: None if ns is None else _ms(ns) for name, ns in values.items()}
+
+
+def _s(ns: int) -> float:
+    return round(ns / NS_PER_S, 3)
 
 
 def _ms(ns: int) -> float:

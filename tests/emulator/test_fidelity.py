@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.errors import BadValue
-from emulator.fidelity import Fidelity, Thresholds
+from emulator.fidelity import MOST_STALLS, Fidelity, Thresholds
 from emulator.quantiles import Quantiles
 
 MS = 1_000_000
@@ -151,3 +151,22 @@ def test_small_numbers_are_kept_exactly() -> None:
     for value in range(101):
         quantiles.add(value)
     assert [quantiles.percentile(percent) for percent in (1, 50, 99, 100)] == [1, 50, 99, 100]
+
+
+def test_one_stall_makes_a_run_strained_and_says_when() -> None:
+    fidelity = Fidelity()
+    fidelity.stall(12_400 * MS, 8_312 * MS)
+    assert fidelity.verdict == "strained"
+    assert fidelity.reasons() == [
+        "the coordinator stood still for 8.312 s, from emulated 12.4 s on"
+    ]
+    summary = fidelity.summary()
+    assert (summary["stalls"], summary["stalled_s"]) == (1, 8.312)
+
+
+def test_many_stalls_are_summed_up() -> None:
+    fidelity = Fidelity()
+    for number in range(1000):
+        fidelity.stall(number * S, S)
+    assert len(fidelity.reasons()) == MOST_STALLS + 1
+    assert fidelity.reasons()[-1] == "the coordinator stood still 1000 times, 1000.0 s in all"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -371,6 +372,31 @@ def test_a_bad_edge_is_dropped_and_the_others_go_on(bare: Coordinator) -> None:
     assert {line["edge"] for line in happened(bare.directory, fact="session_ended")} == {"bad"}
     closed = [line["reason"] for line in happened(bare.directory, event="task_closed")]
     assert closed.count("not finite") == closed.count("wrong length") == 1 and len(closed) == 5
+
+
+@pytest.mark.usefixtures("warm_python")
+def test_a_coordinator_that_was_stopped_is_never_faithful(tmp_path: Path) -> None:
+    stopped_s, network = 1.0, {"heartbeat_s": 0.2, "liveness_s": 3.0}
+    coordinator = Coordinator(tmp_path, SIZE, **BARE | {"network": network})
+    try:
+        for name in BARE["edges"]["names"]:
+            coordinator.echo(name)
+        arrived = partial(happened, coordinator.directory, event="update_arrived")
+        wait_for(arrived)
+        coordinator.process.send_signal(signal.SIGSTOP)
+        time.sleep(stopped_s)
+        coordinator.process.send_signal(signal.SIGCONT)
+        before = len(arrived())
+        wait_for(lambda: len(arrived()) > before)
+        found = coordinator.end()["fidelity"]
+    finally:
+        coordinator.process.kill()
+    (reason,) = (each for each in found["reasons"] if "stood still" in each)
+    told = re.fullmatch(r"the coordinator stood still for (.*) s, from emulated (.*) s on", reason)
+    assert found["verdict"] == "strained" and told is not None
+    length_s, at_s = map(float, told.groups())
+    assert stopped_s - 0.2 <= length_s == found["stalled_s"]
+    assert happened(coordinator.directory, fact="stall")[0]["at_s"] == pytest.approx(at_s, abs=1e-3)
 
 
 # ------------------------------------------------------------------ bytes at the emulated rate

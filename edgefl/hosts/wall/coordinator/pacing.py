@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from edgefl.hosts.exchange import pays_latency, play_moment
+from edgefl.hosts.wall.coordinator.gaps import Gaps
 from edgefl.hosts.wall.coordinator.sessions import (
     SILENT,
     Cut,
@@ -79,11 +80,9 @@ class Pacing:
 
     def run(self) -> None:
         precise_timers()
-        began_ns = 0
+        began_ns, gaps = 0, Gaps(self.sessions.expected.heartbeat_ns, self._stood_still)
         while not self.over:
-            woken = self.router.wait(self.said.fd, self._timeout_s())
-            self._gather(began_ns)
-            began_ns = time.monotonic_ns()
+            began_ns, woken = self._wait(began_ns, gaps)
             drained = self._hear()
             self._obey(woken)
             if self.started:
@@ -116,16 +115,43 @@ class Pacing:
             until_s = min(until_s, 0.05)
         return max(until_s, 0.0)
 
-    def _gather(self, began_ns: int) -> None:
+    def _wait(self, began_ns: int, gaps: Gaps) -> tuple[int, bool]:
+        """Sleep until something is to do. When the turn begins, and whether the logic thread has
+        a wish.
+        """
+        timeout_s = self._timeout_s()
+        now = time.monotonic_ns()
+        gaps.sleeps(now, now + round(timeout_s * NS_PER_S))
+        woken = self.router.wait(self.said.fd, timeout_s)
+        rest_s = self._gathering_s(began_ns)
+        if rest_s > 0:
+            now = time.monotonic_ns()
+            gaps.wakes(now)
+            gaps.sleeps(now, now + round(rest_s * NS_PER_S))
+            time.sleep(rest_s)
+        now = time.monotonic_ns()
+        gaps.wakes(now)
+        return now, woken
+
+    def _stood_still(self, began_ns: int, length_ns: int) -> None:
+        """Until the start there is nothing to be late for."""
+        if self.started:
+            at_ns = max(self.clock.at_monotonic(began_ns), 0)
+            self.transport.pacer.fidelity.stall(at_ns, length_ns)
+            self.tell(
+                Noticed(
+                    self.clock.now(), "stall", {"at_s": at_ns / NS_PER_S, "s": length_ns / NS_PER_S}
+                )
+            )
+
+    def _gathering_s(self, began_ns: int) -> float:
         """With many shaped links at work, let a grain pass since the last turn ``began_ns``,
-        unless something is due: each message alone would cost a turn.
+        unless something is due: each message alone would cost a turn. How long to sleep for that.
         """
         if not self.started or self.transport.pacer.shaped_flows < MANY_FLOWS:
-            return
+            return 0.0
         grain_s = self.transport.pacer.pace.grain_ns / self.clock.speed / NS_PER_S
-        rest_s = min(grain_s - (time.monotonic_ns() - began_ns) / NS_PER_S, self._timeout_s())
-        if rest_s > 0:
-            time.sleep(rest_s)
+        return min(grain_s - (time.monotonic_ns() - began_ns) / NS_PER_S, self._timeout_s())
 
     def _start_if_ready(self) -> None:
         late = time.monotonic() > self.join_by_s

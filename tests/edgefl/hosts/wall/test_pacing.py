@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import numpy as np
 import pytest
+from session_story import EXPECTED
 
 from edgefl.hosts.ipc import Channel
+from edgefl.hosts.wall.coordinator import pacing as pacing_file
 from edgefl.hosts.wall.coordinator.evaluator import Evaluator, serve
+from edgefl.hosts.wall.coordinator.gaps import Gaps
 from edgefl.hosts.wall.coordinator.pacing import Pacing
+from edgefl.hosts.wall.coordinator.sessions import Sessions
 from edgefl.hosts.wall.coordinator.thread_messages import Evaluated, Heard, Rang, WakeAt
 from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import Ready
 from emulator.agenda import Agenda
+from emulator.clock import WallClock
+from emulator.fidelity import Fidelity
 
 
 class Completions:
@@ -88,3 +95,53 @@ def test_a_diverged_model_has_scores_that_are_no_numbers(
     assert list(tmp_path.iterdir()) == []  # the snapshot is gone
     ours.end.shutdown(2)
     server.join(5)
+
+
+class Asleep:
+    """A router and a clock: each wait takes as long as the test says, whatever was intended."""
+
+    def __init__(self, *waits_s: float) -> None:
+        self.waits_s, self.asked_s = list(waits_s), []
+        self.now_s = 1_000.0
+
+    def monotonic_ns(self) -> int:
+        return round(self.now_s * 1e9)
+
+    def wait(self, other_fd: int, timeout_s: float) -> bool:
+        self.asked_s.append(timeout_s)
+        self.now_s += self.waits_s.pop(0)
+        return False
+
+
+def slept(monkeypatch: pytest.MonkeyPatch, *waits_s: float) -> tuple[Fidelity, list[float]]:
+    """A pacing thread with nothing to do but heartbeats each half second, in the fourth second of
+    its run.
+    """
+    host = Asleep(*waits_s)
+    monkeypatch.setattr(pacing_file.time, "monotonic_ns", host.monotonic_ns)
+    monkeypatch.setattr(pacing_file.time, "sleep", lambda seconds: None)
+    sessions = Sessions(replace(EXPECTED, heartbeat_ns=500_000_000), 1)
+    pacing = Pacing(host, sessions, WallClock(2.0), Mailbox(), lambda item: None, 1.0, False)
+    pacing.transport = Completions([])
+    pacing.transport.shaped_flows, pacing.transport.fidelity = 0, Fidelity()
+    host.now_s -= 3.0
+    pacing.clock.start()
+    host.now_s += 3.0
+    pacing.started = True
+    gaps, began_ns = Gaps(500_000_000, pacing._stood_still), host.monotonic_ns()
+    for _ in waits_s:
+        sessions.tick(host.monotonic_ns())
+        began_ns, _ = pacing._wait(began_ns, gaps)
+    return pacing.transport.fidelity, host.asked_s
+
+
+def test_a_pacing_thread_that_sleeps_as_intended_is_faithful(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fidelity, asked_s = slept(monkeypatch, 0.5, 0.5, 0.1, 0.9)
+    assert fidelity.verdict == "faithful" and asked_s == pytest.approx([0.5, 0.5, 0.5, 0.4])
+
+
+def test_a_pacing_thread_that_was_stopped_is_strained(monkeypatch: pytest.MonkeyPatch) -> None:
+    fidelity, _ = slept(monkeypatch, 0.5, 8.8, 0.5)
+    assert fidelity.reasons() == ["the coordinator stood still for 8.3 s, from emulated 8.0 s on"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from session_story import HELLO, JOIN, RUN, Story, told
 
 from edgefl.hosts.wall.coordinator.quarantine import (
     MOST_FRAMES,
@@ -24,7 +25,6 @@ from edgefl.hosts.wall.coordinator.sessions import (
 from edgefl.protocol.codec import CODES, decode
 from edgefl.protocol.errors import LimitExceeded
 from edgefl.protocol.messages import Arrived, Piece, Pong, Refuse, Setup
-from tests.edgefl.hosts.wall.test_sessions import HELLO, JOIN, RUN, Story, told
 
 BOMB = bytes([0x95, CODES[Arrived], 1, 1]) + b"\x91" * 17_000  # 17 KB of lists in lists
 OTHER = replace(HELLO, edge="pi-2")
