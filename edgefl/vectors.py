@@ -156,6 +156,19 @@ def with_changes(
     return out
 
 
+def distance(vector: np.ndarray, origin: np.ndarray | None = None) -> float:
+    """The L2 norm of ``vector - origin``, or of ``vector``: in float64, so that no finite float32
+    vector is too large.
+    """
+    square = 0.0
+    for part in blocks(vector.size):
+        wide = vector[part].astype(np.float64)
+        if origin is not None:
+            wide -= origin[part]
+        square += float(wide @ wide)
+    return math.sqrt(square)
+
+
 def is_finite(vector: np.ndarray) -> bool:
     """True if no element is NaN or infinite.
 

@@ -131,6 +131,14 @@ class Evaluation(Section):
     )
 
 
+class UpdatesSection(Section):
+    """What the coordinator takes from an edge. ``norm_bound``: the largest L2 norm of the change
+    from the model that the edge was given, and of each vector that is no model (a gradient).
+    """
+
+    norm_bound: float | None = Field(None, gt=0)
+
+
 class RecordSection(Section):
     """What is kept besides the tables; ``payloads`` keeps every array, so that the run can be
     replayed.
@@ -188,6 +196,7 @@ class Experiment(Section):
     network: NetworkSection = NetworkSection()
     stop: Stop
     evaluation: Evaluation = Evaluation()
+    updates: UpdatesSection = UpdatesSection()
     record: RecordSection = RecordSection()
     fidelity: FidelityLimits = FidelityLimits()
     faults: tuple[FaultEntry, ...] = Field((), strict=False)

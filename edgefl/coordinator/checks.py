@@ -12,13 +12,45 @@ from edgefl.coordinator.tasks import OpenTask
 from edgefl.protocol.messages import Assignment, Fresh, Update
 from edgefl.protocol.transfers import beyond_limits, most_body
 from edgefl.strategies.base.strategy import Strategy
-from edgefl.vectors import is_finite
+from edgefl.vectors import distance, is_finite
 
 ModelMessage = TypeVar("ModelMessage", Assignment, Fresh)
+TOO_LARGE = "norm above updates.norm_bound"
+
+
+class Claims:
+    """What edges say of themselves and are weighed by: none gets more weight than it can have.
+
+    ``shares``: samples by edge, where the coordinator knows the split; ``batch_size``: of a
+    gradient that is of one batch.
+    """
+
+    def __init__(self, shares: Mapping[str, int], batch_size: int) -> None:
+        self.shares, self.batch_size = shares, batch_size
+        self.samples: dict[str, int] = {}  # with which each edge joined, as far as it is believed
+
+    def joined(self, edge: str, samples: int) -> int:
+        """How many of the ``samples`` with which it joins are believed."""
+        self.samples[edge] = believed = min(samples, self.shares.get(edge, samples))
+        return believed
+
+    def most(self, edge: str) -> dict[str, float]:
+        """The largest value of each number that is a weight."""
+        return {"samples": float(self.samples[edge]), "batch": float(self.batch_size)}
+
+    def capped(self, edge: str, numbers: Mapping[str, float]) -> dict[str, float]:
+        """Of ``numbers`` those that are too large, with the largest value that is believed. What
+        is not finite is left to ``update_fault``.
+        """
+        return {
+            name: most
+            for name, most in self.most(edge).items()
+            if most < numbers.get(name, 0) < math.inf
+        }
 
 
 def update_fault(
-    task: OpenTask, update: Update, strategy: Strategy
+    task: OpenTask, update: Update, strategy: Strategy, norm_bound: float | None = None
 ) -> tuple[str | None, dict[str, Any]]:
     """Why this update of ``task`` cannot be used, or None; and what helps to find the mistake."""
     if update.version != task.version:
@@ -31,8 +63,23 @@ def update_fault(
         return "wrong length", {"found": sizes, "expected": expected}
     if not _finite(update.vectors, update.numbers):
         return "not finite", {}
-    # a mean by samples would fail
-    return (None if update.numbers.get("samples", 0) > 0 else "no samples"), {}
+    if not update.numbers.get("samples", 0) > 0:
+        return "no samples", {}  # a mean by samples would fail
+    return (None, {}) if norm_bound is None else _norm_fault(task, update, norm_bound)
+
+
+def _norm_fault(
+    task: OpenTask, update: Update, norm_bound: float
+) -> tuple[str | None, dict[str, Any]]:
+    """A model is measured by how far it is from the one that the edge was given, whatever else
+    goes up by itself.
+    """
+    for name, vector in update.vectors.items():
+        origin = task.base if name == "weights" and task.base.size == vector.size else None
+        norm = distance(vector, origin)
+        if norm > norm_bound:
+            return TOO_LARGE, {"vector": name, "norm": norm, "norm_bound": norm_bound}
+    return None, {}
 
 
 def result_fault(vectors: Mapping[str, np.ndarray], numbers: Mapping[str, float]) -> str | None:

@@ -4,13 +4,15 @@ carries its decisions out.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
 
 from edgefl.actor import Broadcast, Output, Run, Send
 from edgefl.config.experiment import Experiment
-from edgefl.coordinator.checks import sendable, update_fault
+from edgefl.coordinator.checks import Claims, sendable, update_fault
 from edgefl.coordinator.ledger import Ledger, Recorder
 from edgefl.coordinator.open_jobs import OpenJobs
 from edgefl.coordinator.tasks import Alarms, OpenTask, Tasks
@@ -45,9 +47,17 @@ class Coordinator:
     Own alarms: "stop", "evaluate" and "close NUMBER"; the strategy's are prefixed with "strategy ".
     """
 
-    def __init__(self, strategy: Strategy, experiment: Experiment, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        strategy: Strategy,
+        experiment: Experiment,
+        recorder: Recorder,
+        shares: Mapping[str, int] | None = None,
+    ) -> None:
+        """``shares``: samples by edge, where the split is known here."""
         self.strategy = strategy
         self.experiment = experiment
+        self.claims = Claims(shares or {}, experiment.training.batch_size)
         self.record = Ledger(recorder)
         self.version = 0
         self.weights = strategy.weights
@@ -72,7 +82,8 @@ class Coordinator:
         outputs = self._evaluate(now)
         for edge in sorted(edges):
             self.present.add(edge)
-            outputs += self._ask(ev.EdgeJoined(edge, edges[edge]), now)
+            samples = self._believed(edge, edges[edge], now)
+            outputs += self._ask(ev.EdgeJoined(edge, samples), now)
         return outputs + self._ask(ev.RunStarted(), now)
 
     def receive(self, sender: str, message: ToCoordinator | ev.EdgeLost, now: int) -> list[Output]:
@@ -141,7 +152,17 @@ class Coordinator:
         elif task is not None:
             outputs += self._close(task, "edge restarted or lost its task", now)
         self.present.add(edge)
-        return outputs + self._ask(ev.EdgeJoined(edge, message.samples), now)
+        samples = self._believed(edge, message.samples, now)
+        return outputs + self._ask(ev.EdgeJoined(edge, samples), now)
+
+    def _believed(self, edge: str, samples: int, now: int) -> int:
+        believed = self.claims.joined(edge, samples)
+        if believed < samples:
+            self._capped(edge, "samples", samples, believed, now)
+        return believed
+
+    def _capped(self, edge: str, name: str, found: float, most: float, now: int) -> None:
+        self.record.fact(now, "capped", edge=edge, number=name, found=found, most=most)
 
     def _lost(self, edge: str, now: int) -> list[Output]:
         if edge not in self.present:
@@ -178,7 +199,12 @@ class Coordinator:
         if task is None:
             return self._settled(edge, update.number, now)
         acknowledged = Send(edge, Acknowledged(update.number))
-        fault, more = update_fault(task, update, self.strategy)
+        capped = self.claims.capped(edge, update.numbers)
+        for name in capped:
+            self._capped(edge, name, update.numbers[name], capped[name], now)
+        update = replace(update, numbers={**update.numbers, **capped}) if capped else update
+        norm_bound = self.experiment.updates.norm_bound
+        fault, more = update_fault(task, update, self.strategy, norm_bound)
         if fault:
             self.record.fact(now, "discarded", edge=edge, task=task.number, reason=fault, **more)
             return [acknowledged, *self._close(task, fault, now, delivered=True)]

@@ -19,6 +19,8 @@ from typing import Any
 
 from edgefl.hosts.ipc import message
 
+SHARES = "shares.json"  # in the scratch directory: samples by edge, as far as the split is known
+
 
 # ------------------------------------------------------------------ how a run ends
 @message
@@ -53,8 +55,8 @@ class ProgressLine:
 # ------------------------------------------------------------------ warm parent
 @message
 class PrepareFleet:
-    """Load data and model, and write w_0 and its layout into ``scratch``. ``experiment`` is JSON;
-    ``fleet``: with the data of all edges; ``calibrate``: measure the speed of this host.
+    """Load data and model, and write w_0, its layout and SHARES into ``scratch``. ``experiment`` is
+    JSON; ``fleet``: with the data of all edges; ``calibrate``: measure the speed of this host.
     """
 
     experiment: str

@@ -26,6 +26,7 @@ class Counters:
     bytes_down: int = 0
     jobs_failed: Counter[str] = field(default_factory=Counter)  # by reason
     missing: list[str] = field(default_factory=list)  # edges that had not joined at the start
+    capped: Counter[str] = field(default_factory=Counter)  # numbers not believed, by edge
     lost: set[str] = field(default_factory=set)  # edges that left and have not come back
     diverged_at: int | None = None  # the first version that is not finite
     marks: set[str] = field(default_factory=set)  # kinds of events, names of reported numbers
@@ -58,6 +59,7 @@ class Counters:
             "jobs_failed": dict(sorted(self.jobs_failed.items())) or None,
             "edges_missing": self.missing or None,
             "edges_lost": sorted(self.lost) or None,
+            "numbers_capped": dict(sorted(self.capped.items())) or None,
         }
         return {
             "bytes_up": self.bytes_up,
@@ -98,6 +100,8 @@ class Counters:
         match fact:
             case "discarded":  # the strategy never saw this update
                 self.discards[row["reason"]] += 1
+            case "capped":
+                self.capped[row["edge"]] += 1
             case "diverged":
                 self.diverged_at = row["version"]
             case "edges_missing":

@@ -62,6 +62,16 @@ def edges_lost(facts: Facts) -> str | None:
     return f"lost and not back at the end: {_edges(lost)}" if lost else None
 
 
+def numbers_capped(facts: Facts) -> str | None:
+    capped = facts.get("numbers_capped")
+    if not capped:
+        return None
+    return (
+        f"{_edges(list(capped))} said to have more samples than can be: {sum(capped.values())}"
+        " numbers were capped"
+    )
+
+
 WARNINGS: tuple[Callable[[Facts], str | None], ...] = (
     no_version,
     discarded,
@@ -69,6 +79,7 @@ WARNINGS: tuple[Callable[[Facts], str | None], ...] = (
     jobs_failed,
     edges_missing,
     edges_lost,
+    numbers_capped,
 )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from builders import layout, vector
@@ -13,6 +15,7 @@ from edgefl.vectors import (
     LayoutEntry,
     aligned,
     aligned_copy,
+    distance,
     is_finite,
     mix,
     weighted_sum,
@@ -146,3 +149,11 @@ def test_buffers_behind_changes_are_mixed_and_a_variance_stays_one(
     old, end, start = vector(0, 1.5), vector(4, 0.5), vector(0, 9)
     found = with_changes(old, [end, end], [start, start], [share, share], parameters=1)
     assert found.tolist() == [parameter, variance]
+
+
+def test_the_distance_of_vectors_that_are_too_large_to_be_squared() -> None:
+    assert distance(np.array([3.0, 4.0], np.float32)) == 5.0
+    huge = np.full(100_000, 3e38, np.float32)
+    assert distance(huge) == pytest.approx(3e38 * math.sqrt(100_000), rel=1e-6)
+    assert distance(huge, huge) == 0.0
+    assert distance(huge, -huge) == pytest.approx(6e38 * math.sqrt(100_000), rel=1e-6)

@@ -229,17 +229,24 @@ def output(out: Output) -> str:
 class Desk:
     """A coordinator with its files in ``folder``; each call returns what it put out as lines."""
 
-    def __init__(self, folder: Path, strategy: Strategy, **sections: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        strategy: Strategy,
+        shares: dict[str, int] | None = None,
+        **sections: Any,
+    ) -> None:
         self.folder = folder
         self.record = Record(folder, lambda: 0.0, None)
-        self.coordinator = Coordinator(strategy, experiment(**sections), self.record)
+        self.coordinator = Coordinator(strategy, experiment(**sections), self.record, shares)
 
     @property
     def counters(self) -> Counters:
         return self.coordinator.record.counters
 
-    def start(self, *edges: str) -> list[str]:
-        return self.lines(self.coordinator.start(dict.fromkeys(edges, 1), 0))
+    def start(self, *edges: str, **samples: int) -> list[str]:
+        """With one sample each, or with so many."""
+        return self.lines(self.coordinator.start({**dict.fromkeys(edges, 1), **samples}, 0))
 
     def hear(self, edge: str, message: Any, now: int = 0) -> list[str]:
         return self.lines(self.coordinator.receive(edge, message, now))

@@ -67,7 +67,9 @@ class OpenRun:
         base: Path | None,
         weights: np.ndarray,
         layout: Layout,
+        shares: Mapping[str, int] | None = None,
     ) -> None:
+        """``shares``: samples by edge, as far as the split is known here."""
         self.experiment, self.entry, self.directory, self.base = (
             experiment,
             experiment.strategies[index],
@@ -87,7 +89,7 @@ class OpenRun:
                 lambda: time.monotonic() - self._started_s,
                 self._journal(weights, layout),
             )
-        self.coordinator = Coordinator(made, experiment, self.record)
+        self.coordinator = Coordinator(made, experiment, self.record, shares)
 
     def start_wall(self) -> None:
         """Emulated time 0 is now: wall seconds count from here, without the joining before."""

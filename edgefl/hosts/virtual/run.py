@@ -90,9 +90,8 @@ def run_virtual(
     experiment, pool = learned.experiment, pool or InProcessEngine(learned)
     refuse_native(experiment)
     keep_freed_memory()
-    run = OpenRun(
-        experiment, index, directory, learned.base, learned.initial_weights(), learned.layout
-    )
+    weights, layout = learned.initial_weights(), learned.layout
+    run = OpenRun(experiment, index, directory, learned.base, weights, layout, learned.samples)
     book = fidelity(experiment)
     host = _host(learned, index, run, pool)
     run.begin("virtual", book)

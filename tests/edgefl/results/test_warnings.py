@@ -49,6 +49,10 @@ def facts(**values: Any) -> dict[str, Any]:
             [*NOTHING_USED, "all 25 updates were discarded: wrong length"],
         ),
         ({"versions": 0, "updates_applied": 0}, NOTHING_USED),
+        (
+            {"numbers_capped": {"a": 3, "b": 1}},
+            ["2 edges (a, b) said to have more samples than can be: 4 numbers were capped"],
+        ),
     ],
 )
 def test_discarded_updates(values: dict[str, Any], sentences: list[str]) -> None:

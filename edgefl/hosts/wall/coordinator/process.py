@@ -24,7 +24,14 @@ from edgefl.config.faults import revives, schedule
 from edgefl.errors import Bug, UserError
 from edgefl.hosts.fault_lives import FaultLives
 from edgefl.hosts.ipc import Channel
-from edgefl.hosts.process_messages import BugFound, Listening, RunEnded, RunRefused, StartRun
+from edgefl.hosts.process_messages import (
+    SHARES,
+    BugFound,
+    Listening,
+    RunEnded,
+    RunRefused,
+    StartRun,
+)
 from edgefl.hosts.processes import keep_freed_memory
 from edgefl.hosts.setup.network import latencies, network
 from edgefl.hosts.setup.plan import emulated_devices, fidelity
@@ -101,7 +108,9 @@ class CoordinatorProcess:
             self.doorman.start()
         self.router = Router(self.context, job.keys)
         self.port = self.router.bind(experiment.network.host, experiment.network.port)
-        self.run = OpenRun(experiment, job.index, job.directory, job.base, weights, layout)
+        self.run = OpenRun(
+            experiment, job.index, job.directory, job.base, weights, layout, shares(job.scratch)
+        )
         self.fidelity = fidelity(experiment)
         self.clock = WallClock(experiment.chosen_speed)
         self.sessions = Sessions(
@@ -221,6 +230,12 @@ class CoordinatorProcess:
             stamped=emulated_devices(experiment),
         )
         return pacing
+
+
+def shares(scratch: Path) -> dict[str, int]:
+    """Samples by edge, as far as the warm parent knows the split."""
+    path = scratch / SHARES
+    return orjson.loads(path.read_bytes()) if path.exists() else {}
 
 
 def expected(job: CoordinatorTask, layout: Layout) -> Expected:

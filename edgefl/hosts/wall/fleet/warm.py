@@ -29,6 +29,7 @@ from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import (
+    SHARES,
     FleetReady,
     ForkEdges,
     InjectFault,
@@ -286,6 +287,7 @@ def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
     scratch = Path(task.scratch)
     save_file({"weights": weights}, scratch / "initial.safetensors")
     (scratch / "layout.json").write_bytes(orjson.dumps(learned.layout.to_json()))
+    (scratch / SHARES).write_bytes(orjson.dumps(learned.samples))
     learned.keep_beside(scratch)
     rate = calibrate(learned) if task.calibrate else None
     gc.collect()

@@ -1,0 +1,140 @@
+"""Updates are weighed by what an edge can have; none is used that is not finite, or too large."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from builders import Desk, make, vector
+
+from edgefl.coordinator.checks import TOO_LARGE, Claims
+from edgefl.protocol.messages import Joined, Update
+from edgefl.results.warnings import warnings
+from edgefl.strategies.fedavg import FedAvg
+from edgefl.strategies.sasgd import SASGD
+
+ACK = "<- Acknowledged"
+HUGE = 3e38  # a finite float32
+
+
+def rounds(folder: Path, shares: dict[str, int] | None = None, **sections: Any) -> Desk:
+    """FedAvg with both of two edges in each round; round 1 has begun."""
+    desk = Desk(folder, make(FedAvg, clients_per_round=2), shares, **sections)
+    desk.start(a=10, b=30)
+    return desk
+
+
+def facts(desk: Desk) -> list[dict[str, Any]]:
+    return [
+        {key: value for key, value in fact.items() if key not in ("t", "fact", "edge")}
+        for fact in desk.facts("capped", "discarded")
+    ]
+
+
+# ------------------------------------------------------------------ samples
+def test_an_update_weighs_no_more_than_the_samples_of_its_edge(tmp_path: Path) -> None:
+    desk = rounds(tmp_path)
+    desk.update("a", 0, 4, 0, 0, samples=1e308)
+    assert "a <- task 2 v1 (1 3 0)" in desk.update("b", 1, 0, 4, 0, samples=30)
+    assert facts(desk) == [{"number": "samples", "found": 1e308, "most": 10.0}]
+    summary = desk.summary()
+    assert summary["numbers_capped"] == {"a": 1} and summary["updates_applied"] == 2
+    assert any("1 edge (a) said to have more samples" in line for line in warnings(summary))
+
+
+def test_an_edge_has_no_more_samples_than_its_share_where_that_is_known(tmp_path: Path) -> None:
+    desk = rounds(tmp_path, {"b": 10})
+    desk.update("a", 0, 4, 0, 0, samples=10)
+    assert "a <- task 2 v1 (2 2 0)" in desk.update("b", 1, 0, 4, 0, samples=30)
+    assert facts(desk) == [
+        {"number": "samples", "found": 30, "most": 10},
+        {"number": "samples", "found": 30.0, "most": 10.0},
+    ]
+    assert [event["samples"] for event in desk.events() if event.get("event") == "edge_joined"] == [
+        10,
+        10,
+    ]
+
+
+def test_an_edge_that_comes_back_with_more_samples_is_not_believed(tmp_path: Path) -> None:
+    desk = rounds(tmp_path, {"a": 10, "b": 30})
+    desk.hear("b", Joined(1 << 60, [1]))
+    desk.update("a", 0, 4, 0, 0, samples=10)
+    assert "a <- task 2 v1 (1 3 0)" in desk.update("b", 1, 0, 4, 0, samples=1e18)
+
+
+def test_an_edge_may_say_less(tmp_path: Path) -> None:
+    desk = rounds(tmp_path, {"a": 10, "b": 30})
+    desk.update("a", 0, 4, 0, 0, samples=10)
+    assert "a <- task 2 v1 (2 2 0)" in desk.update("b", 1, 0, 4, 0, samples=10)
+    assert facts(desk) == []
+
+
+@pytest.mark.parametrize(
+    ("samples", "reason"),
+    [
+        (math.nan, "not finite"),
+        (math.inf, "not finite"),
+        (-math.inf, "not finite"),
+        (-1.0, "no samples"),
+        (-1e308, "no samples"),
+        (0.0, "no samples"),
+    ],
+)
+def test_samples_that_are_no_number_of_samples(tmp_path: Path, samples: float, reason: str) -> None:
+    desk = rounds(tmp_path)
+    desk.update("a", 0, 4, 0, 0, samples=samples)
+    assert "b <- task 3 v1 (0 4 0)" in desk.update("b", 1, 0, 4, 0, samples=30)
+    assert facts(desk) == [{"task": 0, "reason": reason}]
+
+
+def test_an_edge_without_samples_has_no_weight(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, make(FedAvg, clients_per_round=2))
+    desk.start(a=0, b=30)
+    desk.update("a", 0, 4, 0, 0, samples=5)
+    assert "b <- task 3 v1 (0 4 0)" in desk.update("b", 1, 0, 4, 0, samples=30)
+    assert facts(desk)[1] == {"task": 0, "reason": "no samples"}
+
+
+def test_a_gradients_batch_is_no_larger_than_a_batch() -> None:
+    claims = Claims({}, batch_size=32)
+    assert claims.joined("a", 10) == 10
+    assert claims.capped("a", {"samples": 10.0, "batch": 32.0, "loss": 1e30}) == {}
+    assert claims.capped("a", {"samples": 11.0, "batch": 33.0}) == {"samples": 10.0, "batch": 32.0}
+
+
+# ------------------------------------------------------------------ norm_bound
+def test_an_update_that_moves_too_far_is_discarded_and_the_next_ones_count(tmp_path: Path) -> None:
+    """One finite update of 3e38 in a mean would leave no model for anyone."""
+    desk = rounds(tmp_path, updates={"norm_bound": 5.0})
+    desk.update("a", 0, HUGE, HUGE, HUGE, samples=10)
+    assert "a <- task 2 v1 (3 4 0)" in desk.update("b", 1, 3, 4, 0, samples=30)
+    (found,) = facts(desk)
+    norm = float(np.float32(HUGE)) * math.sqrt(3)
+    assert found.pop("norm") == pytest.approx(norm)
+    assert found == {"task": 0, "reason": TOO_LARGE, "vector": "weights", "norm_bound": 5.0}
+    # measured from the model that it was given, (3 4 0)
+    desk.update("a", 2, 3, 4, 5, version=1, samples=10)
+    desk.update("b", 3, 3, 4, 5.1, version=1, samples=30)
+    assert facts(desk)[1]["norm"] == pytest.approx(5.1)
+    assert desk.summary()["updates_discarded"] == {TOO_LARGE: 2}
+
+
+def test_without_a_bound_an_update_may_be_as_large_as_it_likes(tmp_path: Path) -> None:
+    desk = rounds(tmp_path)
+    desk.update("a", 0, HUGE, 0, 0, samples=10)
+    assert facts(desk) == [] and desk.counters.discards == {}
+
+
+def test_a_gradient_is_measured_by_itself(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, make(SASGD, buffer_size=2), updates={"norm_bound": 5.0})
+    desk.start(a=10, b=10)
+    for edge, task, last in (("a", 0, 0.0), ("b", 1, 1.0)):
+        vectors = {"gradient": vector(3, 4, last)}
+        numbers = {"samples": 10.0, "batch": 10.0, "loss": 1.0}
+        desk.hear(edge, Update(task, 0, vectors, numbers))
+    (found,) = facts(desk)
+    assert (found["vector"], found["norm"]) == ("gradient", pytest.approx(math.sqrt(26)))
