@@ -19,6 +19,7 @@ from edgefl.errors import UserError, nearest
 
 Loc = tuple[str | int, ...]  # ("strategies", 1, "alpha")
 Model = TypeVar("Model", bound=BaseModel)
+MOST_SAID = 120  # characters of an override that an error line shows
 LARGEST_INT = 2**63 - 1  # of TOML and of the messages that carry a config
 
 EXPECTED = {
@@ -57,7 +58,7 @@ class Source:
             for key, text in self.overrides.items()
             if key[: len(loc)] == loc and re.search(rf"\b{re.escape(str(key[-1]))}\b", problem)
         ]
-        place = f"override {said[0]!r}" if said else self.file
+        place = as_override(said[0]) if said else self.file
         return UserError(f"{place}: {dotted(loc)}: {problem}" if loc else f"{place}: {problem}")
 
 
@@ -68,14 +69,23 @@ def dotted(loc: Loc) -> str:
     ).removeprefix(".")
 
 
-def found(value: Any) -> str:
-    """A value as an error line shows it."""
+def found(value: Any, most: int = 60) -> str:
+    """A value as an error line shows it, in at most so many characters."""
     if isinstance(value, dict):
         return "a table"
     if isinstance(value, list):
         return f"an array of {len(value)}"
+    if isinstance(value, int) and value.bit_length() > 4 * most:
+        return f"one of {value.bit_length()} bits"  # Python does not write thousands of digits
+    if isinstance(value, str):
+        value = value[:most]
     text = str(value).lower() if isinstance(value, bool) else repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def as_override(text: str) -> str:
+    """An override as an error line begins with it."""
+    return f"override {found(text, MOST_SAID)}"
 
 
 def validated(

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -89,7 +90,7 @@ def _python(kind: Kind, file: Path) -> tuple[np.ndarray, np.ndarray]:
         if isinstance(found, dict)
         else (None, None)
     )
-    if not isinstance(pictures, np.ndarray) or not isinstance(labels, (list, np.ndarray)):
+    if not isinstance(pictures, np.ndarray) or not _are_labels(labels):
         raise UserError(
             f"{file}: no {kind.name} file: expected a dict with 'data' and {kind.labels_key!r}"
         )
@@ -100,4 +101,13 @@ def _python(kind: Kind, file: Path) -> tuple[np.ndarray, np.ndarray]:
         )
     return pictures.reshape(-1, *SHAPE), checked(
         np.array(labels, dtype=np.int64), kind.classes, file
+    )
+
+
+def _are_labels(found: Any) -> bool:
+    """A flat array, or a list of whole numbers: numpy looks through anything else, however deep."""
+    if isinstance(found, np.ndarray):
+        return found.ndim == 1 and found.dtype.kind in "iu"
+    return isinstance(found, list) and all(
+        type(label) is int and abs(label) < 2**31 for label in found
     )

@@ -53,26 +53,30 @@ def read(path: Path) -> Any:
     """What the pickle in a file holds. UserError if it is damaged, or holds anything but data."""
     try:
         with open(path, "rb") as file:
-            return _finished(_Machine().run(file))
+            return _finished(_Machine(path.stat().st_size).run(file))
     except UnsafePickle as error:
         raise UserError(
             f"{path}: a pickle that holds more than numbers and texts ({error}): not read"
         ) from error
-    except (OSError, ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
+    except (RecursionError, MemoryError) as error:
+        raise UserError(f"{path}: a pickle made to break what reads it: not read") from error
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise UserError(f"{path}: not a whole pickle of numpy arrays ({error})") from error
 
 
 def _finished(value: Any) -> Any:
-    """``value`` with arrays in place of their containers; Python 2's byte strings are texts if
-    they can be.
+    """``value`` with arrays in place of their containers, at the top and in a dict there; Python
+    2's byte strings are texts if they can be.
     """
-    if isinstance(value, _Array):
-        if value.value is None:
-            raise ValueError("an array without content")
-        return value.value
     if isinstance(value, dict):
-        return {_text(key): _finished(inner) for key, inner in value.items()}
-    return value
+        return {_text(key): _array_of(inner) for key, inner in value.items()}
+    return _array_of(value)
+
+
+def _array_of(value: Any) -> Any:
+    if isinstance(value, _Array) and value.value is None:
+        raise ValueError("an array without content")
+    return value.value if isinstance(value, _Array) else value
 
 
 def _text(key: Any) -> Any:
@@ -82,7 +86,9 @@ def _text(key: Any) -> Any:
 class _Machine:
     """The stack machine of pickle, with numpy's arrays as its only objects."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int) -> None:
+        # a text that is written once may be turned into bytes again and again
+        self.left_bytes = most_bytes
         self.stack: list[Any] = []
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
@@ -155,11 +161,11 @@ class _Machine:
 
     def _setitem(self) -> None:
         key, value = self._tail(2)
-        self.stack[-1][key] = value
+        self.stack[-1][_key(key)] = value
 
     def _setitems(self) -> None:
         items = self._marked()
-        self.stack[-1].update(zip(items[::2], items[1::2], strict=True))
+        self.stack[-1].update(zip(map(_key, items[::2]), items[1::2], strict=True))
 
     def _stack_global(self) -> None:
         module, attribute = self._tail(2)
@@ -168,8 +174,12 @@ class _Machine:
     def _reduce(self) -> None:
         name, arguments = self._tail(2)
         if not isinstance(name, _Name) or name == "ndarray":
-            raise UnsafePickle(f"a call of {name!r}")
-        self.stack.append(CALLS[name](*arguments))
+            raise UnsafePickle(f"a call of {_shown(name)}")
+        made = CALLS[name](*arguments)
+        self.left_bytes -= len(made) if isinstance(made, bytes) else 0
+        if self.left_bytes < 0:
+            raise UnsafePickle("more bytes than the file has")
+        self.stack.append(made)
 
     def _build(self) -> None:
         (state,) = self._tail(1)
@@ -183,6 +193,18 @@ class _Machine:
             raise UnsafePickle("a state for something that is no array")
 
 
+def _shown(value: Any) -> str:
+    """Of anything: what a list holds twice at every level would be written 2 ** levels times."""
+    return repr(value[:60]) if isinstance(value, (str, bytes)) else f"a {type(value).__name__}"
+
+
+def _key(key: Any) -> Any:
+    """A key of a dict: no tuples, whose hash is taken by a recursion without a limit."""
+    if not isinstance(key, (str, bytes, int)):
+        raise UnsafePickle(f"a {type(key).__name__} as a key")
+    return key
+
+
 def _meaning(name: str) -> _Name:
     if name not in MEANINGS:
         raise UnsafePickle(f"the name {name.replace(' ', '.')}")
@@ -191,7 +213,7 @@ def _meaning(name: str) -> _Name:
 
 def _dtype(text: Any, *ignored: Any) -> _Dtype:
     if not isinstance(text, (str, bytes)) or not NUMBERS.fullmatch(_text(text)):
-        raise UnsafePickle(f"an array of {text!r}")
+        raise UnsafePickle(f"an array of {_shown(text)}")
     return _Dtype(_text(text))
 
 
@@ -211,7 +233,7 @@ def _buffer(content: Any, kind: Any, shape: Any, order: Any) -> _Array:
 
 def _encoded(text: str, encoding: str) -> bytes:
     if encoding != "latin1":
-        raise UnsafePickle(f"a text in {encoding!r}")
+        raise UnsafePickle(f"a text in {_shown(encoding)}")
     return text.encode("latin-1")
 
 

@@ -5,7 +5,6 @@ the part that edges must share.
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import tomli_w
 
 from edgefl.config.errors import Source, check_numbers, validated
 from edgefl.config.experiment import Experiment, StrategyEntry
+from edgefl.config.toml import TOO_DEEP, BadTOML, parsed, too_deep
 from edgefl.errors import UserError, nearest
 from edgefl.loading import extends as config_extends
 from edgefl.loading import names as config_names
@@ -68,7 +68,7 @@ def _base(facts: Any, path: Path) -> Path:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parsed(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         here = [file.name for file in path.parent.glob("*.toml")]
         near = nearest(path.name, here) if here else packaged.nearest(path)
@@ -81,7 +81,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise UserError(
             f"{path}: is not UTF-8 text (byte {error.start}); expected a TOML file"
         ) from error
-    except tomllib.TOMLDecodeError as error:
+    except BadTOML as error:
         raise UserError(f"{path}: is not valid TOML: {error}") from error
 
 
@@ -147,6 +147,8 @@ def from_json(text: str, allowed: Collection[str] = ()) -> Experiment:
         raise UserError(f"{source.file}: is not JSON ({error})") from error
     if not isinstance(raw, dict):
         raise UserError(f"{source.file}: expected a table")
+    if too_deep(raw):
+        raise UserError(f"{source.file}: {TOO_DEEP}")
     check_numbers(raw, source)
     needed = received.own_code(raw, source)
     experiment = validated(Experiment, raw, source)

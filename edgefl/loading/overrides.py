@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from typing import Any
 
-from edgefl.config.errors import Loc, dotted, found
+from edgefl.config.errors import Loc, as_override, dotted, found
 from edgefl.config.experiment import StrategyEntry
+from edgefl.config.toml import MOST_NESTED, BadTOML, parsed
 from edgefl.errors import UserError, nearest
 
 
@@ -19,9 +19,9 @@ def apply(raw: dict[str, Any], overrides: Sequence[str]) -> dict[Loc, str]:
     for text in overrides:
         path, equals, value = text.partition("=")
         keys = path.strip().split(".")
-        if not equals or not all(keys):
+        if not equals or not all(keys) or len(keys) > MOST_NESTED:
             raise UserError(
-                f"override {text!r}: expected key.path=value, as training.epochs=2 or"
+                f"{as_override(text)}: expected key.path=value, as training.epochs=2 or"
                 " strategies.0.alpha=0.5"
             )
         origins[_put(raw, keys, _value(value), text)] = text
@@ -31,10 +31,10 @@ def apply(raw: dict[str, Any], overrides: Sequence[str]) -> dict[Loc, str]:
 def _value(text: str) -> Any:
     """A TOML value, else the text itself, so that text needs no quotes."""
     try:
-        parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+        tables = parsed(f"value = {text}")
+    except BadTOML:
         return text
-    return parsed["value"] if len(parsed) == 1 else text
+    return tables["value"] if len(tables) == 1 else text
 
 
 def _put(raw: dict[str, Any], keys: list[str], value: Any, text: str) -> Loc:
@@ -59,15 +59,18 @@ def _step(node: Any, key: str, loc: Loc, text: str) -> str | int:
     if isinstance(node, dict):
         return key
     if not isinstance(node, list):
-        raise UserError(f"override {text!r}: {dotted(loc)}: expected a table, found {found(node)}")
-    if key.isascii() and key.isdecimal() and int(key) < len(node):
+        raise UserError(
+            f"{as_override(text)}: {dotted(loc)}: expected a table, found {found(node)}"
+        )
+    if key.isascii() and key.isdecimal() and len(key) < 10 and int(key) < len(node):
         return int(key)
     names = [_entry_name(entry) for entry in node] if loc == ("strategies",) else []
     if key in names:
         return names.index(key)
+    near = nearest(key, [*filter(None, names)])
     raise UserError(
-        f"override {text!r}: {dotted(loc)} has no entry"
-        f" {key!r}{nearest(key, [*filter(None, names)])}, expected one of the {len(node)} from 0"
+        f"{as_override(text)}: {dotted(loc)} has no entry {found(key)}{near}, expected one of the"
+        f" {len(node)} from 0"
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from edgefl.config.toml import parsed
 from edgefl.errors import UserError
 from edgefl.results import rundirs, summary
 from edgefl.results.tail import is_torn, read_csv, read_events
@@ -183,7 +183,7 @@ def _unfinished(run: Path) -> dict[str, Any]:
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parsed(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):  # no TOML, or no text
         return {}
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from edgefl.config.toml import parsed
 from edgefl.errors import UserError
 
 MARKS = ("summary.json", "events.jsonl", "metrics.csv")
@@ -87,7 +87,7 @@ def _reconstructed(run: Path) -> bool:
     """
     try:
         return (
-            tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))
+            parsed((run / "config.toml").read_text(encoding="utf-8"))
             .get("run", {})
             .get("reconstructed", False)
         )

@@ -601,7 +601,7 @@ DEEP = (
         ("{", "the coordinator's config: is not JSON ("),
         ("[1]", "the coordinator's config: expected a table"),
         ("[" * 900 + "]" * 900, "the coordinator's config: expected a table"),
-        (DEEP, "the coordinator's config: strategies[0].x: unknown key"),
+        (DEEP, "the coordinator's config: nested more than 100 deep"),
         ('{"sede": 1}', "the coordinator's config: sede: unknown key (nearest: 'seed')"),
         (
             '{"stop": {"versions": 1}, "strategies": [{"strategy": "../x"}]}',
