@@ -84,7 +84,7 @@ def edge(
             " digit"
         )
     own = load_edge(keys, name) if keys else None
-    must_have_keys(host, own, insecure, said="--connect")
+    show.warning(must_have_keys(host, own, insecure, said="--connect"))
     builder = SideBuilder(name, config, data, allow_task or [])
     patience_s = PATIENCE_S
     show.line(f"{name}: joining {connect}")

@@ -5,13 +5,13 @@ figures.
 from __future__ import annotations
 
 import re
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from edgefl.commands import show
 from edgefl.commands import virtual as on_virtual
 from edgefl.commands import wall as on_wall
 from edgefl.commands.conclude import conclude
@@ -118,7 +118,8 @@ def coordinator(
     from edgefl.hosts.wall.keys import load_server, must_have_keys
 
     experiment = load(config, overrides or ())
-    must_have_keys(experiment.network.host, load_server(keys) if keys else None, insecure)
+    secrets = load_server(keys) if keys else None
+    show.warning(must_have_keys(experiment.network.host, secrets, insecure))
     _warn(experiment, config)
     folder = out / experiment.name
     on_wall.run_seeds(experiment, config, folder, fleet=False, keys=keys)
@@ -150,4 +151,4 @@ def _warn(experiment: Experiment, config: Path) -> None:
     """Print what the user may want to change before the run begins."""
     base = base_of(config)
     for warning in (*warnings(experiment, base), *strategy_warnings(experiment, base)):
-        print(f"edgefl: warning: {warning}", file=sys.stderr)
+        show.warning(warning)

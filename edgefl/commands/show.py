@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,6 +32,12 @@ def rows(entries: Sequence[tuple[str, str]]) -> None:
 def line(text: str) -> None:
     """One line, as it is but for what a terminal would obey."""
     Console().print(Text(printable(text)), soft_wrap=True)
+
+
+def warning(text: str | None) -> None:
+    """A line on stderr, if there is anything to warn of."""
+    if text is not None:
+        print(f"edgefl: warning: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def table(console: Console, shown: Table | None) -> None:

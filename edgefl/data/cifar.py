@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -104,7 +104,7 @@ def _python(kind: Kind, file: Path) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def _are_labels(found: Any) -> bool:
+def _are_labels(found: Any) -> TypeGuard[list[int] | np.ndarray]:
     """A flat array, or a list of whole numbers: numpy looks through anything else, however deep."""
     if isinstance(found, np.ndarray):
         return found.ndim == 1 and found.dtype.kind in "iu"

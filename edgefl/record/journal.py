@@ -7,10 +7,11 @@ other, with digests in the lines. A torn last line is ignored.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from zlib import crc32
 
 import numpy as np
@@ -41,8 +42,8 @@ class Journal:
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._lines = (directory / LINES).open("wb")
-        self._blobs = (directory / BLOBS).open("wb")
+        self._lines = _private(directory / LINES)
+        self._blobs = _private(directory / BLOBS)
         self._offset = 0
 
     def write(self, now: int, event: Event, decisions: list[Decision]) -> None:
@@ -75,6 +76,15 @@ class Journal:
         place = (self._offset, data.size, digest(data))
         self._offset += data.nbytes
         return place
+
+
+def _private(path: Path) -> BinaryIO:
+    """A new file that only its owner may read: updates say something about the data behind
+    them.
+    """
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.fchmod(file, 0o600)  # one that was there keeps its own mode
+    return os.fdopen(file, "wb")
 
 
 def read(directory: Path) -> Iterator[JournalEntry]:

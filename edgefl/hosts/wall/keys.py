@@ -14,7 +14,9 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import shlex
 import shutil
+import stat
 import tempfile
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +33,8 @@ from edgefl.errors import UserError, nearest
 
 DOMAIN = "edgefl"
 KEY_CHARACTERS = 40  # z85 of 32 bytes
+# what others than the owner must not have: of a list or a public key, of a secret key
+WRITE, READ = stat.S_IWGRP | stat.S_IWOTH, stat.S_IRWXG | stat.S_IRWXO
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,7 @@ def load_server(folder: Path) -> ServerKeys:
     """The coordinator's keys and its allow-list. UserError if a file is missing or damaged."""
     public, secret = _read_pair(folder / "coordinator.key_secret")
     path = folder / "allowed.json"
+    _only_owner(path, WRITE)
     try:
         listed = orjson.loads(path.read_bytes())
     except OSError as error:
@@ -152,7 +157,24 @@ def load_edge(folder: Path, edge: str) -> EdgeKeys:
     return EdgeKeys(public, secret, _read(folder / "coordinator.key")[0])
 
 
+def _only_owner(path: Path, bits: int) -> None:
+    """UserError if others than its owner may do with the file what ``bits`` say. What is not there
+    is told by those who read it.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return
+    if mode & bits:
+        does, change = ("read", "600") if bits & stat.S_IRGRP else ("change", "go-w")
+        raise UserError(
+            f"{path}: others than its owner may {does} it (mode {stat.S_IMODE(mode):04o}): chmod"
+            f" {change} {shlex.quote(str(path))}"
+        )
+
+
 def _read_pair(path: Path) -> tuple[bytes, bytes]:
+    _only_owner(path, READ)
     public, secret = _read(path)
     if secret is None:
         raise UserError(f"{path}: expected a secret-key")
@@ -160,6 +182,7 @@ def _read_pair(path: Path) -> tuple[bytes, bytes]:
 
 
 def _read(path: Path) -> tuple[bytes, bytes | None]:
+    _only_owner(path, WRITE)
     try:
         public, secret = zmq.auth.load_certificate(path)
     except OSError as error:
@@ -243,12 +266,20 @@ def is_loopback(host: str) -> bool:
 
 def must_have_keys(
     host: str, keys: ServerKeys | EdgeKeys | None, insecure: bool, said: str = "network.host"
-) -> None:
-    """Refuse a network without keys: UserError off loopback, unless ``insecure``. ``said``: the
-    key or option that named the host.
+) -> str | None:
+    """Refuse a network without keys: UserError off loopback, unless ``insecure``; then a warning.
+    ``said``: the key or option that named the host.
     """
-    if keys is None and not insecure and not is_loopback(host):
+    if keys is not None:
+        return None
+    if insecure:
+        return (
+            f"--insecure: no keys: whoever reaches {host} can pretend to be the coordinator or any"
+            " edge, and read and change what is sent"
+        )
+    if not is_loopback(host):
         raise UserError(
             f"{said}: {host!r} is not loopback and there are no keys: expected --keys DIR (made by"
             " `edgefl keys new DIR`), or --insecure"
         )
+    return None

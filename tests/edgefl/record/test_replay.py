@@ -5,6 +5,7 @@ says where they part.
 from __future__ import annotations
 
 import shutil
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from edgefl.hosts.setup.plan import strategy
 from edgefl.hosts.setup.replay_run import replay_run
 from edgefl.protocol.messages import Joined
 from edgefl.record import journal as journals
-from edgefl.record.journal import Journal
+from edgefl.record.journal import BLOBS, LINES, Journal
 from edgefl.record.replay import Replay, replay
 from edgefl.results.tail import read_events
 from edgefl.strategies.base.decisions import Cancel, Decision
@@ -86,6 +87,14 @@ def test_a_run_replays_with_the_same_decisions_and_bit_equal_weights(
     assert result.events == sum(
         "event" in event for event in read_events(directory / "events.jsonl")
     )
+
+
+def test_updates_are_for_their_owner_alone(tmp_path: Path) -> None:
+    """Also where an earlier run has left a file that all may read."""
+    (tmp_path / BLOBS).touch(0o644)
+    journal = Journal(tmp_path)
+    journal.close()
+    assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in (LINES, BLOBS)} == {0o600}
 
 
 def test_a_run_directory_is_all_that_it_takes(

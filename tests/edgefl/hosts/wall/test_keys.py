@@ -4,6 +4,7 @@ sent what.
 
 from __future__ import annotations
 
+import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -89,7 +90,7 @@ def test_an_edge_needs_only_its_own_files(folder: Path, tmp_path: Path) -> None:
     there = tmp_path / "there"
     (there / "edges").mkdir(parents=True)
     for name in ("coordinator.key", "edges/pi-1.key_secret"):
-        (there / name).write_bytes((folder / name).read_bytes())
+        shutil.copy(folder / name, there / name)  # with its mode
     assert keys.load_edge(there, "pi-1") == keys.load_edge(folder, "pi-1")
 
 
@@ -308,5 +309,38 @@ def test_a_network_needs_keys(host: str, folder: Path) -> None:
         match="is not loopback and there are no keys: expected --keys DIR .* or --insecure",
     ):
         keys.must_have_keys(host, None, insecure=False)
-    keys.must_have_keys(host, None, insecure=True)
-    keys.must_have_keys(host, keys.load_server(folder), insecure=False)
+    warning = keys.must_have_keys(host, None, insecure=True)
+    assert warning is not None and warning.startswith(
+        f"--insecure: no keys: whoever reaches {host}"
+    )
+    assert keys.must_have_keys(host, keys.load_server(folder), insecure=False) is None
+    assert keys.must_have_keys(host, keys.load_server(folder), insecure=True) is None
+
+
+# ------------------------------------------------------------------ who else may read and change
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
+def test_a_secret_that_others_may_read_is_refused(folder: Path, mode: int) -> None:
+    server, edge = folder / "coordinator.key_secret", folder / "edges" / "pi-1.key_secret"
+    for path in (server, edge):
+        path.chmod(mode)
+    with pytest.raises(UserError, match=rf"mode {mode:04o}\): chmod 600 {server}$"):
+        keys.load_server(folder)
+    with pytest.raises(UserError, match=rf"others .* may read it .*: chmod 600 {edge}$"):
+        keys.load_edge(folder, "pi-1")
+    for path in (server, edge):
+        path.chmod(0o400)
+    assert keys.load_server(folder) and keys.load_edge(folder, "pi-1")
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_a_list_and_a_public_key_that_others_may_change_are_refused(
+    folder: Path, mode: int
+) -> None:
+    (folder / "allowed.json").chmod(mode)
+    with pytest.raises(UserError, match=rf"may change it .*chmod go-w {folder / 'allowed.json'}$"):
+        keys.load_server(folder)
+    (folder / "coordinator.key").chmod(mode)
+    with pytest.raises(UserError, match=r"may change it .*chmod go-w .*coordinator\.key$"):
+        keys.load_edge(folder, "pi-1")
+    (folder / "coordinator.key").chmod(0o644)
+    assert keys.load_edge(folder, "pi-1")
