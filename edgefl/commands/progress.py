@@ -47,7 +47,7 @@ class ProgressLines:
                     wall_s,
                     now_ns / NS_PER_S,
                     run.coordinator.version,
-                    run.counters.updates_applied,
+                    run.counters.updates_accepted,
                 )
             )
             crowd = (

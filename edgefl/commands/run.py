@@ -40,6 +40,9 @@ RayAddress = Annotated[
 ]
 
 
+INTERRUPTED_STATUS = 130  # 128 + SIGINT
+
+
 class Clock(StrEnum):
     wall = "wall"
     virtual = "virtual"
@@ -100,11 +103,12 @@ def run(
     folder = out / experiment.name
     whole = True
     if clock is Clock.virtual:
-        whole = on_virtual.VirtualRuns(experiment, base_of(config), folder, power).run()
+        runs = on_virtual.VirtualRuns(experiment, base_of(config), folder, power)
+        whole = runs.run()
+        to_the_end = not runs.interrupted
     else:
-        on_wall.run_seeds(experiment, config, folder, fleet=True, force=force)
-    if not (conclude(experiment, folder) and whole):
-        raise typer.Exit(1)
+        to_the_end = on_wall.run_seeds(experiment, config, folder, fleet=True, force=force)
+    _exit(conclude(experiment, folder) and whole, to_the_end)
 
 
 def coordinator(
@@ -122,9 +126,14 @@ def coordinator(
     show.warning(must_have_keys(experiment.network.host, secrets, insecure))
     _warn(experiment, config)
     folder = out / experiment.name
-    on_wall.run_seeds(experiment, config, folder, fleet=False, keys=keys)
-    if not conclude(experiment, folder):
-        raise typer.Exit(1)
+    to_the_end = on_wall.run_seeds(experiment, config, folder, fleet=False, keys=keys)
+    _exit(conclude(experiment, folder), to_the_end)
+
+
+def _exit(well: bool, to_the_end: bool) -> None:
+    """The exit status: 0, 1 if not all went well, or what shells give after Ctrl-C."""
+    if not (well and to_the_end):
+        raise typer.Exit(1 if to_the_end else INTERRUPTED_STATUS)
 
 
 def _power(clock: Clock, workers: int, engine: EngineName, ray_address: str | None) -> Power:

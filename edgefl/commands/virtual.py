@@ -19,7 +19,7 @@ from edgefl.commands import show
 from edgefl.commands.progress import ProgressLines
 from edgefl.config.experiment import Experiment
 from edgefl.results.rundirs import seed_name, title
-from edgefl.results.summary import one_line
+from edgefl.results.summary import INTERRUPTED, one_line
 
 if TYPE_CHECKING:
     from edgefl.hosts.setup.learning import Learning
@@ -82,6 +82,7 @@ class VirtualRuns:
             for index, entry in enumerate(experiment.strategies)
         ]
         self._begun = False
+        self.interrupted = False
 
     def run(self) -> bool:
         """All runs, or those until Ctrl-C; False if one has died, which is reported."""
@@ -96,6 +97,7 @@ class VirtualRuns:
         except KeyboardInterrupt:
             if not self._begun:
                 raise
+            self.interrupted = True
             return True  # between two runs, or the second Ctrl-C
         finally:
             self.lines.close()
@@ -151,6 +153,7 @@ class VirtualRuns:
                 f"edgefl: {jobs[number].name} died (exit status {status}); {lies}{blamed}",
                 file=sys.stderr,
             )
+        self.interrupted = outcome.interrupted
         bug = any(status > 0 for status in outcome.died.values())
         left = [
             job.name
@@ -186,6 +189,7 @@ class VirtualRuns:
             tick = self.lines.ticker(self.experiment.stop, partial(self.lines.show, job.name), pool)
             summary = run_virtual(job.learned, job.index, job.directory, tick, pool)
             self.lines.end(job.name, one_line(summary, job.name))
-            if summary["finished"] == "interrupted":
+            self.interrupted = summary["finished"] == INTERRUPTED
+            if self.interrupted:
                 return False
         return True

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from edgefl.hosts.wall.launcher import WallRun
 
 
-def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) -> None:
-    """Run every seed, or those until Ctrl-C. Exit status 1 if a process dies that the run
-    needs.
+def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) -> bool:
+    """Run every seed, or those until Ctrl-C: False if there was one. Exit status 1 if a process
+    dies that the run needs.
     """
     from edgefl.hosts.wall.launcher import Interrupted, LaunchOptions, ProcessDied, WallRun
 
@@ -57,11 +57,13 @@ def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) 
             screen.launcher = launcher
             launcher.run(screen.watch)
             port = launcher.port  # edges elsewhere connect to the same port again
+        return True
     except Interrupted:
-        pass
+        return False
     except KeyboardInterrupt:
         if number == 0:
-            raise  # later: between two seeds
+            raise
+        return False  # between two seeds
     except ProcessDied as death:
         print(f"edgefl: {death}; what was written so far lies in {folder}", file=sys.stderr)
         raise typer.Exit(1) from None

@@ -216,7 +216,7 @@ class Coordinator:
         most = self.experiment.stop.updates
         return (
             outputs + self.finish("updates", now)
-            if most is not None and self.record.counters.updates_applied >= most
+            if most is not None and self.record.counters.updates_accepted >= most
             else outputs
         )
 

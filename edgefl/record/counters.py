@@ -14,12 +14,16 @@ from edgefl.record.rows import Row
 
 @dataclass(slots=True)
 class Counters:
-    """An update that the strategy was given counts as applied unless the strategy discarded it;
-    its staleness is taken on arrival, in versions.
+    """An update that is offered to the coordinator is received. It is applied once a published
+    model is made of it, or it is discarded by the coordinator or the strategy; until then it waits.
+
+    Staleness is taken on arrival, in versions, of updates that are not discarded then.
     """
 
     versions: int = 0
+    updates_received: int = 0
     updates_applied: int = 0
+    waiting: set[int] = field(default_factory=set)  # tasks whose updates the strategy holds
     discards: Counter[str] = field(default_factory=Counter)  # by reason
     staleness: Counter[int] = field(default_factory=Counter)
     bytes_up: int = 0  # of transfers that have ended
@@ -30,6 +34,11 @@ class Counters:
     lost: set[str] = field(default_factory=set)  # edges that left and have not come back
     diverged_at: int | None = None  # the first version that is not finite
     marks: set[str] = field(default_factory=set)  # kinds of events, names of reported numbers
+
+    @property
+    def updates_accepted(self) -> int:
+        """Received and not discarded: applied or waiting."""
+        return self.updates_received - self.discards.total()
 
     def take(self, row: Row) -> None:
         """A line of events.jsonl: an event with its decisions, or a fact."""
@@ -48,6 +57,7 @@ class Counters:
     def of_updates(self) -> dict[str, Any]:
         """The part of summary.json about updates."""
         return {
+            "updates_received": self.updates_received,
             "updates_applied": self.updates_applied,
             "updates_discarded": dict(sorted(self.discards.items())),
         }
@@ -71,15 +81,18 @@ class Counters:
     def _event(self, kind: str, row: Row) -> None:
         self.marks.add(kind)
         self.versions = max(self.versions, row.get("version", 0))
-        discarded: list[str] = []
-        for decision in row.get("decisions", ()):
-            self._decision(decision, discarded)
+        decisions = row.get("decisions", ())
+        if kind == "update_arrived":
+            self.updates_received += 1
+            self.waiting.add(row["task"])
+        for decision in decisions:  # first: a model made at the same moment is not made of these
+            if decision["do"] == "discard":
+                self._discard(decision)
+        if kind == "update_arrived" and row["task"] in self.waiting:
+            self.staleness[row["version"] - row["base_version"]] += 1
+        for decision in decisions:
+            self._decision(decision)
         match kind:
-            case "update_arrived" if discarded:
-                self.discards[discarded[0]] += 1
-            case "update_arrived":
-                self.updates_applied += 1
-                self.staleness[row["version"] - row["base_version"]] += 1
             case "edge_lost":
                 self.lost.add(row["edge"])
             case "edge_joined":
@@ -87,18 +100,25 @@ class Counters:
             case "job_failed":
                 self.jobs_failed[row["reason"]] += 1
 
-    def _decision(self, decision: Mapping[str, Any], discarded: list[str]) -> None:
+    def _discard(self, decision: Mapping[str, Any]) -> None:
+        if decision["task"] in self.waiting:
+            self.waiting.remove(decision["task"])
+            self.discards[decision["reason"]] += 1
+
+    def _decision(self, decision: Mapping[str, Any]) -> None:
         match decision["do"]:
             case "publish":
                 self.versions = max(self.versions, decision["version"])
-            case "discard":
-                discarded.append(decision["reason"])
+                made_of = self.waiting.intersection(decision.get("made_of", self.waiting))
+                self.updates_applied += len(made_of)
+                self.waiting -= made_of
             case "report":
                 self.marks.update(decision["values"])
 
     def _fact(self, fact: str, row: Row) -> None:
         match fact:
             case "discarded":  # the strategy never saw this update
+                self.updates_received += 1
                 self.discards[row["reason"]] += 1
             case "capped":
                 self.capped[row["edge"]] += 1

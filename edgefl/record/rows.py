@@ -27,7 +27,7 @@ from emulator.units import seconds_text
 Row = Mapping[str, Any]  # a line of events.jsonl, as JSON gives it back
 
 ARRAYS = {"base", "vectors", "weights"}
-SLOTS = {"broadcast", "slots"}  # left out where there are none
+OPTIONAL = {"broadcast", "slots", "made_of"}  # left out where there are none
 
 
 def snake(name: str) -> str:
@@ -60,7 +60,7 @@ def decision_row(decision: Decision) -> dict[str, Any]:
     row: dict[str, Any] = {"do": sort}
     for name in names:
         value = getattr(decision, name)
-        if value is not None or name not in SLOTS:
+        if value is not None or name not in OPTIONAL:
             row[name] = value
     return (
         row | {"job": snake(type(decision.job).__name__)} if isinstance(decision, RunJob) else row

@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 
-from edgefl.config.toml import parsed
 from edgefl.errors import UserError
 from edgefl.results import rundirs, summary
 from edgefl.results.tail import is_torn, read_csv, read_events
@@ -40,6 +39,7 @@ class Row:
     target_accuracy: float | None
     time_to_target_s: float | None
     versions: int
+    updates_received: int | None  # None: of a run before this was counted
     updates_applied: int
     updates_discarded: int
     bytes_up: int
@@ -52,6 +52,11 @@ class Row:
     verdict: str
     reasons: str
     warnings: str = ""  # all of them in one line
+
+    @property
+    def mark(self) -> str:
+        """What a table says of the run: its verdict, or that the user ended it."""
+        return summary.INTERRUPTED if self.finished == summary.INTERRUPTED else self.verdict
 
 
 def load(*paths: Path) -> list[Row]:
@@ -79,6 +84,7 @@ def load_run(run: Path, name: str) -> Row:
             "stability",
             "target_accuracy",
             "time_to_target_s",
+            "updates_received",
             "emulated_s",
             "wall_s",
             "finished",
@@ -163,7 +169,7 @@ def _unfinished(run: Path) -> dict[str, Any]:
     metrics, links, config = (
         read_csv(run / "metrics.csv"),
         read_csv(run / "links.csv"),
-        _read_config(run / "config.toml"),
+        rundirs.read_config(run),
     )
     torn = [name for name in ("events.jsonl", "metrics.csv", "links.csv") if is_torn(run / name)]
     reason = "no complete summary.json: the run crashed or still runs; read as far as it got" + (
@@ -179,13 +185,6 @@ def _unfinished(run: Path) -> dict[str, Any]:
         "warnings": warnings(counted),
         "fidelity": {"verdict": UNFINISHED, "reasons": [reason]},
     }
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        return parsed(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):  # no TOML, or no text
-        return {}
 
 
 def _field(column: str, value: Any) -> str:

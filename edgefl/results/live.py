@@ -99,7 +99,7 @@ def _facts(progress: Progress) -> list[str]:
         f"{progress.now_s:.1f} s emulated",
         f"version {progress.version}",
         f"accuracy {accuracy}",
-        f"updates {progress.updates} ({progress.discarded} discarded)",
+        progress.updates,
     ]
     return facts if progress.finished is None else [*facts, f"finished: {progress.finished}"]
 

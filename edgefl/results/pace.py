@@ -20,7 +20,7 @@ class Point(NamedTuple):
     wall_s: float
     emulated_s: float
     versions: int
-    updates: int
+    updates: int  # received and not discarded
 
 
 class Pace:
@@ -38,7 +38,7 @@ class Pace:
 
     @property
     def updates_per_s(self) -> float:
-        """Updates applied in a wall second."""
+        """Updates received and not discarded, in a wall second."""
         first, last = self._points[0], self._points[-1]
         return (last.updates - first.updates) / max(last.wall_s - first.wall_s, 1e-9)
 

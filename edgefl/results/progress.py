@@ -48,13 +48,11 @@ class Progress:
         return self.counters.versions
 
     @property
-    def updates(self) -> int:
-        """Applied."""
-        return self.counters.updates_applied
-
-    @property
-    def discarded(self) -> int:
-        return self.counters.discards.total()
+    def updates(self) -> str:
+        """Those received, and what became of them: "12 updates, 10 applied, 1 discarded"."""
+        found, discarded = self.counters, self.counters.discards.total()
+        updates = f"{found.updates_received} updates, {found.updates_applied} applied"
+        return f"{updates}, {discarded} discarded" if discarded else updates
 
     @property
     def now_s(self) -> float:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from edgefl.config.experiment import StrategyEntry
 from edgefl.config.toml import parsed
 from edgefl.errors import UserError
 
@@ -73,6 +76,7 @@ def _schemes_in(path: Path) -> dict[Path, list[Path]]:
     if not path.is_dir():
         raise UserError(f"{path}: no such directory")
     schemes = {child: runs for child in sorted(path.iterdir()) if (runs := runs_of(child))}
+    schemes = dict(sorted(schemes.items(), key=lambda item: _place(item[1][0])))  # stable
     if not schemes:
         raise UserError(
             f"{path}: no run in it (expected one of {', '.join(MARKS)}, there or at most two levels"
@@ -81,18 +85,28 @@ def _schemes_in(path: Path) -> dict[Path, list[Path]]:
     return schemes
 
 
+def _place(run: Path) -> int:
+    """The strategy's place in the run's own config; those without one come last."""
+    config = read_config(run)
+    names = [StrategyEntry(**entry).name for entry in config.get("strategies", [])]
+    own = config.get("run", {}).get("strategy")
+    return names.index(own) if own in names else sys.maxsize
+
+
 def _reconstructed(run: Path) -> bool:
     """Does the run say that its algorithm was rebuilt without the paper's equations? Every table
     must show it.
     """
+    found: bool = read_config(run).get("run", {}).get("reconstructed", False)
+    return found
+
+
+def read_config(run: Path) -> dict[str, Any]:
+    """config.toml of a run; {} if there is none, or half of one."""
     try:
-        return (
-            parsed((run / "config.toml").read_text(encoding="utf-8"))
-            .get("run", {})
-            .get("reconstructed", False)
-        )
+        return parsed((run / "config.toml").read_text(encoding="utf-8"))
     except (OSError, ValueError):  # no TOML, or no text
-        return False
+        return {}
 
 
 def _names(scheme: Path) -> tuple[str, str]:

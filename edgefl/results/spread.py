@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgefl.results.compare import UNFINISHED, Row, schemes, write_table
+from edgefl.results.summary import INTERRUPTED
 
 QUANTITIES = (
     "final_accuracy",
@@ -18,6 +19,7 @@ QUANTITIES = (
     "stability",
     "time_to_target_s",
     "versions",
+    "updates_received",
     "updates_applied",
     "updates_discarded",
     "bytes_up",
@@ -64,9 +66,10 @@ def of_rows(rows: Sequence[Row], quantity: str) -> Spread:
 
 
 def verdict(rows: Sequence[Row]) -> str:
-    """The worst of a scheme's verdicts: no mean is better than its runs."""
-    found = {row.verdict for row in rows}
-    return next((bad for bad in (UNFINISHED, "strained") if bad in found), rows[0].verdict)
+    """The worst of the marks of a scheme's runs: no mean is better than its runs."""
+    found = {row.mark for row in rows}
+    worse = (UNFINISHED, INTERRUPTED, "strained")
+    return next((bad for bad in worse if bad in found), rows[0].mark)
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from edgefl.record.counters import Counters
 
 CONVERGENCE_EVALUATIONS = 10
+INTERRUPTED = "interrupted"  # why a run ended that the user ended
 
 
 def outcome(
@@ -57,10 +58,11 @@ def one_line(summary: Mapping[str, Any], name: str) -> str:
     )
     times = f"{summary['emulated_s']:.1f} emulated s in {summary['wall_s']:.1f} s"
     besides = "".join(f"; {warning}" for warning in summary["warnings"])
-    return (
-        f"{name}: {summary['versions']} versions, {times}{accuracy},"
-        f" {summary['fidelity']['verdict']} ({summary['finished']}){besides}"
+    verdict, finished = summary["fidelity"]["verdict"], summary["finished"]
+    end = (
+        f"interrupted ({verdict} so far)" if finished == INTERRUPTED else f"{verdict} ({finished})"
     )
+    return f"{name}: {summary['versions']} versions, {times}{accuracy}, {end}{besides}"
 
 
 def evaluations(metrics_rows: Iterable[Mapping[str, Any]]) -> list[tuple[float, float]]:

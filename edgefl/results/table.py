@@ -12,16 +12,19 @@ from rich.text import Text
 
 from edgefl.results.compare import UNFINISHED, Row, byte_unit, schemes
 from edgefl.results.spread import of_rows, verdict
+from edgefl.results.summary import INTERRUPTED
 
-COLOURS = {"faithful": "green", "strained": "yellow", UNFINISHED: "red"}
+COLOURS = {"faithful": "green", "strained": "yellow", INTERRUPTED: "red", UNFINISHED: "red"}
+RECEIVED, APPLIED, DISCARDED = "re-\nceived", "ap-\nplied", "disc.\n"  # updates
 NAME, VERDICT = "strategy\n", "verdict\n"
 NARROWEST_NAME = 8
 # where the terminal is too narrow
 LEFT_OUT_FIRST = (
+    RECEIVED,
     "acc.\nbest",
     "stale\navg/max",
     "emul.\ns",
-    "disc.\n",
+    DISCARDED,
     "ver-\nsions",
     "down\n",
     "up\n",
@@ -85,16 +88,20 @@ def _columns(found: dict[str, list[Row]]) -> dict[str, list[str]]:
         "acc.\nbest": cells("best_accuracy", _share),
         _target_heading(found): cells("time_to_target_s", _seconds),
         "ver-\nsions": cells("versions", _count),
-        "up-\ndates": cells("updates_applied", _count),
-        "disc.\n": cells("updates_discarded", _count),
+        RECEIVED: cells("updates_received", _count),
+        APPLIED: cells("updates_applied", _count),
+        DISCARDED: cells("updates_discarded", _count),
         f"up\n{unit}": cells("bytes_up", lambda value: _three_digits(value / size)),
         f"down\n{unit}": cells("bytes_down", lambda value: _three_digits(value / size)),
         "stale\navg/max": [_staleness(runs) for runs in found.values()],
         "emul.\ns": cells("emulated_s", _seconds),
         VERDICT: [_verdict(runs) for runs in found.values()],
     }
-    if not any(row.updates_discarded for runs in found.values() for row in runs):
-        del columns["disc.\n"]
+    rows = [row for runs in found.values() for row in runs]
+    if not any(row.updates_discarded for row in rows):
+        del columns[DISCARDED]
+    if all(row.updates_received in (None, row.updates_applied) for row in rows):
+        del columns[RECEIVED]
     return columns
 
 
@@ -122,7 +129,7 @@ def _width(heading: str, cells: Sequence[str]) -> int:
 
 
 def _notes(rows: Sequence[Row], found: dict[str, list[Row]]) -> list[Text]:
-    """Why a verdict is not "faithful", and which seeds were broken off: a mean over runs of
+    """Why a verdict is not "faithful", and which runs were interrupted: a mean over runs of
     different length needs a warning.
     """
     notes = []
@@ -137,13 +144,9 @@ def _notes(rows: Sequence[Row], found: dict[str, list[Row]]) -> list[Text]:
             )
         if row.warnings:
             notes.append(Text.assemble((f"{name}: warning: ", "yellow"), row.warnings))
-        if several and row.finished == "interrupted":
-            notes.append(
-                Text(
-                    f"{name}: interrupted after {_seconds(row.emulated_s or 0.0)} emulated s; the"
-                    " mean counts it all the same"
-                )
-            )
+        if row.mark == INTERRUPTED:
+            after = f"{name}: interrupted after {_seconds(row.emulated_s or 0.0)} emulated s"
+            notes.append(Text(after + "; the mean counts it all the same" * several, style="red"))
     return notes
 
 
@@ -172,7 +175,7 @@ def _shorter(deviation: str) -> str:
 
 def _verdict(runs: Sequence[Row]) -> str:
     worst = verdict(runs)
-    having = sum(row.verdict == worst for row in runs)
+    having = sum(row.mark == worst for row in runs)
     return worst if having == len(runs) else f"{worst}\n{having} of {len(runs)}"
 
 

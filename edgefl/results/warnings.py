@@ -28,7 +28,7 @@ def discarded(facts: Facts) -> str | None:
     """Of more than half of the updates."""
     by_reason: Mapping[str, int] = facts["updates_discarded"]
     count = sum(by_reason.values())
-    total = count + facts["updates_applied"]
+    total = facts["updates_received"]
     if 2 * count <= total:
         return None
     share = f"all {total}" if count == total else f"{count} of {total}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from edgefl.jobs import Distill, Job, Predict, Result
 from edgefl.strategies.base.buffered import Buffered, BufferedOptions, Gathered
-from edgefl.strategies.base.decisions import Decision, Publish, Report, RunJob
+from edgefl.strategies.base.decisions import Decision, Report, RunJob
 from edgefl.strategies.base.events import JobDone, JobFailed, UpdateArrived
 from edgefl.vectors import weighted_sum
 from emulator.units import NS_PER_S, to_ns
@@ -63,7 +63,7 @@ class Filling:
     """
 
     gathered: Gathered
-    count: int = 0
+    tasks: list[int] = field(default_factory=list)
     full_ns: int = 0
     awaited: set[str] = field(default_factory=set)
 
@@ -109,6 +109,7 @@ class FedEcho(Buffered):
         # prediction under way -> whose it is, and from which version
         self.sources: dict[str, tuple[str, int]] = {}
         self.full_ns = 0  # when the buffer was full that xh is made of
+        self.taught: tuple[int, ...] = ()  # and the tasks of its updates
 
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
         self.failed = 0
@@ -148,10 +149,10 @@ class FedEcho(Buffered):
         """Buffer the update, and have its model predict."""
         filling, name = self.fillings[-1], f"predict {update.task}"
         filling.gathered.add(update, 1.0)
-        filling.count += 1
+        filling.tasks.append(update.task)
         filling.awaited.add(name)
         self.sources[name] = update.edge, update.base_version
-        if filling.count == self.options.buffer_size:
+        if len(filling.tasks) == self.options.buffer_size:
             filling.full_ns = now
             self.fillings.append(Filling(Gathered(self.layout.parameters)))
         return RunJob(
@@ -175,6 +176,7 @@ class FedEcho(Buffered):
         self.fillings.popleft()
         self.student = self._stepped(filling.gathered)
         self.full_ns = filling.full_ns
+        self.taught = tuple(filling.tasks)
         if not self.logits:
             return self._end_round(self.student, {}, now)
         return [
@@ -234,9 +236,9 @@ class FedEcho(Buffered):
                 sum(ages) / len(ages) if ages else 0.0
             ),  # in versions, since their model's start
             "server_s": (now - self.full_ns) / NS_PER_S,
-            "buffered_meanwhile": float(sum(each.count for each in self.fillings)),
+            "buffered_meanwhile": float(sum(len(each.tasks) for each in self.fillings)),
             "checkpoints": float(len({*self.running.values(), self.version})),
         }
         self.student = None
-        publish: Publish = self._publish(weights)
+        publish = replace(self._publish(weights), made_of=self.taught)
         return [Report(report), publish, *self._teach(now)]

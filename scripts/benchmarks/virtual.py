@@ -208,7 +208,7 @@ class Bench:
         self.run(
             learned,
             pool,
-            lambda now, run: moments.setdefault(run.counters.updates_applied, time.perf_counter()),
+            lambda now, run: moments.setdefault(run.counters.updates_accepted, time.perf_counter()),
         )
         first = self.extent.first
         return self.updates / (moments[first + self.updates] - moments[first])

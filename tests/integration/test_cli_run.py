@@ -245,7 +245,7 @@ def test_ctrl_c_ends_a_wall_run_in_order(
     assert len(others) == 1 + 2 + 1 + 3  # launcher; warm parent and coordinator; evaluator; edges
     os.killpg(process.pid, signal.SIGINT)
     status, out, err = end(process)
-    assert (status, err) == (0, "") and "next: edgefl compare" in out
+    assert (status, err) == (130, "") and "next: edgefl compare" in out
     assert (
         summary(directory)["finished"] == "interrupted"
         and summary(directory)["updates_applied"] > 0
@@ -263,7 +263,7 @@ def test_ctrl_c_ends_a_virtual_run_in_order(
     wait_for(lambda: happened(directory, event="update_arrived"))
     os.killpg(process.pid, signal.SIGINT)
     status, out, err = end(process)
-    assert status == 0 and "Traceback" not in err and "next: edgefl compare" in out
+    assert status == 130 and "Traceback" not in err and "next: edgefl compare" in out
     assert summary(directory)["finished"] == "interrupted"
     assert (
         replay_run(directory).version == summary(directory)["versions"] > 0
@@ -348,7 +348,7 @@ def test_an_edge_leaves_and_comes_back_without_keys(
     edges[1] = terminals.edge("e001", cold=True)
     wait_for(lambda: len(happened(directory, event="update_arrived", edge="e001")) > before)
     os.killpg(terminals.coordinator.pid, signal.SIGINT)
-    assert end(terminals.coordinator)[0] == 0 and summary(directory)["finished"] == "interrupted"
+    assert end(terminals.coordinator)[0] == 130 and summary(directory)["finished"] == "interrupted"
     for edge in edges:
         status, out, err = end(edge)
         assert (status, err) == (0, "") and "the run is over (interrupted)" in out

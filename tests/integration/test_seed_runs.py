@@ -148,7 +148,7 @@ def test_ctrl_c_keeps_what_there_is(folder: Path, started: list[subprocess.Popen
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     status, out, err = end(process)
     assert (
-        (status, "Traceback" in err) == (0, False)
+        (status, "Traceback" in err) == (130, False)
         and "next: edgefl compare" in out
         and "2 seeds" not in out
     )
@@ -165,7 +165,7 @@ def test_ctrl_c_of_seeds_one_after_the_other(
     wait_for(lambda: happened(run, event="update_arrived"))
     process.send_signal(signal.SIGINT)
     status, out, err = end(process)
-    assert status == 0 and "Traceback" not in err and "fedasync seed 5" in out
+    assert status == 130 and "Traceback" not in err and "fedasync seed 5" in out
     assert summary(run)["finished"] == "interrupted" and set(told_dirs(folder)) == {
         "fedasync/seed5"
     }
@@ -317,10 +317,11 @@ def test_ctrl_c_on_the_wall_clock_keeps_the_seeds_that_are_done(
     wait_for(lambda: happened(runs / "seed2", event="run_started"))
     os.killpg(process.pid, signal.SIGINT)
     status, out, err = end(process)
-    assert (status, err) == (0, "") and "2 seeds" in out
-    assert summary(runs / "seed1")["finished"] == "emulated_s" and summary(runs / "seed2")[
-        "finished"
-    ] in ("interrupted", "emulated_s")
+    ended = summary(runs / "seed2")["finished"]
+    # the second one may end by itself just before the Ctrl-C takes effect
+    assert (status, ended) in ((130, "interrupted"), (130, "emulated_s"), (0, "emulated_s"))
+    assert err == "" and "2 seeds" in out
+    assert summary(runs / "seed1")["finished"] == "emulated_s"
 
 
 # ------------------------------------------------------------------ bad input

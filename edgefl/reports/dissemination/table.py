@@ -200,6 +200,8 @@ def _form(value: float | None, form: Callable[[float], str]) -> str:
 
 
 def _percent(share: float) -> str:
-    return (
-        f"{100 * share:.0f}" if share >= 0.1 else f"{100 * share:.1f}" if share >= 0.001 else "<0.1"
-    )
+    """Two digits: 17, 10 and 9.9, not 10.0."""
+    if share < 0.001:
+        return "<0.1" if share else "0"
+    rounded = f"{100 * share:.1f}"
+    return rounded if float(rounded) < 10 else f"{100 * share:.0f}"

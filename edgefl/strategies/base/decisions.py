@@ -48,9 +48,14 @@ class SendFresh:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Publish:
-    """A new global model: the version rises by one. The array must not change afterwards."""
+    """A new global model: the version rises by one. The array must not change afterwards.
+
+    ``made_of``: the tasks whose updates it is made of; None: of all that have arrived since the
+    last Publish and were not discarded. It is for the record and changes nothing.
+    """
 
     weights: np.ndarray = field(repr=False)
+    made_of: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

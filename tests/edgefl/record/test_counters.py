@@ -25,7 +25,42 @@ def counted(*rows: dict[str, Any]) -> Counters:
     return counters
 
 
-def test_an_update_is_applied_unless_it_was_discarded() -> None:
+PUBLISH = {"do": "publish", "version": 7}
+
+
+def of_updates(*rows: dict[str, Any]) -> tuple[int, int, dict[str, int]]:
+    """Received, applied, discarded by reason."""
+    found = counted(*rows).of_updates()
+    return found["updates_received"], found["updates_applied"], found["updates_discarded"]
+
+
+def test_an_update_is_applied_once_a_model_is_made_of_it() -> None:
+    """A buffer that was not full at the end is received, not applied."""
+    assert of_updates(arrived(0, 0), arrived(1, 0)) == (2, 0, {})
+    assert of_updates(arrived(0, 0), arrived(1, 0, PUBLISH), arrived(2, 0)) == (3, 2, {})
+    late = {"event": "job_done", "version": 6, "name": "x", "decisions": [PUBLISH]}
+    assert of_updates(arrived(0, 0), arrived(1, 0), late, late) == (2, 2, {})
+
+
+def test_a_strategy_may_say_what_a_model_is_made_of() -> None:
+    """FedEcho's second buffer fills while the first one is being taught."""
+    first = {"event": "job_done", "version": 6, "name": "x"}
+    of_first = first | {"decisions": [PUBLISH | {"made_of": [0, 1]}]}
+    rows = arrived(0, 0), arrived(1, 0), arrived(2, 0), of_first
+    assert of_updates(*rows) == (3, 2, {})
+    assert of_updates(*rows, of_first) == (3, 2, {})
+    assert of_updates(*rows, first | {"decisions": [PUBLISH | {"made_of": [2]}]}) == (3, 3, {})
+
+
+def test_an_update_may_be_discarded_after_its_arrival() -> None:
+    discard = {"do": "discard", "task": 0, "reason": "low score"}
+    later = {"event": "job_done", "version": 6, "name": "x", "decisions": [PUBLISH, discard]}
+    assert of_updates(arrived(0, 0), arrived(1, 0), later) == (2, 1, {"low score": 1})
+    never_came = {"event": "alarm_rang", "version": 6, "name": "x", "decisions": [discard]}
+    assert of_updates(never_came) == (0, 0, {})
+
+
+def test_discarded_updates_count_once_with_their_first_reason() -> None:
     stale = {"do": "discard", "task": 2, "reason": "too stale"}
     found = counted(
         arrived(0, 0),
@@ -35,7 +70,8 @@ def test_an_update_is_applied_unless_it_was_discarded() -> None:
         arrived(4, 3),
     )
     assert found.of_updates() == {
-        "updates_applied": 3,
+        "updates_received": 5,
+        "updates_applied": 2,  # the last one waits
         "updates_discarded": {"not finite": 1, "too stale": 1},
     }
     assert found.versions == 6 and found.of_run()["staleness"] == {"0": 1, "3": 2}

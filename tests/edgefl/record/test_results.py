@@ -193,6 +193,7 @@ def test_counters_from_events() -> None:
     links = [{"direction": "up", "bytes": "500"}, {"direction": "down", "bytes": "400"}]
     assert summary.counters(EVENTS, links) == {
         "versions": 2,
+        "updates_received": 3,
         "updates_applied": 2,
         "updates_discarded": {"too stale": 1},
         "staleness": {"0": 1, "1": 1},
@@ -406,8 +407,8 @@ def test_live_view_follows_the_run(tmp_path: Path) -> None:
     text = shown(view.update(), width=160)
     assert view.finished and view.progress.states() == {"idle": 2, "awaited": 1}
     assert (
-        "6.0 s emulated  version 2  accuracy 0.8000 (of version 1)  updates 2 (1 discarded) "
-        " finished: versions" in text
+        "6.0 s emulated  version 2  accuracy 0.8000 (of version 1)  3 updates, 2"
+        " applied, 1 discarded  finished: versions" in text
     )
 
 

@@ -77,7 +77,7 @@ class Run:
         version = 3
 
     class counters:
-        updates_applied = 7
+        updates_accepted = 7
 
 
 class Pool:

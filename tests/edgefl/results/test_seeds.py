@@ -43,6 +43,7 @@ def run(
         "seed": seed,
         "finished": "versions",
         "versions": 2,
+        "updates_received": 10,
         "updates_applied": 10,
         "updates_discarded": {},
         "emulated_s": 12.5,
@@ -209,7 +210,7 @@ def test_a_mean_has_the_worst_verdict_of_its_runs_and_warns_of_short_ones(tmp_pa
     )
     text = shown(compare.load(tmp_path))
     assert [line.split()[-1] for line in text.splitlines()[3:4]] == [
-        "strained"
+        "interrupted"
     ] and "1 of 2" in text
     notes = " ".join(text.split())
     assert (

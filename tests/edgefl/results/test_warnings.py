@@ -28,27 +28,27 @@ NOTHING_USED = ["no new model was made: the last one is the initial one"]
 
 
 def facts(**values: Any) -> dict[str, Any]:
-    return {"finished": "", "versions": 1, "updates_applied": 5, "updates_discarded": {}} | values
+    return {"finished": "", "versions": 1, "updates_received": 5, "updates_discarded": {}} | values
 
 
 @pytest.mark.parametrize(
     ("values", "sentences"),
     [
         ({}, []),
-        ({"updates_discarded": {"too stale": 5}}, []),
+        ({"updates_received": 10, "updates_discarded": {"too stale": 5}}, []),
         (
-            {"updates_discarded": {"too stale": 6}},
+            {"updates_received": 11, "updates_discarded": {"too stale": 6}},
             ["6 of 11 updates were discarded: too stale"],
         ),
         (
-            {"updates_discarded": {"a": 2, "too stale": 9, "b": 1}},
+            {"updates_received": 17, "updates_discarded": {"a": 2, "too stale": 9, "b": 1}},
             ["12 of 17 updates were discarded: too stale (9 times; 2 other reasons)"],
         ),
         (
-            {"versions": 0, "updates_applied": 0, "updates_discarded": {"wrong length": 25}},
+            {"versions": 0, "updates_received": 25, "updates_discarded": {"wrong length": 25}},
             [*NOTHING_USED, "all 25 updates were discarded: wrong length"],
         ),
-        ({"versions": 0, "updates_applied": 0}, NOTHING_USED),
+        ({"versions": 0, "updates_received": 0}, NOTHING_USED),
         (
             {"numbers_capped": {"a": 3, "b": 1}},
             ["2 edges (a, b) said to have more samples than can be: 4 numbers were capped"],

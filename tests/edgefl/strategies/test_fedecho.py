@@ -12,7 +12,8 @@ from builders import S, Server, make, vector
 from pydantic import ValidationError
 
 from edgefl.jobs import Distill, Predict
-from edgefl.strategies.base.decisions import Report, RunJob
+from edgefl.record.rows import decision_row
+from edgefl.strategies.base.decisions import Publish, Report, RunJob
 from edgefl.strategies.base.events import JobDone, JobFailed
 from edgefl.strategies.fedecho import FedEcho
 
@@ -140,6 +141,9 @@ def test_updates_that_arrive_meanwhile_go_into_the_next_buffer() -> None:
     )
     lines = server.taught(0, 5, 6, now=5 * S)
     assert lines[1:] == ["publish 5 6", "run distill 1 for 2"]
+    made_of = [each.made_of for each in server.decisions if isinstance(each, Publish)]
+    assert made_of == [(0, 1)], "not of the two that came meanwhile"
+    assert decision_row(server.decisions[1]) == {"do": "publish", "made_of": (0, 1)}
     assert server.jobs["distill 1"].weights.tolist() == [
         10,
         21,

@@ -1,0 +1,81 @@
+"""Ctrl-C: what there is is shown as interrupted, and the exit status says so, on both clocks."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from paths import SUPPORT
+from typer.testing import CliRunner
+
+from edgefl.cli import app
+from edgefl.commands.progress import ProgressLines
+from edgefl.hosts.wall import launcher
+
+CONFIG = f"""
+name = "cut"
+task = "{SUPPORT / "own_task.py"}:build"
+stop = {{ versions = 1000 }}
+edges = {{ count = 2 }}
+[[strategies]]
+strategy = "fedavg"
+[[strategies]]
+strategy = "fedasync"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "cut.toml").write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("seeds", [[], ["seeds=[1, 2]"]])
+def test_a_virtual_run(folder: Path, monkeypatch: pytest.MonkeyPatch, seeds: list[str]) -> None:
+    def ticker(*_: Any) -> Any:
+        def tick(now_ns: int, run: Any) -> None:
+            if run.coordinator.version == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        return tick
+
+    monkeypatch.setattr(ProgressLines, "ticker", ticker)
+    result = CliRunner().invoke(app, ["run", "cut.toml", *seeds, "--clock", "virtual"])
+    assert result.exit_code == 130
+    runs = sorted(path.parent for path in folder.glob("runs/cut/**/summary.json"))
+    assert [run.relative_to(folder / "runs/cut").parts[0] for run in runs] == ["fedavg"]
+    assert orjson.loads((runs[0] / "summary.json").read_bytes())["finished"] == "interrupted"
+    said = " ".join(result.output.split())
+    assert "3 versions" in said and "interrupted (faithful so far)" in said
+    assert "fedavg: interrupted after" in said  # below the table
+
+    shown = CliRunner().invoke(app, ["compare", "runs/cut"])
+    assert shown.exit_code == 0 and "fedavg: interrupted after" in " ".join(shown.output.split())
+    (line,) = (line for line in shown.output.splitlines() if line.startswith("fedavg "))
+    assert line.split()[-1] == "interrupted"
+
+
+@pytest.mark.parametrize("command", ["run", "coordinator"])
+@pytest.mark.parametrize("ended", ["interrupted", "to its end"])
+def test_a_wall_clock_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, command: str, ended: str
+) -> None:
+    class Run:
+        """In place of the processes."""
+
+        port = 0
+
+        def __init__(self, *_: Any) -> None: ...
+
+        def run(self, watch: Any) -> None:
+            if ended == "interrupted":
+                raise launcher.Interrupted([])
+
+    monkeypatch.setattr(launcher, "WallRun", Run)
+    result = CliRunner().invoke(app, [command, "cut.toml"])
+    assert result.exit_code == (130 if ended == "interrupted" else 0)

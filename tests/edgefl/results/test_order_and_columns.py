@@ -1,0 +1,139 @@
+"""The comparison: in the order of the config, and columns that say which updates they count."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import experiment, small_run
+from rich.console import Console
+
+from edgefl.loading.file import dump
+from edgefl.reports.dissemination.table import _percent
+from edgefl.results import compare, spread
+from edgefl.results.summary import one_line
+from edgefl.results.table import table
+
+STRATEGIES = [{"strategy": "fedbuff"}, {"strategy": "fedavg", "label": "zz"}, {"strategy": "fedac"}]
+FACTS = {
+    "strategy": "fedavg",
+    "clock": "virtual",
+    "finished": "versions",
+    "versions": 5,
+    "emulated_s": 10.0,
+    "wall_s": 1.0,
+    "updates_received": 23,
+    "updates_applied": 20,
+    "updates_discarded": {},
+    "final_accuracy": 0.5,
+    "warnings": [],
+    "fidelity": {"verdict": "faithful", "reasons": []},
+}
+
+
+def run(directory: Path, name: str | None = None, **changes: Any) -> Path:
+    directory.mkdir(parents=True)
+    (directory / "summary.json").write_text(json.dumps(FACTS | changes))
+    if name is not None:
+        whole = dump(experiment(strategies=STRATEGIES), {"run": {"strategy": name}})
+        (directory / "config.toml").write_text(whole)
+    return directory
+
+
+def shown(rows: list[compare.Row], width: int = 100) -> list[str]:
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(table(rows, width))
+    return capture.get().splitlines()
+
+
+def test_the_order_is_that_of_the_config(tmp_path: Path) -> None:
+    run(tmp_path / "a_run_without_config")
+    for name in ("fedac", "zz", "fedbuff"):
+        run(tmp_path / name / "seed1", name)
+    run(tmp_path / "b_of_another_config", "fedprox")
+    order = ["fedbuff", "zz", "fedac", "a_run_without_config", "b_of_another_config"]
+    assert [row.name for row in compare.load(tmp_path)] == order
+    (tmp_path / "fedac" / "seed1" / "config.toml").write_text("half a line =")
+    assert [row.name for row in compare.load(tmp_path)] == [
+        "fedbuff",
+        "zz",
+        "a_run_without_config",
+        "b_of_another_config",
+        "fedac",
+    ]
+
+
+def test_a_column_says_which_updates_it_counts(tmp_path: Path) -> None:
+    lines = shown(compare.load(run(tmp_path / "fedavg")))
+    assert lines[0].split().count("re-") == 1 and lines[1].split().count("ceived") == 1
+    row = lines[3].split()
+    received = lines[0].index("re-")
+    assert row[:4] == ["fedavg", "0.500", "-", "-"] and row[4:7] == ["5", "23", "20"]
+    assert lines[0][received:].split()[:2] == ["re-", "ap-"]
+
+
+def test_without_updates_that_wait_the_received_have_no_column(tmp_path: Path) -> None:
+    lines = shown(compare.load(run(tmp_path / "fedavg", updates_received=20)))
+    assert "re-" not in lines[0].split() and "ap-" in lines[0].split()
+
+
+def test_an_old_summary_does_not_say_how_many_were_received(tmp_path: Path) -> None:
+    run(tmp_path / "new")
+    old = run(tmp_path / "old")
+    facts = {key: value for key, value in FACTS.items() if key != "updates_received"}
+    (old / "summary.json").write_text(json.dumps(facts))
+    rows = compare.load(tmp_path)
+    assert [row.updates_received for row in rows] == [23, None]
+    assert shown(rows)[4].split()[:7] == ["old", "0.500", "-", "-", "5", "-", "20"]
+
+
+def test_the_files_count_alike(tmp_path: Path) -> None:
+    rows = compare.load(run(tmp_path / "fedavg"))
+    compare.write_csv(rows, tmp_path / "comparison.csv")
+    spread.write_csv(rows, tmp_path / "comparison_seeds.csv")
+    assert (
+        ",updates_received,updates_applied,updates_discarded,"
+        in (tmp_path / "comparison.csv").read_text()
+    )
+    assert ",updates_received_mean," in (tmp_path / "comparison_seeds.csv").read_text()
+
+
+def test_a_buffer_that_was_not_full_is_not_applied(tmp_path: Path) -> None:
+    summary, _ = small_run(
+        tmp_path,
+        stop={"updates": 11},
+        edges={"count": 2},
+        strategies=[{"strategy": "fedbuff", "buffer_size": 4, "concurrency": 2}],
+    )
+    counts = summary["versions"], summary["updates_received"], summary["updates_applied"]
+    assert counts == (2, 11, 8)
+    assert sum(summary["staleness"].values()) == 11
+
+
+def test_an_interrupted_run_is_marked(tmp_path: Path) -> None:
+    rows = compare.load(run(tmp_path / "fedavg", finished="interrupted"))
+    lines = shown(rows)
+    assert lines[3].split()[-1] == "interrupted"
+    assert lines[-1].strip() == "fedavg: interrupted after 10.0 emulated s"
+    assert "interrupted (faithful so far)" in one_line(FACTS | {"finished": "interrupted"}, "x")
+    assert "faithful (versions)" in one_line(FACTS, "x")
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0.17, "17"),
+        (0.1, "10"),
+        (0.0996, "10"),
+        (0.0994, "9.9"),
+        (0.001, "0.1"),
+        (0.0009, "<0.1"),
+        (0.0, "0"),
+        (1.0, "100"),
+    ],
+)
+def test_a_share_of_the_time_has_two_digits(share: float, text: str) -> None:
+    assert _percent(share) == text
