@@ -10,7 +10,8 @@ import typer
 
 from edgefl.commands import configs, data, edge, jobs, keys, results, run
 from edgefl.commands import list as listings
-from edgefl.errors import Bug, UserError
+from edgefl.commands.option_errors import explained
+from edgefl.errors import Bug, UserError, printable
 from emulator.errors import BadValue
 
 app = typer.Typer(
@@ -52,13 +53,13 @@ def main() -> None:
             error, "format_message"
         ):  # what a wrong word on the command line raises; typer does not export its class
             raise
-        _refuse(error.format_message())
+        _refuse(explained(error, sys.argv[1:]))
     sys.exit(status if isinstance(status, int) else 0)
 
 
 def _refuse(message: str) -> None:
     if message:  # a group of commands without a command has printed its help
-        print("edgefl: " + " ".join(message.split()), file=sys.stderr)
+        print(f"edgefl: {printable(' '.join(message.split()))}", file=sys.stderr)
     sys.exit(2)
 
 

@@ -32,15 +32,15 @@ class UserError(Exception):
         super().__init__(printable(message))
 
 
-def nearest(name: str, valid: Iterable[str]) -> str:
-    """ " (nearest: 'x')" for a likely typo, else " (valid: a, b)", else "" if nothing is valid:
-    the end of an error line.
+def nearest(name: str, valid: Iterable[str], most: int = 1) -> str:
+    """ " (nearest: 'x')" for a likely typo, ``most`` of them, else " (valid: a, b)", else "" if
+    nothing is valid: the end of an error line.
     """
     names = sorted(valid)
     folded = {candidate.lower(): candidate for candidate in names}
-    close = get_close_matches(name.lower(), folded, n=1)
+    close = get_close_matches(name.lower(), folded, n=most)
     if close:
-        return f" (nearest: {folded[close[0]]!r})"
+        return f" (nearest: {', '.join(repr(folded[each]) for each in close)})"
     return f" (valid: {', '.join(names)})" if names else ""
 
 

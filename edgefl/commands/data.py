@@ -14,7 +14,7 @@ import typer
 
 from edgefl.commands import show
 from edgefl.commands.configs import Config
-from edgefl.errors import UserError, needs
+from edgefl.errors import UserError, nearest, needs
 
 if TYPE_CHECKING:
     from edgefl.config.experiment import Experiment
@@ -61,6 +61,9 @@ def get(
         raise UserError(
             f"data get {name}: only the data sets of `edgefl datasets` have published addresses"
         )
+    sets = catalog.names("edgefl.data", "load")
+    if name not in sets:
+        raise UserError(f"data get {name}: no such data set{nearest(name, sets, most=3)}")
     module = sys.modules[catalog.find("edgefl.data", name, "load", None, "data set").__module__]
     downloads = getattr(module, "DOWNLOADS", ())
     if not downloads:

@@ -14,7 +14,7 @@ import typer
 
 from edgefl.commands import show
 from edgefl.commands.configs import located
-from edgefl.config.experiment import EDGE_ID
+from edgefl.config.experiment import EDGE_ID, PATTERNS
 from edgefl.errors import UserError, nearest, printable
 
 if TYPE_CHECKING:
@@ -79,10 +79,7 @@ def edge(
 
     host = _host(connect)
     if not re.fullmatch(EDGE_ID, name):
-        raise UserError(
-            f"--id {name!r}: expected at most 32 of a-z, 0-9, _ and -, beginning with a letter or"
-            " digit"
-        )
+        raise UserError(f"--id {name!r}: expected {PATTERNS[EDGE_ID]}")
     own = load_edge(keys, name) if keys else None
     show.warning(must_have_keys(host, own, insecure, said="--connect"))
     builder = SideBuilder(name, config, data, allow_task or [])

@@ -6,15 +6,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, TypeVar, get_origin
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from edgefl.config.experiment import Experiment
+from edgefl.config.experiment import PATTERNS
+from edgefl.config.key_names import nearest_key, table_of
 from edgefl.errors import UserError, nearest
 
 Loc = tuple[str | int, ...]  # ("strategies", 1, "alpha")
@@ -129,22 +130,6 @@ def check_numbers(data: Mapping[str, Any], source: Source) -> None:
             )
 
 
-def sections(
-    model: type[BaseModel] = Experiment, at: str = ""
-) -> Iterator[tuple[str, type[BaseModel]]]:
-    """(dotted place, model) of the whole file and of each of its tables, outermost first; an
-    array's place ends in [].
-    """
-    yield at, model
-    for key, info in model.model_fields.items():
-        place = f"{at}.{key}" if at else key
-        inner = _table(info.annotation)
-        if inner is not None:
-            yield from sections(
-                inner, place + "[]" if get_origin(info.annotation) is tuple else place
-            )
-
-
 def _key(detail: ErrorDetails, data: Any) -> Loc:
     """Where the key of a problem is in ``data``: for a key that takes one thing or another,
     pydantic puts what it tried behind that.
@@ -175,19 +160,12 @@ def _none_of(tried: Sequence[ErrorDetails]) -> str:
     return f"expected {', '.join(first)} or {last}, found {found(value)}{_nearest_of(value, words)}"
 
 
-def _table(annotation: Any) -> type[BaseModel] | None:
-    """The model that an annotation holds: itself, or that of an array's entries."""
-    candidates = (annotation, *getattr(annotation, "__args__", ()))
-    return next(
-        (each for each in candidates if isinstance(each, type) and issubclass(each, BaseModel)),
-        None,
-    )
-
-
 def _fields(model: type[BaseModel], loc: Loc, also: Sequence[str]) -> list[str]:
     """The keys that are valid at ``loc`` inside ``model``."""
     for part in loc:
-        inner = _table(model.model_fields[part].annotation) if part in model.model_fields else None
+        inner = (
+            table_of(model.model_fields[part].annotation) if part in model.model_fields else None
+        )
         model = inner or model
     return [*model.model_fields, *also]
 
@@ -195,15 +173,29 @@ def _fields(model: type[BaseModel], loc: Loc, also: Sequence[str]) -> list[str]:
 def _problem(detail: ErrorDetails, valid: list[str]) -> str:
     kind, value = detail["type"], detail["input"]
     if kind == "extra_forbidden":
-        return f"unknown key{_nearest_key(str(detail['loc'][-1]), valid)}"
+        return f"unknown key{nearest_key(str(detail['loc'][-1]), valid)}"
     if kind == "missing":
         given = [key for key in value if key not in valid] if isinstance(value, dict) else []
         typo = get_close_matches(str(detail["loc"][-1]), given, n=1)
         return f"missing; {typo[0]!r} is there, is that it?" if typo else "missing"
     if kind == "value_error":
         return str(detail["ctx"]["error"])
+    key = str(detail["loc"][-1])
     expected = EXPECTED.get(kind) or _plain(detail["msg"])
-    return f"{expected}, found {found(value)}{_nearest_value(detail)}"
+    if kind == "string_pattern_mismatch" and detail["ctx"]["pattern"] in PATTERNS:
+        expected = f"expected {PATTERNS[detail['ctx']['pattern']]}"
+    return (
+        f"{expected}, found {found(value)}{_nearest_value(detail)}{_counterpart(key, value, valid)}"
+    )
+
+
+def _counterpart(key: str, value: Any, valid: Sequence[str]) -> str:
+    """The key beside this one that takes several of what this one takes one of, or the reverse."""
+    if isinstance(value, list) and f"{key}s" in valid:
+        return f"; several: {key}s"
+    if not isinstance(value, list) and key.endswith("s") and key[:-1] in valid:
+        return f"; one: {key[:-1]}"
+    return ""
 
 
 def _plain(message: str) -> str:
@@ -232,20 +224,3 @@ def _words(detail: ErrorDetails) -> list[str]:
 def _nearest_of(value: Any, words: list[str]) -> str:
     close = get_close_matches(value, words, n=1) if isinstance(value, str) else []
     return nearest(close[0], words) if close else ""
-
-
-def _nearest_key(key: str, valid: list[str]) -> str:
-    """A typo of a key of this table, else a key that belongs into another table, else all keys
-    of this table.
-    """
-    elsewhere = {
-        name: f"{place}.{name}" if place else name
-        for place, model in reversed(list(sections()))
-        for name in model.model_fields
-    }
-    if key in elsewhere and key not in valid:
-        return f" (nearest: {elsewhere[key]!r})"
-    if get_close_matches(key.lower(), [name.lower() for name in valid]):
-        return nearest(key, valid)
-    close = get_close_matches(key, elsewhere, n=1)
-    return f" (nearest: {elsewhere[close[0]]!r})" if close else nearest(key, valid)

@@ -17,6 +17,14 @@ from emulator.units import to_ns
 
 MOST_AUTO_SPEED = 1.0
 EDGE_ID = r"^[a-z0-9][a-z0-9_-]{0,31}$"
+RUN_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+PATTERNS = {  # in words
+    EDGE_ID: "at most 32 of a-z, 0-9, _ and -, beginning with a letter or digit",
+    RUN_NAME: (
+        "at most 64 of A-Z, a-z, 0-9, _, . and -, beginning with a letter or digit: it names a"
+        " directory"
+    ),
+}
 
 
 class Named(Section):
@@ -174,7 +182,7 @@ class StrategyEntry(Section):
 class Experiment(Section):
     """A whole experiment file."""
 
-    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
+    name: str = Field("run", pattern=RUN_NAME)
     seed: int = Field(1, ge=0)
     # instead of seed: a run for each
     seeds: (

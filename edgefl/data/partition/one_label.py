@@ -4,6 +4,8 @@ drawn), no sample used twice.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,7 +19,7 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     samples: int = Field(250, ge=1)
-    deal: str = Field("turns", pattern="^(turns|drawn)$")
+    deal: Literal["turns", "drawn"] = "turns"
 
 
 def split(

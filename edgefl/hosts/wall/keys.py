@@ -28,7 +28,7 @@ import zmq.auth
 from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils import z85
 
-from edgefl.config.experiment import EDGE_ID
+from edgefl.config.experiment import EDGE_ID, PATTERNS
 from edgefl.errors import UserError, nearest
 
 DOMAIN = "edgefl"
@@ -61,10 +61,7 @@ def new(folder: Path, edge_ids: Sequence[str]) -> None:
     """
     for edge in edge_ids:
         if not re.fullmatch(EDGE_ID, edge):
-            raise UserError(
-                f"edge id {edge!r}: expected at most 32 of a-z, 0-9, _ and -, beginning with a"
-                " letter or digit"
-            )
+            raise UserError(f"edge id {edge!r}: expected {PATTERNS[EDGE_ID]}")
     twice = sorted({edge for edge in edge_ids if edge_ids.count(edge) > 1})
     if twice:
         raise UserError(f"edge id {twice[0]!r} is given twice")

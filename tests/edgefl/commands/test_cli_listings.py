@@ -117,6 +117,45 @@ def test_keys_new(edgefl: Command, tmp_path: Path) -> None:
             ),
         ),
         (
+            ["run", "c.toml", "--seed", "3"],
+            "No such option: --seed (say seed=3: settings are KEY=VALUE)",
+        ),
+        (
+            ["run", "--lr=0.1", "c.toml"],
+            "No such option: --lr (say training.learning_rate=0.1: settings are KEY=VALUE)",
+        ),
+        (
+            ["data", "plot", "c.toml", "--alpha"],
+            "No such option: --alpha (say partition.alpha=VALUE: settings are KEY=VALUE)",
+        ),
+        (["run", "c.toml", "--virtual"], "No such option: --virtual (say --clock virtual)"),
+        (
+            ["coordinator", "c.toml", "--clock", "virtual"],
+            (
+                "No such option: --clock (a coordinator is always on the wall clock: edgefl run"
+                " CONFIG --clock virtual needs none)"
+            ),
+        ),
+        (
+            ["coordinator", "c.toml", "--workers", "2"],
+            "No such option: --workers (an option of: edgefl run)",
+        ),
+        (["run", "c.toml", "--worker", "2"], "No such option: --worker (nearest: '--workers')"),
+        (["edge", "--name", "e000"], "No such option: --name (say --id NAME)"),
+        (
+            ["plot", "x", "--kind", "agregation"],
+            "Invalid value for '--kind': expected one of accuracy, ",
+        ),
+        (
+            ["run", "c.toml", "--clock", "virtul"],
+            (
+                "Invalid value for '--clock': expected one of wall, virtual, found 'virtul'"
+                " (nearest: 'virtual')"
+            ),
+        ),
+        (["run", "c\x1b[2J.toml"], "c\\x1b[2J.toml: no such file"),
+        (["run", "--\x1b[2J"], "No such option: --\\x1b[2J"),
+        (
             ["keys", "new", "x", "--ids", "a", "--edges", "2"],
             "keys new: expected --edges or --ids, found both",
         ),
@@ -128,6 +167,11 @@ def test_bad_input_is_one_line_and_status_2(
     status, out, err = edgefl(*words)
     assert (status, out) == (2, "") and list(tmp_path.iterdir()) == []
     assert err.startswith(f"edgefl: {line}") and err.count("\n") == 1
+
+
+def test_the_nearest_figure_is_named(edgefl: Command) -> None:
+    err = edgefl("plot", "x", "--kind", "agregation")[2]
+    assert err.endswith("runtimes, found 'agregation' (nearest: 'aggregation')\n")
 
 
 def test_help_without_a_command(edgefl: Command) -> None:

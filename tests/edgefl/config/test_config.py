@@ -203,8 +203,8 @@ def replaced(said: str, instead: str) -> str:
             "[training]\nepochs = 2",
             "[edges]\nnames = ['a', 'B']",
             (
-                "edges.names[1]: expected text to match pattern '^[a-z0-9][a-z0-9_-]{0,31}$',"
-                " found 'B'"
+                "edges.names[1]: expected at most 32 of a-z, 0-9, _ and -, beginning with a letter"
+                " or digit, found 'B'"
             ),
         ),
         (
@@ -240,7 +240,10 @@ WHOLE = "stop.versions = 1\n"
         ),
         (
             WHOLE + "name = 'a b'",
-            "name: expected text to match pattern '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$', found 'a b'",
+            (
+                "name: expected at most 64 of A-Z, a-z, 0-9, _, . and -, beginning with a letter or"
+                " digit: it names a directory, found 'a b'"
+            ),
         ),
         (
             "[stop\nversions = 1",

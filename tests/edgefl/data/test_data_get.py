@@ -308,7 +308,10 @@ def test_sets_without_an_address() -> None:
         UserError, match="nothing to get by this command; .*ships inside scikit-learn"
     ):
         command.get("digits")
-    with pytest.raises(UserError, match="unknown data set 'cifar'"):
-        command.get("cifar")
+    with pytest.raises(UserError) as caught:
+        command.get("cifar-100")
+    assert str(caught.value) == (
+        "data get cifar-100: no such data set (nearest: 'cifar100', 'cifar10')"
+    )
     with pytest.raises(UserError, match="only the data sets of `edgefl datasets`"):
         command.get("my_data.py:load")

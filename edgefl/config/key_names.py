@@ -1,0 +1,103 @@
+"""Every key of the experiment file with its place, and what people write in its stead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from typing import Any, get_origin
+
+from pydantic import BaseModel
+
+from edgefl.config.experiment import Experiment
+from edgefl.errors import nearest
+
+SURE = 0.8  # of difflib: how like a key an option must be to be taken for it
+# other names for a key: short ones, and those of other frameworks
+ALIASES = {
+    "algorithm": "strategies[].strategy",
+    "algorithms": "strategies",
+    "alpha": "partition.alpha",
+    "bandwidth": "links.up_mbit_s",
+    "batch": "training.batch_size",
+    "batchsize": "training.batch_size",
+    "bs": "training.batch_size",
+    "clients": "edges.count",
+    "data_dir": "data.dir",
+    "dataset": "data.name",
+    "delay": "links.latency_ms",
+    "duration": "stop.emulated_s",
+    "eta": "training.learning_rate",
+    "latency": "links.latency_ms",
+    "local_epochs": "training.epochs",
+    "lr": "training.learning_rate",
+    "n_clients": "edges.count",
+    "nodes": "edges.count",
+    "num_clients": "edges.count",
+    "num_edges": "edges.count",
+    "num_rounds": "stop.versions",
+    "rate": "links.up_mbit_s",
+    "round": "stop.versions",
+    "rounds": "stop.versions",
+    "scheme": "strategies[].strategy",
+    "target": "evaluation.target_accuracy",
+    "time": "stop.emulated_s",
+    "wd": "training.weight_decay",
+}
+
+
+def sections(
+    model: type[BaseModel] = Experiment, at: str = ""
+) -> Iterator[tuple[str, type[BaseModel]]]:
+    """(dotted place, model) of the whole file and of each of its tables, outermost first; an
+    array's place ends in [].
+    """
+    yield at, model
+    for key, info in model.model_fields.items():
+        place = f"{at}.{key}" if at else key
+        inner = table_of(info.annotation)
+        if inner is not None:
+            yield from sections(
+                inner, place + "[]" if get_origin(info.annotation) is tuple else place
+            )
+
+
+def table_of(annotation: Any) -> type[BaseModel] | None:
+    """The model that an annotation holds: itself, or that of an array's entries."""
+    candidates = (annotation, *getattr(annotation, "__args__", ()))
+    return next(
+        (each for each in candidates if isinstance(each, type) and issubclass(each, BaseModel)),
+        None,
+    )
+
+
+def _elsewhere() -> dict[str, str]:
+    """The last part of every key of the file -> the whole key, the outermost one."""
+    return {
+        name: f"{place}.{name}" if place else name
+        for place, model in reversed(list(sections()))
+        for name in model.model_fields
+    }
+
+
+def nearest_key(key: str, valid: Sequence[str]) -> str:
+    """A typo of a key of this table, else another name of a key, else a key that belongs into
+    another table, else all keys of this table: the end of an error line.
+    """
+    elsewhere = _elsewhere()
+    if key in elsewhere and key not in valid:
+        return f" (nearest: {elsewhere[key]!r})"
+    if key.lower() in ALIASES:
+        return f" (nearest: {ALIASES[key.lower()]!r})"
+    if get_close_matches(key.lower(), [name.lower() for name in valid]):
+        return nearest(key, valid)
+    close = get_close_matches(key, elsewhere, n=1)
+    return f" (nearest: {elsewhere[close[0]]!r})" if close else nearest(key, valid)
+
+
+def meant(name: str) -> str | None:
+    """The whole key that ``name``, written as an option, is or is nearly; None if it is none."""
+    elsewhere = _elsewhere()
+    name = name.strip("-").replace("-", "_").lower()
+    close = get_close_matches(name, elsewhere, n=1, cutoff=SURE)
+    found = ALIASES.get(name) or elsewhere.get(close[0] if close else name)
+    return None if found is None or "[]" in found else found
