@@ -113,8 +113,9 @@ class Idfl(Slotted):
             for group in ([edge for edge in group if edge in self.samples] for group in self.owed)
             if group
         )
-        at_work = [self.free] * len(self.queue) + [
-            max(begun + self._expected(edge), self.free) for edge, begun in self.computing.items()
+        at_work = [self.free] * len(self._ready()) + [
+            max(begun + self._expected(edge), self.free)
+            for edge, begun in self._computing().items()
         ]
         due: list[list[str]] = []
         while waiting and (

@@ -11,7 +11,6 @@ delay S_{k-alpha}, who sent alpha rounds ago and have waited since.
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from typing import Any, Literal
 
@@ -51,7 +50,8 @@ class SlottedOptions(StrategyOptions):
     order: Literal["finished", "oldest"] = "finished"
     wait_for_group: bool = False  # True: a round begins when S are ready
     on_lost: Literal["skip", "wait"] = (
-        # a slot whose update does not come: the round goes on without it, or gives another slot
+        # a slot whose update does not come, and an edge that is away: the round goes on without it,
+        # or gives another slot and waits until the edge's grace ends
         "skip"
     )
     local_steps: int | None = Field(None, ge=1)  # H; None: the config's epochs
@@ -73,6 +73,7 @@ class Slotted(Strategy):
         self.computing: dict[str, int] = {}  # edge -> slot from which on it computes
         # who is ready: (slot or version, number, edge, task)
         self.queue: list[tuple[int, int, str, int]] = []
+        self.away: set[str] = set()  # lost with an open task: they keep their places
         # edge -> (task, when its update must have come)
         self.sending: dict[str, tuple[int, int]] = {}
         self.group: list[str] = []  # who has had slots in this round
@@ -130,9 +131,18 @@ class Slotted(Strategy):
 
     # ------------------------------------------------------------------ events
     def handle(self, event: Event, now: int) -> list[Decision]:
-        if isinstance(event, EdgeLost) and event.edge in self.strays:
-            self.strays.remove(event.edge)
-        return super().handle(event, now)
+        if isinstance(event, EdgeJoined | TaskClosed):
+            self.away.discard(event.edge)
+        decisions = super().handle(event, now)
+        return self._missing(event.edge, now) if isinstance(event, EdgeLost) else decisions
+
+    def _missing(self, edge: str, now: int) -> list[Decision]:
+        """Until it is back, or its task is closed, its slots are for others."""
+        if edge in self.strays:
+            self.strays.remove(edge)
+        if edge in self.running:
+            self.away.add(edge)
+        return self._go_on(now)
 
     def started(self, now: int) -> list[Decision]:
         self.begun = True
@@ -156,7 +166,7 @@ class Slotted(Strategy):
         else:
             self._again(event.edge)
         first = slot if self.options.order == "finished" else self.running[event.edge]
-        heapq.heappush(self.queue, (first, self.numbers[event.edge], event.edge, event.task))
+        self.queue.append((first, self.numbers[event.edge], event.edge, event.task))
         return self._go_on(now)
 
     def _again(self, edge: str) -> None:
@@ -166,8 +176,7 @@ class Slotted(Strategy):
         if self.sending.pop(edge, None) is not None:
             self.group.remove(edge)
             self.damaged += 1
-        self.queue = [entry for entry in self.queue if entry[2] != edge]
-        heapq.heapify(self.queue)
+        self._leave(edge)
 
     def finished(self, edge: str, slots: int) -> None:
         """The edge has computed for so many slots."""
@@ -189,17 +198,20 @@ class Slotted(Strategy):
         late = [(edge, task) for edge, (task, until_ns) in self.sending.items() if until_ns <= now]
         for edge, _ in late:
             del self.running[edge]
+            self.away.discard(edge)
             self._lose(edge)
         return [*(Cancel(edge, task) for edge, task in late), *self._go_on(now, at_border=True)]
 
     # ------------------------------------------------------------------ slots
     def _go_on(self, now: int, at_border: bool = False) -> list[Decision]:
         """Give the next slot, or end the round, if that can be done now; slots are given when
-        they begin, to the edge that is ready then.
+        they begin, to the edge that is ready and there then.
         """
         if not self.begun:
             return []
-        wanted = min(self.size, self._taken + len(self.queue) + len(self.computing))
+        ready, at_work = len(self._ready()), len(self.queue) + len(self.computing)
+        to_come = at_work if self.options.on_lost == "wait" else ready + len(self._computing())
+        wanted = min(self.size, self._taken + to_come)
         if self._taken >= wanted:
             return (
                 self._watch(min(until_ns for _, until_ns in self.sending.values()))
@@ -207,7 +219,7 @@ class Slotted(Strategy):
                 else self._end_round(now)
             )
         enough = wanted if self.options.wait_for_group and not self._taken else 1
-        if len(self.queue) < enough:
+        if ready < enough:
             return (
                 self._watch(min(until_ns for _, until_ns in self.sending.values()))
                 if self.sending
@@ -216,13 +228,26 @@ class Slotted(Strategy):
         begins_ns = self.timetable.begins(max(self.timetable.next_at(now), self.free))
         return self._grant(now) if begins_ns == now and at_border else self._watch(begins_ns)
 
+    def _ready(self) -> list[tuple[int, int, str, int]]:
+        """The part of the queue that is there."""
+        if not self.away:
+            return self.queue
+        return [entry for entry in self.queue if entry[2] not in self.away]
+
+    def _computing(self) -> dict[str, int]:
+        """Those of ``computing`` that are there."""
+        if not self.away:
+            return self.computing
+        return {edge: begun for edge, begun in self.computing.items() if edge not in self.away}
+
     @property
     def _taken(self) -> int:
         """Uploads of this round; with ``on_lost`` "wait" those that were lost do not count."""
         return len(self.group) - (self.lost if self.options.on_lost == "wait" else 0)
 
     def _grant(self, now: int) -> list[Decision]:
-        slot, (_, _, edge, task) = self.timetable.next_at(now), heapq.heappop(self.queue)
+        slot, (_, _, edge, task) = self.timetable.next_at(now), min(self._ready())
+        self._leave(edge)
         self.wasted += slot - self.free
         self.free = slot + self.timetable.transfer_slots
         self.group.append(edge)
@@ -243,9 +268,11 @@ class Slotted(Strategy):
         """The edge's task ends without an update."""
         self.computing.pop(edge, None)
         self.turn.pop(edge, None)
-        self.queue = [entry for entry in self.queue if entry[2] != edge]
-        heapq.heapify(self.queue)
+        self._leave(edge)
         self.lost += self.sending.pop(edge, None) is not None
+
+    def _leave(self, edge: str) -> None:
+        self.queue = [entry for entry in self.queue if entry[2] != edge]
 
     def _stray(self, edge: str) -> None:
         """Queue a rejoined edge for the next broadcast, unless its group will get one anyway."""
@@ -296,7 +323,7 @@ class Slotted(Strategy):
             receivers += [edge for group in groups for edge in group if edge in self.samples]
             groups = (
                 []
-                if receivers or self.queue or self.computing or not self.owed
+                if receivers or self._ready() or self._computing() or not self.owed
                 else [self.owed.popleft()]
             )
         receivers += self.strays
@@ -318,7 +345,7 @@ class Slotted(Strategy):
         all who have a model already.
         """
         steps = self.options.local_steps
-        before = len(self.queue) + len(self.computing)
+        before = len(self._ready()) + len(self._computing())
         for place, edge in enumerate(edges, before):
             self.computing[edge] = self.free
             # before the first models no edge has a turn to miss

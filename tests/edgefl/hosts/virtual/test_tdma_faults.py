@@ -172,6 +172,63 @@ def test_a_device_that_comes_back_is_given_the_next_model(tmp_path: Path) -> Non
     assert all(each["uploads"] == 2 for each in reports(directory)[1:])
 
 
+# ------------------------------------------------------------------ known to be away
+SOON = {"heartbeat_s": 0.1, "liveness_s": 1.0, "grace_s": 12.0}
+
+
+def away(folder: Path, fault: dict[str, Any], per_round: int, **options: Any) -> Path:
+    """Five devices that take 2 slots; a device is missed a slot after it fell silent, and its task
+    is closed 12 slots later.
+    """
+    sections = experiment(faults=[fault], network=SOON, edges={"count": 5})
+    given = slotted(5, 2, slots=40, per_round=per_round, **options).model_copy(
+        update={"faults": sections.faults, "network": sections.network}
+    )
+    play(folder, given)
+    return folder / given.strategies[0].name
+
+
+def granted(directory: Path) -> list[tuple[int, int]]:
+    """(edge's number, slot) of each grant."""
+    found = [
+        each
+        for event in read_events(directory / "events.jsonl")
+        for each in event.get("decisions", [])
+    ]
+    return [(int(each["edge"][1:]), each["slots"][0]) for each in found if each["do"] == "grant"]
+
+
+def test_a_device_that_is_known_to_be_lost_gets_no_slot(tmp_path: Path) -> None:
+    """e003 is ready at slot 2, dies, and is missed from 3.5 on: its slot 8 is e004's."""
+    directory = away(tmp_path, {"kind": "kill", "edges": ["e003"], "at_s": 2.5}, 1)
+    assert [each["lost"] for each in reports(directory)] == [0] * 19
+    assert {slot - 2 * number for number, (_, slot) in enumerate(granted(directory))} == {2}
+    assert granted(directory)[3] == (4, 8) and 3 not in {edge for edge, _ in granted(directory)}
+
+
+def test_it_keeps_its_place_and_is_the_first_again_when_it_is_back(tmp_path: Path) -> None:
+    """Frozen from 2.5 to 9.2, e003 has finished at 2 as before: the next slot is its."""
+    fault = {"kind": "freeze", "edges": ["e003"], "at_s": 2.5, "for_s": 6.7}
+    directory = away(tmp_path, fault, 1)
+    assert granted(directory)[:6] == [(0, 2), (1, 4), (2, 6), (4, 8), (3, 10), (0, 12)]
+    assert sum(each["lost"] for each in reports(directory)) == 0
+
+
+@pytest.mark.parametrize(("on_lost", "ends"), [("skip", [7, 14]), ("wait", [16, 23])])
+def test_a_round_ends_without_it_or_waits_until_its_grace_ends(
+    tmp_path: Path, on_lost: str, ends: list[int]
+) -> None:
+    """All five send in a round, e004 dies computing and is missed at 2.5: round 0 ends behind four
+    uploads; or it waits until the task is closed, at 14.5.
+    """
+    directory = away(
+        tmp_path, {"kind": "kill", "edges": ["e004"], "at_s": 1.5}, 5, on_lost=on_lost
+    )
+    told = reports(directory)
+    assert [each["uploads"] for each in told[:2]] == [4, 4] and sum(x["lost"] for x in told) == 0
+    assert [each["end_slot"] for each in told[:2]] == ends
+
+
 def test_a_device_that_dies_computing_is_not_waited_for(tmp_path: Path) -> None:
     summary, directory = with_faults(
         tmp_path, [{"kind": "kill", "edges": ["e004"], "at_s": 1.0}], slots=90
