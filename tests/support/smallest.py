@@ -22,9 +22,10 @@ SMALLEST_BENCHMARKS = {
     "profile_virtual.py": ["--updates", "2"],
     "protocol.py": ["--case", "2x0.25", "--rounds", "3"],
     "strategies.py": ["--size", "1000", "--repeats", "2"],
+    "tdma_shapes.py": ["--quick"],
     "virtual.py": ["--quick", "--turns", "1"],
 }
-SOCKETS = {"agreement.py", "emulator_accuracy.py", "fleet.py", "protocol.py"}
+SOCKETS = {"agreement.py", "emulator_accuracy.py", "fleet.py", "protocol.py", "tdma_shapes.py"}
 
 
 def ran(script: Path, words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:

@@ -218,7 +218,7 @@ class Slotted(Strategy):
                 if self.sending
                 else self._end_round(now)
             )
-        enough = wanted if self.options.wait_for_group and not self._taken else 1
+        enough = wanted if self.options.wait_for_group and not self.group else 1
         if ready < enough:
             return (
                 self._watch(min(until_ns for _, until_ns in self.sending.values()))

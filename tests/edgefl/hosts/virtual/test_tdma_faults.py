@@ -221,9 +221,7 @@ def test_a_round_ends_without_it_or_waits_until_its_grace_ends(
     """All five send in a round, e004 dies computing and is missed at 2.5: round 0 ends behind four
     uploads; or it waits until the task is closed, at 14.5.
     """
-    directory = away(
-        tmp_path, {"kind": "kill", "edges": ["e004"], "at_s": 1.5}, 5, on_lost=on_lost
-    )
+    directory = away(tmp_path, {"kind": "kill", "edges": ["e004"], "at_s": 1.5}, 5, on_lost=on_lost)
     told = reports(directory)
     assert [each["uploads"] for each in told[:2]] == [4, 4] and sum(x["lost"] for x in told) == 0
     assert [each["end_slot"] for each in told[:2]] == ends

@@ -1,0 +1,283 @@
+"""Random shapes of TDMA rounds, as the strategies play them and as slot_by_slot.py does: who sends
+from which model and in which slot, how old updates are, who gets which model, slots wasted and
+lost. And an IDFL run worked out again by idfl_by_hand.py: the largest difference of weights.
+
+On the wall clock by default, over real sockets; ``--clock virtual`` also has devices that compute
+for no time, are missed, given up and come back, where moments are exact to the nanosecond only
+there.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import idfl_by_hand
+import slot_by_slot
+from slot_by_slot import NEVER, SLOT, Fault, Round, Shape
+from table import Row, arguments, host_line, report, run, say
+
+from edgefl.config.experiment import Experiment
+from edgefl.errors import UserError
+from edgefl.hosts.setup.learning import Learning, learning
+from edgefl.hosts.virtual.run import run_virtual
+from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
+from edgefl.results.tail import read_events
+
+SHAPES, SLOTS, QUICK_SLOTS = 12, 50, 20
+SLOT_S, GUARD = 0.1, 0.3  # on the wall clock: length of a slot, the silent part of it
+MOST_DEVICES, MOST_TAKES, MOST_TRANSFER = 12, 9, 3
+LONGEST_CUT = 12  # slots
+TRIES = 3  # of a run on a machine that was too busy to keep to the slots
+BATCH = 32  # of training.batch_size: less than any device has
+LOCAL_STEPS, WEIGHTS_GOAL = (1, 3), "<= 1e-5"
+STRATEGIES = {"tdma": "tdma-fl", "idfl": "idfl", "sync": "sync-tdma-fl"}
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--shapes", type=int, default=SHAPES, metavar="N", help="how many")
+    parser.add_argument("--seed", type=int, default=1, help="of the shapes")
+    parser.add_argument("--clock", choices=("wall", "virtual"), default="wall")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"one shape, {QUICK_SLOTS} slots; IDFL under the virtual clock: is all in place?",
+    )
+    options, host = parser.parse_args(), host_line()
+    if options.shapes < 1:
+        raise UserError(f"--shapes {options.shapes}: expected 1 or more")
+    count = 1 if options.quick else options.shapes
+    real, by_hand_real = options.clock == "wall", options.clock == "wall" and not options.quick
+    rows, differ, compared = [], 0, 0
+    for index in range(count):
+        shape = drawn(options.seed, index, real)
+        shape = replace(shape, slots=QUICK_SLOTS) if options.quick else shape
+        say(f"{index + 1} of {count}: {words(shape)}")
+        expected = slot_by_slot.SlotBySlot(shape).play()
+        found, verdict = (on_wall if real else on_virtual)(shape, expected)
+        differ, compared = differ + (found != expected), compared + len(expected)
+        rows.append(Row(words(shape), f"{_same(found, expected)} of {len(expected)}, {verdict}"))
+    rows += [
+        Row("shapes that differ", differ, "", "<= 0"),
+        Row("rounds compared", compared, "", ">= 1"),
+        *(by_hand_row(steps, by_hand_real) for steps in LOCAL_STEPS),
+    ]
+    report("Rounds as played slot by slot", host, rows, options.json)
+
+
+def by_hand_row(steps: int, real: bool) -> Row:
+    say(f"IDFL with {steps} local step{'s' if steps > 1 else ''}, by hand")
+    given = by_hand(steps, SLOT_S, GUARD) if real else by_hand(steps)
+    learned = learning(given, None)
+    with tempfile.TemporaryDirectory(prefix="tdma-shapes-") as folder:
+        directory = Path(folder) / "run"
+        if real:
+            wall = WallRun(given, LaunchOptions(Path(folder), Path(folder)), say)
+            wall.run(lambda index, directory, port: None)
+            directory = wall.directory(0)
+        else:
+            run_virtual(learned, 0, directory)
+        off = idfl_by_hand.difference(directory, learned, steps)
+    name = f"IDFL, {steps} local step{'s' if steps > 1 else ''}: largest difference of weights"
+    return Row(name, off, "", WEIGHTS_GOAL)
+
+
+def drawn(seed: int, number: int, real: bool = False) -> Shape:
+    """A random shape. ``real``: one that a wall clock can play, whose devices compute for some
+    time and whose deaths are never noticed, since nobody knows to the slot when that is.
+    """
+    pick = random.Random(f"{seed} {number}")
+    devices = pick.randint(1, MOST_DEVICES)
+    per_round = pick.randint(1, devices)
+    slowest = pick.randint(int(real), MOST_TAKES)
+    groups = -(-devices // per_round)
+    missed_after = NEVER if real else pick.randint(1, 6)
+    return Shape(
+        tuple(pick.randint(int(real), slowest) for _ in range(devices)),
+        per_round,
+        pick.randint(1, MOST_TRANSFER),
+        SLOTS if real else 3 * SLOTS,
+        pick.choice(("tdma", "tdma", "idfl", "idfl", "sync")),
+        pick.randint(0, groups - 1),
+        pick.choice(("finished", "finished", "oldest")),
+        pick.random() < 0.25,
+        pick.choice(("skip", "skip", "wait")),
+        tuple(faults(pick, devices, real)),
+        missed_after,
+        NEVER if real else pick.randint(0, 12),
+        pick.choice((0, SLOT // 2)) if not real else SLOT // 2,
+    )
+
+
+def faults(pick: random.Random, devices: int, real: bool) -> list[Fault]:
+    """At most one for a device, and no two things at the same moment."""
+    found = []
+    for device in sorted(pick.sample(range(devices), pick.randint(0, min(devices, 5)))):
+        at = SLOT * pick.randint(0, SLOTS // 2)
+        if pick.random() < 0.4:
+            until = at + SLOT * pick.randint(0, LONGEST_CUT)
+            found.append(Fault(device, at + 30, until + 50, cut=True))
+            continue
+        back = NEVER if real or pick.random() < 0.4 else at + SLOT * pick.randint(1, 30)
+        found.append(Fault(device, at + 60 + device, back + 60 + device if back < NEVER else NEVER))
+    return found
+
+
+def words(shape: Shape) -> str:
+    """The shape in a line."""
+    kind = STRATEGIES[shape.start] + (f" {shape.delay}" if shape.start == "idfl" else "")
+    more = [shape.order, shape.on_lost, *(["wait_for_group"] if shape.wait_for_group else [])]
+    return (
+        f"{kind}, N {shape.devices}, S {shape.per_round}, r {shape.transfer}, compute"
+        f" {' '.join(map(str, shape.takes))}, {' '.join(more)}, {len(shape.faults)} faults"
+    )
+
+
+def _same(found: list[Round], expected: list[Round]) -> int:
+    """Rounds that are the same, from the first on."""
+    pairs = enumerate(zip(found, expected))
+    return next((k for k, (one, other) in pairs if one != other), min(len(found), len(expected)))
+
+
+# ------------------------------------------------------------------ the run
+def experiment(shape: Shape, slot_s: float = 1.0, guard: float = 0.0) -> Experiment:
+    """Digits for data; nothing is trained."""
+    faults = [
+        {
+            "kind": "cut_up" if each.cut else "kill",
+            "edges": [f"e{each.device:03d}"],
+            "at_s": each.at / SLOT * slot_s,
+            **({"for_s": (each.back - each.at) / SLOT * slot_s} if each.back < NEVER else {}),
+        }
+        for each in shape.faults
+    ]
+    known = shape.missed_after < NEVER
+    liveness_s = (shape.missed_after if known else 10 * shape.slots) * slot_s
+    return Experiment.model_validate(
+        {
+            "name": "tdma-shape",
+            "model": {"name": "mlp", "hidden": [4]},
+            "training": {"trainer": "none"},
+            "edges": {"count": shape.devices},
+            "groups": groups(shape),
+            "medium": {
+                "kind": "tdma",
+                "slot_ms": 1000 * slot_s,
+                "guard_ms": 1000 * slot_s * guard,
+                "rate_mbit_s": 1.0,
+                "slots_per_transfer": shape.transfer,
+            },
+            "network": {
+                "heartbeat_s": min(liveness_s / 4, 0.5),
+                "liveness_s": liveness_s,
+                "grace_s": shape.grace * slot_s if known else 10.0 * shape.slots,
+            },
+            "faults": faults,
+            "stop": {"emulated_s": (shape.slots + 0.25) * slot_s},
+            "evaluation": {"every_versions": 0, "train_samples": 0},
+            "strategies": [strategy(shape)],
+        }
+    )
+
+
+def by_hand(local_steps: int, slot_s: float = 1.0, guard: float = 0.0) -> Experiment:
+    """The run that idfl_by_hand.py works out again; alpha is what the strategy finds."""
+    given = experiment(idfl_by_hand.SHAPE, slot_s, guard).model_dump()
+    entry = strategy(idfl_by_hand.SHAPE) | {"alpha": "auto", "local_steps": local_steps}
+    given |= {
+        "model": {"name": "mlp", "hidden": []},
+        "training": {"batch_size": BATCH, "learning_rate": idfl_by_hand.RATE},
+        "groups": groups(idfl_by_hand.SHAPE, local_steps),
+        "stop": {"versions": idfl_by_hand.ROUNDS},
+        "strategies": [entry],
+    }
+    return Experiment.model_validate(given)
+
+
+def strategy(shape: Shape) -> dict[str, Any]:
+    return {
+        "strategy": STRATEGIES[shape.start],
+        "per_round": shape.per_round,
+        "order": shape.order,
+        "wait_for_group": shape.wait_for_group,
+        "on_lost": shape.on_lost,
+        "local_steps": 1,
+        **({"alpha": shape.delay} if shape.start == "idfl" else {}),
+    }
+
+
+def groups(shape: Shape, local_steps: int = 1) -> list[dict[str, Any]]:
+    """A device's speed: its steps, of a batch each, take so many slots."""
+    samples = BATCH * local_steps
+    return [
+        {
+            "name": f"g{number}",
+            "count": 1,
+            "devices": {
+                "samples_per_slot": samples / (takes - shape.early / SLOT) if takes else 1e15
+            },
+        }
+        for number, takes in enumerate(shape.takes)
+    ]
+
+
+@cache
+def learned(devices: int) -> Learning:
+    """Data, model and shares are those of all shapes with so many devices."""
+    return learning(experiment(Shape((1,) * devices, 1, 1, SLOTS)), None)
+
+
+def on_virtual(shape: Shape, expected: list[Round]) -> tuple[list[Round], str]:
+    """The rounds, and the verdict."""
+    given = replace(learned(shape.devices), experiment=experiment(shape), _chosen={})
+    with tempfile.TemporaryDirectory(prefix="tdma-shapes-") as folder:
+        summary = run_virtual(given, 0, Path(folder) / "run")
+        return rounds(Path(folder) / "run", shape.slots), summary["fidelity"]["verdict"]
+
+
+def on_wall(shape: Shape, expected: list[Round]) -> tuple[list[Round], str]:
+    """Again if it is not as ``expected`` and the host was too busy to be faithful."""
+    for _ in range(TRIES):
+        with tempfile.TemporaryDirectory(prefix="tdma-shapes-") as folder:
+            options = LaunchOptions(Path(folder) / "runs", Path(folder))
+            wall = WallRun(experiment(shape, SLOT_S, GUARD), options, say)
+            (summary,) = wall.run(lambda index, directory, port: None)
+            found = rounds(wall.directory(0), shape.slots)
+        verdict: str = summary["fidelity"]["verdict"]
+        if found == expected or verdict == "faithful":
+            break
+    return found, verdict
+
+
+def rounds(directory: Path, slots: int) -> list[Round]:
+    """What a run has left in events.jsonl: the rounds that ended within so many slots."""
+    done, current, began = list[Round](), Round(), dict[str, int]()
+    for event in read_events(directory / "events.jsonl"):
+        decisions = event.get("decisions", [])
+        if event.get("event") == "update_arrived":
+            edge = event["edge"]
+            current.updates.append((number(edge), int(event["base_version"]), began[edge]))
+        began |= {each["edge"]: each["slots"][0] for each in decisions if each["do"] == "grant"}
+        given = [each["edges"] for each in decisions if each["do"] == "assign"]
+        for values in (each["values"] for each in decisions if each["do"] == "report"):
+            ages = (values.get(f"staleness_{which}") for which in ("least", "most"))
+            current.ages = tuple(int(age) for age in ages if age is not None)
+            current.receivers = [number(edge) for edges in given for edge in edges]
+            current.lost, current.wasted = int(values["lost"]), int(values["wasted_slots"])
+            current.end = int(values["end_slot"])
+            done.append(current)
+            current = Round()
+    return [each for each in done if each.end <= slots]
+
+
+def number(edge: str) -> int:
+    return int(edge[1:])
+
+
+if __name__ == "__main__":
+    run(main)
