@@ -3,7 +3,8 @@
 
 A group that needs d* = ceil(tau_comp / (r (S + 1))) rounds to compute need not start G - 1 rounds
 ahead: with alpha = G - d* - 1 it gets the model of alpha rounds later, its updates are d* rounds
-old, and no slot is lost. Group j of those that wait has its turn j rounds from now.
+old, and no slot is lost: every round has S updates, and none ends later. Group j of those that
+wait has its turn j rounds from now.
 """
 
 from __future__ import annotations

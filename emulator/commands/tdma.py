@@ -34,7 +34,7 @@ TransferSlots = Annotated[int, typer.Option("--r", help="Slots of a transfer.")]
 IntentionalDelay = Annotated[
     str,
     typer.Option(
-        help="Intentional delay in rounds: a number, or auto, the longest that costs no slot.",
+        help="Intentional delay in rounds: a number, or auto, the longest that loses no slot.",
         metavar="auto|K",
     ),
 ]

@@ -91,8 +91,10 @@ class Tdma:
 
     @cached_property
     def auto_delay(self) -> int:
-        """The longest intentional delay that costs no slot (eq. 32). If S does not divide N, the
-        longest up to that whose rounds end no later.
+        """The longest intentional delay that loses no slot (eq. 32): every round still has S
+        updates, and none ends later than without delay. If S does not divide N, a longer one may
+        leave rounds with fewer updates; these end sooner, but the updates are sent later, since
+        more slots go to broadcasts.
         """
         if self.d_star is None:
             return 0

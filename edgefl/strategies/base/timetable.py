@@ -16,7 +16,7 @@ class Timetable:
     ``compute_slots(edge, samples, steps)``: slots that the edge's task takes (tau_comp), None if
     it is not known beforehand; ``steps`` None: as many as the config's epochs make. ``known``: it
     knows of all edges. ``auto_delay(devices, per_round, compute_slots)``: the longest delay, in
-    rounds, that costs no slot.
+    rounds, with which every round has S updates and none ends later.
     """
 
     slot_ns: int

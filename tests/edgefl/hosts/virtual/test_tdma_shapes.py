@@ -5,6 +5,8 @@ IDFL run against one worked out with numpy alone (slot_by_slot.py, idfl_by_hand.
 from __future__ import annotations
 
 import importlib
+import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from paths import BENCHMARKS
 
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.virtual.run import run_virtual
+from emulator.tdma.closed_form import Tdma
 
 SHAPES, PARTS = 200, 10
 SEED = 1
@@ -52,6 +55,56 @@ def test_the_shapes_have_all_that_they_should(shapes: Any) -> None:
     returns = [fault.back < shapes.NEVER for fault in faults if not fault.cut]
     assert len(returns) - sum(returns) > 50 < sum(returns) and any(fault.cut for fault in faults)
     assert sum(each.lost for each in rounds) > 100 < sum(each.wasted > 0 for each in rounds)
+
+
+def uneven(count: int) -> list[tuple[int, int, int, int]]:
+    """N, S that does not divide it, r and tau_comp."""
+    pick, found = random.Random(4), list[tuple[int, int, int, int]]()
+    while len(found) < count:
+        devices, per_round = pick.randint(3, 12), pick.randint(2, 11)
+        if per_round < devices and devices % per_round:
+            found.append((devices, per_round, pick.randint(1, 3), pick.randint(0, 30)))
+    return found
+
+
+def test_the_automatic_delay_is_the_longest_that_loses_no_slot(shapes: Any) -> None:
+    """Also where S does not divide N: of all delays, tried one by one, the longest with which every
+    round has S updates and none ends later. Longer ones, where there are any with which no round
+    ends later, do it by rounds of fewer updates, and then updates are sent later.
+    """
+    longer = 0
+    for shape in uneven(100):
+        runs = with_each_delay(shapes, *shape)
+        in_time = {delay for delay, run in runs.items() if ends_no_later(run, runs[0])}
+        full = {delay for delay in in_time if all(len(x.updates) == shape[1] for x in runs[delay])}
+        no_later = {delay for delay, run in runs.items() if sends_no_later(run, runs[0])}
+        assert Tdma(*shape).auto_delay == max(full), shape
+        assert in_time & no_later == full, shape
+        longer += max(in_time) > max(full)
+    assert longer > 10
+
+
+def with_each_delay(
+    shapes: Any, devices: int, per_round: int, transfer: int, computes: int
+) -> dict[int, list[Any]]:
+    """The first rounds, the same number for every delay."""
+    groups = -(-devices // per_round)
+    count = 2 * groups + devices
+    slots = (count + groups) * (transfer * (per_round + 1) + computes)
+    plain = shapes.Shape((computes,) * devices, per_round, transfer, slots, "idfl")
+    given = (replace(plain, delay=delay) for delay in range(groups))
+    return {one.delay: shapes.slot_by_slot.SlotBySlot(one).play()[:count] for one in given}
+
+
+def ends_no_later(run: list[Any], plain: list[Any]) -> bool:
+    pairs = zip(run, plain)
+    return len(run) == len(plain) and all(one.end <= other.end for one, other in pairs)
+
+
+def sends_no_later(run: list[Any], plain: list[Any]) -> bool:
+    """The n-th update of all is in its slot as early as without delay."""
+    slots, before = ([slot for each in one for _, _, slot in each.updates] for one in (run, plain))
+    return all(slot <= early for slot, early in zip(slots, before))
 
 
 @pytest.mark.parametrize("local_steps", [1, 3])
