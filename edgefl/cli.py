@@ -12,7 +12,10 @@ from edgefl.commands import configs, data, edge, jobs, keys, results, run
 from edgefl.commands import list as listings
 from edgefl.commands.option_errors import explained
 from edgefl.errors import Bug, UserError, printable
+from edgefl.hosts.processes import ended_like_ctrl_c
 from emulator.errors import BadValue
+
+INTERRUPTED = 130  # exit status of what Ctrl-C ended before there was a result
 
 app = typer.Typer(
     help="Federated learning, measured on the wall clock over a real network.",
@@ -40,9 +43,10 @@ def main() -> None:
     is known, status 1.
     """
     try:
-        status = app(args=sys.argv[1:] or ["--help"], prog_name="edgefl", standalone_mode=False)
+        with ended_like_ctrl_c():
+            status = app(args=sys.argv[1:] or ["--help"], prog_name="edgefl", standalone_mode=False)
     except typer.Abort:
-        sys.exit(130)
+        status = INTERRUPTED
     except (UserError, BadValue) as error:
         _refuse(str(error))
     except Bug as bug:
@@ -54,6 +58,8 @@ def main() -> None:
         ):  # what a wrong word on the command line raises; typer does not export its class
             raise
         _refuse(explained(error, sys.argv[1:]))
+    if status == INTERRUPTED:  # typer says nothing
+        print("edgefl: interrupted", file=sys.stderr)
     sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -15,13 +15,14 @@ _CPUINFO = Path("/proc/cpuinfo")
 REAL_TIME = "SCHED_FIFO"
 
 
-def real_time_priority(level: int = 1, inherit: bool = False) -> str:
+def real_time_priority(level: int = 1) -> str:
     """Ask for real-time priority for this thread: REAL_TIME, or "normal" if the system refuses.
 
-    ``inherit``: threads and processes that it starts later have it too.
+    Threads and processes that it starts have normal priority: a process that is left behind, or
+    computes for long, must not keep a core from all others.
     """
     try:
-        policy = os.SCHED_FIFO if inherit else os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
+        policy = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
         os.sched_setscheduler(0, policy, os.sched_param(level))
     except (AttributeError, OSError):
         return "normal"

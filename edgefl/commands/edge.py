@@ -75,7 +75,7 @@ def edge(
     from edgefl.hosts.wall.edge.host import MOST_TEXT, PATIENCE_S, EdgeHost
     from edgefl.hosts.wall.edge.worker import OwnMachine
     from edgefl.hosts.wall.keys import load_edge, must_have_keys
-    from edgefl.protocol.errors import Refused
+    from edgefl.protocol.errors import Refused, Unreachable
 
     host = _host(connect)
     if not re.fullmatch(EDGE_ID, name):
@@ -93,6 +93,8 @@ def edge(
             show.line(f"{name}: {builder.strategy}: the run is over ({reason})")
             if not finished.more:
                 break
+    except Unreachable as silence:
+        raise UserError(f"{name}: {connect}: {silence}") from None
     except Refused as refusal:
         raise UserError(f"{name}: not let in by {connect}: {refusal}") from None
     except KeyboardInterrupt:

@@ -101,6 +101,7 @@ class NetworkSection(Section):
     window_ms: float = Field(50.0, gt=0)
     piece_ms: float = Field(20.0, gt=0)
     max_edges: int = Field(100_000, ge=1)
+    realtime: Literal["auto", "off"] = "auto"  # "auto": where the system allows it
 
     @model_validator(mode="after")
     def _a_heartbeat_may_be_late(self) -> NetworkSection:

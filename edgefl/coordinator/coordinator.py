@@ -68,15 +68,18 @@ class Coordinator:
         self.jobs = OpenJobs(strategy.runs_jobs)
         self.evaluated = -1
         self.finished: str | None = None
+        emulated_s = experiment.stop.emulated_s
+        # what is due later is not part of the run
+        self.stop_ns = FOREVER if emulated_s is None else to_ns(emulated_s)
 
     # ------------------------------------------------------------------ what the host calls
     def start(self, edges: dict[str, int], now: int) -> list[Output]:
         """The run begins with these edges (id -> samples)."""
         if self.finished:
             return []  # interrupted before it began
-        stop, evaluation = self.experiment.stop, self.experiment.evaluation
-        if stop.emulated_s is not None:
-            self.alarms.set("stop", to_ns(stop.emulated_s))
+        evaluation = self.experiment.evaluation
+        if self.stop_ns < FOREVER:
+            self.alarms.set("stop", self.stop_ns)
         if evaluation.every_s is not None:
             self.alarms.set("evaluate", now + to_ns(evaluation.every_s))
         outputs = self._evaluate(now)

@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 from edgefl.hosts.ipc import Channel
 
@@ -18,6 +19,8 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 KEEP_BYTES = 1 << 30
 LARGEST_ON_HEAP = 1 << 25  # glibc takes no larger value
 MOST_FILES = 65536
+ORPHAN_S = 30  # how long a process whose parent is gone may still write
+LIKE_CTRL_C = (signal.SIGTERM, signal.SIGHUP)
 # read when numpy is loaded; a process with more threads cannot be forked safely
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -67,8 +70,11 @@ def _child(name: str, work: Callable[[], int | None], parent: int) -> int:
     status: int | None = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in LIKE_CTRL_C:
+            if signal.getsignal(number) is _interrupt:
+                signal.signal(number, signal.SIG_DFL)
         _control(PR_SET_NAME, name.encode())  # the system cuts it to 15 bytes
-        _control(PR_SET_PDEATHSIG, signal.SIGKILL)
+        die_with_parent()
         # the parent may have died before the child asked to die with it
         status = work() if os.getppid() == parent else 0
     except BaseException as error:
@@ -77,6 +83,41 @@ def _child(name: str, work: Callable[[], int | None], parent: int) -> int:
     with suppress(OSError, ValueError):
         sys.stdout.flush(), sys.stderr.flush()
     return status or 0
+
+
+def die_with_parent() -> None:
+    """From now on the system kills this process when its parent ends, however that happens."""
+    _control(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def end_soon() -> None:
+    """The system ends this process in ORPHAN_S, whatever its threads do until then."""
+    signal.alarm(ORPHAN_S)
+
+
+@contextmanager
+def ended_like_ctrl_c() -> Iterator[None]:
+    """A request to end, or the end of the terminal, does the same as Ctrl-C: what runs is ended
+    in order and says so. What the caller's parent has told to ignore them stays ignored.
+    """
+    former = {
+        number: signal.signal(number, _interrupt)
+        for number in LIKE_CTRL_C
+        if signal.getsignal(number) is signal.SIG_DFL
+    }
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    if callable(handler):
+        handler(signal.SIGINT, frame)
+    else:
+        raise KeyboardInterrupt
 
 
 def _control(option: int, value: int | bytes) -> None:

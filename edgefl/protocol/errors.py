@@ -19,3 +19,7 @@ class Refused(Exception):
     """The other side will not have us (another protocol, config, layout or data); the text says
     which.
     """
+
+
+class Unreachable(Refused):
+    """The other side does not answer, or no more."""

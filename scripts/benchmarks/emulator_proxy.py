@@ -36,11 +36,12 @@ from emulator_rows import (
     ideal_ms,
     offset_and_share,
     priorities,
-    real_time,
     wake_rows,
 )
 from reference import RELAY_BYTES, cpu_s, relay
 from table import TIMES, Row, say
+
+from emulator.host import real_time_priority
 
 LOCAL = "127.0.0.1"
 COMMAND = [sys.executable, "-c", "from emulator.cli import main; main()"]
@@ -262,7 +263,7 @@ def carried(proxy: Running, way: str, payload: bytes) -> tuple[int, Stamps]:
 
 
 def _receive(sock: socket.socket, stamps: Stamps) -> None:
-    real_time()  # or a busy machine would make the stamps late, not the proxy
+    real_time_priority()  # or a busy machine would make the stamps late, not the proxy
     buffer, got = bytearray(READ_BYTES), 0
     while count := sock.recv_into(buffer):
         got += count

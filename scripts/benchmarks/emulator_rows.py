@@ -181,17 +181,6 @@ def busy_cores(extent: Extent) -> Iterator[None]:
             end(burner)
 
 
-def real_time(level: int = 1) -> bool:
-    """SCHED_FIFO for the calling thread, which only takes stamps; False where the system refuses
-    it.
-    """
-    try:
-        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(level))
-    except OSError:
-        return False
-    return True
-
-
 def priorities(extent: Extent) -> tuple[bool, ...]:
     """With real-time priority, where it is to be had, and without it."""
     trial = "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"

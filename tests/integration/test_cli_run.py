@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import psutil
 import pytest
 from processes import SMALL, happened, start, wait_for
-from terminals import Terminals, end
+from terminals import Terminals, end, family, gone
 
 from edgefl import cli
 from edgefl.hosts.setup.replay_run import replay_run
@@ -30,20 +29,6 @@ TWO = (
     .replace("samples_per_s = 2000.0", "samples_per_s = 4000.0")
 )
 LONG = ("stop.versions=1000000", "stop.emulated_s=100000")
-
-
-def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    return [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-
-
-def gone(processes: list[psutil.Process]) -> bool:
-    """Whether all have ended, soon; one that nobody has waited for yet counts as ended."""
-    return wait_for(
-        lambda: all(
-            not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-            for process in processes
-        )
-    )
 
 
 def summary(directory: Path) -> dict[str, Any]:

@@ -6,12 +6,27 @@ import socket
 import subprocess
 from pathlib import Path
 
+import psutil
 from processes import PATIENCE_S, start, wait_for
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     out, err = process.communicate(timeout=PATIENCE_S)
     return process.returncode, out, err
+
+
+def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    """Whether all have ended, soon; one that nobody has waited for yet counts as ended."""
+    return wait_for(
+        lambda: all(
+            not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+            for process in processes
+        )
+    )
 
 
 class Terminals:

@@ -93,6 +93,7 @@ class WallRun:
         self.experiment, self.options, self.say = experiment, options, say
         self.scratch = tempfile.TemporaryDirectory(prefix="edgefl-")
         self.warm: subprocess.Popen[bytes] | None = None
+        self.warmed_up = False
         self.control: Channel  # to the warm parent
         self.exits: list[str] = []  # processes of this strategy that died
         self.speed_auto = experiment.speed == "auto"
@@ -156,7 +157,9 @@ class WallRun:
                 calibrate=self.options.fleet and bool(emulated_devices(self.experiment)),
             )
         )
-        return _first_answer(self.control, self.warm, "the warm parent")
+        ready: FleetReady = _first_answer(self.control, self.warm, "the warm parent")
+        self.warmed_up = True
+        return ready
 
     def _choose_speed(self, ready: FleetReady) -> None:
         """UserError naming the speed that would work, if the emulated devices train faster than
@@ -249,6 +252,8 @@ class WallRun:
     def _end(self) -> None:
         if self.warm is not None:
             self.control.close()
+            if not self.warmed_up:  # it does not listen while it loads
+                self.warm.kill()
             try:
                 self.warm.wait(timeout=END_PATIENCE_S)
             except subprocess.TimeoutExpired:

@@ -9,14 +9,24 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 
 import psutil
 import pytest
 from processes import PATIENCE_S, wait_for
 
+from edgefl.hosts import processes
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import Listening, StopRun
-from edgefl.hosts.processes import ONE_THREAD, close_all_but, fork, keep_freed_memory, spawn
+from edgefl.hosts.processes import (
+    ONE_THREAD,
+    close_all_but,
+    end_soon,
+    ended_like_ctrl_c,
+    fork,
+    keep_freed_memory,
+    spawn,
+)
 from emulator.host import REAL_TIME, cores, host_facts, real_time_priority
 
 pytestmark = pytest.mark.processes
@@ -130,6 +140,57 @@ def test_priority_and_memory_are_asked_for_and_may_be_refused() -> None:
         return int(granted != (policy == os.SCHED_FIFO))
 
     assert status(fork("worker", work)) == 0
+
+
+def test_no_thread_or_process_inherits_the_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(os, "sched_setscheduler", lambda pid, policy, param: asked.append(policy))
+    assert real_time_priority() == REAL_TIME
+    assert asked == [os.SCHED_FIFO | os.SCHED_RESET_ON_FORK]
+    monkeypatch.undo()
+
+    def work() -> int:
+        real_time_priority()
+        found: list[int] = []
+        thread = Thread(target=lambda: found.append(os.sched_getscheduler(0)))
+        thread.start(), thread.join()
+        asked = "import os; raise SystemExit(os.sched_getscheduler(0))"
+        found.append(subprocess.run([sys.executable, "-c", asked]).returncode)
+        return int(found != [os.SCHED_OTHER, os.SCHED_OTHER])
+
+    assert status(fork("worker", work)) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_request_to_end_does_what_ctrl_c_does(number: signal.Signals) -> None:
+    """Here Python's default, in a run its own."""
+    with ended_like_ctrl_c():
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+        assert status(fork("sleeper", lambda: signal.raise_signal(number))) == -number
+    assert signal.getsignal(number) is signal.SIG_DFL
+
+
+def test_what_is_to_be_ignored_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """nohup, for example."""
+    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ended_like_ctrl_c():
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, former)
+
+
+def test_the_system_ends_what_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "ORPHAN_S", 1)
+
+    def work() -> None:
+        end_soon()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        Thread(target=time.sleep, args=(1000,)).start()
+        time.sleep(1000)
+
+    assert status(fork("hangs", work)) == -signal.SIGALRM
 
 
 def test_a_child_never_returns_to_the_code_of_its_parent(

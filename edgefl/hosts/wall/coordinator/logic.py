@@ -39,7 +39,8 @@ class Logic(Thread):
     thread through ``said``.
 
     ``now`` never goes back: an event that reaches us after a later one counts as simultaneous with
-    it.
+    it. Nor does it pass the stop time: all that was due by then belongs to the run, however late
+    this process handles it, and nothing later does.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Logic(Thread):
         evaluate: Callable[[Evaluate], None] | None,
         begun: Callable[[], None],
         jobs: Jobs | None = None,
+        at_start: Callable[[], Any] = lambda: None,
     ) -> None:
         super().__init__(name="logic", daemon=True)
         self.coordinator, self.record, self.said, self.fidelity, self.evaluate, self.begun = (
@@ -62,6 +64,7 @@ class Logic(Thread):
             begun,
         )
         self.jobs = jobs  # None: no process here does any
+        self.at_start = at_start  # called in this thread
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.now = 0
         self.error: BaseException | None = None
@@ -73,6 +76,7 @@ class Logic(Thread):
         self._digested: tuple[Callable[[], np.ndarray | None], str] = (lambda: None, "")
 
     def run(self) -> None:
+        self.at_start()
         try:
             while not self.ended:
                 self._next()
@@ -138,9 +142,11 @@ class Logic(Thread):
         self.jobs.submit(output.job, self.now, output.duration_ns)
 
     def _handle(self, item: Any) -> list[Output]:
-        if self.ended and not isinstance(item, (messages.Evaluated, messages.EvaluatorGone)):
+        now = getattr(item, "now", 0)
+        over = self.ended or now > self.coordinator.stop_ns
+        if over and not isinstance(item, (messages.Evaluated, messages.EvaluatorGone)):
             return []  # what comes after the end is not part of the run
-        self.now = max(self.now, getattr(item, "now", 0))
+        self.now = max(self.now, now)
         match item:
             case messages.Begin():
                 self.begun()

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -32,7 +33,7 @@ from edgefl.hosts.process_messages import (
     RunRefused,
     StartRun,
 )
-from edgefl.hosts.processes import keep_freed_memory
+from edgefl.hosts.processes import end_soon, keep_freed_memory
 from edgefl.hosts.setup.network import latencies, network
 from edgefl.hosts.setup.plan import emulated_devices, fidelity
 from edgefl.hosts.setup.rundir import OpenRun
@@ -101,7 +102,8 @@ class CoordinatorProcess:
         layout = Layout.from_json(orjson.loads((job.scratch / "layout.json").read_bytes()))
         weights = aligned_copy(load_file(job.scratch / "initial.safetensors")["weights"])
         self.files_left = room_for_edges(len(experiment.edges.ids()))
-        self.priority = real_time_priority(LOGIC_PRIORITY, inherit=True)
+        # this thread's, above the logic thread's: computing must not delay pacing on one core
+        self.priority = self._ask(PACING_PRIORITY)
         self.context = zmq_context(self.priority)
         self.doorman = curve.Doorman(self.context, job.keys) if job.keys is not None else None
         if self.doorman is not None:
@@ -129,6 +131,7 @@ class CoordinatorProcess:
             None if evaluator is None else evaluator.submit,
             self.run.start_wall,
             self.jobs,
+            at_start=lambda: self._ask(LOGIC_PRIORITY),
         )
         for worker in (evaluator, self.jobs):
             if worker is not None:
@@ -152,8 +155,6 @@ class CoordinatorProcess:
         self.control.send(Listening(self.port))
         Thread(target=self._obey, name="control", daemon=True).start()
         self.logic.start()
-        # this thread's, above the logic thread's: computing must not delay pacing on one core
-        real_time_priority(PACING_PRIORITY, inherit=True)
         self.pacing.run()
         self.router.close(GOODBYE_MS)
         return self._end()
@@ -185,13 +186,25 @@ class CoordinatorProcess:
         }
         return self.run.end("wall", self.logic.now, wall_s, summary, pace)
 
+    def _ask(self, level: int) -> str:
+        """Real-time priority for the calling thread, if it is wanted and the system allows it."""
+        wanted = self.job.experiment.network.realtime == "auto"
+        return real_time_priority(level) if wanted else "normal"
+
     def _obey(self) -> None:
-        """End the run when the launcher asks for it, or dies."""
+        """End the run when the launcher asks for it, or dies: then soon, even if a thread hangs."""
         try:
-            reason = self.control.receive().reason
+            while True:
+                self.logic.inbox.put(Interrupt(self.control.receive().reason))
         except (EOFError, OSError):
-            reason = "launcher gone"
-        self.logic.inbox.put(Interrupt(reason))
+            end_soon()
+            self.logic.inbox.put(Interrupt("launcher gone"))
+            with suppress(OSError):  # the terminal may be gone, too
+                print(
+                    f"edgefl: {self.job.directory}: the launcher is gone, the run ends",
+                    file=sys.stderr,
+                    flush=True,
+                )
 
     def _pacing(self, weights: np.ndarray) -> Pacing:
         experiment = self.job.experiment
@@ -305,7 +318,10 @@ def main(control_fd: int, evaluations_fd: int = -1, jobs_fd: int = -1) -> int:
     evaluations, jobs = (
         Channel.inherited(fd) if fd >= 0 else None for fd in (evaluations_fd, jobs_fd)
     )
-    start: StartRun = control.receive()
+    try:
+        start: StartRun = control.receive()
+    except EOFError:
+        return 1  # the launcher is gone
     try:
         end = run_to_end(start, control, evaluations, jobs)
         control.send(end)

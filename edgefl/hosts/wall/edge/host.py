@@ -23,7 +23,7 @@ from edgefl.hosts.wall.keys import EdgeKeys
 from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.hosts.wall.wire import Dealer
 from edgefl.protocol.codec import decode, decode_note, encode, encode_note
-from edgefl.protocol.errors import Refused, WireError
+from edgefl.protocol.errors import Refused, Unreachable, WireError
 from edgefl.protocol.messages import (
     PROTOCOL,
     Acknowledged,
@@ -123,8 +123,8 @@ class EdgeHost:
         self._asked: Stamped | None = None
 
     def run(self, first_patience_s: float = PATIENCE_S) -> RunFinished:
-        """Until RunFinished. Refused if the coordinator refuses this edge or cannot be reached, at
-        first for ``first_patience_s``.
+        """Until RunFinished. Refused if the coordinator refuses this edge; Unreachable if it does
+        not answer, at first for ``first_patience_s``.
         """
         try:
             return self._until_finished(first_patience_s)
@@ -153,10 +153,10 @@ class EdgeHost:
 
     def _try_again(self, reached_s: float, patience_s: float) -> None:
         reason = self.link.dealer.turned_away()
-        if reason is None and time.monotonic() - reached_s > patience_s:
-            reason = f"no answer for {patience_s:g} s; is it there, and are these its keys?"
         if reason is not None:
             raise Refused(reason)
+        if time.monotonic() - reached_s > patience_s:
+            raise Unreachable(f"no answer for {patience_s:g} s: {self._likely()}")
         if self.link.dealer.hung_up >= HANG_UPS and not self._warned:
             # only a warning: a tunnel does this too while nothing listens at its other end
             self._warned = True
@@ -166,6 +166,13 @@ class EdgeHost:
                 " Trying on"
             )
         self._connect()
+
+    def _likely(self) -> str:
+        """Why there is no answer."""
+        if self.side is not None:
+            return "the coordinator has ended without a word, or the network to it is down"
+        keys = "" if self.keys is None else ", and is coordinator.key its key"
+        return f"does a coordinator listen there{keys}?"
 
     # ------------------------------------------------------------------ sessions
     def _connect(self) -> None:

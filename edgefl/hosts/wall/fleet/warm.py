@@ -20,7 +20,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import orjson
 from safetensors.numpy import save_file
@@ -39,7 +38,12 @@ from edgefl.hosts.process_messages import (
     StartWorkers,
     WorkerDied,
 )
-from edgefl.hosts.processes import close_all_but, fork, keep_freed_memory
+from edgefl.hosts.processes import (
+    close_all_but,
+    die_with_parent,
+    fork,
+    keep_freed_memory,
+)
 from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.wall.coordinator import jobs as jobs_of
 from edgefl.hosts.wall.coordinator.evaluator import serve
@@ -47,6 +51,7 @@ from edgefl.hosts.wall.edge.host import EdgeHost, EdgeSide
 from edgefl.hosts.wall.edge.worker import TURN, WANT, SharedTurns
 from edgefl.hosts.wall.fleet.turnstile import Turnstile
 from edgefl.loading.file import shared_digest
+from edgefl.protocol.errors import Refused
 from edgefl.protocol.messages import Assignment, Setup
 from edgefl.protocol.transfers import most_body
 from edgefl.strategies.base.local_rule import LocalRule
@@ -96,14 +101,16 @@ class Warm:
                 self._grant(edge)
             self._reap()
 
-    def fork(self, name: str, work: Callable[[], Any], nice: int, keep: tuple[int, ...]) -> None:
+    def fork(
+        self, name: str, work: Callable[[], int | None], nice: int, keep: tuple[int, ...]
+    ) -> None:
         """A child that does ``work`` and exits; of the descriptors it keeps only ``keep``."""
 
-        def child() -> None:
+        def child() -> int | None:
             close_all_but(*keep)
             os.nice(nice)
             sys.setswitchinterval(0.001)  # arrivals are stamped while another thread trains
-            work()
+            return work()
 
         self.children[fork(name, child)] = name
 
@@ -170,14 +177,20 @@ class Warm:
         self._end_children({f"edge {edge}"})
         learned, theirs = self.learned, self._new_turns(edge)
 
-        def work() -> None:
-            EdgeHost(
+        def work() -> int:
+            host = EdgeHost(
                 edge,
                 address,
                 None,
                 lambda setup: side(learned, edge, index, self.data_digest, setup),
                 SharedTurns(theirs),
-            ).run()
+            )
+            try:
+                host.run()
+            except Refused as refusal:  # or there is no coordinator any more
+                print(f"{edge}: {refusal}", file=sys.stderr)
+                return 1
+            return 0
 
         self.fork(f"edge {edge}", work, EDGE_NICE, keep=(theirs.fileno(),))
         theirs.close()
@@ -274,8 +287,12 @@ def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
     control, evaluations = Channel.inherited(control_fd), Channel.inherited(evaluations_fd)
     jobs = Channel.inherited(jobs_fd) if jobs_fd >= 0 else None
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_with_parent()  # whatever it does: loading data may take minutes
     keep_freed_memory()
-    task: PrepareFleet = control.receive()
+    try:
+        task: PrepareFleet = control.receive()
+    except EOFError:
+        return  # the launcher is gone
     try:
         experiment = Experiment.model_validate_json(task.experiment)
         base = Path(task.base) if task.base else None

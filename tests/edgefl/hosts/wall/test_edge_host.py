@@ -17,9 +17,10 @@ from edgefl.edges.edge import Edge
 from edgefl.hosts.wall.edge import worker as edge_worker
 from edgefl.hosts.wall.edge.host import EdgeHost
 from edgefl.hosts.wall.edge.worker import OwnMachine, TrainingThread, TrainOrder
+from edgefl.hosts.wall.keys import EdgeKeys
 from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.jobs import Train
-from edgefl.protocol.errors import Refused
+from edgefl.protocol.errors import Unreachable
 from edgefl.protocol.messages import Hello, Join, Pong, Refuse, RunFinished, Setup, Welcome
 from edgefl.strategies.base.local_rule import LocalRule
 from emulator.compute import Native
@@ -69,13 +70,21 @@ def test_the_first_join_may_be_waited_for_longer_than_a_coordinator_that_was_the
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script = Script()
-    with pytest.raises(Refused, match="no answer for 900 s"):
+    with pytest.raises(Unreachable, match=r"^no answer for 900 s: does a coordinator .* there\?$"):
         script.host(monkeypatch).run(900.0)
     assert 1900 < script.clock.s < 1910
     script = Script((SETUP, 7))
-    with pytest.raises(Refused, match="no answer for 60 s"):
+    ended = "^no answer for 60 s: the coordinator has ended without a word, or the network .* down$"
+    with pytest.raises(Unreachable, match=ended):
         script.host(monkeypatch).run(900.0)
     assert 1060 < script.clock.s < 1070
+
+
+def test_keys_are_only_spoken_of_where_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Script().host(monkeypatch)
+    host.keys = EdgeKeys(b"", b"", b"")
+    with pytest.raises(Unreachable, match="listen there, and is coordinator.key its key?"):
+        host.run()
 
 
 @pytest.mark.parametrize(("hung_up", "said"), [(2, 0), (3, 1)])
@@ -87,7 +96,7 @@ def test_connections_that_are_dropped_again_and_again_are_told_once(
 ) -> None:
     script = Script()
     script.hung_up = hung_up
-    with pytest.raises(Refused, match="no answer for 60 s"):
+    with pytest.raises(Unreachable, match="no answer for 60 s"):
         script.host(monkeypatch).run()
     assert (
         capsys.readouterr().err.count(

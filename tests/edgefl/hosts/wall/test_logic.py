@@ -1,0 +1,80 @@
+"""The logic thread on its own: what belongs to the run, by its moment and not by when the thread
+gets to it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import experiment, layout, vector
+from processes import happened
+
+from edgefl.hosts.setup.rundir import OpenRun
+from edgefl.hosts.wall.coordinator.logic import Logic
+from edgefl.hosts.wall.coordinator.thread_messages import Begin, Heard, Interrupt, Noticed, Rang
+from edgefl.hosts.wall.mailbox import Mailbox
+from edgefl.protocol.messages import Joined, Started
+from edgefl.strategies.base.events import EdgeLost
+from emulator.fidelity import Fidelity
+from emulator.units import NS_PER_S as S
+
+STOP_NS = 25 * S
+
+
+def ended(directory: Path, *items: Any) -> Logic:
+    """A run of 25 emulated seconds whose logic thread has taken in these items."""
+    given = experiment(stop={"emulated_s": 25.0})
+    run = OpenRun(given, 0, directory, None, vector(0, 0, 0), layout())
+    logic = Logic(run.coordinator, run.record, Mailbox(), Fidelity(), None, lambda: None)
+    for item in (Begin({"a": 10, "b": 10, "c": 10}), *items):
+        logic.inbox.put(item)
+    logic.run()  # in this thread
+    assert logic.error is None
+    run.record.flush()
+    return logic
+
+
+def test_what_is_due_after_the_stop_does_not_happen(tmp_path: Path) -> None:
+    """A host that was starved gets to everything at once, 159 s late: first to what it finds at
+    its sockets now, then to what was due meanwhile.
+    """
+    logic = ended(
+        tmp_path,
+        Noticed(184 * S, "session_ended", {"edge": "a"}),
+        Heard(184 * S, "a", EdgeLost("a")),
+        Heard(20 * S, "b", Started(1)),
+        Heard(STOP_NS, "c", Started(2)),
+        Rang(STOP_NS),
+        Heard(26 * S, "c", EdgeLost("c")),
+    )
+    assert (logic.coordinator.finished, logic.now) == ("emulated_s", STOP_NS)
+    assert [line["t"] for line in happened(tmp_path)][-3:] == [20.0, 25.0, 25.0]
+    assert len(happened(tmp_path, fact="task_started")) == 2
+    assert not happened(tmp_path, event="edge_lost")
+    assert not happened(tmp_path, fact="session_ended")
+
+
+@pytest.mark.parametrize("late_s", [24, 26])
+def test_an_interruption_ends_the_run_at_a_moment_of_it(tmp_path: Path, late_s: int) -> None:
+    logic = ended(tmp_path, Heard(late_s * S, "a", Joined(10, [])), Interrupt("no edge left"))
+    assert logic.coordinator.finished == "no edge left"
+    assert logic.now == (24 * S if late_s == 24 else 0)
+
+
+def test_the_thread_asks_for_its_priority_itself(tmp_path: Path) -> None:
+    asked: list[int] = []
+    run = OpenRun(experiment(), 0, tmp_path, None, vector(0, 0, 0), layout())
+    logic = Logic(
+        run.coordinator,
+        run.record,
+        Mailbox(),
+        Fidelity(),
+        None,
+        lambda: None,
+        at_start=lambda: asked.append(1),
+    )
+    logic.inbox.put(Interrupt("interrupted"))
+    logic.run()
+    assert asked == [1]

@@ -1,0 +1,103 @@
+"""The end of the launcher, from outside: in order where it is asked for, with all its processes
+where it is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import orjson
+import pytest
+from processes import happened, start, wait_for
+from terminals import Terminals, end, family, gone
+
+pytestmark = pytest.mark.alone
+
+LONG = ("stop.versions=1000000", "stop.emulated_s=100000")
+# Its thread never comes back from the third update; the coordinator has a second for that.
+HANGS = """
+import time
+from edgefl.hosts import processes
+from edgefl.strategies.fedasync import FedAsync
+class Hangs(FedAsync):
+    def update_arrived(self, event, now):
+        processes.ORPHAN_S = 1
+        time.sleep(0.0 if self.version < 3 else 1000.0)
+        return super().update_arrived(event, now)
+"""
+
+
+def loading(folder: Path, started: list[subprocess.Popen[str]]) -> subprocess.Popen[str]:
+    """A run whose warm parent loads data for ever."""
+    slow = "import time, pathlib\npathlib.Path('begun').touch()\ntime.sleep(1000)\n"
+    (folder / "slow.py").write_text(slow)
+    process = start(started, "run", "small.toml", "task=slow.py:build")
+    wait_for((folder / "begun").exists)
+    return process
+
+
+def test_kill_9_ends_a_coordinator_that_hangs(
+    folder: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    (folder / "hangs.py").write_text(HANGS)
+    own = ("strategies.0.strategy=hangs.py:Hangs", "strategies.0.label=hangs")
+    process = start(started, "run", "small.toml", *LONG, *own)
+    wait_for(lambda: happened(folder / "runs" / "small" / "hangs", event="update_arrived"))
+    others = family(process)
+    process.kill()
+    process.wait()
+    assert gone(others)
+
+
+def test_kill_9_while_the_data_is_loaded(
+    folder: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    process = loading(folder, started)
+    others = family(process)
+    process.kill()
+    process.wait()
+    assert len(others) == 2 and gone(others)
+
+
+def test_kill_9_of_a_coordinator_for_other_terminals(
+    folder: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    terminals = Terminals(started, "small.toml", *LONG, "network.realtime=off")
+    directory = folder / "runs" / "small" / "fedasync"
+    edges = [terminals.edge(name) for name in ("e000", "e001", "e002")]
+    wait_for(lambda: happened(directory, event="update_arrived"))
+    others = family(terminals.coordinator)
+    policies = {os.sched_getscheduler(each.id) for one in others for each in one.threads()}
+    assert policies == {os.SCHED_OTHER}, "real-time priority was not wanted"
+    terminals.coordinator.kill()
+    assert gone(others)
+    for edge in edges:
+        status, out, err = end(edge)
+        assert (status, err) == (0, "") and "the run is over (launcher gone)" in out
+    _, err = terminals.coordinator.communicate()
+    assert err == "edgefl: runs/small/fedasync: the launcher is gone, the run ends\n"
+
+
+def test_a_request_to_end_ends_a_run_in_order(
+    folder: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    process = start(started, "run", "small.toml", *LONG)
+    directory = folder / "runs" / "small" / "fedasync"
+    wait_for(lambda: happened(directory, event="update_arrived"))
+    others = family(process)
+    process.terminate()
+    _, out, _ = end(process)
+    assert "(interrupted)" in out and gone(others)
+    assert orjson.loads((directory / "summary.json").read_bytes())["finished"] == "interrupted"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_end_before_the_run_begins_has_a_line(
+    folder: Path, started: list[subprocess.Popen[str]], number: signal.Signals
+) -> None:
+    process = loading(folder, started)
+    process.send_signal(number)
+    assert end(process) == (130, "", "edgefl: interrupted\n")
