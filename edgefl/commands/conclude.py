@@ -11,8 +11,8 @@ from edgefl.config.experiment import Experiment
 
 
 def conclude(experiment: Experiment, folder: Path) -> bool:
-    """Compare the strategies of the experiment that have results; False if one of their runs made
-    no new model.
+    """Compare the strategies of the experiment that have results; False if one of their runs
+    ended by itself without a new model.
     """
     from edgefl.reports.family import drawable
     from edgefl.reports.registry import families
@@ -43,4 +43,4 @@ def conclude(experiment: Experiment, folder: Path) -> bool:
     show.hint(
         f"edgefl compare {folder}, or look into {rundirs.runs_of(schemes[0])[0] / 'summary.json'}"
     )
-    return all(row.versions for row in rows)
+    return all(row.versions or row.finished == "interrupted" for row in rows)

@@ -19,7 +19,8 @@ def warnings(facts: Facts) -> list[str]:
 
 
 def no_version(facts: Facts) -> str | None:
-    if facts["versions"] or "finished" not in facts:  # one without an end may still make one
+    """Of a run that ended by itself."""
+    if facts["versions"] or facts.get("finished") in (None, "interrupted"):
         return None
     return "no new model was made: the last one is the initial one"
 

@@ -28,7 +28,12 @@ NOTHING_USED = ["no new model was made: the last one is the initial one"]
 
 
 def facts(**values: Any) -> dict[str, Any]:
-    return {"finished": "", "versions": 1, "updates_received": 5, "updates_discarded": {}} | values
+    return {
+        "finished": "versions",
+        "versions": 1,
+        "updates_received": 5,
+        "updates_discarded": {},
+    } | values
 
 
 @pytest.mark.parametrize(
@@ -59,10 +64,9 @@ def test_discarded_updates(values: dict[str, Any], sentences: list[str]) -> None
     assert warnings(facts(**values)) == sentences
 
 
-def test_a_run_that_still_goes_on_may_make_a_model_yet() -> None:
-    going_on = facts(versions=0)
-    del going_on["finished"]
-    assert warnings(going_on) == []
+@pytest.mark.parametrize("end", [None, "interrupted"])
+def test_a_run_that_did_not_end_by_itself_could_have_made_a_model(end: str | None) -> None:
+    assert warnings(facts(versions=0, finished=end)) == []
 
 
 def test_a_payload_of_another_length_than_expected_is_told(tmp_path: Path) -> None:
