@@ -87,10 +87,15 @@ class Bug(Exception):
         cause = self.__cause__
         if cause is None:  # the story is a worker's traceback
             return " ".join(": ".join([self.message, *self.story[-1:]]).split())
-        own = [
-            at
-            for at in traceback.walk_tb(cause.__traceback__)
-            if at[0].f_globals.get("__name__") == self.module
-        ]
-        place = f" ({Path(own[-1][0].f_code.co_filename).name}, line {own[-1][1]})" if own else ""
+        place = own_place(cause, self.module)
         return " ".join(f"{self.message}: {type(cause).__name__}: {cause}{place}".split())
+
+
+def own_place(error: BaseException, module: str) -> str:
+    """ " (my_algo.py, line 12)": the last line of this module that led to ``error``; else ""."""
+    own = [
+        at
+        for at in traceback.walk_tb(error.__traceback__)
+        if at[0].f_globals.get("__name__") == module
+    ]
+    return f" ({Path(own[-1][0].f_code.co_filename).name}, line {own[-1][1]})" if own else ""

@@ -13,6 +13,7 @@ import numpy as np
 from edgefl.actor import Broadcast, Output, Run, Send
 from edgefl.config.experiment import Experiment
 from edgefl.coordinator.checks import Claims, sendable, update_fault
+from edgefl.coordinator.failures import Failures
 from edgefl.coordinator.ledger import Ledger, Recorder
 from edgefl.coordinator.open_jobs import OpenJobs
 from edgefl.coordinator.tasks import Alarms, OpenTask, Tasks
@@ -28,6 +29,7 @@ from edgefl.protocol.messages import (
     NothingNewer,
     Ready,
     Started,
+    TaskFailed,
     ToCoordinator,
     Update,
     UrgeTask,
@@ -66,6 +68,7 @@ class Coordinator:
         self.present: set[str] = set()
         self.alarms = Alarms()
         self.jobs = OpenJobs(strategy.runs_jobs)
+        self.failures = Failures()
         self.evaluated = -1
         self.finished: str | None = None
         emulated_s = experiment.stop.emulated_s
@@ -107,6 +110,8 @@ class Coordinator:
                 return self._update(sender, message, now)
             case FreshRequest():
                 return self._fresh_requested(sender, message, now)
+            case TaskFailed():
+                return self._failed(sender, message, now)
         raise TypeError(f"no such message: {message!r}")
 
     def next_due(self) -> int:
@@ -181,6 +186,7 @@ class Coordinator:
         task = self.tasks.of(edge, number)
         if task is None:
             return self._settled(edge, number, now)
+        task.ready = True
         if self.strategy.schedules_uplink:
             task.waits = True
             return self._ask(ev.UpdateReady(edge, number), now)
@@ -202,6 +208,7 @@ class Coordinator:
         if task is None:
             return self._settled(edge, update.number, now)
         acknowledged = Send(edge, Acknowledged(update.number))
+        self.failures.over(edge)
         capped = self.claims.capped(edge, update.numbers)
         for name in capped:
             self._capped(edge, name, update.numbers[name], capped[name], now)
@@ -222,6 +229,22 @@ class Coordinator:
             if most is not None and self.record.counters.updates_accepted >= most
             else outputs
         )
+
+    def _failed(self, edge: str, message: TaskFailed, now: int) -> list[Output]:
+        """Training raised an exception; with most edges failing, there is no hope for the run."""
+        acknowledged = Send(edge, Acknowledged(message.task))
+        task = self.tasks.of(edge, message.task)
+        if task is None or task.ready:  # closed; or urged, it has an update all the same
+            return [acknowledged]
+        reason, trace = self.failures.add(edge, message.reason, message.trace)
+        self.record.fact(
+            now, "training_failed", edge=edge, task=task.number, reason=reason, **trace
+        )
+        told = f"edge {edge}, {reason}"
+        outputs = [acknowledged, *self._close(task, f"training failed: {told}", now, True)]
+        if self.failures.of_most(len(self.strategy.known)):
+            outputs += self.finish(f"training fails on most edges: {told}", now)
+        return outputs
 
     def _fresh_requested(self, edge: str, message: FreshRequest, now: int) -> list[Output]:
         task = self.tasks.of(edge, message.task)

@@ -20,8 +20,8 @@ class OpenTask:
     """A task from Assign until its update, its closing, or its cancelling; ``base`` is the model
     that the edge started from.
 
-    ``lost``: its edge is not there at present; ``waits``: its update is ready and the strategy has
-    not granted the uplink.
+    ``lost``: its edge is not there at present; ``ready``: its update was offered; ``waits``: and
+    the strategy has not granted the uplink.
     """
 
     number: int
@@ -29,6 +29,7 @@ class OpenTask:
     version: int
     base: np.ndarray
     lost: bool = False
+    ready: bool = False
     waits: bool = False
 
 

@@ -11,6 +11,7 @@ from typing import Any, Generic
 import numpy as np
 
 from edgefl.actor import COORDINATOR, Output, Run, Send
+from edgefl.edges.failure import BEFORE, TrainingFailure, training_failure
 from edgefl.edges.phase import ASKING, Phase, PhaseEvent, PhaseMachine
 from edgefl.edges.refresh import ConcurrentRefresh, concurrent_refresh
 from edgefl.edges.trainer_like import CourseT, TrainerLike
@@ -22,6 +23,7 @@ from edgefl.protocol.messages import (
     Fresh,
     FreshRequest,
     NothingNewer,
+    TaskFailed,
     ToEdge,
     TooLate,
     Update,
@@ -78,6 +80,8 @@ class Edge(Generic[CourseT]):
         self.refresh: ConcurrentRefresh[CourseT] | None = None  # of its run, if that trains on
         self.too_late = False  # no answer to its request came in time
         self.unacknowledged: dict[int, Update] = {}
+        # by task, until the coordinator has acknowledged it or knows of no such task
+        self.failed: dict[int, TaskFailed] = {}
         self.given_up = 0  # updates dropped unacknowledged
         self.beyond: str | None = None  # the limit that an update of this algorithm passed
 
@@ -95,7 +99,8 @@ class Edge(Generic[CourseT]):
         """Numbers of the tasks that the coordinator may not have closed yet; a new session
         reports them.
         """
-        return sorted({*self.unacknowledged, *([self.task.number] if self.task else [])})
+        at_hand = [self.task.number] if self.task else []
+        return sorted({*self.unacknowledged, *self.failed, *at_hand})
 
     def receive(self, message: ToEdge, now: int) -> list[Output]:
         match message:
@@ -110,10 +115,13 @@ class Edge(Generic[CourseT]):
                 return self._go_on(PhaseEvent.TOO_LATE, now)
             case UrgeTask():
                 return self._cut_short(message.task, now, now)
-            case CancelTask() if self.task is not None and self.task.number == message.task:
-                self._phases.move(PhaseEvent.CANCELLED)
-                self.task = self.run = self.latest = self.refresh = None
+            case CancelTask():
+                self.failed.pop(message.task, None)
+                if self.task is not None and self.task.number == message.task:
+                    self._phases.move(PhaseEvent.CANCELLED)
+                    self.task = self.run = self.latest = self.refresh = None
             case Acknowledged():
+                self.failed.pop(message.task, None)
                 self.unacknowledged.pop(message.task, None)
                 self.memory |= self._learned.pop(message.task, {})
                 if self.latest is not None and self.latest.task.number == message.task:
@@ -125,17 +133,25 @@ class Edge(Generic[CourseT]):
         run, task = self.run, self.task
         if run is None or task is None or job.run is not run:
             return []  # cancelled or replaced meanwhile
-        if self.ask_at is not None and run.step < run.steps:
+        if self.ask_at is not None and run.step < run.steps and run.failure is None:
             return self._ask(task, run, now)
         self._phases.move(PhaseEvent.DONE)
         if self.phase is Phase.HELD:
             return []
         update = self._update(task, run)
-        self.unacknowledged[update.number] = update
-        self._learned[update.number] = self.trainer.remembered(run, self.rule)
-        self._give_up_oldest()
+        learned = self.trainer.remembered(run, self.rule)
         self.task = self.run = self.refresh = None
+        if run.failure is not None:
+            return [self._fail(task, run.failure)]
+        self.unacknowledged[update.number] = update
+        self._learned[update.number] = learned
+        self._give_up_oldest()
         return [Send(COORDINATOR, update)]
+
+    def _fail(self, task: Assignment, failure: TrainingFailure) -> Send:
+        """The task has failed, and the edge is free for another."""
+        self.failed[task.number] = failed = TaskFailed(task.number, failure.reason, failure.trace)
+        return Send(COORDINATOR, failed)
 
     def _update(self, task: Assignment, run: CourseT) -> Update:
         """The run's outcome. One that cannot travel goes empty: the coordinator discards it and
@@ -143,12 +159,7 @@ class Edge(Generic[CourseT]):
         """
         vectors, numbers = self.trainer.payload(run, self.rule)
         numbers = {**numbers, "too_late": 1.0} if self.too_late else numbers
-        update = Update(
-            task.number,
-            task.version,
-            vectors,
-            {name: float(value) for name, value in numbers.items()},
-        )
+        update = Update(task.number, task.version, vectors, numbers)
         beyond = beyond_limits(update, most_body(task.vectors["weights"].nbytes))
         if beyond is None:
             return update
@@ -192,7 +203,12 @@ class Edge(Generic[CourseT]):
     def _begin(self, task: Assignment, now: int) -> list[Output]:
         self._phases.move(PhaseEvent.BEGUN)
         self.task, self.refresh, self.too_late = task, None, False
-        self.run = run = self.trainer.begin(task, self.rule, self.memory)
+        try:
+            self.run = run = self.trainer.begin(task, self.rule, self.memory)
+        except Exception as error:  # the strategy's numbers make no run
+            self._phases.move(PhaseEvent.DONE)
+            self.task = self.run = self.latest = None
+            return [self._fail(task, training_failure(error, BEFORE, type(self.rule).__module__))]
         self.latest = Latest(task, dict(self.memory), now, run.checkpoint is not None)
         self.ask_at = run.checkpoint
         if self.ask_at == 0:  # nothing to train before: no turn to wait for
@@ -238,6 +254,7 @@ class Edge(Generic[CourseT]):
         if end_ns >= due_ns:
             return []
         self._phases.move(PhaseEvent.URGED)
+        self.failed.pop(latest.task.number, None)
         self.unacknowledged.pop(latest.task.number, None)
         self._learned.pop(latest.task.number, None)
         self.task, self.ask_at, latest.done_ns = latest.task, None, end_ns

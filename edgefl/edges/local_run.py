@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from edgefl.edges.failure import BEFORE, TrainingFailure, training_failure
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.vectors import Layout
 
@@ -80,7 +81,9 @@ class TaskLike(Protocol):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Course:
-    """How far one task on one device has got, in steps and in samples."""
+    """How far one task on one device has got, in steps and in samples. One that has failed goes no
+    further, and has no outcome.
+    """
 
     task: TaskLike
     local_samples: int
@@ -90,6 +93,7 @@ class Course:
     whole_batches: bool = False
     step: int = 0
     checkpoint: int | None = None  # the step before which the rule wants a fresher model
+    failure: TrainingFailure | None = None
 
     @property
     def steps_per_epoch(self) -> int:
@@ -155,3 +159,11 @@ class LocalRun(Course):
     def parameters(self) -> int:
         """Number of trainable elements at the front of every vector."""
         return len(self.trainable)
+
+
+def set_checkpoint(run: Course, rule: LocalRule) -> None:
+    """Ask the rule before which step it wants a fresher model."""
+    try:
+        run.checkpoint = rule.checkpoint(run)
+    except Exception as error:
+        run.failure = run.failure or training_failure(error, BEFORE, type(rule).__module__)

@@ -10,16 +10,19 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from edgefl.edges.local_run import LocalRun, Merge, TaskLike, TrainingPlan
+from edgefl.edges.failure import BEFORE, TrainingFailure, training_failure
+from edgefl.edges.local_run import LocalRun, Merge, TaskLike, TrainingPlan, set_checkpoint
 from edgefl.models.workspace import Workspace, wrap
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.streams import Streams
-from edgefl.vectors import aligned_copy
+from edgefl.vectors import aligned, aligned_copy
 
 
 class Trainer:
     """Trains one device's samples: the rows ``members`` of ``inputs`` and ``targets`` (all rows if
     None).
+
+    What the rule, the model or the loss raises becomes the run's ``failure``.
 
     Trainers of one process may share ``workspace``, ``inputs`` and ``targets``, and their runs may
     be advanced in turn, slice by slice.
@@ -46,9 +49,9 @@ class Trainer:
 
     def begin(self, task: TaskLike, rule: LocalRule, memory: Mapping[str, np.ndarray]) -> LocalRun:
         """A run at its first step, with the rule's ``begin`` and ``checkpoint`` called.
-        ValueError if the vector has not the model's length.
+        ValueError if the task's numbers make no run.
         """
-        start = wrap(self._checked(rule.unpack(task, self.workspace.layout)))
+        start, failure = self._start(task, rule)
         weights = wrap(aligned_copy(start.numpy()))
         trainable = weights[: self.workspace.layout.parameters]
         steps = self.plan.steps(task, rule, len(self.members))
@@ -70,10 +73,25 @@ class Trainer:
             velocity=torch.zeros_like(trainable) if self.plan.momentum else None,
             counters=self.workspace.fresh_counters(),
             random_state=self._random_state(task),
+            failure=failure,
         )
-        rule.begin(run)
-        run.checkpoint = rule.checkpoint(run)
+        try:
+            rule.begin(run)
+        except Exception as error:
+            self._fail(run, rule, error, BEFORE)
+        set_checkpoint(run, rule)
         return run
+
+    def _start(
+        self, task: TaskLike, rule: LocalRule
+    ) -> tuple[torch.Tensor, TrainingFailure | None]:
+        """The model to start from; zeros if that cannot be made."""
+        layout = self.workspace.layout
+        try:
+            return wrap(self._checked(rule.unpack(task, layout))), None
+        except Exception as error:
+            zeros = wrap(aligned(layout.size)).zero_()
+            return zeros, training_failure(error, BEFORE, type(rule).__module__)
 
     def advance(
         self,
@@ -83,36 +101,40 @@ class Trainer:
         deadline: Callable[[], bool] | None = None,
     ) -> bool:
         """Train to ``until_step`` (None: to the end) or until ``deadline()``, asked after each
-        step, is true. True if it got there.
+        step, is true. True if it got there, or has failed.
         """
         stop, coming = run.steps if until_step is None else min(until_step, run.steps), run.coming
         if coming is not None and coming.step <= stop:
             if not self._advance(run, rule, coming.step, deadline):
                 return False
-            self.merge(run, rule, coming.weights, coming.version)
             run.coming = None
+            self.merge(run, rule, coming.weights, coming.version)
         return self._advance(run, rule, stop, deadline)
 
     def _advance(
         self, run: LocalRun, rule: LocalRule, stop: int, deadline: Callable[[], bool] | None
     ) -> bool:
-        if run.step >= stop:
+        if run.step >= stop or run.failure is not None:
             return True
         self.workspace.point(run.weights, run.counters)
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(run.random_state)
-            while run.step < stop:
-                self._step(run, rule)
+            while run.step < stop and run.failure is None:
+                self._try_step(run, rule)
                 if deadline is not None and deadline():
                     break
             run.random_state = torch.get_rng_state()
-        return run.step >= stop
+        return run.step >= stop or run.failure is not None
 
     def merge(self, run: LocalRun, rule: LocalRule, fresh: np.ndarray, version: int) -> None:
         """Let the rule put a fresher global model into the run, between two slices."""
+        if run.failure is not None:
+            return
         run.probe = lambda weights: self._probe(run, weights)
         try:
             rule.merge(run, self._checked(fresh), version)
+        except Exception as error:
+            self._fail(run, rule, error, f"a fresher model before step {run.step + 1}")
         finally:
             run.probe = None
 
@@ -132,27 +154,41 @@ class Trainer:
 
     def merge_at(self, run: LocalRun, step: int, fresh: np.ndarray, version: int) -> None:
         """Let ``advance`` merge it when it has done ``step`` steps."""
-        run.coming = Merge(step, self._checked(fresh), version)
+        run.coming = Merge(step, fresh, version)
 
     def payload(
         self, run: LocalRun, rule: LocalRule
     ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         """What goes up: copies of the rule's vectors; its numbers with samples (the device's),
-        steps (done) and loss (mean over batches).
+        steps (done) and loss (mean over batches). Nothing of a run that has failed.
         """
-        vectors, numbers = rule.payload(run)
+        if run.failure is not None:
+            return {}, {}
         counted = {
             "samples": run.local_samples,
             "steps": run.step,
             "loss": run.loss_sum / max(run.step, 1),
         }
-        return {name: _copied(vector) for name, vector in vectors.items()}, {**numbers, **counted}
+        try:
+            vectors, numbers = rule.payload(run)
+            return {name: _copied(vector) for name, vector in vectors.items()}, {
+                name: float(value) for name, value in {**numbers, **counted}.items()
+            }
+        except Exception as error:
+            self._fail(run, rule, error, f"its update, after step {run.step}")
+            return {}, {}
 
     def remembered(self, run: LocalRun, rule: LocalRule) -> dict[str, np.ndarray]:
         """Copies of the vectors that the edge keeps for its next task, once this one is
         acknowledged.
         """
-        return {name: _copied(run.memory[name]) for name in rule.remembers if name in run.memory}
+        try:
+            return {
+                name: _copied(run.memory[name]) for name in rule.remembers if name in run.memory
+            }
+        except Exception as error:
+            self._fail(run, rule, error, f"what it remembers, after step {run.step}")
+            return {}
 
     def forward(self, weights: np.ndarray | torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
         """Outputs of another flat vector: evaluation mode, no gradient, and the run in progress
@@ -166,6 +202,18 @@ class Trainer:
         """As ``forward``, but what enters the last linear layer."""
         with self.workspace.inference(weights):
             return self.workspace.with_features(inputs)[1]
+
+    def _fail(self, run: LocalRun, rule: LocalRule, error: Exception, where: str) -> None:
+        """Keep the first failure of the run."""
+        run.failure = run.failure or training_failure(error, where, type(rule).__module__)
+
+    def _try_step(self, run: LocalRun, rule: LocalRule) -> None:
+        try:
+            self._step(run, rule)
+        except Exception as error:
+            size = run.samples_until(run.step + 1)
+            batch = f"batch of {size} sample{'' if size == 1 else 's'}"
+            self._fail(run, rule, error, f"step {run.step + 1} of {run.steps}, {batch}")
 
     def _step(self, run: LocalRun, rule: LocalRule) -> None:
         gradient = self.workspace.gradient
@@ -233,8 +281,8 @@ class Trainer:
     def _checked(self, vector: np.ndarray) -> np.ndarray:
         if vector.shape != (self.workspace.layout.size,):
             raise ValueError(
-                f"edge {self.edge}: a vector of shape {vector.shape} for a model of"
-                f" {self.workspace.layout.size} elements"
+                f"a vector of shape {vector.shape} for a model of {self.workspace.layout.size}"
+                " elements"
             )
         return vector
 

@@ -17,7 +17,11 @@ CourseT = TypeVar("CourseT", bound=Course)
 
 
 class TrainerLike(Protocol[CourseT]):
-    """Makes runs of tasks. Who advances them to where the edge wants them is the host's matter."""
+    """Makes runs of tasks. Who advances them to where the edge wants them is the host's matter.
+
+    What an algorithm raises is the run's ``failure``; only ``begin`` may raise, for a task whose
+    numbers make no run.
+    """
 
     def begin(self, task: Assignment, rule: LocalRule, memory: Mapping[str, np.ndarray]) -> CourseT:
         """A run at its first step; its ``checkpoint`` is known."""

@@ -36,6 +36,7 @@ NOTES = (
     messages.Acknowledged,
     messages.UrgeTask,
     messages.TooLate,
+    messages.TaskFailed,
 )
 SMALL = (*messages.Frame.__args__, *NOTES)
 CODES = {kind: code for code, kind in enumerate(SMALL)}

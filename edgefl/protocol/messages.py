@@ -33,6 +33,9 @@ MAX_ARRAYS = 64  # vectors of a bulk message, and numbers
 MAX_NAME = 64  # letters
 MAX_LIST = 16  # items of any list in a header, and fields
 MAX_PAIRS = 1 << 12  # arrivals that are stamped; more of them have no stamp
+MAX_NOTE = 1 << 12  # bytes; of TaskFailed's texts, together below that:
+MOST_REASON = 500
+MOST_TRACE = 3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,17 @@ class Ready:
     """The update of ``task`` waits for the uplink."""
 
     task: Count
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed:
+    """Training raised an exception: the task will have no update. ``reason``: in one line;
+    ``trace``: the traceback.
+    """
+
+    task: Count
+    reason: Annotated[str, Limit(MOST_REASON)]
+    trace: Annotated[str, Limit(MOST_TRACE)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +302,7 @@ class Stamped:
     """
 
     at_ns: Count
-    note: Annotated[bytes, Limit(1 << 12)]
+    note: Annotated[bytes, Limit(MAX_NOTE)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +325,7 @@ class RunFinished:
 
 Bulk = Assignment | Fresh | Update
 ToEdge = Assignment | Fresh | NothingNewer | TooLate | CancelTask | UrgeTask | Acknowledged
-ToCoordinator = Update | Joined | Started | Ready | FreshRequest
+ToCoordinator = Update | Joined | Started | Ready | FreshRequest | TaskFailed
 Frame = (
     Hello
     | Setup

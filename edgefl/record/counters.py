@@ -28,6 +28,8 @@ class Counters:
     staleness: Counter[int] = field(default_factory=Counter)
     bytes_up: int = 0  # of transfers that have ended
     bytes_down: int = 0
+    training_failed: Counter[str] = field(default_factory=Counter)  # tasks, by edge
+    first_failure: str = ""  # its reason
     jobs_failed: Counter[str] = field(default_factory=Counter)  # by reason
     missing: list[str] = field(default_factory=list)  # edges that had not joined at the start
     capped: Counter[str] = field(default_factory=Counter)  # numbers not believed, by edge
@@ -66,6 +68,8 @@ class Counters:
         """The other counters of summary.json; the rare ones only where there is something."""
         rare = {
             "diverged_at_version": self.diverged_at,
+            "training_failed": dict(sorted(self.training_failed.items())) or None,
+            "training_failed_first": self.first_failure or None,
             "jobs_failed": dict(sorted(self.jobs_failed.items())) or None,
             "edges_missing": self.missing or None,
             "edges_lost": sorted(self.lost) or None,
@@ -122,6 +126,9 @@ class Counters:
                 self.discards[row["reason"]] += 1
             case "capped":
                 self.capped[row["edge"]] += 1
+            case "training_failed":
+                self.training_failed[row["edge"]] += 1
+                self.first_failure = self.first_failure or row["reason"]
             case "diverged":
                 self.diverged_at = row["version"]
             case "edges_missing":

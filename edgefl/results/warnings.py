@@ -36,6 +36,18 @@ def discarded(facts: Facts) -> str | None:
     return f"{share} updates were discarded: {most_frequent(by_reason)}"
 
 
+def training_failed(facts: Facts) -> str | None:
+    """Tasks whose training raised an exception."""
+    by_edge: Mapping[str, int] = facts.get("training_failed", {})
+    if not by_edge:
+        return None
+    count = sum(by_edge.values())
+    return (
+        f"training failed in {count} task{'s' if count > 1 else ''} of {_edges(list(by_edge))},"
+        f" first: {facts['training_failed_first']}"
+    )
+
+
 def diverged(facts: Facts) -> str | None:
     version = facts.get("diverged_at_version")
     if version is None:
@@ -76,6 +88,7 @@ def numbers_capped(facts: Facts) -> str | None:
 WARNINGS: tuple[Callable[[Facts], str | None], ...] = (
     no_version,
     discarded,
+    training_failed,
     diverged,
     jobs_failed,
     edges_missing,

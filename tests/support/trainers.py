@@ -50,5 +50,5 @@ def finished(
     trainer: Trainer, rule: LocalRule, task: FakeTask, memory: dict | None = None
 ) -> LocalRun:
     run = trainer.begin(task, rule, memory or {})
-    assert trainer.advance(run, rule)
+    assert trainer.advance(run, rule) and run.failure is None
     return run

@@ -12,7 +12,6 @@ from pydantic import Field
 from edgefl.strategies.base.decisions import (
     Decision,
     Discard,
-    Finish,
     Publish,
     SetAlarm,
 )
@@ -84,7 +83,7 @@ class Asynchronous(Strategy):
         """A task ended without an update: replace it, or end the run after too many in a row."""
         self.failed += 1
         return (
-            [Finish("no task delivers")]
+            self.hopeless("no task delivers")
             if self.failed >= MOST_FAILED * self.options.concurrency
             else self._refill()
         )

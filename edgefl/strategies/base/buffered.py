@@ -130,4 +130,5 @@ class Adaptive(Buffered):
             squared = inner(change, change, self.layout.parameters)
         if isfinite(squared):
             return super().arrived(update, now)
-        return [Discard(update.task, "change too long to be squared"), *self._undelivered()]
+        self.closed_for = "change too long to be squared"
+        return [Discard(update.task, self.closed_for), *self._undelivered()]

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.base.decisions import Decision, Finish, Publish, Report
+from edgefl.strategies.base.decisions import Decision, Publish, Report
 from edgefl.strategies.base.events import EdgeJoined, TaskClosed, UpdateArrived
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.base.strategy import MOST_FAILED, Strategy, StrategyOptions
@@ -135,7 +135,7 @@ class Gradients(Strategy):
     def closed(self, event: TaskClosed, now: int) -> list[Decision]:
         self.failed += 1
         if self.failed >= MOST_FAILED * self.gathers(self.options):
-            return [Finish("no task delivers")]
+            return self.hopeless("no task delivers")
         return [*self._step_if_due(), *self.hand_out()]
 
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.base.decisions import Decision, Finish, Publish
+from edgefl.strategies.base.decisions import Decision, Publish
 from edgefl.strategies.base.events import EdgeJoined, TaskClosed, UpdateArrived
 from edgefl.strategies.base.strategy import MOST_FAILED, Strategy, StrategyOptions
 
@@ -67,7 +67,9 @@ class Rounds(Strategy):
         if not self.delivered:
             self.failed += 1
             return (
-                [Finish("no round delivers")] if self.failed >= MOST_FAILED else self._begin_round()
+                self.hopeless("no round delivers")
+                if self.failed >= MOST_FAILED
+                else self._begin_round()
             )
         self.weights = self.aggregate([self.delivered[edge] for edge in sorted(self.delivered)])
         self.delivered = {}

@@ -22,7 +22,6 @@ from edgefl.strategies.base.decisions import (
     Cancel,
     Decision,
     Discard,
-    Finish,
     Grant,
     Publish,
     Report,
@@ -292,7 +291,7 @@ class Slotted(Strategy):
             self.owed.append(self.group)
         self.failed = 0 if self.updates else self.failed + bool(self.group)
         if self.failed >= MOST_FAILED:
-            return [Finish("no round delivers")]
+            return self.hopeless("no round delivers")
         if self.updates:
             self.weights, self.version = self.aggregate(self.updates), self.version + 1
             decisions.append(Publish(self.weights))

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import AliasChoices, BaseModel, ConfigDict, model_validator
 
 from edgefl.jobs import Job, Result
-from edgefl.strategies.base.decisions import Assign, Decision, SendFresh
+from edgefl.strategies.base.decisions import Assign, Decision, Finish, SendFresh
 from edgefl.strategies.base.events import (
     AlarmRang,
     EdgeJoined,
@@ -95,6 +95,7 @@ class Strategy:
         self.version = 0
         self.samples: dict[str, int] = {}  # edges that are there -> size of their data
         self.known: dict[str, int] = {}  # edges that have ever been there -> size of their data
+        self.closed_for = ""  # why the latest task that was closed had no update
         # edges with an open task -> version that they started from
         self.running: dict[str, int] = {}
         self._idle: list[str] = []  # as of the last look, and since then:
@@ -159,6 +160,7 @@ class Strategy:
                 self._moved.add(event.edge)
                 return []
             case TaskClosed():
+                self.closed_for = event.reason
                 self.running.pop(event.edge, None)
                 return self.closed(event, now)
             case UpdateArrived():
@@ -205,6 +207,10 @@ class Strategy:
                 event.edge, event.task, self.weights if self.version > event.base_version else None
             )
         ]
+
+    def hopeless(self, what: str) -> list[Decision]:
+        """End the run: too many tasks in a row had no update."""
+        return [Finish(": ".join(part for part in (what, self.closed_for) if part))]
 
     def rang(self, name: str, now: int) -> list[Decision]:
         """An alarm of ours."""

@@ -440,8 +440,8 @@ def test_an_end_before_the_beginning(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("strategy", "reason"),
     [
-        (make(FedAvg, clients_per_round=2), "no round delivers"),
-        (make(FedAsync, concurrency=2), "no task delivers"),
+        (make(FedAvg, clients_per_round=2), "no round delivers: not finite"),
+        (make(FedAsync, concurrency=2), "no task delivers: not finite"),
     ],
 )
 def test_a_run_in_which_nobody_can_deliver_ends(

@@ -11,6 +11,7 @@ from builders import S, plain, vector
 
 from edgefl.actor import COORDINATOR, Output, Run, Send
 from edgefl.edges.edge import Edge
+from edgefl.edges.failure import TrainingFailure
 from edgefl.protocol.messages import (
     Acknowledged,
     Assignment,
@@ -33,6 +34,7 @@ class FakeRun:
     steps: int = 6
     step: int = 0
     merged: list[int] = field(default_factory=list)
+    failure: TrainingFailure | None = None
 
     def samples_until(self, step: int) -> int:
         return 10 * (step - self.step)
@@ -56,7 +58,7 @@ class FakeTrainer:
     def payload(
         self, run: FakeRun, rule: LocalRule
     ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-        return {"weights": run.task.vectors["weights"]}, {"samples": 10, "steps": run.step}
+        return {"weights": run.task.vectors["weights"]}, {"samples": 10.0, "steps": float(run.step)}
 
     def remembered(self, run: FakeRun, rule: LocalRule) -> dict[str, int]:
         return {"last": run.task.number}

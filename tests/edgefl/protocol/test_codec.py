@@ -311,7 +311,14 @@ def test_well_formed_rows_of_anything_raise_nothing_but_wire_errors(
 # ------------------------------------------------------------------ notes
 @pytest.mark.parametrize(
     "note",
-    [m.FreshRequest(1, 2, 3), m.NothingNewer(4), m.CancelTask(5), m.Acknowledged(6), m.UrgeTask(7)],
+    [
+        m.FreshRequest(1, 2, 3),
+        m.NothingNewer(4),
+        m.CancelTask(5),
+        m.Acknowledged(6),
+        m.UrgeTask(7),
+        m.TaskFailed(8, "step 1 of 2: ValueError", "Traceback"),
+    ],
 )
 def test_notes_come_back(note: Any) -> None:
     assert decode_note(encode_note(note)) == note and isinstance(note, NOTES)

@@ -58,9 +58,13 @@ def facts(**values: Any) -> dict[str, Any]:
             {"numbers_capped": {"a": 3, "b": 1}},
             ["2 edges (a, b) said to have more samples than can be: 4 numbers were capped"],
         ),
+        (
+            {"training_failed": {"a": 4, "b": 1}, "training_failed_first": "step 1 of 2: x"},
+            ["training failed in 5 tasks of 2 edges (a, b), first: step 1 of 2: x"],
+        ),
     ],
 )
-def test_discarded_updates(values: dict[str, Any], sentences: list[str]) -> None:
+def test_what_is_told_of_updates_and_tasks(values: dict[str, Any], sentences: list[str]) -> None:
     assert warnings(facts(**values)) == sentences
 
 

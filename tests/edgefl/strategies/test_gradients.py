@@ -86,7 +86,7 @@ def test_when_the_last_one_at_work_is_lost_the_step_is_made_without_it() -> None
 def test_a_run_in_which_nothing_is_delivered_ends() -> None:
     server = served(edges="ab")
     ends = [server.close("a", "not finite") for _ in range(MOST_FAILED * 2)]
-    assert ends[-2] == ["assign a <- 0 0"] and ends[-1] == ["finish: no task delivers"]
+    assert ends[-2] == ["assign a <- 0 0"] and ends[-1] == ["finish: no task delivers: not finite"]
 
 
 def test_running_statistics_are_mixed_not_stepped() -> None:

@@ -30,9 +30,9 @@ class WorkerReport:
     """``result``: of order ``number``; or ``ready``: the worker can take orders; or ``lost``: why
     it no longer can.
 
-    The result of a Train is None if the run stands before its end, else [vectors, numbers,
-    remembered]. Every order that is not lost with its worker is reported once, forgotten ones too
-    (with any result).
+    The result of a Train is None if the run stands before its end, else as
+    ``orders.plain_outcome`` gives it. Every order that is not lost with its worker is reported
+    once, forgotten ones too (with any result).
     """
 
     worker: Any

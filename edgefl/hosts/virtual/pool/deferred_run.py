@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from edgefl.edges.local_run import Course, Merge, TrainingPlan
+from edgefl.edges.failure import TrainingFailure
+from edgefl.edges.local_run import Course, Merge, TrainingPlan, set_checkpoint
 from edgefl.models.workspace import wrap
 from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.local_rule import LocalRule
@@ -23,11 +24,12 @@ from edgefl.vectors import aligned_copy
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunOutcome:
-    """What a run sends (vectors, numbers) and what the edge remembers."""
+    """What a run sends (vectors, numbers) and what the edge remembers; or why there is nothing."""
 
-    vectors: dict[str, np.ndarray]
-    numbers: dict[str, float]
-    remembered: dict[str, np.ndarray]
+    vectors: dict[str, np.ndarray] = field(default_factory=dict)
+    numbers: dict[str, float] = field(default_factory=dict)
+    remembered: dict[str, np.ndarray] = field(default_factory=dict)
+    failure: TrainingFailure | None = None
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -43,6 +45,11 @@ class DeferredRun(Course):
     memory: dict[str, Any] = field(default_factory=dict)
     merges: list[Merge] = field(default_factory=list)
     outcome: RunOutcome | None = None
+
+    def end(self, outcome: RunOutcome) -> None:
+        """It is trained, or it has failed."""
+        self.outcome = outcome
+        self.failure = self.failure or outcome.failure
 
 
 class Describer:
@@ -73,7 +80,7 @@ class Describer:
         )
         if type(rule).checkpoint is not LocalRule.checkpoint:
             run.memory = {name: wrap(aligned_copy(vector)) for name, vector in kept.items()}
-            run.checkpoint = rule.checkpoint(run)
+            set_checkpoint(run, rule)
             run.memory = {}
         return run
 

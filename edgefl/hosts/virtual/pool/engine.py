@@ -25,7 +25,7 @@ class Engine(Protocol):
     on engine, workers, or order.
 
     A ``Train`` advances ``job.run`` (a DeferredRun): when it is finished, the run stands at
-    ``until_step``. Other jobs give a result.
+    ``until_step``, or has failed. Other jobs give a result.
     """
 
     workers: int
@@ -91,11 +91,12 @@ class InProcessEngine:
             run.merges,
             job.until_step,
         )
-        run.outcome = self._executor.train(run, stretch)
+        outcome = self._executor.train(run, stretch)
         run.step = job.until_step
-        if run.outcome is None:
+        if outcome is None:
             self._standing.add(run)
         else:
+            run.end(outcome)
             self._standing.discard(run)
         return None
 

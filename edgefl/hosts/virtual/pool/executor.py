@@ -53,8 +53,8 @@ class Executor:
     def train(
         self, key: Any, stretch: Stretch, given_up: Callable[[], bool] | None = None
     ) -> RunOutcome | None:
-        """The outcome, or None if the run now stands before its end (kept under ``key``) or
-        ``given_up``, which is called after each step.
+        """The outcome, which may be a failure, or None if the run now stands before its end (kept
+        under ``key``) or ``given_up``, which is called after each step.
         """
         standing = self._standing.pop(key, None) if stretch.task is None else self._begin(stretch)
         assert standing is not None, "the run does not stand in this worker"
@@ -66,10 +66,11 @@ class Executor:
             standing.merged += 1
         if not trainer.advance(run, rule, stretch.until, given_up):
             return None
-        if run.step < run.steps:
+        if run.step < run.steps and run.failure is None:
             self._standing[key] = standing
             return None
-        return RunOutcome(*trainer.payload(run, rule), trainer.remembered(run, rule))
+        outcome = RunOutcome(*trainer.payload(run, rule), trainer.remembered(run, rule))
+        return outcome if run.failure is None else RunOutcome(failure=run.failure)
 
     def forget(self, key: Any) -> None:
         """Drop its run."""

@@ -25,7 +25,7 @@ from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.setup.plan import options
 from edgefl.hosts.virtual.pool.backend import WorkerFailure, WorkerOrder, WorkerReport
 from edgefl.hosts.virtual.pool.executor import Executor
-from edgefl.hosts.virtual.pool.orders import failure, job, plain, stretch
+from edgefl.hosts.virtual.pool.orders import failure, job, plain, plain_outcome, stretch
 from edgefl.hosts.virtual.pool.scheduler import DEPTH, LOOK_AHEAD
 from edgefl.hosts.virtual.pool.shared_memory import Arena, MessageStream, pack, unpack
 from edgefl.jobs import Train
@@ -129,6 +129,7 @@ class ForkedBackend:
         vectors: dict[str, np.ndarray],
         numbers: dict[str, float],
         kept: dict[str, np.ndarray],
+        failure: list[str] | None,
     ) -> list[Any]:
         """An outcome copied out of its cells, which are used again."""
         self._results[index] = max(self._results[index], len(vectors) + len(kept))
@@ -136,6 +137,7 @@ class ForkedBackend:
             {name: aligned_copy(vector) for name, vector in vectors.items()},
             numbers,
             {name: aligned_copy(vector) for name, vector in kept.items()},
+            failure,
         ]
 
     def _bury(self, process: Process) -> str:
@@ -234,7 +236,7 @@ class _Worker:
             outcome = self.executor.train(
                 number, stretch(order[:-1]), lambda: self._given_up(number)
             )
-            return None, outcome and [outcome.vectors, outcome.numbers, outcome.remembered], outs
+            return None, plain_outcome(outcome), outs
         except Exception as error:
             return failure(error, traceback.format_exc()), None, []
 

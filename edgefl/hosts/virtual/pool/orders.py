@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from edgefl import jobs
+from edgefl.edges.failure import TrainingFailure
 from edgefl.edges.local_run import Merge
 from edgefl.errors import UserError
 from edgefl.hosts.virtual.pool.backend import WorkerFailure, WorkerOrder
-from edgefl.hosts.virtual.pool.deferred_run import DeferredRun
+from edgefl.hosts.virtual.pool.deferred_run import DeferredRun, RunOutcome
 from edgefl.hosts.virtual.pool.executor import Stretch
 from edgefl.jobs import Train
 from edgefl.protocol.messages import Assignment
@@ -49,6 +50,19 @@ def stretch(row: list[Any]) -> Stretch:
 def job(row: list[Any]) -> Any:
     """Of a "do" order."""
     return jobs.of_plain(row[2])
+
+
+def plain_outcome(outcome: RunOutcome | None) -> list[Any] | None:
+    """The result of a "train" order; ``outcome`` is its reverse."""
+    if outcome is None:
+        return None
+    failure = outcome.failure and [outcome.failure.reason, outcome.failure.trace]
+    return [outcome.vectors, outcome.numbers, outcome.remembered, failure]
+
+
+def outcome(row: list[Any]) -> RunOutcome:
+    vectors, numbers, remembered, failure = row
+    return RunOutcome(vectors, numbers, remembered, failure and TrainingFailure(*failure))
 
 
 def arrays(job: Any) -> Iterator[np.ndarray]:

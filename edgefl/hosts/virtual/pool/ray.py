@@ -22,7 +22,7 @@ from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.virtual.pool.backend import WorkerOrder, WorkerReport
 from edgefl.hosts.virtual.pool.executor import Executor
-from edgefl.hosts.virtual.pool.orders import failure, job, plain, stretch
+from edgefl.hosts.virtual.pool.orders import failure, job, plain, plain_outcome, stretch
 from edgefl.vectors import ALIGNMENT, aligned_copy
 
 CONNECT_S = 3.0
@@ -56,7 +56,7 @@ class RayWorker:
             if row[0] == "do":
                 return None, self.executor.do(job(row))
             outcome = self.executor.train(row[1], stretch(row))
-            return None, outcome and [outcome.vectors, outcome.numbers, outcome.remembered]
+            return None, plain_outcome(outcome)
         except Exception as error:
             return failure(error, traceback.format_exc()), None
 

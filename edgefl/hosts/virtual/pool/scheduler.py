@@ -26,8 +26,8 @@ from edgefl.hosts.virtual.pool.backend import (
     WorkerOrder,
     WorkerReport,
 )
-from edgefl.hosts.virtual.pool.deferred_run import DeferredRun, RunOutcome
-from edgefl.hosts.virtual.pool.orders import arrays
+from edgefl.hosts.virtual.pool.deferred_run import DeferredRun
+from edgefl.hosts.virtual.pool.orders import arrays, outcome
 from edgefl.jobs import Train
 
 LOOK_AHEAD = 4
@@ -134,7 +134,7 @@ class WorkerPool:
         if result is None:
             self._become(item, State.STANDING)
         else:
-            job.run.outcome = RunOutcome(*result)
+            job.run.end(outcome(result))
             self._close(item)
         return None
 

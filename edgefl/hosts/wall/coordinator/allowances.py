@@ -13,7 +13,8 @@ from emulator.units import NS_PER_S
 # Tasks of an edge that it may still speak of: it keeps at most 8 updates that nobody has
 # acknowledged.
 REMEMBERED = 32
-# Of one task in one session. An edge offers an update once, again when it is urged, and asks once.
+# Of one task in one session. An edge offers an update once, again when it is urged, asks once, and
+# fails once.
 MOST_OFFERS, MOST_REQUESTS = 4, 2
 MOST_AHEAD_S = 366 * 24 * 3600  # emulated: no training takes longer
 
@@ -54,7 +55,7 @@ class Allowances:
             )
 
     def asks(self, edge: str, task: int) -> None:
-        """It asks for a fresher model; errors as in ``offers``."""
+        """It asks for a fresher model, or says why the task failed; errors as in ``offers``."""
         said = self._of(edge, task)
         said.requests += 1
         if said.requests > MOST_REQUESTS:

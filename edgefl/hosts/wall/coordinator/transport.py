@@ -30,6 +30,7 @@ from edgefl.protocol.messages import (
     Piece,
     Pong,
     Stamped,
+    TaskFailed,
     ToEdge,
     Working,
 )
@@ -39,8 +40,8 @@ from emulator.agenda import Ticket
 
 @dataclass(slots=True)
 class OpenRequest:
-    """For a fresher model; an edge has one at most. ``tickets``: of the agenda, for the moments at
-    which it is heard and at which an answer is too late.
+    """For a fresher model, or why a task failed; an edge has one at most. ``tickets``: of the
+    agenda, for the moments at which it is heard and at which an answer is too late.
     """
 
     task: int
@@ -148,12 +149,12 @@ class Transport:
                 raise WireError(f"{type(message).__name__} from an edge")
 
     def _note(self, edge: str, stamped: Stamped) -> None:
-        """The edge stopped training to ask. Asked again in a new session, it is not told again
-        while the answer is on its way.
+        """The edge stopped training to ask, or for good, because that failed. Asked again in a new
+        session, it is not told again while the answer is on its way.
         """
         self.training.working.pop(edge, None)
         note, now = decode_note(stamped.note), self.context.clock.now()
-        if not isinstance(note, FreshRequest):
+        if not isinstance(note, (FreshRequest, TaskFailed)):
             raise WireError(f"{type(note).__name__} from an edge")
         self.allowances.asks(edge, note.task)
         delay_ns = self.latency_ns[edge] if pays_latency(note) else 0
@@ -161,6 +162,9 @@ class Transport:
         self.training.asked(edge, note.task, stamped.at_ns, now - due_ns)
         self._forget_request(edge)
         self.requests[edge] = request = OpenRequest(note.task)
+        if isinstance(note, TaskFailed):
+            request.tickets.append(self.context.agenda.add(max(due_ns, now), (edge, note)))
+            return
         closes_ns = self.downlink.answers.closes_ns(note)
         if closes_ns is not None:
             close = partial(self.downlink.close, edge, note.task)

@@ -18,7 +18,7 @@ from edgefl.actor import Output, Run, Send
 from edgefl.edges.edge import Edge
 from edgefl.errors import printable
 from edgefl.hosts.wall.edge.transfers import EdgeTransfers
-from edgefl.hosts.wall.edge.worker import TrainingFailed, TrainingThread, TrainOrder, Turns
+from edgefl.hosts.wall.edge.worker import ThreadDied, TrainingThread, TrainOrder, Turns
 from edgefl.hosts.wall.keys import EdgeKeys
 from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.hosts.wall.wire import Dealer
@@ -40,6 +40,7 @@ from edgefl.protocol.messages import (
     RunFinished,
     Setup,
     Stamped,
+    TaskFailed,
     TooLate,
     Update,
     UrgeTask,
@@ -119,8 +120,10 @@ class EdgeHost:
         self._warned = False
         self._given_up = 0
         self._beyond: str | None = None
-        # the latest request; it is repeated in a new session while it is open
+        self._failed_for: str | None = None
+        # the latest request, and why tasks failed; repeated in a new session while they are open
         self._asked: Stamped | None = None
+        self._failed: dict[int, Stamped] = {}
 
     def run(self, first_patience_s: float = PATIENCE_S) -> RunFinished:
         """Until RunFinished. Refused if the coordinator refuses this edge; Unreachable if it does
@@ -306,6 +309,8 @@ class EdgeHost:
             self._send(outgoing.offer(due_ns))
         if self._asked is not None and self._side.edge.asking:
             self._send(self._asked)
+        for task in self._side.edge.failed:
+            self._send(self._failed[task])
 
     # ------------------------------------------------------------------ the actor
     @property
@@ -332,7 +337,7 @@ class EdgeHost:
 
     def _work_done(self, woken: bool) -> None:
         for result in self.results.take(woken):
-            if isinstance(result, TrainingFailed):
+            if isinstance(result, ThreadDied):
                 raise result.error
             self._carry_out(
                 self._side.edge.job_done(result.order.job, None, result.at_ns), result.at_ns
@@ -349,9 +354,23 @@ class EdgeHost:
                     self.worker.orders.put(TrainOrder(output.job, at_ns, due))
                 case Send(message=Update() as update):
                     self._offer(update, at_ns)
+                case Send(message=TaskFailed() as failed):
+                    self._task_failed(failed, at_ns)
                 case Send():
                     self._asked = Stamped(at_ns, encode_note(output.message))
                     self._tell(self._asked)
+
+    def _task_failed(self, failed: TaskFailed, at_ns: int) -> None:
+        open_tasks = self._side.edge.failed
+        self._failed = {task: note for task, note in self._failed.items() if task in open_tasks}
+        self._failed[failed.task] = Stamped(at_ns, encode_note(failed))
+        self._tell(self._failed[failed.task])
+        if failed.reason != self._failed_for:  # a line is enough for the same failure again
+            self._failed_for = failed.reason
+            print(f"{self.name}: {failed.trace}", file=sys.stderr)
+        print(
+            f"{self.name}: task {failed.task} failed: {failed.reason}", file=sys.stderr, flush=True
+        )
 
     def _offer(self, update: Update, at_ns: int) -> None:
         given_up = self._side.edge.given_up

@@ -80,8 +80,8 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingFailed:
-    """Training raised: a bug of this package or of the algorithm."""
+class ThreadDied:
+    """The thread failed outside of training: a bug of this package."""
 
     error: BaseException
 
@@ -110,7 +110,7 @@ class TrainingThread(Thread):
             while (order := self.orders.get()) is not None:
                 self._work(order)
         except BaseException as error:
-            self.results.put(TrainingFailed(error))
+            self.results.put(ThreadDied(error))
 
     def _work(self, order: TrainOrder) -> None:
         finished, spent_ns = False, 0

@@ -59,6 +59,7 @@ from emulator.host import cores
 
 JOB_WORKER = "job worker"  # no edge has that name: ids have no space
 CALIBRATION_S = 0.4
+MOST_CALIBRATIONS = 10_000  # runs
 JOB_NICE, EDGE_NICE, EVALUATOR_NICE = 5, 10, 19
 
 
@@ -259,22 +260,24 @@ def side(learned: Learning, edge: str, index: int, data_digest: str, setup: Setu
     return EdgeSide(actor, *digests, learned.samples[edge], experiment.chosen_speed, most_bytes)
 
 
-def calibrate(learned: Learning) -> float:
+def calibrate(learned: Learning) -> float | None:
     """Samples per second that one core of this host trains, from real steps of the first edge
-    (the first steps do not count).
+    (the very first do not count). None if they fail.
     """
     edge = next(iter(learned.shards))
     trainer, rule, weights = learned.trainer(edge), LocalRule(None), learned.initial_weights()
     done, spent, number = 0, 0.0, 0
-    while spent < CALIBRATION_S:
+    while spent < CALIBRATION_S and number <= MOST_CALIBRATIONS:
         run = trainer.begin(Assignment(number, 0, {"weights": weights}), rule, {})
-        trainer.advance(run, rule, min(2, run.steps))
-        before, started = run.samples, time.perf_counter()
-        trainer.advance(run, rule, None, partial(_is_past, started + CALIBRATION_S - spent))
-        spent += time.perf_counter() - started
-        done, number = done + run.samples - before, number + 1
-        if number > 10_000:
-            break
+        started = time.perf_counter()
+        past = partial(_is_past, started + CALIBRATION_S - spent)
+        trainer.advance(run, rule, 2 if number == 0 else None, past)
+        if number:  # the first steps set things up
+            spent += time.perf_counter() - started
+            done += run.samples
+        if run.failure is not None and not done:
+            return None  # the run will say why
+        number += 1
     return done / max(spent, 1e-9)
 
 

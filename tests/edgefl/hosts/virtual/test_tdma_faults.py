@@ -156,7 +156,10 @@ def test_when_no_update_is_of_any_use_the_run_ends(tmp_path: Path) -> None:
             update={"training": sections.training, "stop": sections.stop}
         ),
     )
-    assert (summary["versions"], summary["finished"]) == (0, "no round delivers")
+    assert (summary["versions"], summary["finished"]) == (
+        0,
+        "no round delivers: not finite",
+    )
 
 
 def test_a_device_that_comes_back_is_given_the_next_model(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from edgefl.protocol.messages import (
     Pong,
     Stamped,
     Started,
+    TaskFailed,
     TooLate,
     Welcome,
 )
@@ -237,6 +238,17 @@ def test_a_request_takes_the_links_latency_from_its_stamp(at_ns: int, heard_ns: 
     rig.says("a", Stamped(at_ns, encode_note(FreshRequest(1, 2, 3))))
     rig.until(NS_PER_S)
     assert rig.told == [Heard(heard_ns, "a", FreshRequest(1, 2, 3))]
+
+
+@pytest.mark.parametrize(("at_ns", "heard_ns"), [(100 * MS, 100 * MS), (10 * MS, 90 * MS)])
+def test_a_failure_is_heard_at_its_moment(at_ns: int, heard_ns: int) -> None:
+    """Like an offer, it is the testbed's own note and takes no latency."""
+    rig = Rig(latency_ns=20 * MS)
+    rig.until(90 * MS)
+    failed = TaskFailed(1, "step 1 of 2: ValueError", "Traceback")
+    rig.says("a", Stamped(at_ns, encode_note(failed)))
+    rig.until(NS_PER_S)
+    assert rig.told == [Heard(heard_ns, "a", failed)]
 
 
 @pytest.mark.parametrize(

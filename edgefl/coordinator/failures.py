@@ -1,0 +1,37 @@
+"""Which edges fail in training, and why: what they say of it is a peer's word, made printable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+MOST_TRACES = 20  # tracebacks kept in the record, one for each reason
+
+
+@dataclass(slots=True)
+class Failures:
+    """``failing``: the edges whose latest training has failed."""
+
+    failing: set[str] = field(default_factory=set)
+    _traced: set[str] = field(default_factory=set)
+
+    def add(self, edge: str, reason: str, trace: str) -> tuple[str, dict[str, str]]:
+        """The reason in one line, and {"trace": the traceback} the first time that it fails so."""
+        self.failing.add(edge)
+        reason = printable(" ".join(reason.split()))
+        if reason in self._traced or len(self._traced) >= MOST_TRACES:
+            return reason, {}
+        self._traced.add(reason)
+        return reason, {"trace": "\n".join(map(printable, trace.splitlines()))}
+
+    def over(self, edge: str) -> None:
+        """The edge has delivered an update."""
+        self.failing.discard(edge)
+
+    def of_most(self, edges: int) -> bool:
+        """Whether more than half of so many edges fail."""
+        return 2 * len(self.failing) > edges
+
+
+def printable(text: str) -> str:
+    """The text without control characters: they could change what a terminal shows."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

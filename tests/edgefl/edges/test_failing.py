@@ -1,0 +1,223 @@
+"""What an algorithm, its model or its data raises in training becomes a failed task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from builders import S
+from edge_hosts import SETUP, Script, side
+from torch import nn
+from trainers import linear_trainer
+
+from edgefl.actor import COORDINATOR, Run, Send
+from edgefl.edges.edge import Edge
+from edgefl.edges.failure import training_failure
+from edgefl.edges.local_run import LocalRun, TrainingPlan
+from edgefl.edges.phase import Phase
+from edgefl.edges.trainer import Trainer
+from edgefl.jobs import Train
+from edgefl.models.workspace import Workspace
+from edgefl.protocol.codec import decode_note, encode_note
+from edgefl.protocol.messages import (
+    MAX_NOTE,
+    Acknowledged,
+    Assignment,
+    CancelTask,
+    Fresh,
+    Join,
+    RunFinished,
+    Stamped,
+    TaskFailed,
+    UrgeTask,
+    Welcome,
+)
+from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.streams import Streams
+from emulator.compute import Rate
+
+PLAN = TrainingPlan(epochs=3, batch_size=1, learning_rate=0.1)  # 6 steps
+
+
+class Raises(LocalRule):
+    """Asks before step 2, and raises at the hook called ``options``."""
+
+    remembers = ("kept",)
+
+    def _at(self, hook: str, run: Any = None) -> None:
+        if hook == self.options and (hook != "adjust" or run.step == 4):
+            raise KeyError(f"in {hook}")
+
+    def unpack(self, task: Any, layout: Any) -> np.ndarray:
+        self._at("unpack")
+        return super().unpack(task, layout)
+
+    def begin(self, run: Any) -> None:
+        self._at("begin")
+
+    def adjust(self, run: Any, gradient: Any) -> None:
+        self._at("adjust", run)
+
+    def checkpoint(self, run: Any) -> int | None:
+        self._at("checkpoint")
+        return 2
+
+    def merge(self, run: Any, fresh: np.ndarray, version: int) -> None:
+        self._at("merge")
+
+    def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        self._at("payload")
+        if self.options == "remembered":
+            run.memory["kept"] = object()
+        weights: Any = "none" if self.options == "vectors" else run.weights.numpy()
+        return {"weights": weights}, {"odd": "none"} if self.options == "numbers" else {}
+
+
+def task(**numbers: float) -> Assignment:
+    return Assignment(7, 0, {"weights": np.zeros(3, np.float32)}, numbers)
+
+
+def failing(hook: str) -> Edge[LocalRun]:
+    return Edge("e1", linear_trainer(PLAN), Raises(hook), Rate(1.0))
+
+
+def carried_out(edge: Edge[LocalRun], outputs: list[Any], now: int = 0) -> tuple[Any, int]:
+    """What the edge sends to the coordinator at last, and when; a fresher model comes at once."""
+    while True:
+        for out in outputs:
+            match out:
+                case Run(job=Train() as job):
+                    assert out.duration_ns is not None
+                    now += out.duration_ns
+                    assert edge.trainer.advance(job.run, edge.rule, job.until_step)
+                    outputs = edge.job_done(job, None, now)
+                case Send(message=message) if type(message).__name__ == "FreshRequest":
+                    fresh = Fresh(7, 1, {"weights": np.ones(3, np.float32)})
+                    outputs = edge.receive(fresh, now)
+                case Send(to=to):
+                    assert to == COORDINATOR and len(outputs) == 1
+                    return out.message, now
+
+
+@pytest.mark.parametrize(
+    ("hook", "told_s", "where"),
+    [
+        ("unpack", 2, "before its first step: KeyError: 'in unpack'"),
+        ("begin", 2, "before its first step: KeyError: 'in begin'"),
+        ("checkpoint", 6, "before its first step: KeyError: 'in checkpoint'"),
+        ("adjust", 6, "step 5 of 6, batch of 1 sample: KeyError: 'in adjust'"),
+        ("merge", 6, "a fresher model before step 3: KeyError: 'in merge'"),
+        ("payload", 6, "its update, after step 6: KeyError: 'in payload'"),
+        ("vectors", 6, "its update, after step 6: ValueError: could not convert string"),
+        ("numbers", 6, "its update, after step 6: ValueError: could not convert string"),
+        ("remembered", 6, "what it remembers, after step 6: TypeError"),
+    ],
+)
+def test_a_hook_that_raises_is_a_failed_task(hook: str, told_s: int, where: str) -> None:
+    """It is told when the work in hand would have been done, up to the request or to the end: at
+    the same moment by a host that trains early and by one that trains late.
+    """
+    edge = failing(hook)
+    told, now = carried_out(edge, edge.receive(task(), 0))
+    assert isinstance(told, TaskFailed) and told.task == 7
+    assert told.reason.startswith(where) and "Traceback" in told.trace
+    assert now == told_s * S
+    assert (edge.phase, edge.open_tasks, edge.run) == (Phase.IDLE, [7], None)
+    assert edge.unacknowledged == {}
+    edge.receive(Acknowledged(7), now)
+    assert edge.open_tasks == [] and edge.memory == {}
+
+
+def test_a_failed_task_that_the_coordinator_does_not_know_is_forgotten() -> None:
+    edge = failing("payload")
+    carried_out(edge, edge.receive(task(), 0))
+    edge.receive(CancelTask(7), 9 * S)
+    assert edge.open_tasks == []
+
+
+def test_numbers_that_make_no_run_are_a_failed_task() -> None:
+    edge = failing("")
+    [sent] = edge.receive(task(epochs=0.0), S)
+    assert isinstance(sent, Send) and isinstance(sent.message, TaskFailed)
+    assert "before its first step: ValueError: task 7 asks for 0 epochs" in sent.message.reason
+    assert edge.phase is Phase.IDLE and edge.task is None
+    update, _ = carried_out(edge, edge.receive(task(), S), S)
+    assert set(update.vectors) == {"weights"}, "it takes the next one"
+
+
+class Late(Raises):
+    def checkpoint(self, run: Any) -> None:
+        return None
+
+
+def test_an_urged_edge_that_ends_before_the_failure_has_an_update() -> None:
+    """It trains ahead of emulated time, and has failed in a step that is still to come."""
+    edge = Edge("e1", linear_trainer(PLAN), Late("adjust"), Rate(1.0))
+    told, due_ns = carried_out(edge, edge.receive(task(), 0))
+    assert isinstance(told, TaskFailed) and due_ns == 6 * S
+    update, now = carried_out(edge, edge.receive(UrgeTask(7), 2 * S + 1), 2 * S + 1)
+    assert update.numbers["steps"] == 3 and now == 3 * S and edge.failed == {}
+
+
+def test_the_reason_names_the_line_of_the_algorithms_own_file() -> None:
+    edge = failing("begin")
+    told, _ = carried_out(edge, edge.receive(task(), 0))
+    assert "(test_failing.py, line " in told.reason
+
+
+def test_the_last_batch_of_one_sample_with_a_batch_norm() -> None:
+    inputs = torch.arange(6.0).reshape(3, 2)
+    trainer = Trainer(
+        Workspace(lambda: nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))),
+        inputs,
+        torch.tensor([0, 1, 0]),
+        torch.nn.functional.cross_entropy,
+        TrainingPlan(epochs=1, batch_size=2, learning_rate=0.1),
+        Streams(1),
+        "e1",
+    )
+    rule = LocalRule(None)
+    size = trainer.workspace.layout.size
+    run = trainer.begin(Assignment(0, 0, {"weights": np.ones(size, np.float32)}), rule, {})
+    assert trainer.advance(run, rule) and run.step == 1 and run.failure is not None
+    assert run.failure.reason.startswith(
+        "step 2 of 2, batch of 1 sample: ValueError: Expected more than 1 value per channel"
+    )
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "\N{PILE OF POO}", "\ud800", "\x1b"])
+def test_what_is_told_fits_into_a_note(letter: str) -> None:
+    try:
+        raise ValueError(letter * 10_000)
+    except ValueError as error:
+        failure = training_failure(error, "step 1 of 1", "")
+    note = TaskFailed(2**62, failure.reason, failure.trace)
+    data = encode_note(note)
+    assert decode_note(data) == note and len(data) <= MAX_NOTE
+
+
+def test_a_device_is_free_for_the_next_task_after_a_failure() -> None:
+    edge = failing("adjust")
+    carried_out(edge, edge.receive(task(), 0))
+    edge.rule = LocalRule(None)
+    update, now = carried_out(edge, edge.receive(task(), 10 * S), 10 * S)
+    assert update.numbers["steps"] == 6 and now == 16 * S
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_failure_is_told_again_in_a_new_session(
+    monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """Until it is acknowledged: the coordinator may not have heard it in the former one."""
+    built = side()
+    built.edge.failed = {3: TaskFailed(3, "step 1 of 1: ValueError", "Traceback")} if known else {}
+    script = Script((SETUP, 7), (Welcome(), 7), (RunFinished("versions", False), 7))
+    host = script.host(monkeypatch)
+    host.build = lambda setup: built
+    host._failed = {3: Stamped(5, encode_note(TaskFailed(3, "step 1 of 1: ValueError", "")))}
+    host.run()
+    assert (host._failed[3] in script.said) == known
+    joins = [message for message in script.said if isinstance(message, Join)]
+    assert [join.tasks for join in joins] == [[3] if known else []]
