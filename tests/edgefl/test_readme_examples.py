@@ -29,7 +29,7 @@ ALONE = (
     "plot",
     "replay",
 )  # commands that need no edge
-SHORT = ["stop.emulated_s=1", "edges.count=3"]
+SHORT = ["stop.emulated_s=15", "edges.count=3"]
 
 
 def blocks(language: str) -> list[str]:

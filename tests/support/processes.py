@@ -24,6 +24,7 @@ from warm_python import ColdPython
 
 from edgefl import __version__
 from edgefl.edges.edge import Edge
+from edgefl.edges.failure import TrainingFailure
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import StartRun, StopRun
 from edgefl.hosts.wall.edge.host import EdgeHost, EdgeSide
@@ -195,6 +196,7 @@ class EchoRun:
     steps: int = 1
     step: int = 0
     checkpoint: int | None = None
+    failure: TrainingFailure | None = None
 
     def samples_until(self, step: int) -> int:
         return 10

@@ -16,7 +16,7 @@ from edgefl.hosts.virtual.pool.scheduler import DEPTH, LOOK_AHEAD, MOST_DEATHS, 
 from edgefl.jobs import Evaluate, Train
 from edgefl.protocol.messages import Assignment
 
-RESULT = [{"weights": vector(1, 2, 3)}, {"samples": 1.0}, {}]
+RESULT = [{"weights": vector(1, 2, 3)}, {"samples": 1.0}, {}, None]
 
 
 class Noted:
