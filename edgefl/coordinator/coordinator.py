@@ -1,79 +1,41 @@
-"""The coordinator as an actor: it owns the open tasks, asks the strategy about every event, and
-carries its decisions out.
+"""The coordinator as an actor: it asks the strategy about every event; ``RunState`` carries its
+decisions out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
-import numpy as np
-
-from edgefl.actor import Broadcast, Output, Run, Send
-from edgefl.config.experiment import Experiment
-from edgefl.coordinator.checks import Claims, sendable, update_fault
-from edgefl.coordinator.failures import Failures
-from edgefl.coordinator.ledger import Ledger, Recorder
-from edgefl.coordinator.open_jobs import OpenJobs
-from edgefl.coordinator.tasks import Alarms, OpenTask, Tasks
+from edgefl.actor import Output, Send
+from edgefl.coordinator.checks import update_fault
+from edgefl.coordinator.run_state import RunState
+from edgefl.coordinator.tasks import OpenTask
 from edgefl.errors import Bug, UserError
 from edgefl.jobs import Evaluate, Job, Result, Scores
 from edgefl.protocol.messages import (
     Acknowledged,
-    Assignment,
     CancelTask,
-    Fresh,
     FreshRequest,
     Joined,
-    NothingNewer,
     Ready,
     Started,
     TaskFailed,
     ToCoordinator,
     Update,
-    UrgeTask,
 )
 from edgefl.strategies.base import decisions as do
 from edgefl.strategies.base import events as ev
-from edgefl.strategies.base.decisions import Finish, Grant
-from edgefl.strategies.base.strategy import Strategy
-from edgefl.vectors import is_finite
+from edgefl.strategies.base.decisions import Grant
 from emulator.units import FOREVER, to_ns
 
 
-class Coordinator:
+class Coordinator(RunState):
     """Events in (``start``, ``receive``, ``wake``, ``job_done``), outputs out; ``now`` is emulated
     ns.
 
     Own alarms: "stop", "evaluate" and "close NUMBER"; the strategy's are prefixed with "strategy ".
     """
-
-    def __init__(
-        self,
-        strategy: Strategy,
-        experiment: Experiment,
-        recorder: Recorder,
-        shares: Mapping[str, int] | None = None,
-    ) -> None:
-        """``shares``: samples by edge, where the split is known here."""
-        self.strategy = strategy
-        self.experiment = experiment
-        self.claims = Claims(shares or {}, experiment.training.batch_size)
-        self.record = Ledger(recorder)
-        self.version = 0
-        self.weights = strategy.weights
-        self.weights.flags.writeable = False  # edges, archive and evaluation share this array
-        self.tasks = Tasks()
-        self.present: set[str] = set()
-        self.alarms = Alarms()
-        self.jobs = OpenJobs(strategy.runs_jobs)
-        self.failures = Failures()
-        self.evaluated = -1
-        self.finished: str | None = None
-        emulated_s = experiment.stop.emulated_s
-        # what is due later is not part of the run
-        self.stop_ns = FOREVER if emulated_s is None else to_ns(emulated_s)
 
     # ------------------------------------------------------------------ what the host calls
     def start(self, edges: dict[str, int], now: int) -> list[Output]:
@@ -136,15 +98,6 @@ class Coordinator:
             return []
         event = None if self.finished else self.jobs.end(job, cast(Result | str, result))
         return [] if event is None else self._ask(event, now)
-
-    def finish(self, reason: str, now: int) -> list[Output]:
-        """End the run in order, from inside or outside."""
-        if self.finished:
-            return []
-        outputs = self._evaluate(now) if self.evaluated != self.version else []
-        self.finished = reason
-        self.record.fact(now, "finished", reason=reason)
-        return [*outputs, Finish(reason)]
 
     # ------------------------------------------------------------------ events
     def _joined(self, edge: str, message: Joined, now: int) -> list[Output]:
@@ -278,16 +231,6 @@ class Coordinator:
         self._forget(task, delivered)
         return self._ask(ev.TaskClosed(task.edge, task.number, reason), now)
 
-    def _forget(self, task: OpenTask, delivered: bool) -> None:
-        self.tasks.remove(task, delivered)
-        self.alarms.drop(f"close {task.number}")
-
-    def _evaluate(self, now: int) -> list[Output]:
-        self.evaluated = self.version
-        self.record.recorder.snapshot(self.version)
-        sent = self.record.counters
-        return [Run(Evaluate(self.version, now, self.weights, sent.bytes_up, sent.bytes_down), 0)]
-
     # ------------------------------------------------------------------ the strategy
     def _ask(self, event: ev.Event, now: int) -> list[Output]:
         """Give the event to the strategy, record both, and carry the decisions out in order."""
@@ -320,107 +263,3 @@ class Coordinator:
             if most is not None and self.version >= most
             else outputs
         )
-
-    def _carry_out(
-        self, decisions: list[do.Decision], event: ev.Event, now: int
-    ) -> tuple[list[Output], list[list[int]]]:
-        """The outputs, and for each Assign the numbers of its tasks."""
-        outputs: list[Output] = []
-        numbers: list[list[int]] = []
-        for decision in decisions:
-            match decision:
-                case do.Assign():
-                    tasks = [self._open(edge, decision) for edge in decision.edges]
-                    numbers.append([task.number for task in tasks])
-                    sends = [Send(edge, task) for edge, task in zip(decision.edges, tasks)]
-                    outputs += (
-                        sends
-                        if decision.broadcast is None
-                        else [Broadcast(tuple(sends), decision.broadcast)]
-                    )
-                case do.Publish():
-                    outputs += self._publish(decision.weights, now)
-                case do.Discard():
-                    if not isinstance(event, ev.UpdateArrived) or event.task != decision.task:
-                        raise ValueError(
-                            f"task {decision.task} cannot be discarded now: only the update in"
-                            " hand can"
-                        )
-                case do.Finish():
-                    break
-                case do.Report():
-                    pass  # for the record alone
-                case do.RunJob():
-                    outputs.append(self.jobs.open(decision))
-                case _:
-                    outputs += self._small(decision)
-        return outputs, numbers
-
-    def _small(self, decision: do.Decision) -> list[Output]:
-        match decision:
-            case do.SetAlarm():
-                self.alarms.set(f"strategy {decision.name}", decision.at_ns)
-                return []
-            case do.Grant():
-                return self._grant(self._held(decision), decision.slots)
-            case do.SendFresh():
-                self._held(decision)
-                version = self.version if decision.version is None else decision.version
-                if decision.weights is None:
-                    return [Send(decision.edge, NothingNewer(decision.task))]
-                return [
-                    Send(
-                        decision.edge,
-                        sendable(
-                            Fresh(decision.task, version, {"weights": decision.weights}),
-                            self.weights,
-                        ),
-                    )
-                ]
-            case do.Urge():
-                return [Send(decision.edge, UrgeTask(self.tasks.at_work(decision.edge).number))]
-            case do.Cancel():
-                self._forget(self._held(decision), delivered=False)
-                return [Send(decision.edge, CancelTask(decision.task))]
-        raise TypeError(f"not a decision: {decision!r}")
-
-    def _held(self, decision: do.Grant | do.SendFresh | do.Cancel) -> OpenTask:
-        """The open task that a decision names with its edge."""
-        task = self.tasks.of(decision.edge, decision.task)
-        if task is None:
-            raise ValueError(
-                f"{decision!r}: edge {decision.edge!r} has no open task {decision.task}"
-            )
-        return task
-
-    def _grant(self, task: OpenTask, slots: tuple[int, ...] | None) -> list[Output]:
-        if not task.waits:
-            raise ValueError(
-                f"cannot grant the uplink for task {task.number}: edge {task.edge!r} does not wait"
-                " for it"
-            )
-        task.waits = False
-        return [Grant(task.edge, task.number, slots)]
-
-    def _open(self, edge: str, assign: do.Assign) -> Assignment:
-        busy = edge in self.tasks.by_edge
-        if busy or edge not in self.present:
-            raise ValueError(f"cannot assign to {edge!r}: it is {'busy' if busy else 'not there'}")
-        task = self.tasks.add(edge, self.version, assign.vectors["weights"])
-        return sendable(
-            Assignment(task.number, task.version, assign.vectors, assign.numbers), self.weights
-        )
-
-    def _publish(self, weights: np.ndarray, now: int) -> list[Output]:
-        if weights.shape != self.weights.shape or weights.dtype != np.float32:
-            raise ValueError(
-                f"published {weights.dtype} {weights.shape}, expected float32 {self.weights.shape}"
-            )
-        weights.flags.writeable = False
-        self.weights = weights
-        self.version += 1
-        if self.record.counters.diverged_at is None and not is_finite(weights):
-            # Record the first non-finite model; divergence is not an error.
-            self.record.fact(now, "diverged", version=self.version)
-        every = self.experiment.evaluation.every_versions
-        return self._evaluate(now) if every and self.version % every == 0 else []
