@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, model_validator
 from edgefl.config.faults import FaultEntry
 from edgefl.config.links import Devices, Group, Links, Medium
 from edgefl.config.section import Section
-from emulator.units import to_ns
+from emulator.units import FOREVER, to_ns
 
 MOST_AUTO_SPEED = 1.0
 EDGE_ID = r"^[a-z0-9][a-z0-9_-]{0,31}$"
@@ -119,6 +119,11 @@ class Stop(Section):
     versions: int | None = Field(None, ge=1)
     updates: int | None = Field(None, ge=1)
     emulated_s: float | None = Field(None, gt=0, le=9e9)  # moments have 63 bits
+
+    @property
+    def at_ns(self) -> int:
+        """The last moment of the run, as far as it is known."""
+        return FOREVER if self.emulated_s is None else to_ns(self.emulated_s)
 
     @model_validator(mode="after")
     def _one_given(self) -> Stop:

@@ -22,7 +22,6 @@ from edgefl.strategies.base import events as ev
 from edgefl.strategies.base.decisions import Finish, Grant
 from edgefl.strategies.base.strategy import Strategy
 from edgefl.vectors import is_finite
-from emulator.units import FOREVER, to_ns
 
 
 class RunState:
@@ -50,9 +49,7 @@ class RunState:
         self.failures = Failures()
         self.evaluated = -1
         self.finished: str | None = None
-        emulated_s = experiment.stop.emulated_s
-        # what is due later is not part of the run
-        self.stop_ns = FOREVER if emulated_s is None else to_ns(emulated_s)
+        self.stop_ns = experiment.stop.at_ns  # what is due later is not part of the run
 
     def finish(self, reason: str, now: int) -> list[Output]:
         """End the run in order, from inside or outside."""

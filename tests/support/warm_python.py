@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from contextlib import suppress
 from importlib import import_module
@@ -145,8 +146,11 @@ def _fork_orphan(start: dict[str, Any], files: dict[int, int]) -> int:
     read, write = os.pipe()
     between = os.fork()
     if between == 0:
+        between = os.getpid()
         pid = os.fork()
         if pid == 0:
+            while os.getppid() == between:  # or it might ask to die with this one
+                time.sleep(0.001)
             _become(start, files)
         os.write(write, str(pid).encode())
         os._exit(0)

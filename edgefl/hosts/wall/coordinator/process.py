@@ -138,10 +138,7 @@ class CoordinatorProcess:
                 worker.listen(self.logic.inbox.put)
         self.pacing = self._pacing(weights)
         if experiment.faults:
-            edges = experiment.edges.ids()
-            planned = schedule(experiment.faults, edges, Streams(experiment.seed))
-            lives = FaultLives(edges, revives(experiment.faults))
-            self.pacing.transport.uplink.faults = WallFaults(self.pacing, planned, lives, control)
+            self._inject_faults()
 
     def main(self) -> dict[str, Any]:
         """Until the run is over; returns the summary."""
@@ -205,6 +202,14 @@ class CoordinatorProcess:
                     file=sys.stderr,
                     flush=True,
                 )
+
+    def _inject_faults(self) -> None:
+        experiment = self.job.experiment
+        edges = experiment.edges.ids()
+        planned = schedule(experiment.faults, edges, Streams(experiment.seed))
+        lives = FaultLives(edges, revives(experiment.faults))
+        faults = WallFaults(self.pacing, planned, lives, self.control)
+        self.pacing.transport.uplink.faults = faults
 
     def _pacing(self, weights: np.ndarray) -> Pacing:
         experiment = self.job.experiment
