@@ -8,12 +8,13 @@ from typing import Any, TypeVar
 
 from edgefl.config.errors import Loc, Source, validated
 from edgefl.config.experiment import Experiment
-from edgefl.config.links import Devices, Group, Links, Medium
+from edgefl.config.links import LINK_DEFAULTS, Devices, Group, Links, Medium
 from edgefl.config.section import Section
 from edgefl.errors import nearest
 from emulator import profiles
 from emulator.capacity.trace import Start, Trace, read_trace
 from emulator.errors import BadValue
+from emulator.units import to_ns
 
 # what a profile says: a group that names one does not take these from the base section
 ONE_PROFILE = {
@@ -123,27 +124,39 @@ def warnings(experiment: Experiment, base: Path) -> list[str]:
     """What people should know about the traces, and what counts for nothing, before they run
     this.
     """
-    return [
-        warning for name in traces(experiment) for warning in trace(name, base).warnings
-    ] + _unused(experiment)
+    found: list[str] = []
+    for read in (trace(name, base) for name in traces(experiment)):
+        found += read.warnings
+        if experiment.stop.emulated_s is None or read.period_ns < to_ns(experiment.stop.emulated_s):
+            found.append(f"{read.name} {read.repeats}")
+    return found + _unused(experiment)
 
 
 def _unused(experiment: Experiment) -> list[str]:
-    kind, links = (
-        experiment.medium.kind,
-        [part.links for part in parts(experiment) if part.links.kind == "emulated"],
-    )
+    medium = experiment.medium
+    if medium.kind not in WITHOUT_CAPS:
+        return []
+    links = [part.links for part in parts(experiment) if part.links.kind == "emulated"]
+    rates = dict.fromkeys(rate for one in links for rate in _rates_said(one, medium.shared))
     named = dict.fromkeys(
         one.profile for one in links if one.profile is not None and one.loss is None
     )
-    lossy = (
-        [name for name in named if profiles.link_profile(name).loss] if kind in WITHOUT_CAPS else []
-    )
+    unused = [f"the loss of profile {name}" for name in named if profiles.link_profile(name).loss]
+    if rates:
+        unused.append(", ".join(rates))
     return [
-        f'links: the loss of profile {name} counts for nothing on a medium of kind "{kind}", where'
-        " edges have no rate of their own"
-        for name in lossy
+        f'links: {what} counts for nothing on a medium of kind "{medium.kind}", where edges have no'
+        " rate of their own"
+        for what in unused
     ]
+
+
+def _rates_said(links: Links, ways: tuple[str, ...]) -> list[str]:
+    """The rates that are not what they are without being said, for messages."""
+    keys = [f"{way}_mbit_s" for way in ways]
+    values = {key: getattr(links, key) for key in keys if getattr(links, key) is not None}
+    unsaid = LINK_DEFAULTS if links.profile is None else {}
+    return [f"{key} = {value:g}" for key, value in values.items() if value != unsaid.get(key)]
 
 
 def _check_no_own_rate(links: Links, loc: Loc, medium: Medium, source: Source) -> None:

@@ -63,6 +63,12 @@ def strategy_warnings(experiment: Experiment, base: Path | None) -> list[str]:
             for old, new in strategy.Options.old_keys().items()
             if old in options
         ]
+        edges = len(experiment.edges.ids())
+        given += [
+            f"{key} = {options[key]} is more than there are edges: all {edges} work at one time"
+            for key in strategy.edges_at_work
+            if key in options and options[key] > edges
+        ]
         given += strategy.warnings(
             strategy.Options.model_validate(options), experiment.training.epochs
         )

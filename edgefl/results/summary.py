@@ -16,10 +16,10 @@ INTERRUPTED = "interrupted"  # why a run ended that the user ended
 def outcome(
     metrics_rows: Sequence[Mapping[str, Any]], target_accuracy: float | None
 ) -> dict[str, float | None]:
-    """Accuracies (shares, not percent) and the emulated seconds to the target; None where there
-    is no value.
+    """Accuracies (shares, not percent), the emulated seconds to the target, and the test losses
+    of the first, worst and last model; None where there is no value, or one that is not finite.
     """
-    evaluated = evaluations(metrics_rows)
+    evaluated, losses = evaluations(metrics_rows), test_losses(metrics_rows)
     accuracies = [accuracy for _, accuracy in evaluated]
     last = accuracies[-CONVERGENCE_EVALUATIONS:]
     reached = (
@@ -34,6 +34,7 @@ def outcome(
         "stability": stability(last),
         "target_accuracy": target_accuracy,
         "time_to_target_s": next(reached, None),
+        **(_of_losses(losses) if losses else {}),
     }
 
 
@@ -75,6 +76,25 @@ def evaluations(metrics_rows: Iterable[Mapping[str, Any]]) -> list[tuple[float, 
         if emulated_s is not None and accuracy is not None:
             found.append((emulated_s, accuracy))
     return sorted(found, key=lambda pair: pair[0])
+
+
+def test_losses(metrics_rows: Iterable[Mapping[str, Any]]) -> list[float | None]:
+    """In order of emulated time; None for one that is not finite."""
+    found = [
+        (number(row["emulated_s"]) or 0.0, number(row["test_loss"]))
+        for row in metrics_rows
+        if number(row.get("accuracy")) is not None and row.get("test_loss")
+    ]
+    return [loss for _, loss in sorted(found, key=lambda pair: pair[0])]
+
+
+def _of_losses(losses: Sequence[float | None]) -> dict[str, float | None]:
+    finite = [loss for loss in losses if loss is not None]
+    return {
+        "initial_loss": losses[0],
+        "highest_loss": max(finite) if len(finite) == len(losses) else None,
+        "final_loss": losses[-1],
+    }
 
 
 def number(text: Any) -> float | None:

@@ -7,10 +7,13 @@ A new warning is a function of the summary's other values, listed in ``WARNINGS`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import exp
 from typing import Any
 
 Facts = Mapping[str, Any]
 SHOWN_EDGES = 5
+FAR_ABOVE = 2.0  # times the first model's test loss
+MARGIN = 0.05  # of accuracy above guessing
 
 
 def warnings(facts: Facts) -> list[str]:
@@ -49,12 +52,31 @@ def training_failed(facts: Facts) -> str | None:
 
 
 def diverged(facts: Facts) -> str | None:
-    version = facts.get("diverged_at_version")
-    if version is None:
+    """A model or loss that is not finite; or the loss rose far above the first model's and is not
+    back below it at the end, where the accuracy is that of guessing.
+
+    The loss of the first model is about ln(classes), and guessing is right in 1 / classes.
+    """
+    version, accuracy = facts.get("diverged_at_version"), facts.get("final_accuracy")
+    if version is not None:
+        return (
+            f"diverged: version {version} is not finite (NaN or infinite), and its accuracy says"
+            " nothing"
+        )
+    if "final_loss" not in facts or accuracy is None or not facts["versions"]:
         return None
+    first, last = facts["initial_loss"], facts["final_loss"]
+    if last is None:
+        return "diverged: the last model's test loss is not finite"
+    if first is None or last <= first or accuracy > exp(-first) + MARGIN:
+        return None
+    highest = facts["highest_loss"]
+    if highest is not None and highest <= FAR_ABOVE * first:
+        return None
+    rose = "infinity" if highest is None else f"{highest:.3g}"
     return (
-        f"diverged: version {version} is not finite (NaN or infinite), and its accuracy says"
-        " nothing"
+        f"diverged: the test loss rose from {first:.3g} to {rose}, and the last model, with"
+        f" {last:.3g}, is no better than guessing"
     )
 
 

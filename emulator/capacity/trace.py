@@ -6,8 +6,9 @@ line is also the period. Such a chance at ms t is served evenly over the millise
 carried, none of them early by more than 1 ms. A chance at 0 is the one at the end of the period
 before: the first period cannot use it.
 
-CSV ``seconds,bit_s``: each row's rate holds up to the next row, the last one's for as long as that
-of the row before; a last row without a rate only says where the trace ends.
+CSV ``seconds,bit_s``: each row's rate holds up to the next row. A last row without a rate ends the
+trace. Without such a row the last rate holds for as long as the one before it, as in a recording
+with a row every second: rows at 0, 13 and 15 s have a period of 17 s.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
+from operator import itemgetter
 from pathlib import Path
 from typing import Literal
 
@@ -34,7 +36,8 @@ DEAD_LIMIT_NS = NS_PER_S
 
 class Trace:
     """(rate_bit_s, length_ns) after each other, repeated without end. ``name`` is for messages,
-    ``warnings`` for the person who uses the link.
+    ``warnings`` for the person who uses the link. ``last_assumed``: the file does not say how long
+    the last step is.
 
     ``start`` "run": it begins at moment 0. "first_byte": at the first moment that is asked
     about, which is when a link plans its first transfer.
@@ -46,6 +49,7 @@ class Trace:
         name: str = "trace",
         start: Start = "run",
         dead_limit_ns: int = DEAD_LIMIT_NS,
+        last_assumed: bool = False,
     ) -> None:
         rates_bit_s, lengths_ns = zip(*steps, strict=True) if (steps := list(steps)) else ((), ())
         if not rates_bit_s:
@@ -63,10 +67,11 @@ class Trace:
         if not any(rates_bit_s):
             raise BadValue(f"{name}: carries nothing, ever")
         self.name, self.start = name, start
+        self._assumed_ns = lengths_ns[-1] if last_assumed else None
         starts_ns = np.cumsum([0, *lengths_ns[:-1]], dtype=np.int64)
         self._cycle = Cycle(0, sum(lengths_ns), starts_ns, rates_bit_s)
         self._begun = start == "run"
-        self.dead_ns, dead_at_ns = _longest_silence(self._cycle)
+        dead_at_ns, self.dead_ns = max(self.silences, default=(0, 0), key=itemgetter(1))
         self.warnings: tuple[str, ...] = ()
         if self.dead_ns > dead_limit_ns:
             silent = (
@@ -77,6 +82,24 @@ class Trace:
     @property
     def period_ns(self) -> int:
         return self._cycle.period_ns
+
+    @property
+    def repeats(self) -> str:
+        """For people: its period, and where that comes from if the file does not say it."""
+        said = f"repeats every {self.period_ns / NS_PER_S:.10g} s"
+        if self._assumed_ns is None:
+            return said
+        return (
+            f"{said}: its last row lasts {self._assumed_ns / NS_PER_S:.10g} s, like the row before"
+            " (a row with a time and no rate would end it)"
+        )
+
+    @property
+    def silences(self) -> list[tuple[int, int]]:
+        """(begin_ns, length_ns) of each stretch of a period without service; one that runs over
+        the period's end begins before it.
+        """
+        return _silences(self._cycle)
 
     @property
     def mean_bit_s(self) -> float:
@@ -104,8 +127,11 @@ def read_trace(path: Path, start: Start = "run", dead_limit_ns: int = DEAD_LIMIT
         raise BadValue(
             f"trace {path}: cannot be read ({getattr(error, 'strerror', None) or 'not plain text'})"
         ) from None
-    steps = csv_steps if path.suffix.lower() == ".csv" else mahimahi_steps
-    return Trace(steps(lines, f"trace {path}"), f"trace {path}", start, dead_limit_ns)
+    name = f"trace {path}"
+    if path.suffix.lower() != ".csv":
+        return Trace(mahimahi_steps(lines, name), name, start, dead_limit_ns)
+    rows = _csv_rows(lines, name)
+    return Trace(_between(rows), name, start, dead_limit_ns, last_assumed=rows[-1][1] is not None)
 
 
 def mahimahi_steps(lines: Iterable[str], name: str = "trace") -> list[tuple[int, int]]:
@@ -150,6 +176,11 @@ def _opportunities(chances: Counter[int]) -> list[tuple[int, int]]:
 
 def csv_steps(lines: Iterable[str], name: str = "trace") -> list[tuple[int, int]]:
     """Steps of rows ``seconds,bit_s``, with or without that header; the first row is at 0."""
+    return _between(_csv_rows(lines, name))
+
+
+def _csv_rows(lines: Iterable[str], name: str) -> list[tuple[int, int | None]]:
+    """(moment_ns, rate_bit_s); only the last rate may be None: it ends the trace."""
     rows: list[tuple[int, int | None]] = []
     for number, line in enumerate(lines, 1):
         if not line.strip() or (not rows and line.replace(" ", "").strip() == "seconds,bit_s"):
@@ -175,8 +206,13 @@ def csv_steps(lines: Iterable[str], name: str = "trace") -> list[tuple[int, int]
         raise BadValue(
             f"{name}: one row has no period: expected two or more (or use a constant rate)"
         )
+    return rows
+
+
+def _between(rows: list[tuple[int, int | None]]) -> list[tuple[int, int]]:
+    """Steps from row to row; without a row that ends it the last is as long as the one before."""
     if rows[-1][1] is not None:
-        rows.append((2 * rows[-1][0] - rows[-2][0], None))
+        rows = [*rows, (2 * rows[-1][0] - rows[-2][0], None)]
     return [
         (rate_bit_s or 0, end_ns - at_ns)
         for (at_ns, rate_bit_s), (end_ns, _) in itertools.pairwise(rows)
@@ -202,14 +238,17 @@ def _plain(value: Decimal) -> bool:
     return value.is_finite() and not value.is_signed() and -30 < value.adjusted() < 16
 
 
-def _longest_silence(cycle: Cycle) -> tuple[int, int]:
-    """(length_ns, begin_ns) of the longest stretch without service, which may run over the end
-    of the period.
+def _silences(cycle: Cycle) -> list[tuple[int, int]]:
+    """(begin_ns, length_ns) of the stretches without service, of which the last may run over the
+    end of the period.
     """
     starts, rates = cycle.starts_ns, cycle.rates_bit_s
-    ends = [*starts[1:], cycle.period_ns + (starts[1] if rates[0] == 0 and len(starts) > 1 else 0)]
-    return max(
-        ((end - start, start) for start, end, rate in zip(starts, ends, rates) if rate == 0),
-        default=(0, 0),
-        key=lambda silence: silence[0],
-    )
+    found = [
+        (start, end - start)
+        for start, end, rate in zip(starts, [*starts[1:], cycle.period_ns], rates)
+        if rate == 0
+    ]
+    if len(found) > 1 and rates[0] == rates[-1] == 0:
+        (_, over_the_end), (begin, until_the_end) = found[0], found[-1]
+        found = [*found[1:-1], (begin, until_the_end + over_the_end)]
+    return found

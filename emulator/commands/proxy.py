@@ -205,6 +205,7 @@ def _capacity(side: Side, rate_bit_s: int | None) -> Capacity | None:
     from emulator.capacity.trace import read_trace
 
     trace = read_trace(side.trace)
+    typer.echo(f"emulator: {trace.name} {trace.repeats}", err=True)
     for warning in trace.warnings:
         typer.echo(f"emulator: warning: {warning}", err=True)
     return trace if side.rate is None or rate_bit_s is None else Lowest(Constant(rate_bit_s), trace)

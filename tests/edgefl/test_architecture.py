@@ -67,6 +67,7 @@ SHARED_FILE_NAMES = {
     "summary",
     "table",
     "timetable",
+    "transfer",
     "transfers",
 }
 # Names of former layouts, and second names of one concept: what they are called now.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +27,47 @@ def test_a_transfer_in_closed_form(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_never_arrives_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["transfer", "9GB", "--rate", "1bit"]) == 0
     assert "last byte   never" in capsys.readouterr().out
+
+
+DRIVE = "0,2000000\n4,0\n5.5,8000000\n9,0\n10,1000000\n13,500000\n15,3000000\n"
+
+
+def test_what_a_trace_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "drive.csv").write_text(DRIVE)
+    trace = str(tmp_path / "drive.csv")
+    assert run(["transfer", "0.25MB", "--trace", trace, "--latency", "30ms"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == (
+        f"trace {trace} repeats every 17 s: its last row lasts 2 s, like the row before (a row with"
+        " a time and no rate would end it)"
+    )
+    assert lines[1].split() == ["mean", "rate", "2.706", "Mbit/s"]  # 46 Mbit in 17 s
+    assert lines[2].partition("silent")[2].strip() == (
+        "2.5 s of a period (14.7 %), in 2 stretches, the longest: 1.5 s from 4 s on, 1 s from 9 s"
+        " on"
+    )
+    begins, firsts, lasts = zip(*(line.split()[::2] for line in lines[5:-1]))
+    starts = [float(begin) for begin in begins]
+    assert starts == [0, 2.125, 4, 4.25, 6.375, 8.5, 10.625, 12.75, 14.875]
+    # at 2 Mbit/s; through the silence, then at 8 Mbit/s; over the border to 500 kbit/s
+    for start, first, last in (
+        (0, 0.030004, 1.03),
+        (4, 1.530001, 1.78),
+        (12.75, 0.030008, 0.03 + 0.25 + 2.0 + 0.25),
+    ):
+        at = starts.index(start)
+        assert (float(firsts[at]), float(lasts[at])) == pytest.approx((first, last))
+    assert "emulator proxy" in lines[-1] and f"--trace-up {trace}" in lines[-1]
+
+
+def test_a_trace_without_silence_that_says_its_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "even.csv").write_text("0,2000000\n13,500000\n15,\n")
+    assert run(["transfer", "1kB", "--trace", str(tmp_path / "even.csv")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("even.csv repeats every 15 s")
+    assert lines[2].split() == ["silent", "never"] and len(lines) == 5 + 8 + 1
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
@@ -55,7 +98,9 @@ def test_help_names_every_command(arguments: list[str], capsys: pytest.CaptureFi
             ["transfer", "1MB", "--rate", "2mbit", "--latency", "30"],
             "duration '30': the unit is missing",
         ),
-        (["transfer", "1MB"], "Missing option '--rate'"),
+        (["transfer", "1MB"], "expected either --rate, such as 2mbit, or --trace FILE"),
+        (["transfer", "1MB", "--rate", "1mbit", "--trace", "x.csv"], "expected either --rate"),
+        (["transfer", "1MB", "--trace", "no.csv"], "trace no.csv: cannot be read"),
         (["transfr", "1MB"], "transfer"),
         (["transfer", "1MB", "--rte", "2mbit"], "No such option"),
     ],

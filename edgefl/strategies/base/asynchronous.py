@@ -42,6 +42,7 @@ class Asynchronous(Strategy):
     """
 
     Options = AsynchronousOptions
+    edges_at_work = ("concurrency", "clients_per_trigger")
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

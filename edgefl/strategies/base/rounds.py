@@ -22,6 +22,7 @@ class Rounds(Strategy):
     """
 
     Options = RoundsOptions
+    edges_at_work = ("clients_per_round",)
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

@@ -86,6 +86,8 @@ class Strategy:
     needs_unlabelled: ClassVar[bool] = False  # True: its jobs use the samples of [unlabelled]
     # True: it may decide RunJob, so that the hosts keep a worker for it
     runs_jobs: ClassVar[bool] = False
+    # options that say how many edges work at one time, which can be no more than there are
+    edges_at_work: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, weights: np.ndarray, layout: Layout, options: Any, streams: Streams) -> None:
         self.weights = weights

@@ -233,10 +233,22 @@ def test_a_dead_stretch_is_warned_of_once(tmp_path: Path) -> None:
     loaded = config_file.load(
         written(tmp_path, "[links]\ntrace_up = 'tunnel.csv'\ntrace_down = 'tunnel.csv'")
     )
-    (warning,) = warnings(loaded, tmp_path)
+    warning, repeats = warnings(loaded, tmp_path)
     assert warning.endswith(
         "tunnel.csv: nothing for 3.000000000 s from 1.000000000 s on (more than 1.000000000 s)"
     )
+    assert repeats.endswith("tunnel.csv repeats every 5 s")
+
+
+@pytest.mark.parametrize(("stop", "count"), [("emulated_s = 2", 0), ("emulated_s = 2.5", 1)])
+def test_a_run_longer_than_its_trace_is_warned_of(tmp_path: Path, stop: str, count: int) -> None:
+    (tmp_path / "t.csv").write_text("0,1000\n1,3000\n")
+    loaded = config_file.load(
+        written(tmp_path, "[links]\ntrace_up = 't.csv'\n"), [f"stop={{{stop}}}"]
+    )
+    said = warnings(loaded, tmp_path)
+    assert len(said) == count
+    assert all("t.csv repeats every 2 s: its last row lasts 1 s" in line for line in said)
 
 
 def test_a_direction_that_is_not_shared_may_have_a_trace(tmp_path: Path) -> None:
@@ -263,6 +275,41 @@ def test_what_counts_for_nothing_is_warned_of(tmp_path: Path) -> None:
     assert not warnings(config_file.load(written(tmp_path, text + "\nloss = 0")), tmp_path)
     assert not warnings(
         config_file.load(written(tmp_path, text.replace("lora-like", "lte"))), tmp_path
+    )
+
+
+TDMA = "[medium]\nkind = 'tdma'\nslot_ms = 1\nrate_mbit_s = 1\n"
+SHARED_UP = "[medium]\nkind = 'bottleneck'\nup_mbit_s = 1\n"
+CELL = "[medium]\nkind = 'cell'\nup_mbit_s = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (TDMA + "[links]\nup_mbit_s = 2\ndown_mbit_s = 20.5", "up_mbit_s = 2, down_mbit_s = 20.5"),
+        (TDMA + "[links]\nprofile = 'lte'\ndown_mbit_s = 5", "down_mbit_s = 5"),
+        (SHARED_UP + "[links]\nup_mbit_s = 2\ndown_mbit_s = 20.5", "up_mbit_s = 2"),
+        (
+            TDMA + "[[groups]]\nname = 'a'\ncount = 1\nlinks = {up_mbit_s = 3}\n"
+            "[[groups]]\nname = 'b'\ncount = 3",
+            "up_mbit_s = 3",
+        ),
+        (TDMA + "[links]\nlatency_ms = 5", None),
+        (SHARED_UP + "[links]\ndown_mbit_s = 20.5", None),
+        (CELL + "[links]\nup_mbit_s = 2", None),
+        ("[links]\nup_mbit_s = 2", None),
+    ],
+)
+def test_rates_of_links_that_count_for_nothing(tmp_path: Path, text: str, what: str | None) -> None:
+    found = warnings(config_file.load(written(tmp_path, text)), tmp_path)
+    kind = "tdma" if "tdma" in text else "bottleneck"
+    assert found == (
+        []
+        if what is None
+        else [
+            f'links: {what} counts for nothing on a medium of kind "{kind}", where edges have no'
+            " rate of their own"
+        ]
     )
 
 

@@ -180,6 +180,13 @@ def test_outcome() -> None:
     assert summary.outcome(rows, 0.96)["time_to_target_s"] is None
     assert summary.outcome(rows, None)["time_to_target_s"] is None
     assert set(summary.outcome([], 0.9).values()) == {None, 0.9}
+    losses = [{"emulated_s": t, "accuracy": 0.1, "test_loss": loss} for t, loss in enumerate("295")]
+    found = summary.outcome([*losses, {"emulated_s": 9, "accuracy": "", "test_loss": "7"}], None)
+    assert [found[f"{which}_loss"] for which in ("initial", "highest", "final")] == [2, 9, 5]
+    for not_finite in ("nan", "inf"):
+        losses[2]["test_loss"] = not_finite
+        found = summary.outcome(losses, None)
+        assert [found[f"{which}_loss"] for which in ("highest", "final")] == [None, None]
     many = [{"emulated_s": t, "accuracy": float(t >= 10)} for t in range(20)]
     assert summary.outcome(many, None)["convergence_accuracy"] == 1.0  # the last 10
 

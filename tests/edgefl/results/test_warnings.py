@@ -24,6 +24,17 @@ strategy = "{SUPPORT / "own_strategies.py"}:Control"
 [[strategies]]
 strategy = "fedavg"
 """
+# ten classes, as a learning rate of 50 leaves them
+GUESSING = {
+    "final_accuracy": 0.1003,
+    "initial_loss": 2.304,
+    "highest_loss": 27891.0,
+    "final_loss": 4.787,
+}
+WORSE = (
+    "diverged: the test loss rose from 2.3 to {}, and the last model, with 4.79, is no better than"
+    " guessing"
+)
 NOTHING_USED = ["no new model was made: the last one is the initial one"]
 
 
@@ -54,6 +65,22 @@ def facts(**values: Any) -> dict[str, Any]:
             [*NOTHING_USED, "all 25 updates were discarded: wrong length"],
         ),
         ({"versions": 0, "updates_received": 0}, NOTHING_USED),
+        (GUESSING, [WORSE.format("2.79e+04")]),
+        (GUESSING | {"highest_loss": None}, [WORSE.format("infinity")]),
+        (GUESSING | {"highest_loss": 4.787}, [WORSE.format("4.79")]),
+        (GUESSING | {"highest_loss": 4.6}, []),  # less than twice the first one's
+        (GUESSING | {"final_accuracy": 0.2}, []),
+        (GUESSING | {"final_loss": 2.25}, []),  # it learns again
+        (GUESSING | {"versions": 0}, NOTHING_USED),
+        (GUESSING | {"final_loss": None}, ["diverged: the last model's test loss is not finite"]),
+        (
+            GUESSING | {"diverged_at_version": 7},
+            ["diverged: version 7 is not finite (NaN or infinite), and its accuracy says nothing"],
+        ),
+        (  # two classes, overfitted: too sure of what it gets wrong
+            GUESSING | {"final_accuracy": 0.8, "initial_loss": 0.69, "final_loss": 2.5},
+            [],
+        ),
         (
             {"numbers_capped": {"a": 3, "b": 1}},
             ["2 edges (a, b) said to have more samples than can be: 4 numbers were capped"],
@@ -71,6 +98,21 @@ def test_what_is_told_of_updates_and_tasks(values: dict[str, Any], sentences: li
 @pytest.mark.parametrize("end", [None, "interrupted"])
 def test_a_run_that_did_not_end_by_itself_could_have_made_a_model(end: str | None) -> None:
     assert warnings(facts(versions=0, finished=end)) == []
+
+
+@pytest.mark.parametrize(("rate", "count"), [(50.0, 1), (0.05, 0)])
+def test_a_learning_rate_far_too_large_is_told(tmp_path: Path, rate: float, count: int) -> None:
+    summary, _ = small_run(
+        tmp_path,
+        task=None,
+        data={"name": "digits"},
+        model={"name": "mlp", "hidden": [16]},
+        training={"learning_rate": rate},
+        stop={"versions": 10},
+        strategies=[{"strategy": "fedavg"}],
+    )
+    assert summary["finished"] == "versions" and len(summary["warnings"]) == count
+    assert all(line.startswith("diverged: the test loss rose") for line in summary["warnings"])
 
 
 def test_a_payload_of_another_length_than_expected_is_told(tmp_path: Path) -> None:

@@ -129,6 +129,11 @@ def test_csv_by_hand() -> None:
         (16000, 250 * MS),
     ]  # the last lasts as long as the one before
     assert csv_steps([*rows, "2,"]) == [(8000, 500 * MS), (0, 250 * MS), (16000, 1250 * MS)]
+    assert csv_steps(["0,1", "13,2", "15,3"]) == [
+        (1, 13 * NS_PER_S),
+        (2, 2 * NS_PER_S),
+        (3, 2 * NS_PER_S),
+    ], "the last row lasts like the one before: 17 s, not 15"
     trace = Trace(csv_steps(rows))
     assert [served_at(trace, 0, size) for size in (500, 501, 1000, 1001)] == [
         500 * MS,
@@ -185,6 +190,29 @@ def test_silence_is_warned_of() -> None:
     )
     assert Trace([(0, NS_PER_S), (1, 5), (0, 600 * MS)], dead_limit_ns=2 * NS_PER_S).warnings == ()
     assert Trace([(8, 1)]).dead_ns == 0
+
+
+def test_silences_of_a_period() -> None:
+    assert Trace([(8, 1)]).silences == []
+    assert Trace([(0, 3), (8, 1), (0, 2), (8, 5)]).silences == [(0, 3), (4, 2)]
+    over_the_end = Trace([(0, 3), (8, 1), (0, 2), (8, 5), (0, 4)])
+    assert over_the_end.silences == [(4, 2), (11, 7)] and over_the_end.dead_ns == 7
+
+
+def test_a_trace_says_how_often_it_repeats(tmp_path: Path) -> None:
+    said = {
+        "open.csv": "0,1\n13,2\n15,3\n",
+        "ended.csv": "0,1\n13,2\n15,\n",
+        "a.trace": "1\n2500\n",
+    }
+    for name, text in said.items():
+        (tmp_path / name).write_text(text)
+    assert [read_trace(tmp_path / name).repeats for name in said] == [
+        "repeats every 17 s: its last row lasts 2 s, like the row before (a row with a time and no"
+        " rate would end it)",
+        "repeats every 15 s",
+        "repeats every 2.5 s",
+    ]
 
 
 def test_files_are_told_apart_by_name(tmp_path: Path) -> None:
