@@ -96,7 +96,7 @@ def test_an_experiment_for_each_seed(tmp_path: Path) -> None:
             "seed = 4\nseeds = [1, 2]",
             "give seed or seeds, not both (found seed = 4, seeds = [1, 2])",
         ),
-        ("seeds = 3", "seeds: expected an array, found 3"),
+        ("seeds = 3", "seeds: expected an array, found 3; one: seed"),
         ("seeds = [1, -2]", "seeds[1]: expected greater than or equal to 0, found -2"),
         ("seeds = [1, 2.0]", "seeds[1]: expected a whole number, found 2.0"),
         ("seeds = [true]", "seeds[0]: expected a whole number, found true"),
