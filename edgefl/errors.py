@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -64,12 +65,12 @@ def needs(extra: str, what: str) -> Iterator[None]:
 class Bug(Exception):
     """Our own mistake, or an algorithm's: it stops the run and shows the events that led there.
 
-    ``module``: the algorithm's, so that ``blame`` can name the line of its file.
+    ``algorithm``: its class, so that ``blame`` can name the line of its file.
     """
 
-    def __init__(self, message: str, story: list[str], module: str = "") -> None:
+    def __init__(self, message: str, story: list[str], algorithm: type | None = None) -> None:
         super().__init__("\n  ".join([f"{message}; the story so far:", *story]))
-        self.message, self.story, self.module = message, story, module
+        self.message, self.story, self.algorithm = message, story, algorithm
 
     def tell(self) -> str:
         """For stderr: the story, then the traceback. ``blame`` belongs below it, on the last
@@ -82,12 +83,13 @@ class Bug(Exception):
 
     def blame(self) -> str:
         """In one line: who failed at what, the exception, and the last line of the algorithm's
-        own file that led there.
+        own file that led there; if what it returned is wrong, the lines where its methods begin.
         """
         cause = self.__cause__
         if cause is None:  # the story is a worker's traceback
             return " ".join(": ".join([self.message, *self.story[-1:]]).split())
-        place = own_place(cause, self.module)
+        kind = self.algorithm
+        place = "" if kind is None else own_place(cause, kind.__module__) or _methods(kind)
         return " ".join(f"{self.message}: {type(cause).__name__}: {cause}{place}".split())
 
 
@@ -99,3 +101,14 @@ def own_place(error: BaseException, module: str) -> str:
         if at[0].f_globals.get("__name__") == module
     ]
     return f" ({Path(own[-1][0].f_code.co_filename).name}, line {own[-1][1]})" if own else ""
+
+
+def _methods(algorithm: type) -> str:
+    """ " (my_algo.py: MyAlgo; aggregate, line 9)": where what this class returns is made."""
+    lines = [
+        f"{name}, line {code.co_firstlineno}"
+        for name, method in vars(algorithm).items()
+        if (code := getattr(method, "__code__", None)) is not None
+    ]
+    file = getattr(sys.modules.get(algorithm.__module__), "__file__", None) or algorithm.__module__
+    return f" ({Path(file).name}: {'; '.join([algorithm.__name__, *lines])})"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, SupportsFloat, TypeVar
 
 import numpy as np
 
 from edgefl.coordinator.tasks import OpenTask
 from edgefl.protocol.messages import Assignment, Fresh, Update
 from edgefl.protocol.transfers import beyond_limits, most_body
+from edgefl.strategies.base.decisions import Assign
 from edgefl.strategies.base.strategy import Strategy
 from edgefl.vectors import distance, is_finite
 
@@ -87,20 +88,48 @@ def result_fault(vectors: Mapping[str, np.ndarray], numbers: Mapping[str, float]
     float32: that is its author's bug.
     """
     wrong = [
-        name for name, array in vectors.items() if array.dtype != np.float32 or array.ndim != 1
+        name
+        for name, array in vectors.items()
+        if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.ndim != 1
     ]
     if wrong:
         raise TypeError(
-            f"a job's result {wrong[0]!r} is {vectors[wrong[0]].dtype} {vectors[wrong[0]].shape},"
-            " expected a flat float32 vector"
+            f"a job's result {wrong[0]!r} is {_described(vectors[wrong[0]])}, expected a flat"
+            " float32 vector"
         )
     return None if _finite(vectors, numbers) else "not finite"
 
 
+def check_published(weights: Any, model: np.ndarray) -> None:
+    """TypeError or ValueError unless it is like the model so far."""
+    expected = f"expected float32 {model.shape}"
+    if not isinstance(weights, np.ndarray):
+        raise TypeError(f"published {_described(weights)}, {expected}, a numpy array")
+    if weights.shape != model.shape or weights.dtype != np.float32:
+        raise ValueError(f"published {_described(weights)}, {expected}")
+
+
+def model_of(assign: Assign) -> np.ndarray:
+    """What the edges start from. ValueError if it is not there."""
+    if "weights" not in assign.vectors:
+        names = ", ".join(map(repr, assign.vectors)) or "nothing"
+        raise ValueError(f"an Assign brings {names}, expected 'weights'")
+    return assign.vectors["weights"]
+
+
 def sendable(message: ModelMessage, model: np.ndarray) -> ModelMessage:
     """The message. ValueError if edges would refuse it: they would begin a new session over it
-    again and again.
+    again and again. TypeError for what is no array, or no number.
     """
+    for name, vector in message.vectors.items():
+        if not isinstance(vector, np.ndarray):
+            raise TypeError(
+                f"a message to an edge holds {name!r}: {_described(vector)}, expected a float32"
+                f" numpy array, such as one of {model.size} elements"
+            )
+    for name, number in message.numbers.items():
+        if not isinstance(number, SupportsFloat):
+            raise TypeError(f"a message to an edge holds {name!r}: {number!r}, expected a number")
     beyond = beyond_limits(message, most_body(model.nbytes))
     if beyond is not None:
         raise ValueError(f"a message to an edge holds {beyond}")
@@ -111,3 +140,9 @@ def _finite(vectors: Mapping[str, np.ndarray], numbers: Mapping[str, float]) -> 
     return all(is_finite(vector) for vector in vectors.values()) and all(
         map(math.isfinite, numbers.values())
     )
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {value.shape}"
+    return "None" if value is None else f"a {type(value).__name__}"

@@ -245,15 +245,10 @@ class Coordinator(RunState):
             raise  # the disk is full, say: not the algorithm's mistake
         except Exception as error:
             # the story has them
-            kind, short = (
-                type(self.strategy),
-                {key: value for key, value in row.items() if key != "numbers"},
-            )
-            raise Bug(
-                f"{kind.__name__} failed at {short}",
-                self.record.story(),
-                kind.__module__,
-            ) from error
+            kind = type(self.strategy)
+            short = {key: value for key, value in row.items() if key != "numbers"}
+            failed = f"{kind.__name__} failed at {short}"
+            raise Bug(failed, self.record.story(), kind) from error
         self.record.event(now, before, event, row, decisions, numbers)
         if decisions and isinstance(decisions[-1], do.Finish):
             return outputs + self.finish(decisions[-1].reason, now)

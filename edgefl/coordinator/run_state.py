@@ -10,7 +10,7 @@ import numpy as np
 
 from edgefl.actor import Broadcast, Output, Run, Send
 from edgefl.config.experiment import Experiment
-from edgefl.coordinator.checks import Claims, sendable
+from edgefl.coordinator.checks import Claims, check_published, model_of, sendable
 from edgefl.coordinator.failures import Failures
 from edgefl.coordinator.ledger import Ledger, Recorder
 from edgefl.coordinator.open_jobs import OpenJobs
@@ -155,16 +155,13 @@ class RunState:
         busy = edge in self.tasks.by_edge
         if busy or edge not in self.present:
             raise ValueError(f"cannot assign to {edge!r}: it is {'busy' if busy else 'not there'}")
-        task = self.tasks.add(edge, self.version, assign.vectors["weights"])
+        task = self.tasks.add(edge, self.version, model_of(assign))
         return sendable(
             Assignment(task.number, task.version, assign.vectors, assign.numbers), self.weights
         )
 
     def _publish(self, weights: np.ndarray, now: int) -> list[Output]:
-        if weights.shape != self.weights.shape or weights.dtype != np.float32:
-            raise ValueError(
-                f"published {weights.dtype} {weights.shape}, expected float32 {self.weights.shape}"
-            )
+        check_published(weights, self.weights)
         weights.flags.writeable = False
         self.weights = weights
         self.version += 1

@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
+
+
+class MissingName(KeyError):
+    """A name that an event does not have; it tells those that it has."""
+
+    def __init__(self, name: object, names: Iterable[str] = ()) -> None:
+        super().__init__(name)
+        self.names = sorted(names)
+
+    def __str__(self) -> str:
+        return f"{self.args[0]!r}, expected one of {', '.join(map(repr, self.names)) or 'none'}"
+
+
+class ByName(dict[str, T]):
+    """What came with an event, by name."""
+
+    def __missing__(self, name: object) -> T:
+        raise MissingName(name, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +83,9 @@ class UpdateArrived:
     vectors: dict[str, np.ndarray] = field(repr=False)
     numbers: dict[str, float] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        _by_name(self)
+
     @property
     def weights(self) -> np.ndarray:
         return self.vectors["weights"]
@@ -98,6 +123,9 @@ class JobDone:
     vectors: dict[str, np.ndarray] = field(repr=False)
     numbers: dict[str, float] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        _by_name(self)
+
 
 @dataclass(frozen=True, slots=True)
 class JobFailed:
@@ -121,3 +149,8 @@ Event = (
     | JobDone
     | JobFailed
 )
+
+
+def _by_name(event: UpdateArrived | JobDone) -> None:
+    object.__setattr__(event, "vectors", ByName(event.vectors))
+    object.__setattr__(event, "numbers", ByName(event.numbers))

@@ -569,11 +569,50 @@ def test_a_bug_s_last_line_says_who_and_what(tmp_path: Path) -> None:
     )
 
 
+def test_what_a_strategy_returns_is_blamed_on_the_lines_of_its_methods(tmp_path: Path) -> None:
+    """Nothing of its file is in the traceback any more."""
+    desk = scripted(tmp_path, {ev.RunStarted: lambda event, now: [do.Publish([1.0])]})
+    with pytest.raises(Bug) as caught:
+        desk.start("a")
+    assert re.search(
+        r"TypeError: published a list, expected float32 \(3,\), a numpy array"
+        r" \(\w+\.py: Scripted; .*handle, line \d+.*\)$",
+        caught.value.blame(),
+    )
+
+
+def test_a_number_that_an_update_has_not_tells_those_that_it_has(tmp_path: Path) -> None:
+    for names in ("numbers", "vectors"):
+
+        def answer(event: Any, now: int, names: str = names) -> list[do.Decision]:
+            return [getattr(event, names)["local_steps"]]
+
+        script = {ev.RunStarted: [assign("a")], ev.UpdateArrived: answer}
+        desk = scripted(tmp_path / names, script)
+        desk.start("a")
+        with pytest.raises(Bug) as caught:
+            desk.update("a", 0, 1, 1, 1, now=5)
+        there = {"numbers": "'samples'", "vectors": "'weights'"}[names]
+        told = f"MissingName: 'local_steps', expected one of {there} (test_coordinator.py, line "
+        assert told in caught.value.blame() and isinstance(caught.value.__cause__, KeyError)
+
+
 MISTAKES: list[tuple[Any, str]] = [
     ([assign("b"), assign("b")], "cannot assign to 'b': it is busy"),
     ([assign("b", "b")], "cannot assign to 'b': it is busy"),
     ([assign("z")], "cannot assign to 'z': it is not there"),
-    ([do.Assign(("b",), {})], "weights"),
+    ([do.Assign(("b",), {})], "an Assign brings nothing, expected 'weights'"),
+    ([do.Assign(("b",), {"w": vector(1, 2, 3)})], "an Assign brings 'w', expected 'weights'"),
+    (
+        [do.Assign(("b",), {"weights": [1.0, 2.0, 3.0]})],
+        "holds 'weights': a list, expected a float32 numpy array, such as one of 3 elements",
+    ),
+    (
+        [do.Assign(("b",), {"weights": vector(1, 2, 3)}, {"mu": "x"})],
+        "'mu': 'x', expected a number",
+    ),
+    ([do.Publish([1.0, 2.0, 3.0])], "published a list, expected float32 (3,), a numpy array"),
+    ([do.Publish(None)], "published None, expected float32 (3,), a numpy array"),
     ([do.Publish(vector(1, 2))], "published float32 (2,), expected float32 (3,)"),
     ([do.Publish(np.zeros(3))], "published float64 (3,), expected float32 (3,)"),
     ([do.Discard(7, "x")], "task 7 cannot be discarded now: only the update in hand can"),
