@@ -98,7 +98,7 @@ class Idfl(Slotted):
         if given is not None:
             return given
         return max(
-            self.timetable.compute_slots(edge, self.samples[edge], self.options.local_steps) or 0
+            self.timetable.compute_slots(edge, self.samples[edge], self.steps) or 0
             for edge in edges
         )
 

@@ -27,6 +27,7 @@ from edgefl.loading.file import load
 from edgefl.reports.slots import section as slots
 from edgefl.results import rundirs
 from edgefl.results.tail import read_csv, read_events
+from edgefl.strategies.base.slotted import SlottedOptions
 from edgefl.strategies.idfl import IdflOptions
 from edgefl.vectors import Layout, LayoutEntry
 from emulator.tdma.closed_form import Tdma
@@ -91,10 +92,9 @@ def shape_of(directory: Path) -> Tdma:
     table = timetable(
         experiment, Layout((LayoutEntry("w", (1,), 0, "parameter", ""),)), devices(experiment)
     )
-    takes = [
-        table.compute_slots(edge, samples, options.get("local_steps"))
-        for edge, samples in joined.items()
-    ]
+    given = options.get("local_steps", SlottedOptions().local_steps)
+    steps = None if given == "epochs" else int(given)
+    takes = [table.compute_slots(edge, samples, steps) for edge, samples in joined.items()]
     plain = Tdma(
         size,
         options.get("per_round") or size,

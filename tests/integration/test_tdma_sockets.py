@@ -35,7 +35,10 @@ devices = {{samples_per_slot = 7.0}}
 medium = {{kind = "tdma", slot_ms = 60.0, guard_ms = 20.0, rate_mbit_s = 1.0}}
 stop = {{versions = 10}}
 evaluation = {{every_versions = 5}}
-strategies = [{{strategy = "tdma-fl", per_round = 2}}, {{strategy = "idfl", per_round = 1}}]
+strategies = [
+    {{strategy = "tdma-fl", per_round = 2, local_steps = "epochs"}},
+    {{strategy = "idfl", per_round = 1, local_steps = "epochs"}},
+]
 """
 
 

@@ -65,7 +65,7 @@ def slotted(
             "slots_per_transfer": transfer,
         },
         stop={"emulated_s": float(slots)},
-        strategies=[{"strategy": strategy, **options}],
+        strategies=[{"strategy": strategy, "local_steps": "epochs", **options}],
     )
 
 

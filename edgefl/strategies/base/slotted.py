@@ -12,7 +12,7 @@ delay S_{k-alpha}, who sent alpha rounds ago and have waited since.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -53,7 +53,8 @@ class SlottedOptions(StrategyOptions):
         # or gives another slot and waits until the edge's grace ends
         "skip"
     )
-    local_steps: int | None = Field(None, ge=1)  # H; None: the config's epochs
+    # gradients of a turn, one after the other (H); 1: the paper's equations as they stand
+    local_steps: Annotated[int, Field(ge=1)] | Literal["epochs"] = 1
     server_learning_rate: float = Field(1.0, gt=0)  # of the mean change: eta / eta_local
 
 
@@ -118,6 +119,12 @@ class Slotted(Strategy):
     def next_groups(self) -> list[list[str]]:
         """The groups to get the newest model now, taken out of ``owed``."""
         return [self.owed.popleft()] if self.owed else []
+
+    @property
+    def steps(self) -> int | None:
+        """Of a task; None: as many as the config's epochs make."""
+        steps = self.options.local_steps
+        return None if steps == "epochs" else steps
 
     @property
     def comm_slots(self) -> int:
@@ -343,7 +350,7 @@ class Slotted(Strategy):
         """The current version to these, in one broadcast; their expected turns follow those of
         all who have a model already.
         """
-        steps = self.options.local_steps
+        steps = self.steps
         before = len(self._ready()) + len(self._computing())
         for place, edge in enumerate(edges, before):
             self.computing[edge] = self.free

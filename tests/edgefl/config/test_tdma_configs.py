@@ -11,20 +11,24 @@ from edgefl.config.experiment import Experiment
 from edgefl.hosts.setup.plan import devices
 from edgefl.hosts.setup.timetable import slots_of_model, timetable
 from edgefl.loading.file import load
+from edgefl.strategies.base.slotted import SlottedOptions
 from edgefl.vectors import Layout, LayoutEntry
 from emulator.tdma.closed_form import Tdma
 
 FOLDER = CONFIGS / "tdma"
 MNIST, CIFAR = 8_490, 10_790  # parameters of the model
 SETTINGS = {  # name -> N, r, tau_comp, steps, elements, slots
-    "mnist": (100, 1, 50, 5, MNIST, 50_000),
-    "mnist_50_5": (100, 5, 250, 5, MNIST, 50_000),
-    "mnist_10_1": (100, 1, 10, 5, MNIST, 50_000),
-    "mnist_10_5": (100, 5, 50, 5, MNIST, 50_000),
-    "mnist_2_1": (100, 1, 2, 5, MNIST, 50_000),
-    "cifar10": (20, 1, 4, None, CIFAR, 100_000),
-    "wallclock": (12, 1, 8, 5, MNIST, 600),
+    "mnist": (100, 1, 50, 1, MNIST, 50_000),
+    "mnist_five_steps": (100, 1, 50, 5, MNIST, 50_000),
+    "mnist_five_fifths": (100, 1, 50, 5, MNIST, 50_000),
+    "mnist_50_5": (100, 5, 250, 1, MNIST, 50_000),
+    "mnist_10_1": (100, 1, 10, 1, MNIST, 50_000),
+    "mnist_10_5": (100, 5, 50, 1, MNIST, 50_000),
+    "mnist_2_1": (100, 1, 2, 1, MNIST, 50_000),
+    "cifar10": (20, 1, 4, 1, CIFAR, 100_000),
+    "wallclock": (12, 1, 8, 1, MNIST, 600),
 }
+READINGS = {"mnist": 0.01, "mnist_five_steps": 0.01, "mnist_five_fifths": 0.002}
 SIZES = {100: {1, 5, 10, 25, 50, None}, 20: {1, 2, 5, 10, None}, 12: {1, 3, None}}
 
 
@@ -51,9 +55,16 @@ def test_the_settings_are_those_of_the_paper(name: str) -> None:
     } and table.known
     options = [entry.options() for entry in experiment.strategies]
     assert {each.get("per_round") for each in options} == SIZES[edges] and {
-        each.get("local_steps") for each in options
+        each.get("local_steps", SlottedOptions().local_steps) for each in options
     } == {steps}
     assert sum(entry.strategy == "idfl" for entry in experiment.strategies) == len(SIZES[edges]) - 1
+
+
+def test_a_turn_is_one_gradient_unless_the_config_says_otherwise() -> None:
+    """The paper's equations as they stand (A); the other two readings have names of their own."""
+    assert SlottedOptions().local_steps == 1
+    rates = {name: load(FOLDER / f"{name}.toml").training.learning_rate for name in READINGS}
+    assert rates == READINGS
 
 
 @pytest.mark.parametrize(
