@@ -2,11 +2,13 @@
 default MNIST's first 10,000 slots; mean of the seeds.
 
 Does delay lower the loss at small S, and does the best S get smaller with it? What is done already
-is not run again.
+is not run again. mnist.toml is reading A of the paper, one gradient a turn; B and C have configs of
+their own.
 
     python scripts/studies/study_tdma.py --workers 2
     python scripts/studies/study_tdma.py --workers 2 --config configs/tdma/cifar10.toml --slots 5000
     python scripts/studies/study_tdma.py --config configs/tdma/mnist_2_1.toml --slots 50000
+    python scripts/studies/study_tdma.py --config configs/tdma/mnist_five_steps.toml    # B
 """
 
 from __future__ import annotations
