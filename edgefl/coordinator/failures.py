@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from edgefl.errors import printable
+from edgefl.protocol.messages import MOST_REASON
+
 MOST_TRACES = 20  # tracebacks kept in the record, one for each reason
 
 
@@ -17,7 +20,7 @@ class Failures:
     def add(self, edge: str, reason: str, trace: str) -> tuple[str, dict[str, str]]:
         """The reason in one line, and {"trace": the traceback} the first time that it fails so."""
         self.failing.add(edge)
-        reason = printable(" ".join(reason.split()))
+        reason = printable(" ".join(reason.split()), MOST_REASON)
         if reason in self._traced or len(self._traced) >= MOST_TRACES:
             return reason, {}
         self._traced.add(reason)
@@ -30,8 +33,3 @@ class Failures:
     def of_most(self, edges: int) -> bool:
         """Whether more than half of so many edges fail."""
         return 2 * len(self.failing) > edges
-
-
-def printable(text: str) -> str:
-    """The text without control characters: they could change what a terminal shows."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)

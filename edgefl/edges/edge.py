@@ -30,6 +30,7 @@ from edgefl.protocol.messages import (
     UrgeTask,
 )
 from edgefl.protocol.transfers import beyond_limits, most_body
+from edgefl.strategies.base.events import ByName
 from edgefl.strategies.base.local_rule import LocalRule
 from emulator.compute import Device
 
@@ -202,6 +203,8 @@ class Edge(Generic[CourseT]):
 
     def _begin(self, task: Assignment, now: int) -> list[Output]:
         self._phases.move(PhaseEvent.BEGUN)
+        # a rule that asks for a name which is not there is told those that are
+        task = replace(task, vectors=ByName(task.vectors), numbers=ByName(task.numbers))
         self.task, self.refresh, self.too_late = task, None, False
         try:
             self.run = run = self.trainer.begin(task, self.rule, self.memory)

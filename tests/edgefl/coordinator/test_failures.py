@@ -40,7 +40,7 @@ def test_the_round_goes_on_without_an_edge_that_fails(desk: Desk) -> None:
             "edge": "c",
             "task": 2,
             "reason": REASON,
-            "trace": "Traceback:\n  line 1?[31m",
+            "trace": "Traceback:\n  line 1\\x1b[31m",
         }
     ]
     closed = [event for event in desk.events() if event.get("event") == "task_closed"]

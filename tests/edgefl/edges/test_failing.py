@@ -130,6 +130,17 @@ def test_a_hook_that_raises_is_a_failed_task(hook: str, told_s: int, where: str)
     assert edge.open_tasks == [] and edge.memory == {}
 
 
+def test_a_number_that_a_task_has_not_tells_those_that_it_has() -> None:
+    class Wrong(LocalRule):
+        def begin(self, run: Any) -> None:
+            run.task.numbers["my"]
+
+    edge = Edge("e1", linear_trainer(PLAN), Wrong(None), Rate(1.0))
+    told, _ = carried_out(edge, edge.receive(task(mu=0.1, epochs=3.0), 0))
+    expected = "before its first step: MissingName: 'my', expected one of 'epochs', 'mu' (test_"
+    assert told.reason.startswith(expected)
+
+
 def test_a_failed_task_that_the_coordinator_does_not_know_is_forgotten() -> None:
     edge = failing("payload")
     carried_out(edge, edge.receive(task(), 0))

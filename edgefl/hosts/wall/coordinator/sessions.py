@@ -251,7 +251,7 @@ class Sessions:
     def finish(self, reason: str, more: bool) -> list[SessionOutcome]:
         """Tell all edges that the run is over."""
         return [
-            Reply(session.routing, session.number, RunFinished(reason, more))
+            Reply(session.routing, session.number, RunFinished(printable(reason, MOST_TEXT), more))
             for session in self.by_routing.values()
         ]
 

@@ -444,3 +444,13 @@ def test_texts_of_edges_are_recorded_and_sent_as_plain_lines() -> None:
     (_, _, recorded), *_ = story.sessions.faults
     assert recorded == reason and reason.isprintable() and len(reason) == MOST_TEXT
     assert "this edge 1.0\\x1b]0;owned\\x07\\x9b2J secondxxx" in reason
+
+
+def test_the_end_of_a_run_is_told_in_words_that_every_edge_reads() -> None:
+    """A strategy, or an edge that fails, may end a run with any reason."""
+    story = Story()
+    story.joins("a")
+    (reply,) = story.sessions.finish("diverged\x1b[2J\n" + "x" * 5000, more=False)
+    assert isinstance(reply, Reply)
+    message = decode(encode(reply.message, RUN, 1))[0]
+    assert message.reason.startswith("diverged\\x1b[2J xxx") and len(message.reason) == MOST_TEXT
