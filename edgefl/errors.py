@@ -62,6 +62,17 @@ def needs(extra: str, what: str) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def undamaged(path: Path) -> Iterator[None]:
+    """Around the reading of what a run has written: UserError if it is not as written."""
+    try:
+        yield
+    except (UserError, OSError):
+        raise
+    except Exception as error:  # each format has its own
+        raise UserError(f"{path}: is damaged ({type(error).__name__}: {error})") from error
+
+
 class Bug(Exception):
     """Our own mistake, or an algorithm's: it stops the run and shows the events that led there.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from edgefl.errors import UserError
+from edgefl.errors import UserError, undamaged
 from edgefl.results import rundirs, summary
 from edgefl.results.tail import is_torn, read_csv, read_events
 from edgefl.results.warnings import warnings
@@ -63,7 +63,12 @@ def load(*paths: Path) -> list[Row]:
     """A row for each run found in ``paths`` or below, the seeds of a scheme together; UserError
     if a path holds no run.
     """
-    return [load_run(run, name) for name, runs in rundirs.find(paths).items() for run in runs]
+    rows: list[Row] = []
+    for name, runs in rundirs.find(paths).items():
+        for run in runs:
+            with undamaged(run):
+                rows.append(load_run(run, name))
+    return rows
 
 
 def load_run(run: Path, name: str) -> Row:

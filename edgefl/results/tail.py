@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from edgefl.errors import UserError
+from edgefl.errors import UserError, undamaged
 from edgefl.record.old_names import renamed
 
 
@@ -99,7 +99,8 @@ def read_csv(path: Path) -> list[dict[str, str]]:
     """All rows of a CSV file, without a torn last line; missing file: []. UserError names a row
     that is damaged.
     """
-    rows = list(csv.reader(Tail(path).read_new()))
+    with undamaged(path):
+        rows = list(csv.reader(Tail(path).read_new()))
     if not rows:
         return []
     columns = rows[0]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 import numpy as np
 import orjson
 from safetensors.numpy import load_file
 
-from edgefl.errors import UserError
+from edgefl.config.toml import parsed
+from edgefl.errors import UserError, undamaged
 from edgefl.hosts.setup.plan import strategy
 from edgefl.loading.file import load
 from edgefl.record.replay import Replay, replay
@@ -28,16 +28,24 @@ def replay_run(run: Path) -> Replay:
                 " record.payloads=true"
             )
     experiment = load(run / "config.toml")
-    facts = tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))["run"]
-    entry = next(entry for entry in experiment.strategies if entry.name == facts["strategy"])
-    layout = Layout.from_json(orjson.loads((journal / "layout.json").read_bytes()))
-    weights = aligned_copy(load_file(journal / "initial.safetensors")["weights"])
+    with undamaged(run / "config.toml"):
+        facts = parsed((run / "config.toml").read_text(encoding="utf-8"))["run"]
+        entries = {entry.name: entry for entry in experiment.strategies}
+        entry = entries[facts["strategy"]]
+    with undamaged(journal / "layout.json"):
+        layout = Layout.from_json(orjson.loads((journal / "layout.json").read_bytes()))
+    weights = _weights(journal / "initial.safetensors")
     base = Path(facts["base"]) if "base" in facts else None
     result = replay(journal, strategy(experiment, entry, base, weights, layout))
     assert result.weights is not None
     kept = run / "model.safetensors"
     if kept.exists() and not np.array_equal(
-        load_file(kept)["weights"].view(np.uint32), result.weights.view(np.uint32)
+        _weights(kept).view(np.uint32), result.weights.view(np.uint32)
     ):
         raise UserError(f"{kept}: the replay ends with other weights")
     return result
+
+
+def _weights(path: Path) -> np.ndarray:
+    with undamaged(path):
+        return aligned_copy(load_file(path)["weights"])

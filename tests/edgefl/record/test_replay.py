@@ -140,6 +140,28 @@ def test_a_torn_last_line_is_ignored(run: Path) -> None:
     assert again(run, strategy="fedavg").version == 5, "only the newline is missing"
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("journal/layout.json", b"[["),
+        ("journal/layout.json", b"[1]"),
+        ("journal/layout.json", b"[" * 20_000),
+        ("journal/initial.safetensors", b"\xff" * 100),
+        ("model.safetensors", b""),
+        ("config.toml", b"x = " + b"[" * 20_000),
+        (
+            "config.toml",
+            b"stop = {versions = 1}\nstrategies = [{strategy = 'fedavg'}]\n",
+        ),
+    ],
+)
+def test_a_damaged_file_is_one_line(tmp_path: Path, name: str, content: bytes) -> None:
+    directory = small_run(tmp_path, **SECTIONS, strategies=[SORTS[0]])[1]
+    (directory / name).write_bytes(content)
+    with pytest.raises(UserError, match=rf"{name}: is (damaged|not valid TOML)"):
+        replay_run(directory)
+
+
 def test_a_damaged_line_is_named(run: Path) -> None:
     lines = lines_of(run)
     for number in (1, 7, len(lines)):

@@ -623,3 +623,20 @@ def test_who_has_joined_is_shown_before_the_run_begins(tmp_path: Path) -> None:
         ],
     )
     assert "1 idle, 2 awaited" in view.plain()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("summary.json", b'{"fidelity": 3}'),
+        ("summary.json", b'{"staleness": [1]}'),
+        ("summary.json", b'{"updates_discarded": {"x": "y"}}'),
+        ("metrics.csv", b"version,accuracy\n1\r2,0.5\n"),
+    ],
+)
+def test_a_damaged_file_of_a_run_is_one_line(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / "events.jsonl").touch()
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match="is damaged") as caught:
+        compare.load(tmp_path)
+    assert str(caught.value).startswith(str(tmp_path))
