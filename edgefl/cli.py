@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from edgefl.commands import configs, data, edge, jobs, keys, results, run
+from edgefl.commands import check, configs, data, edge, jobs, keys, new, results, run
 from edgefl.commands import list as listings
 from edgefl.commands.option_errors import explained
 from edgefl.errors import Bug, UserError, printable
@@ -24,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(run.run)
+app.command()(check.check)
 app.command()(run.coordinator)
 app.command()(edge.edge)
 app.command()(results.compare)
@@ -31,6 +32,7 @@ app.command()(results.plot)
 app.command()(results.replay)
 app.command()(jobs.jobs)
 app.command()(configs.configs)
+app.command()(new.new)
 app.command()(listings.strategies)
 app.command()(listings.models)
 app.command()(listings.datasets)

@@ -59,8 +59,8 @@ class Evaluate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Predict:
-    """The logits of a model on the unlabelled samples: {"logits": flat (|U| C)}. ``samples``: on
-    so many of them, evenly spaced; None: all.
+    """The logits of a model on the unlabelled samples: {"logits": flat, samples x classes}.
+    ``samples``: on so many of them, evenly spaced; None: all.
     """
 
     weights: np.ndarray = field(repr=False)

@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from emulator.links.queue_bound import Bound
     from emulator.links.transfer import Completion, Transfer
     from emulator.profiles import DeviceProfile, LinkProfile, device_profile, link_profile
+    from emulator.proxy.proxy import Proxy
+    from emulator.proxy.routes import ProxyWay, Route
     from emulator.quantiles import Quantiles
     from emulator.tdma.channel import Channel, ChannelLink
     from emulator.tdma.closed_form import Tdma
@@ -153,6 +155,10 @@ __all__ = [
     "LinkProfile",
     "device_profile",
     "link_profile",
+    # links in front of any TCP program
+    "Proxy",
+    "ProxyWay",
+    "Route",
     # whether a host kept up
     "Fidelity",
     "Quantiles",
@@ -190,6 +196,8 @@ _MODULES = {  # where the names come from
     "emulator.links.queue_bound": "Bound",
     "emulator.links.transfer": "Completion Transfer",
     "emulator.profiles": "DeviceProfile LinkProfile device_profile link_profile",
+    "emulator.proxy.proxy": "Proxy",
+    "emulator.proxy.routes": "ProxyWay Route",
     "emulator.quantiles": "Quantiles",
     "emulator.tdma.channel": "Channel ChannelLink",
     "emulator.tdma.closed_form": "Tdma",

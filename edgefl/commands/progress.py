@@ -55,7 +55,8 @@ class ProgressLines:
                 if pool is not None and pool.workers > 1
                 else ""
             )
-            say(pace.line() + crowd)
+            bar = f"{pace.bar()}  " if self.console.is_terminal else ""
+            say(bar + pace.line() + crowd)
 
         return tick
 

@@ -91,7 +91,9 @@ class Screen:
             experiment = self.launcher.experiment
             self._directory, self.view = (
                 directory,
-                LiveView(directory, experiment.edges.ids(), experiment.chosen_speed),
+                LiveView(
+                    directory, experiment.edges.ids(), experiment.chosen_speed, experiment.stop
+                ),
             )
         assert self.view is not None
         now_s = time.monotonic()

@@ -10,6 +10,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from edgefl.config.experiment import Stop
+from edgefl.results.pace import Pace, Point, clock
 from edgefl.results.progress import RATE_WINDOW_S, STATES, EdgeStatus, Progress
 from edgefl.results.rundirs import title
 from edgefl.results.tail import TableTail, Tail, parse_events
@@ -30,10 +32,18 @@ class LiveView:
     ids, shown before they join.
 
     ``speed``: emulated seconds in one of the caller's clock, whose reading ``clock_s`` it passes:
-    time goes on while nothing is written.
+    time goes on while nothing is written. ``stop``: when the run ends, for the time left.
     """
 
-    def __init__(self, run_dir: Path, edges: list[str] | None = None, speed: float = 1.0) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        edges: list[str] | None = None,
+        speed: float = 1.0,
+        stop: Stop | None = None,
+    ) -> None:
+        self.pace = None if stop is None else Pace(stop, 0.0)
+        self._began = False
         self.progress = Progress(edges={edge: EdgeStatus() for edge in edges or ()})
         self._speed, self._written_s, self._read_at_s = speed, 0.0, 0.0
         self._name = title(run_dir)
@@ -49,7 +59,7 @@ class LiveView:
     def update(self, clock_s: float = 0.0) -> RenderableType:
         """Read what is new and return the screen, which fits itself to the height it is given."""
         self.read(clock_s)
-        return _Screen(self._name, self.progress)
+        return _Screen(self._name, self.progress, self.pace)
 
     def read(self, clock_s: float = 0.0) -> None:
         """Read what is new in the run directory."""
@@ -61,6 +71,15 @@ class LiveView:
             self._written_s, self._read_at_s = progress.emulated_s, clock_s
         runs = self._written_s > 0 and not self.finished
         progress.quiet_s = (clock_s - self._read_at_s) * self._speed if runs else 0.0
+        if self.pace is not None and runs:
+            self._step(self.pace, clock_s)
+
+    def _step(self, pace: Pace, clock_s: float) -> None:
+        """The pace counts from the run's first event on."""
+        if not self._began:
+            self._began, self.pace = True, (pace := Pace(pace.stop, clock_s))
+        found = self.progress
+        pace.take(Point(clock_s, found.now_s, found.version, found.counters.updates_applied))
 
     def plain(self, clock_s: float = 0.0) -> str:
         """One line of text with what is new, for output that is no terminal."""
@@ -68,27 +87,38 @@ class LiveView:
         states = ", ".join(f"{n} {state}" for state, n in self.progress.states().items())
         return "  ".join(
             part
-            for part in (self._name, *_facts(self.progress), *_traffic(self.progress), states)
+            for part in (
+                self._name,
+                *_facts(self.progress),
+                _left(self.pace),
+                *_traffic(self.progress),
+                states,
+            )
             if part
         )
 
 
 class _Screen:
-    def __init__(self, name: str, progress: Progress) -> None:
-        self._name = name
-        self._progress = progress
+    def __init__(self, name: str, progress: Progress, pace: Pace | None) -> None:
+        self._name, self._progress, self._pace = name, progress, pace
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         title = Text.assemble(
             (self._name, "bold"),
             "  ",
             "  ".join(_facts(self._progress)),
+            *([] if self._pace is None else ["\n", f"{self._pace.bar()}  {_left(self._pace)}"]),
             "\n",
             "  ".join(_traffic(self._progress)),
         )
         title_lines = len(title.wrap(console, options.max_width))
         yield title
         yield _table(self._progress, (options.height or console.height) - title_lines)
+
+
+def _left(pace: Pace | None) -> str:
+    left_s = None if pace is None else pace.left_s
+    return "" if left_s is None else f"{clock(left_s)} left"
 
 
 def _facts(progress: Progress) -> list[str]:

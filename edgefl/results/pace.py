@@ -1,6 +1,4 @@
-"""How fast a run under the virtual clock gets on, and when it will be done. Moments are
-arguments; no clock is read here.
-"""
+"""How fast a run gets on, and when it will be done. Moments are arguments; no clock is read here."""
 
 from __future__ import annotations
 
@@ -12,6 +10,7 @@ from edgefl.config.experiment import Stop
 WINDOW_S = (
     30.0  # the pace is that of the last so many wall seconds: it changes as devices come and go
 )
+BAR = 20
 
 
 class Point(NamedTuple):
@@ -60,6 +59,26 @@ class Pace:
         ]
         return min(left, default=None)
 
+    @property
+    def share(self) -> float:
+        """Of the run, by the stop condition that is nearest: 0 to 1."""
+        last = self._points[-1]
+        shares = [
+            now / goal
+            for goal, now in (
+                (self.stop.emulated_s, last.emulated_s),
+                (self.stop.versions, last.versions),
+                (self.stop.updates, last.updates),
+            )
+            if goal is not None
+        ]
+        return min(max(shares), 1.0)
+
+    def bar(self) -> str:
+        """The share in BAR characters, and as a percentage: "━━━━━━━━━━──────────  50 %"."""
+        done = round(BAR * self.share)
+        return f"{'━' * done}{'─' * (BAR - done)} {self.share:4.0%}"
+
     def line(self) -> str:
         """ "123.4 of 1000 s emulated, version 12, 345 updates (23.1/s), 0:01:23 left"."""
         now, left_s = self._points[-1], self.left_s
@@ -67,7 +86,7 @@ class Pace:
             f"{now.emulated_s:.1f}{_of(self.stop.emulated_s)} s emulated",
             f"version {now.versions}{_of(self.stop.versions)}",
             f"{now.updates}{_of(self.stop.updates)} updates ({self.updates_per_s:.1f}/s)",
-            *([] if left_s is None else [f"{_clock(left_s)} left"]),
+            *([] if left_s is None else [f"{clock(left_s)} left"]),
         ]
         return ", ".join(parts)
 
@@ -76,6 +95,7 @@ def _of(goal: float | None) -> str:
     return "" if goal is None else f" of {goal:g}" if goal < 1e6 else f" of {goal:.0f}"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Wall seconds as "0:01:23"."""
     minutes, whole = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{whole:02d}"

@@ -337,7 +337,7 @@ class Slotted(Strategy):
         return receivers
 
     def aggregate(self, updates: list[UpdateArrived]) -> np.ndarray:
-        """w + (1/|updates|) sum (w_end - w_start): with S of them w_{k+1} = w_k - (eta/S) sum
+        """w + mean of w_end - w_start: with S of them w_{k+1} = w_k - (eta/S) sum
         u_n, u_n = (w_khat - w_end) / eta (algorithm 1).
         """
         share = self.options.server_learning_rate / len(updates)

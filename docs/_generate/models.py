@@ -1,0 +1,163 @@
+"""What a pydantic model says about its keys: type, default, bounds, unit, and the text below the
+key in its source.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+# the ending of a key -> its unit
+UNITS = {
+    "_mbit_s": "Mbit/s",
+    "samples_per_s": "samples/s",
+    "samples_per_slot": "samples/slot",
+    "_ms": "ms",
+    "_s": "s",
+    "_slots": "slots",
+    "_bytes": "bytes",
+}
+BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of a table; all of them texts in Markdown."""
+
+    name: str
+    type: str
+    default: str
+    bounds: str
+    text: str
+    model: type[BaseModel] | None = None  # its own table of keys
+
+    @property
+    def unit(self) -> str:
+        return next((unit for end, unit in UNITS.items() if self.name.endswith(end)), "")
+
+
+def keys(model: type[BaseModel]) -> list[Key]:
+    """In the order of the source, inherited ones first."""
+    return [_key(model, name, field) for name, field in model.model_fields.items()]
+
+
+def undocumented(model: type[BaseModel]) -> list[str]:
+    return [key.name for key in keys(model) if not key.text]
+
+
+def owner(model: type[BaseModel], name: str) -> type[BaseModel]:
+    """The class of the model's line whose source has the key."""
+    return next(each for each in model.__mro__ if name in vars(each).get("__annotations__", {}))
+
+
+def _key(model: type[BaseModel], name: str, field: FieldInfo) -> Key:
+    return Key(
+        name,
+        _type(field.annotation),
+        _default(field),
+        _bounds(field),
+        texts(owner(model, name)).get(name, ""),
+        _inner(field.annotation),
+    )
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    default = field.get_default(call_default_factory=True)
+    if default is None or default is PydanticUndefined:
+        return "none"
+    if isinstance(default, BaseModel):
+        return ""
+    return f"`{_toml(default)}`"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(_toml(each) for each in value)}]"
+    if isinstance(value, dict):
+        return "{}" if not value else str(value)
+    return f"{value:g}" if isinstance(value, float) and value != int(value) else str(value)
+
+
+def _bounds(field: FieldInfo) -> str:
+    return ", ".join(_constraints([*field.metadata, *_inside(field.annotation)]))
+
+
+def _inside(hint: Any) -> Iterator[Any]:
+    """What constrains the parts of a union, as in ``Annotated[float, Field(gt=0)] | "auto"``."""
+    if get_origin(hint) in (Union, types.UnionType):
+        for part in get_args(hint):
+            if get_origin(part) is Annotated:
+                for each in part.__metadata__:
+                    yield from getattr(each, "metadata", [each])
+
+
+def _constraints(metadata: list[Any]) -> Iterator[str]:
+    for each in metadata:
+        for bound, words in BOUNDS.items():
+            value = getattr(each, bound, None)
+            if value is not None:
+                yield f"{words} {_number(value)}"
+        if getattr(each, "min_length", None):
+            yield f"at least {each.min_length} of them"
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+def _type(hint: Any) -> str:
+    if get_origin(hint) is Annotated:
+        return _type(get_args(hint)[0])
+    if get_origin(hint) is Literal:
+        return " or ".join(f'`"{each}"`' for each in get_args(hint))
+    if get_origin(hint) in (Union, types.UnionType):
+        return " or ".join(_type(each) for each in get_args(hint) if each is not type(None))
+    if get_origin(hint) in (tuple, list):
+        return f"list of {_type(get_args(hint)[0])}"
+    if inspect.isclass(hint) and issubclass(hint, BaseModel):
+        return "table"
+    names = {int: "integer", float: "number", str: "text", bool: "true or false"}
+    return names.get(hint, "table" if get_origin(hint) is dict else "any")
+
+
+def _inner(hint: Any) -> type[BaseModel] | None:
+    if inspect.isclass(hint) and issubclass(hint, BaseModel):
+        return hint
+    return next((found for part in get_args(hint) if (found := _inner(part))), None)
+
+
+@cache
+def texts(model: type) -> dict[str, str]:
+    """Key -> the text that follows it in the class body, in one line."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    found = {}
+    for statement, after in zip(body.body, body.body[1:]):
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            text = _text(after)
+            if text is not None:
+                found[statement.target.id] = " ".join(text.split())
+    return found
+
+
+def _text(statement: ast.stmt) -> str | None:
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+        value = statement.value.value
+        return value if isinstance(value, str) else None
+    return None

@@ -1,0 +1,124 @@
+"""The generated pages, as Markdown."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+from pydantic import BaseModel
+from typer.cli import get_docs_for_click
+
+from _generate.models import Key, keys
+from edgefl import catalog
+from edgefl import cli as edgefl_cli
+from edgefl.config.experiment import Experiment, Named
+from edgefl.strategies.base.catalog import load as load_strategy
+from edgefl.strategies.base.catalog import strategy_names
+from emulator import cli as emulator_cli
+
+PACKAGES = {
+    "models": ("edgefl.models", "build", "Models"),
+    "data-sets": ("edgefl.data", "load", "Data sets"),
+    "partitions": ("edgefl.data.partition", "split", "Partitions"),
+}
+
+
+def write_all(folder: Path) -> None:
+    """Write every page that differs from what is there, so that Sphinx reads no other again."""
+    (folder / "options").mkdir(parents=True, exist_ok=True)
+    made = {
+        "config.md": config_page(),
+        **{f"options/{name}.md": options_table(name) for name in strategy_names()},
+        **{f"{page}.md": catalog_page(*where) for page, where in PACKAGES.items()},
+        "cli-edgefl.md": cli_page(edgefl_cli.app, "edgefl"),
+        "cli-emulator.md": cli_page(emulator_cli.app, "emulator"),
+    }
+    for name, text in made.items():
+        path = folder / name
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+    for path in set(folder.rglob("*.md")) - {folder / name for name in made}:
+        path.unlink()
+
+
+# ---------------------------------------------------------------------- config keys
+def config_page() -> str:
+    """Every key of an experiment file, a table of keys for each table of the file."""
+    sections = list(_sections(Experiment, ""))
+    parts = [
+        "# Config keys",
+        "Generated from the code. A key's unit is part of its name. The keys of a strategy, a"
+        " model, a data set or a partition are on the pages of those.",
+    ]
+    for path, model in sections:
+        title = f"`[{path}]`" if path else "Top level"
+        parts += [f"## {title}", _first_paragraph(model), key_table(keys(model), path)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseModel]]]:
+    yield path, model
+    for key in keys(model):
+        if key.model is not None and key.model is not Named:
+            many = "list of" in key.type
+            name = f"{path}.{key.name}" if path else key.name
+            yield from _sections(key.model, f"[{name}]" if many else name)
+
+
+def key_table(found: Iterable[Key], path: str = "") -> str:
+    rows = ["| key | type | default | bounds | meaning |", "|---|---|---|---|---|"]
+    prefix = f"{path.strip('[]')}{'[]' if path.startswith('[') else ''}." if path else ""
+    for key in found:
+        unit = f", {key.unit}" if key.unit else ""
+        cells = [f"`{prefix}{key.name}`", key.type + unit, key.default, key.bounds, key.text]
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(rows)
+
+
+# ---------------------------------------------------------------------- catalogs
+def options_table(name: str) -> str:
+    """Of a strategy, to be included where its equations are."""
+    return key_table(keys(load_strategy(name).Options)) + "\n"
+
+
+def catalog_page(package: str, attribute: str, title: str) -> str:
+    parts = [
+        f"# {title}",
+        f"Generated from the code. Each name is one file in `{_folder(package)}`.",
+    ]
+    for name in catalog.names(package, attribute):
+        found = catalog.find(package, name, attribute)
+        module = importlib.import_module(f"{package}.{name}")
+        options = catalog.options_of(found)
+        table = key_table(keys(options)) if options is not None and options.model_fields else ""
+        parts += [f"## {name}", _prose(module, found), table]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _folder(package: str) -> str:
+    return package.replace(".", "/")
+
+
+def _prose(module: Any, found: Any) -> str:
+    """The docstrings of a file and of what it binds, as literal text: they hold equations."""
+    docs = [inspect.getdoc(module) or ""]
+    own = found.__doc__ if inspect.isclass(found) else None
+    if own:
+        docs.append(inspect.cleandoc(own))
+    return "\n\n".join(docs)
+
+
+def _first_paragraph(model: type[BaseModel]) -> str:
+    return inspect.cleandoc(model.__doc__ or "").partition("\n\n")[0]
+
+
+# ---------------------------------------------------------------------- command line
+def cli_page(app: typer.Typer, name: str) -> str:
+    command = typer.main.get_command(app)
+    context = typer.Context(command, info_name=name)
+    text: str = get_docs_for_click(obj=command, ctx=context, name=name, title=f"`{name}`")
+    return text

@@ -1,0 +1,49 @@
+"""Sphinx: Markdown by MyST, furo as the theme. The reference pages are written from the code
+(``_generate``) before each build, so that they cannot differ from it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+from _generate import diagrams, pages  # noqa: E402  # the path is set above
+
+import edgefl  # noqa: E402  # the path is set above
+
+project = "edgefl"
+author = "the edgefl developers"
+copyright = f"2026, {author}"
+release = version = edgefl.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.napoleon",
+    "sphinx_design",
+]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "fieldlist"]
+myst_heading_anchors = 3
+exclude_patterns = ["_build", "_generate", "_static", "reference/generated/options"]
+nitpicky = False
+suppress_warnings: list[str] = []
+
+autodoc_typehints = "description"
+autodoc_member_order = "bysource"
+autodoc_class_signature = "mixed"
+
+html_theme = "furo"
+html_title = f"edgefl {release}"
+html_static_path = ["_static"]
+html_css_files = ["custom.css"]
+html_copy_source = False
+html_show_sourcelink = False
+# Shipped with the pages: they need no other server.
+mathjax_path = "mathjax/tex-svg.js"
+
+pages.write_all(HERE / "reference" / "generated")
+diagrams.write_all(HERE / "_static")

@@ -1,0 +1,227 @@
+"""``edgefl check``: all that can be known of an experiment before it runs."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Annotated, Any
+
+import psutil
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from edgefl.commands import show
+from edgefl.commands.configs import Config
+from edgefl.config.experiment import Experiment
+from edgefl.config.groups import parts, warnings
+from edgefl.errors import UserError
+from edgefl.loading.file import base_of, load
+from edgefl.loading.names import strategy_warnings
+from edgefl.results.pace import clock
+
+if TYPE_CHECKING:
+    from edgefl.hosts.process_messages import FleetReady
+    from edgefl.hosts.setup.learning import Learning
+
+LONGEST_S = 20.0  # wall seconds of one strategy's estimate
+MB = 1e6
+MODELS_PER_EDGE = 4  # vectors of a model's size in a training: start, weights, gradient, update
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Of one strategy; ``share``: of the run that was estimated, below 1 if it was broken off."""
+
+    name: str
+    emulated_s: float
+    versions: int
+    updates: int
+    bytes_up: int
+    bytes_down: int
+    share: float
+
+
+class _LongEnough(Exception):
+    """The estimate has taken LONGEST_S."""
+
+
+def check(
+    config: Config,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Changes, as for edgefl run."),
+    ] = None,
+) -> None:
+    """Check an experiment without running it: keys, names, files, data, memory and this host's
+    speed, with an estimate of duration and bytes.
+    """
+    experiment, base = load(config, overrides or ()), base_of(config)
+    show.line(
+        f"{config}: keys and names are right; {_counted(len(experiment.strategies), 'strategy')},"
+        f" {_counted(len(experiment.edges.ids()), 'edge')},"
+        f" {_counted(len(experiment.by_seed()), 'seed')}"
+    )
+    for warning in (*warnings(experiment, base), *strategy_warnings(experiment, base)):
+        show.warning(warning)
+
+    from edgefl.hosts.setup.learning import learning  # torch: only once the keys are right
+
+    one = experiment.by_seed()[0]
+    learned = learning(one, base)
+    for line in (*data_lines(learned), memory_line(learned)):
+        show.line(line)
+    native = [part for part in parts(one) if "native" in (part.devices.kind, part.links.kind)]
+    speed = _start_check(one, base, learned)
+    if native:
+        show.line("no estimate: native devices or links take the time that they really take")
+    else:
+        found = [estimate(learned, index) for index in range(len(one.strategies))]
+        Console().print(table(found, speed, len(experiment.by_seed())))
+    show.hint(f"edgefl run {config}")
+
+
+def data_lines(learned: Learning) -> list[str]:
+    """What the edges share, and the model."""
+    sizes, task = sorted(learned.samples.values()), learned.task.dataset
+    spread = f"{sizes[0]} to {sizes[-1]}, median {median(sizes):g}"
+    return [
+        f"data: {len(task.train_y)} training samples of {task.classes} classes, {len(task.test_y)}"
+        f" test samples; samples per edge: {spread}",
+        f"model: {learned.layout.parameters} parameters, {4 * learned.layout.size / MB:.3g} MB on"
+        " the wire",
+    ]
+
+
+def memory_line(learned: Learning) -> str:
+    """On the wall clock every edge is a process; forks share the data. UserError if the edges
+    cannot fit.
+    """
+    process, free = psutil.Process(), psutil.virtual_memory().available
+    each = _fork_bytes() + MODELS_PER_EDGE * 4 * learned.layout.size
+    needed = process.memory_info().rss + len(learned.samples) * each
+    text = (
+        f"memory: about {needed / MB:.0f} MB for {_counted(len(learned.samples), 'edge')} on the"
+        f" wall clock, {free / MB:.0f} MB are free"
+    )
+    if needed > free:
+        raise UserError(f"{text}: fewer edges (edges.count), a smaller model, or --clock virtual")
+    return text
+
+
+def _fork_bytes() -> int:
+    """Memory of its own that a forked process has once it uses torch: measured in a fork."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            import torch
+
+            torch.ones(1000).sum()
+            os.write(writer, str(psutil.Process().memory_full_info().uss).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as answer:
+        found = answer.read()
+    os.waitpid(pid, 0)
+    return int(found or 0)
+
+
+def _start_check(experiment: Experiment, base: Path | None, learned: Learning) -> float:
+    """The line of the check that opens a run on the wall clock; the speed that it would have."""
+    from edgefl.hosts.process_messages import FleetReady
+    from edgefl.hosts.wall.fleet.warm import calibrate
+    from edgefl.hosts.wall.speed_check import auto_speed, host_per_s, too_fast
+    from emulator.host import cores
+
+    host: FleetReady = FleetReady("", calibrate(learned), cores(), learned.samples)
+    speed = auto_speed(experiment, base, host) if experiment.speed == "auto" else experiment.speed
+    at_speed = experiment.model_copy(update={"speed": speed})
+    show.line(f"this host trains about {host_per_s(host):.0f} samples/s; speed {speed:g}")
+    for problem in too_fast(at_speed, base, host):
+        show.warning(f"on the wall clock: {problem}")
+    return float(speed)
+
+
+def estimate(learned: Learning, index: int) -> Estimate:
+    """By a run under the virtual clock in which nothing is trained: times and bytes are those of
+    the experiment, unless a strategy decides by what was learned.
+    """
+    from edgefl.hosts.virtual.run import run_virtual
+
+    experiment = learned.experiment
+    quiet = {
+        "training": experiment.training.model_copy(update={"trainer": "none"}),
+        "evaluation": experiment.evaluation.model_copy(
+            update={"every_versions": 0, "every_s": None, "train_samples": 0, "by_label": False}
+        ),
+        "record": experiment.record.model_copy(update={"payloads": False}),
+    }
+    still = replace(learned, experiment=experiment.model_copy(update=quiet))
+    seen: dict[str, Any] = {}
+    end_s = time.monotonic() + LONGEST_S
+    with tempfile.TemporaryDirectory() as folder, suppress(_LongEnough):
+        run_virtual(still, index, Path(folder), partial(_watch, seen, end_s))
+    name = experiment.strategies[index].name
+    run, emulated_s = seen["run"], seen["now"] / 1e9
+    counters = run.counters
+    return Estimate(
+        name,
+        emulated_s,
+        run.coordinator.version,
+        counters.updates_applied,
+        counters.bytes_up,
+        counters.bytes_down,
+        _share(experiment, emulated_s, run.coordinator.version, counters.updates_applied)
+        if run.coordinator.finished is None
+        else 1.0,
+    )
+
+
+def _watch(seen: dict[str, Any], end_s: float, now: int, run: Any) -> None:
+    seen |= {"now": now, "run": run}
+    if time.monotonic() > end_s:
+        raise _LongEnough
+
+
+def _share(experiment: Experiment, emulated_s: float, versions: int, updates: int) -> float:
+    stop = experiment.stop
+    goals = ((stop.emulated_s, emulated_s), (stop.versions, versions), (stop.updates, updates))
+    return max((now / goal for goal, now in goals if goal is not None), default=1.0)
+
+
+def table(found: Sequence[Estimate], speed: float, seeds: int) -> Table:
+    """A row a strategy, and a note on how it was estimated."""
+    shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for heading in ("estimate", "emul. s", "on the wall clock", "versions", "updates", "MB up"):
+        shown.add_column(heading, justify="left" if heading == "estimate" else "right")
+    shown.add_column("MB down", justify="right")
+    for each in found:
+        whole = 1 / max(each.share, 1e-9)
+        about = "about " if each.share < 1 else ""
+        shown.add_row(
+            each.name,
+            f"{about}{each.emulated_s * whole:.4g}",
+            clock(seeds * each.emulated_s * whole / speed),
+            f"{each.versions * whole:.0f}",
+            f"{each.updates * whole:.0f}",
+            f"{each.bytes_up * whole / MB:.3g}",
+            f"{each.bytes_down * whole / MB:.3g}",
+        )
+    shown.caption = "one seed; by a run under the virtual clock without training"
+    shown.caption_justify = "left"
+    return shown
+
+
+def _counted(number: int, what: str) -> str:
+    plural = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
+    return f"1 {what}" if number == 1 else f"{number} {plural}"
