@@ -5,10 +5,11 @@ correct.
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
-from edgefl.commands import check, configs, data, edge, jobs, keys, new, results, run
+from edgefl.commands import check, configs, data, edge, jobs, keys, new, results, run, show
 from edgefl.commands import list as listings
 from edgefl.commands.option_errors import explained
 from edgefl.errors import Bug, UserError, printable
@@ -18,11 +19,21 @@ from emulator.errors import BadValue
 INTERRUPTED = 130  # exit status of what Ctrl-C ended before there was a result
 
 app = typer.Typer(
-    help="Federated learning, measured on the wall clock over a real network.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback()
+def edgefl(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", is_eager=True, callback=show.version),
+    ] = False,
+) -> None:
+    """Federated learning, measured on the wall clock over a real network."""
+
+
 app.command()(run.run)
 app.command()(check.check)
 app.command()(run.coordinator)

@@ -102,43 +102,6 @@ def rooms() -> str:
     """Who imports whom, from top to bottom."""
     boxes = {
         "commands": (330, 20, 300, 46, ("edgefl/cli, commands", "what the user types")),
-<<<<<<< HEAD
-        "hosts": (
-            130,
-            100,
-            700,
-            62,
-            ("edgefl/hosts", "sockets, threads, processes, clocks", "wall, virtual, setup"),
-        ),
-        "coordinator": (
-            20,
-            205,
-            220,
-            62,
-            ("edgefl/coordinator, record", "actor; what a run writes"),
-        ),
-        "edges": (260, 205, 220, 62, ("edgefl/edges, models, data", "actor; trainer (torch)")),
-        "results": (500, 205, 220, 62, ("edgefl/results, reports", "tables, figures")),
-        "protocol": (740, 205, 200, 62, ("edgefl/protocol", "messages, codec, limits")),
-        "strategies": (
-            200,
-            315,
-            560,
-            46,
-            ("edgefl/strategies", "one algorithm per file: numpy only"),
-        ),
-        "base": (200, 400, 560, 46, ("edgefl/vectors, streams, config, catalog", "")),
-        "emulator": (
-            130,
-            490,
-            700,
-            62,
-            (
-                "emulator",
-                "links, media, slots, devices, faults, clocks, verdict; knows nothing of edgefl",
-            ),
-        ),
-=======
         "hosts": (130, 100, 700, 62, HOSTS),
         "coordinator": (20, 205, 220, 62, ("edgefl/coordinator, record", "actor; files of a run")),
         "edges": (260, 205, 220, 62, ("edgefl/edges, models, data", "actor; trainer (torch)")),
@@ -147,7 +110,6 @@ def rooms() -> str:
         "strategies": (200, 315, 560, 46, ("edgefl/strategies", "one algorithm per file")),
         "base": (200, 400, 560, 46, ("edgefl/vectors, streams, config, catalog", "")),
         "emulator": (130, 490, 700, 62, EMULATOR),
->>>>>>> 98c3a90 (docs: formatted)
     }
     parts = [box(*place[:4], [line for line in place[4] if line]) for place in boxes.values()]
     parts += [arrow(480, 66, 480, 98)]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,22 +23,37 @@ def located(path: Path | None) -> Path | None:
     return found
 
 
-Config = Annotated[
-    Path,
-    typer.Argument(metavar="CONFIG", help="The experiment file (TOML).", callback=located),
-]
+ARGUMENT: Any = typer.Argument(
+    metavar="CONFIG", help="The experiment file (TOML).", callback=located
+)
+Config = Annotated[Path, ARGUMENT]
+ConfigOrNone = Annotated[Path | None, ARGUMENT]
+
+
+def listing() -> None:
+    """The experiment files that come with edgefl, with a line each."""
+    show.rows([(name, packaged.one_line(name)) for name in packaged.names()])
 
 
 def configs(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="One of them, to print or to copy.")
+    ] = None,
     copy: Annotated[
         Path | None,
-        typer.Option("--copy", metavar="DIR", help="Copy them to a new folder, to change them."),
+        typer.Option(
+            "--copy", metavar="DIR", help="Copy them, or the one, to a folder, to change them."
+        ),
     ] = None,
 ) -> None:
-    """The experiment files that come with edgefl."""
-    if copy is None:
-        show.rows([(name, packaged.one_line(name)) for name in packaged.names()])
+    """List, print or copy the experiment files that come with edgefl."""
+    if name is None and copy is None:
+        listing()
         show.hint("edgefl run CONFIG --clock virtual")
-    else:
+    elif name is None and copy is not None:
         packaged.copy(copy)
         show.hint(f"edgefl run {copy / 'quickstart.toml'}")
+    elif name is not None and copy is None:
+        sys.stdout.write(packaged.text(name))
+    elif name is not None and copy is not None:
+        show.hint(f"edgefl run {packaged.copy_one(name, copy)}")

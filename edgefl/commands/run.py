@@ -5,6 +5,7 @@ figures.
 from __future__ import annotations
 
 import re
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -15,11 +16,12 @@ from edgefl.commands import show
 from edgefl.commands import virtual as on_virtual
 from edgefl.commands import wall as on_wall
 from edgefl.commands.conclude import conclude
-from edgefl.commands.configs import Config
+from edgefl.commands.configs import Config, ConfigOrNone, listing
+from edgefl.commands.require import STATUS, Require, Requirement, requirements, unmet
 from edgefl.commands.virtual import EngineName, Power
 from edgefl.config.experiment import Experiment
 from edgefl.config.groups import warnings
-from edgefl.errors import UserError
+from edgefl.errors import UserError, printable
 from edgefl.loading.file import base_of, load
 from edgefl.loading.names import strategy_warnings
 
@@ -79,7 +81,7 @@ Insecure = Annotated[bool, typer.Option("--insecure", help="Allow a network with
 
 
 def run(
-    config: Config,
+    config: ConfigOrNone = None,
     overrides: Overrides = None,
     clock: ClockName = Clock.wall,
     out: Out = Path("runs"),
@@ -87,8 +89,15 @@ def run(
     workers: Workers = 1,
     engine: Engine = EngineName.local,
     ray_address: RayAddress = None,
+    require: Require = None,
 ) -> None:
-    """Run every strategy of an experiment on this machine and compare them."""
+    """Run every strategy of an experiment on this machine and compare them. Without CONFIG: list
+    the experiments that come with edgefl.
+    """
+    if config is None:
+        listing()
+        raise UserError("CONFIG: missing: an experiment file, one of these or your own")
+    demands = requirements(require or ())
     from edgefl.hosts.wall.keys import is_loopback
 
     experiment = load(config, overrides or ())
@@ -109,6 +118,7 @@ def run(
     else:
         to_the_end = on_wall.run_seeds(experiment, config, folder, fleet=True, force=force)
     _exit(conclude(experiment, folder) and whole, to_the_end)
+    _demand(demands, experiment, folder)
 
 
 def coordinator(
@@ -117,10 +127,12 @@ def coordinator(
     out: Out = Path("runs"),
     keys: Keys = None,
     insecure: Insecure = False,
+    require: Require = None,
 ) -> None:
     """Start a coordinator and wait for edges from other terminals or machines (`edgefl edge`)."""
     from edgefl.hosts.wall.keys import load_server, must_have_keys
 
+    demands = requirements(require or ())
     experiment = load(config, overrides or ())
     secrets = load_server(keys) if keys else None
     show.warning(must_have_keys(experiment.network.host, secrets, insecure))
@@ -128,6 +140,15 @@ def coordinator(
     folder = out / experiment.name
     to_the_end = on_wall.run_seeds(experiment, config, folder, fleet=False, keys=keys)
     _exit(conclude(experiment, folder), to_the_end)
+    _demand(demands, experiment, folder)
+
+
+def _demand(demands: list[Requirement], experiment: Experiment, folder: Path) -> None:
+    missed = unmet(demands, experiment, folder)
+    for sentence in missed:
+        print(f"edgefl: {printable(sentence)}", file=sys.stderr)
+    if missed:
+        raise typer.Exit(STATUS)
 
 
 def _exit(well: bool, to_the_end: bool) -> None:

@@ -6,10 +6,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import typer
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from edgefl import __version__
 from edgefl.errors import UserError, printable
 
 
@@ -32,6 +34,13 @@ def rows(entries: Sequence[tuple[str, str]]) -> None:
 def line(text: str) -> None:
     """One line, as it is but for what a terminal would obey."""
     Console().print(Text(printable(text)), soft_wrap=True)
+
+
+def version(wanted: bool) -> None:
+    """For ``--version``: print it and end."""
+    if wanted:
+        line(f"edgefl {__version__}")
+        raise typer.Exit
 
 
 def warning(text: str | None) -> None:

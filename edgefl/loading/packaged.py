@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import tomllib
+from collections.abc import Iterator
 from difflib import get_close_matches
 from itertools import takewhile
 from pathlib import Path
 
 from edgefl.errors import UserError
+from edgefl.loading.extends import KEY
 
 FOLDER = Path(__file__).parents[1] / "configs"  # in a checkout a link to its configs/
 
@@ -37,6 +40,44 @@ def nearest(path: Path) -> str:
     if close:
         return f" (nearest that comes with edgefl: {close[0]!r})"
     return "; `edgefl configs` lists those that come with edgefl"
+
+
+def text(name: str) -> str:
+    """The packaged file; ``name`` may lack configs/ and .toml. UserError if there is none."""
+    return (FOLDER.parent / _whole(name)).read_text(encoding="utf-8")
+
+
+def copy_one(name: str, folder: Path) -> Path:
+    """Copy one packaged file, and those that it extends, to ``folder``, in the same places below
+    it. UserError if one is there already.
+    """
+    found = FOLDER.parent / _whole(name)
+    for source in _with_bases(found):
+        target = folder / source.relative_to(FOLDER)
+        if target.exists():
+            raise UserError(f"--copy {folder}: {target} is there already")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+        except OSError as error:
+            raise UserError(f"--copy {folder}: {error.strerror or error}") from error
+    return folder / found.relative_to(FOLDER)
+
+
+def _with_bases(path: Path) -> Iterator[Path]:
+    """``path``, what it extends, what that extends, and so on."""
+    yield path
+    other = tomllib.loads(path.read_text(encoding="utf-8")).get(KEY)
+    if other is not None:
+        yield from _with_bases(path.parent / other)
+
+
+def _whole(name: str) -> str:
+    known = names()
+    near = [each for each in (name, f"configs/{name}", f"configs/{name}.toml") if each in known]
+    if not near:
+        raise UserError(f"no packaged config {name!r}{nearest(Path(f'configs/{name}'))}")
+    return near[0]
 
 
 def copy(folder: Path) -> None:

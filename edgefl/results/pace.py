@@ -1,4 +1,4 @@
-"""How fast a run gets on, and when it will be done. Moments are arguments; no clock is read here."""
+"""How fast a run gets on, and when it will be done. Moments are arguments: it reads no clock."""
 
 from __future__ import annotations
 

@@ -1,0 +1,84 @@
+"""``--require``: what a run must reach, for scripts and CI; exit status 3 if it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgefl.config.experiment import Experiment
+from edgefl.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from edgefl.results.compare import Row
+
+STATUS = 3
+FAITHFUL, ACCURACY = "faithful", "accuracy"
+
+Require = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--require",
+        metavar="faithful|accuracy=X",
+        help="End with status 3 unless every run is faithful, or ends at accuracy X or more.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """``least``: of ``accuracy``, a share."""
+
+    name: str
+    least: float = 0.0
+
+
+def requirements(words: Sequence[str]) -> list[Requirement]:
+    """UserError for a word that is no requirement."""
+    return [_requirement(word) for word in words]
+
+
+def _requirement(word: str) -> Requirement:
+    name, equals, value = word.partition("=")
+    if name == FAITHFUL and not equals:
+        return Requirement(FAITHFUL)
+    if name == ACCURACY:
+        try:
+            least = float(value)
+        except ValueError:
+            least = -1.0
+        if 0 <= least <= 1:
+            return Requirement(ACCURACY, least)
+        raise UserError(f"--require {word}: expected a share such as accuracy=0.9")
+    raise UserError(
+        f"--require {word}: expected faithful or accuracy=0.9{nearest(name, [FAITHFUL, ACCURACY])}"
+    )
+
+
+def unmet(wanted: Sequence[Requirement], experiment: Experiment, folder: Path) -> list[str]:
+    """A sentence for each requirement that a run of the experiment misses."""
+    from edgefl.results import compare, rundirs
+
+    if not wanted:
+        return []
+    schemes = [
+        scheme for entry in experiment.strategies if rundirs.runs_of(scheme := folder / entry.name)
+    ]
+    rows = compare.load(*schemes)
+    if not rows:
+        return ["--require: there is no run"]
+    return [sentence for row in rows for each in wanted for sentence in _misses(each, row)]
+
+
+def _misses(wanted: Requirement, row: Row) -> list[str]:
+    name = row.name if row.seed is None else f"{row.name}, seed {row.seed}"
+    if wanted.name == FAITHFUL and row.verdict != FAITHFUL:
+        return [f"--require faithful: {name} is {row.verdict}"]
+    accuracy = row.final_accuracy
+    if wanted.name == ACCURACY and (accuracy is None or accuracy < wanted.least):
+        found = "no accuracy" if accuracy is None else f"{accuracy:.4f}"
+        return [f"--require accuracy={wanted.least:g}: {name} has {found}"]
+    return []
