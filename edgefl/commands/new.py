@@ -16,7 +16,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
 
-class Kind(StrEnum):
+class NewKind(StrEnum):
     strategy = "strategy"
     model = "model"
     data = "data"
@@ -24,14 +24,14 @@ class Kind(StrEnum):
 
 # kind -> what follows the quickstart's config on the command line
 OVERRIDES = {
-    Kind.strategy: "strategies=[{{strategy = '{file}:{title}'}}]",
-    Kind.model: "model={{name = '{file}:build'}}",
-    Kind.data: "data={{name = '{file}:load'}}",
+    NewKind.strategy: "strategies=[{{strategy = '{file}:{title}'}}]",
+    NewKind.model: "model={{name = '{file}:build'}}",
+    NewKind.data: "data={{name = '{file}:load'}}",
 }
 
 
 def new(
-    kind: Annotated[Kind, typer.Argument(help="What to write.")],
+    kind: Annotated[NewKind, typer.Argument(help="What to write.")],
     name: Annotated[str, typer.Argument(help="Its name: NAME.py and test_NAME.py are written.")],
     folder: Annotated[
         Path, typer.Option("--in", metavar="DIR", help="The folder to write them to.")

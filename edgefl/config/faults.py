@@ -38,12 +38,26 @@ class FaultEntry(Section):
     kind: Literal[
         "kill", "restart", "freeze", "cut", "cut_up", "cut_down", "slow", "duplicate", "corrupt"
     ]
+    """What goes wrong: `kill`, `restart`, `freeze` an edge's process; `cut`, `cut_up`, `cut_down`
+    its links; `slow` its device; `corrupt` (its next update comes damaged and is sent again) or
+    `duplicate` (comes twice, is used once).
+    """
     edges: tuple[str, ...] = Field((), strict=False)  # none named: all
+    """Ids of the edges that it befalls."""
     at_s: float | None = Field(None, ge=0)
+    """Once, at this emulated second; or else ..."""
     every_s: float | None = Field(None, gt=0)
+    """... again and again on each of them, this many emulated seconds between the end of one and
+    the next on average (exponential, by `seed`).
+    """
     for_s: float | None = Field(None, ge=1e-9)
+    """Length of a cut, a slow stretch or a freeze, emulated seconds; a kill with it is followed by
+    a restart.
+    """
     for_random: bool = False
+    """With `every_s`: lengths are exponential, of mean `for_s`."""
     factor: float | None = Field(None, gt=0, le=1)
+    """Of a slow device's speed, above 0 and at most 1."""
 
     @field_validator("edges", mode="before")
     @classmethod

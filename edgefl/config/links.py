@@ -37,15 +37,32 @@ class Links(Section):
     """
 
     kind: Literal["emulated", "native"] = "emulated"
+    """Or `"native"`: no shaping, the real network as it is, measured (wall clock only)."""
     profile: str | None = None
+    """One of `emulator profiles`, as `"lte"`; the other keys of `[links]` override its numbers."""
     up_mbit_s: float | None = Field(None, gt=0)
+    """Every edge's own uplink, Mbit/s."""
     down_mbit_s: float | None = Field(None, gt=0)
+    """Every edge's own downlink, Mbit/s."""
     latency_ms: float | None = Field(None, ge=0, le=500_000)
+    """One way, ms."""
     jitter_ms: float | None = Field(None, ge=0, le=100_000)
+    """Standard deviation of the latency, ms; bytes keep their order, and notes without bytes have
+    none.
+    """
     loss: float | None = Field(None, ge=0, le=0.5)
+    """Share of packets lost, up to 0.5: what that leaves of the rate to a reliable transfer
+    (`emulator/links/loss.py` has the model).
+    """
     trace_up: str | None = None
+    """File with the uplink's rate over time, in place of `up_mbit_s`: mahimahi's format, or CSV
+    `seconds,bit_s`; relative to the config's folder. A trace
+    [repeats](#the-emulator-on-its-own).
+    """
     trace_down: str | None = None
+    """The same for the downlink."""
     trace_start: Literal["run", "first_byte"] = "run"
+    """A trace begins with the run; `"first_byte"`: with the link's first transfer."""
 
     @model_validator(mode="before")
     @classmethod
@@ -65,8 +82,11 @@ class Throttling(Section):
     """
 
     budget_s: float = Field(ge=0)
+    """Devices that grow hot: full speed for so many emulated seconds of work, ..."""
     hot_share: float = Field(gt=0, le=1)
+    """... then this share of it; ..."""
     recovery_s: float = Field(ge=1e-9)
+    """... idling for so long cools them down."""
 
 
 class Bursts(Section):
@@ -75,26 +95,50 @@ class Bursts(Section):
     """
 
     calm_s: float = Field(ge=1e-9)
+    """Devices with other work to do: none for so many seconds on average, ..."""
     burst_s: float = Field(ge=1e-9)
+    """... then some for so many on average, ..."""
     share: float = Field(gt=0, le=1)
+    """... which leaves this share of the speed."""
 
 
 class Devices(Section):
     """How fast the edges compute; "native" takes the time that this hardware takes."""
 
     kind: Literal["emulated", "native"] = "emulated"
+    """Or `"native"`: training takes as long as it takes on this hardware (wall clock only)."""
     profile: str | None = None
+    """One of `emulator profiles`, as `"pi4"`; `samples_per_s` overrides its speed."""
     # of the fastest device; the median one (lognormal); on average (exponential)
     samples_per_s: float | None = Field(None, gt=0)
+    """Training speed of the fastest device, samples per emulated second."""
     # in place of samples_per_s, on a TDMA channel (q)
     samples_per_slot: float | None = Field(None, gt=0)
+    """The same per slot of a TDMA channel, in place of it."""
     # the slowest takes this many times as long as the fastest; uniform in between
     slowest_ratio: float = Field(1.0, ge=1)
+    """The slowest device takes this many times as long; uniform in between."""
     spread: Literal["uniform", "lognormal", "classes", "exponential"] = "uniform"
+    """Or `"lognormal"` around a median of `samples_per_s`; or `"classes"`: a task takes 10 to 20 s,
+    30 to 50 s or very long, drawn anew each time; or `"exponential"`: all devices alike, each
+    stretch of work takes a time drawn anew, `samples_per_s` on average, so that those done first
+    are a draw by lot.
+    """
     sigma: float | None = Field(None, ge=0, le=5)
+    """Of `"lognormal"`, where it is required: two thirds of the devices lie within a factor of
+    e^sigma of the median.
+    """
     long: Literal["large", "mild"] = "large"
+    """Of `"classes"`: at most a tenth of the devices takes 500 to 800 s; `"mild"`: 100 to 200 s."""
     gamma: float = Field(1.0, gt=0)
+    """Of `"classes"`: devices with more data tend to be in a slower class, the more so the smaller
+    this is. With `data.source` other than `"partition"` nobody knows all sizes: they count as
+    equal.
+    """
     task_samples: float | None = Field(None, gt=0)
+    """Of `"classes"`: so many samples, epochs counted, make a task, others take their share of its
+    time; none: all of an edge's own data does.
+    """
     throttling: Throttling | None = None
     bursts: Bursts | None = None
 
@@ -147,24 +191,47 @@ class Group(Section):
     """The next ``count`` edges, with keys of ``[links]`` and ``[devices]`` that differ for them."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")
+    """Edges that differ: each `[[groups]]` table takes the next `count` of them, in order."""
     count: int = Field(ge=1)
+    """The counts add up to the number of edges."""
     links: dict[str, Any] = Field(default_factory=dict)
+    """Keys of `[links]` that are different for them; a `profile` replaces all of its numbers."""
     devices: dict[str, Any] = Field(default_factory=dict)
+    """Keys of `[devices]` that are different for them."""
 
 
 class Medium(Section):
     """What the edges' emulated links share; see ``MEDIA`` for which key goes with which kind."""
 
     kind: Literal["none", "bottleneck", "cell", "tdma"] = "none"
+    """What all emulated links share: `"bottleneck"`, one rate, and no limit of an edge's own;
+    `"cell"`, one rate, and the rates of `[links]` as caps; `"tdma"`, slots of one channel, both
+    ways, granted in order of readiness.
+    """
     up_mbit_s: float | None = Field(None, gt=0)
+    """Shared rate towards the coordinator (`"bottleneck"`, `"cell"`), in equal shares; none: not
+    shared.
+    """
     down_mbit_s: float | None = Field(None, gt=0)
+    """The same towards the edges."""
     trace_up: str | None = None
+    """File with the shared rate towards the coordinator over time, from the run's begin on, in
+    place of `up_mbit_s`: as `links.trace_up`.
+    """
     trace_down: str | None = None
+    """The same towards the edges."""
     rate_mbit_s: float | None = Field(None, gt=0)
+    """Rate within a slot (`"tdma"`, where it is required)."""
     slot_ms: float | None = Field(None, ge=1e-6)
+    """Length of a slot (`"tdma"`, where it is required)."""
     guard_ms: float | None = Field(None, ge=0)
+    """Silent end of each slot, shorter than the slot (`"tdma"`)."""
     slots_per_transfer: int | None = Field(None, ge=1)
+    """Every model takes just so many slots, whatever its size (`"tdma"`)."""
     frame_slots: int | None = Field(None, ge=1, le=1_000_000)
+    """So many slots make a frame, in which an edge uses, both ways, no other place than its own:
+    its number, from 0 on, modulo this (`"tdma"`); none: slots go to whoever is ready first.
+    """
 
     @model_validator(mode="after")
     def _keys_of_its_kind(self) -> Medium:

@@ -35,7 +35,9 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     attribute: str = "Smiling"
+    """What is to be told of a face: a name of `list_attr_celeba.txt`."""
     size: int = Field(default=84, ge=8, le=218)
+    """Pictures become so many pixels wide and high."""
 
 
 def load(directory: Path, options: Options) -> Dataset:

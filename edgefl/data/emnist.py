@@ -35,6 +35,7 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     split: Literal["byclass", "mnist"] = "byclass"
+    """62 classes of digits and letters; `"mnist"`: 10 of digits."""
 
 
 def load(directory: Path, options: Options) -> Dataset:

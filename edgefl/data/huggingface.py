@@ -32,14 +32,22 @@ class Options(TextOptions):
     """
 
     path: str
+    """The set's name on the hub, or a folder of parquet files in the data directory."""
     subset: str | None = None
+    """Which one of the hub's; a commit as `revision` pins the content."""
     revision: str | None = None  # on the hub a name alone can change its content from day to day
+    """Which one of the hub's; a commit as `revision` pins the content."""
     train: str = "train"
+    """Names of the splits, or beginnings of the parquet files' names."""
     test: str = "test"
+    """Names of the splits, or beginnings of the parquet files' names."""
     input: str | None = None
+    """Columns; else the first of the usual names."""
     label: str | None = None
+    """Columns; else the first of the usual names."""
     # where the labels are plain numbers; else as many as the largest says
     classes: int | None = Field(default=None, ge=2)
+    """Number of labels, where the set does not say."""
 
 
 def load(directory: Path, options: Options) -> Dataset:

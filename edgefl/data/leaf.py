@@ -29,8 +29,10 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     path: str = "leaf"
+    """Folder with `train/*.json` and `test/*.json`, in the data directory."""
     # TOML's arrays are lists
     shape: tuple[int, int, int] | None = Field(default=None, strict=False)
+    """`[channels, height, width]` of pictures."""
 
 
 Part = tuple[list[str], list[Any], list[Any]]  # of each sample: its user, x, y

@@ -38,8 +38,11 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     length: int = Field(default=80, ge=1, le=1 << 12)
+    """Characters that a sample shows; the next one is its label."""
     stride: int = Field(default=10, ge=1)
+    """Characters from one sample to the next."""
     test_share: float = Field(default=0.1, gt=0, lt=1)
+    """The last part of what each speaker says is for the test."""
 
 
 def load(directory: Path, options: Options) -> Dataset:

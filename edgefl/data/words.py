@@ -27,8 +27,11 @@ class TextOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     vocabulary: int = Field(default=10_000, ge=3, le=1 << 24)
+    """Token numbers: padding, unknown, and the most frequent words of the training texts."""
     length: int = Field(default=256, ge=1, le=1 << 16)
+    """Words of a text that count; shorter ones are padded."""
     vocabulary_file: str | None = None
+    """These words instead, a line each; a path in the data directory."""
 
 
 def words(text: str) -> list[str]:

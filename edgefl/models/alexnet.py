@@ -25,6 +25,9 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     norm: Literal["none", "batch", "group"] = "none"
+    """Normalisation after each convolution: `"batch"`, or `"group"`, which keeps no running
+    statistics.
+    """
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -20,8 +20,11 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     embedding: int = Field(default=8, ge=1)
+    """Numbers per character."""
     hidden: int = Field(default=256, ge=1)
+    """Units of each LSTM layer, and how many."""
     layers: int = Field(default=2, ge=1)
+    """Units of each LSTM layer, and how many."""
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -26,7 +26,9 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     activation: Literal["relu", "tanh"] = "relu"
+    """Or `"tanh"` (the paper's)."""
     pool: Literal["max", "average"] = "max"
+    """Or `"average"` (the paper's, without its weights)."""
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -17,6 +17,7 @@ class Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     # TOML's arrays are lists
     hidden: tuple[Annotated[int, Field(gt=0)], ...] = Field((64,), strict=False)
+    """Width of each hidden layer; `[]` is softmax regression."""
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:

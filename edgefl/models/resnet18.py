@@ -24,6 +24,7 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     norm: Literal["batch", "group"] = "batch"
+    """Or `"group"`; `vgg11` also `"none"`."""
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:

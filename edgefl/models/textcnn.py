@@ -22,10 +22,14 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     embedding: int = Field(default=128, ge=1)
+    """Numbers per word."""
     filters: int = Field(default=100, ge=1)
+    """Of each window."""
     # TOML's arrays are lists
     windows: tuple[Annotated[int, Field(ge=1)], ...] = Field((3, 4, 5), min_length=1, strict=False)
+    """How many words each kind of filter sees."""
     dropout: float = Field(default=0.5, ge=0, lt=1)
+    """Before the last layer."""
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:

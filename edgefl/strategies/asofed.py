@@ -24,13 +24,16 @@ class ASOFedOptions(AsynchronousOptions):
     """
 
     mu: float = Field(0.2, ge=0)  # lambda of the paper: the local loss has + (lambda/2) ||z - w||^2
+    """Pull towards the received model in local training."""
     beta: float = Field(0.001, ge=0, le=1)
+    """What the devices' memory keeps of itself."""
     feature_every: int | None = Field(
         None,
         ge=1,
         # rescale the first layer after every so many updates; each time multiplies by numbers below
         # 1
     )
+    """Updates between two rescalings of the first layer; none: never."""
 
 
 class Memory(Pull):

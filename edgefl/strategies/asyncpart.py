@@ -24,8 +24,10 @@ from emulator.units import to_ns
 class AsyncPartOptions(AsynchronousOptions):
     # T_agg; with dispatch = "replace", the edges that delivered get new work at a slot's end too
     slot_s: float = Field(10.0, ge=1e-9)
+    """Emulated seconds after which what has arrived is fused."""
     # p; far beyond it all weights of a slot may be 0
     staleness_exponent: float = Field(0.5, ge=0, le=50)
+    """Damping of stale updates; 0: none."""
 
 
 class AsyncPart(Asynchronous):

@@ -18,6 +18,7 @@ from edgefl.vectors import aligned_copy, blocks
 
 class CA2FLOptions(BufferedOptions):
     server_learning_rate: float = Field(1.0, gt=0)  # eta_g
+    """Of the server step."""
 
 
 class CA2FL(Buffered):

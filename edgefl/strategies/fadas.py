@@ -19,13 +19,25 @@ class FADASOptions(BufferedOptions):
     """The authors' values; with ``delay_adaptive`` they take ten times the learning rate."""
 
     buffer_size: int = Field(5, ge=1)  # M
+    """Updates for one server step."""
     server_learning_rate: float = Field(1e-4, gt=0)  # eta
+    """Of the server step."""
     beta1: float = Field(0.9, ge=0, lt=1)
+    """What the server step's first and second moment keep of themselves."""
     beta2: float = Field(0.99, ge=0, lt=1)
+    """What the server step's first and second moment keep of themselves."""
     epsilon: float = Field(1e-8, gt=0)
+    """Beside the root of the second moment; an update whose change float32 cannot square is
+    discarded.
+    """
     bias_correction: bool = True  # as in the authors' code; their equations have none
+    """Of the moments."""
     delay_adaptive: bool = False
+    """A buffer with a gap above `delay_threshold` makes a step of the learning rate divided by that
+    gap.
+    """
     delay_threshold: int = Field(1, ge=1)  # tau_c
+    """See there."""
 
 
 class FADAS(Adaptive):

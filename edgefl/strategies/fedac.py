@@ -24,14 +24,25 @@ CONTROL = "control"  # the vector's name on the wire both ways, and in the devic
 
 class FedACOptions(BufferedOptions):
     buffer_size: int = Field(5, ge=1)  # M
+    """Updates for one server step."""
     server_learning_rate: float = Field(1e-3, gt=0)  # eta_g
+    """Of the server step."""
     beta1: float = Field(0.6, ge=0, lt=1)
+    """What the server step's first and second moment keep of themselves."""
     beta2: float = Field(0.9, ge=0, lt=1)
+    """What the server step's first and second moment keep of themselves."""
     epsilon: float = Field(1e-8, gt=0)
+    """Beside the root of the second moment; an update whose change float32 cannot square is
+    discarded.
+    """
     # "once": after training, as in the re-implementation
     correction: Literal["every step", "once"] = "every step"
+    """Control variates correct every local step; `"once"`: the trained model."""
     # of the mean dC that C takes: M / N as SCAFFOLD does, or all of it
     control_share: Literal["whole", "participation"] = "participation"
+    """The server's control variate takes as much of the buffer's mean change as the buffer is of
+    all edges; `"whole"`: all of it.
+    """
 
 
 class Controlled(LocalRule):

@@ -17,12 +17,18 @@ from edgefl.vectors import mix
 
 class FedAsyncOptions(AsynchronousOptions):
     alpha: float = Field(0.6, gt=0, le=1)
+    """Weight of a fresh update."""
     staleness: Literal["constant", "polynomial", "hinge"] = "polynomial"
+    """How the weight falls with the gap in versions; or `"constant"`, `"hinge"`."""
     a: float = Field(0.5, gt=0)  # the paper takes 0.5 (polynomial) and 10 (hinge)
+    """Exponent (`polynomial`) or slope (`hinge`, where the paper takes 10)."""
     b: float = Field(4.0, ge=0)  # hinge: no damping up to this gap
+    """Gap up to which nothing falls (`hinge`)."""
     halve_alpha_at: int | None = Field(None, ge=1)  # version from which alpha is halved
+    """Version from which `alpha` is halved."""
     # rho of the paper: the local loss has + (rho/2) ||z - w_start||^2
     mu: float = Field(0.005, ge=0)
+    """Pull towards the received model in local training."""
 
 
 def damping(options: FedAsyncOptions, gap: int) -> float:

@@ -16,7 +16,9 @@ from edgefl.vectors import weighted_sum
 
 class FedBuffOptions(BufferedOptions):
     server_learning_rate: float = Field(1.0, gt=0)  # eta_g
+    """Of the server step."""
     staleness_exponent: float = Field(0.5, ge=0)  # 0: no damping (as FedEcho and FADAS use it)
+    """Damping of stale updates; 0: none."""
 
 
 class FedBuff(Buffered):

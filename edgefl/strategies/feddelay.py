@@ -19,6 +19,7 @@ class FedDelayOptions(AsynchronousOptions):
 
     # ours: ten at work make w overshoot at 1, the paper's form, and still at 0.5
     server_learning_rate: float = Field(0.2, gt=0, le=1)
+    """Of every update up to a gap of `concurrency`; beyond it, divided by the gap."""
 
 
 def delay_factor(gap: int, concurrency: int) -> float:

@@ -18,8 +18,10 @@ from edgefl.vectors import weighted_sum
 
 class FedDynOptions(RoundsOptions):
     alpha: float = Field(0.01, gt=0)
+    """Of the linear and the quadratic term, for a device with the mean number of samples."""
     # without it, the method can blow up when few devices take part
     clip_norm: float = Field(10.0, gt=0)
+    """Largest norm of a local gradient."""
 
 
 class Dynamic(LocalRule):

@@ -22,24 +22,46 @@ from emulator.units import NS_PER_S, to_ns
 
 class FedEchoOptions(BufferedOptions):
     buffer_size: int = Field(5, ge=1)  # M
+    """Updates for one server step."""
     dispatch_before_step: Literal[True] = True  # devices do not wait for the lessons
+    """The edge that fills the buffer is replaced before the step, with the old model."""
     server_learning_rate: float = Field(1.0, gt=0)  # eta
+    """Of the server step."""
     alpha_min: float = Field(0.2, ge=0, le=1)
+    """Weight of the divergence from the teachers against that of their hard labels: the former if
+    they are certain, the latter if not.
+    """
     alpha_max: float = Field(0.8, ge=0, le=1)
+    """Weight of the divergence from the teachers against that of their hard labels: the former if
+    they are certain, the latter if not.
+    """
     # fixed, instead of going by the entropy: 0 is CE alone, 1 is KL alone
     alpha: float | None = Field(None, ge=0, le=1)
+    """Fixed, instead: 0 is hard labels alone, 1 the divergence alone."""
     distil_learning_rate: float = Field(3e-6, gt=0)  # eta_d, of Adam
+    """Of the server's Adam, whose `beta1`, `beta2` and `epsilon` are 0.9, 0.999 and 1e-8."""
     beta1: float = Field(0.9, ge=0, lt=1)
     beta2: float = Field(0.999, ge=0, lt=1)
     epsilon: float = Field(1e-8, gt=0)
     clip_norm: float = Field(5.0, gt=0)  # nu; 1e30: no clipping
+    """The gradient's largest norm, before Adam; 1e30: any."""
     # over the unlabelled samples: Q = passes * ceil(|U| / batch)
     distil_passes: int = Field(1, ge=1)
+    """How often the unlabelled samples are gone through in a round, and how many at a time."""
     distil_batch_size: int = Field(128, ge=1)
+    """How often the unlabelled samples are gone through in a round, and how many at a time."""
     keep_adam: bool = True  # False: each round's Adam begins anew
+    """Adam goes on from round to round; false: each begins anew."""
     unlabelled_samples: int | None = Field(None, ge=1)  # so many of them, evenly spaced; None: all
+    """So many of `unlabelled.size`, evenly spaced; none: all."""
     predict_s: float = Field(0.25, ge=0)  # emulated cost of a device's logits
+    """Emulated seconds of a prediction and of a distillation, on both clocks; `edgefl jobs CONFIG`
+    says what this host needs ([Jobs](#jobs-heavy-work-beside-the-run)).
+    """
     distil_s: float = Field(2.5, ge=0)  # emulated cost of a round's distillation
+    """Emulated seconds of a prediction and of a distillation, on both clocks; `edgefl jobs CONFIG`
+    says what this host needs ([Jobs](#jobs-heavy-work-beside-the-run)).
+    """
 
     @model_validator(mode="after")
     def _in_order(self) -> FedEchoOptions:

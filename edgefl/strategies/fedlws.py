@@ -18,8 +18,11 @@ from edgefl.vectors import Layout
 
 class FedLWSOptions(RoundsOptions):
     beta: float = Field(0.03, ge=0)
+    """How much disagreement shrinks a layer."""
     tau_min: float = Field(0.01, ge=0)
+    """Limits of that."""
     tau_max: float = Field(0.2, ge=0)
+    """Limits of that."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:

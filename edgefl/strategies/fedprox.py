@@ -27,6 +27,7 @@ class Pull(LocalRule):
 
 class FedProxOptions(RoundsOptions):
     mu: float = Field(0.01, ge=0)
+    """Pull towards the received model."""
 
 
 class FedProx(FedAvg):

@@ -22,12 +22,17 @@ from edgefl.vectors import mix
 
 class FedSAOptions(AsynchronousOptions):
     alpha: float = Field(0.6, gt=0, le=1)  # a
+    """Weight of a fresh update, and how it falls with the gap."""
     staleness_exponent: float = Field(0.5, ge=0)  # p
+    """Weight of a fresh update, and how it falls with the gap."""
     # updates whose mean loss is compared with that of as many before them
     window: int = Field(50, ge=1)
+    """Updates whose mean loss is compared with that of as many before."""
     # stage 2 begins when the mean loss falls by less than this share
     least_gain: float = Field(0.01, ge=0)
+    """The second stage begins when the loss falls by a smaller share than this."""
     second_stage_at: int | None = Field(None, ge=0)  # or at this version: half of the run's, say
+    """Version at which it begins at the latest: half of the run's, say."""
 
 
 class FedSA(Asynchronous):

@@ -25,6 +25,9 @@ from edgefl.strategies.dissemination.refresh_points import RefreshPoints
 class FedSSMUOptions(RoundsOptions, BoundOptions, BothOptions):
     # what stands under the square roots, which the paper leaves open
     index: Literal["round", "aggregation"] = "round"
+    """What stands under the square roots; or `"aggregation"`: all updates so far.
+    `clients_per_round` as for `fedavg`.
+    """
 
 
 class RefreshInRound(Refresh):

@@ -18,9 +18,13 @@ from edgefl.vectors import weighted_sum
 
 class GSGMOptions(GradientsOptions):
     momentum: float = Field(0.1, ge=0, lt=1)  # a_m
+    """What the last round's mean adds to each step."""
     # where an edge takes its gradient of a round: at the model that begins the round, or at the one
     # that its own last step left (the authors' code)
     start_from: Literal["round", "own step"] = "round"
+    """All edges of a round start from the model that began it; or `"own step"`: each from the one
+    that its own last step left (the authors' code).
+    """
 
 
 class GSGM(Gradients):

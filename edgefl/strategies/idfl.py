@@ -24,12 +24,18 @@ class IdflOptions(SlottedOptions):
         # rounds; or the most that cost no slot (proposition 1); or by what was measured (ours)
         "auto"
     )
+    """Intentional delay in rounds: the longest that loses no slot (every round has S updates, none
+    ends later), a number, or `"adaptive"`: by measured computing times.
+    """
     # tau_comp of "auto"; None: from the devices' speeds and data
     compute_slots: int | None = Field(None, ge=0)
+    """Of `"auto"`: slots of a task; none: from the devices' speeds and data."""
     # of "adaptive": an edge should be ready so many slots before its turn
     margin_slots: int = Field(1, ge=0)
+    """Of `"adaptive"`: an edge should be ready so many slots before its turn."""
     # of "adaptive": it counts on the longest of so many last computing times
     memory: int = Field(5, ge=1)
+    """Of `"adaptive"`: it counts on the longest of so many last computing times."""
 
 
 class Idfl(Slotted):

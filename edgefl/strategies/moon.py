@@ -16,13 +16,16 @@ from edgefl.strategies.fedavg import FedAvg
 
 class MoonOptions(RoundsOptions):
     mu: float = Field(1.0, ge=0)
+    """Weight of the contrastive term."""
     temperature: float = Field(0.5, gt=0)  # T
+    """By which the cosines are divided."""
     work: float = Field(
         5 / 3,
         ge=1,
         # cost of a step: a plain one is a forward pass and a backward one twice as dear, MOON has
         # two more forward passes
     )
+    """Emulated cost of a step, a plain one being 1: two more forward passes."""
 
 
 class Contrast(LocalRule):

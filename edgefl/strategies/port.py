@@ -17,13 +17,18 @@ from edgefl.vectors import weighted_sum, with_changes
 
 class PortOptions(AsynchronousOptions):
     least_updates: int = Field(5, ge=1)  # Kmin
+    """Updates for one server step."""
     staleness_bound: int = Field(10, ge=1)  # B_s
+    """An edge whose model is more versions behind is urged to report, and waited for."""
     similarity_weight: float = Field(1.0, ge=0)  # s_w
+    """What agreement with the global motion counts."""
     staleness_weight: float = Field(3.0, gt=0)  # t_w
+    """What freshness counts."""
     reference: Literal["last step", "start"] = (
         # what w_now is compared with: as in the authors' code, or as its comment says, w_start
         "last step"
     )
+    """The global motion: the latest step, or `"start"`: all since the edge's model."""
 
 
 class Port(Asynchronous):

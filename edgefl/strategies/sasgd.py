@@ -15,6 +15,7 @@ class SASGDOptions(GradientsOptions):
         # 1: fresh counts 1 (WKAFL's code); 0: tau = gap, and gap 0 has eta_0 as well (the original)
         1
     )
+    """A fresh gradient's staleness; 0: the original, in which gaps 0 and 1 count alike."""
 
 
 class SASGD(Gradients):

@@ -21,8 +21,11 @@ from edgefl.vectors import Layout, aligned, aligned_copy
 
 class SyncDropOptions(AsynchronousOptions):
     drop_rate: float = Field(0.25, gt=0, lt=1)  # p
+    """Share of each hidden layer's units that a device goes without."""
     alpha: float = Field(0.5, gt=0, le=1)  # a
+    """Weight of an update in its own elements."""
     mask: Literal["hetero", "random"] = "hetero"
+    """Which units: by their change and the device's speed, or `"random"`."""
 
 
 class SubModel(LocalRule):

@@ -18,8 +18,10 @@ HALF_E = math.e / 2
 
 class TWAFLOptions(GradientsOptions):
     normalised: bool = True  # the code's form; False: the paper's
+    """Weights sum to 1 (the authors' code); false: the paper's formula."""
     # ours: the largest norm of a gradient, as WKAFL's CB, to tell its clipping from the rest of it
     clip_norm: float | None = Field(None, gt=0)
+    """Largest norm of a gradient, as WKAFL's (ours): tells what clipping alone does."""
 
 
 class TWAFL(Gradients):

@@ -25,17 +25,27 @@ MEASURED_STEPS = 10
 
 class WKAFLOptions(GradientsOptions):
     momentum: float = Field(0.1, ge=0, lt=1)  # alpha
+    """Alpha: what the last estimate adds to each gradient."""
     clip_norm: float = Field(100.0, gt=0)  # CB
+    """CB: largest norm of a gradient."""
     similarity_weight: float = Field(10.0, ge=0)  # beta
+    """Beta: how much more agreement counts."""
     least_similarity: float = Field(0.3, ge=-1, le=1)  # sim_min
+    """Gradients whose cosine with the estimate is below it do not count."""
     norm_ratio: float = Field(10.0, gt=0)  # B, of stage 2
+    """B: largest norm in stage 2, in norms of the estimate."""
     staleness_damping: float = Field(0.1, ge=0)  # gamma
+    """Gamma: the rate is divided by 1 + gamma times the least staleness."""
     # eps; None: half of the mean loss of ten steps after 50
     stage_two_loss: float | None = Field(None, gt=0)
+    """Stage 2 begins at this mean loss; none: half of the mean loss of ten steps after 50."""
     stage_two_at: int | None = Field(None, ge=0)  # by version instead, as in the code
+    """It begins at this version instead."""
     momentum_of: Literal["estimate", "selected"] = "estimate"  # "selected": of the code
+    """Or `"selected"`, the last step's direction (the authors' code)."""
     # the other: of the code, in its MNIST and CIFAR files
     selected_by: Literal["similarity", "similarity and staleness"] = "similarity"
+    """Or `"similarity and staleness"` (the authors' code for MNIST)."""
 
 
 class WKAFL(Gradients):

@@ -31,17 +31,30 @@ JOB = "server gradient"
 
 class ZenoPlusPlusOptions(StrategyOptions):
     server_learning_rate: float = Field(0.05, gt=0)  # eta
+    """Of every gradient that is accepted; it is scaled to the server's own gradient."""
     # of the score; None: eta, as in the authors' code. WKAFL's code has 1
     gamma: float | None = Field(None, gt=0)
+    """Of the score; none: `server_learning_rate`, as in its authors' code. WKAFL's has 1."""
     rho: float = Field(0.001, ge=0)
+    """How much a long gradient is mistrusted, and what is forgiven: accepted if gamma <v, g> - rho
+    g^2 + gamma epsilon >= 0.
+    """
     epsilon: float = 0.0  # may be negative: stricter
+    """How much a long gradient is mistrusted, and what is forgiven: accepted if gamma <v, g> - rho
+    g^2 + gamma epsilon >= 0.
+    """
     # k: accepted gradients between two gradients of the server
     refresh_every: int = Field(10, ge=1)
+    """Accepted gradients between two of the server's own."""
     server_samples: int = Field(100, ge=1)
+    """Training samples that the server has, and how many make its gradient."""
     # L_num of WKAFL's appendix: the labels that the server's samples have; None: any
     server_labels: int | None = Field(None, ge=1)
+    """Its samples are of so many labels only (the paper's L_num = 1 or 10); none: of any."""
     server_batch_size: int = Field(50, ge=1)
+    """Training samples that the server has, and how many make its gradient."""
     gradient_s: float = Field(0.1, ge=0)  # emulated cost of a server gradient
+    """Emulated seconds that this takes."""
 
 
 class ZenoPlusPlus(Gradients):

@@ -28,9 +28,15 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     alpha: float = Field(gt=0, le=1e6)
+    """Concentration: the smaller, the fewer labels an edge sees."""
     min_samples: int = Field(default=1, ge=1)
+    """Every edge gets at least this many."""
     equal: bool = False
+    """Edges differ in their labels but not in how many samples they have."""
     lacking: Literal["fill", "redraw", "refuse"] = "fill"
+    """If a draw gives an edge less: `"fill"` takes from the largest edges, `"redraw"` draws again,
+    `"refuse"` ends with an error.
+    """
 
 
 def split(

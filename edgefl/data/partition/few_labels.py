@@ -20,8 +20,11 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     labels: int = Field(ge=1)
+    """So many labels an edge."""
     min_samples: int = Field(default=10, ge=1)
+    """An edge's samples, drawn evenly between them; edges may have some in common."""
     max_samples: int = Field(default=50, ge=1)
+    """An edge's samples, drawn evenly between them; edges may have some in common."""
 
 
 def split(

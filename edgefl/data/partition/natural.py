@@ -23,8 +23,13 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     key: str | None = None
+    """An edge has the samples of one value of this column: `user`, `speaker`, `celebrity`, `film`,
+    as the data set knows it.
+    """
     min_samples: int = Field(default=1, ge=1)
+    """Values with fewer samples are left out."""
     keys: Literal["one", "all"] = "one"
+    """One value for each edge, drawn at random; `"all"`: they are dealt out, several to an edge."""
 
 
 def split(

@@ -19,7 +19,9 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     samples: int = Field(250, ge=1)
+    """Samples of each edge, all of one label; no sample is used twice."""
     deal: Literal["turns", "drawn"] = "turns"
+    """Edge n has label n modulo their number; `"drawn"`: which edge has which is drawn."""
 
 
 def split(

@@ -29,11 +29,16 @@ class AsynchronousOptions(StrategyOptions):
     """
 
     dispatch: Literal["periodic", "replace"] = "replace"
+    """Keep `concurrency` edges at work; `"periodic"`: start some every `period_s`."""
     concurrency: int = Field(10, ge=1)  # Mc, or the cap on running edges
+    """The most edges at work at one time."""
     # T; below a nanosecond the same moment would trigger again and again
     period_s: float = Field(10.0, ge=1e-9)
+    """Emulated seconds between triggers (`periodic`)."""
     clients_per_trigger: int = Field(10, ge=1)  # m'
+    """Edges started by a trigger (`periodic`)."""
     max_staleness: int | None = Field(None, ge=0)  # an update with a larger gap is discarded
+    """An update whose base is more versions behind is discarded."""
 
 
 class Asynchronous(Strategy):

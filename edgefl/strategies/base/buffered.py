@@ -17,10 +17,13 @@ from edgefl.vectors import weighted_sum
 
 class BufferedOptions(AsynchronousOptions):
     buffer_size: int = Field(10, ge=1)  # K
+    """Updates for one server step."""
     # True: the edge that fills the buffer is replaced with the old model (FedEcho's listing)
     dispatch_before_step: bool = False
+    """The edge that fills the buffer is replaced before the step, with the old model."""
     # of the edges, in place of the config's: papers tune it for each method
     local_learning_rate: float | None = Field(None, gt=0)
+    """Of the edges, in place of `training.learning_rate`."""
 
 
 class Gathered:

@@ -28,7 +28,9 @@ AGGREGATED = 10.0
 
 class GradientsOptions(StrategyOptions):
     buffer_size: int = Field(10, ge=1)  # K
+    """K: gradients for one server step."""
     server_learning_rate: float = Field(0.05, gt=0)  # eta_0
+    """Eta_0 of that step; edges take one gradient and no step of their own."""
 
 
 class OneGradient(LocalRule):

@@ -14,6 +14,7 @@ from edgefl.strategies.base.strategy import MOST_FAILED, Strategy, StrategyOptio
 
 class RoundsOptions(StrategyOptions):
     clients_per_round: int = Field(10, ge=1)  # m'
+    """Edges selected for a round."""
 
 
 class Rounds(Strategy):

@@ -14,6 +14,9 @@ from edgefl.strategies.base.strategy import StrategyOptions
 
 class BoundOptions(StrategyOptions):
     tau: int = Field(99, ge=1)  # an update with a staleness (gap + 1) above it is discarded
+    """An update whose staleness (gap + 1; `fedssmu`: its place in the round) is above it is
+    discarded.
+    """
 
 
 class TriggerOptions(AsynchronousOptions, BoundOptions):
@@ -22,13 +25,19 @@ class TriggerOptions(AsynchronousOptions, BoundOptions):
     """
 
     dispatch: Literal["periodic", "replace"] = "periodic"
+    """As for `fedasync`, with its `concurrency`, `period_s`, `clients_per_trigger`,
+    `max_staleness`: ten every 10 s; the conference's one every 5 s is `period_s = 5.0`,
+    `clients_per_trigger = 1`.
+    """
 
 
 class FixedWeightOptions(StrategyOptions):
     """FedAsync's polynomial: alpha staleness^-a."""
 
     alpha: float = Field(0.6, gt=0, le=1)
+    """Fixed weight alpha (gap + 1)^-a, as of `fedasync`."""
     a: float = Field(0.5, gt=0)
+    """Fixed weight alpha (gap + 1)^-a, as of `fedasync`."""
 
 
 class LearnedWeightOptions(StrategyOptions):
@@ -37,37 +46,70 @@ class LearnedWeightOptions(StrategyOptions):
     """
 
     controls: Literal["device", "shared"] = "device"  # whose lambda, sigma and iota
+    """Whose lambda, sigma, iota: each device's own, or `"shared"`: one triple, from version to
+    version.
+    """
     mu_alpha: float = Field(3.0, gt=0)
+    """Alpha = mu xi / (1 + mu xi), xi = lambda / (sqrt(t) staleness^sigma) + iota."""
     lambda0: float = Field(1.0, ge=0)
+    """Where the three start."""
     sigma0: float = Field(0.5, ge=0, le=5)
+    """Where the three start."""
     iota0: float = Field(0.03, ge=0)
+    """Where the three start."""
     eta_lambda: float = Field(1e-4, ge=0)
+    """Their learning rates; 0: they stand still."""
     eta_sigma: float = Field(1e-4, ge=0)
+    """Their learning rates; 0: they stand still."""
     eta_iota: float = Field(1e-4, ge=0)
+    """Their learning rates; 0: they stand still."""
     most_product: float = Field(10.0, gt=0)  # |<gradient, change>| beyond it is cut
+    """Largest product of a gradient and a model's change that they learn from (also gamma and
+    upsilon).
+    """
 
 
 class DeviceOptions(StrategyOptions):
     """Eqs. 7-11: when a device asks, and how much of the fresher model it takes."""
 
     selector: Literal["learned", "h1", "h2", "h3", "fixed"] = "learned"
+    """When a device asks: learned, `"h1"` after the first of L epochs, `"h2"` after L/2 (rounded
+    down), `"h3"` after L - 1, or `"fixed"`.
+    """
     # of "fixed": the finished epochs after which it asks
     refresh_point: int | None = Field(
         None, ge=1, validation_alias=AliasChoices("refresh_point", "slot")
     )
+    """Of `"fixed"`: the number of finished epochs after which it asks, from 1; L - 1 of L epochs is
+    the last, and so is what lies beyond. `slot`, its old name, is accepted with a warning.
+    """
     on_request: Literal["wait", "train_on"] = "wait"
+    """Training stands still until the answer; `"train_on"`: it goes on, see [Timely
+    dissemination](#timely-dissemination).
+    """
     mu_beta: float = Field(30.0, gt=0)
+    """Beta = mu phi / (1 + mu phi), phi = gamma / sqrt(g) (1 - upsilon / sqrt(staleness))."""
     gamma0: float = Field(1.0, ge=0)
+    """Where the two start, on each device."""
     upsilon0: float = Field(0.5, ge=0, le=10)
+    """Where the two start, on each device."""
     eta_gamma: float = Field(1e-4, ge=0)
+    """Their learning rates."""
     eta_upsilon: float = Field(1e-4, ge=0)
+    """Their learning rates."""
     most_product: float = Field(10.0, gt=0)
     baseline_rate: float = Field(0.1, gt=0, le=1)  # rho
+    """By which the mean of rewards follows the rewards."""
     epsilon: float = Field(0.1, ge=0, le=1)
+    """Chance of trying any refresh point, or any move."""
     q_rate: float = Field(0.1, gt=0, le=1)  # the papers' phi of eq. 8
+    """Of a device's table of moves."""
     q_discount: float = Field(0.9, ge=0, lt=1)  # psi
+    """Of a device's table of moves."""
     meta_rate: float = Field(1e-3, ge=0)  # eta_RL
+    """Learning rate and width of the meta model."""
     meta_hidden: int = Field(32, ge=1)
+    """Learning rate and width of the meta model."""
 
     @model_validator(mode="after")
     def _a_fixed_point_is_given(self) -> DeviceOptions:
@@ -80,6 +122,7 @@ class BothOptions(LearnedWeightOptions, DeviceOptions):
     # the gradient that controls learn from without the jump of the merge, which the papers leave in
     # it
     subtract_merge: bool = False
+    """The controls learn from a device's gradient without the jump that its merge made."""
 
 
 def refresh_point_warnings(options: DeviceOptions, epochs: int) -> list[str]:
