@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from paths import CONFIGS, ROOT
 
-from edgefl.commands import configs
+from edgefl.commands import configs, run
 from edgefl.errors import UserError
 from edgefl.loading import packaged
 from edgefl.loading.file import load
@@ -90,3 +90,25 @@ def test_the_command_line_lists_copies_and_uses_them(tmp_path: Path) -> None:
     used = edgefl("data", "plot", "configs/quickstart.toml", cwd=tmp_path)
     assert used.returncode == 0 and (tmp_path / "labels.png").exists()
     assert f"using the one that comes with edgefl: {packaged.FOLDER}" in used.stderr
+
+
+def test_one_of_them_is_printed_or_copied_with_what_it_extends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("quickstart", "quickstart.toml", "configs/quickstart.toml"):
+        configs.configs(name)
+        assert capsys.readouterr().out == (CONFIGS / "quickstart.toml").read_text()
+    configs.configs("wkafl/wallclock", tmp_path)
+    copied = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.toml"))
+    assert copied == ["wkafl/mnist_1000_10.toml", "wkafl/wallclock.toml"]
+    assert load(tmp_path / "wkafl" / "wallclock.toml").name == "wkafl-wallclock"
+    with pytest.raises(UserError, match="is there already"):
+        configs.configs("wkafl/wallclock", tmp_path)
+    with pytest.raises(UserError, match="no packaged config 'quickstrat'.*quickstart.toml"):
+        configs.configs("quickstrat")
+
+
+def test_a_run_without_a_config_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UserError, match="CONFIG: missing"):
+        run.run()
+    assert "configs/tdma/mnist.toml" in capsys.readouterr().out
