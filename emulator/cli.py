@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from importlib import metadata
+from typing import Annotated
 
 import typer
 
@@ -14,7 +16,7 @@ from emulator.commands.tdma import tdma
 from emulator.commands.transfer import transfer
 from emulator.errors import BadValue
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 app.command(epilog="Example: emulator calibrate --command './train.py --epochs 1' --samples 2000")(
     calibrate
 )
@@ -37,8 +39,19 @@ app.command(
 )(transfer)
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"emulator {metadata.version('edgefl')}")  # the package that brings both
+        raise typer.Exit
+
+
 @app.callback(epilog="Example: emulator transfer 0.25MB --rate 2mbit --latency 30ms")
-def emulator() -> None:
+def emulator(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", is_eager=True, callback=_version),
+    ] = False,
+) -> None:
     """Links, TDMA slots and devices, emulated: in closed form, in front of any TCP program, or
     by the Linux kernel.
     """

@@ -45,9 +45,18 @@ class Data(Named):
     """
 
     name: str = "digits"
+    """Data set: one of `edgefl datasets`, or your own, `"my_data.py:load"`."""
     dir: str | None = None
+    """Directory of its files; else `$EDGEFL_DATA`, else `data/`."""
     source: Literal["partition", "shard", "local"] = "partition"
+    """What an edge has of it: `"partition"`, the whole set, of which it takes its share; `"shard"`,
+    its own file of `edgefl data shard`; `"local"`, a data set of its own ([Data](#data)).
+    """
     scale: Literal["raw", "unit", "standard"] = "standard"
+    """What a model sees of a picture: `"raw"`, the pixels as they are, 0 to 255 (`digits`: 0 to
+    16); `"unit"`, 0 to 1; `"standard"`, less the set's mean and divided by its deviation, in
+    most sets by channel.
+    """
 
 
 class Unlabelled(Section):
@@ -56,21 +65,36 @@ class Unlabelled(Section):
     """
 
     data: str = "held_out"
+    """Samples without labels at the server, for strategies that distil: a data set by name (its
+    unlabelled part if it has one, else its training part), or `"held_out"`: training samples
+    that no edge gets, so from the same domain (`summary.json` says `in_domain`). None of them
+    may be a test sample. Without a table `[unlabelled]` there are none.
+    """
     size: int = Field(2000, ge=1)
+    """How many, evenly spaced through that set: the same for every seed."""
     transform: Literal["none", "fit"] = (
         "none"  # "fit": another set's pictures get the channels and the size of ours
     )
+    """`"fit"`: another set's pictures get the channels (grey or colour) and the size of ours."""
 
 
 class Training(Section):
     """Local SGD on an edge; a strategy may override it for all its tasks."""
 
     epochs: int = Field(1, ge=1)
+    """Passes over an edge's samples in one task."""
     batch_size: int = Field(32, ge=1)
+    """Samples per step."""
     learning_rate: float = Field(0.05, gt=0)
+    """Of local SGD."""
     momentum: float = Field(0.0, ge=0, lt=1)
+    """Of local SGD, below 1; starts anew with each task."""
     weight_decay: float = Field(0.0, ge=0)
+    """Of local SGD."""
     trainer: Literal["sgd", "none"] = "sgd"  # "none": tasks take their time and change nothing
+    """Or `"none"`: tasks take their emulated time and change nothing, for what depends on time and
+    turns alone.
+    """
 
 
 class Edges(Section):
@@ -79,7 +103,11 @@ class Edges(Section):
     """
 
     count: int = Field(10, ge=1, le=100_000)
+    """Number of edges; their ids are e000, e001, ..."""
     names: tuple[Annotated[str, Field(pattern=EDGE_ID)], ...] = Field((), strict=False)
+    """Ids of the edges instead (`count` then says nothing), as `["pi-1", "pi-2"]`: at most 32 of
+    a-z, 0-9, `_` and `-`.
+    """
 
     def ids(self) -> list[str]:
         """Every edge's id; its place in the list is its share of the data and its device."""
@@ -92,16 +120,31 @@ class NetworkSection(Section):
     """
 
     host: str = "127.0.0.1"
+    """Address that the coordinator listens on; off loopback it wants `--keys DIR` or `--insecure`.
+    """
     port: int = Field(0, ge=0, le=65535)  # 0: any free port
+    """TCP port; 0: any free one."""
     join_timeout_s: float = Field(60.0, gt=0)
+    """The run starts when all edges have joined, or after this many wall seconds with those that
+    have.
+    """
     heartbeat_s: float = Field(0.5, gt=0)
+    """Wall seconds between signs of life."""
     liveness_s: float = Field(4.0, gt=0)
+    """Wall seconds of silence after which an edge counts as lost; at least three heartbeats."""
     grace_s: float = Field(10.0, ge=0)
+    """Emulated seconds that a lost edge's task stays open."""
     # how far bytes may run ahead of the service curve, besides the round trip
     window_ms: float = Field(50.0, gt=0)
+    """How far bytes may run ahead of the emulated link, besides the round trip, ms of link time."""
     piece_ms: float = Field(20.0, gt=0)
+    """Size of a piece on the wire, ms of link time."""
     max_edges: int = Field(100_000, ge=1)
+    """More sessions than this are refused; at least the number of edges."""
     realtime: Literal["auto", "off"] = "auto"  # "auto": where the system allows it
+    """Real-time priority (SCHED_FIFO) of the coordinator's two threads and its sockets: `"auto"`,
+    where the system allows it; `"off"`. What they start has normal priority.
+    """
 
     @model_validator(mode="after")
     def _a_heartbeat_may_be_late(self) -> NetworkSection:
@@ -117,8 +160,13 @@ class Stop(Section):
     """The run ends at the first of these that is reached; at least one must be given."""
 
     versions: int | None = Field(None, ge=1)
+    """End at this version of the global model. Of the three `stop` keys at least one must be given;
+    the first that is reached ends the run.
+    """
     updates: int | None = Field(None, ge=1)
+    """End after this many updates that were received and not discarded."""
     emulated_s: float | None = Field(None, gt=0, le=9e9)  # moments have 63 bits
+    """End after this many emulated seconds."""
 
     @property
     def at_ns(self) -> int:
@@ -136,13 +184,19 @@ class Evaluation(Section):
     """When snapshots are evaluated; never on the emulated clock."""
 
     every_versions: int = Field(1, ge=0)  # 0: the first and the last model only
+    """Evaluate every so many versions; 0: not by version (the first and the last model always are).
+    """
     every_s: float | None = Field(None, ge=1e-9)  # below a nanosecond its moment would never pass
+    """Evaluate every so many emulated seconds, too."""
     target_accuracy: float | None = Field(None, gt=0, le=1)
+    """Test accuracy (0 to 1) whose first crossing is the time to target."""
     # size of the fixed sample for train_loss; 0: no train_loss
     train_samples: int = Field(2000, ge=0)
+    """Size of the fixed sample of the devices' data for `train_loss`; 0: no `train_loss`."""
     by_label: bool = (
         False  # accuracy of each label too: labels.csv, and edges.csv says who holds which
     )
+    """Accuracy of each label too: `labels.csv`, `edges.csv`, `figures/runtimes.png`."""
 
 
 class UpdatesSection(Section):
@@ -151,6 +205,10 @@ class UpdatesSection(Section):
     """
 
     norm_bound: float | None = Field(None, gt=0)
+    """Updates whose change has a larger L2 norm than this, in units of the weights, are discarded:
+    `"weights"` is compared with the model that the edge was given, any other vector (a gradient)
+    with 0. One update of 3e38 can ruin a model.
+    """
 
 
 class RecordSection(Section):
@@ -159,14 +217,18 @@ class RecordSection(Section):
     """
 
     payloads: bool = False
+    """Keep every array of the journal, so that `edgefl replay` can check the run."""
 
 
 class FidelityLimits(Section):
     """When a run is called strained (README, "What the verdict means")."""
 
     transfer_lag_ms: float = Field(5.0, gt=0)
+    """Strained if the 99th percentile of transfers' lateness is above this ..."""
     transfer_lag_share: float = Field(0.02, ge=0)
+    """... and above this share of the transfer's time."""
     overrun_share: float = Field(0.01, ge=0)
+    """Strained if more than this share of tasks took longer than their emulated time."""
 
 
 class StrategyEntry(Section):
@@ -174,7 +236,11 @@ class StrategyEntry(Section):
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
     strategy: str
+    """A scheme to compare: one of `edgefl strategies`, or your own, `"my_algo.py:MyAlgo"`; its
+    options stand beside it.
+    """
     label: str | None = None
+    """Names its directory and its row; needed if one strategy is there twice."""
 
     @property
     def name(self) -> str:
@@ -189,14 +255,26 @@ class Experiment(Section):
     """A whole experiment file."""
 
     name: str = Field("run", pattern=RUN_NAME)
+    """Names the run's directory; letters, digits, `_` `.` `-`."""
     seed: int = Field(1, ge=0)
+    """Of partition, first model, devices, selection and batches; the same for every strategy of the
+    file.
+    """
     # instead of seed: a run for each
     seeds: (
         Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1, strict=False)] | None
     ) = None
+    """Several, in place of `seed`, as `[1, 2, 3]`: every strategy runs once with each."""
     # emulated seconds per real second, on the wall clock; "auto": the start of the run chooses it
     speed: Annotated[float, Field(gt=0)] | Literal["auto"] = 1.0
+    """Emulated seconds per real second, on the wall clock; `"auto"`: the highest up to 1 that this
+    host keeps up with ([What the verdict means](#what-the-verdict-means)). Under the virtual
+    clock it has no effect.
+    """
     task: str | None = None  # "my_task.py:build": own data and model instead of [data] and [model]
+    """Your own data, model and loss instead of `[data]` and `[model]`: `"my_task.py:build"` or
+    `"my_pkg.my_task:build"`.
+    """
     data: Data = Data()
     partition: Named = Named(name="iid")
     unlabelled: Unlabelled | None = None

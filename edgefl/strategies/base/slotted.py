@@ -44,18 +44,22 @@ ALARM = "slot"
 
 
 class SlottedOptions(StrategyOptions):
-    per_round: int | None = Field(None, ge=1)  # S
-    # the next to send finished first, or has the oldest model
+    per_round: int | None = Field(None, ge=1)
+    """S: edges that send in a round; none: all."""
     order: Literal["finished", "oldest"] = "finished"
-    wait_for_group: bool = False  # True: a round begins when S are ready
-    on_lost: Literal["skip", "wait"] = (
-        # a slot whose update does not come, and an edge that is away: the round goes on without it,
-        # or gives another slot and waits until the edge's grace ends
-        "skip"
-    )
-    # gradients of a turn, one after the other (H); 1: the paper's equations as they stand
+    """The next to send finished first, ties by number; `"oldest"`: it has the oldest model."""
+    wait_for_group: bool = False
+    """True: a round begins when S edges are ready; else each slot goes to an edge that is ready."""
+    on_lost: Literal["skip", "wait"] = "skip"
+    """A slot whose update does not come, or an edge that is away: the round goes on without it;
+    `"wait"`: another slot is given, and the round waits until the edge's grace ends.
+    """
     local_steps: Annotated[int, Field(ge=1)] | Literal["epochs"] = 1
-    server_learning_rate: float = Field(1.0, gt=0)  # of the mean change: eta / eta_local
+    """H, gradients of a turn, one after the other; 1: the paper's equations as they stand;
+    `"epochs"`: as many as `training.epochs` make.
+    """
+    server_learning_rate: float = Field(1.0, gt=0)
+    """Of the mean change: eta / eta_local."""
 
 
 class Slotted(Strategy):
