@@ -50,7 +50,7 @@ class Data(Named):
     """Directory of its files; else `$EDGEFL_DATA`, else `data/`."""
     source: Literal["partition", "shard", "local"] = "partition"
     """What an edge has of it: `"partition"`, the whole set, of which it takes its share; `"shard"`,
-    its own file of `edgefl data shard`; `"local"`, a data set of its own ([Data](#data)).
+    its own file of `edgefl data shard`; `"local"`, a data set of its own.
     """
     scale: Literal["raw", "unit", "standard"] = "standard"
     """What a model sees of a picture: `"raw"`, the pixels as they are, 0 to 255 (`digits`: 0 to
@@ -268,7 +268,7 @@ class Experiment(Section):
     # emulated seconds per real second, on the wall clock; "auto": the start of the run chooses it
     speed: Annotated[float, Field(gt=0)] | Literal["auto"] = 1.0
     """Emulated seconds per real second, on the wall clock; `"auto"`: the highest up to 1 that this
-    host keeps up with ([What the verdict means](#what-the-verdict-means)). Under the virtual
+    host keeps up with. Under the virtual
     clock it has no effect.
     """
     task: str | None = None  # "my_task.py:build": own data and model instead of [data] and [model]

@@ -57,7 +57,7 @@ class Links(Section):
     trace_up: str | None = None
     """File with the uplink's rate over time, in place of `up_mbit_s`: mahimahi's format, or CSV
     `seconds,bit_s`; relative to the config's folder. A trace
-    [repeats](#the-emulator-on-its-own).
+    repeats.
     """
     trace_down: str | None = None
     """The same for the downlink."""

@@ -56,11 +56,11 @@ class FedEchoOptions(BufferedOptions):
     """So many of `unlabelled.size`, evenly spaced; none: all."""
     predict_s: float = Field(0.25, ge=0)  # emulated cost of a device's logits
     """Emulated seconds of a prediction and of a distillation, on both clocks; `edgefl jobs CONFIG`
-    says what this host needs ([Jobs](#jobs-heavy-work-beside-the-run)).
+    says what this host needs.
     """
     distil_s: float = Field(2.5, ge=0)  # emulated cost of a round's distillation
     """Emulated seconds of a prediction and of a distillation, on both clocks; `edgefl jobs CONFIG`
-    says what this host needs ([Jobs](#jobs-heavy-work-beside-the-run)).
+    says what this host needs.
     """
 
     @model_validator(mode="after")

@@ -84,8 +84,8 @@ class DeviceOptions(StrategyOptions):
     the last, and so is what lies beyond. `slot`, its old name, is accepted with a warning.
     """
     on_request: Literal["wait", "train_on"] = "wait"
-    """Training stands still until the answer; `"train_on"`: it goes on, see [Timely
-    dissemination](#timely-dissemination).
+    """Training stands still until the answer; `"train_on"`: it goes on, and the model is
+    merged at the first step that ends at or after its arrival.
     """
     mu_beta: float = Field(30.0, gt=0)
     """Beta = mu phi / (1 + mu phi), phi = gamma / sqrt(g) (1 - upsilon / sqrt(staleness))."""
