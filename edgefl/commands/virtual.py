@@ -63,8 +63,11 @@ class VirtualRuns:
     def __init__(self, experiment: Experiment, base: Path, folder: Path, power: Power) -> None:
         from edgefl.hosts.setup.learning import learning, with_seed
         from edgefl.hosts.setup.plan import refuse_native
+        from edgefl.hosts.setup.run_folder import RunFolder
 
         refuse_native(experiment)
+        self.claim = RunFolder(folder, [entry.name for entry in experiment.strategies])
+        self.claim.refuse_if_in_use()
         self.experiment, self.folder, self.power, self.lines = (
             experiment,
             folder,
@@ -101,6 +104,8 @@ class VirtualRuns:
             return True  # between two runs, or the second Ctrl-C
         finally:
             self.lines.close()
+            self.claim.undo()
+            self.claim.release()
 
     @property
     def _may_fork(self) -> bool:
@@ -112,6 +117,8 @@ class VirtualRuns:
 
         if self._begun:
             return
+        for line in self.claim.claim():
+            show.line(line)
         self._begun = True
         kept = clear(self.folder, [entry.name for entry in self.experiment.strategies])
         if kept:

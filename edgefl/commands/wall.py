@@ -27,18 +27,14 @@ def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) 
     """Run every seed, or those until Ctrl-C: False if there was one. Exit status 1 if a process
     dies that the run needs.
     """
+    from edgefl.hosts.setup.run_folder import RunFolder
     from edgefl.hosts.wall.launcher import Interrupted, LaunchOptions, ProcessDied, WallRun
 
-    seeds = experiment.by_seed()
-    names = ", ".join(entry.name for entry in experiment.strategies)
-    each = (
-        f", each with the seeds {', '.join(str(one.seed) for one in seeds)}"
-        if len(seeds) > 1
-        else ""
-    )
-    headline = f"{experiment.name}: {names} with {len(experiment.edges.ids())} edges{each}"
+    seeds, headline = experiment.by_seed(), _headline(experiment)
     port = experiment.network.port
     screen = Screen()
+    claim = RunFolder(folder, [entry.name for entry in experiment.strategies])
+    claim.refuse_if_in_use()
     try:
         for number, one in enumerate(seeds):
             within = seed_name(one.seed, len(seeds) > 1)
@@ -47,6 +43,7 @@ def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) 
                 "first": number == 0,
                 "more": number + 1 < len(seeds),
                 "headline": headline if number == 0 else "",
+                "folder": claim,
             }
             same_port = one.model_copy(
                 update={"network": one.network.model_copy(update={"port": port})}
@@ -69,6 +66,14 @@ def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) 
         raise typer.Exit(1) from None
     finally:
         screen.close()
+        claim.release()
+
+
+def _headline(experiment: Experiment) -> str:
+    seeds = [str(one.seed) for one in experiment.by_seed()]
+    names = ", ".join(entry.name for entry in experiment.strategies)
+    each = f", each with the seeds {', '.join(seeds)}" if len(seeds) > 1 else ""
+    return f"{experiment.name}: {names} with {len(experiment.edges.ids())} edges{each}"
 
 
 class Screen:

@@ -26,10 +26,13 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 
 
 def spawn(
-    module: str, channels: list[Channel], keep: list[Channel] | None = None
+    module: str,
+    channels: list[Channel],
+    keep: list[Channel] | None = None,
+    hold: int | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start ``python -m module FD...`` with these channel ends, which are closed here unless they
-    are in ``keep``.
+    are in ``keep``. ``hold``: another descriptor that it is to have until it ends.
 
     It has its own process group: a terminal's Ctrl-C reaches only this process, which ends the
     others in order.
@@ -37,7 +40,7 @@ def spawn(
     fds = [channel.fileno() for channel in channels]
     process = subprocess.Popen(
         [sys.executable, "-m", module, *map(str, fds)],
-        pass_fds=fds,
+        pass_fds=[*fds, *([] if hold is None else [hold])],
         stdin=subprocess.DEVNULL,
         env=os.environ | ONE_THREAD,
         process_group=0,

@@ -79,9 +79,9 @@ class OpenRun:
         self._started_s = self._flushed_s = time.monotonic()
         # or a UserError, before anything is written
         made = strategy(experiment, self.entry, base, weights, layout)
-        with _writable(directory, "made"):
+        with writable(directory, "made"):
             directory.mkdir(parents=True, exist_ok=True)
-        with _writable(directory):
+        with writable(directory):
             for name in WRITTEN_LATE:
                 (directory / name).unlink(missing_ok=True)
             self.record = Record(
@@ -108,7 +108,7 @@ class OpenRun:
             facts["base"] = str(self.base.resolve())  # where that code, or a trace, lies
         if self.coordinator.strategy.reconstructed:
             facts["reconstructed"] = True  # a display says so next to the name
-        with _writable(self.directory):
+        with writable(self.directory):
             (self.directory / "config.toml").write_text(
                 dump(self.experiment, {"run": facts}), encoding="utf-8"
             )
@@ -187,7 +187,7 @@ class OpenRun:
 
 
 @contextmanager
-def _writable(directory: Path, to_be: str = "written") -> Iterator[None]:
+def writable(directory: Path, to_be: str = "written") -> Iterator[None]:
     """What the system refuses to write in there is said in one line."""
     try:
         yield
@@ -206,7 +206,7 @@ def clear(folder: Path, names: Collection[str], but: Path | None = None) -> list
     stay, and so does the directory ``but``, which is being written. Returns the names of the runs
     that stay because the experiment has no such strategy.
     """
-    with _writable(folder):
+    with writable(folder):
         runs = [
             run
             for path in (sorted(folder.iterdir()) if folder.is_dir() else ())
@@ -222,6 +222,15 @@ def clear(folder: Path, names: Collection[str], but: Path | None = None) -> list
         if runs:
             _remove(folder, registry.files())
     return sorted({_scheme(folder, run) for run in runs} - set(names))
+
+
+def unfinished(folder: Path, names: Collection[str]) -> bool:
+    """Does ``folder`` hold a run of one of these strategies that has begun and has no summary?"""
+    return any(
+        (run / files.EVENTS).stat().st_size and not (run / files.SUMMARY).exists()
+        for name in names
+        for run in _ours(folder / name)
+    )
 
 
 def _scheme(folder: Path, run: Path) -> str:

@@ -36,6 +36,7 @@ from edgefl.hosts.process_messages import (
 )
 from edgefl.hosts.processes import spawn
 from edgefl.hosts.setup.plan import emulated_devices
+from edgefl.hosts.setup.run_folder import RunFolder
 from edgefl.hosts.setup.rundir import clear
 from edgefl.hosts.wall.speed_check import auto_speed, too_fast
 from edgefl.results.rundirs import title
@@ -67,6 +68,7 @@ class LaunchOptions:
 
     ``within``: the directory for the results inside each strategy's, if several seeds run one
     after the other; the ``first`` of them clears earlier runs away, ``more``: another one follows.
+    ``folder``: claimed by the first of several seeds for all of them; None: for this run alone.
     ``headline``: what is said once nothing before the run can refuse it; the speed stands behind
     it, if it was chosen here.
     """
@@ -80,6 +82,7 @@ class LaunchOptions:
     first: bool = True
     more: bool = False
     headline: str = ""
+    folder: RunFolder | None = None
 
 
 class WallRun:
@@ -91,6 +94,8 @@ class WallRun:
         self, experiment: Experiment, options: LaunchOptions, say: Callable[[str], None]
     ) -> None:
         self.experiment, self.options, self.say = experiment, options, say
+        names = [entry.name for entry in experiment.strategies]
+        self.folder = options.folder or RunFolder(options.out, names)
         self.scratch = tempfile.TemporaryDirectory(prefix="edgefl-")
         self.warm: subprocess.Popen[bytes] | None = None
         self.warmed_up = False
@@ -189,7 +194,15 @@ class WallRun:
         control, theirs = Channel.pair()
         self.exits.clear()
         directory = self.directory(index)
-        process = spawn("edgefl.hosts.wall.coordinator.process", [theirs, *workers], keep=workers)
+        if index == 0 and self.options.first:
+            for line in self.folder.claim():
+                self.say(line)
+        process = spawn(
+            "edgefl.hosts.wall.coordinator.process",
+            [theirs, *workers],
+            keep=workers,
+            hold=self.folder.fd,  # it may still write when this process has died
+        )
         control.send(self._start_run(index, data_digest))
         listening: Listening = _first_answer(control, process, "the coordinator")
         port = self.port = listening.port
@@ -259,6 +272,9 @@ class WallRun:
             except subprocess.TimeoutExpired:
                 self.warm.kill()
         self.scratch.cleanup()
+        self.folder.undo()
+        if self.options.folder is None:
+            self.folder.release()
 
     # ------------------------------------------------------------------ while a strategy runs
     def _watch(

@@ -1,0 +1,96 @@
+"""The folder of an experiment while a command writes there: one at a time, and nothing that an
+earlier one has left unfinished is lost.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+from edgefl.errors import UserError
+from edgefl.hosts.setup.rundir import unfinished, writable
+
+
+class RunFolder:
+    """DIR/NAME with the runs of the strategies ``names`` in it. The lock is the system's, on the
+    folder itself: it goes with the last process that holds ``fd``, however that ends.
+    """
+
+    def __init__(self, folder: Path, names: Collection[str]) -> None:
+        self.folder, self.names = folder, names
+        self.fd: int | None = None
+        self._made: list[Path] = []  # folders that were not there, the outer ones first
+
+    def refuse_if_in_use(self) -> None:
+        """UserError if another command writes there now."""
+        if self.folder.is_dir():
+            _unlock(self._lock())
+
+    def claim(self) -> list[str]:
+        """Keep others out until ``release``. Returns what the user must know. UserError if another
+        command writes there, or nothing can be written.
+        """
+        told = []
+        with writable(self.folder, "made"):
+            if self.folder.is_dir():
+                self.fd = self._lock()
+                if unfinished(self.folder, self.names):
+                    told.append(self._move_aside())
+                    self.release()
+            if self.fd is None:
+                self._make()
+                self.fd = self._lock()
+        return told
+
+    def release(self) -> None:
+        _unlock(self.fd)
+        self.fd = None
+
+    def undo(self) -> None:
+        """Remove the folders that ``claim`` has made, as far as they are empty."""
+        for folder in reversed(self._made):
+            with suppress(OSError):
+                folder.rmdir()
+
+    def _lock(self) -> int | None:
+        """The descriptor that holds the lock; None where the file system has no locks."""
+        fd = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise UserError(
+                f"{self.folder}: another run writes there: expected --out DIR, or wait for its end"
+            ) from None
+        except OSError:
+            os.close(fd)
+            return None
+        return fd
+
+    def _move_aside(self) -> str:
+        place = self.folder.resolve()  # a link stays
+        numbers = range(1, 1_000_000)
+        aside = next(
+            path
+            for number in numbers
+            if not os.path.lexists(path := place.with_name(f"{place.name}.{number}"))
+        )
+        place.rename(aside)
+        return f"{self.folder} holds a run that has not ended: it is now {self._told(aside)}"
+
+    def _told(self, aside: Path) -> Path:
+        """As the user calls it."""
+        return self.folder.with_name(aside.name) if not self.folder.is_symlink() else aside
+
+    def _make(self) -> None:
+        missing = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
+        self.folder.resolve().mkdir(parents=True, exist_ok=True)
+        self._made = missing[::-1]
+
+
+def _unlock(fd: int | None) -> None:
+    if fd is not None:
+        os.close(fd)
