@@ -1,9 +1,10 @@
-"""Emulated links, slots and devices under one clock. Knows nothing of federated learning; usable
-alone.
+"""Emulated links, TDMA slots and devices under one clock.
 
-The names in ``__all__`` are the library's interface, and stable: import them from here, as in
-``from emulator import Constant, Link, Network``. The modules behind them may move. A name is loaded
-when it is first asked for, so that what needs only ``emulator.units`` does not load numpy.
+The package does not depend on federated learning and can be used alone.
+
+The names in ``__all__`` are the stable interface of the library. Import them from here, as in
+``from emulator import Constant, Link, Network``; the modules behind them may move. Each name is
+loaded at its first use, so code that needs only ``emulator.units`` does not load numpy.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ __all__ = [
     "parse_size",
     "seconds_text",
     "to_ns",
-    # how fast: capacities
+    # capacities: the rate over time
     "Capacity",
     "Constant",
     "Gated",
@@ -98,11 +99,11 @@ __all__ = [
     "bytes_served",
     "read_trace",
     "served_at",
-    # how long on the way: delays
+    # delays
     "Delay",
     "Jitter",
     "Latency",
-    # links, what they share, and the network of them all
+    # links, shared bottlenecks, and the network of all links
     "Bottleneck",
     "Bound",
     "Completion",
@@ -110,7 +111,7 @@ __all__ = [
     "Network",
     "SharedLink",
     "Transfer",
-    # TDMA: a channel of slots, and its theory
+    # TDMA: the slotted channel and its theory
     "Channel",
     "ChannelLink",
     "Grid",
@@ -119,7 +120,7 @@ __all__ = [
     "Upload",
     "Use",
     "simulate",
-    # devices that compute
+    # computing devices
     "LONG",
     "MEDIUM",
     "MILD",
@@ -159,14 +160,14 @@ __all__ = [
     "Proxy",
     "ProxyWay",
     "Route",
-    # whether a host kept up
+    # fidelity: whether the host was fast enough
     "Fidelity",
     "Quantiles",
     "Thresholds",
     "host_facts",
 ]
 
-_MODULES = {  # where the names come from
+_MODULES = {  # module: the names that it defines
     "emulator.agenda": "Agenda",
     "emulator.capacity": "Capacity",
     "emulator.capacity.compose": "Gated Lowest",

@@ -1,4 +1,4 @@
-"""Things that are due at a moment."""
+"""A queue of items, each due at a moment."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import Any, Generic, TypeVar
 from emulator.units import FOREVER
 
 Item = TypeVar("Item")
-# An entry of the queue: [moment, number, item, whether it is still to come]. A list, because it
-# changes and is made for every event of a run.
+# An entry of the queue: [moment, number, item, whether it is still pending]. A list, because it
+# is mutable and cheap to create: every event of a run creates one.
 Ticket = list[Any]
 MOMENT, ITEM, TO_COME = 0, 2, 3
-FEW = 64  # cancelled entries that are not worth building the queue anew
+FEW = 64  # with no more cancelled entries than this, the queue is not rebuilt
 
 
 class Agenda(Generic[Item]):
-    """A queue by time; what is due at the same ns comes out in the order it was put in.
+    """A queue ordered by time; items due at the same ns come out in the order of insertion.
 
-    Cancelled entries keep no item, and at most as many of them as live ones (and ``FEW``) stay in
-    the queue.
+    A cancelled entry holds no item. The queue keeps at most max(``FEW``, number of live entries)
+    cancelled entries.
     """
 
     def __init__(self) -> None:
-        self._heap: list[Ticket] = []  # its first entry is still to come
+        self._heap: list[Ticket] = []  # the first entry is always pending
         self._added = 0
-        self._cancelled = 0  # of the heap
+        self._cancelled = 0  # entries in the heap
 
     def add(self, at_ns: int, item: Item) -> Ticket:
-        """Put it in; what is returned is good for ``cancel`` only."""
+        """Insert ``item``, due at ``at_ns``. The returned ticket serves only for ``cancel``."""
         entry = [at_ns, self._added, item, True]
         heapq.heappush(self._heap, entry)
         self._added += 1
         return entry
 
     def cancel(self, ticket: Ticket) -> None:
-        """Take it out; without effect once it has come out."""
+        """Remove the entry; no effect if it was already popped."""
         if not ticket[TO_COME]:
             return
         ticket[ITEM], ticket[TO_COME] = None, False
@@ -47,11 +47,11 @@ class Agenda(Generic[Item]):
         self._uncover()
 
     def next_due(self) -> int:
-        """The earliest moment, FOREVER when empty."""
+        """The earliest moment; FOREVER if the queue is empty."""
         return self._heap[0][MOMENT] if self._heap else FOREVER
 
     def pop_due(self, now: int) -> list[tuple[int, Item]]:
-        """Everything due at or before ``now``, as (moment, item) in order of time."""
+        """Remove and return all items due at or before ``now``, as (moment, item) by time."""
         due = []
         while self._heap and self._heap[0][MOMENT] <= now:
             entry = heapq.heappop(self._heap)
@@ -62,7 +62,7 @@ class Agenda(Generic[Item]):
         return due
 
     def _uncover(self) -> None:
-        """Drop cancelled entries from the front."""
+        """Remove cancelled entries from the front."""
         while self._heap and not self._heap[0][TO_COME]:
             heapq.heappop(self._heap)
             self._cancelled -= 1

@@ -1,5 +1,6 @@
-"""How fast this host works, and so how fast an emulated device it can honestly play. The one
-part of devices that reads a real clock.
+"""Measure how fast this host computes, and which emulated devices it can run in time.
+
+This is the only part of the devices that reads a real clock.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ MOST_REPEAT = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long the runs of one thing took; each run works through ``samples``."""
+    """Run times of one repeated workload; each run processes ``samples``."""
 
     samples: float
     times_ns: tuple[int, ...]
@@ -37,7 +38,7 @@ class Timing:
 
     @property
     def p90_ns(self) -> int:
-        """The smallest of the times that 90 % of the runs did not exceed (nearest rank)."""
+        """The smallest of the times that 90 % of the runs do not exceed (nearest rank)."""
         return sorted(self.times_ns)[-(-9 * len(self.times_ns) // 10) - 1]
 
     def samples_per_s(self, ns: int) -> float:
@@ -47,12 +48,11 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Playable:
-    """What a host can play: ``devices`` at a time of ``samples_per_s``, or slower ones whose speeds
-    add up to the same.
+    """What a host can emulate in time: ``devices`` at once, each at ``samples_per_s``.
 
-    One core is kept for the network and its pacing. The speed is that of the 90th percentile,
-    rounded down to two digits: a device that is emulated at the median would overrun every second
-    step.
+    Slower devices with the same total speed are also possible. One core is reserved for the
+    network and its pacing. The speed is that of the 90th percentile, rounded down to two digits.
+    With the median instead, every second step would take too long.
     """
 
     samples_per_s: float
@@ -63,20 +63,21 @@ class Playable:
         return cls(two_digits_down(timing.samples_per_s(timing.p90_ns)), max(cores - 1, 1))
 
     def at_a_time(self, samples_per_s: float) -> int:
-        """How many devices of this speed can train at a time, taking turns on the cores; none if
-        one alone needs more than a core.
+        """How many devices of this speed can train at once, sharing the cores.
+
+        0 if a single device needs more than one core.
         """
         if samples_per_s > self.samples_per_s:
             return 0
         return math.floor(self.devices * self.samples_per_s / samples_per_s * (1 + 1e-12))
 
     def profiles(self) -> dict[str, int]:
-        """How many of each named device, if the timed step was the reference step."""
+        """How many of each named device can train at once, if the reference step was timed."""
         return {name: self.at_a_time(float(figure.value)) for name, figure in DEVICES.items()}
 
 
 def two_digits_down(number: float) -> float:
-    """5713 -> 5700, 0.0678 -> 0.067: two significant digits, never more than it is."""
+    """Round down to two significant digits: 5713 -> 5700, 0.0678 -> 0.067."""
     if number <= 0:
         return 0.0
     step = 10.0 ** (math.floor(math.log10(number)) - 1)
@@ -89,7 +90,7 @@ def measure(
     warm_up: int,
     clock_ns: Callable[[], int] = time.perf_counter_ns,
 ) -> tuple[int, ...]:
-    """How long each of ``repeat`` runs takes, after ``warm_up`` that do not count."""
+    """Measure the ns of each of ``repeat`` runs, after ``warm_up`` runs that do not count."""
     if not 1 <= repeat <= MOST_REPEAT:
         raise BadValue(f"repeat {repeat}: expected 1 to {MOST_REPEAT}")
     for _ in range(warm_up):
@@ -103,8 +104,9 @@ def measure(
 
 
 def time_command(command: str, samples: float = 1.0, repeat: int = COMMAND_REPEAT) -> Timing:
-    """Time a program with its start and end; its output is dropped. BadValue if it cannot be run
-    or fails.
+    """Time a program from start to exit; its output is discarded.
+
+    BadValue if it cannot be started or fails.
     """
     if not 0 < samples < math.inf:
         raise BadValue(f"samples {samples}: expected a number above 0")
@@ -116,7 +118,7 @@ def time_step(repeat: int = STEP_REPEAT) -> Timing:
     """Time ``profile_table.REFERENCE_STEP`` in this process. BadValue if torch is not installed."""
     torch = _torch()
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as an emulated device trains
+    torch.set_num_threads(1)  # an emulated device trains with one thread
     try:
         with torch.random.fork_rng(devices=[]):
             return Timing(STEP_BATCH, measure(_lenet_step(torch), repeat, STEP_WARM_UP))
@@ -145,18 +147,18 @@ def _run(command: str, words: Sequence[str]) -> None:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         raise BadValue(
             f"command {command!r}: exit status"
-            f" {done.returncode}{f', it said: {said[-1]}' if said else ''}"
+            f" {done.returncode}{f', last error line: {said[-1]}' if said else ''}"
         )
 
 
 def _torch() -> Any:
-    # By name and only here: the emulator needs no torch, and nothing else of it may.
+    # Imported by name and only here: no other part of the emulator may need torch.
     try:
         return importlib.import_module("torch")
     except ImportError:
         raise BadValue(
-            "the built-in step needs torch, which is not installed here; time a program of yours"
-            " instead: --command 'PROGRAM ...'"
+            "the built-in step needs torch, which is not installed; time your own program instead:"
+            " --command 'PROGRAM ...'"
         ) from None
 
 

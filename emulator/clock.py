@@ -1,6 +1,4 @@
-"""The two clocks of a run, both in emulated nanoseconds. The only file of the emulator that
-reads real time or sleeps.
-"""
+"""The two clocks of a run, both in emulated nanoseconds."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ _PR_SET_TIMERSLACK = 29
 
 
 class WallClock:
-    """Emulated time that runs ``speed`` times as fast as CLOCK_MONOTONIC, from ``start`` on."""
+    """Emulated time that runs ``speed`` times as fast as CLOCK_MONOTONIC after ``start``."""
 
     def __init__(self, speed: float = 1.0) -> None:
         if not 0 < speed < float("inf"):
@@ -26,7 +24,7 @@ class WallClock:
         self._origin_ns: int | None = None
 
     def start(self) -> None:
-        """Emulated time 0 is now."""
+        """Set emulated time 0 to now."""
         self._origin_ns = time.monotonic_ns()
 
     def now(self) -> int:
@@ -34,33 +32,35 @@ class WallClock:
         return self.at_monotonic(time.monotonic_ns())
 
     def at_monotonic(self, monotonic_ns: int) -> int:
-        """The emulated moment of a CLOCK_MONOTONIC stamp taken anywhere on this machine; 0
-        before ``start``.
+        """Convert a CLOCK_MONOTONIC time, from any process of this machine, to emulated ns.
+
+        0 before ``start``.
         """
         if self._origin_ns is None:
             return 0
         return int((monotonic_ns - self._origin_ns) * self.speed)
 
     def real_s_until(self, t_ns: int) -> float:
-        """Real seconds from now to the emulated moment ``t_ns``; negative once it has passed."""
+        """Real seconds from now to the emulated moment ``t_ns``; negative if it has passed."""
         now_ns = time.monotonic_ns()
         origin_ns = now_ns if self._origin_ns is None else self._origin_ns
         return (t_ns / self.speed + (origin_ns - now_ns)) / NS_PER_S
 
     def wait_until(self, t_ns: int) -> None:
-        """Sleep until the emulated moment ``t_ns``, never returning early; see
-        ``precise_timers``.
+        """Sleep until the emulated moment ``t_ns`` and never return early.
+
+        ``precise_timers`` makes it more exact.
         """
         if self._origin_ns is None:
             raise RuntimeError("wait_until needs a started clock")
-        # The second comparison is in emulated ns: rounding must not let a caller find its moment
-        # not yet come.
+        # The second comparison is in emulated ns: with rounding, the first alone could return
+        # before now() reaches t_ns.
         while (rest_s := self.real_s_until(t_ns)) > 0 or self.now() < t_ns:
             time.sleep(max(rest_s, 0.0))
 
 
 class VirtualClock:
-    """Emulated time that jumps where the host of the run says."""
+    """Emulated time that the host of the run moves forward in jumps."""
 
     def __init__(self) -> None:
         self._now_ns = 0
@@ -69,15 +69,16 @@ class VirtualClock:
         return self._now_ns
 
     def advance(self, to_ns: int) -> None:
-        """Jump to ``to_ns``. ValueError if that lies in the past."""
+        """Jump to ``to_ns``. ValueError if that is in the past."""
         if to_ns < self._now_ns:
             raise ValueError(f"time cannot go back from {self._now_ns} to {to_ns} ns")
         self._now_ns = to_ns
 
 
 def precise_timers() -> bool:
-    """Ask the kernel for 1 ns timer slack in this thread and those it starts later (default 50
-    us). False where refused.
+    """Set 1 ns timer slack (default 50 us) for this thread and threads that it starts later.
+
+    Return False if the system does not support or allow it.
     """
     if not sys.platform.startswith("linux"):
         return False

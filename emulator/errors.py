@@ -1,9 +1,10 @@
-"""The one error for input that a person gave and can correct."""
+"""The error for invalid user input."""
 
 from __future__ import annotations
 
 
 class BadValue(ValueError):
-    """One line for the user: which value, what was expected. Command lines print it and exit
-    with status 2.
+    """Invalid user input: one line that names the value and what is expected.
+
+    The command lines print it and exit with status 2.
     """

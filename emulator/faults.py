@@ -1,9 +1,8 @@
-"""What goes wrong during a run, and when: at given moments or by a random process, lazily and in
-order of time.
+"""Faults of a run: at given moments or from a random process, drawn lazily in order of time.
 
-A fault that lasts is a window, known beforehand: a cut is a gate of a link's capacity, a slow
-stretch is the pace of a device, and a freeze is both, so that every clock sees the same moments to
-the nanosecond, and no bytes burst when a window ends.
+A lasting fault is a window that is known in advance. A cut closes the capacity of a link, a slow
+fault lowers the speed of a device, and a freeze does both. So both clocks use the same moments to
+the nanosecond, and the end of a window causes no burst of bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from emulator.errors import BadValue
 from emulator.units import FOREVER
 
 CUTS = {"up": ("cut", "cut_up", "freeze"), "down": ("cut", "cut_down", "freeze")}
-"""Kinds that close a link, by its direction."""
+"""Kinds of faults that close a link, by the link's direction."""
 SLOWING = ("slow", "freeze")
 LASTING = ("cut", "cut_up", "cut_down", "slow", "freeze")
 KINDS = (*LASTING, "kill", "restart", "duplicate", "corrupt")
@@ -31,8 +30,10 @@ KINDS = (*LASTING, "kill", "restart", "duplicate", "corrupt")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``kind`` happens to ``target`` at ``at_ns``. ``for_ns``: how long it lasts; ``factor``: of
-    the target's speed (slow), above 0 and at most 1.
+    """A fault of one ``kind`` that hits ``target`` at ``at_ns``.
+
+    ``for_ns`` is its length. ``factor`` scales the target's speed during a slow fault; it is above
+    0 and at most 1.
     """
 
     at_ns: int
@@ -63,7 +64,7 @@ class Fault:
 def single_fault(
     at_ns: int, target: str, kind: str, for_ns: int = 0, factor: float = 1.0
 ) -> list[Fault]:
-    """One fault; a kill with a length is followed by a restart."""
+    """Make one fault; a kill with a length is followed by a restart."""
     if kind == "kill" and for_ns:
         return [Fault(at_ns, target, "kill"), Fault(at_ns + for_ns, target, "restart")]
     return [Fault(at_ns, target, kind, for_ns, factor)]
@@ -78,11 +79,11 @@ def poisson_faults(
     factor: float = 1.0,
     random_length: bool = False,
 ) -> Iterator[Fault]:
-    """Faults of one target, one after the other: from the end of one to the next it is an
-    exponential time of mean ``mean_ns``.
+    """Draw faults of one target, separated by exponential times of mean ``mean_ns``.
 
-    With ``random_length``, ``for_ns`` is the mean of exponential lengths. Times are at least 1 ns.
-    ``rng`` is the process's own.
+    Such a time runs from the end of one fault to the start of the next. With ``random_length``,
+    lengths are exponential with mean ``for_ns``. Each drawn time is at least 1 ns. No other code
+    may draw from ``rng``.
     """
     if mean_ns < 1:
         raise BadValue(f"mean time between faults {mean_ns} ns: expected 1 ns or more")
@@ -101,8 +102,9 @@ def _exponential(rng: np.random.Generator, mean_ns: int) -> int:
 
 
 class Schedule:
-    """Faults of many sources, each in order of time, drawn as far as they are asked for; at the
-    same ns in order of the sources.
+    """Faults of several sources, merged by time and drawn only as far as needed.
+
+    Each source is in order of time. Faults at the same ns keep the order of the sources.
     """
 
     def __init__(self, *sources: Iterable[Fault]) -> None:
@@ -110,11 +112,11 @@ class Schedule:
         self._next = next(self._faults, None)
 
     def next_due(self) -> int:
-        """The next fault's moment; FOREVER if none will come."""
+        """The moment of the next fault; FOREVER if there is none."""
         return FOREVER if self._next is None else self._next.at_ns
 
     def pop_due(self, now: int) -> list[Fault]:
-        """Faults at or before ``now``, in order of time."""
+        """Remove and return the faults at or before ``now``, in order of time."""
         due = []
         while self._next is not None and self._next.at_ns <= now:
             due.append(self._next)
@@ -123,8 +125,9 @@ class Schedule:
 
 
 class Timeline:
-    """Which of ``faults``, all of which last and come in order of time, are on at a moment. All
-    that was drawn is kept.
+    """The faults that are active at any moment, from lasting ``faults`` in order of time.
+
+    It keeps all faults that it has drawn.
     """
 
     def __init__(self, faults: Iterable[Fault]) -> None:
@@ -137,7 +140,7 @@ class Timeline:
         self._levels: list[tuple[Fault, ...]] = [()]
 
     def at(self, t_ns: int) -> tuple[tuple[Fault, ...], int]:
-        """(what is on, until when nothing changes)."""
+        """Return (the active faults, the moment until which they do not change)."""
         while self._starts_ns[-1] <= t_ns and self._border_ns() < FOREVER:
             self._advance(self._border_ns())
         index = bisect_right(self._starts_ns, t_ns)
@@ -146,7 +149,7 @@ class Timeline:
         )
 
     def last_ns(self) -> int:
-        """After that nothing changes any more. Only of a finite one."""
+        """The moment of the last change. Only for a finite timeline."""
         self.at(FOREVER)
         return self._starts_ns[-1]
 
@@ -171,7 +174,7 @@ class Timeline:
 
 
 class Outages:
-    """A gate for a link's capacity: closed while any fault of ``timeline`` is on."""
+    """A gate for the capacity of a link: closed while any fault of ``timeline`` is active."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
@@ -181,7 +184,7 @@ class Outages:
         return 0 if on else OPEN_BIT_S, until_ns
 
     def cycle(self, t_ns: int) -> Cycle | None:
-        """After the last of finitely many nothing changes any more."""
+        """The constant rate after the last fault; None if the faults are not finitely many."""
         if not self.timeline.finite:
             return None
         last_ns = self.timeline.last_ns()
@@ -189,16 +192,18 @@ class Outages:
 
 
 class Slowed:
-    """A device whose own time passes slower while faults of ``timeline`` are on: by the product
-    of their factors, not at all in a freeze.
+    """A device that is slower while faults of ``timeline`` are active.
+
+    Its speed is multiplied by the product of their factors, and is 0 during a freeze.
     """
 
     def __init__(self, device: Device, timeline: Timeline) -> None:
         self.device, self.timeline = device, timeline
 
     def duration_ns(self, samples: float, start_ns: int = 0) -> int | None:
-        """As ``Device.duration_ns``; exact, in fractions, rounded up to whole ns. A native
-        device stays as it is.
+        """As ``Device.duration_ns``: exact fractions, rounded up to whole ns.
+
+        None for a native device, which is not slowed.
         """
         length_ns = self.device.duration_ns(samples, start_ns)
         if length_ns is None:

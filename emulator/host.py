@@ -1,4 +1,4 @@
-"""The machine: facts that go with the fidelity verdict, and the priority that it grants."""
+"""The machine: facts for the fidelity verdict, and real-time priority."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ REAL_TIME = "SCHED_FIFO"
 
 
 def real_time_priority(level: int = 1) -> str:
-    """Ask for real-time priority for this thread: REAL_TIME, or "normal" if the system refuses.
+    """Request real-time priority for this thread; return REAL_TIME, or "normal" if refused.
 
-    Threads and processes that it starts have normal priority: a process that is left behind, or
-    computes for long, must not keep a core from all others.
+    Threads and processes that it starts have normal priority. Otherwise an orphaned or
+    long-running process could block a core.
     """
     try:
         policy = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
@@ -30,13 +30,15 @@ def real_time_priority(level: int = 1) -> str:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def host_facts() -> dict[str, object]:
-    """Cores this process may use, python, kernel, CPU model, frequency governor (None where it
-    cannot be read), memory in bytes.
+    """Return facts about this machine as plain values.
+
+    They are the cores that this process may use, CPU model, frequency governor (None if it cannot
+    be read), kernel, memory in bytes, and Python version.
     """
     return {
         "cores": cores(),
@@ -49,7 +51,7 @@ def host_facts() -> dict[str, object]:
 
 
 def _cpu_model() -> str:
-    # x86 says "model name" for each core, a Raspberry Pi "Model" once at the end, and
+    # x86 lists "model name" for each core; a Raspberry Pi lists "Model" once at the end;
     # platform.processor() is often empty.
     for key in ("model name", "Model"):
         for line in _text(_CPUINFO).splitlines():

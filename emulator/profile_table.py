@@ -1,9 +1,8 @@
-"""The figures behind the named profiles: each with the source it comes from. "ours" says that
-nobody measured it.
+"""The numbers of the named profiles, each with its source; "ours" means not measured.
 
-Rates are what a program gets (measured over TCP, as speed tests do), so what loss costs is already
-in them and ``loss`` is 0: a loss on top of a measured rate would be charged twice. Latency is one
-way: half of a measured round trip.
+Rates are what a program gets, measured over TCP as speed tests do. They already contain the cost of
+loss, so ``loss`` is 0; otherwise it would count twice. Latency is one-way: half of a measured round
+trip.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ProfileFigure:
-    """One number as text with its unit (a link) or as samples/s (a device), a key of
-    ``SOURCES``, and how it follows from that.
+    """One number of a profile, with a key of ``SOURCES`` and how the number follows from it.
+
+    ``value`` is text with a unit (link) or samples/s (device).
     """
 
     value: str
@@ -26,12 +26,12 @@ class ProfileFigure:
 OURS = "ours"
 REFERENCE_STEP = "LeNet-5 on 28 x 28 images, batch 32, one SGD step, one thread, PyTorch"
 POINT = (
-    "x 6 samples/s a point; the 6 is ours, an order of magnitude: the step was timed on server"
-    " cores only, whose points we had to guess"
+    "x 6 samples/s per point; the 6 is our estimate, an order of magnitude: the step was timed"
+    " only on server cores, whose points we had to guess"
 )
 
 SOURCES: Mapping[str, str] = {
-    OURS: "an order of magnitude of ours, measured by nobody; override it where it matters",
+    OURS: "our estimate of the order of magnitude, not measured; override it where it matters",
     "ofcom-2023": (
         "Ofcom, Mobile Matters 2023 (Opensignal, October 2022 to March 2023, UK), reported by"
         " ISPreview, 21 July 2023, "
@@ -68,7 +68,7 @@ SOURCES: Mapping[str, str] = {
         " https://www.ookla.com/articles/starlink-hughesnet-viasat-performance-q2-2021"
     ),
     "apnic-2022": (
-        "Michel et al., A first look at Starlink performance, IMC 2022, retold at"
+        "Michel et al., A first look at Starlink performance, IMC 2022, reported at"
         " https://blog.apnic.net/2022/11/28/fact-checking-starlinks-performance-figures"
     ),
     "anritsu": (
@@ -137,7 +137,7 @@ LINKS: Mapping[str, Mapping[str, ProfileFigure]] = {
     },
     "wifi": {
         "up": ProfileFigure(
-            "46.2mbit", "silabs", "TCP uplink of one embedded station, nobody else on the channel"
+            "46.2mbit", "silabs", "TCP uplink of one embedded station, alone on the channel"
         ),
         "down": ProfileFigure("52.6mbit", "silabs", "TCP downlink of the same"),
         "latency": ProfileFigure("2ms", "firefox", "its Wi-Fi preset"),
@@ -145,13 +145,13 @@ LINKS: Mapping[str, Mapping[str, ProfileFigure]] = {
         "loss": ProfileFigure("0", "silabs", "in the measured rates"),
     },
     "dsl": {
-        "up": ProfileFigure("1mbit", OURS, "ADSL2+ sends about this much upstream"),
+        "up": ProfileFigure("1mbit", OURS, "typical upload of ADSL2+"),
         "down": ProfileFigure("8.4mbit", "ofcom-2016", "average ADSL2+ download"),
         "latency": ProfileFigure(
             "25ms", "webpagetest", "half of the 50 ms round trip of its DSL profile"
         ),
-        "jitter": ProfileFigure("1ms", OURS, "a line of one's own"),
-        "loss": ProfileFigure("0", "webpagetest", "its DSL profile loses nothing"),
+        "jitter": ProfileFigure("1ms", OURS, "a line that is not shared"),
+        "loss": ProfileFigure("0", "webpagetest", "its DSL profile has no loss"),
     },
     "satellite": {
         "up": ProfileFigure("13.89mbit", "ookla-2021", "median upload, low Earth orbit"),
@@ -164,13 +164,13 @@ LINKS: Mapping[str, Mapping[str, ProfileFigure]] = {
         "jitter": ProfileFigure(
             "5ms",
             "apnic-2022",
-            "a quarter of the round trip's span between its quartiles, 40 to 60 ms",
+            "a quarter of the round trip's interquartile range, 40 to 60 ms",
         ),
         "loss": ProfileFigure("0", "ookla-2021", "in the measured rates"),
     },
     "nb-iot": {
         "up": ProfileFigure(
-            "25kbit", "anritsu", "a tenth of the 250 kbit/s peak: what a release 13 device keeps up"
+            "25kbit", "anritsu", "a tenth of the 250 kbit/s peak: sustained by a release 13 device"
         ),
         "down": ProfileFigure("20kbit", "anritsu", "a tenth of the 200 kbit/s peak"),
         "latency": ProfileFigure(
@@ -183,8 +183,8 @@ LINKS: Mapping[str, Mapping[str, ProfileFigure]] = {
         "up": ProfileFigure(
             "5470bit",
             "ttn-eu868",
-            "data rate 5 (SF7, 125 kHz) while on the air; the band's duty cycle of 1 % makes it 55"
-            " bit/s over time",
+            "data rate 5 (SF7, 125 kHz) during a transmission; the band's duty cycle of 1 % limits"
+            " the mean to 55 bit/s",
         ),
         "down": ProfileFigure(
             "5470bit",
@@ -209,7 +209,7 @@ DEVICES: Mapping[str, ProfileFigure] = {
     "jetson-nano": ProfileFigure(
         "1500",
         "7zip",
-        "a Pi 4's times 4953 MIPS / (7900 MIPS x 1.8 / 2.4); its CPU alone, not its GPU",
+        "a Pi 4's times 4953 MIPS / (7900 MIPS x 1.8 / 2.4); only its CPU, not its GPU",
     ),
     "laptop": ProfileFigure("6600", "kreier", f"an older business laptop, 1102 points {POINT}"),
     "phone-low": ProfileFigure(

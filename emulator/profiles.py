@@ -1,5 +1,6 @@
-"""Named links and devices as plain numbers, whose sources stand in ``emulator.profile_table``.
-Any field can be overridden.
+"""Named links and devices as plain numbers; every field can be overridden.
+
+``emulator.profile_table`` gives the source of each number.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from emulator.units import parse_duration, parse_rate
 
 @dataclass(frozen=True, slots=True)
 class LinkProfile:
-    """Both directions of one device's link. Latency and jitter are one way; jitter is the
-    standard deviation around the latency.
+    """Both directions of the link of one device.
+
+    Latency and jitter are one-way; jitter is the standard deviation around the latency.
     """
 
     name: str
@@ -38,8 +40,10 @@ class DeviceProfile:
 
 
 def link_profile(name: str, **overrides: Any) -> LinkProfile:
-    """A named link; overrides: up, down, latency, jitter, loss, as text with a unit ("2mbit",
-    "30ms", "1%") or as bit/s, ns, share. None: as named.
+    """Return the named link, with any of up, down, latency, jitter and loss overridden.
+
+    An override is text with a unit ("2mbit", "30ms", "1%") or a number in bit/s, ns or as a
+    share. None keeps the value of the profile.
     """
     figures = LINKS[_known("link profile", name, LINKS)]
     said = _overridden(name, overrides, figures)
@@ -52,14 +56,14 @@ def link_profile(name: str, **overrides: Any) -> LinkProfile:
 
 
 def device_profile(name: str, **overrides: Any) -> DeviceProfile:
-    """A named device; override: samples_per_s. None: as named."""
+    """Return the named device, with samples_per_s overridden unless it is None."""
     figure = DEVICES[_known("device profile", name, DEVICES)]
     said = _overridden(name, overrides, ["samples_per_s"])
     return DeviceProfile(name, _number("samples_per_s", said.get("samples_per_s", figure.value)))
 
 
 def known(name: str) -> str:
-    """``name`` if it is a link or a device, else BadValue with the nearest."""
+    """Return ``name`` if it is a link or a device, else raise BadValue with the nearest name."""
     return _known("profile", name, [*LINKS, *DEVICES])
 
 

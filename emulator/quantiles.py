@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from array import array
 
-_FINE_BITS = 7  # values below 2**7 are kept exactly; above, 2**6 buckets an octave
+_FINE_BITS = 7  # values below 2**7 are exact; above, there are 2**6 buckets per octave
 _BUCKETS = 2**_FINE_BITS + (64 - _FINE_BITS) * 2 ** (_FINE_BITS - 1)
 
 
 class Quantiles:
-    """A histogram of integers from 0 to 2**64 - 1 with logarithmic buckets: 30 KB however many are
-    added.
+    """A histogram of integers from 0 to 2**64 - 1 with logarithmic buckets, always 30 KB.
 
-    A quantile is wrong by at most 1/128 (0.8 %) of itself; the maximum is exact. Numbers below 0
-    count as 0.
+    The relative error of a quantile is at most 1/128 (0.8 %); the maximum is exact. Numbers below
+    0 count as 0.
     """
 
     __slots__ = ("_buckets", "count", "max")
@@ -31,8 +30,9 @@ class Quantiles:
         self.max = max(self.max, value)
 
     def percentile(self, percent: int) -> int | None:
-        """The smallest number that at least ``percent`` % of all do not exceed (nearest rank);
-        None if there are none.
+        """The smallest number that at least ``percent`` % of all numbers do not exceed.
+
+        This is the nearest-rank definition. None if there are no numbers.
         """
         rank = max(1, -(-self.count * percent // 100))
         seen = 0

@@ -22,8 +22,7 @@ DURATION_UNITS: Mapping[str, int] = {
     "min": 60 * NS_PER_S,
     "h": 3600 * NS_PER_S,
 }
-# Capital B only: "2Mb" means bits to some and bytes to others, so it is refused rather than
-# guessed.
+# Capital B only: "2Mb" can mean bits or bytes, so it is refused.
 SIZE_UNITS: Mapping[str, int] = {
     "B": 1,
     "kB": 10**3,
@@ -35,14 +34,14 @@ SIZE_UNITS: Mapping[str, int] = {
     "GiB": 2**30,
 }
 
-# ASCII digits without an exponent, bounded in length, so that no text can ask for an enormous
-# number.
+# ASCII digits without an exponent and of bounded length, so that no text gives a huge number.
 _QUANTITY = re.compile(r"([+-]?)(\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})\s*(\S*)", re.ASCII)
 
 
 def seconds_text(ns: int) -> str:
-    """``ns`` as seconds with exactly 9 decimals, by integer arithmetic: what every file of a run
-    prints.
+    """Format ``ns`` as seconds with exactly 9 decimals, by integer arithmetic.
+
+    All files of a run use this format.
     """
     if ns < 0:
         return f"-{seconds_text(-ns)}"
@@ -50,29 +49,27 @@ def seconds_text(ns: int) -> str:
 
 
 def to_ns(seconds: float) -> int:
-    """Seconds to the nearest nanosecond."""
+    """Convert seconds to ns, rounded to the nearest ns."""
     return round(seconds * NS_PER_S)
 
 
 def parse_rate(text: str) -> int:
-    """'2mbit' or '500kbit/s' -> bit/s (units of 1000, any case); more than 0."""
+    """Parse a rate such as '2mbit' or '500kbit/s' to bit/s (units of 1000, any case); above 0."""
     rate_bit_s = _parse(
         text, "rate", "2mbit", RATE_UNITS, lambda unit: unit.lower().removesuffix("/s")
     )
     if rate_bit_s == 0:
-        raise BadValue(
-            f"rate {text!r}: expected at least 1 bit/s; a link that carries nothing is no link"
-        )
+        raise BadValue(f"rate {text!r}: expected at least 1 bit/s")
     return rate_bit_s
 
 
 def parse_duration(text: str) -> int:
-    """'30ms' or '1.5s' -> ns."""
+    """Parse a duration such as '30ms' or '1.5s' to ns."""
     return _parse(text, "duration", "30ms", DURATION_UNITS, str)
 
 
 def parse_size(text: str) -> int:
-    """'0.25MB' (units of 1000) or '256KiB' (units of 1024) -> bytes."""
+    """Parse a size such as '0.25MB' (units of 1000) or '256KiB' (units of 1024) to bytes."""
     return _parse(text, "size", "0.25MB", SIZE_UNITS, str)
 
 

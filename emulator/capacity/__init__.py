@@ -1,4 +1,4 @@
-"""How many bits per second something carries, as a function of time."""
+"""Capacities: rates in bit/s as functions of time."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from typing import Protocol
 
 
 class Capacity(Protocol):
-    """A piecewise constant rate. All of the arithmetic over it stands once, in
-    ``emulator.capacity.service``.
+    """A piecewise constant rate.
+
+    ``emulator.capacity.service`` computes bytes and moments from it.
     """
 
     def segment(self, t_ns: int) -> tuple[int, int]:
-        """(rate_bit_s, until_ns): the rate, 0 or more, that holds from ``t_ns`` up to but not
-        including ``until_ns`` > ``t_ns``.
+        """Return (rate_bit_s, until_ns): the rate holds from ``t_ns`` until before ``until_ns``.
 
-        A capacity that never changes again says FOREVER; so must one that never serves again, or
-        ``when`` would search without end.
+        The rate is 0 or more, and ``until_ns`` > ``t_ns``. A capacity that never changes again
+        returns FOREVER. One that never serves again must do so too, otherwise ``when`` would search
+        without end.
         """
         ...

@@ -1,8 +1,8 @@
-"""Capacities made of others: the lowest of several, or one that another one gates.
+"""Capacities made of other capacities: the lowest of several, or one with a gate.
 
-An outage or a slot table is a gate: nothing while it is closed, OPEN_BIT_S while it is open, so the
-lowest of a link's rate and its gates is the gated link. Compositions compose. Links with the same
-parts should share one object: it keeps a table of the common period.
+An outage or a slot table is a gate: 0 while closed, OPEN_BIT_S while open. So a link with gates is
+the lowest of its rate and its gates. Compositions can be nested. Links with the same parts should
+share one object, because it keeps a table of the common period.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from emulator.errors import BadValue
 
 
 class Lowest:
-    """At every moment the lowest rate of its ``parts``."""
+    """A capacity that is at every moment the lowest rate of its ``parts``."""
 
     def __init__(self, *parts: Capacity) -> None:
         if not parts:
@@ -31,15 +31,16 @@ class Lowest:
         pieces = [part.segment(t_ns) for part in self.parts]
         silent = [until_ns for rate_bit_s, until_ns in pieces if rate_bit_s == 0]
         if silent:
-            # FOREVER as soon as one part never serves again, whatever the others do
+            # FOREVER if one part never serves again
             return 0, max(silent)
         return self._rate([rate_bit_s for rate_bit_s, _ in pieces]), min(
             until_ns for _, until_ns in pieces
         )
 
     def cycle(self, t_ns: int) -> Cycle | None:
-        """The common period of the parts, looked for once; None if a part has none or the common
-        one is too long for a table.
+        """The common period of the parts, computed once.
+
+        None if a part has no period or the common one is too long for a table.
         """
         if not self._looked:
             self._looked = True
@@ -57,7 +58,7 @@ class Lowest:
 
 
 class Gated(Lowest):
-    """``capacity`` while ``gate``, any capacity, has a rate above 0, else nothing."""
+    """``capacity`` while ``gate``, any capacity, has a rate above 0; otherwise 0."""
 
     def __init__(self, capacity: Capacity, gate: Capacity) -> None:
         super().__init__(capacity, gate)
@@ -70,6 +71,6 @@ class Gated(Lowest):
 
 
 def cycle_of(capacity: Capacity, t_ns: int) -> Cycle | None:
-    """How ``capacity`` repeats itself, asked at ``t_ns``; None if it does not, or does not say."""
+    """Return the cycle of ``capacity``, queried at ``t_ns``; None if it has none."""
     cycle = getattr(capacity, "cycle", None)
     return None if cycle is None else cycle(t_ns)

@@ -1,8 +1,8 @@
-"""One period of a capacity that repeats itself, as a table: far look-ahead is a division, not a
-walk over millions of segments.
+"""One period of a periodic capacity, as a table.
 
-A capacity that repeats has a method ``cycle(t_ns) -> Cycle | None`` as well as ``segment``; curves
-and compositions ask for it.
+With it, a distant moment needs one division, not a loop over millions of segments. A periodic
+capacity has a method ``cycle(t_ns) -> Cycle | None`` in addition to ``segment``; curves and
+compositions use it.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ import numpy as np
 from emulator.units import FOREVER
 
 OPEN_BIT_S = FOREVER
-"""The rate of a gate that is open: it limits nothing."""
-MAX_SEGMENTS = 500_000  # in the common period of a composition; beyond that it is walked
+"""The rate of an open gate: no limit."""
+MAX_SEGMENTS = 500_000  # in the common period of a composition; if longer, segments are read
 MAX_PERIOD_NS = 2**61  # so that sums of two moments fit 64 bits
 
 Rates = Callable[[list[np.ndarray]], np.ndarray]
 
 
 class Cycle:
-    """Rates that repeat from ``from_ns`` on with ``period_ns``; ``starts_ns`` count from there, the
-    first is 0.
+    """Rates that repeat with ``period_ns`` from ``from_ns`` on.
 
-    Immutable and shared by all curves over the same capacity. Work is in bit * ns / s, as in
-    ``emulator.capacity.service``.
+    ``starts_ns`` are relative to ``from_ns``; the first is 0. A cycle is immutable and shared by
+    all curves over the same capacity. Work is in bit * ns / s, as in ``emulator.capacity.service``.
     """
 
     __slots__ = ("from_ns", "period_ns", "starts_ns", "rates_bit_s", "work", "_works")
@@ -49,27 +48,27 @@ class Cycle:
         changes = np.concatenate(([True], rates[1:] != rates[:-1]))
         starts, rates = starts[changes], rates[changes]
         self.from_ns, self.period_ns = from_ns, period_ns
-        # Arrays of 64-bit integers: 16 bytes a segment, and what they give back are Python's own
-        # integers, which never overflow.
+        # Arrays of 64-bit integers need 16 bytes per segment, and their items are Python integers,
+        # which never overflow.
         self.starts_ns, self.rates_bit_s = array("q", starts.tobytes()), array("q", rates.tobytes())
         lengths: list[int] = np.diff(starts, append=period_ns).tolist()
         self._works: list[int] = [0, *accumulate(map(mul, self.rates_bit_s, lengths))]
         self.work = self._works.pop()  # of a whole period
 
     def moved(self, from_ns: int) -> Cycle:
-        """The same, begun at another moment; shares the table."""
+        """Return the same cycle from another moment on; it shares the table."""
         moved = copy(self)
         moved.from_ns = from_ns
         return moved
 
     def mapped(self, rate: Callable[[int], int]) -> Cycle:
-        """The same with every rate replaced by ``rate`` of it."""
+        """Return the cycle with every rate replaced by ``rate(rate)``."""
         kinds, which = np.unique(np.asarray(self.rates_bit_s), return_inverse=True)
         replaced = np.array([rate(int(kind)) for kind in kinds], np.int64)
         return Cycle(self.from_ns, self.period_ns, self.starts_ns, replaced[which])
 
     def segment(self, t_ns: int) -> tuple[int, int]:
-        """As ``Capacity.segment``; FOREVER where nothing changes any more."""
+        """As ``Capacity.segment``; FOREVER if the rate never changes."""
         if len(self.starts_ns) == 1:
             return self.rates_bit_s[0], FOREVER
         phase_ns = (t_ns - self.from_ns) % self.period_ns
@@ -78,7 +77,7 @@ class Cycle:
         return self.rates_bit_s[after - 1], min(t_ns - phase_ns + end_ns, FOREVER)
 
     def done(self, t_ns: int) -> int:
-        """Work from ``from_ns`` to ``t_ns``."""
+        """The work done from ``from_ns`` to ``t_ns``."""
         periods, phase_ns = divmod(t_ns - self.from_ns, self.period_ns)
         index = bisect_right(self.starts_ns, phase_ns) - 1
         return (
@@ -88,20 +87,21 @@ class Cycle:
         )
 
     def when_done(self, work: int) -> int:
-        """The smallest moment with ``done`` >= ``work`` > 0; FOREVER if it never comes."""
+        """The smallest moment with ``done`` >= ``work`` > 0; FOREVER if there is none."""
         if self.work == 0:
             return FOREVER
         periods = (work - 1) // self.work
         rest = work - periods * self.work  # above 0, up to a whole period
-        # the last segment that begins short of it, so its rate is not 0
+        # the last segment that starts with less work done, so its rate is not 0
         index = bisect_left(self._works, rest) - 1
         # rounded up
         phase_ns = self.starts_ns[index] - (self._works[index] - rest) // self.rates_bit_s[index]
         return min(self.from_ns + periods * self.period_ns + phase_ns, FOREVER)
 
     def edges_ns(self, from_ns: int, period_ns: int) -> np.ndarray:
-        """Where rates change in ``period_ns``, a multiple of the own one, counted from
-        ``from_ns``.
+        """Where rates change within ``period_ns``, in ns from ``from_ns``.
+
+        ``period_ns`` is a multiple of the cycle's own period.
         """
         if len(self.starts_ns) == 1:
             return np.zeros(1, np.int64)
@@ -120,15 +120,16 @@ class Cycle:
         return rates
 
 
-@lru_cache(maxsize=256)  # so that asking again gives the same object, which others have built upon
+@lru_cache(maxsize=256)  # returns the same object again: users compare cycles by identity
 def constant(rate_bit_s: int, from_ns: int = 0) -> Cycle:
-    """A rate that never changes from ``from_ns`` on."""
+    """Make the cycle of a rate that never changes from ``from_ns`` on."""
     return Cycle(from_ns, 1, [0], [rate_bit_s])
 
 
 def combined(cycles: Sequence[Cycle], rates: Rates) -> Cycle | None:
-    """The cycle of ``rates`` over all of them; None if their common period is too long for a
-    table.
+    """Combine ``cycles`` into one with ``rates`` of all their rates.
+
+    None if their common period is too long for a table.
     """
     from_ns = max(cycle.from_ns for cycle in cycles)
     period_ns = math.lcm(*(cycle.period_ns for cycle in cycles if len(cycle.starts_ns) > 1))

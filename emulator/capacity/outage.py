@@ -1,4 +1,4 @@
-"""Gates that close: at given windows, or by a random process."""
+"""Outages: gates that close in given windows or by a random process."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from emulator.capacity.cycle import OPEN_BIT_S, Cycle, constant
 from emulator.errors import BadValue
 from emulator.units import FOREVER, seconds_text
 
-# durations drawn at a time: a constant, so that the sequence depends on the generator alone
+# durations per draw; constant, so that the sequence depends only on the generator
 _DRAWS = 256
 
 
 class Windows:
-    """``rate_bit_s`` except from begin to end (ns, not included) of each of ``windows``; they are
-    in order and do not overlap.
+    """A capacity of ``rate_bit_s``, and 0 in each of ``windows``.
 
-    An end of FOREVER is an outage that never ends.
+    A window is (begin, end) in ns, without the end. Windows are in order and do not overlap. An
+    outage with the end FOREVER never ends.
     """
 
     def __init__(self, windows: Sequence[tuple[int, int]], rate_bit_s: int = OPEN_BIT_S) -> None:
@@ -34,7 +34,7 @@ class Windows:
         for (_, end_ns), (begin_ns, _) in pairwise(windows):
             if begin_ns < end_ns:
                 raise BadValue(
-                    f"outage at {seconds_text(begin_ns)} s: begins before the one before it ends,"
+                    f"outage at {seconds_text(begin_ns)} s: begins before the previous outage ends,"
                     f" at {seconds_text(end_ns)} s"
                 )
         self.rate_bit_s = rate_bit_s
@@ -44,7 +44,7 @@ class Windows:
                 joined[-1][1] = end_ns
             else:
                 joined.append([begin_ns, end_ns])
-        # closed after an odd number of them
+        # closed after an odd number of borders
         self._borders_ns = [border for window in joined for border in window]
 
     def segment(self, t_ns: int) -> tuple[int, int]:
@@ -53,7 +53,7 @@ class Windows:
         return 0 if passed % 2 else self.rate_bit_s, min(until_ns, FOREVER)
 
     def cycle(self, t_ns: int) -> Cycle | None:
-        """After the last window nothing changes any more."""
+        """The constant rate after the last window."""
         last_ns = self._borders_ns[-1] if self._borders_ns else 0
         return (
             constant(self.rate_bit_s, last_ns)
@@ -63,12 +63,11 @@ class Windows:
 
 
 class OnOff:
-    """Open, at first, for exponential times of mean ``mean_on_ns``, closed for such of mean
-    ``mean_off_ns``.
+    """A gate that alternates between open and closed, for exponential times; it starts open.
 
-    ``rng`` is its own: durations are drawn from it in order of time, as far as they are asked for,
-    so that the order of the questions changes nothing. Each lasts at least 1 ns. All that was drawn
-    is kept.
+    The mean times are ``mean_on_ns`` and ``mean_off_ns``; each time is at least 1 ns. No other code
+    may draw from ``rng``. Times are drawn in order of time, only as far as needed, and kept, so the
+    order of calls changes nothing.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
-"""What a capacity has served by when, and when it has served so much: exact integers, written once
-for every capacity.
+"""The service curve of any capacity: bytes served by a moment, and its inverse, in exact integers.
 
-Work is counted in bit * ns / s, the unit in which rate times time needs no division: one byte is
-8e9 of it.
+Work is counted in bit * ns / s. In this unit, rate times time needs no division; one byte is 8e9
+units.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from emulator.errors import BadValue
 from emulator.units import FOREVER, NS_PER_S, seconds_text
 
 WORK_PER_BYTE = 8 * NS_PER_S
-# one after the other without service: a composition that never serves, and does not know it
+# in a row without service: probably a composition that never serves and cannot detect it
 MAX_IDLE_SEGMENTS = 1_000_000
 
 
 class Curve:
-    """The service curve from ``start_ns`` on. Segments are read once and kept, so that asking costs
-    O(log segments).
+    """The service curve from ``start_ns`` on.
 
-    From where the capacity repeats itself (its ``cycle``, if it has one) nothing is read: whole
-    periods are a closed form.
+    Segments are read once and kept, so a query costs O(log segments). From the moment at which the
+    capacity is periodic (its ``cycle``, if it has one), no segment is read: whole periods are a
+    closed form.
     """
 
     __slots__ = (
@@ -39,7 +38,7 @@ class Curve:
 
     def __init__(self, capacity: Capacity, start_ns: int) -> None:
         self._capacity = capacity
-        self._starts_ns = [start_ns]  # begins with a segment of no length
+        self._starts_ns = [start_ns]  # the first segment has length 0
         self._works = [0]  # done by the start of each segment
         self._rates_bit_s = [0]
         self._until_ns = start_ns
@@ -62,8 +61,9 @@ class Curve:
         return bytes_by(t_ns, self._starts_ns, self._works, self._rates_bit_s)
 
     def when(self, size_bytes: int) -> int:
-        """The smallest moment (ns) by which ``size_bytes`` are served: the start for 0, FOREVER
-        if never.
+        """The smallest moment (ns) by which ``size_bytes`` are served.
+
+        The start for 0 bytes; FOREVER if they are never served.
         """
         if size_bytes <= 0:
             return self._starts_ns[0]
@@ -83,7 +83,9 @@ class Curve:
                     f"from {seconds_text(self._starts_ns[-1])} s to"
                     f" {seconds_text(self._until_ns)} s"
                 )
-                raise BadValue(f"a capacity serves nothing {silent}: do its parts ever meet?")
+                raise BadValue(
+                    f"a capacity serves nothing {silent}: are its parts ever open together?"
+                )
         return moment_of(need, self._starts_ns, self._works, self._rates_bit_s)
 
     def _work_known(self) -> int:
@@ -104,18 +106,17 @@ class Curve:
 
 
 def bytes_by(t_ns: int, starts_ns: list[int], works: list[int], rates_bit_s: list[int]) -> int:
-    """Whole bytes by ``t_ns``, with ``works`` done by the start of each segment; ``t_ns`` is no
-    earlier than the first.
+    """Whole bytes served by ``t_ns``, which is not before the first segment.
+
+    ``works``: the work done by the start of each segment.
     """
     index = bisect_right(starts_ns, t_ns) - 1
     return (works[index] + rates_bit_s[index] * (t_ns - starts_ns[index])) // WORK_PER_BYTE
 
 
 def moment_of(work: int, starts_ns: list[int], works: list[int], rates_bit_s: list[int]) -> int:
-    """The smallest moment by which ``work``, above 0, is done; FOREVER if the last segment does
-    not bring it.
-    """
-    # the last segment that begins short of it: only that of the end can be without service
+    """The smallest moment by which ``work``, above 0, is done; FOREVER if never."""
+    # the last segment that starts with less work done; only the very last can have rate 0 here
     index = bisect_left(works, work) - 1
     if not rates_bit_s[index]:
         return FOREVER
@@ -123,9 +124,7 @@ def moment_of(work: int, starts_ns: list[int], works: list[int], rates_bit_s: li
 
 
 class Steady:
-    """The ``Curve`` of a rate that no longer changes, as nearly every transfer of a run has it:
-    nothing to read, nothing to keep.
-    """
+    """The ``Curve`` of a constant rate, the most frequent case; it stores no segments."""
 
     __slots__ = ("_rate_bit_s", "_start_ns")
 
@@ -143,7 +142,7 @@ class Steady:
 
 
 def curve_of(capacity: Capacity, start_ns: int) -> Curve | Steady:
-    """Its service curve from ``start_ns`` on; the short form where its rate changes no more."""
+    """Return the service curve from ``start_ns`` on; ``Steady`` if the rate no longer changes."""
     rate_bit_s, until_ns = capacity.segment(start_ns)
     return (
         Steady(rate_bit_s, start_ns)
@@ -153,7 +152,7 @@ def curve_of(capacity: Capacity, start_ns: int) -> Curve | Steady:
 
 
 class AtOnce:
-    """The service curve of a link without a rate limit: everything at ``start_ns``."""
+    """The service curve of a link without a rate limit: all bytes at ``start_ns``."""
 
     __slots__ = ("_start_ns",)
 
@@ -173,7 +172,8 @@ def bytes_served(capacity: Capacity, start: int, end: int) -> int:
 
 
 def served_at(capacity: Capacity, start: int, size_bytes: int) -> int:
-    """The smallest t (ns) with bytes_served(capacity, start, t) >= ``size_bytes``; ``start`` for
-    size 0, FOREVER if it never comes.
+    """The smallest t (ns) with bytes_served(capacity, start, t) >= ``size_bytes``.
+
+    ``start`` for size 0; FOREVER if there is no such t.
     """
     return Curve(capacity, start).when(size_bytes)

@@ -1,4 +1,4 @@
-"""A TDMA frame as a gate: open in one's own slots, closed in those of the others and in the guard.
+"""A TDMA frame as a gate: open in a device's own slots, closed in other slots and in guards.
 
 | own slot      guard | other slot    guard | own slot      guard | ...   one frame, repeated
 """
@@ -15,11 +15,11 @@ from emulator.units import seconds_text
 
 
 class Slotted:
-    """``rate_bit_s`` in each slot of ``own`` (numbers from 0 to ``slots_per_frame`` - 1) but its
-    last ``guard_ns``, else nothing.
+    """A capacity of ``rate_bit_s`` in the slots ``own`` of each frame, and 0 elsewhere.
 
-    The guard ends every slot, also where the next one is own. ``offset_ns`` is where some frame
-    begins; frames repeat both ways.
+    ``own`` holds numbers from 0 to ``slots_per_frame`` - 1. The last ``guard_ns`` of every slot are
+    closed, even if the next slot is also an own one. A frame starts at ``offset_ns``; frames repeat
+    before and after it.
     """
 
     def __init__(

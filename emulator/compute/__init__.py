@@ -1,5 +1,7 @@
-"""How long a device takes for its work: constant, spread over the devices, random, growing hot,
-in bursts, or as long as it really takes.
+"""Models of how long a device computes.
+
+The speed is constant, spread over the devices, random, thermally throttled, or slowed by other
+work; or the device takes its real time.
 """
 
 from __future__ import annotations

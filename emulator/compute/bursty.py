@@ -1,5 +1,6 @@
-"""A device whose speed varies over time, since other programs use it too: a piecewise constant
-factor on its rate.
+"""A device whose speed varies over time because other programs use it too.
+
+The variation is a piecewise constant factor on its rate.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ class Pace(Protocol):
     """A piecewise constant factor on a device's rate."""
 
     def segment(self, t_ns: int) -> tuple[float, int]:
-        """(factor, until_ns): what holds from ``t_ns`` (0 or more) up to but not including
-        ``until_ns`` > ``t_ns``; the factor is above 0.
+        """Return (factor, until_ns): the factor holds from ``t_ns`` until before ``until_ns``.
+
+        ``t_ns`` is 0 or more, ``until_ns`` > ``t_ns``, and the factor is above 0.
         """
         ...
 
 
 class Steps:
-    """``factors[i]`` from ``starts_ns[i]`` on; 1 before the first."""
+    """A pace of ``factors[i]`` from ``starts_ns[i]`` on, and 1 before the first."""
 
     def __init__(self, starts_ns: Sequence[int], factors: Sequence[float]) -> None:
         if len(starts_ns) != len(factors) or any(
@@ -53,10 +55,11 @@ class Steps:
 
 
 class Bursts:
-    """Calm stretches (factor 1) and bursts of other work (``factor``) in turn, of exponentially
-    distributed lengths; calm at 0.
+    """A pace that alternates between calm periods (factor 1) and bursts of other work (``factor``).
 
-    Lengths are drawn once, in order of time, so that the answers do not depend on the questions.
+    Their lengths are exponentially distributed with means ``calm_ns`` and ``burst_ns``; it starts
+    calm at 0. Lengths are drawn once, in order of time, so the results do not depend on the order
+    of the calls.
     """
 
     def __init__(
@@ -80,7 +83,7 @@ class Bursts:
 
 @dataclass(frozen=True, slots=True)
 class Bursty:
-    """A device that trains on ``samples_per_s`` times what its pace says at the time."""
+    """A device that trains at ``samples_per_s`` times the current factor of its pace."""
 
     samples_per_s: float
     pace: Pace
@@ -89,8 +92,9 @@ class Bursty:
         check_rate("samples_per_s", self.samples_per_s)
 
     def duration_ns(self, samples: float, start_ns: int = 0) -> int:
-        """The smallest whole number of ns within which the work is done: exact, in fractions,
-        over the segments of the pace.
+        """The smallest whole number of ns in which the work is done.
+
+        Exact: computed with fractions over the segments of the pace.
         """
         left = Fraction(Rate(self.samples_per_s).duration_ns(samples))  # ns at factor 1
         now = start_ns

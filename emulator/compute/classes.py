@@ -1,6 +1,4 @@
-"""Devices whose tasks take a random time: the short, medium and long runtime classes of
-FedEcho's experiments.
-"""
+"""Devices with random task times: the short, medium and long runtime classes of FedEcho."""
 
 from __future__ import annotations
 
@@ -18,12 +16,12 @@ UNIT_NS = 10 * NS_PER_S
 MOST_LONG = 0.1  # "at most 10 % of clients long"
 SAME_DRAW_NS = 5 * NS_PER_S
 MIX = (3.0, 2.0, 1.0)  # concentrations of short, medium, long [FADAS's code]
-SMALLEST = 1e-300  # a draw may be 0, and its logarithm must not be
+SMALLEST = 1e-300  # a draw may be 0, which has no logarithm
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeClass:
-    """A task takes uniformly from ``low_ns`` to ``high_ns``."""
+    """A class of task times, uniform from ``low_ns`` to ``high_ns``."""
 
     name: str
     low_ns: int
@@ -42,12 +40,12 @@ MILD = RuntimeClass("long (mild)", 10 * UNIT_NS, 20 * UNIT_NS)
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A device of one runtime class: ``task_samples`` samples take a time that is drawn anew for
-    each stretch of work.
+    """A device of one runtime class, with a new random speed for each period of work.
 
-    The draw depends only on ``seed`` and the 5 s in which the stretch starts: the same question
-    always has the same answer, and a start that is a few ms later (as on the wall clock) rarely has
-    another one. Whole tasks of any class take longer than that.
+    The draw is the time that ``task_samples`` samples take. It depends only on ``seed`` and the 5 s
+    interval in which the work starts. So the same call always gives the same result, and a start
+    that is a few ms later, as on the wall clock, rarely changes it. Whole tasks of every class take
+    longer than 5 s.
     """
 
     runtime: RuntimeClass
@@ -59,7 +57,7 @@ class Drawn:
 
     @property
     def samples_per_s(self) -> float:
-        """The speed at its fastest."""
+        """The highest possible speed."""
         return self.task_samples / self.runtime.low_ns * NS_PER_S
 
     def duration_ns(self, samples: float, start_ns: int = 0) -> int:
@@ -73,13 +71,15 @@ class Drawn:
 def runtime_classes(
     sizes: Sequence[float], long: RuntimeClass, rng: np.random.Generator, gamma: float = 1.0
 ) -> list[RuntimeClass]:
-    """A class for each device, by how much data it has: the class of the largest p_c r^(k_c /
-    gamma), at most ``MOST_LONG`` of all ``long``.
+    """Choose a runtime class for each device from the size of its data.
 
-    r = the device's size / the mean size; k = 0, 1, 2 for short, medium, long; p ~ Dirichlet(3, 2,
-    1) for each device. So devices with more data tend to be slower, the more so the smaller
-    ``gamma`` [the form and gamma = 1 are ours: FedEcho says that much in words]. Of too many long
-    ones those with the largest margin stay long, the others are of their second class.
+    A device gets the class c with the largest p_c r^(k_c / gamma). r = the device's size / the mean
+    size; k = 0, 1, 2 for short, medium, long; p ~ Dirichlet(3, 2, 1) for each device. So devices
+    with more data tend to be slower; a smaller ``gamma`` strengthens this. The formula and gamma =
+    1 are ours: FedEcho describes the relation only in words.
+
+    At most the share ``MOST_LONG`` of the devices is ``long``. If more devices qualify, those with
+    the largest margin stay long and the others get their second-best class.
     """
     check_count(len(sizes))
     for size in sizes:

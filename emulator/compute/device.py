@@ -1,4 +1,4 @@
-"""What every device is, and the two simplest: a constant rate, and real hardware."""
+"""The device interface, and the two simplest devices: a constant rate, and real hardware."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from emulator.units import NS_PER_S
 
 
 class Device(Protocol):
-    """The speed of one device."""
+    """The computing speed of one device."""
 
     def duration_ns(self, samples: float, start_ns: int = 0) -> int | None:
-        """Emulated time for ``samples`` training samples (a costlier step counts as more), begun
-        at ``start_ns``; None: as long as it really takes.
+        """Emulated ns to train on ``samples`` samples, starting at ``start_ns``.
+
+        A more expensive step counts as more samples. None: the real duration counts.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A device that trains on ``samples_per_s``, always."""
+    """A device with the constant speed ``samples_per_s``."""
 
     samples_per_s: float
 
@@ -35,19 +36,19 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Native:
-    """Real hardware: no emulated duration, the time it takes is the time it takes."""
+    """Real hardware: the real duration counts, none is emulated."""
 
     def duration_ns(self, samples: float, start_ns: int = 0) -> None:
         return None
 
 
 def check_rate(name: str, value: float) -> None:
-    """BadValue unless ``value`` is a finite number above 0."""
+    """Raise BadValue unless ``value`` is a finite number above 0."""
     if not 0 < value < math.inf:
         raise BadValue(f"{name} {value}: expected a number above 0")
 
 
 def check_span(name: str, value_ns: int, least_ns: int = 1) -> None:
-    """BadValue unless ``value_ns`` is a whole number of ns, at least ``least_ns``."""
+    """Raise BadValue unless ``value_ns`` is a whole number of ns, at least ``least_ns``."""
     if not isinstance(value_ns, int) or isinstance(value_ns, bool) or value_ns < least_ns:
         raise BadValue(f"{name} {value_ns!r}: expected a whole number of ns, {least_ns} or more")

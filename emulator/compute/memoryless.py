@@ -1,5 +1,6 @@
-"""Devices whose stretches of work take exponentially distributed times: how long one has been at
-work says nothing about when it will be done.
+"""Devices with exponentially distributed computing times.
+
+The exponential distribution is memoryless: the elapsed time says nothing about the remaining time.
 """
 
 from __future__ import annotations
@@ -14,15 +15,14 @@ from emulator.compute.device import Rate, check_rate
 
 @dataclass(frozen=True, slots=True)
 class Memoryless:
-    """A device that trains on ``samples_per_s`` on average: every stretch of work takes a time
-    drawn anew.
+    """A device that needs an exponential time for each period of work.
 
-    Source: Dutta et al. 2018 (arXiv 1803.01113), the learners of whose K-async SGD take exponential
-    times. Of P such devices at work on equally much, any K are as likely to be done first: a draw
-    by lot, without a loop that draws.
+    ``samples_per_s`` gives its mean. Source: Dutta et al. 2018 (arXiv 1803.01113): the learners of
+    their K-async SGD take exponential times. If P such devices have equal work, every set of K is
+    equally likely to finish first. This equals uniform random sampling of K devices.
 
-    The draw depends only on ``seed`` and on the moment at which the stretch starts: the same
-    question always has the same answer.
+    The draw depends only on ``seed`` and the moment at which the work starts, so the same call
+    always gives the same result.
     """
 
     samples_per_s: float

@@ -1,4 +1,4 @@
-"""How speeds differ between the devices of a run."""
+"""Distributions of speed over the devices of a run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from emulator.errors import BadValue
 def even_speeds(
     count: int, fastest_samples_per_s: float, slowest_ratio: float, rng: np.random.Generator
 ) -> list[float]:
-    """samples/s of ``count`` devices whose times per sample lie evenly from the fastest's to
-    ``slowest_ratio`` times that, shuffled.
+    """Return the samples/s of ``count`` devices with evenly spaced times per sample, shuffled.
 
-    Source: FedASMU, "slowest = 5 x fastest, uniform in between"; time is what is spread, since that
-    is what is waited for.
+    The times go from that of the fastest device to ``slowest_ratio`` times as much. Source:
+    FedASMU, "slowest = 5 x fastest, uniform in between". Times are evenly spaced, not speeds,
+    because the run waits for times.
     """
     check_count(count)
     check_rate("fastest_samples_per_s", fastest_samples_per_s)
@@ -35,25 +35,25 @@ def even_speeds(
 def lognormal_speeds(
     count: int, median_samples_per_s: float, sigma: float, rng: np.random.Generator
 ) -> list[float]:
-    """samples/s of ``count`` devices, drawn: median x exp(sigma x a normal number); times per
-    sample are then log-normal with the same sigma.
+    """Draw the samples/s of ``count`` devices from a log-normal distribution.
 
-    Two thirds of the devices lie between median / e^sigma and median x e^sigma.
+    Each is median x exp(sigma x a standard normal number), so times per sample are log-normal with
+    the same sigma. Two thirds of the devices lie between median / e^sigma and median x e^sigma.
     """
     check_count(count)
     check_rate("median_samples_per_s", median_samples_per_s)
     if not 0 <= sigma <= LARGEST_SIGMA:
-        raise BadValue(f"sigma {sigma}: expected 0 (all alike) to {LARGEST_SIGMA:g}")
+        raise BadValue(f"sigma {sigma}: expected 0 (all equal) to {LARGEST_SIGMA:g}")
     return [
         float(median_samples_per_s * math.exp(sigma * normal))
         for normal in rng.standard_normal(count)
     ]
 
 
-LARGEST_SIGMA = 5.0  # e^5 is 148: a spread beyond that is a slip of the keyboard
+LARGEST_SIGMA = 5.0  # e^5 is 148; a larger spread is probably a typing error
 
 
 def check_count(count: int) -> None:
-    """BadValue unless there is at least one device."""
+    """Raise BadValue unless there is at least one device."""
     if count < 1:
         raise BadValue(f"devices {count}: expected 1 or more")

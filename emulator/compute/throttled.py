@@ -1,5 +1,6 @@
-"""A device that grows hot: full speed until a heat budget is used up, then a lower rate; it
-recovers while it is idle.
+"""A device with thermal throttling.
+
+It has full speed until a heat budget is used up, then a lower speed. It recovers while idle.
 """
 
 from __future__ import annotations
@@ -12,24 +13,28 @@ from emulator.errors import BadValue
 
 @dataclass(slots=True)
 class Throttled:
-    """Cold, it trains on ``samples_per_s`` for ``budget_ns`` of work; hot, on
-    ``hot_samples_per_s``, for as long as the work lasts.
+    """A device that is slower when hot.
 
-    Idle, it regains the whole budget within ``recovery_ns``, evenly. Hot work neither uses nor
-    regains budget. So a stretch takes min(full, budget left) + the rest of full x cold rate / hot
-    rate, where full = samples / samples_per_s: exact, in whole ns.
+    When cold, it trains at ``samples_per_s`` for ``budget_ns`` of work. Then it is hot and trains
+    at ``hot_samples_per_s`` until the work ends. Idle time restores the budget at a constant rate,
+    all of it in ``recovery_ns``. Work while hot neither uses nor restores budget. So work takes
 
-    It remembers its last stretch of work, so ask in order of time. Work that would go on when the
-    next begins was cut off there (a cancelled task); the same question again gets the same answer.
+        min(full, budget left) + (full - budget left, if positive) x cold rate / hot rate,
+
+    where full = samples / samples_per_s; exact, in whole ns.
+
+    The device remembers its last work, so calls must be in order of time. If the next work starts
+    before the last one ends, the last one was cancelled at that moment. Repeating a call gives the
+    same result.
     """
 
     samples_per_s: float
     hot_samples_per_s: float
     budget_ns: int
     recovery_ns: int
-    _start_ns: int = field(default=0, init=False)  # of the last stretch
+    _start_ns: int = field(default=0, init=False)  # start of the last work
     _left_ns: int = field(default=0, init=False)  # budget at its start
-    _full_ns: int = field(default=0, init=False)  # its time at the cold rate
+    _full_ns: int = field(default=0, init=False)  # its duration at the cold rate
 
     def __post_init__(self) -> None:
         check_rate("samples_per_s", self.samples_per_s)
@@ -44,19 +49,20 @@ class Throttled:
         self._left_ns = self.budget_ns
 
     def duration_ns(self, samples: float, start_ns: int = 0) -> int:
-        """ValueError if ``start_ns`` is before that of the last stretch."""
+        """As ``Device.duration_ns``. ValueError if ``start_ns`` is before that of the last work."""
         self._left_ns = self.budget_left_ns(start_ns)
         self._start_ns = start_ns
         self._full_ns = Rate(self.samples_per_s).duration_ns(samples)
         return self._busy_ns()
 
     def budget_left_ns(self, now: int) -> int:
-        """How much work at full speed it could do at ``now``, which is not before the last
-        stretch's start.
+        """How many ns of work at full speed are left at ``now``.
+
+        ValueError if ``now`` is before the start of the last work.
         """
         if now < self._start_ns:
             raise ValueError(
-                f"a throttled device is asked about {now} ns after it was asked about"
+                f"a throttled device needs calls in order of time: {now} ns after"
                 f" {self._start_ns} ns"
             )
         worked_ns = min(now - self._start_ns, self._busy_ns())

@@ -1,4 +1,4 @@
-"""How long bytes travel after they were served."""
+"""The delay of bytes between the link and the receiver."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from typing import Protocol
 
 
 class Delay(Protocol):
-    """Keeps order by its shape: ``arrival`` never decreases, so no byte overtakes another,
-    whatever the jitter.
+    """A one-way delay that keeps the order of bytes.
+
+    ``arrival`` never decreases, so no byte overtakes another, whatever the jitter.
     """
 
     def arrival(self, sent_ns: int) -> int:
-        """When a byte that leaves the link at ``sent_ns`` reaches the receiver; FOREVER for
-        FOREVER.
+        """When a byte that leaves the link at ``sent_ns`` reaches the receiver.
+
+        FOREVER for FOREVER.
         """
         ...
 
     def departure(self, arrival_ns: int) -> int:
-        """The latest moment of leaving whose bytes have arrived by ``arrival_ns``: the inverse
-        of ``arrival``.
+        """The latest moment at which bytes can leave and arrive by ``arrival_ns``.
+
+        This is the inverse of ``arrival``.
         """
         ...

@@ -1,16 +1,16 @@
-"""A delay that varies, and keeps the order of bytes.
+"""A random delay that keeps the order of bytes.
 
-Emulated time is cut into epochs of ``epoch_ns``. Each has one delay, drawn by a generator that is
-keyed by (seed, block of epochs), so that it depends on nothing but the seed and the moment: not on
-who asks, how often, or in which order. Within an epoch bytes keep their distance. A byte that would
-overtake an earlier one arrives together with it: arrival(s) is the largest of u + delay(epoch of u)
-over all u <= s. Hence the mean delay of bytes is somewhat above that of epochs when the jitter is
-large against the epoch.
+Emulated time is divided into epochs of ``epoch_ns``. Each epoch has one delay, drawn by a generator
+with the key (seed, block of epochs). So the delay depends only on the seed and the moment, not on
+the caller or on the number and order of calls. Bytes of the same epoch keep their distance. A byte
+that would overtake an earlier one arrives together with it: arrival(s) is the largest of u +
+delay(epoch of u) over all u <= s. Therefore the mean delay of bytes is somewhat above that of
+epochs if the jitter is large compared with the epoch.
 
     normal     mean ``delay_ns``, standard deviation ``jitter_ns``, cut at 4 deviations and at 0
     uniform    from ``delay_ns`` - ``jitter_ns`` to ``delay_ns`` + ``jitter_ns``, cut at 0
     lognormal  mean ``delay_ns``, standard deviation ``jitter_ns``, cut at 4 deviations of its
-    logarithm: rare long delays, none near 0
+               logarithm: long delays are rare, and none is near 0
 """
 
 from __future__ import annotations
@@ -30,14 +30,16 @@ CUT = 4.0
 EPOCH_NS = NS_PER_S // 100
 _BLOCK = 1024  # epochs drawn at a time
 _KEPT_BLOCKS = 4
-MAX_MEMORY_EPOCHS = 100 * _BLOCK  # how far back a byte may hold others up
+MAX_MEMORY_EPOCHS = 100 * _BLOCK  # for how many epochs a byte may hold back later ones
 MAX_DELAY_NS = 1000 * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Per epoch of a block, in ns from the block's begin: the delay, what the epochs before hold
-    back to, and when a byte of its begin arrives.
+    """The epochs of one block, in ns from the start of the block.
+
+    For each epoch: the delay, the earliest arrival that earlier epochs permit, and the arrival of
+    its first byte.
     """
 
     delays_ns: list[int]
@@ -46,7 +48,7 @@ class _Block:
 
 
 class Jitter:
-    """A delay around ``delay_ns`` by one of DISTRIBUTIONS."""
+    """A random delay around ``delay_ns`` with one of DISTRIBUTIONS."""
 
     def __init__(
         self,
@@ -70,7 +72,7 @@ class Jitter:
                 np.array([-1.0, 1.0]) * (1.0 if distribution == "uniform" else CUT)
             )
         )
-        # epochs after which a byte cannot hold others up any more
+        # after so many epochs a byte cannot hold back others
         self._memory = -(-(self.most_ns - self.least_ns) // epoch_ns)
         if self._memory > MAX_MEMORY_EPOCHS:
             raise BadValue(
@@ -96,7 +98,7 @@ class Jitter:
         if arrival_ns >= FOREVER:
             return FOREVER
         number = (arrival_ns - self.least_ns) // (_BLOCK * self.epoch_ns)
-        while True:  # ends: the epoch in which arrival_ns - most_ns lies has arrived
+        while True:  # ends: bytes of the epoch that contains arrival_ns - most_ns have arrived
             begin_ns = number * _BLOCK * self.epoch_ns
             block = self._block(number)
             index = bisect_right(block.arrivals_ns, arrival_ns - begin_ns) - 1
@@ -115,20 +117,19 @@ class Jitter:
         return block
 
     def _make(self, number: int) -> _Block:
-        # blocks whose last bytes may still hold up the first of this one
+        # earlier blocks whose last bytes may hold back the first bytes of this block
         before = -(-self._memory // _BLOCK)
         delays_ns = np.concatenate([self._draw(number - back) for back in range(before, -1, -1)])
         begins_ns = np.arange(-before * _BLOCK, _BLOCK, dtype=np.int64) * self.epoch_ns
         # arrival of the last byte of each epoch
         lasts_ns = np.maximum.accumulate(begins_ns + self.epoch_ns - 1 + delays_ns)
-        # Without an epoch before, nothing is held: its own bytes arrive later than any bound as low
-        # as that.
+        # The first epoch has no earlier one. Its bound is so low that all its bytes arrive later.
         held_ns = np.concatenate([[begins_ns[0] + self.least_ns], lasts_ns[:-1]])[-_BLOCK:]
         arrivals_ns = np.maximum(begins_ns[-_BLOCK:] + delays_ns[-_BLOCK:], held_ns)
         return _Block(delays_ns[-_BLOCK:].tolist(), held_ns.tolist(), arrivals_ns.tolist())
 
     def _draw(self, number: int) -> np.ndarray:
-        # seeds are not negative, moments before the run's begin are
+        # seeds cannot be negative, but blocks before the start of the run have negative numbers
         key = 2 * number if number >= 0 else -2 * number - 1
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, key])))
         if self.distribution == "uniform":
@@ -136,7 +137,7 @@ class Jitter:
         return self._delays(np.clip(rng.standard_normal(_BLOCK), -CUT, CUT))
 
     def _delays(self, drawn: np.ndarray) -> np.ndarray:
-        """Whole ns, 0 or more, from draws of a distribution of middle 0 and width 1."""
+        """Whole ns, 0 or more, from draws of a distribution with center 0 and width 1."""
         if self.distribution == "lognormal":
             variance = math.log1p((self.jitter_ns / self.delay_ns) ** 2)
             delays = self.delay_ns * np.exp(math.sqrt(variance) * drawn - variance / 2)

@@ -1,4 +1,4 @@
-"""The same delay for every byte."""
+"""A constant delay."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from emulator.units import FOREVER
 
 
 class Latency:
-    """One-way delay of ``delay_ns``, an integer of 0 or more."""
+    """A constant one-way delay of ``delay_ns``, an integer of 0 or more."""
 
     def __init__(self, delay_ns: int) -> None:
         if not isinstance(delay_ns, int) or isinstance(delay_ns, bool) or delay_ns < 0:

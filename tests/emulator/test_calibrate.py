@@ -106,7 +106,7 @@ def test_a_command_is_run_once_more_than_it_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (f"{PYTHON} -c \"import sys; sys.exit('boom')\"", "exit status 1, it said: boom"),
+        (f"{PYTHON} -c \"import sys; sys.exit('boom')\"", "exit status 1, last error line: boom"),
         ("no-such-program-here --x", "No such file"),
         ("", "expected a program"),
         ("'open", "No closing quotation"),
@@ -161,7 +161,7 @@ def test_without_torch_there_is_a_clear_line(
     assert (
         out == ""
         and error.count("\n") == 1
-        and "torch, which is not installed here" in error
+        and "torch, which is not installed;" in error
         and "--command" in error
     )
 

@@ -122,7 +122,7 @@ def test_what_never_serves_says_so() -> None:
 def test_a_search_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "MAX_IDLE_SEGMENTS", 1000)
     never = Lowest(Bare(Slotted(10, 2, [0])), Bare(Slotted(10, 2, [1])))
-    with pytest.raises(BadValue, match="do its parts ever meet"):
+    with pytest.raises(BadValue, match="are its parts ever open together"):
         served_at(never, 0, 1)
 
 

@@ -74,7 +74,7 @@ def test_service_is_the_time_outside_the_windows(
     [
         ([(5, 5)], "an end after the begin"),
         ([(-1, 5)], "expected 0 or more"),
-        ([(0, 5), (4, 9)], "before the one before it ends"),
+        ([(0, 5), (4, 9)], "before the previous outage ends"),
     ],
 )
 def test_impossible_windows_are_refused(closed: list[tuple[int, int]], words: str) -> None:
