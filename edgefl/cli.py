@@ -5,9 +5,10 @@ correct.
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from edgefl.commands import check, configs, data, edge, jobs, keys, new, results, run, show
 from edgefl.commands import list as listings
@@ -16,9 +17,20 @@ from edgefl.errors import Bug, UserError, printable
 from edgefl.hosts.processes import ended_like_ctrl_c
 from emulator.errors import BadValue
 
-INTERRUPTED = 130  # exit status of what Ctrl-C ended before there was a result
+
+class Commands(TyperGroup):
+    """Typer ends a command after Ctrl-C without a word."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            print("edgefl: interrupted", file=sys.stderr)
+            raise typer.Exit(run.INTERRUPTED_STATUS) from None
+
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -59,7 +71,7 @@ def main() -> None:
         with ended_like_ctrl_c():
             status = app(args=sys.argv[1:] or ["--help"], prog_name="edgefl", standalone_mode=False)
     except typer.Abort:
-        status = INTERRUPTED
+        sys.exit(run.INTERRUPTED_STATUS)
     except (UserError, BadValue) as error:
         _refuse(str(error))
     except Bug as bug:
@@ -71,8 +83,6 @@ def main() -> None:
         ):  # what a wrong word on the command line raises; typer does not export its class
             raise
         _refuse(explained(error, sys.argv[1:]))
-    if status == INTERRUPTED:  # typer says nothing
-        print("edgefl: interrupted", file=sys.stderr)
     sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -90,7 +90,7 @@ def test_a_request_to_end_ends_a_run_in_order(
     others = family(process)
     process.terminate()
     _, out, _ = end(process)
-    assert "(interrupted)" in out and gone(others)
+    assert "interrupted" in out and gone(others)
     assert orjson.loads((directory / "summary.json").read_bytes())["finished"] == "interrupted"
 
 

@@ -234,7 +234,7 @@ def test_what_a_run_refuses_is_one_line(folder: Path, started: list[subprocess.P
     status, out, err = end(start(started, "seeds=[1, 2]", "--workers", "2", "--out", "s.toml"))
     assert (
         (status, out) == (2, "")
-        and err.startswith("edgefl: s.toml/s/fedasync/seed1: cannot be made")
+        and err.startswith("edgefl: s.toml/s: cannot be made")
         and err.count("\n") == 1
     )
 

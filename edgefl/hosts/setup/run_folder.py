@@ -87,7 +87,8 @@ class RunFolder:
 
     def _make(self) -> None:
         missing = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
-        self.folder.resolve().mkdir(parents=True, exist_ok=True)
+        place = self.folder.resolve() if self.folder.is_symlink() else self.folder
+        place.mkdir(parents=True, exist_ok=True)
         self._made = missing[::-1]
 
 
