@@ -15,7 +15,7 @@ from emulator.units import NS_PER_S
 REMEMBERED = 32
 # Of one task in one session. An edge offers an update once, again when it is urged, asks once, and
 # fails once.
-MOST_OFFERS, MOST_REQUESTS = 4, 2
+MOST_OFFERS, MOST_NOTES = 4, 3
 MOST_AHEAD_S = 366 * 24 * 3600  # emulated: no training takes longer
 
 
@@ -24,7 +24,7 @@ class Said:
     """Of one task in one session."""
 
     offers: int = 0
-    requests: int = 0
+    notes: int = 0
 
 
 class Allowances:
@@ -41,7 +41,7 @@ class Allowances:
 
     def new_session(self, edge: str) -> None:
         for said in self._said[edge].values():
-            said.offers = said.requests = 0
+            said.offers = said.notes = 0
 
     def offers(self, edge: str, task: int) -> None:
         """It offers an update. WireError if this is not its task, LimitExceeded if it offers too
@@ -54,15 +54,12 @@ class Allowances:
                 f"task {task} was offered more than {MOST_OFFERS} times in one session"
             )
 
-    def asks(self, edge: str, task: int) -> None:
+    def notes(self, edge: str, task: int) -> None:
         """It asks for a fresher model, or says why the task failed; errors as in ``offers``."""
         said = self._of(edge, task)
-        said.requests += 1
-        if said.requests > MOST_REQUESTS:
-            raise LimitExceeded(
-                f"more than {MOST_REQUESTS} requests for a fresher model for task {task} in one"
-                " session"
-            )
+        said.notes += 1
+        if said.notes > MOST_NOTES:
+            raise LimitExceeded(f"more than {MOST_NOTES} notes on task {task} in one session")
 
     def _of(self, edge: str, task: int) -> Said:
         said = self._said[edge].get(task)

@@ -4,8 +4,8 @@ each frame, note and flow belongs to.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from edgefl.hosts.wall.coordinator.uplink import Uplink
 from edgefl.protocol.codec import decode_note
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import (
+    Acknowledged,
     Arrived,
     CancelTask,
     FreshRequest,
@@ -39,13 +40,13 @@ from emulator.agenda import Ticket
 
 
 @dataclass(slots=True)
-class OpenRequest:
-    """For a fresher model, or why a task failed; an edge has one at most. ``tickets``: of the
-    agenda, for the moments at which it is heard and at which an answer is too late.
+class OpenNote:
+    """What an edge has said about a task. ``tickets``: of the agenda, for the moments at which it
+    is heard and, of a request, at which an answer is too late.
     """
 
     task: int
-    tickets: list[Ticket] = field(default_factory=list)
+    tickets: list[Ticket]
 
 
 class Transport:
@@ -65,7 +66,7 @@ class Transport:
         self.allowances = Allowances()
         self.downlink = Downlink(context, self.training, self.allowances)
         self.uplink = Uplink(context, self.training, self.allowances, most_bytes)
-        self.requests: dict[str, OpenRequest] = {}  # edge -> its latest
+        self.notes: dict[tuple[str, type], OpenNote] = {}  # an edge's latest of each kind
 
     def end(self, edge: str, note: ToEdge, now: int) -> None:
         """Stop what ``note`` ends at its edge."""
@@ -73,7 +74,8 @@ class Transport:
         self.uplink.end(edge, note)
         if isinstance(note, CancelTask):
             self.training.working.pop(edge, None)
-            self._forget_request(edge, note.task)
+        if isinstance(note, (CancelTask, Acknowledged)):
+            self._forget_notes(edge, lambda task: task == note.task)
 
     # ------------------------------------------------------------------ time
     def release(self, now: int) -> None:
@@ -120,8 +122,7 @@ class Transport:
         edge, held = session.edge, {pair[0]: pair[1] for pair in join.held}
         self.allowances.new_session(edge)
         self.uplink.entered(edge, join.tasks)
-        if edge in self.requests and self.requests[edge].task not in join.tasks:
-            self._forget_request(edge)
+        self._forget_notes(edge, lambda task: task not in join.tasks)
         self._finish(self.downlink.entered(edge, held, self.context.clock.now()))
         self.downlink.tell_again(edge, held)
         self.probes.begin(edge)
@@ -156,26 +157,29 @@ class Transport:
         note, now = decode_note(stamped.note), self.context.clock.now()
         if not isinstance(note, (FreshRequest, TaskFailed)):
             raise WireError(f"{type(note).__name__} from an edge")
-        self.allowances.asks(edge, note.task)
+        self.allowances.notes(edge, note.task)
         delay_ns = self.latency_ns[edge] if pays_latency(note) else 0
         due_ns = moment(stamped.at_ns, now) + delay_ns  # at the coordinator
         self.training.asked(edge, note.task, stamped.at_ns, now - due_ns)
-        self._forget_request(edge)
-        self.requests[edge] = request = OpenRequest(note.task)
-        if isinstance(note, TaskFailed):
-            request.tickets.append(self.context.agenda.add(max(due_ns, now), (edge, note)))
-            return
-        closes_ns = self.downlink.answers.closes_ns(note)
-        if closes_ns is not None:
-            close = partial(self.downlink.close, edge, note.task)
-            request.tickets.append(self.context.agenda.add(max(moment(closes_ns, now), now), close))
-        if not self.downlink.answering(edge, note.task):
-            request.tickets.append(self.context.agenda.add(max(due_ns, now), (edge, note)))
+        entries: list[tuple[int, Any]] = []
+        if isinstance(note, FreshRequest):
+            closes_ns = self.downlink.answers.closes_ns(note)
+            if closes_ns is not None:
+                close = partial(self.downlink.close, edge, note.task)
+                entries.append((moment(closes_ns, now), close))
+        if isinstance(note, TaskFailed) or not self.downlink.answering(edge, note.task):
+            entries.append((due_ns, (edge, note)))
+        self._forget_note((edge, type(note)))
+        tickets = [self.context.agenda.add(max(at_ns, now), item) for at_ns, item in entries]
+        self.notes[edge, type(note)] = OpenNote(note.task, tickets)
 
-    def _forget_request(self, edge: str, task: int | None = None) -> None:
-        """The edge's open request is over, if it is of ``task``; None: whatever it is of."""
-        request = self.requests.get(edge)
-        if request is not None and task in (None, request.task):
-            del self.requests[edge]
-            for ticket in request.tickets:
+    def _forget_notes(self, edge: str, of: Callable[[int], bool]) -> None:
+        """Those on the edge's tasks that ``of`` picks are over."""
+        for key in ((edge, FreshRequest), (edge, TaskFailed)):
+            if key in self.notes and of(self.notes[key].task):
+                self._forget_note(key)
+
+    def _forget_note(self, key: tuple[str, type]) -> None:
+        if key in self.notes:
+            for ticket in self.notes.pop(key).tickets:
                 self.context.agenda.cancel(ticket)

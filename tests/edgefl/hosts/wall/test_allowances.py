@@ -17,6 +17,7 @@ from edgefl.protocol.messages import (
     FreshRequest,
     Ready,
     Stamped,
+    TaskFailed,
     ToEdge,
 )
 from emulator.units import NS_PER_S
@@ -64,11 +65,25 @@ def test_offers_of_many_tasks_are_bounded(rig: Rig) -> None:
 def test_endless_requests_leave_two_moments(rig: Rig) -> None:
     """When it is heard, and when an answer is too late."""
     said = until_too_many(lambda step: ask(rig, step=step, until_ns=2 * FAR_NS))
-    assert said == allowances.MOST_REQUESTS and len(rig.agenda) == 2
+    assert said == allowances.MOST_NOTES and len(rig.agenda) == 2
     for task in range(GIVEN):
         if task != 1:
             ask(rig, task, until_ns=2 * FAR_NS)
     assert len(rig.agenda) == 2
+
+
+@pytest.mark.parametrize("end", [CancelTask(1), Acknowledged(1)])
+def test_a_failure_that_comes_early_does_not_take_back_the_request_before_it(
+    rig: Rig, end: ToEdge
+) -> None:
+    """Edges say what will be before its emulated moment."""
+    request, failed = FreshRequest(1, 0, 1, 20 * MS), TaskFailed(1, "no", "trace")
+    rig.says("a", Stamped(10 * MS, encode_note(request)))
+    rig.says("a", Stamped(15 * MS, encode_note(failed)))
+    rig.until(15 * MS)
+    assert rig.told == [Heard(10 * MS, "a", request), Heard(15 * MS, "a", failed)]
+    rig.transport.end("a", end, 15 * MS)
+    assert len(rig.agenda) == 0
 
 
 def test_another_edges_offers_are_its_own(rig: Rig) -> None:
