@@ -38,6 +38,7 @@ from edgefl.hosts.process_messages import Listening, RunEnded, StartRun
 from edgefl.hosts.processes import ONE_THREAD, keep_freed_memory
 from edgefl.hosts.wall.edge.host import EdgeHost, EdgeSide
 from edgefl.hosts.wall.edge.worker import OwnMachine
+from edgefl.hosts.wall.keys import EdgeKeys
 from edgefl.loading.file import shared_digest
 from edgefl.protocol.messages import Assignment, Update
 from edgefl.vectors import Layout, LayoutEntry
@@ -94,7 +95,7 @@ class Echo:
     def __init__(self) -> None:
         self.unacknowledged: dict[int, Update] = {}
         self.open_tasks: list[int] = []
-        self.given_up, self.beyond = 0, None
+        self.given_up, self.beyond, self.failed = 0, None, {}
         self.run, self.trainer = None, None  # it never has a job to do
 
     def receive(self, message: Any, now: int) -> list[Send]:
@@ -178,7 +179,7 @@ def prepared(base: Path, elements: int) -> Layout:
     return layout
 
 
-def listening(control: Channel, config: Experiment, base: Path) -> int:
+def listening(control: Channel, config: Experiment, base: Path, keys: Path | None = None) -> int:
     """Start the run at the other end of ``control``; the coordinator's port."""
     control.send(
         StartRun(
@@ -188,7 +189,7 @@ def listening(control: Channel, config: Experiment, base: Path) -> int:
             base=str(base),
             scratch=str(base),
             data_digest="bench",
-            keys=None,
+            keys=None if keys is None else str(keys),
             more=False,
         )
     )
@@ -212,22 +213,32 @@ def still_runs(pid: int) -> bool:
     return not gone
 
 
-def fork_edge(name: str, port: int, config: Experiment, layout: Layout) -> int:
+def digests(config: Experiment, layout: Layout) -> tuple[str, str, str]:
+    """What an edge must have to join: config, layout, data."""
+    return shared_digest(config, config.strategies[0]), layout.digest(), "bench"
+
+
+def fork_edge(
+    name: str,
+    port: int,
+    config: Experiment,
+    layout: Layout,
+    actor: Echo | None = None,
+    keys: EdgeKeys | None = None,
+) -> int:
     pid = os.fork()
     if pid:
         return pid
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         side = EdgeSide(
-            Echo(),
-            shared_digest(config, config.strategies[0]),
-            layout.digest(),
-            "bench",
+            actor or Echo(),
+            *digests(config, layout),
             1,
             config.chosen_speed,
             8 * 4 * layout.size + MB,
         )
-        EdgeHost(name, f"tcp://127.0.0.1:{port}", None, lambda setup: side, OwnMachine()).run()
+        EdgeHost(name, f"tcp://127.0.0.1:{port}", keys, lambda setup: side, OwnMachine()).run()
         os._exit(0)
     except BaseException:
         traceback.print_exc()

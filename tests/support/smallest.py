@@ -18,6 +18,7 @@ SMALLEST_BENCHMARKS = {
     "agreement.py": ["--quick"],
     "data.py": ["--quick"],
     "emulator_accuracy.py": ["--tiny"],
+    "evil_edges.py": ["--seconds", "0.5", "--attack", "offers"],
     "fleet.py": ["--edges", "2"],
     "profile_virtual.py": ["--updates", "2"],
     "protocol.py": ["--case", "2x0.25", "--rounds", "3"],
@@ -25,7 +26,10 @@ SMALLEST_BENCHMARKS = {
     "tdma_shapes.py": ["--quick"],
     "virtual.py": ["--quick", "--turns", "1"],
 }
-SOCKETS = {"agreement.py", "emulator_accuracy.py", "fleet.py", "protocol.py", "tdma_shapes.py"}
+SOCKETS = {
+    *("agreement.py", "emulator_accuracy.py", "evil_edges.py", "fleet.py", "protocol.py"),
+    "tdma_shapes.py",
+}
 
 
 def ran(script: Path, words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,306 @@
+"""An admitted edge that turns evil: it joins as an edge should, works for a while, then attacks the
+coordinator. Its socket and every frame are its own.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from zlib import crc32
+
+import msgpack
+import numpy as np
+import zmq
+
+from edgefl import __version__
+from edgefl.hosts.wall.edge.transfers import EdgeTransfers
+from edgefl.hosts.wall.keys import EdgeKeys, secure_edge
+from edgefl.protocol.codec import decode, decode_note, encode, encode_note
+from edgefl.protocol.errors import WireError
+from edgefl.protocol.messages import (
+    PROTOCOL,
+    Acknowledged,
+    CancelTask,
+    Credit,
+    Delivered,
+    FreshRequest,
+    Hello,
+    Join,
+    Offer,
+    Piece,
+    Ping,
+    Pong,
+    Refuse,
+    Setup,
+    Stamped,
+    Update,
+    Welcome,
+)
+
+SAMPLES = 10  # that an edge says it has
+HEARTBEAT_S = 0.2
+JOINING_S = 5.0  # patience
+BURST = 50  # frames in one go
+BOMB = b"\xdc\x3f\xff" * 5_700  # 17 KB: nested lists of 16,383 items each
+FAR_NS = 10**15  # emulated: eleven days
+PAUSE_S = 0.002  # of an edge that is not let in
+
+
+def marked(edge: str, task: int, size: int) -> np.ndarray:
+    """The update of an honest edge: whoever knows edge and task can tell whether it is whole."""
+    return np.full(size, crc32(f"{edge} {task}".encode()) % (1 << 24), np.float32)
+
+
+@dataclass(slots=True)
+class EvilEdge:
+    """A bare edge. ``tell(edge, task)``: the vector that it reports; ``samples``: so many, it says.
+
+    ``done``: tasks whose updates were acknowledged; ``refusals``: what the coordinator has said.
+    """
+
+    name: str
+    port: int
+    size: int
+    digests: tuple[str, str, str]
+    keys: EdgeKeys | None = None
+    context: zmq.Context = field(default_factory=zmq.Context)
+    tasks: list[int] = field(default_factory=list)
+    done: list[int] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+    samples: float = float(SAMPLES)
+    joined: bool = False
+    incarnation: int = 0
+    number: int = 0
+    tell: Callable[[str, int, int], np.ndarray] = marked
+    transfers: EdgeTransfers = field(default_factory=lambda: EdgeTransfers(1 << 24))
+    socket: Any = None
+    _spoke_s: float = 0.0
+    _updates: dict[int, Update] = field(default_factory=dict)
+
+    # ------------------------------------------------------------------ sessions
+    def connect(self, claimed: str | None = None) -> None:
+        """A new socket and a new session, as the edge ``claimed``."""
+        if self.socket is not None:
+            self.socket.close()
+        self.socket = self.context.socket(zmq.DEALER)
+        self.socket.linger = 0
+        if self.keys is not None:
+            secure_edge(self.socket, self.keys)
+        self.socket.connect(f"tcp://127.0.0.1:{self.port}")
+        self.number, self.joined = random.SystemRandom().getrandbits(60), False
+        self.say(Hello(claimed or self.name, PROTOCOL, __version__))
+
+    def join(self) -> bool:
+        """Connect, and listen until the coordinator lets it in; False if it does not."""
+        self.connect()
+        until_s, before = time.monotonic() + JOINING_S, len(self.refusals)
+        while not self.joined and len(self.refusals) == before and time.monotonic() < until_s:
+            self.socket.poll(20)
+            self.listen()
+        return self.joined
+
+    def say(self, message: Any, body: Any = None) -> bool:
+        header = encode(message, self.incarnation, self.number)
+        return self.raw(header) if body is None else self.raw(header, bytes(body))
+
+    def raw(self, *frames: bytes) -> bool:
+        """False if the socket is full."""
+        self._spoke_s = time.monotonic()
+        try:
+            self.socket.send_multipart(frames, zmq.NOBLOCK)
+            return True
+        except zmq.Again:
+            return False
+
+    # ------------------------------------------------------------------ as an edge should
+    def listen(self) -> None:
+        """Handle all that has come, and give a sign of life."""
+        with suppress(zmq.Again, WireError):
+            while True:
+                frames = self.socket.recv_multipart(zmq.NOBLOCK)
+                message, incarnation, number = decode(frames[0])
+                if number == self.number:
+                    self.incarnation = incarnation
+                    self._frame(message, frames[1] if len(frames) > 1 else None)
+        self.live()
+
+    def live(self) -> None:
+        if self.joined and time.monotonic() - self._spoke_s > HEARTBEAT_S:
+            self.say(Pong(0, time.monotonic_ns()))
+
+    def _frame(self, message: Any, body: bytes | None) -> None:
+        now_ns, answer = time.monotonic_ns(), None
+        match message:
+            case Ping():
+                self.say(Pong(message.sent_ns, now_ns), body)
+            case Setup():
+                held = self.transfers.held
+                self.transfers.new_session()
+                self.say(
+                    Join(*self.digests, SAMPLES, [*self._updates, *self.transfers.tasks], held)
+                )
+            case Welcome():
+                self.joined = True
+                for outgoing, due_ns in self.transfers.unacknowledged(self._updates):
+                    self.say(outgoing.offer(due_ns))
+            case Refuse():
+                self.refusals.append(message.reason)
+                self.joined = False
+            case Offer():
+                answer = self.transfers.offered(message, now_ns)
+            case Piece() if body is not None:
+                answer = self.transfers.piece(message, memoryview(body), now_ns)
+            case Credit():
+                for piece, view in self.transfers.credit(message):
+                    self.say(piece, view)
+            case Delivered():
+                self._work(self.transfers.delivered(message.transfer), message.at_ns)
+            case Stamped():
+                self._note(decode_note(message.note))
+        if answer is not None:
+            self.say(answer)
+
+    def _work(self, task: Any, at_ns: int) -> None:
+        if task is None:
+            return
+        self.tasks.append(task.number)
+        vectors = {"weights": self.tell(self.name, task.number, self.size)}
+        update = Update(task.number, task.version, vectors, {"samples": self.samples})
+        self._updates[task.number] = update
+        self.say(self.transfers.new(update, at_ns).offer(at_ns))
+
+    def _note(self, note: Any) -> None:
+        if isinstance(note, Acknowledged | CancelTask):
+            self._updates.pop(note.task, None)
+            self.transfers.acknowledged(note.task)
+            self.transfers.cancelled(note.task)
+            self.done.append(note.task)
+
+
+# ------------------------------------------------------------------ attacks
+Step = Callable[[EvilEdge, int], Any]  # a burst of an attack; the int counts the frames so far
+
+
+def _fat_offer(number: int, task: int, size: int, due_ns: int) -> Offer:
+    """As much as an offer can hold: 64 numbers with names of 64 letters."""
+    numbers = {f"{key:064d}": 1.0 for key in range(63)} | {"samples": 1.0}
+    meta = msgpack.packb([task, 0, [["weights", size]], numbers])
+    return Offer(number, "update", meta, 4 * size, f"{number:048d}", due_ns)
+
+
+def offers(edge: EvilEdge, count: int) -> None:
+    """Of its own task, each with another number and due far in the future."""
+    task = edge.tasks[-1] if edge.tasks else 0
+    edge.say(_fat_offer(1_000 + count, task, edge.size, FAR_NS + count))
+
+
+def requests(edge: EvilEdge, count: int) -> None:
+    """For a fresher model of its own task, each due and too late far in the future."""
+    task = edge.tasks[-1] if edge.tasks else 0
+    note = FreshRequest(task, 0, 1 + count, 2 * FAR_NS)
+    edge.say(Stamped(FAR_NS + count, encode_note(note)))
+
+
+def others_tasks(edge: EvilEdge, count: int) -> None:
+    """Offers and requests for tasks that other edges have, or nobody has."""
+    task = count % 1_000
+    edge.say(_fat_offer(1_000 + count, task, edge.size, 0))
+    edge.say(Stamped(0, encode_note(FreshRequest(task, 0, 1))))
+
+
+def bombs(edge: EvilEdge, count: int) -> None:
+    edge.raw(b"\x94\x0c\x00\x00" + BOMB)
+
+
+def garbage(edge: EvilEdge, count: int) -> None:
+    """Random bytes as headers, and as bodies of headers that are whole."""
+    noise = os.urandom(random.randrange(1, 1 << 16))
+    if count % 2:
+        edge.raw(noise)
+    else:
+        edge.raw(encode(Piece(count, 0), edge.incarnation, edge.number), noise)
+
+
+def rejoins(edge: EvilEdge, count: int) -> None:
+    """Ever new sessions of its own, as fast as they come."""
+    edge.join()
+
+
+def another_id(edge: EvilEdge, count: int) -> None:
+    """Greets with its own key as another edge."""
+    edge.connect("good-0")
+    edge.socket.poll(50)
+
+
+def replays(edge: EvilEdge, count: int) -> None:
+    """Frames of an older session, and updates that were acknowledged long ago."""
+    task = edge.done[count % len(edge.done)] if edge.done else 0
+    edge.say(_fat_offer(1_000 + count, task, edge.size, 0))
+    edge.raw(encode(Pong(0, 1), edge.incarnation, edge.number - 1))
+
+
+def nothing(edge: EvilEdge, count: int) -> None:
+    """It goes on as an edge should."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """``burst``: steps in one go; ``listens``: it reads what comes; ``named``: a pattern of what
+    must be on record about the edge then.
+    """
+
+    step: Step = nothing
+    burst: int = BURST
+    listens: bool = True
+    named: str = ""
+    tell: Callable[[str, int, int], np.ndarray] = marked
+    samples: float = float(SAMPLES)
+    keyed: bool = False
+
+
+def _nan(edge: str, task: int, size: int) -> np.ndarray:
+    return np.full(size, np.nan, np.float32)
+
+
+ATTACKS = {
+    "offers": Attack(offers, named="quarantined: task .* was offered more than"),
+    "requests": Attack(requests, named="quarantined: more than .* notes on task"),
+    "other tasks": Attack(others_tasks, named="wire_error: task .* is none of those"),
+    "bombs": Attack(bombs, burst=5, named="quarantined: .* bytes, at most"),
+    "deaf": Attack(burst=0, listens=False, named="session_ended: it does not read"),
+    "rejoins": Attack(rejoins, burst=1, named="quarantined: more than .* sessions"),
+    "garbage": Attack(garbage, burst=10, named="quarantined: "),
+    "nan": Attack(burst=0, tell=_nan, named="discarded: not finite"),
+    "samples": Attack(burst=0, samples=1e308, named="capped"),
+    "another id": Attack(another_id, burst=1, keyed=True, named="quarantined: .* key"),
+    "replays": Attack(replays, named="quarantined: "),
+}
+
+
+def attack(edge: EvilEdge, what: Attack, begin_s: float, until_s: float) -> None:
+    """Work as an edge should until ``begin_s``, then attack until ``until_s`` (monotonic)."""
+    edge.join()
+    while time.monotonic() < begin_s:
+        edge.socket.poll(5)
+        edge.listen()
+    edge.tell, edge.samples, count = what.tell, what.samples, 0
+    while time.monotonic() < until_s:
+        if not what.burst:
+            edge.socket.poll(5 if what.listens else 0)
+        if what.listens:
+            edge.listen()
+        else:
+            time.sleep(PAUSE_S)
+            edge.live()
+        if not edge.joined and what.step is not another_id:
+            time.sleep(PAUSE_S)
+            edge.join()
+        for _ in range(what.burst):
+            what.step(edge, count)
+            count += 1
+        time.sleep(PAUSE_S / 4)

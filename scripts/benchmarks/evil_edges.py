@@ -1,0 +1,254 @@
+"""What an admitted edge that turns evil does to a run: the coordinator's memory, the updates of the
+other edges, the verdict, and what is on record about the edge.
+
+    python scripts/benchmarks/evil_edges.py [--json FILE] [--seconds 10] [--attack offers]
+
+Each attack gets a real coordinator process, three honest edges and one evil one. The updates of the
+honest edges are numbers that follow from edge and task, and are compared with the journal.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from attacks import ATTACKS, Attack, EvilEdge, attack, marked
+from protocol import Echo, digests, ended, fork_edge, listening, prepared
+from table import Row, arguments, host_line, report, run, say
+
+from edgefl.actor import COORDINATOR, Send
+from edgefl.config.experiment import Experiment
+from edgefl.errors import UserError
+from edgefl.hosts.ipc import Channel
+from edgefl.hosts.process_messages import StopRun
+from edgefl.hosts.processes import ONE_THREAD, keep_freed_memory
+from edgefl.hosts.wall import keys as curve
+from edgefl.protocol.messages import Assignment, Update
+from edgefl.record import journal
+from edgefl.results.tail import read_events
+
+MB = 1_000_000
+ELEMENTS = 2_500
+HONEST = ("good-0", "good-1", "good-2")
+HARM = ("session_ended", "discarded", "duplicate", "wire_error", "refused", "quarantined")
+SETTLING_S = 1.0  # from the coordinator's start: all have joined, and some updates have come
+LOOK_S = 0.02
+PATIENCE_S = 60.0
+ORDINARY = ("task_started", "update_ready", "edge_waits")
+SHOWN_FACTS = 3
+GROWTH_GOAL = "<= 50"  # MB
+
+
+class Honest(Echo):
+    """An edge's actor whose updates can be told apart, and told from damaged ones."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def receive(self, message: Any, now: int) -> list[Send]:
+        if not isinstance(message, Assignment):
+            return []
+        vectors = {"weights": marked(self.name, message.number, message.vectors["weights"].size)}
+        update = Update(message.number, message.version, vectors, {"samples": 1.0})
+        return [Send(COORDINATOR, update)]
+
+
+@dataclass(slots=True)
+class Trial:
+    """A run with evil edges as it went. ``arrived``: whole updates by honest edge; ``spoiled``:
+    those whose bytes differ; ``harmed``: what happened to honest edges besides.
+    """
+
+    base_bytes: int = 0
+    peak_bytes: int = 0
+    summary: dict[str, Any] = field(default_factory=dict)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    arrived: Counter[str] = field(default_factory=Counter)
+    spoiled: int = 0
+    harmed: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def growth_mb(self) -> float:
+        return (self.peak_bytes - self.base_bytes) / MB
+
+    @property
+    def missing(self) -> int:
+        """Tasks that honest edges began and whose updates never came, but for the one that each
+        has in hand at the end.
+        """
+        began = Counter(line["edge"] for line in self.events if line.get("fact") == "task_started")
+        return sum(max(began[edge] - self.arrived[edge] - 1, 0) for edge in HONEST)
+
+    @property
+    def verdict(self) -> str:
+        found = self.summary["fidelity"]
+        return ", ".join([found["verdict"], *found["reasons"]])
+
+    def about(self, edge: str) -> Counter[str]:
+        """What is on record about an edge, without the ordinary."""
+        return Counter(
+            ": ".join(filter(None, (line["fact"], line.get("reason"))))
+            for line in self.events
+            if line.get("edge") == edge and line.get("fact", ORDINARY[0]) not in ORDINARY
+        )
+
+    def named(self, name: str) -> str | None:
+        """For what the edge of this attack is on record, if it is what it should be."""
+        wanted = re.compile(ATTACKS[name].named)
+        return next((fact for fact in self.about(evil_id(name)) if wanted.match(fact)), None)
+
+
+def evil_id(attack: str) -> str:
+    return "evil-" + re.sub("[^a-z]+", "-", attack)
+
+
+def experiment(edges: Sequence[str]) -> Experiment:
+    return Experiment.model_validate(
+        {
+            "edges": {"names": edges},
+            "links": {"up_mbit_s": 4.0, "down_mbit_s": 4.0, "latency_ms": 5.0},
+            "devices": {"kind": "native"},
+            "network": {"heartbeat_s": 0.2, "liveness_s": 2.0, "grace_s": 0.5},
+            "stop": {"emulated_s": 3600.0},
+            "evaluation": {"every_versions": 0},
+            "record": {"payloads": True},
+            "strategies": ({"strategy": "fedasync", "concurrency": len(edges)},),
+        }
+    )
+
+
+def trial(names: Sequence[str], seconds: float, base: Path) -> Trial:
+    """These attacks at a time, for ``seconds``, on a coordinator that runs in ``base``."""
+    evil = {evil_id(name): ATTACKS[name] for name in names}
+    config, layout = experiment([*HONEST, *evil]), prepared(base, ELEMENTS)
+    keys = base / "keys" if any(what.keyed for what in evil.values()) else None
+    if keys is not None:
+        curve.new(keys, config.edges.ids())
+    control, theirs = Channel.pair()
+    command = [
+        *(sys.executable, "-m", "edgefl.hosts.wall.coordinator.process"),
+        *(str(theirs.fileno()), "-1"),
+    ]
+    coordinator = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=os.environ | ONE_THREAD)
+    theirs.close()
+    children: list[int] = []
+    try:
+        port = listening(control, config, base, keys)
+        begin_s = time.monotonic() + SETTLING_S
+        for edge in HONEST:
+            own = None if keys is None else curve.load_edge(keys, edge)
+            children.append(fork_edge(edge, port, config, layout, Honest(edge), own))
+        for edge, what in evil.items():
+            own = None if keys is None else curve.load_edge(keys, edge)
+            attacker = EvilEdge(edge, port, ELEMENTS, digests(config, layout), own)
+            children.append(fork_evil(attacker, what, begin_s, begin_s + seconds))
+        found = watched(psutil.Process(coordinator.pid), begin_s, seconds)
+        control.send(StopRun("measured"))
+        answer = control.receive(PATIENCE_S)
+        if answer is None:
+            raise UserError(f"{', '.join(names)}: no end of the run in {PATIENCE_S:g} s")
+        found.summary = ended(answer).summary
+        coordinator.wait()
+    finally:
+        coordinator.kill()
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    judge(found, base / "out")
+    return found
+
+
+def fork_evil(evil: EvilEdge, what: Attack, begin_s: float, until_s: float) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        attack(evil, what, begin_s, until_s)
+        time.sleep(PATIENCE_S)  # killed before
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def watched(process: psutil.Process, begin_s: float, seconds: float) -> Trial:
+    """The coordinator's memory, until half a second after the attack."""
+    found = Trial()
+    while (now_s := time.monotonic()) < begin_s + seconds + 0.5:
+        rss = process.memory_info().rss
+        if now_s < begin_s:
+            found.base_bytes = rss
+        found.peak_bytes = max(found.peak_bytes, rss)
+        time.sleep(LOOK_S)
+    return found
+
+
+def judge(found: Trial, directory: Path) -> None:
+    """What the run's files say of the honest edges."""
+    found.events = read_events(directory / "events.jsonl")
+    for entry in journal.read(directory / "journal"):
+        row = entry.row
+        if row["event"] == "update_arrived" and row["edge"] in HONEST:
+            expected = marked(row["edge"], row["task"], ELEMENTS)
+            whole = np.array_equal(entry.arrays["weights"], expected)
+            found.arrived[row["edge"]] += whole
+            found.spoiled += not whole
+    found.harmed = [
+        line
+        for line in found.events
+        if line.get("edge") in HONEST
+        and (line.get("fact") in HARM or line.get("event") in ("edge_lost", "task_closed"))
+    ]
+
+
+def rows(name: str, found: Trial) -> list[Row]:
+    about = found.about(evil_id(name)).most_common(SHOWN_FACTS)
+    named = found.named(name)
+    return [
+        Row(f"{name}: RSS of the coordinator grows by", found.growth_mb, "MB", GROWTH_GOAL),
+        Row(f"{name}: honest updates that came whole", found.arrived.total(), "", ">= 1"),
+        Row(
+            f"{name}: honest updates spoiled or missing", found.spoiled + found.missing, "", "<= 0"
+        ),
+        Row(f"{name}: honest edges disturbed", len(found.harmed), "", "<= 0"),
+        Row(f"{name}: verdict", found.verdict),
+        Row(f"{name}: the edge is named", int(named is not None), "", ">= 1"),
+        Row(f"{name}: for", named or ", ".join(f"{count} x {what}" for what, count in about)),
+    ]
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument(
+        "--seconds", type=float, default=10.0, metavar="S", help="of each attack (default: 10)"
+    )
+    parser.add_argument("--attack", choices=ATTACKS, action="append", help="only these (all)")
+    chosen, host = parser.parse_args(), host_line()
+    if chosen.seconds <= 0:
+        raise UserError(f"--seconds {chosen.seconds:g}: expected more than 0")
+    keep_freed_memory()
+    table: list[Row] = []
+    for name in chosen.attack or ATTACKS:
+        say(f"{name}: {chosen.seconds:g} s")
+        with tempfile.TemporaryDirectory(prefix="edgefl-bench-") as folder:
+            table += rows(name, trial([name], chosen.seconds, Path(folder)))
+    report("Admitted edges that turn evil", host, table, chosen.json)
+
+
+if __name__ == "__main__":
+    run(main)
