@@ -11,6 +11,7 @@ from typing import Any, Generic
 import numpy as np
 
 from edgefl.actor import COORDINATOR, Output, Run, Send
+from edgefl.by_name import ByName
 from edgefl.edges.failure import BEFORE, TrainingFailure, training_failure
 from edgefl.edges.phase import ASKING, Phase, PhaseEvent, PhaseMachine
 from edgefl.edges.refresh import ConcurrentRefresh, concurrent_refresh
@@ -30,7 +31,6 @@ from edgefl.protocol.messages import (
     UrgeTask,
 )
 from edgefl.protocol.transfers import beyond_limits, most_body
-from edgefl.strategies.base.events import ByName
 from edgefl.strategies.base.local_rule import LocalRule
 from emulator.compute import Device
 

@@ -18,7 +18,8 @@ EMULATOR = (
     " profile_table profiles calibrate proxy kernel commands cli"
 )
 EDGEFL = (
-    "errors streams vectors vector_terms vector_store jobs catalog protocol strategies.base actor"
+    "errors by_name streams vectors vector_terms vector_store jobs catalog protocol"
+    " strategies.base actor"
     " strategies.dissemination strategies config record.files data models edges record"
     " coordinator results reports loading hosts.fault_lives hosts.ipc hosts.process_messages"
     " hosts.processes hosts.setup hosts.exchange hosts.wall.keys hosts.wall.wire"

@@ -42,7 +42,10 @@ def summary(directory: Path) -> dict[str, Any]:
         ("rnu small.toml", "No such command 'rnu'. Did you mean 'run'?"),
         ("run", "Missing argument 'CONFIG'."),
         ("run smal.toml", "smal.toml: no such file (nearest: 'small.toml')"),
-        ("run small.toml --clock wal", "'wal' is not one of 'wall', 'virtual'"),
+        (
+            "run small.toml --clock wal",
+            "one of wall, virtual, found 'wal' (nearest: 'wall')",
+        ),
         ("run small.toml --clok wall", "No such option: --clok"),
         ("run small.toml speeed=3", "speeed: unknown key (nearest: 'speed')"),
         ("run small.toml speed=fast", "speed: expected a number or 'auto', found 'fast'"),

@@ -349,7 +349,10 @@ def test_ctrl_c_on_the_wall_clock_keeps_the_seeds_that_are_done(
             "--ray-address here: expected auto or HOST:PORT",
         ),
         ("--clock virtual --workers 0", "Invalid value for '--workers'"),
-        ("--clock virtual --engine rya", "'rya' is not one of 'local', 'ray'"),
+        (
+            "--clock virtual --engine rya",
+            "one of local, ray, found 'rya' (nearest: 'ray')",
+        ),
         ("--clock virtual seeds=[]", "override 'seeds=[]': seeds: expected at least one"),
         ("--clock virtual seeds=[2,2]", "seeds: expected numbers that differ, found 2 twice"),
         (

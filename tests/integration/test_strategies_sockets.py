@@ -12,7 +12,7 @@ from paths import SUPPORT
 from safetensors.numpy import load_file
 from sent_elements import DOWN, MODEL, MOST_HEADER, UP
 
-from edgefl.commands.edge import _Builder
+from edgefl.commands.edge import SideBuilder
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
@@ -122,7 +122,7 @@ def test_an_edge_in_a_terminal_of_its_own_has_each_strategy_s_half() -> None:
     given = experiment(
         strategies=[{"strategy": "fedavg"}, {"strategy": "moon"}, {"strategy": "syncdrop"}]
     )
-    builder = _Builder("a", None, [])
+    builder = SideBuilder("a", None, None, [])
     kinds, loaded = [], []
     for entry in given.strategies:
         kinds.append(type(builder.side(Setup(to_json(given, entry), entry.strategy)).edge.rule))

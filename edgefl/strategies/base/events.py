@@ -2,31 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
 
-T = TypeVar("T")
-
-
-class MissingName(KeyError):
-    """A name that an event does not have; it tells those that it has."""
-
-    def __init__(self, name: object, names: Iterable[str] = ()) -> None:
-        super().__init__(name)
-        self.names = sorted(names)
-
-    def __str__(self) -> str:
-        return f"{self.args[0]!r}, expected one of {', '.join(map(repr, self.names)) or 'none'}"
-
-
-class ByName(dict[str, T]):
-    """What came with an event, by name."""
-
-    def __missing__(self, name: object) -> T:
-        raise MissingName(name, self)
+from edgefl.by_name import ByName
 
 
 @dataclass(frozen=True, slots=True)
