@@ -38,7 +38,7 @@ from edgefl.hosts.process_messages import (
 from edgefl.hosts.processes import ONE_THREAD, spawn
 from edgefl.hosts.wall.coordinator import process as coordinator_process
 from edgefl.hosts.wall.coordinator.process import CoordinatorProcess
-from edgefl.hosts.wall.coordinator.sessions import UNKNOWN_RTT
+from edgefl.hosts.wall.coordinator.session import UNKNOWN_RTT
 
 JOINED_GOAL = "<= 5"  # times bare forks: measured 3.1 to 3.5 with 100 edges, 4.6 on a busy machine
 PSS_GOAL, LEFT_GOAL = "<= 30", "<= 0"  # MB, processes

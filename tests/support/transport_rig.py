@@ -13,7 +13,7 @@ from edgefl.hosts.wall.coordinator.context import TransferContext
 from edgefl.hosts.wall.coordinator.flow import PiecePlan
 from edgefl.hosts.wall.coordinator.pacer import Pacer
 from edgefl.hosts.wall.coordinator.probe import Probes
-from edgefl.hosts.wall.coordinator.sessions import Session
+from edgefl.hosts.wall.coordinator.session import Session
 from edgefl.hosts.wall.coordinator.thread_messages import Heard
 from edgefl.hosts.wall.coordinator.transport import Transport
 from edgefl.protocol.messages import Arrived, Assignment, Credit, Join, Piece, Ping, Update

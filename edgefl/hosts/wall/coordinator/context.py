@@ -8,7 +8,7 @@ from typing import Any
 
 from edgefl.hosts.wall.coordinator.flow import Flow
 from edgefl.hosts.wall.coordinator.pacer import Pacer
-from edgefl.hosts.wall.coordinator.sessions import UNKNOWN_RTT, Session
+from edgefl.hosts.wall.coordinator.session import UNKNOWN_RTT, Session
 from edgefl.protocol.transfers import Incoming, Outgoing
 from emulator.agenda import Agenda
 from emulator.clock import WallClock

@@ -8,7 +8,7 @@ from edgefl.hosts.exchange import Answers, ends
 from edgefl.hosts.wall.coordinator.allowances import Allowances
 from edgefl.hosts.wall.coordinator.context import TransferContext
 from edgefl.hosts.wall.coordinator.flow import Flow
-from edgefl.hosts.wall.coordinator.sessions import UNKNOWN_RTT, Session
+from edgefl.hosts.wall.coordinator.session import UNKNOWN_RTT, Session
 from edgefl.hosts.wall.coordinator.thread_messages import Carried, CarryAll, Heard
 from edgefl.hosts.wall.coordinator.training_times import TrainingTimes
 from edgefl.protocol.codec import encode_note

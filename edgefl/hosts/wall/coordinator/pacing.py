@@ -10,16 +10,15 @@ from typing import Any
 
 from edgefl.hosts.exchange import pays_latency, play_moment
 from edgefl.hosts.wall.coordinator.gaps import Gaps
-from edgefl.hosts.wall.coordinator.sessions import (
-    SILENT,
+from edgefl.hosts.wall.coordinator.session import (
     Cut,
     Entered,
     Passed,
     Reply,
     SessionEnded,
     SessionOutcome,
-    Sessions,
 )
+from edgefl.hosts.wall.coordinator.sessions import SILENT, Sessions
 from edgefl.hosts.wall.coordinator.thread_messages import (
     Begin,
     Carry,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from edgefl.hosts.setup.network import usual_bit_s
-from edgefl.hosts.wall.coordinator.sessions import Session
+from edgefl.hosts.wall.coordinator.session import Session
 from edgefl.protocol.messages import Ping, Pong
 from emulator.fidelity import Fidelity
 from emulator.links.network import Network

@@ -47,7 +47,8 @@ from edgefl.hosts.wall.coordinator.logic import Logic
 from edgefl.hosts.wall.coordinator.pacer import Pacer
 from edgefl.hosts.wall.coordinator.pacing import Pacing
 from edgefl.hosts.wall.coordinator.probe import Probes
-from edgefl.hosts.wall.coordinator.sessions import WHOLE_RUN, Expected, Sessions
+from edgefl.hosts.wall.coordinator.session import Expected
+from edgefl.hosts.wall.coordinator.sessions import WHOLE_RUN, Sessions
 from edgefl.hosts.wall.coordinator.thread_messages import Interrupt
 from edgefl.hosts.wall.coordinator.transport import Transport
 from edgefl.hosts.wall.mailbox import Mailbox

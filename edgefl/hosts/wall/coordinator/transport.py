@@ -15,7 +15,7 @@ from edgefl.hosts.wall.coordinator.context import TransferContext
 from edgefl.hosts.wall.coordinator.downlink import Downlink
 from edgefl.hosts.wall.coordinator.flow import Flow
 from edgefl.hosts.wall.coordinator.probe import Probes
-from edgefl.hosts.wall.coordinator.sessions import Session
+from edgefl.hosts.wall.coordinator.session import Session
 from edgefl.hosts.wall.coordinator.thread_messages import Carried
 from edgefl.hosts.wall.coordinator.training_times import TrainingTimes
 from edgefl.hosts.wall.coordinator.uplink import Uplink

@@ -12,7 +12,7 @@ from edgefl.hosts.exchange import ends
 from edgefl.hosts.wall.coordinator.allowances import Allowances, moment
 from edgefl.hosts.wall.coordinator.context import TransferContext
 from edgefl.hosts.wall.coordinator.flow import Flow
-from edgefl.hosts.wall.coordinator.sessions import Session
+from edgefl.hosts.wall.coordinator.session import Session
 from edgefl.hosts.wall.coordinator.thread_messages import Heard, Whole
 from edgefl.hosts.wall.coordinator.training_times import TrainingTimes
 from edgefl.protocol.codec import places

@@ -14,7 +14,7 @@ import pytest
 
 from edgefl.hosts.wall.coordinator import probe
 from edgefl.hosts.wall.coordinator.probe import PROBE_BYTES, TRIES, Probes
-from edgefl.hosts.wall.coordinator.sessions import Session
+from edgefl.hosts.wall.coordinator.session import Session
 from edgefl.hosts.wall.coordinator.thread_messages import WakeAt
 from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.protocol.messages import Ping, Pong

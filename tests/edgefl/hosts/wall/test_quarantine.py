@@ -14,14 +14,8 @@ from edgefl.hosts.wall.coordinator.quarantine import (
     MOST_STRAYS,
     PerSecond,
 )
-from edgefl.hosts.wall.coordinator.sessions import (
-    MOST_FAULTS,
-    Cut,
-    Entered,
-    Passed,
-    Reply,
-    SessionEnded,
-)
+from edgefl.hosts.wall.coordinator.session import Cut, Entered, Passed, Reply, SessionEnded
+from edgefl.hosts.wall.coordinator.sessions import MOST_FAULTS
 from edgefl.protocol.codec import CODES, decode
 from edgefl.protocol.errors import LimitExceeded
 from edgefl.protocol.messages import Arrived, Piece, Pong, Refuse, Setup

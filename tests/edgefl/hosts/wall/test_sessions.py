@@ -11,17 +11,15 @@ from typing import Any
 import pytest
 from session_story import HELLO, JOIN, RUN, SETUP, S, Story, refusal, told
 
-from edgefl.hosts.wall.coordinator.sessions import (
-    MOST_FAULTS,
-    MOST_TEXT,
+from edgefl.hosts.wall.coordinator.session import (
     RECENT_PINGS,
     UNKNOWN_RTT,
-    WHOLE_RUN,
     Entered,
     Passed,
     Reply,
     SessionEnded,
 )
+from edgefl.hosts.wall.coordinator.sessions import MOST_FAULTS, MOST_TEXT, WHOLE_RUN
 from edgefl.protocol.codec import decode, encode
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import (

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from transport_rig import AHEAD_NS, MS, Rig, take
 
-from edgefl.hosts.wall.coordinator.sessions import Session
+from edgefl.hosts.wall.coordinator.session import Session
 from edgefl.hosts.wall.coordinator.thread_messages import Carried, Heard, Whole
 from edgefl.protocol.codec import encode, encode_note
 from edgefl.protocol.errors import WireError

@@ -1,0 +1,100 @@
+"""One session, what an edge must have to join, and what comes of a frame."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgefl.protocol.messages import Join, Setup
+
+UNKNOWN_RTT = 1 << 62
+# two machines' clocks drift apart by milliseconds an hour: a short round trip is worth little when
+# it is old
+RECENT_PINGS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What an edge must have to join, and its Setup. ``join_patience_ns``: from Setup to Join it
+    loads torch and its data.
+    """
+
+    edges: frozenset[str]
+    package: str
+    config_digest: str
+    layout_digest: str
+    data_digest: str
+    setup: Setup
+    keyed: bool
+    heartbeat_ns: int
+    liveness_ns: int
+    max_sessions: int
+    join_patience_ns: int = 120_000_000_000
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One edge's connection. ``offset_ns``: its clock minus the coordinator's, from the recent
+    ping with the shortest round trip.
+    """
+
+    routing: bytes
+    edge: str
+    number: int
+    heard_ns: int
+    joined: bool = False
+    rtt_ns: int = UNKNOWN_RTT
+    offset_ns: int = 0
+    pings: deque[tuple[int, int]] = field(
+        default_factory=lambda: deque(maxlen=RECENT_PINGS), repr=False
+    )
+
+    def measured(self, rtt_ns: int, offset_ns: int) -> None:
+        self.pings.append((rtt_ns, offset_ns))
+        self.rtt_ns, self.offset_ns = min(self.pings)
+
+
+# ------------------------------------------------------------------ outcomes
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Send this frame; ``session`` is the number to put in its header."""
+
+    routing: bytes
+    session: int
+    message: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """The edge has joined (again)."""
+
+    session: Session
+    join: Join
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A frame of a joined edge that is not about its session."""
+
+    session: Session
+    message: Any
+    body: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded:
+    """A joined edge has left: silent, replaced, or dropped for what it sent."""
+
+    edge: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Close this peer's connection: it has no session, or is quarantined."""
+
+    routing: bytes
+
+
+SessionOutcome = Reply | Entered | Passed | SessionEnded | Cut
