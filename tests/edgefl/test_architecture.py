@@ -22,10 +22,10 @@ EDGEFL = (
     " strategies.base actor"
     " strategies.dissemination strategies config record.files data models edges record"
     " coordinator results reports loading hosts.fault_lives hosts.ipc hosts.process_messages"
-    " hosts.processes hosts.setup hosts.exchange hosts.wall.keys hosts.wall.wire"
-    " hosts.wall.array_file hosts.wall.mailbox hosts.virtual.pool hosts.virtual hosts.wall.edge"
-    " hosts.wall.coordinator hosts.wall.fleet hosts.wall.speed_check hosts.wall.launcher"
-    " commands api cli"
+    " hosts.processes hosts.setup hosts.exchange hosts.wall.keys hosts.wall.connections"
+    " hosts.wall.wire hosts.wall.array_file hosts.wall.mailbox hosts.virtual.pool hosts.virtual"
+    " hosts.wall.edge hosts.wall.coordinator hosts.wall.fleet hosts.wall.speed_check"
+    " hosts.wall.launcher commands api cli"
 )
 ORDER = [
     *(f"emulator.{room}" for room in EMULATOR.split()),

@@ -310,7 +310,11 @@ def test_two_strategies_with_the_same_remote_edges_and_keys(
         assert (status, err) == (0, "") and out.count("the run is over (versions)") == 2
     found = [summary(folder / "runs" / "small" / name) for name in ("first", "fedasync")]
     assert [each["versions"] for each in found] == [3, 3]
-    assert [each["fidelity"]["wire"] for each in found] == [{"refused": 1, "refused (e001)": 1}, {}]
+    refused = {"refused (e001)": 1, "refused (e002)": 1}  # by whose key it was
+    assert [each["fidelity"]["wire"] for each in found] == [refused, {}]
+    strangers = found[0]["fidelity"]["strangers"]
+    # the edge without keys, whichever end saw it first
+    assert strangers.get("wrong handshake", 0) + strangers.get("broken off in the handshake", 0)
 
 
 def test_an_edge_leaves_and_comes_back_without_keys(

@@ -313,10 +313,8 @@ def test_strangers_are_counted_and_refused(bare: Coordinator) -> None:
     found = bare.end()
     assert found["fidelity"]["wire"] == {
         "quarantined": 1,
-        "refused": 1,
-        "refused (bad)": 2,
-        "wire error": 2,
-        "wire error (bad)": 1,
+        "refused": 3,
+        "wire error": 3,
     }
     assert (
         len(happened(bare.directory, fact="wire_error")) == 3

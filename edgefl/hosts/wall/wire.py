@@ -15,6 +15,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from edgefl.errors import UserError
+from edgefl.hosts.wall.connections import NO_CONNECTION, Connection
 from edgefl.hosts.wall.keys import (
     EdgeKeys,
     ServerKeys,
@@ -24,7 +25,16 @@ from edgefl.hosts.wall.keys import (
 )
 from edgefl.protocol.messages import MAX_HEADER_BYTES, MAX_PIECE_BYTES
 
-MOST_QUEUED = 20_000
+# messages per peer. Received: TCP then stops the peer. To be sent: the peer does not read, and
+# its session ends; transfers have credits and windows of their own, which bound the bytes
+MOST_RECEIVED, MOST_TO_SEND = 1_000, 10_000
+# a network that is silent for 30 s and comes back must not cost a connection
+HEARTBEAT_S, SILENCE_S = 15.0, 60.0
+KEEPALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 30, zmq.TCP_KEEPALIVE_INTVL: 10}
+KEEPALIVE_TRIES = 6
+# of all headers that are taken in at a time, and of all bodies: reading a header takes 64 times as
+# long
+MOST_HEADER_BYTES, HEADER_WEIGHT = 1 << 18, 64
 MOST_FRAMES = 2  # header and body; the routing id comes from libzmq
 ZERO_COPY_BYTES = 1 << 18  # below, handing the memory over costs more than copying it
 # plain ints: pyzmq's flags are slow to combine
@@ -38,7 +48,6 @@ TURNED_AWAY: dict[int, str] = {
 }
 KEYS_FOR_NOTHING = "it has no keys (leave --keys out, or give it some)"
 HUNG_UP = int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
-NO_CONNECTION = (-1, 0)
 FILES_PER_EDGE, FILES_SPARE = 1, 64
 
 
@@ -48,10 +57,14 @@ class Wire:
     def __init__(self, context: zmq.Context, kind: int) -> None:
         self.socket: zmq.Socket = context.socket(kind)
         self.socket.linger = 0
-        self.socket.sndhwm = 0  # no limit: credits and windows bound the bytes
-        self.socket.rcvhwm = MOST_QUEUED  # per peer: TCP stops one that sends too many small frames
+        self.socket.sndhwm, self.socket.rcvhwm = MOST_TO_SEND, MOST_RECEIVED
         self.socket.maxmsgsize = max(MAX_HEADER_BYTES, MAX_PIECE_BYTES)
         self.socket.copy_threshold = 0  # ``_send`` decides
+        # connections whose other end is gone without a word are closed
+        self.socket.heartbeat_ivl = round(1000 * HEARTBEAT_S)
+        self.socket.heartbeat_timeout = self.socket.heartbeat_ttl = round(1000 * SILENCE_S)
+        for option, value in (KEEPALIVE | {zmq.TCP_KEEPALIVE_CNT: KEEPALIVE_TRIES}).items():
+            self.socket.setsockopt(option, value)
         self._fd = self.socket.getsockopt(zmq.FD)
 
     @property
@@ -93,8 +106,9 @@ class Router(Wire):
 
     def __init__(self, context: zmq.Context, keys: ServerKeys | None) -> None:
         super().__init__(context, zmq.ROUTER)
-        # routing id -> (descriptor of its connection, inode: descriptors are used again)
-        self._connections: dict[bytes, tuple[int, int]] = {}
+        self.connections: dict[bytes, Connection] = {}  # by routing id
+        self.by_fd: dict[int, Connection] = {}  # the latest with that descriptor
+        self.full: dict[bytes, None] = {}  # peers that do not read (an ordered set)
         self.socket.router_mandatory = True
         self.keyed = keys is not None
         if keys is not None:
@@ -114,50 +128,77 @@ class Router(Wire):
         return int(endpoint.decode().rpartition(":")[2])
 
     def send(self, routing: bytes, header: bytes, body: Any = None) -> bool:
-        """False if no peer has that routing id."""
+        """False if no peer has that routing id, or so much waits for it that this is not sent:
+        then it is in ``full``.
+        """
         try:
             self.socket.send(routing, NOW_MORE)
             self._send(header, body)
             return True
         except zmq.ZMQError as error:
-            if error.errno in (errno.EHOSTUNREACH, zmq.EAGAIN):
-                return False
-            raise
+            if error.errno == zmq.EAGAIN:
+                self.full[routing] = None
+            elif error.errno != errno.EHOSTUNREACH:
+                raise
+            return False
 
     def receive(self, most: int) -> Iterator[tuple[bytes, str | None, list[zmq.Frame]]]:
-        """At most ``most`` waiting messages: (routing id, key's edge, frames)."""
+        """At most ``most`` waiting messages, and a limited number of bytes: (routing id, key's
+        edge, frames). libzmq takes a message of each peer in turn.
+        """
+        taken = 0
         for _ in range(most):
+            if taken > HEADER_WEIGHT * MOST_HEADER_BYTES:
+                return
             parts = self._parts()
             if parts is None:
                 return
-            routing = parts[0].bytes
-            if routing not in self._connections:
-                self._connections[routing] = _connection(parts[-1])
+            routing, (header, *others) = parts[0].bytes, parts[1:] or parts
+            taken += HEADER_WEIGHT * len(header) + sum(map(len, others))
+            connection = self.connections.get(routing)
+            if connection is None:
+                connection = self.connections[routing] = _connection(routing, parts[-1])
+                self.by_fd[connection.fd] = connection
+            connection.messages += 1
             yield routing, edge_of(parts[-1]) if self.keyed else None, parts[1:]
+
+    def take_full(self) -> list[bytes]:
+        """Peers that have not read what was sent since the last call."""
+        if not self.full:
+            return []
+        full, self.full = list(self.full), {}
+        return full
+
+    def joined(self, routing: bytes) -> None:
+        """This peer is an edge now."""
+        if routing in self.connections:
+            self.connections[routing].joined = True
 
     def cut(self, routing: bytes) -> None:
         """Close this peer's connection, if it is still there; libzmq forgets what it queued for
         it. A peer may connect again.
         """
-        fd, inode = self._connections.pop(routing, NO_CONNECTION)
+        connection = self.connections.pop(routing, NO_CONNECTION)
         with suppress(OSError):
-            if os.fstat(fd).st_ino == inode:
-                with sockets.socket(fileno=os.dup(fd)) as connection:
-                    connection.shutdown(sockets.SHUT_RDWR)
+            if os.fstat(connection.fd).st_ino == connection.inode:
+                with sockets.socket(fileno=os.dup(connection.fd)) as socket:
+                    socket.shutdown(sockets.SHUT_RDWR)
 
     def forget_others(self, routings: Collection[bytes]) -> None:
         """Keep in mind only these peers' connections."""
-        for routing in self._connections.keys() - routings:
-            del self._connections[routing]
+        for routing in self.connections.keys() - routings:
+            connection = self.connections.pop(routing)
+            if self.by_fd.get(connection.fd) is connection:
+                del self.by_fd[connection.fd]
 
 
-def _connection(frame: zmq.Frame) -> tuple[int, int]:
-    """The descriptor over which this frame came, with its inode."""
+def _connection(routing: bytes, frame: zmq.Frame) -> Connection:
+    """The one by which this frame came."""
     try:
         fd = int(frame.get(zmq.SRCFD))
-        return fd, os.fstat(fd).st_ino
+        return Connection(routing, fd, os.fstat(fd).st_ino)
     except (OSError, zmq.ZMQError):  # it is closed already
-        return NO_CONNECTION
+        return Connection(routing, -1, 0)
 
 
 class Dealer(Wire):

@@ -10,6 +10,7 @@ from typing import Any
 
 from edgefl.hosts.exchange import pays_latency, play_moment
 from edgefl.hosts.wall.coordinator.gaps import Gaps
+from edgefl.hosts.wall.coordinator.quarantine import MOST_RECORDS, PerSecond
 from edgefl.hosts.wall.coordinator.session import (
     Cut,
     Entered,
@@ -23,6 +24,7 @@ from edgefl.hosts.wall.coordinator.thread_messages import (
     Begin,
     Carry,
     CarryAll,
+    Endless,
     Granted,
     Heard,
     Note,
@@ -76,6 +78,7 @@ class Pacing:
         self.silent: set[str] = set()  # edges whose session ended for want of any sign of life
         self.excused: set[str] = set()  # edges that say nothing because the config froze them
         self.started = self.over = False
+        self._records = PerSecond()
 
     def run(self) -> None:
         precise_timers()
@@ -88,6 +91,8 @@ class Pacing:
                 self._move(self.clock.now())
             else:
                 self._start_if_ready()
+            for routing in self.router.take_full():
+                self._outcomes(self.sessions.deaf(routing))
             if drained:  # a heartbeat may lie in what was not read yet
                 self._tick(time.monotonic_ns())
 
@@ -216,6 +221,8 @@ class Pacing:
                         self._outcomes(
                             self.sessions.wire_error(session.routing, WireError(wish.reason))
                         )
+                case Endless():
+                    self._endless(wish.fd)
                 case Finish():
                     self.transport.overdue(self.clock.now())
                     self._outcomes(
@@ -224,6 +231,13 @@ class Pacing:
                         )
                     )
                     self.over = True
+
+    def _endless(self, fd: int) -> None:
+        connection, reason = self.router.by_fd.get(fd), "a message without an end"
+        if connection is None:
+            self.tell(Noticed(self.clock.now(), "stranger", {"reason": reason}))
+        else:
+            self._outcomes(self.sessions.quarantine(connection.routing, reason))
 
     def _note(self, wish: Note) -> None:
         self.transport.end(wish.edge, wish.note, wish.now)
@@ -265,6 +279,11 @@ class Pacing:
                 case Cut():
                     self.router.cut(outcome.routing)
 
+    def _record(self, fact: str, values: dict[str, Any]) -> None:
+        """What an edge brings about again and again is not recorded each time."""
+        if self._records.count((fact, values["edge"]), time.monotonic_ns()) <= MOST_RECORDS:
+            self.tell(Noticed(self.clock.now(), fact, values))
+
     def _reply(self, routing: bytes, number: int, message: Any, body: Any = None) -> None:
         self.router.send(routing, encode(message, self.sessions.incarnation, number), body)
 
@@ -276,10 +295,11 @@ class Pacing:
 
     def _entered(self, entered: Entered) -> None:
         edge, join = entered.session.edge, entered.join
+        self.router.joined(entered.session.routing)
         self.transport.entered(entered.session, join)
         if not self.started:
             self.waiting[edge] = join.samples
-            self.tell(Noticed(self.clock.now(), "edge_waits", {"edge": edge}))
+            self._record("edge_waits", {"edge": edge})
             return
         if edge in self.silent and (
             join.tasks or join.held
@@ -297,7 +317,7 @@ class Pacing:
         self.transport.training.overdue(gone.edge, now)
         if gone.reason == SILENT and gone.edge not in self.excused:
             self.silent.add(gone.edge)
-        self.tell(Noticed(now, "session_ended", {"edge": gone.edge, "reason": gone.reason}))
+        self._record("session_ended", {"edge": gone.edge, "reason": gone.reason})
         if self.started:
             self.transport.gone(gone.edge, now)
             self.tell(Heard(now, gone.edge, EdgeLost(gone.edge)))

@@ -38,6 +38,7 @@ from edgefl.hosts.setup.network import latencies, network
 from edgefl.hosts.setup.plan import emulated_devices, fidelity
 from edgefl.hosts.setup.rundir import OpenRun
 from edgefl.hosts.wall import keys as curve
+from edgefl.hosts.wall.connections import Watch
 from edgefl.hosts.wall.coordinator.context import TransferContext
 from edgefl.hosts.wall.coordinator.evaluator import Evaluator
 from edgefl.hosts.wall.coordinator.faults import WallFaults
@@ -49,7 +50,7 @@ from edgefl.hosts.wall.coordinator.pacing import Pacing
 from edgefl.hosts.wall.coordinator.probe import Probes
 from edgefl.hosts.wall.coordinator.session import Expected
 from edgefl.hosts.wall.coordinator.sessions import WHOLE_RUN, Sessions
-from edgefl.hosts.wall.coordinator.thread_messages import Interrupt
+from edgefl.hosts.wall.coordinator.thread_messages import Endless, Interrupt
 from edgefl.hosts.wall.coordinator.transport import Transport
 from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.hosts.wall.wire import Router, room_for_edges
@@ -109,7 +110,9 @@ class CoordinatorProcess:
         self.doorman = curve.Doorman(self.context, job.keys) if job.keys is not None else None
         if self.doorman is not None:
             self.doorman.start()
-        self.router = Router(self.context, job.keys)
+        self.router, self.said = Router(self.context, job.keys), Mailbox()
+        most_bytes = most_body(weights.nbytes)
+        self.watch = Watch(self.router, most_bytes, lambda fd: self.said.put(Endless(fd)))
         self.port = self.router.bind(experiment.network.host, experiment.network.port)
         self.run = OpenRun(
             experiment, job.index, job.directory, job.base, weights, layout, shares(job.scratch)
@@ -121,7 +124,6 @@ class CoordinatorProcess:
         )
         if self.doorman is not None:
             self.doorman.shut_out = self.sessions.quarantined.edges
-        self.said = Mailbox()
         evaluator = None if evaluations is None else Evaluator(evaluations, job.scratch)
         self.jobs = None if jobs is None else Jobs(jobs, job.scratch, self.clock.now, self.fidelity)
         self.logic = Logic(
@@ -150,10 +152,13 @@ class CoordinatorProcess:
         for reason in self.job.strains:
             self.fidelity.strain(reason)
         self.run.begin("wall", self.fidelity)
+        self.watch.start()
         self.control.send(Listening(self.port))
         Thread(target=self._obey, name="control", daemon=True).start()
         self.logic.start()
         self.pacing.run()
+        self.router.socket.disable_monitor()  # before its reader ends: libzmq would wait for it
+        self.strangers = self.watch.stop()
         self.router.close(GOODBYE_MS)
         return self._end()
 
@@ -175,7 +180,11 @@ class CoordinatorProcess:
             f"{sort} ({who})" if who != WHOLE_RUN else sort: n
             for (sort, who), n in sorted(self.sessions.counts.items())
         }
-        summary = self.fidelity.summary() | {"wire": counts}
+        summary = self.fidelity.summary() | {
+            "wire": counts,
+            "strangers": self.strangers,
+            "quarantined": self.sessions.quarantined.edges,
+        }
         if self.jobs is not None and self.run.coordinator.strategy.runs_jobs:
             summary["jobs"] = self.jobs.summary()
         pace = {

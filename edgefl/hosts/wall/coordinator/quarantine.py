@@ -16,6 +16,7 @@ S_NS = 1_000_000_000
 # 10,000 pieces of 64 KiB are 5 Gbit/s: far more than one edge can send
 MOST_FRAMES = 10_000  # of one connection in a second
 MOST_HELLOS = 20  # of one connection in a second
+MOST_RECORDS = 5  # of one fact about an edge, in a second: the others are counted
 MOST_STRAYS = 20  # malformed frames of one connection without a session, in a second
 # an honest edge waits 0.05 to 2 s between two sessions
 MOST_JOINS, JOINS_NS = 50, 5 * S_NS  # of one edge

@@ -22,7 +22,7 @@ from collections import Counter
 from typing import Any
 
 from edgefl.errors import printable
-from edgefl.hosts.wall.coordinator.quarantine import PerSecond, Quarantine
+from edgefl.hosts.wall.coordinator.quarantine import MOST_RECORDS, PerSecond, Quarantine
 from edgefl.hosts.wall.coordinator.session import (
     Cut,
     Entered,
@@ -51,6 +51,7 @@ WHOLE_RUN = "run"  # key of counts that belong to no edge
 MOST_TEXT = 500  # of a reason, which may quote the peer
 MOST_FAULTS = 500  # that a run records with their reasons; the others are only counted
 REPLACED = "replaced by a new session"
+NOT_READ = "it does not read what is sent to it"
 
 
 class Sessions:
@@ -67,7 +68,7 @@ class Sessions:
         # (kind, edge or WHOLE_RUN, reason), taken by the host
         self.faults: list[tuple[str, str, str]] = []
         self.quarantined = Quarantine()
-        self._answered = PerSecond()
+        self._answered, self._records = PerSecond(), PerSecond()
         self._recorded = 0
         self._pinged_ns = 0
         self._now = 0  # of the latest call
@@ -80,7 +81,7 @@ class Sessions:
         """
         self._now = now
         if routing in self.quarantined.muted:
-            self._count("muted frame", WHOLE_RUN)
+            self._count("muted frame")
             return []
         try:
             self.quarantined.heard(routing, now)
@@ -129,7 +130,7 @@ class Sessions:
         if isinstance(error, LimitExceeded):
             return self.quarantine(routing, str(error))
         session = self.by_routing.get(routing)
-        self._count("wire error", session.edge if session else WHOLE_RUN, str(error))
+        self._count("wire error", self._who(session), str(error))
         if session is None:  # an unknown peer gets no answer
             reason = self.quarantined.strayed(routing, self._now)
             return [] if reason is None else self.quarantine(routing, reason)
@@ -148,10 +149,9 @@ class Sessions:
         has not joined yet may only claim to be an edge: then its connection alone is shut out.
         """
         session = self.by_routing.get(routing)
-        if edge is None and session is not None and (session.joined or self.expected.keyed):
-            edge = session.edge
+        edge = self._who(session) if edge is None else edge
         self.quarantined.mute(routing, self._now)
-        self._count("quarantined", edge or WHOLE_RUN, reason)
+        self._count("quarantined", edge, reason)
         ended = [] if session is None else [session]
         if edge is not None:
             self.quarantined.edges.setdefault(edge, reason)
@@ -165,6 +165,21 @@ class Sessions:
             outcomes.append(_refuse(each, f"quarantined: {reason}", final=True))
             outcomes += self._drop(each, f"quarantined: {reason}")
         return outcomes
+
+    def deaf(self, routing: bytes) -> list[SessionOutcome]:
+        """This peer does not read: what was sent to it last is lost, and so its session is over."""
+        session = self.by_routing.get(routing)
+        if session is None:
+            return []
+        self._count("queue full", self._who(session), NOT_READ)
+        return self._drop(session, NOT_READ)
+
+    def _who(self, session: Session | None) -> str | None:
+        """The edge that is on the other side, if its key or its Join shows that; any peer may
+        claim an id.
+        """
+        known = session is not None and (session.joined or self.expected.keyed)
+        return session.edge if session is not None and known else None
 
     def finish(self, reason: str, more: bool) -> list[SessionOutcome]:
         """Tell all edges that the run is over."""
@@ -181,7 +196,7 @@ class Sessions:
         outcomes = [] if known is None else self._drop(known, REPLACED)
         fault = self._fault(user, hello)
         if fault is not None:
-            return [*outcomes, self._refused(session, fault, final=True)]
+            return [*outcomes, self._refused(session, user, fault, final=True)]
         if hello.edge in self.quarantined.edges:
             return [*outcomes, self._shut_out(session)]
         for other in [
@@ -189,9 +204,10 @@ class Sessions:
             for other in self.by_routing.values()
             if other.edge == hello.edge and not other.joined
         ]:
-            outcomes += self._replace(other)
+            later = f"another session of edge {hello.edge} has begun"
+            outcomes += self._replace(other, later, final=False)
         if len(self.by_routing) >= self.expected.max_sessions:
-            return [*outcomes, self._refused(session, "too many sessions", final=False)]
+            return [*outcomes, self._refused(session, user, "too many sessions", final=False)]
         self.by_routing[routing] = session
         self.quarantined.stay(routing)
         return [*outcomes, Reply(routing, number, self.expected.setup)]
@@ -200,7 +216,7 @@ class Sessions:
         """Tell a quarantined edge once on each connection."""
         self.quarantined.mute(session.routing, self._now)
         reason = f"quarantined: {self.quarantined.edges[session.edge]}"
-        return self._refused(session, reason, final=True)
+        return self._refused(session, self._who(session), reason, final=True)
 
     def _fault(self, user: str | None, hello: Hello) -> str | None:
         expected = self.expected
@@ -249,6 +265,7 @@ class Sessions:
             return [
                 self._refused(
                     session,
+                    self._who(session),
                     f"{' and '.join(differ)} differ{'s' if len(differ) == 1 else ''} from the"
                     " coordinator's",
                     final=True,
@@ -258,7 +275,8 @@ class Sessions:
         if too_often is not None:
             return self.quarantine(session.routing, too_often, session.edge)
         old = self.by_edge.get(session.edge)
-        outcomes = [] if old is None else self._replace(old)
+        taken = f"another process has taken over as edge {session.edge}"
+        outcomes = [] if old is None else self._replace(old, taken, final=True)
         session.joined = True
         self.by_edge[session.edge] = session
         return [
@@ -274,36 +292,38 @@ class Sessions:
 
     def _stale(self, routing: bytes, number: int) -> list[SessionOutcome]:
         """A frame of a session that is none: its peer is told, once in a second."""
-        self._count("stale frame", WHOLE_RUN)
+        self._count("stale frame")
         if self._answered.count(routing, self._now) > 1:
             return []
         if routing not in self.by_routing:
             self.quarantined.leave(routing, self._now)
         return [Reply(routing, number, Refuse("this session has ended", final=False))]
 
-    def _refused(self, session: Session, fault: str, final: bool) -> Reply:
+    def _refused(self, session: Session, who: str | None, fault: str, final: bool) -> Reply:
+        """``who``: the edge whose key it is. Without keys the claimed id is only quoted."""
         self.quarantined.leave(session.routing, self._now)
-        # an invented id has no count of its own
-        self._count(
-            "refused", session.edge if session.edge in self.expected.edges else WHOLE_RUN, fault
-        )
+        claim = "" if who == session.edge else f"as edge {session.edge!r}: "
+        self._count("refused", who, claim + fault)
         return _refuse(session, fault, final)
 
-    def _count(self, sort: str, who: str, reason: str | None = None) -> None:
+    def _count(self, sort: str, edge: str | None = None, reason: str | None = None) -> None:
+        """Count it, and record it with its ``reason`` if there is one and there is room."""
+        who = edge or WHOLE_RUN
         self.counts[sort, who] += 1
-        named = sort == "quarantined" and who != WHOLE_RUN  # at most once for each edge
-        if reason is not None and (named or self._recorded < MOST_FAULTS):
+        if reason is None:
+            return
+        named = sort == "quarantined" and edge is not None  # at most once for each edge
+        few = self._records.count((sort, who), self._now) <= MOST_RECORDS
+        if named or (few and self._recorded < MOST_FAULTS):
             self._recorded += not named
             self.faults.append((sort, who, printable(reason, MOST_TEXT)))
 
-    def _replace(self, session: Session) -> list[SessionOutcome]:
-        """End an older session of an edge. Another process with the same id must not try again;
-        an earlier try of the same process no longer reads this.
+    def _replace(self, session: Session, reason: str, final: bool) -> list[SessionOutcome]:
+        """End another session of an edge. Once one has joined, another process with the same id
+        must not try again. Before that the other session may be the newer one, if a Hello comes
+        late: it may.
         """
-        return [
-            _refuse(session, f"another process has taken over as edge {session.edge}", final=True),
-            *self._drop(session, REPLACED),
-        ]
+        return [_refuse(session, reason, final), *self._drop(session, REPLACED)]
 
     def _drop(self, session: Session, reason: str) -> list[SessionOutcome]:
         self.by_routing.pop(session.routing, None)

@@ -57,6 +57,13 @@ class Rang:
 
 
 @dataclass(frozen=True, slots=True)
+class Endless:
+    """The connection with this descriptor was closed: its message had no end."""
+
+    fd: int
+
+
+@dataclass(frozen=True, slots=True)
 class Noticed:
     """A fact for the record."""
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from session_story import HELLO, JOIN, RUN, SETUP, S, Story, refusal, told
 
+from edgefl.hosts.wall.coordinator.quarantine import MOST_RECORDS
 from edgefl.hosts.wall.coordinator.session import (
     RECENT_PINGS,
     UNKNOWN_RTT,
@@ -91,7 +92,22 @@ def test_a_join_that_does_not_fit_says_what_differs(join: Join, reason: str) -> 
     story.says("a", HELLO, incarnation=0)
     refused = refusal(story.says("a", join))
     assert refused.final and refused.reason == f"{reason} the coordinator's"
-    assert not story.sessions.by_routing and story.count("refused", "pi-1") == 1
+    assert not story.sessions.by_routing
+    # without keys any peer may claim to be pi-1: the count is not the edge's
+    assert story.count("refused") == 1 and not story.count("refused", "pi-1")
+    assert story.sessions.faults == [("refused", WHOLE_RUN, f"as edge 'pi-1': {refused.reason}")]
+
+
+def test_with_keys_a_refusal_belongs_to_the_key_not_to_the_claimed_id() -> None:
+    story = Story(keyed=True)
+    story.says("a", HELLO, user="pi-2", incarnation=0)
+    story.says("bb", HELLO, user="pi-1", incarnation=0)
+    story.says("bb", replace(JOIN, config="x"), user="pi-1")
+    assert dict(story.sessions.counts) == {("refused", "pi-2"): 1, ("refused", "pi-1"): 1}
+    assert [reason for *_, reason in story.sessions.faults] == [
+        "as edge 'pi-1': key: it belongs to edge 'pi-2', not to 'pi-1'",
+        "config differs from the coordinator's",
+    ]
 
 
 def test_a_reason_that_quotes_the_peer_stays_short_enough_to_be_sent() -> None:
@@ -121,7 +137,7 @@ def test_nothing_but_a_join_follows_a_hello(message: Any) -> None:
     story = Story()
     story.says("a", HELLO, incarnation=0)
     assert "before Join" in refusal(story.says("a", message)).reason
-    assert story.count("wire error", "pi-1") == 1 and not story.sessions.by_routing
+    assert story.count("wire error") == 1 and not story.sessions.by_routing
 
 
 def test_joining_twice_in_one_session_ends_it() -> None:
@@ -216,6 +232,47 @@ def test_a_broken_hello_on_the_same_socket_ends_the_session() -> None:
         and reply.message.final
     )
     assert not story.sessions.by_edge and not story.sessions.by_routing
+
+
+def test_a_hello_that_comes_late_does_not_end_the_newer_try() -> None:
+    """A slow path delivers the first try after the second one, which must not be told for good
+    that another process has its place.
+    """
+    story = Story()
+    story.says("newer", HELLO, incarnation=0)
+    refused, setup = story.says("older try", HELLO, incarnation=0)
+    assert setup == told("older try", SETUP)
+    assert refused == told("newer", Refuse("another session of edge pi-1 has begun", final=False))
+    # it begins again, and gets in; the older one is no longer there
+    assert story.says("newer yet", HELLO, incarnation=0)[-1] == told("newer yet", SETUP)
+    assert isinstance(story.says("newer yet", JOIN)[-1], Entered)
+
+
+def test_a_hello_does_not_end_a_session_that_has_joined() -> None:
+    story = Story()
+    story.joins("newer")
+    assert story.says("older try", HELLO, incarnation=0) == [told("older try", SETUP)]
+    assert isinstance(story.says("newer", Piece(1, 0), b"x")[0], Passed)
+
+
+def test_a_peer_that_does_not_read_loses_its_session_and_may_come_back() -> None:
+    story = Story()
+    story.joins("a")
+    assert story.sessions.deaf(b"a") == [
+        SessionEnded("pi-1", "it does not read what is sent to it")
+    ]
+    assert story.sessions.deaf(b"a") == [] and story.count("queue full", "pi-1") == 1
+    assert isinstance(story.joins("bb")[-1], Entered)
+
+
+def test_faults_of_one_kind_and_edge_are_recorded_a_few_times_a_second() -> None:
+    story = Story()
+    for number in range(100):
+        story.raw(f"stranger {number}", b"\xc1")
+    assert len(story.sessions.faults) == MOST_RECORDS and story.count("wire error") == 100
+    story.joins("a")
+    story.raw("a", b"\xc1")
+    assert story.sessions.faults[-1][1] == "pi-1"
 
 
 # ------------------------------------------------------------------ silence
@@ -380,6 +437,7 @@ def test_the_first_faults_are_kept_for_the_record() -> None:
     ]
     for number in range(2 * MOST_FAULTS):
         story.raw(f"stranger {number}", b"\xc1")
+        story.now += S
     assert (
         len(story.sessions.faults) == MOST_FAULTS and story.count("wire error") == 2 * MOST_FAULTS
     )
@@ -440,7 +498,11 @@ def test_texts_of_edges_are_recorded_and_sent_as_plain_lines() -> None:
     evil = "1.0\x1b]0;owned\x07\x9b2J\nsecond" + "x" * 600
     reason = refusal(story.says("a", replace(HELLO, package=evil), incarnation=0)).reason
     (_, _, recorded), *_ = story.sessions.faults
-    assert recorded == reason and reason.isprintable() and len(reason) == MOST_TEXT
+    assert (
+        recorded == f"as edge 'pi-1': {reason}"[: MOST_TEXT - 3] + reason[-3:]
+        and reason.isprintable()
+        and len(reason) == MOST_TEXT
+    )
     assert "this edge 1.0\\x1b]0;owned\\x07\\x9b2J secondxxx" in reason
 
 

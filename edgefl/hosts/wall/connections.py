@@ -1,0 +1,166 @@
+"""The coordinator's connections, seen from below the messages: who never gets through the
+handshake, who never joins, and who sends a message without an end.
+"""
+
+from __future__ import annotations
+
+import socket as sockets
+import struct
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Event, Thread
+from typing import Protocol
+
+import zmq
+
+LOOK_EVERY_MS = 20
+# an honest edge says no more than Hello and Join before it is in
+BEFORE_JOINING_BYTES = 1 << 20
+SPARE_BYTES = 1 << 23  # beyond the largest transfer, which an edge may have credit for
+WRONG_HANDSHAKE, UNKNOWN_KEY = "wrong handshake", "unknown key"
+BROKEN_OFF, HALF_OPEN = "broken off in the handshake", "half open at the end"
+NEVER_JOINED, ENDLESS = "closed without joining", "endless message"
+FAILED: dict[int, str] = {
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: WRONG_HANDSHAKE,
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH: UNKNOWN_KEY,
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: BROKEN_OFF,
+}
+ACCEPTED, SUCCEEDED, DISCONNECTED = (
+    int(zmq.EVENT_ACCEPTED),
+    int(zmq.EVENT_HANDSHAKE_SUCCEEDED),
+    int(zmq.EVENT_DISCONNECTED),
+)
+EVENT = struct.Struct("=Hi")  # of libzmq: which, and its value
+RECEIVED = struct.Struct("@Q")
+RECEIVED_AT = 128  # tcpi_bytes_received in Linux' struct tcp_info
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """One that has sent a whole message: its routing id, descriptor and inode (descriptors are
+    used again).
+    """
+
+    routing: bytes
+    fd: int
+    inode: int
+    messages: int = 0
+    joined: bool = False
+
+
+NO_CONNECTION = Connection(b"", -1, 0)
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """The bytes of a connection: ``base``: received when its last message was taken in."""
+
+    socket: sockets.socket
+    base: int = 0
+    messages: int = 0
+
+
+class Watched(Protocol):
+    """A Router."""
+
+    socket: zmq.Socket
+    by_fd: dict[int, Connection]
+
+
+class Watch(Thread):
+    """Reads the events of the coordinator's socket, and how many bytes came by each connection.
+
+    libzmq hands a message over only when its last part is there, and limits the size of each
+    part but not their number: so a connection whose bytes add up to more than it may ever send
+    in one message is closed from below. ``most_bytes``: of one transfer.
+    """
+
+    def __init__(self, router: Watched, most_bytes: int, endless: Callable[[int], None]) -> None:
+        super().__init__(name="connections", daemon=True)
+        self.by_fd, self.most_bytes, self.endless = router.by_fd, most_bytes, endless
+        self.counts: Counter[str] = Counter()
+        self._handshakes = 0  # under way
+        self._failed = 0  # handshakes whose connection is not closed yet
+        self._streams: dict[int, Stream] = {}
+        self._over = Event()
+        address = f"inproc://connections-{id(self)}"
+        router.socket.monitor(address, ACCEPTED | SUCCEEDED | DISCONNECTED | sum(FAILED))
+        self._events: zmq.Socket = router.socket.context.socket(zmq.PAIR)
+        # without a limit: at one, libzmq's own thread would wait for this one
+        self._events.rcvhwm = 0
+        self._events.connect(address)
+
+    def run(self) -> None:
+        while not self._over.is_set():
+            self._events.poll(LOOK_EVERY_MS)
+            self.take()
+            self.look()
+        for fd in list(self._streams):
+            self._forget(fd)
+        self._events.close(linger=0)
+
+    def stop(self) -> dict[str, int]:
+        """End; how many connections there were, and what was wrong with some."""
+        self._over.set()
+        self.join()
+        if self._handshakes > 0:
+            self.counts[HALF_OPEN] = self._handshakes
+        return dict(sorted(self.counts.items()))
+
+    def take(self) -> None:
+        """Take in what has happened."""
+        with suppress(zmq.Again):
+            while True:
+                event, value = EVENT.unpack_from(self._events.recv_multipart(zmq.NOBLOCK)[0])
+                self._happened(event, value)
+
+    def _happened(self, event: int, value: int) -> None:
+        if event == ACCEPTED:
+            self.counts["connections"] += 1
+            self._handshakes += 1
+            self._forget(value)
+            with suppress(OSError):  # it is closed already
+                self._streams[value] = Stream(
+                    sockets.socket(sockets.AF_INET, sockets.SOCK_STREAM, fileno=value)
+                )
+        elif event == SUCCEEDED:
+            self._handshakes -= 1
+        elif event in FAILED:
+            self._handshakes -= 1
+            self._failed += 1
+            self.counts[FAILED[event]] += 1
+        elif event == DISCONNECTED:
+            self._forget(value)
+            if self._failed:
+                self._failed -= 1
+            elif not self.by_fd.get(value, NO_CONNECTION).joined:
+                self.counts[NEVER_JOINED] += 1
+
+    def look(self) -> None:
+        """Close each connection that has sent more than it may without ending its message."""
+        for fd, stream in self._streams.items():
+            connection = self.by_fd.get(fd, NO_CONNECTION)
+            most = SPARE_BYTES + self.most_bytes if connection.joined else BEFORE_JOINING_BYTES
+            with suppress(OSError):  # it is closed already
+                received = _received(stream.socket)
+                if connection.messages != stream.messages:
+                    stream.base, stream.messages = received, connection.messages
+                elif received - stream.base > most:
+                    stream.base = received
+                    stream.socket.shutdown(sockets.SHUT_RDWR)
+                    self.counts[ENDLESS] += 1
+                    self.endless(fd)
+
+    def _forget(self, fd: int) -> None:
+        """The descriptor is libzmq's: it closes it."""
+        stream = self._streams.pop(fd, None)
+        if stream is not None:
+            stream.socket.detach()
+
+
+def _received(socket: sockets.socket) -> int:
+    """Bytes that came by this connection in all."""
+    info = socket.getsockopt(sockets.IPPROTO_TCP, sockets.TCP_INFO, RECEIVED_AT + RECEIVED.size)
+    return int(RECEIVED.unpack_from(info, RECEIVED_AT)[0])
