@@ -23,6 +23,7 @@ from warm_python import WarmPython
 NEEDS_MARK = frozenset(
     ("os.fork", "os.posix_spawn", "subprocess.Popen", "socket.bind", "socket.connect")
 )
+collect_ignore = ["examples"]  # a user's own files; test_pages.py runs them
 _unmarked = False  # is a test without the mark running?
 
 

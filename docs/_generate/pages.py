@@ -15,7 +15,7 @@ from typer.cli import get_docs_for_click
 from _generate.models import Key, keys
 from edgefl import catalog
 from edgefl import cli as edgefl_cli
-from edgefl.config.experiment import Experiment, Named
+from edgefl.config.experiment import Experiment
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.catalog import strategy_names
 from emulator import cli as emulator_cli
@@ -53,6 +53,9 @@ def config_page() -> str:
         "# Config keys",
         "Generated from the code. A key's unit is part of its name. The keys of a strategy, a"
         " model, a data set or a partition are on the pages of those.",
+        'A file may begin with `extends = "other.toml"` (relative to its own folder): it then says'
+        " only what is different. Tables are merged, arrays such as `[[strategies]]` replaced; the"
+        " file needs a `name` of its own.",
     ]
     for path, model in sections:
         title = f"`[{path}]`" if path else "Top level"
@@ -63,7 +66,7 @@ def config_page() -> str:
 def _sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseModel]]]:
     yield path, model
     for key in keys(model):
-        if key.model is not None and key.model is not Named:
+        if key.model is not None:
             many = "list of" in key.type
             name = f"{path}.{key.name}" if path else key.name
             yield from _sections(key.model, f"[{name}]" if many else name)

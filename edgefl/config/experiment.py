@@ -34,6 +34,9 @@ class Named(Section):
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
     name: str
+    """A name of the catalog, or your own, such as `"my_model.py:build"`; its options stand next to
+    it.
+    """
 
     def options(self) -> dict[str, Any]:
         return dict(self.model_extra or {})

@@ -39,10 +39,13 @@ class FedEchoOptions(BufferedOptions):
     alpha: float | None = Field(None, ge=0, le=1)
     """Fixed, instead: 0 is hard labels alone, 1 the divergence alone."""
     distil_learning_rate: float = Field(3e-6, gt=0)  # eta_d, of Adam
-    """Of the server's Adam, whose `beta1`, `beta2` and `epsilon` are 0.9, 0.999 and 1e-8."""
+    """Learning rate of the server's Adam."""
     beta1: float = Field(0.9, ge=0, lt=1)
+    """Of Adam: decay of the first moment."""
     beta2: float = Field(0.999, ge=0, lt=1)
+    """Of Adam: decay of the second moment."""
     epsilon: float = Field(1e-8, gt=0)
+    """Of Adam."""
     clip_norm: float = Field(5.0, gt=0)  # nu; 1e30: no clipping
     """The gradient's largest norm, before Adam; 1e30: any."""
     # over the unlabelled samples: Q = passes * ceil(|U| / batch)

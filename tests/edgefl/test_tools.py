@@ -73,8 +73,9 @@ def test_ci_and_a_commit_run_the_same_tools() -> None:
 def test_the_tested_versions_of_all_direct_dependencies_are_pinned() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    named = [*project["dependencies"], *extras["lab"], *extras["dev"]]
-    pinned = (ROOT / "scripts" / "constraints.txt").read_text()
+    named = [*project["dependencies"], *extras["lab"], *extras["dev"], *extras["docs"]]
+    files = ("constraints.txt", "constraints-docs.txt")
+    pinned = "".join((ROOT / "scripts" / file).read_text() for file in files)
     missing = [
         name for entry in named if f"\n{(name := re.split('[<>=]', entry)[0])}==" not in pinned
     ]

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 import runpy
-import shlex
 import socket
 import subprocess
 import sys
@@ -15,14 +14,13 @@ from pathlib import Path
 
 import pytest
 from builders import EXAMPLES
-from paths import ROOT
+from pages import command_lines
 
 from edgefl.config.experiment import Devices, Links
 from emulator import profiles
 from emulator.cli import run
 from emulator.profile_table import DEVICES, LINKS
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = (
     ["calibrate"],
     ["kernel", "check"],
@@ -52,18 +50,6 @@ def said(words: list[str], status: int, capsys: pytest.CaptureFixture[str]) -> s
     return error.removeprefix("emulator: ").strip()
 
 
-def readme_lines() -> list[list[str]]:
-    """The words behind every ``emulator`` at the start of a line of the README's shell blocks."""
-    blocks = re.findall(r"^```sh\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
-    lines = [
-        line
-        for block in blocks
-        for line in block.replace("\\\n", " ").splitlines()
-        if line.startswith("emulator ")
-    ]
-    return [shlex.split(line, comments=True)[1:] for line in lines]
-
-
 def command_of(words: list[str]) -> list[str]:
     return words[:2] if words[0] == "kernel" else words[:1]
 
@@ -79,14 +65,14 @@ def test_each_has_a_help_and_says_where_it_is(
     )
 
 
-def test_the_readme_names_every_command() -> None:
-    assert {tuple(command_of(words)) for words in readme_lines()} == {
+def test_the_pages_name_every_command() -> None:
+    assert {tuple(command_of(words)) for words in command_lines("emulator")} == {
         tuple(words) for words in COMMANDS
     }
 
 
-@pytest.mark.parametrize("words", readme_lines(), ids=" ".join)
-def test_the_options_that_the_readme_uses_exist(
+@pytest.mark.parametrize("words", command_lines("emulator"), ids=" ".join)
+def test_the_options_that_the_pages_use_exist(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = set(re.findall(r"--[\w-]+", said([*command_of(words), "--help"], 0, capsys)))
@@ -96,7 +82,7 @@ def test_the_options_that_the_readme_uses_exist(
 
 @pytest.mark.parametrize(
     "words",
-    [words for words in readme_lines() if words[0] in ("transfer", "tdma", "profiles")],
+    [words for words in command_lines("emulator") if words[0] in ("transfer", "tdma", "profiles")],
     ids=" ".join,
 )
 def test_the_readme_lines_that_need_nothing_work_and_end_with_a_hint(

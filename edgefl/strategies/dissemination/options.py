@@ -98,6 +98,7 @@ class DeviceOptions(StrategyOptions):
     eta_upsilon: float = Field(1e-4, ge=0)
     """Their learning rates."""
     most_product: float = Field(10.0, gt=0)
+    """Largest product of a gradient and a model's change that gamma and upsilon learn from."""
     baseline_rate: float = Field(0.1, gt=0, le=1)  # rho
     """By which the mean of rewards follows the rewards."""
     epsilon: float = Field(0.1, ge=0, le=1)

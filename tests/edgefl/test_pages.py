@@ -1,10 +1,11 @@
-"""What the README shows is what works: its code is that of tests/examples, its command lines
-exist, and those that need no network run.
+"""What the README and the pages of docs/ show is what works: their code is that of tests/examples,
+their command lines exist, and those that need no network run.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -14,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pages import all_text, command_lines, text
 from paths import EXAMPLES, ROOT
 from typer.testing import CliRunner
 
 from edgefl.cli import app
 from edgefl.loading.file import load
 
-TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 ALONE = (
     "strategies",
     "models",
@@ -30,62 +31,32 @@ ALONE = (
     "replay",
 )  # commands that need no edge
 SHORT = ["stop.emulated_s=15", "edges.count=3"]
+WORDS = command_lines("edgefl")
 
 
-def blocks(language: str) -> list[str]:
-    """The fenced blocks of a language, in order."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, flags=re.MULTILINE | re.DOTALL)
+def test_every_example_is_on_a_page_as_it_is() -> None:
+    shown = set(re.findall(r"literalinclude\} \.\./\.\./tests/examples/(\S+)", all_text()))
+    assert shown == {path.name for path in EXAMPLES.glob("*my_*.py")}
 
 
-def command_lines() -> list[list[str]]:
-    """The words behind every ``edgefl`` at the start of a line, comments and line ends taken
-    care of.
-    """
-    lines = [line for block in blocks("sh") for line in block.replace("\\\n", " ").splitlines()]
-    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("edgefl ")]
+def test_every_link_of_the_readme_leads_somewhere() -> None:
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", text(ROOT / "README.md"))
+    missing = [target for target in targets if not (ROOT / target).is_file()]
+    assert targets and missing == []
 
 
-def shown() -> dict[str, str]:
-    """File name -> code, of the Python blocks that begin with "# my_something.py"."""
-    parts = [block.partition("\n") for block in blocks("python")]
-    return {
-        head.removeprefix("# "): code
-        for head, _, code in parts
-        if re.fullmatch(r"# my_\w+\.py", head)
-    }
+def test_the_readme_is_short() -> None:
+    assert len(text(ROOT / "README.md").splitlines()) <= 200
 
 
-def test_the_readme_shows_every_example_as_it_is() -> None:
-    assert shown() == {
-        path.name: path.read_text(encoding="utf-8") for path in sorted(EXAMPLES.glob("my_*.py"))
-    }
-
-
-def test_every_link_inside_the_readme_leads_somewhere() -> None:
-    headings = [
-        re.sub(r"[^\w -]", "", line.lstrip("# ").lower()).replace(" ", "-")
-        for line in TEXT.splitlines()
-        if line.startswith("#")
-    ]
-    headings += re.findall(r'<a id="([^"]+)"', TEXT)
-    targets = re.findall(r"\]\(([^)]+)\)", TEXT)
-    assert (
-        targets
-        and [
-            target
-            for target in targets
-            if target.removeprefix("#") not in headings and not (ROOT / target).is_file()
-        ]
-        == []
+def test_every_file_named_on_a_page_is_there() -> None:
+    named = re.findall(
+        r"\b(?:scripts|configs|tests|edgefl)/[\w/]+\.(?:sh|py|toml|txt)\b", all_text()
     )
-
-
-def test_every_file_named_in_the_readme_is_there() -> None:
-    named = re.findall(r"\b(?:scripts|configs|tests|edgefl)/[\w/]+\.(?:sh|py|toml|txt)\b", TEXT)
     assert named and [name for name in named if not (ROOT / name).is_file()] == []
 
 
-@pytest.mark.parametrize("words", command_lines(), ids=" ".join)
+@pytest.mark.parametrize("words", WORDS, ids=" ".join)
 def test_a_command_line_has_a_command_options_and_keys_that_exist(
     words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,13 +70,11 @@ def test_a_command_line_has_a_command_options_and_keys_that_exist(
         load(Path(words[1]), overrides(words))
 
 
-def test_the_torch_that_the_readme_names_is_the_pinned_one() -> None:
+def test_the_torch_that_the_pages_name_is_the_pinned_one() -> None:
     pinned = re.findall(
-        r"^torch==.*$",
-        (ROOT / "scripts" / "constraints.txt").read_text(encoding="utf-8"),
-        flags=re.MULTILINE,
+        r"^torch==.*$", text(ROOT / "scripts" / "constraints.txt"), flags=re.MULTILINE
     )
-    assert len(pinned) == 1 and set(re.findall(r"torch==[\w.]+", TEXT)) == set(pinned)
+    assert len(pinned) == 1 and set(re.findall(r"torch==[\w.]+", all_text())) == set(pinned)
 
 
 def overrides(words: list[str]) -> list[str]:
@@ -122,7 +91,7 @@ def test_the_command_lines_that_need_no_network_run_in_their_order(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     done: list[str] = []
-    for words in command_lines():
+    for words in WORDS:
         words = [str(Path(word).expanduser()) if word.startswith("~") else word for word in words]
         if words[0] == "run" and "virtual" in words:
             words += SHORT
@@ -196,3 +165,12 @@ def edgefl(words: list[str]) -> None:
     assert result.exit_code == 0, (
         f"edgefl {shlex.join(words)}\n{result.output}\n{result.exception!r}"
     )
+
+
+@pytest.mark.processes
+def test_the_test_of_a_service_over_a_slow_link_passes(tmp_path: Path) -> None:
+    shutil.copy(EXAMPLES / "test_my_service.py", tmp_path)
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    run = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=environ)
+    assert run.returncode == 0 and "1 passed" in run.stdout, run.stdout + run.stderr

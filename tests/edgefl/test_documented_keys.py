@@ -1,0 +1,90 @@
+"""The reference has every key that a config can have, with a text: it is made from the code."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+
+import pytest
+from pages import text
+from paths import ROOT
+from pydantic import BaseModel
+
+from edgefl import catalog
+from edgefl.config.key_names import sections
+from edgefl.strategies.base.catalog import load, strategy_names
+
+sys.path.insert(0, str(ROOT / "docs"))
+from _generate import diagrams, pages
+from _generate.models import keys, undocumented
+
+
+def file_keys() -> Iterator[str]:
+    """Every dotted key of the file itself; strategies[].strategy for the keys of an entry."""
+    for place, model in sections():
+        for key in model.model_fields:
+            if not any(
+                inner == f"{place}.{key}".lstrip(".")
+                or inner.startswith(f"{place}.{key}[".lstrip("."))
+                for inner, _ in sections()
+            ):
+                yield f"{place}.{key}".lstrip(".")
+
+
+def options() -> Iterator[tuple[str, type[BaseModel]]]:
+    """Every catalog entry that takes options."""
+    for name in strategy_names():
+        yield f"strategy {name}", load(name).Options
+    for package, attribute, _ in pages.PACKAGES.values():
+        for name in catalog.names(package, attribute):
+            found = getattr(
+                importlib.import_module(f"{package}.{name}"), "Options", None
+            )  # most data sets have none
+            if found is not None:
+                yield f"{package}.{name}", found
+
+
+def test_the_walk_finds_keys_of_every_depth() -> None:
+    assert {
+        "name",
+        "training.learning_rate",
+        "partition.name",
+        "edges.names",
+        "strategies[].label",
+    } <= set(file_keys())
+
+
+@pytest.mark.parametrize("key", list(file_keys()))
+def test_every_key_is_in_the_reference(key: str) -> None:
+    row = next(row for row in pages.config_page().splitlines() if row.startswith(f"| `{key}` |"))
+    cells = [cell.strip() for cell in row.replace("\\|", "/").split("|")[1:-1]]
+    assert len(cells) == 5 and cells[1] and cells[4], row  # a type and a meaning
+
+
+@pytest.mark.parametrize(
+    ("owner", "model"), [pytest.param(*pair, id=pair[0]) for pair in options()]
+)
+def test_every_option_has_a_text(owner: str, model: type[BaseModel]) -> None:
+    assert undocumented(model) == [], owner
+
+
+def test_a_row_has_type_default_bounds_and_unit() -> None:
+    rows = pages.config_page().splitlines()
+    (row,) = (row for row in rows if row.startswith("| `network.heartbeat_s` |"))
+    assert row.startswith("| `network.heartbeat_s` | number, s | `0.5` | more than 0 | ")
+    (row,) = (row for row in rows if row.startswith("| `stop.emulated_s` |"))
+    assert row.startswith("| `stop.emulated_s` | number, s | none | more than 0, at most 9e+09 | ")
+    assert {key.name for key in keys(load("fedprox").Options)} == {"clients_per_round", "mu"}
+
+
+@pytest.mark.parametrize("name", strategy_names())
+def test_every_strategy_has_its_equations_and_its_options(name: str) -> None:
+    page = text(ROOT / "docs" / "reference" / "strategies.md")
+    section = page.partition(f"\n### {name}\n")[2].partition("\n### ")[0]
+    assert len(section) > 100 and f"generated/options/{name}.md" in section
+
+
+def test_the_diagrams_are_those_of_their_source() -> None:
+    for name, made in (("one-update", diagrams.one_update()), ("rooms", diagrams.rooms())):
+        assert text(ROOT / "docs" / "_static" / f"{name}.svg") == made
