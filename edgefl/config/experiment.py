@@ -1,7 +1,7 @@
 """The experiment file, typed and strict: frozen sections, unknown keys refused, units in the key
 names.
 
-``edgefl.loading.file`` reads it from TOML; the README lists every key.
+``edgefl.loading.file`` reads it from TOML; the reference in ``docs`` is made from the texts here.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class RecordSection(Section):
 
 
 class FidelityLimits(Section):
-    """When a run is called strained (README, "What the verdict means")."""
+    """When a run is called strained (docs/explanation/verdict.md)."""
 
     transfer_lag_ms: float = Field(5.0, gt=0)
     """Strained if the 99th percentile of transfers' lateness is above this ..."""
