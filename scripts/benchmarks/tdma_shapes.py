@@ -89,7 +89,8 @@ def by_hand_row(steps: int, real: bool) -> Row:
 
 def drawn(seed: int, number: int, real: bool = False) -> Shape:
     """A random shape. ``real``: one that a wall clock can play, whose devices compute for some
-    time and whose deaths are never noticed, since nobody knows to the slot when that is.
+    time and whose deaths are never noticed, since nobody knows to the slot when that is: S at least
+    are left, and the verdict is "strained" if somebody's work is never done.
     """
     pick = random.Random(f"{seed} {number}")
     devices = pick.randint(1, MOST_DEVICES)
@@ -107,19 +108,20 @@ def drawn(seed: int, number: int, real: bool = False) -> Shape:
         pick.choice(("finished", "finished", "oldest")),
         pick.random() < 0.25,
         pick.choice(("skip", "skip", "wait")),
-        tuple(faults(pick, devices, real)),
+        tuple(faults(pick, devices, real, devices - per_round if real else devices)),
         missed_after,
         NEVER if real else pick.randint(0, 12),
         pick.choice((0, SLOT // 2)) if not real else SLOT // 2,
     )
 
 
-def faults(pick: random.Random, devices: int, real: bool) -> list[Fault]:
+def faults(pick: random.Random, devices: int, real: bool, most_deaths: int) -> list[Fault]:
     """At most one for a device, and no two things at the same moment."""
-    found = []
+    found: list[Fault] = []
     for device in sorted(pick.sample(range(devices), pick.randint(0, min(devices, 5)))):
         at = SLOT * pick.randint(0, SLOTS // 2)
-        if pick.random() < 0.4:
+        dies = pick.random() >= 0.4 and sum(not fault.cut for fault in found) < most_deaths
+        if not dies:
             until = at + SLOT * pick.randint(0, LONGEST_CUT)
             found.append(Fault(device, at + 30, until + 50, cut=True))
             continue
