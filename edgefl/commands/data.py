@@ -85,7 +85,8 @@ def plot(
     config: Config,
     overrides: Overrides = None,
     out: Annotated[
-        Path, typer.Option("--out", metavar="FILE.png", help="The figure; a PDF goes beside it.")
+        Path,
+        typer.Option("--out", metavar="FILE.png", help="The figure; a PDF is written next to it."),
     ] = Path("labels.png"),
 ) -> None:
     """Draw how many samples of which label each edge has."""

@@ -56,7 +56,7 @@ def plot(
         typer.Option(
             "--out",
             metavar="FILE.png",
-            help="The figure; a PDF goes beside it.",
+            help="The figure; a PDF is written next to it.",
             show_default="KIND.png",
         ),
     ] = None,

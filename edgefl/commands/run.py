@@ -167,7 +167,7 @@ def _power(clock: Clock, workers: int, engine: EngineName, ray_address: str | No
             " edge is a process of its own"
         )
     if ray_address is not None and engine is not EngineName.ray:
-        raise UserError(f"--ray-address {ray_address}: expected --engine ray beside it")
+        raise UserError(f"--ray-address {ray_address}: expected --engine ray with it")
     if (
         ray_address is not None
         and ray_address != "auto"

@@ -16,7 +16,7 @@ from edgefl.errors import UserError, printable
 
 
 def rows(entries: Sequence[tuple[str, str]]) -> None:
-    """A name and a line about it, one pair a line: wrapped beside the names on a terminal, and
+    """A name and a line about it, one pair a line: wrapped in a column of its own on a terminal,
     never in a pipe.
     """
     width = max((len(name) for name, _ in entries), default=0)
@@ -66,5 +66,7 @@ def png(path: Path) -> Path:
     a PNG must not be called "figure.svg".
     """
     if path.suffix != ".png" or path.is_dir():
-        raise UserError(f"--out {path}: expected a file that ends in .png (a PDF goes beside it)")
+        raise UserError(
+            f"--out {path}: expected a file that ends in .png (a PDF is written next to it)"
+        )
     return path

@@ -172,7 +172,7 @@ class Devices(Section):
         ):
             raise ValueError(
                 "samples_per_slot: a speed of its own; expected no profile and no spread ="
-                ' "classes" beside it'
+                ' "classes" with it'
             )
         if self.slowest_ratio != 1 and self.spread != "uniform":
             raise ValueError('slowest_ratio: goes with spread = "uniform"')

@@ -74,7 +74,7 @@ class Idfl(Slotted):
         ):
             raise UserError(
                 'alpha = "auto": how long these devices compute is not known beforehand; expected'
-                ' compute_slots beside it, or alpha = "adaptive"'
+                ' compute_slots with it, or alpha = "adaptive"'
             )
         super().use(timetable)
 

@@ -122,7 +122,7 @@ def lines(channel: Tdma, facts: dict[str, object]) -> Iterator[str]:
     idle = (
         "computing is hidden behind the turns of others"
         if facts["mean_slots_per_round"] == channel.comm_slots
-        else "the rest idle: nobody is ready"
+        else "the rest idle: no device is ready"
     )
     unavoidable = (
         "none is possible"

@@ -342,7 +342,7 @@ def test_ctrl_c_on_the_wall_clock_keeps_the_seeds_that_are_done(
         ),
         (
             "--clock virtual --ray-address auto",
-            "--ray-address auto: expected --engine ray beside it",
+            "--ray-address auto: expected --engine ray with it",
         ),
         (
             "--clock virtual --engine ray --ray-address here",
