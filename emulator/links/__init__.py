@@ -1,1 +1,1 @@
-"""Links: capacity, delay and a queue in each direction, and the bottlenecks that links share."""
+"""Links with a queue, a capacity and a delay in each direction, and shared bottlenecks."""

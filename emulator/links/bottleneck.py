@@ -1,9 +1,9 @@
-"""A bottleneck that several links share in one direction: max-min fair among those with a transfer
-in service, each within its own capacity.
+"""A bottleneck that several links share in one direction.
 
-One virtual clock per bottleneck: time runs in epochs, in which the set of links in service and
-every capacity stand still, so that each link has one whole rate. Epochs are looked into ahead only
-as far as a caller asks, and taken back where something new changes them.
+The links with a transfer in service get max-min fair rates, each limited by its own capacity. Time
+is divided into epochs. In an epoch the set of links in service and all capacities are constant, so
+each link has one rate, a whole number of bit/s. Epochs are computed ahead only as far as a caller
+needs them. If an event changes them, they are computed again.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from emulator.links.link import BottleneckLike, Link
 from emulator.links.queue_bound import Bound
 from emulator.units import FOREVER
 
-MOST_IDLE_EPOCHS = (
-    100_000  # in a row without a bit served: the capacities will never serve at the same time
-)
+# in a row without service; after so many, assume that the capacities never serve together
+MOST_IDLE_EPOCHS = 100_000
 
 
 class Bottleneck:
-    """``link`` makes its links. A cell is a bottleneck (the aggregate rate) whose links have
-    capacities (the caps of the devices).
+    """A capacity that the links made by ``link`` share.
 
-    What lies before ``settled_ns``, the latest change or completed service, stays: what is said
-    about an earlier moment counts from there, and a transfer that was offered so late says by how
-    much (``Completion.shifted_ns``).
+    A cell is a bottleneck with the aggregate rate; its links have the capacities of the devices.
+
+    Everything before ``settled_ns``, the latest change or completed service, is final. A call for
+    an earlier moment takes effect at ``settled_ns``. For a transfer that is offered so late,
+    ``Completion.shifted_ns`` says by how much.
     """
 
     def __init__(self, capacity: Capacity) -> None:
@@ -40,10 +40,10 @@ class Bottleneck:
         self.settled_ns = 0
         self.on_change: Callable[[BottleneckLike, bool], None] | None = None
         self.links: list[SharedLink] = []
-        self.busy: dict[SharedLink, None] = {}  # links with anything in their queues
+        self.busy: dict[SharedLink, None] = {}  # links with a non-empty queue
         # links with a transfer in service at ``seen_ns``
         self._serving: dict[SharedLink, None] = {}
-        self.seen_ns = 0  # how far epochs are known
+        self.seen_ns = 0  # epochs are computed up to this moment
         self._idle_epochs = 0
 
     def link(
@@ -52,15 +52,17 @@ class Bottleneck:
         delay: Delay | None = None,
         bound: Bound | None = None,
     ) -> SharedLink:
-        """Another link through this bottleneck; ``capacity`` is its own, None if it has no limit
-        of its own.
+        """Make another link through this bottleneck.
+
+        ``capacity`` is the link's own limit; None if it has none.
         """
         self.links.append(SharedLink(self, len(self.links), capacity, delay, bound))
         return self.links[-1]
 
     def change(self, capacity: Capacity, now: int) -> int:
-        """Another capacity of the bottleneck from ``now`` on, or from where it is settled: the
-        moment taken.
+        """Replace the capacity of the bottleneck from ``now`` on; return the moment used.
+
+        It is ``settled_ns`` if that is later than ``now``.
         """
         at_ns = self.settle(now)
         self.capacity = capacity
@@ -72,8 +74,9 @@ class Bottleneck:
         return [booking for link in self.busy for booking in link.queue]
 
     def settle(self, now: int) -> int:
-        """Make ``now``, or the settled moment if that is later, the present, on which a change
-        can build: the moment taken.
+        """Fix everything up to ``now``, before a change; return the moment used.
+
+        It is ``settled_ns`` if that is later than ``now``.
         """
         at_ns = max(now, self.settled_ns)
         if at_ns < self.seen_ns:
@@ -86,7 +89,7 @@ class Bottleneck:
         return at_ns
 
     def completed(self, booking: Booking) -> None:
-        """It has left its link for good, and with it the time of its service."""
+        """Record that ``booking`` has left its link; its service becomes final."""
         if booking.plan is not None:
             self.settled_ns = max(self.settled_ns, booking.plan.finish_ns)
         self._tell(replanned=False)
@@ -101,12 +104,12 @@ class Bottleneck:
                 return
 
     def look(self, until_ns: int) -> None:
-        """Know the epochs up to ``until_ns``, unless nothing moves before."""
+        """Compute epochs up to ``until_ns``, or until nothing can change any more."""
         while self.seen_ns < until_ns and self.step(until_ns):
             pass
 
     def mark(self, link: SharedLink) -> None:
-        """The queue of ``link``, or what it serves, has changed."""
+        """Update the sets of links after the queue of ``link`` or its service has changed."""
         for links, member in (
             (self.busy, bool(link.queue)),
             (self._serving, link.serving is not None),
@@ -117,8 +120,9 @@ class Bottleneck:
                 links.pop(link, None)
 
     def step(self, limit_ns: int) -> bool:
-        """One epoch more, up to ``limit_ns`` at most; False if nothing will ever change by
-        itself.
+        """Compute one more epoch, up to ``limit_ns`` at most.
+
+        Return False if nothing will change without a new event.
         """
         now, links = self.seen_ns, sorted(self._serving, key=attrgetter("index"))
         if not links:
@@ -147,8 +151,10 @@ class Bottleneck:
 
 
 class SharedLink(Link):
-    """A link through a bottleneck: first come, first served within the link, a fair share of the
-    bottleneck for whatever it serves.
+    """A link through a bottleneck.
+
+    Transfers within the link are first come, first served. The one in service gets the link's fair
+    share of the bottleneck.
     """
 
     def __init__(
@@ -164,7 +170,7 @@ class SharedLink(Link):
         self.index, self.own = index, capacity
         self.serving: Booking | None = None
 
-    # ------------------------------------------------------------------ what is done to it
+    # ------------------------------------------------------------------ changes
     def offer(self, booking: Booking) -> None:
         at_ns = self.bottleneck.settle(booking.offered_ns)
         booking.shifted_ns = at_ns - booking.offered_ns
@@ -207,7 +213,7 @@ class SharedLink(Link):
         self._changed()
         return at_ns
 
-    # ------------------------------------------------------------------ what is asked of it
+    # ------------------------------------------------------------------ queries
     def progress(self, booking: Booking, now: int) -> int:
         left_ns = self.delay.departure(now)
         self._ahead(booking, lambda plan: self.bottleneck.seen_ns >= left_ns)
@@ -235,9 +241,7 @@ class SharedLink(Link):
 
     # ------------------------------------------------------------------ for the bottleneck
     def give(self, now: int, rate_bit_s: int) -> int:
-        """Serve at ``rate_bit_s`` from ``now`` on: when the transfer in service would be through
-        with that.
-        """
+        """Serve at ``rate_bit_s`` from ``now`` on; return when the transfer would finish at it."""
         booking = self.serving
         assert booking is not None and booking.plan is not None
         share = booking.plan.curve
@@ -249,14 +253,14 @@ class SharedLink(Link):
         return now - (-left // rate_bit_s) if rate_bit_s else FOREVER
 
     def finish(self, now: int) -> None:
-        """The transfer in service has left the link; the next one begins."""
+        """Finish the transfer in service at ``now`` and start the next one."""
         booking = self.serving
         assert booking is not None and booking.plan is not None
         booking.plan = Plan(booking.plan.curve, booking.plan.start_ns, now, self.delay.arrival(now))
         self._go_on(now)
 
     def take_back(self, at_ns: int) -> bool:
-        """Forget what was planned for after ``at_ns``; whether a transfer is in service then."""
+        """Discard the plans after ``at_ns``; return whether a transfer is in service then."""
         for booking in self.queue:
             plan = booking.plan
             if plan is None:
@@ -291,8 +295,9 @@ class SharedLink(Link):
         self._changed()
 
     def _ahead(self, booking: Booking, known: Callable[[Plan | None], bool]) -> None:
-        """Look ahead until ``known`` of its plan, or its service has ended, or it is certain not
-        to begin.
+        """Compute epochs until ``known(plan)`` is true, the service has ended, or nothing changes.
+
+        Nothing is computed while this booking or an earlier one is suspended.
         """
         index = self.queue.index(booking)
         if any(before.suspended for before in self.queue[: index + 1]):

@@ -1,6 +1,4 @@
-"""Capacities and delays that are replaced while they are in use: what was before stays as it
-was.
-"""
+"""Capacities and delays that are replaced while in use; the past does not change."""
 
 from __future__ import annotations
 
@@ -14,13 +12,12 @@ from emulator.delay import Delay
 from emulator.links.booking import Plan
 from emulator.units import FOREVER
 
-MOST_PAST = (
-    32  # earlier pieces that are kept; one that is older belongs to bytes that arrived long ago
-)
+# earlier pieces that are always kept; older ones are dropped when no plan needs them
+MOST_PAST = 32
 
 
 class ChangedCapacity:
-    """``pieces``: (from_ns, capacity), ascending; the first holds from the beginning."""
+    """A capacity made of ``pieces``: (from_ns, capacity), ascending; the first holds from 0."""
 
     def __init__(self, pieces: list[tuple[int, Capacity]]) -> None:
         self._pieces = pieces
@@ -32,17 +29,18 @@ class ChangedCapacity:
         return rate_bit_s, min([until_ns, *self._from_ns[index + 1 : index + 2]])
 
     def cycle(self, t_ns: int) -> Cycle | None:
-        """The last piece's, from the first of its periods that begins with the piece or later."""
+        """The cycle of the last piece, from its first period that starts within the piece."""
         from_ns, last = self._pieces[-1]
-        # not earlier: a trace may wait for the first question
+        # not earlier: a trace may start at its first query
         cycle = cycle_of(last, max(t_ns, from_ns))
         if cycle is None or cycle.from_ns >= from_ns:
             return cycle
         return cycle.moved(from_ns + (cycle.from_ns - from_ns) % cycle.period_ns)
 
     def then(self, capacity: Capacity, at_ns: int, needed_ns: int) -> ChangedCapacity:
-        """This one until ``at_ns``, ``capacity`` from then on; what held only before
-        ``needed_ns`` may be forgotten.
+        """Append ``capacity`` from ``at_ns`` on.
+
+        Pieces that end before ``needed_ns`` may be dropped.
         """
         return ChangedCapacity(
             [*self._pieces[-_still_needed(self._from_ns, needed_ns) :], (at_ns, capacity)]
@@ -50,10 +48,10 @@ class ChangedCapacity:
 
 
 class ChangedDelay:
-    """``pieces``: (after_ns, floor_ns, delay), ascending: bytes that leave after ``after_ns`` take
-    that delay, none arrives before the floor.
+    """A delay made of ``pieces``: (after_ns, floor_ns, delay), ascending.
 
-    The floor is the arrival of the last byte that left before, so that nothing overtakes.
+    Bytes that leave after ``after_ns`` have that delay and do not arrive before ``floor_ns``. This
+    is the arrival of the last byte that left before, so that no byte overtakes another.
     """
 
     def __init__(self, pieces: list[tuple[int, int, Delay]]) -> None:
@@ -67,7 +65,7 @@ class ChangedDelay:
         return max(delay.arrival(sent_ns), floor_ns)
 
     def departure(self, arrival_ns: int) -> int:
-        until_ns = FOREVER  # what leaves later has not arrived
+        until_ns = FOREVER  # bytes that leave later have not arrived
         for after_ns, floor_ns, delay in self._pieces[:0:-1]:
             if arrival_ns >= floor_ns:
                 return min(max(delay.departure(arrival_ns), after_ns), until_ns)
@@ -75,22 +73,25 @@ class ChangedDelay:
         return min(self._pieces[0][2].departure(arrival_ns), until_ns)
 
     def then(self, delay: Delay, after_ns: int, floor_ns: int, needed_ns: int) -> ChangedDelay:
-        """This one up to ``after_ns``, ``delay`` for what leaves later; what only bytes before
-        ``needed_ns`` took may be forgotten.
+        """Append ``delay`` for bytes that leave after ``after_ns``.
+
+        Pieces that only bytes before ``needed_ns`` used may be dropped.
         """
         kept = self._pieces[-_still_needed(self._after_ns, needed_ns) :]
         return ChangedDelay([*kept, (after_ns, max(floor_ns, kept[-1][1]), delay)])
 
 
 def changed_capacity(before: Capacity, after: Capacity, at_ns: int, needed_ns: int) -> Capacity:
-    """``before`` until ``at_ns``, ``after`` from then on."""
+    """Return the capacity that is ``before`` until ``at_ns`` and ``after`` from then on."""
     changed = before if isinstance(before, ChangedCapacity) else ChangedCapacity([(0, before)])
     return changed.then(after, at_ns, needed_ns)
 
 
 def changed_delay(before: Delay, after: Delay, at_ns: int, plans: Iterable[Plan]) -> Delay:
-    """Bytes that leave up to ``at_ns`` take ``before``, later ones ``after`` but without
-    overtaking; ``plans``: of all that has not arrived.
+    """Return the delay that is ``before`` for bytes that leave by ``at_ns``, and ``after`` later.
+
+    Later bytes do not overtake earlier ones. ``plans``: those of all transfers that have not
+    arrived.
     """
     plans = list(plans)
     changed = before if isinstance(before, ChangedDelay) else ChangedDelay([(0, 0, before)])

@@ -1,4 +1,4 @@
-"""Fair shares of a capacity, and the service that they add up to."""
+"""Fair shares of a capacity, and the service that a transfer gets from them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from emulator.capacity.service import WORK_PER_BYTE, bytes_by, moment_of
 
 
 def shares(rate_bit_s: int, caps_bit_s: Sequence[int]) -> list[int]:
-    """Max-min fair whole bit/s by progressive filling: equal, except that none gets more than its
-    cap and others get what that leaves.
+    """Divide ``rate_bit_s`` max-min fairly, in whole bit/s, by progressive filling.
 
-    The remainder of the division goes to the first of those that are not capped, 1 bit/s each, so
-    that nothing is lost.
+    Shares are equal, except that none exceeds its cap; the others share what remains. The first
+    uncapped ones get 1 bit/s more each for the remainder of the division, so no rate is lost.
     """
     given = [0] * len(caps_bit_s)
     left = len(caps_bit_s)
@@ -30,10 +29,10 @@ def shares(rate_bit_s: int, caps_bit_s: Sequence[int]) -> list[int]:
 
 
 class Share:
-    """What one transfer was served, as far as that is known: rates are appended as time goes on,
-    and cut off where they turn out otherwise.
+    """The known service of one transfer.
 
-    Works are in bit * ns / s, as in ``emulator.capacity.service``.
+    Rates are appended as time goes on, and removed if they must be computed again. Work is in bit *
+    ns / s, as in ``emulator.capacity.service``.
     """
 
     __slots__ = ("_starts_ns", "_works", "_rates_bit_s")
@@ -42,7 +41,7 @@ class Share:
         self._starts_ns, self._works, self._rates_bit_s = [start_ns], [0], [0]
 
     def add(self, from_ns: int, rate_bit_s: int) -> None:
-        """``rate_bit_s`` from ``from_ns`` on, which is no earlier than the rate before."""
+        """Append ``rate_bit_s`` from ``from_ns`` on, which is not before the previous rate."""
         if rate_bit_s == self._rates_bit_s[-1]:
             return
         if from_ns == self._starts_ns[-1]:
@@ -53,14 +52,14 @@ class Share:
         self._rates_bit_s.append(rate_bit_s)
 
     def cut(self, at_ns: int) -> None:
-        """Forget the rates from ``at_ns`` on."""
+        """Remove the rates from ``at_ns`` on."""
         kept = max(bisect_left(self._starts_ns, at_ns), 1)
         del self._starts_ns[kept:], self._works[kept:], self._rates_bit_s[kept:]
         if self._starts_ns[0] >= at_ns:
             self._rates_bit_s[0] = 0
 
     def work(self, t_ns: int) -> int:
-        """Done by ``t_ns``, which is no earlier than the last change of rate."""
+        """The work done by ``t_ns``, which is not before the last change of rate."""
         return self._works[-1] + self._rates_bit_s[-1] * (t_ns - self._starts_ns[-1])
 
     def served(self, t_ns: int) -> int:

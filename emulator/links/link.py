@@ -1,9 +1,9 @@
-"""One direction of one device: a server of bytes, first come first served, then the delay.
+"""One direction of the link of one device: first come, first served, then a delay.
 
     offer -> [ queue ] -> capacity -> delay -> receiver
 
-Every transfer in the queue has a plan in closed form as soon as it is offered, so that asking
-changes nothing and a host that asks late reads the same moments as one that asks in time.
+Every transfer in the queue has a closed-form plan from its offer on. So queries change nothing, and
+a host that asks late gets the same moments as one that asks in time.
 """
 
 from __future__ import annotations
@@ -24,30 +24,32 @@ __all__ = ["Booking", "Link", "BottleneckLike", "Plan"]
 
 
 class BottleneckLike(Protocol):
-    """What several links share, as they see it. It looks ahead only as far as it is asked to."""
+    """What a network needs from a bottleneck. It plans ahead only as far as a query needs."""
 
     on_change: Callable[[BottleneckLike, bool], None] | None
-    """Called when the next completion must be sought anew, and whether that is because plans
-    have changed.
+    """Called when the next completion must be found again.
+
+    The flag is true if this is because plans have changed.
     """
 
     def foresee(self) -> None:
-        """Look ahead until no unknown completion can be earlier than the earliest that the links
-        have announced.
+        """Plan ahead until the earliest completion that the links have announced is final.
+
+        Then no completion that is still unknown can be earlier.
         """
         ...
 
     def bookings(self) -> list[Booking]:
-        """Everything on its links."""
+        """All bookings on its links."""
         ...
 
 
 class Link:
-    """A FIFO of bookings over one capacity (None: not shaped, due when offered) and one delay, with
-    a queue that may be bounded.
+    """A FIFO queue of bookings over one capacity and one delay; the queue may be bounded.
 
-    ``on_change`` is called with the link whenever a plan may have changed; the network hears of its
-    next completion that way.
+    With capacity None the link is not shaped: a transfer is served at the moment of its offer.
+    ``on_change`` is called with the link whenever a plan may have changed, so that the network
+    knows the next completion.
     """
 
     bottleneck: BottleneckLike | None = None
@@ -61,16 +63,16 @@ class Link:
         self.dropped_bytes = 0
         self.queue: list[Booking] = []
         self.on_change: Callable[[Link], None] | None = None
-        self._idle_ns = 0  # no new plan starts earlier: the link was busy, or broken, until then
+        self._idle_ns = 0  # no new plan starts earlier: the link was busy or suspended until then
         self._changed_ns = 0
 
     def offer(self, booking: Booking) -> None:
-        """Queue it behind the others, to start at max(offered, finish of the one before)."""
+        """Append it to the queue; it starts at max(its offer, finish of the previous one)."""
         self.queue.append(booking)
         self._plan_from(len(self.queue) - 1)
 
     def complete(self) -> Booking:
-        """Take the first booking out of the queue; its plan has come true."""
+        """Remove and return the first booking, which is complete."""
         booking = self.queue.pop(0)
         if booking.plan is not None:
             self._idle_ns = max(self._idle_ns, booking.plan.finish_ns)
@@ -78,11 +80,11 @@ class Link:
         return booking
 
     def suspend(self, booking: Booking, confirmed_bytes: int, now: int) -> None:
-        """Stand still at ``booking``; bytes that were not due at the receiver by ``now`` are lost
-        with the session.
+        """Stop service at ``booking``; bytes not due at the receiver by ``now`` are lost.
 
-        Being ahead of the service curve (a window) earns nothing: at most what was due counts as
-        confirmed. May be said again when the receiver's own count is known.
+        At most the bytes that were due count as confirmed: bytes that the host sent ahead of the
+        service curve (its window) do not. May be called again when the receiver's own count is
+        known.
         """
         self._check_confirmed(booking, confirmed_bytes)
         booking.suspended = True
@@ -92,23 +94,21 @@ class Link:
         self._changed()
 
     def resume(self, booking: Booking, now: int) -> None:
-        """Serve the rest from ``now`` on, without a burst for the time that was lost."""
+        """Serve the rest from ``now`` on, without a burst for the lost time."""
         booking.suspended = False
         self._idle_ns = max(self._idle_ns, now)
         self._plan_from(self.queue.index(booking))
 
     def grant(self, booking: Booking, slots: Iterable[int], now: int) -> list[int]:
-        """Slots for it, on a link that has slots: those that it holds now. ValueError elsewhere."""
+        """Give it slots and return all that it holds. ValueError on a link without slots."""
         raise ValueError(f"transfer {booking.transfer.number}: its link has no slots")
 
     def cancel(self, booking: Booking, now: int) -> None:
-        """Drop it; if it was being served or held the link up, the next one starts at ``now``."""
+        """Remove it; if it was in service or blocked the link, the next one starts at ``now``."""
         index = self.queue.index(booking)
         del self.queue[index]
         plan = booking.plan
-        if (
-            plan is not None and plan.finish_ns <= now
-        ):  # only its last bytes were under way: the link serves others already
+        if plan is not None and plan.finish_ns <= now:  # it was in the delay; others are in service
             self._idle_ns = max(self._idle_ns, plan.finish_ns)
             self._changed()
             return
@@ -117,12 +117,12 @@ class Link:
         self._plan_from(index)
 
     def change(self, capacity: Capacity | None, delay: Delay | None, now: int) -> int:
-        """Another capacity or delay (None: as before) from ``now`` on, or from where the link
-        stands if that is later: the moment taken.
+        """Replace the capacity or delay (None: unchanged) from ``now`` on; return the moment used.
 
-        What was served stays served, bytes on their way keep their delay, later ones do not
-        overtake them, and the rest goes on from the same byte. ValueError for the capacity of a
-        link that is not shaped and in use.
+        The moment is later than ``now`` if the link has already been used or changed later. Served
+        bytes stay served, bytes in flight keep their delay, later ones do not overtake them, and
+        service continues at the same byte. ValueError for a capacity if the link is not shaped and
+        in use.
         """
         self._check_capacity(capacity)
         at_ns = self._changed_ns = max(now, self._idle_ns, self._changed_ns)
@@ -139,7 +139,7 @@ class Link:
         return at_ns
 
     def progress(self, booking: Booking, now: int) -> int:
-        """Bytes due at the receiver at ``now``, under the present plan."""
+        """Bytes due at the receiver by ``now`` under the current plan."""
         plan, size = booking.plan, booking.transfer.size
         if plan is None:
             return booking.kept
@@ -148,42 +148,47 @@ class Link:
         return min(size, booking.kept + plan.curve.served(self.delay.departure(now)))
 
     def due_at(self, booking: Booking, n_bytes: int) -> int:
-        """When byte ``n_bytes`` is due at the receiver; FOREVER while that is not planned."""
+        """When byte ``n_bytes`` is due at the receiver; FOREVER while not planned."""
         if booking.plan is None:
             return FOREVER
         return self.delay.arrival(booking.plan.curve.when(n_bytes - booking.kept))
 
     def started(self, booking: Booking) -> int | None:
-        """The first start of its service, which may lie ahead; None while it is not planned."""
+        """The first start of its service, which may be in the future; None while not planned."""
         return booking.started_ns()
 
     def opens_at(self, booking: Booking, n_bytes: int) -> int:
-        """Before that, byte ``n_bytes`` may not be on its way, however wide a window: the start
-        of service. FOREVER while not planned.
+        """The earliest moment at which byte ``n_bytes`` may be sent, whatever the window.
+
+        This is the start of service; FOREVER while not planned.
         """
         return FOREVER if booking.plan is None else booking.plan.start_ns
 
     def stretch_end(self, booking: Booking, now: int) -> int:
-        """When its service next makes way for others, at ``now`` or later. FOREVER: it does not,
-        or that is not planned.
+        """When its service next pauses for others, at ``now`` or later.
+
+        FOREVER if it does not pause or this is not planned.
         """
         return FOREVER
 
     def stretch_bytes(self, booking: Booking, n_bytes: int) -> int:
-        """Bytes in all by the end of the stretch of service that carries the one after
-        ``n_bytes``: here the whole transfer.
+        """Total bytes by the end of the uninterrupted service that carries byte ``n_bytes`` + 1.
+
+        Here this is the whole transfer.
         """
         return booking.transfer.size
 
     def windows_ns(self, booking: Booking) -> tuple[tuple[int, int], ...]:
-        """(begin, usable end) of each slot that it is served in, in order of time; none where
-        there are no slots.
+        """(begin, usable end) of each slot that serves it, in order of time.
+
+        Empty on a link without slots.
         """
         return ()
 
     def unserved(self, now: int) -> list[Booking]:
-        """Those of which bytes have not left the link by ``now``, in order; the first is in
-        service, or holds the link up.
+        """The bookings with bytes that have not left the link by ``now``, in order.
+
+        The first is in service or blocks the link.
         """
         return [
             booking
@@ -192,11 +197,11 @@ class Link:
         ]
 
     def waiting_bytes(self, now: int) -> int:
-        """What waits behind the transfer in service, inside and outside of the bound."""
+        """Bytes that wait behind the transfer in service, within and beyond the bound."""
         return sum(booking.transfer.size for booking in self.unserved(now)[1:])
 
     def refuses(self, size_bytes: int, now: int) -> str | None:
-        """Why so many bytes are not taken at ``now``; None if they are."""
+        """The reason why the queue refuses ``size_bytes`` at ``now``; None if it accepts them."""
         if self.bound is None or self.bound.policy != "drop" or not self.unserved(now):
             return None
         waiting = self.waiting_bytes(now)
@@ -208,8 +213,9 @@ class Link:
         )
 
     def admitted_at(self, booking: Booking) -> int:
-        """When it found room in the queue: as it was offered, unless the bound blocks. FOREVER
-        while that is not planned.
+        """When the queue has room for it: the moment of its offer, unless the bound blocks.
+
+        FOREVER while this is not planned.
         """
         if self.bound is None or self.bound.policy != "block":
             return booking.offered_ns
@@ -220,7 +226,8 @@ class Link:
             room -= self.queue[last].transfer.size
         if room >= 0:
             return booking.offered_ns
-        # what waited too much has begun; a transfer beyond any room enters at its own start
+        # there is room once the blocking transfer starts; one larger than the bound enters at its
+        # own start
         started_ns = self.started(self.queue[last])
         return FOREVER if started_ns is None else max(booking.offered_ns, started_ns)
 
@@ -233,9 +240,7 @@ class Link:
 
     def _check_capacity(self, capacity: Capacity | None) -> None:
         if capacity is not None and self.capacity is None and self.queue:
-            raise ValueError(
-                "a link that is not shaped cannot be given a capacity while it is in use"
-            )
+            raise ValueError("a link that is not shaped cannot get a capacity while it is in use")
 
     def _plans(self) -> list[Plan]:
         return [booking.plan for booking in self.queue if booking.plan is not None]

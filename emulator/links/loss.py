@@ -1,23 +1,23 @@
-"""What random packet loss leaves of a link to one long reliable transfer.
+"""The goodput of one long reliable transfer on a link with random packet loss.
 
 Source: the throughput equation of Padhye, Firoiu, Towsley, Kurose, "Modeling TCP throughput"
 (SIGCOMM 1998), in the form of RFC 5348, section 3.1:
 
     X = s / ( R sqrt(2bp/3) + T0 3 sqrt(3bp/8) p (1 + 32 p^2) ),   b = 1,   T0 = max(4R, 200 ms)
 
-s segment size, R round trip, p loss, b segments for one acknowledgement. That form leaves out the
-paper's limit by the receiver's window, and the paper's min(1, ...) around 3 sqrt(3bp/8), so that it
-is below the paper's from p = 8/27 on. For small p it is Mathis et al. 1997, X = s/R sqrt(3/2) /
-sqrt(p); unlike that it counts timeouts, which cost as much as the rest at 9 %, on short paths
-earlier. T0 is TFRC's simple 4R, not below the least retransmission timeout of Linux. The sender
-never exceeds the link, and a share p of what it sends is sent again: goodput = min(rate, X) (1 -
-p).
+s: segment size, R: round-trip time, p: loss, b: segments per acknowledgement. The RFC omits the
+paper's limit by the receiver window and the paper's min(1, ...) around 3 sqrt(3bp/8), so X is below
+the paper's value from p = 8/27 on. For small p it is Mathis et al. 1997, X = s/R sqrt(3/2) /
+sqrt(p). Unlike that formula it counts timeouts, which cost as much as the rest at p = 9 %, and on
+short paths already at smaller p. T0 is TFRC's simple 4R, but at least the minimum retransmission
+timeout of Linux. The sender never exceeds the rate of the link, and it sends a share p again:
+goodput = min(rate, X) (1 - p).
 
-Limits: it is the steady state of a sender that takes loss for congestion (Reno, SACK). CUBIC loses
-less on long fast paths, BBR hardly reacts below 15 %. Losses are independent of each other; each is
-counted as a loss event of its own, which is pessimistic where several fall into one round trip. R
-is constant, without queueing. Slow start, hence short transfers, are not covered: they are carried
-at the same rate. Nothing is random here: a transfer takes its mean time.
+Limits: This is the steady state of a sender that treats loss as congestion (Reno, SACK). CUBIC
+loses less throughput on long fast paths; BBR reacts little below 15 %. Losses are independent, and
+each counts as a separate loss event. This is pessimistic if several occur in one round trip. R is
+constant, without queueing. Slow start is not modelled: short transfers get the same rate. Nothing
+is random here: a transfer takes its mean time.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ LEAST_TIMEOUT_NS = NS_PER_S // 5
 def goodput_bit_s(
     rate_bit_s: int, loss: float, rtt_ns: int, segment_bytes: int = SEGMENT_BYTES
 ) -> int:
-    """What a link of ``rate_bit_s`` carries of a reliable transfer when it loses the share
-    ``loss`` of packets; 0 for rate 0, else at least 1.
+    """The goodput (bit/s) of a reliable transfer on a link of ``rate_bit_s``.
+
+    ``loss`` is the share of lost packets. The result is 0 for rate 0, otherwise at least 1.
     """
     _check(loss, rtt_ns, segment_bytes)
     if rate_bit_s == 0 or loss == 0:
@@ -48,9 +49,7 @@ def goodput_bit_s(
 
 
 def throughput_bit_s(loss: float, rtt_ns: int, segment_bytes: int = SEGMENT_BYTES) -> float:
-    """X of the module's equation: what a sender puts on an endless link, retransmissions
-    included.
-    """
+    """X of the module's equation in bit/s, on a link of unlimited rate, with retransmissions."""
     rtt_s = rtt_ns / NS_PER_S
     timeout_s = max(4 * rtt_ns, LEAST_TIMEOUT_NS) / NS_PER_S
     return (
@@ -64,8 +63,10 @@ def throughput_bit_s(loss: float, rtt_ns: int, segment_bytes: int = SEGMENT_BYTE
 
 
 class Lossy:
-    """``capacity`` as one reliable transfer at a time sees it under ``loss`` and the round trip
-    ``rtt_ns``, at every moment for the rate of that moment.
+    """The goodput of ``capacity`` for one reliable transfer at a time, as a capacity.
+
+    ``loss`` is the share of lost packets and ``rtt_ns`` the round-trip time. At every moment the
+    model uses the rate of that moment.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Lossy:
         return self._carried(rate_bit_s), until_ns
 
     def cycle(self, t_ns: int) -> Cycle | None:
-        """The capacity's, with the rates that are left of its own."""
+        """The cycle of the capacity with its rates replaced by their goodput."""
         whole = cycle_of(self.capacity, t_ns)
         if whole is None:
             return None
@@ -101,7 +102,7 @@ def _check(loss: float, rtt_ns: int, segment_bytes: int) -> None:
     if not 0 <= loss <= 0.5:
         raise BadValue(
             f"loss {loss!r}: expected a share of packets from 0 to 0.5, such as 0.01 for 1 %"
-            " (beyond half the model says nothing)"
+            " (the model is not valid above 0.5)"
         )
     if rtt_ns < 0 or segment_bytes < 1:
         raise BadValue(

@@ -1,6 +1,4 @@
-"""Every link of a run, and the next thing that happens on any of them. No call looks at all
-links.
-"""
+"""All links of a run, and the next completion on any of them; no call loops over all links."""
 
 from __future__ import annotations
 
@@ -19,24 +17,24 @@ __all__ = ["Completion", "Network", "Transfer"]
 
 
 class Network:
-    """Links by (edge, direction). All moments are emulated ns; ``now`` may lie behind the last
-    ``pop_due`` (a late host).
+    """Links by (edge, direction). All moments are in emulated ns.
 
-    Plans follow from the moments that are handed in, so the lateness of a host bends nothing and
-    never adds up.
+    ``now`` may be earlier than the last ``pop_due``, if the host is late. Plans depend only on the
+    moments that callers pass, so a late host does not distort them and lateness does not
+    accumulate.
     """
 
     def __init__(self) -> None:
         self._links: dict[tuple[str, str], Link] = {}
         self._bookings: dict[int, Booking] = {}  # by transfer number
         self._by_order: dict[int, Booking] = {}  # by order of offer
-        # (due, order) of the first booking of each link; stale ones are passed over
+        # (due, order) of the first booking of each link; outdated entries are skipped
         self._heap: list[tuple[int, int]] = []
         # links with a queue -> the heap entry of its first booking
         self._busy: dict[Link, tuple[int, int]] = {}
-        # those whose next completion is not known at present
+        # bottlenecks whose next completion is not known yet
         self._unsure: dict[BottleneckLike, None] = {}
-        # whose plans changed since the last question, other than by calls about the transfer itself
+        # plans changed since the last query, except by calls about the transfer itself
         self._touched: dict[Link | BottleneckLike, None] = {}
         self._offered = 0
 
@@ -50,16 +48,16 @@ class Network:
         self._links[edge, direction] = link
 
     def link(self, edge: str, direction: str) -> Link:
-        """KeyError if there is none."""
+        """Return the link of ``edge`` in ``direction``. KeyError if there is none."""
         return self._links[edge, direction]
 
     def offer(self, transfer: Transfer, now: int) -> str | None:
-        """Queue ``transfer`` on its link: None, or the reason why a bounded queue refused it.
+        """Queue ``transfer`` on its link; return None, or why a bounded queue refuses it.
 
-        ValueError if its number is in use, KeyError if there is no such link.
+        ValueError if its number is in use; KeyError if there is no such link.
         """
         if transfer.number in self._bookings:
-            raise ValueError(f"transfer {transfer.number} is on its way already")
+            raise ValueError(f"transfer {transfer.number} is already in progress")
         link = self._link_of(transfer)
         if link.bound is not None and (reason := link.refuses(transfer.size, now)) is not None:
             link.dropped_bytes += transfer.size
@@ -71,15 +69,17 @@ class Network:
         return None
 
     def progress(self, transfer: Transfer, now: int) -> int:
-        """Bytes due at the receiver at ``now`` (past or to come) under the present plan; 0 if it
-        is not on its way (any more).
+        """Bytes due at the receiver by ``now`` (past or future) under the current plan.
+
+        0 if the transfer is not in progress.
         """
         booking = self._bookings.get(transfer.number)
         return 0 if booking is None else self._link_of(transfer).progress(booking, now)
 
     def due_at(self, transfer: Transfer, n_bytes: int) -> int:
-        """When byte ``n_bytes`` is due at the receiver; FOREVER while that is not planned.
-        KeyError if it is not on its way.
+        """When byte ``n_bytes`` is due at the receiver; FOREVER while not planned.
+
+        KeyError if the transfer is not in progress.
         """
         if not 0 <= n_bytes <= transfer.size:
             raise ValueError(
@@ -88,39 +88,42 @@ class Network:
         return self._link_of(transfer).due_at(self._booking(transfer), n_bytes)
 
     def started(self, transfer: Transfer) -> int | None:
-        """Start of its service, which may lie ahead; None while it is not planned, or not on its
-        way.
+        """The start of its service, which may be in the future.
+
+        None while it is not planned or not in progress.
         """
         booking = self._bookings.get(transfer.number)
         return None if booking is None else self._link_of(transfer).started(booking)
 
     def opens_at(self, transfer: Transfer, n_bytes: int) -> int:
-        """Before that, byte ``n_bytes`` may not be on its way, however wide a window: its slot
-        on a channel, else the start of service.
+        """The earliest moment at which byte ``n_bytes`` may be sent, whatever the window.
+
+        This is the start of its slot on a TDMA channel, otherwise the start of service.
         """
         return self._link_of(transfer).opens_at(self._booking(transfer), n_bytes)
 
     def stretch_end(self, transfer: Transfer, now: int) -> int:
-        """Until when its service lasts without making way for others: the usable end of its slot at
-        ``now``, else of its next one.
+        """When its service next pauses for others: the usable end of its current or next slot.
 
-        A moment of service, like ``opens_at``: bytes arrive later by the delay. FOREVER where there
-        are no slots, after the last one, and while none is planned.
+        This is a moment of service, like ``opens_at``: bytes arrive later by the delay. FOREVER on
+        a link without slots, after the last slot, and while none is planned.
         """
         return self._link_of(transfer).stretch_end(self._booking(transfer), now)
 
     def stretch_bytes(self, transfer: Transfer, n_bytes: int) -> int:
-        """Bytes in all by the end of the slot that carries the byte after ``n_bytes``: a piece from
-        there to here lies in one slot.
+        """Total bytes by the end of the slot that carries byte ``n_bytes`` + 1.
 
-        More than ``n_bytes``, unless all were served; the transfer's size where there are no slots.
-        With slots so short that a byte takes several, each byte is in the slot in which it ends.
+        So the bytes from ``n_bytes`` up to the result lie in one slot. The result is more than
+        ``n_bytes`` unless all bytes were served; it is the transfer's size on a link without slots.
+        If slots are so short that a byte takes several, a byte belongs to the slot in which it
+        ends.
         """
         return self._link_of(transfer).stretch_bytes(self._booking(transfer), n_bytes)
 
     def admitted_at(self, transfer: Transfer) -> int:
-        """When it found room in its link's queue; FOREVER while that is not planned. KeyError if
-        it is not on its way.
+        """When its link's queue has room for it; FOREVER while not planned.
+
+        KeyError if the transfer is not in progress.
         """
         return self._link_of(transfer).admitted_at(self._booking(transfer))
 
@@ -137,14 +140,14 @@ class Network:
         return FOREVER
 
     def pop_due(self, now: int) -> list[Completion]:
-        """The completions due at or before ``now``, by due moment, then in order of offer."""
+        """Remove and return the completions due by ``now``, by due moment, then order of offer."""
         completions = []
         while (due_ns := self.next_due()) <= now and due_ns < FOREVER:
             _, order = heapq.heappop(self._heap)
             booking = self._by_order[order]
             link = self._link_of(booking.transfer)
             windows_ns, started_ns = link.windows_ns(booking), booking.started_ns()
-            assert started_ns is not None  # it is due, so it was planned
+            assert started_ns is not None  # a due transfer has a plan
             link.complete()
             self._forget(booking)
             completions.append(
@@ -160,16 +163,17 @@ class Network:
         return completions
 
     def suspend(self, transfer: Transfer, confirmed_bytes: int, now: int) -> None:
-        """Its session broke: confirmed bytes stay confirmed, and its link stands still until
-        ``resume``.
+        """Stop it after its session broke; its link is blocked until ``resume`` or ``cancel``.
 
-        May be said again when the receiver's own count is known. KeyError if it is not on its way.
+        ``confirmed_bytes`` stay confirmed. May be called again when the receiver's own count is
+        known. KeyError if the transfer is not in progress.
         """
         self._link_of(transfer).suspend(self._booking(transfer), confirmed_bytes, now)
 
     def resume(self, transfer: Transfer, now: int) -> None:
-        """Serve it again from the confirmed byte, starting at ``now``. ValueError if it was not
-        suspended.
+        """Continue its service after the confirmed bytes, from ``now`` on.
+
+        ValueError if it was not suspended.
         """
         booking = self._booking(transfer)
         if not booking.suspended:
@@ -177,7 +181,7 @@ class Network:
         self._link_of(transfer).resume(booking, now)
 
     def cancel(self, transfer: Transfer, now: int) -> None:
-        """Drop it and let the next one on its link start. KeyError if it is not on its way."""
+        """Drop it and start the next one on its link. KeyError if it is not in progress."""
         booking = self._booking(transfer)
         self._forget(booking)
         self._link_of(transfer).cancel(booking, now)
@@ -191,12 +195,12 @@ class Network:
         *,
         at: int,
     ) -> int:
-        """Give a link another capacity or delay (None: as before) from ``at`` on: the moment taken,
-        later if the link is settled further.
+        """Replace a link's capacity or delay (None: unchanged) from ``at`` on.
 
-        What was served stays served, bytes on their way keep their delay, order is kept, and
-        nothing bursts. KeyError if there is no such link, ValueError if it is not shaped and in
-        use.
+        Return the moment used, which is later than ``at`` if the link is settled further. Served
+        bytes stay served, bytes in flight keep their delay, order is kept, and there is no burst.
+        KeyError if there is no such link; ValueError for a capacity if the link is not shaped and
+        in use.
         """
         link = self._links[edge, direction]
         taken_ns = link.change(capacity, delay, at)
@@ -204,8 +208,9 @@ class Network:
         return taken_ns
 
     def carried(self, transfer: Transfer, now: int, kind: str) -> Completion:
-        """What a transfer that is to be dropped at ``now`` has brought its receiver by then, as
-        one of ``kind``. KeyError if it is not on its way.
+        """The part of a transfer that has arrived by ``now``, as a completion of ``kind``.
+
+        Call it before the transfer is cancelled. KeyError if it is not in progress.
         """
         booking = self._booking(transfer)
         part = replace(transfer, size=self.progress(transfer, now), kind=kind)
@@ -215,8 +220,9 @@ class Network:
         )
 
     def grant(self, transfer: Transfer, slots: Iterable[int], now: int) -> list[int]:
-        """Give it slots of its TDMA channel: those that it holds now. ValueError if one is past
-        or taken, or its link has no slots.
+        """Give it slots of its TDMA channel; return all slots that it holds.
+
+        ValueError if one is past or taken, or if its link has no slots.
         """
         link, booking = self._link_of(transfer), self._booking(transfer)
         held = link.grant(booking, slots, now)
@@ -224,8 +230,9 @@ class Network:
         return held
 
     def take_replanned(self) -> list[Transfer]:
-        """Transfers whose plans may have changed, since this was last asked, by what was done to
-        others, to a link or to a bottleneck.
+        """Transfers whose plans may have changed since the last call of this method.
+
+        These are changes caused by other transfers, by a link or by a bottleneck.
         """
         if not self._touched:
             return []
@@ -239,7 +246,7 @@ class Network:
 
     def _booking(self, transfer: Transfer) -> Booking:
         if transfer.number not in self._bookings:
-            raise KeyError(f"transfer {transfer.number} is not on its way")
+            raise KeyError(f"transfer {transfer.number} is not in progress")
         return self._bookings[transfer.number]
 
     def _link_of(self, transfer: Transfer) -> Link:

@@ -1,4 +1,4 @@
-"""How much may wait before a link."""
+"""The limit of the queue before a link."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ POLICIES = ("drop", "block")
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """At most ``limit_bytes`` wait behind the transfer in service, each counted whole until its own
-    service begins.
+    """A limit of ``limit_bytes`` that may wait behind the transfer in service.
 
-    A link with nothing to serve takes a transfer of any size. ``drop``: what finds no room is
-    refused. ``block``: it waits outside until there is room; order is kept, so that its service
-    begins when it would have begun in an endless queue.
+    A waiting transfer counts with its full size until its service begins. An idle link accepts a
+    transfer of any size. With ``drop``, a transfer without room is refused. With ``block``, it
+    waits outside until there is room. Order is kept, so its service begins as in an unlimited
+    queue.
     """
 
     limit_bytes: int

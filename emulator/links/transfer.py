@@ -1,4 +1,4 @@
-"""What is carried, and the news that it has arrived."""
+"""A transfer over a link, and its completion."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """``size`` bytes for or from ``edge``; ``direction`` is "up" or "down", ``number`` names it
-    among those a network holds.
+    """A transfer of ``size`` bytes from ("up") or to ("down") ``edge``.
+
+    ``number`` is unique among the transfers that a network holds.
     """
 
     number: int
@@ -24,12 +25,11 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The last byte of ``transfer`` is due at the receiver at ``due_ns``; its service began at
-    ``started_ns``.
+    """The end of ``transfer``: its last byte is due at the receiver at ``due_ns``.
 
-    ``shifted_ns``: so much later than it was offered a bottleneck took it, since a late host had
-    told that of later moments already; ``due_ns`` is later for it. ``windows_ns``: on a TDMA
-    channel, (begin, usable end) of every slot that it was served in.
+    Its service began at ``started_ns``. ``shifted_ns``: how much later than its offer a bottleneck
+    accepted it, because a late host had already passed later moments; ``due_ns`` contains this.
+    ``windows_ns``: on a TDMA channel, (begin, usable end) of every slot that served it.
     """
 
     transfer: Transfer

@@ -1,1 +1,1 @@
-"""TDMA channels: slots, who has which, closed forms, and a reference simulation."""
+"""TDMA channels: slots, their allocation, closed forms, and a reference simulation."""

@@ -1,11 +1,9 @@
-"""A TDMA channel: time in equal slots, each used by one transmitter at most, granted to transfers
-in any order.
+"""A TDMA channel: equal slots, each used by at most one transmitter, granted in any order.
 
-    slot i:  [ bytes | guard ]  from start + i * slot_ns on; the bytes of a transfer go in its
-    slots, in order of time, and nowhere else.
+    slot i:  [ bytes | guard ]  from start + i * slot_ns on
 
-All of it is integer arithmetic over slot numbers, and completions are closed forms of the slots
-that a transfer holds.
+The bytes of a transfer are carried only in its slots, in order of time. The code uses integer
+arithmetic over slot numbers. Completions are closed forms of the slots that a transfer holds.
 """
 
 from __future__ import annotations
@@ -25,17 +23,17 @@ from emulator.tdma.slot_curve import Grid, SlotCurve, usable
 from emulator.tdma.slot_table import SlotTable, closed_until
 from emulator.units import FOREVER, seconds_text
 
-MOST_SLOTS = 1_000_000  # that an automatic channel seeks for one transfer
+MOST_SLOTS = 1_000_000  # that an automatic channel grants to one transfer
 
 
 class Channel(SlotTable):
-    """One transmitter at a time, in both directions together. ``link`` makes its links.
+    """A channel with one transmitter at a time, over both directions; ``link`` makes its links.
 
-    ``rate_bit_s``: of a transmitter within its slots. ``slots_per_transfer``: every transfer fills
-    just so many slots instead, whatever its size, so that its last byte is served as the last of
-    them ends (less the guard). ``automatic``: a transfer that is offered or resumed is granted the
-    next free slots at once; otherwise it waits for ``Network.grant``. ``half_duplex`` says that a
-    device computes nothing while it transmits or receives: callers must see to it.
+    ``rate_bit_s``: the rate of a transmitter within its slots. ``slots_per_transfer``: if given,
+    every transfer fills exactly this number of slots, whatever its size. Its last byte is served
+    when the usable time of the last slot ends. ``automatic``: a transfer gets the next free slots
+    when it is offered or resumed; otherwise it waits for ``Network.grant``. ``half_duplex``: a
+    device does not compute while it transmits or receives; callers must ensure this.
     """
 
     def __init__(
@@ -62,21 +60,22 @@ class Channel(SlotTable):
         places: Collection[int] | None = None,
         gate: Capacity | None = None,
     ) -> ChannelLink:
-        """A link of one device in one direction. An automatic channel grants it slots at
-        ``places`` of a frame, in which ``gate`` is open.
+        """Make a link of one device in one direction.
+
+        An automatic channel grants it slots at ``places`` of a frame while ``gate`` is open.
         """
         return ChannelLink(
             self, Latency(0) if delay is None else delay, self._checked(places), gate
         )
 
     def pace(self, booking: Booking) -> tuple[int, int]:
-        """(bytes, usable ns that they take) of its transfer."""
+        """The service rate of its transfer, as (bytes, usable ns that they take)."""
         if self.slots_per_transfer is None or not booking.transfer.size:
             return self.capacity.rate_bit_s, WORK_PER_BYTE
         return booking.transfer.size, self.slots_per_transfer * self.grid.usable_ns
 
     def slots_for(self, booking: Booking) -> int:
-        """Slots that the rest of a transfer takes; one at least."""
+        """How many slots the rest of a transfer takes; at least one."""
         return max(
             -(
                 -usable(booking.transfer.size - booking.kept, *self.pace(booking))
@@ -87,8 +86,9 @@ class Channel(SlotTable):
 
 
 class ChannelLink(Link):
-    """One device's transfers on a channel. Its queue is in order of completion, since slots may
-    be granted in any order.
+    """The transfers of one device on a channel.
+
+    Its queue is in order of completion, because slots may be granted in any order.
     """
 
     def __init__(
@@ -100,17 +100,17 @@ class ChannelLink(Link):
     ) -> None:
         super().__init__(channel.capacity, delay)
         self.channel, self.places, self.gate = channel, places, gate
-        self._slots: dict[Booking, list[int]] = {}  # held for what is left of a transfer, ascending
-        self._used: dict[Booking, list[int]] = {}  # those that had begun when it was interrupted
+        self._slots: dict[Booking, list[int]] = {}  # held for the rest of a transfer, ascending
+        self._used: dict[Booking, list[int]] = {}  # slots that had begun at an interruption
 
     def grant(self, booking: Booking, slots: Iterable[int], now: int) -> list[int]:
-        """More slots for it; what it needs not, of all that it holds, is free again. Those that it
-        holds now, ascending.
+        """Give it more slots and return all that it holds, ascending.
 
-        Slots in which the link's gate is closed at any moment carry nothing, and are not held.
+        Slots that it does not need are freed. A slot during which the gate of the link closes
+        carries nothing and is not held.
         """
         if booking.suspended:
-            raise ValueError(f"transfer {booking.transfer.number} stands still")
+            raise ValueError(f"transfer {booking.transfer.number} is suspended")
         held = sorted(
             {
                 *self._slots.get(booking, []),
@@ -142,8 +142,9 @@ class ChannelLink(Link):
         return tuple((grid.begins(slot), grid.begins(slot) + grid.usable_ns) for slot in slots)
 
     def suspend(self, booking: Booking, confirmed_bytes: int, now: int) -> None:
-        """What the receiver has stays, slots that have not begun are free again; other transfers
-        keep theirs.
+        """Stop ``booking``; bytes at the receiver stay, and slots that have not begun are freed.
+
+        Other transfers keep their slots.
         """
         self._check_confirmed(booking, confirmed_bytes)
         booking.suspended = True
@@ -169,7 +170,7 @@ class ChannelLink(Link):
     def change(self, capacity: Capacity | None, delay: Delay | None, now: int) -> int:
         if capacity is not None:
             raise ValueError(
-                "a TDMA channel has no capacity of a single link that could be changed"
+                "the capacity of a link on a TDMA channel cannot be changed: the channel sets it"
             )
         at_ns = self._changed_ns = max(now, self._changed_ns)
         if delay is not None:
@@ -208,7 +209,7 @@ class ChannelLink(Link):
                 each = f"{needed} slots of {seconds_text(self.channel.grid.slot_ns)} s"
                 raise BadValue(
                     f"a transfer of {booking.transfer.size} bytes takes {each}: expected at most"
-                    f" {MOST_SLOTS}, so longer slots or a higher rate"
+                    f" {MOST_SLOTS}; use longer slots or a higher rate"
                 )
             self.grant(booking, self.channel.next_free(needed, now, self.places, self.gate), now)
         else:

@@ -1,13 +1,14 @@
-"""TDMA rounds: S devices upload one after another, then the server broadcasts; the others compute
-meanwhile.
+"""TDMA rounds: S devices upload one after another, then the server broadcasts.
+
+The other devices compute during this time.
 
     slots   | compute tau_comp | upload r | upload r | ... S of them | broadcast r |  next round ...
 
-Closed forms of asynchronous federated learning over a TDMA channel (Song, Hong: "Asynchronous
-Federated Learning Using Outdated Local Updates Over TDMA Channel"), corrected where the paper is
-off: rounds, staleness and slots count from 0, and ``end_slot`` is the slot after the last one of a
-round. They hold for equal devices and an S that divides N, with every delay; all else comes from
-``simulate``, which plays the channel transmission by transmission.
+The closed forms are those of asynchronous federated learning over a TDMA channel (Song, Hong:
+"Asynchronous Federated Learning Using Outdated Local Updates Over TDMA Channel"), with corrections.
+Rounds, staleness and slots count from 0, and ``end_slot`` is the slot after the last slot of a
+round. The closed forms hold for equal devices and an S that divides N, with every delay. All other
+cases use ``simulate``, which simulates every transmission.
 """
 
 from __future__ import annotations
@@ -21,15 +22,17 @@ from emulator.errors import BadValue
 from emulator.tdma.reference import simulate
 
 MAX_UPLOADS = 2_000_000  # in one simulation
-MAX_LOOKS = 20_000_000  # rounds times devices in the search for what repeats itself
+MAX_LOOKS = 20_000_000  # rounds times devices in the search for a period
 MAX_DEVICES = 100_000
 MAX_SLOTS = 10**12
 
 
 @dataclass(frozen=True)
 class Tdma:
-    """``devices`` (N), ``per_round`` (S), ``slots_per_transfer`` (r), ``compute_slots``
-    (tau_comp), and the intentional ``delay`` in rounds (alpha).
+    """The parameters of a TDMA channel with rounds, and its closed forms.
+
+    ``devices`` (N), ``per_round`` (S), ``slots_per_transfer`` (r), ``compute_slots`` (tau_comp),
+    and the intentional ``delay`` in rounds (alpha).
     """
 
     devices: int
@@ -51,37 +54,38 @@ class Tdma:
 
     @property
     def groups(self) -> int:
-        """G."""
+        """The number of groups G = ceil(N / S)."""
         return -(-self.devices // self.per_round)
 
     @property
     def comm_slots(self) -> int:
-        """Of a round: S uploads and the broadcast (eq. 6)."""
+        """Communication slots of a round: S uploads and the broadcast (eq. 6)."""
         return self.slots_per_transfer * (self.per_round + 1)
 
     @property
     def even(self) -> bool:
-        """S divides N."""
+        """Whether S divides N."""
         return self.devices % self.per_round == 0
 
     @property
     def turns(self) -> int:
-        """Rounds from a device's model to its next upload: G without a delay, each round of
-        delay takes one.
-        """
+        """Rounds from a device's model to its next upload: G - delay."""
         return self.groups - self.delay
 
     @property
     def hidden(self) -> bool:
-        """A group computes no longer than others communicate meanwhile, so that the channel
-        never falls idle (if S divides N).
+        """Whether a group computes no longer than the others communicate.
+
+        If so, and if S divides N, the channel is never idle.
         """
         return self.compute_slots <= (self.turns - 1) * self.comm_slots
 
     @property
     def d_star(self) -> int | None:
-        """The staleness that cannot be avoided (eq. 33); None where computing fills the turns of
-        all others and no delay is possible (eq. 32).
+        """The unavoidable staleness (eq. 33).
+
+        None if computing takes at least as long as the turns of all other groups, so that no delay
+        is possible (eq. 32).
         """
         return (
             -(-self.compute_slots // self.comm_slots)
@@ -91,10 +95,11 @@ class Tdma:
 
     @cached_property
     def auto_delay(self) -> int:
-        """The longest intentional delay that loses no slot (eq. 32): every round still has S
-        updates, and none ends later than without delay. If S does not divide N, a longer one may
-        leave rounds with fewer updates; these end sooner, but the updates are sent later, since
-        more slots go to broadcasts.
+        """The longest intentional delay that loses no slot (eq. 32).
+
+        Losing no slot means that every round still has S updates and ends no later than without
+        delay. If S does not divide N, rounds with a longer delay may have fewer updates. Such
+        rounds end earlier, but updates are sent later, because broadcasts take more slots.
         """
         if self.d_star is None:
             return 0
@@ -106,8 +111,9 @@ class Tdma:
         )
 
     def end_slot(self, number: int) -> int:
-        """The slot after round ``number``'s broadcast. ValueError if S does not divide N: there
-        is no closed form.
+        """The slot after the broadcast of round ``number``.
+
+        ValueError if S does not divide N: there is no closed form.
         """
         if not self.even:
             raise ValueError("no closed form: S does not divide N")
@@ -117,7 +123,10 @@ class Tdma:
         return (turn + 1) * self.compute_slots + (turn + place + 1) * self.comm_slots
 
     def mean_slots_per_round(self) -> float:
-        """In the long run (eq. 10, with G - delay for G); the initial computing does not count."""
+        """Mean slots per round in the long run (eq. 10, with G - delay instead of G).
+
+        The initial computing does not count.
+        """
         if self.even:
             return (
                 float(self.comm_slots)
@@ -127,8 +136,9 @@ class Tdma:
         return self._settled.slots / self._settled.rounds
 
     def models_by(self, slot: int) -> int:
-        """Global models that exist by ``slot``, w_0 included: the rounds whose start slot is <=
-        ``slot`` (reproduces table I).
+        """The number of global models that exist by ``slot``, including w_0.
+
+        This is the number of rounds whose start slot is <= ``slot``; it reproduces table I.
         """
         _check("T", slot, 0, MAX_SLOTS)
         if self.even:
@@ -137,8 +147,9 @@ class Tdma:
         return 1 + sum(1 for _ in takewhile(lambda done: done.end_slot <= slot, simulate(self)))
 
     def staleness(self, number: int) -> tuple[int, ...]:
-        """The different staleness values among the updates of round ``number``, in order; one:
-        min(number, G - 1 - delay) if S divides N (eq. 15).
+        """The distinct staleness values of the updates of round ``number``, ascending.
+
+        If S divides N, there is only one: min(number, G - 1 - delay) (eq. 15).
         """
         if self.even:
             return (min(number, self.turns - 1),)
@@ -146,15 +157,16 @@ class Tdma:
         return tuple(sorted(set(next(islice(simulate(self), number, None)).staleness)))
 
     def settled_staleness(self) -> tuple[int, ...]:
-        """Its values in the long run."""
+        """The distinct staleness values in the long run, ascending."""
         return (self.turns - 1,) if self.even else self._settled.staleness
 
     @cached_property
     def _settled(self) -> _Loop:
-        """What repeats itself for ever, found by Brent's method: a saved state, renewed at every
-        power of two, until it comes again.
+        """The period of the simulation, found by Brent's cycle detection.
+
+        It saves a state at every power of two and stops when the saved state occurs again.
         """
-        # slots of devices that wait for a model, and of those that have begun with one
+        # upload slots of devices that wait for a model; start slots of devices that have one
         sent, begun = ({}, dict.fromkeys(range(self.devices), 0))
         saved: tuple[list[int], ...] = ()
         since, length, limit = 0, 0, 1
@@ -166,7 +178,7 @@ class Tdma:
             for device in done.receivers:
                 sent.pop(device, None)
                 begun[device] = done.end_slot
-            # Which device is which decides ties alone, and those that tie have the same model.
+            # The identity of devices only breaks ties, and tied devices have the same model.
             state = (
                 sorted(done.end_slot - slot for slot in sent.values()),
                 sorted(done.end_slot - slot for slot in begun.values()),
@@ -189,7 +201,7 @@ class Tdma:
                 later.end_slot <= sooner.end_slot
                 for sooner, later in islice(zip(plain, delayed), rounds)
             )
-        except BadValue:  # so long that a round finds too few devices
+        except BadValue:  # the delay is so long that a round has too few devices
             return False
 
     def _bound(self, uploads: int) -> None:
@@ -201,14 +213,12 @@ class Tdma:
             f"N {self.devices}, S {self.per_round}: no closed form, and too many uploads to"
             " simulate"
         )
-        return BadValue(f"{what}; expected fewer, or an S that divides N")
+        return BadValue(f"{what}; expected fewer devices, or an S that divides N")
 
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """Rounds that repeat themselves: how many, how long they take, which staleness values they
-    hold.
-    """
+    """One period of rounds: their number, their slots, and their staleness values."""
 
     rounds: int
     slots: int

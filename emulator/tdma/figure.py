@@ -1,5 +1,6 @@
-"""The timeline of a TDMA channel: one row a device, one column a slot. Drawn by objects: no
-pyplot, no global state.
+"""A figure of a TDMA channel over time: one row per device, one column per slot.
+
+It uses matplotlib's objects, without pyplot and without global state.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from emulator.tdma.closed_form import Tdma
 from emulator.tdma.reference import Round, simulate
 
 MAX_ROWS, MAX_COLUMNS, LEAST_ROUNDS = 40, 240, 8
-# (colour, hatch): far apart in grey, too; after Okabe and Ito, whom the colour-blind can follow.
+# (colour, hatch): after the colour-blind-safe palette of Okabe and Ito; distinct in grey, too.
 LOOKS = {
     "compute": ("#9CCBEB", ""),
     "wait": ("#F2F2F2", ""),
@@ -43,7 +44,7 @@ Bar = tuple[int, str, int, int]  # device, what it does, from slot, up to slot
 
 
 def timeline(tdma: Tdma, kind: str) -> bytes:
-    """The first rounds of ``tdma`` as a picture in the format ``kind``: "png", "pdf" or "svg"."""
+    """Draw the first rounds of ``tdma``; return a file of type ``kind``: "png", "pdf" or "svg"."""
     # type: matplotlib's stubs take a dict whose keys are all of its settings' names as literals
     with matplotlib.rc_context(STYLE):
         figure = _draw(tdma, _shown(tdma))
@@ -58,8 +59,9 @@ def timeline(tdma: Tdma, kind: str) -> bytes:
 
 
 def bars(rounds: Iterable[Round], rows: int) -> Iterator[Bar]:
-    """What each of the first ``rows`` devices does in these rounds; where nothing is said it
-    waits.
+    """What each of the first ``rows`` devices does in these rounds.
+
+    In all other slots a device waits.
     """
     for done in rounds:
         for upload in done.uploads:
@@ -77,7 +79,7 @@ def bars(rounds: Iterable[Round], rows: int) -> Iterator[Bar]:
 
 
 def _shown(tdma: Tdma) -> list[Round]:
-    """Two turns of all devices, or as much of them as fits."""
+    """The rounds of two turns of all devices, or as many of them as fit."""
     fitting = list(
         takewhile(
             lambda done: done.end_slot <= MAX_COLUMNS, islice(simulate(tdma), 2 * tdma.groups)
@@ -91,8 +93,9 @@ def _shown(tdma: Tdma) -> list[Round]:
 
 
 def _until_known(tdma: Tdma, rows: int, last_slot: int) -> Iterator[Round]:
-    """Rounds until all that the first ``rows`` devices do before ``last_slot`` is known: what
-    one computes is told when it sends.
+    """Rounds until it is known what the first ``rows`` devices do before ``last_slot``.
+
+    More rounds are needed because a computation appears only with its upload.
     """
     unknown = set(range(rows))
     for done in simulate(tdma):

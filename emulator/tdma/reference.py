@@ -1,5 +1,6 @@
-"""Who transmits when on a TDMA channel, one transmission after the other: the reference for the
-closed forms, and what figures are drawn from.
+"""A simulation of every transmission on a TDMA channel.
+
+It is the reference for the closed forms, and figures are drawn from it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Order = Literal["finished", "oldest"]
 
 
 class TdmaShape(Protocol):
-    """What the channel needs to know; see ``emulator.tdma.closed_form.Tdma``."""
+    """The parameters of a simulation; see ``emulator.tdma.closed_form.Tdma``."""
 
     @property
     def devices(self) -> int: ...
@@ -34,8 +35,9 @@ class TdmaShape(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """``device`` computed from model ``base`` in slots [began, finished) and sends from ``slot``
-    on.
+    """An upload of ``device`` from ``slot`` on.
+
+    The device computed in slots [began, finished) from model ``base``.
     """
 
     device: int
@@ -47,8 +49,9 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Uploads one after another, then model ``number`` + 1 to ``receivers`` in slots [broadcast,
-    end).
+    """A round: uploads one after another, then a broadcast of model ``number`` + 1.
+
+    The broadcast goes to ``receivers`` in slots [broadcast, end).
     """
 
     number: int
@@ -59,13 +62,13 @@ class Round:
 
     @property
     def staleness(self) -> tuple[int, ...]:
-        """Of each upload: rounds since its base."""
+        """The staleness of each upload: rounds since its base."""
         return tuple(self.number - upload.base for upload in self.uploads)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Work:
-    """A device's local training: in order of finishing, ties to the lowest index."""
+    """The local training of a device, ordered by its finish and then by device index."""
 
     finished_slot: int
     device: int
@@ -74,7 +77,7 @@ class _Work:
 
 
 class _Queue:
-    """Devices that compute or are ready, and which of them is the next to send."""
+    """The devices that compute or are ready to send; it chooses the next sender."""
 
     def __init__(self, order: Order) -> None:
         self._order = order
@@ -85,8 +88,9 @@ class _Queue:
         heapq.heappush(self._computing, work)
 
     def ready_from(self, slot: int, count: int) -> int | None:
-        """The first slot from ``slot`` on at which ``count`` are ready; None if there are not so
-        many.
+        """The first slot from ``slot`` on at which ``count`` devices are ready.
+
+        None if the queue has fewer devices.
         """
         missing = count - len(self._ready)
         if missing <= 0:
@@ -96,7 +100,7 @@ class _Queue:
         return max(slot, heapq.nsmallest(missing, self._computing)[-1].finished_slot)
 
     def take(self, slot: int) -> _Work:
-        """The next to send at ``slot``, where one is ready."""
+        """Remove and return the next to send at ``slot``; at least one must be ready."""
         while self._computing and self._computing[0].finished_slot <= slot:
             work = heapq.heappop(self._computing)
             heapq.heappush(
@@ -112,13 +116,14 @@ def simulate(
     order: Order = "finished",
     compute_slots: Sequence[int] | None = None,
 ) -> Iterator[Round]:
-    """Rounds without end. ``compute_slots``: one number for each device, where they differ.
+    """Simulate rounds without end.
 
-    Each upload goes to the device that finished first (ties: lowest index), or, by ``order``
-    "oldest", to the ready one with the oldest base; with none ready the channel is idle.
-    ``wait_for_group``: a round begins when S are ready. Devices neither compute nor wait for their
-    turn while they transmit or receive. With an intentional delay, model k + 1 goes to the devices
-    of round k - delay; before round 0 these are the groups that have not begun yet.
+    ``compute_slots``: one number per device, if they differ. Each upload is of the device that
+    finished first (ties: lowest index) or, with ``order`` "oldest", of the ready device with the
+    oldest base. If none is ready, the channel is idle. ``wait_for_group``: a round begins when S
+    devices are ready. Devices do not compute or wait while they transmit or receive. With an
+    intentional delay, model k + 1 goes to the devices of round k - delay; before round 0 these are
+    the groups that have not begun yet.
     """
     takes = (
         list(compute_slots) if compute_slots is not None else [shape.compute_slots] * shape.devices
@@ -139,7 +144,7 @@ def _rounds(
         tuple(range(begin, min(begin + size, shape.devices)))
         for begin in range(first, shape.devices, size)
     ]
-    owed = deque(late)  # who receives next, in order of their rounds
+    owed = deque(late)  # devices that receive a model next, in order of their rounds
     slot, number, starting = 0, 0, tuple(range(min(first, shape.devices)))
     while True:
         for device in starting:

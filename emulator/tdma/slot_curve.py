@@ -1,4 +1,4 @@
-"""Where slots lie, and what is served in some of them: integers, in closed form."""
+"""The grid of slots, and the service in some of them, in integers and closed form."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from emulator.units import FOREVER
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Where slots lie. ``frame_slots``: how many make a frame, in which devices may have places
-    of their own.
+    """The grid of slots: slot i begins at ``start_ns`` + i * ``slot_ns``.
+
+    ``frame_slots`` slots make a frame, in which devices may have fixed places.
     """
 
     slot_ns: int
@@ -39,7 +40,7 @@ class Grid:
         return self.start_ns + slot * self.slot_ns
 
     def at(self, t_ns: int) -> int:
-        """The slot that ``t_ns`` lies in; negative before the first."""
+        """The slot that contains ``t_ns``; negative before the first."""
         return (t_ns - self.start_ns) // self.slot_ns
 
     def next_at(self, t_ns: int) -> int:
@@ -48,8 +49,9 @@ class Grid:
 
 
 class SlotCurve:
-    """Service in ``slots`` (ascending): ``bytes_per`` bytes in every ``per`` ns of their usable
-    time. No byte before its slot.
+    """Service in ``slots`` (ascending): ``bytes_per`` bytes per ``per`` ns of their usable time.
+
+    No byte is served before its slot.
     """
 
     __slots__ = ("_grid", "_slots", "_bytes_per", "_per", "_from_ns")
@@ -76,13 +78,14 @@ class SlotCurve:
         )
 
     def opens_at(self, size_bytes: int) -> int:
-        """The beginning of the slot in which byte ``size_bytes`` is served."""
+        """The start of the slot that serves byte ``size_bytes``."""
         index, _ = self._last(max(size_bytes, 1))
         return self._grid.begins(self._slots[index]) if index < len(self._slots) else FOREVER
 
     def stretch_end(self, t_ns: int) -> int:
-        """The end of the slot's usable time that ``t_ns`` lies in, else of the next slot's;
-        FOREVER after the last.
+        """The end of the usable time of the slot at ``t_ns``, otherwise of the next slot.
+
+        FOREVER after the last slot.
         """
         index = max(bisect_right(self._slots, self._grid.at(t_ns)) - 1, 0)
         ends = (
@@ -92,8 +95,9 @@ class SlotCurve:
         return next((end_ns for end_ns in ends if t_ns < end_ns), FOREVER)
 
     def stretch_bytes(self, size_bytes: int) -> int:
-        """All that is served by the end of the slot in which the byte after ``size_bytes`` is
-        served; ``size_bytes`` if there is none.
+        """Total bytes served by the end of the slot that serves byte ``size_bytes`` + 1.
+
+        ``size_bytes`` if no slot serves it.
         """
         index, _ = self._last(size_bytes + 1)
         return (
@@ -103,7 +107,7 @@ class SlotCurve:
         )
 
     def _last(self, size_bytes: int) -> tuple[int, int]:
-        """(which of the slots serves the last of so many bytes, ns of it that this takes)."""
+        """Return (index of the slot that serves byte ``size_bytes``, ns within that slot)."""
         index, rest_ns = divmod(
             usable(size_bytes, self._bytes_per, self._per) - 1, self._grid.usable_ns
         )
@@ -111,5 +115,5 @@ class SlotCurve:
 
 
 def usable(size_bytes: int, bytes_per: int, per: int) -> int:
-    """Usable ns that ``size_bytes`` take."""
+    """Usable ns that ``size_bytes`` take, rounded up."""
     return -(-size_bytes * per // bytes_per)

@@ -1,6 +1,4 @@
-"""Which transfer has which slot of a TDMA channel: a slot has one use at most, and the log of
-the uses proves it.
-"""
+"""The allocation of TDMA slots to transfers: at most one use per slot, with a log of the uses."""
 
 from __future__ import annotations
 
@@ -13,18 +11,17 @@ from emulator.links.booking import Booking
 from emulator.tdma.slot_curve import Grid
 from emulator.units import FOREVER, NS_PER_S
 
-REMEMBERED_NS = (
-    10 * NS_PER_S
-    # of the log, once it is long: so late may a host say that a transfer was offered, and still get
-    # the slots of then
-)
+# A long log keeps at least this time. A host may report an offer so late and still get the slots
+# of that moment.
+REMEMBERED_NS = 10 * NS_PER_S
 LEAST_USES = 4096  # a shorter log is kept whole
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """``slot`` belongs to transfer ``number`` in ``direction``, of ``device``: the transmitter
-    upwards, the receiver (or the name of a group) downwards.
+    """The use of ``slot`` by transfer ``number`` in ``direction``.
+
+    ``device`` is the transmitter ("up") or the receiver or the name of a group ("down").
     """
 
     slot: int
@@ -34,21 +31,22 @@ class Use:
 
 
 class SlotTable:
-    """The uses of the slots of ``grid``: a second one is refused, and what the log has forgotten
-    cannot be taken any more.
+    """The uses of the slots of ``grid``.
+
+    A second use of a slot is refused. Slots that the log has dropped cannot be taken.
     """
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
         self._uses: dict[int, Use] = {}  # by slot
-        self._first_slot = 0  # those before are forgotten
-        self._most_uses = LEAST_USES  # with more of them it is time to forget
-        self._latest_ns = 0  # the latest moment told
-        # slots in use without a gap, which the search for free ones jumps over
+        self._first_slot = 0  # earlier slots are dropped from the log
+        self._most_uses = LEAST_USES  # with more uses, old ones are dropped
+        self._latest_ns = 0  # the latest moment of a call
+        # a gapless range of used slots, which the search for free slots skips
         self._packed = range(0)
 
     def user(self, slot: int) -> Use | None:
-        """Who has it; None if it is free."""
+        """The use of ``slot``; None if it is free."""
         return self._uses.get(slot)
 
     def next_free(
@@ -58,11 +56,11 @@ class SlotTable:
         places: Iterable[int] | None = None,
         gate: Capacity | None = None,
     ) -> list[int]:
-        """The next ``needed`` free slots that begin at ``now`` or later; only those at ``places``
-        of their frame, if given.
+        """The next ``needed`` free slots that begin at ``now`` or later.
 
-        And only those during whose usable time ``gate`` is open (has a rate): fewer, if it closes
-        for ever.
+        With ``places``, only slots at these places of their frame. With ``gate``, only slots during
+        whose usable time the gate is open (has a rate). The result is shorter if the gate closes
+        forever.
         """
         wanted = self._checked(places)
         found: list[int] = []
@@ -86,18 +84,19 @@ class SlotTable:
         return found
 
     def log(self, until_ns: int = FOREVER) -> list[Use]:
-        """Slots in use that begin before ``until_ns``, in order of time: one use a slot, so that
-        no two overlap.
+        """The uses of slots that begin before ``until_ns``, in order of time.
+
+        There is one use per slot, so uses never overlap.
         """
         return [
             self._uses[slot] for slot in sorted(self._uses) if self.grid.begins(slot) < until_ns
         ]
 
     def forget(self, before_ns: int) -> list[Use]:
-        """Drop what ended by ``before_ns`` from the log, and return it, in order of time. Those
-        slots can be taken no more.
+        """Remove the uses that ended by ``before_ns`` from the log and return them, by time.
 
-        The channel does so itself with what is REMEMBERED_NS old, once its log is long.
+        Their slots cannot be taken again. If the log is long, the channel does this itself with
+        uses older than REMEMBERED_NS.
         """
         self._first_slot = max(self._first_slot, self.grid.at(before_ns))
         return [
@@ -106,8 +105,9 @@ class SlotTable:
         ]
 
     def take(self, booking: Booking, slots: Iterable[int], now: int) -> list[int]:
-        """Check all of ``slots``, then take them for ``booking``. ValueError, and nothing taken,
-        if one is past or another's.
+        """Take all ``slots`` for ``booking`` and return them, ascending.
+
+        ValueError, and none is taken, if one is past or belongs to another transfer.
         """
         wanted = sorted(set(slots))
         for slot in wanted:
@@ -130,7 +130,7 @@ class SlotTable:
         return wanted
 
     def free(self, slots: Iterable[int], now: int) -> None:
-        """Give back those that have not begun by ``now``."""
+        """Free those of ``slots`` that have not begun by ``now``."""
         for slot in slots:
             if self.grid.begins(slot) >= now:
                 self._uses.pop(slot, None)
@@ -145,7 +145,7 @@ class SlotTable:
                 self._packed = range(self._packed.start, slot + 1)
 
     def _at_place(self, slot: int, places: tuple[int, ...] | None) -> int:
-        """The first from ``slot`` on that lies at one of ``places`` of its frame."""
+        """The first slot from ``slot`` on at one of ``places`` of its frame."""
         if places is None:
             return slot
         frame, place = divmod(slot, self.grid.frame_slots)
@@ -166,8 +166,9 @@ class SlotTable:
 
 
 def closed_until(gate: Capacity, from_ns: int, to_ns: int) -> int:
-    """When ``gate`` opens again, if it is closed at any moment from ``from_ns`` to ``to_ns``; 0
-    if it is not.
+    """When ``gate`` opens again, if it is closed at any moment from ``from_ns`` to ``to_ns``.
+
+    0 if it is open all the time.
     """
     while from_ns < to_ns:
         rate_bit_s, until_ns = gate.segment(from_ns)

@@ -83,7 +83,7 @@ def test_slots_too_short_for_a_transfer_are_refused_instead_of_counted_for_ever(
         BadValue,
         match=(
             r"a transfer of 100 bytes takes 100000000 slots of 0.000000001 s: expected at most"
-            r" 1000000, so longer"
+            r" 1000000; use longer"
         ),
     ):
         net.offer(transfer(1, 100), 0)
