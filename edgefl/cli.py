@@ -4,6 +4,8 @@ correct.
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from typing import Annotated, Any
 
@@ -16,6 +18,8 @@ from edgefl.commands.option_errors import explained
 from edgefl.errors import Bug, UserError, printable
 from edgefl.hosts.processes import ended_like_ctrl_c
 from emulator.errors import BadValue
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Commands(TyperGroup):
@@ -74,6 +78,12 @@ def main() -> None:
         sys.exit(run.INTERRUPTED_STATUS)
     except (UserError, BadValue) as error:
         _refuse(str(error))
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        _flush_or_give_up()
+        what = error.filename or "a result, or what is printed,"
+        _refuse(f"{what} cannot be written ({error.strerror})")
     except Bug as bug:
         print(f"{bug.tell()}\nedgefl: {bug.blame()}", file=sys.stderr)
         sys.exit(1)
@@ -84,6 +94,14 @@ def main() -> None:
             raise
         _refuse(explained(error, sys.argv[1:]))
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _flush_or_give_up() -> None:
+    """If stdout takes no more, Python need not try once more at its end, and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refuse(message: str) -> None:

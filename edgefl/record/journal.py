@@ -7,11 +7,10 @@ other, with digests in the lines. A torn last line is ignored.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -19,6 +18,7 @@ import orjson
 
 from edgefl.errors import UserError
 from edgefl.record.old_names import renamed
+from edgefl.record.row_file import RowFile
 from edgefl.record.rows import digest, event_row, fingerprint
 from edgefl.strategies.base.decisions import Decision
 from edgefl.strategies.base.events import Event, JobDone, UpdateArrived
@@ -42,8 +42,9 @@ class Journal:
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._lines = _private(directory / LINES)
-        self._blobs = _private(directory / BLOBS)
+        # updates say something about the data behind them
+        self._lines = RowFile(directory / LINES, private=True)
+        self._blobs = RowFile(directory / BLOBS, private=True)
         self._offset = 0
 
     def write(self, now: int, event: Event, decisions: list[Decision]) -> None:
@@ -72,19 +73,10 @@ class Journal:
     def _put(self, array: np.ndarray) -> tuple[int, int, str]:
         """Append float32 elements; (byte offset, element count, digest)."""
         data = np.ascontiguousarray(array, dtype=np.float32)
-        self._blobs.write(data.data)
+        self._blobs.write(data.reshape(-1).view(np.uint8).data)
         place = (self._offset, data.size, digest(data))
         self._offset += data.nbytes
         return place
-
-
-def _private(path: Path) -> BinaryIO:
-    """A new file that only its owner may read: updates say something about the data behind
-    them.
-    """
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.fchmod(file, 0o600)  # one that was there keeps its own mode
-    return os.fdopen(file, "wb")
 
 
 def read(directory: Path) -> Iterator[JournalEntry]:

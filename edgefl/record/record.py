@@ -7,16 +7,18 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import orjson
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from edgefl.jobs import Evaluate
 from edgefl.record import files
 from edgefl.record.journal import Journal
+from edgefl.record.row_file import RowFile, TextRows, write_whole
 from edgefl.record.rows import Row
 from edgefl.strategies.base.decisions import Decision
 from edgefl.strategies.base.events import Event
@@ -35,8 +37,8 @@ class Record:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory, self.wall_s, self.journal = directory, wall_s, journal
         self._wall_at: dict[int, float] = {}
-        self._events = (directory / files.EVENTS).open("wb")
-        self._tables: list[TextIO] = []
+        self._events = RowFile(directory / files.EVENTS)
+        self._tables: list[RowFile] = []
         self._link_rows, self._metric_rows = (
             self._table(files.LINKS, files.LINK_COLUMNS),
             self._table(files.METRICS, files.METRIC_COLUMNS),
@@ -120,30 +122,32 @@ class Record:
 
     def flush(self) -> None:
         """Let readers see what happened so far."""
-        for file in self._tables:
-            file.flush()
-        self.flush_fates()
+        with ExitStack() as each:  # all of them, even if one is refused
+            each.callback(self.flush_fates)
+            for file in self._tables:
+                each.callback(file.flush)
 
     def flush_fates(self) -> None:
         """What was decided is handed to the operating system: it survives the death of this
         process, and may be acknowledged.
         """
-        self._events.flush()
-        if self.journal is not None:
-            self.journal.flush()
+        with ExitStack() as each:
+            each.callback(self._events.flush)
+            if self.journal is not None:
+                each.callback(self.journal.flush)
 
     def close(self, weights: np.ndarray) -> None:
         """Nothing more is written, but the last model into model.safetensors."""
-        self.flush()
-        self._events.close()
-        for file in self._tables:
-            file.close()
-        if self.journal is not None:
-            self.journal.close()
-        save_file({"weights": np.ascontiguousarray(weights)}, self.directory / files.MODEL)
+        with ExitStack() as each:
+            for file in (self._events, *self._tables):
+                each.callback(file.close)
+            if self.journal is not None:
+                each.callback(self.journal.close)
+        model = save({"weights": np.ascontiguousarray(weights)})
+        write_whole(self.directory / files.MODEL, model)
 
     def _table(self, name: str, columns: tuple[str, ...]) -> Any:
-        self._tables.append((self.directory / name).open("w", encoding="utf-8", newline=""))
-        rows = csv.writer(self._tables[-1])
+        self._tables.append(RowFile(self.directory / name))
+        rows = csv.writer(TextRows(self._tables[-1]))
         rows.writerow(columns)
         return rows

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import orjson
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from edgefl.config.experiment import Experiment
 from edgefl.config.groups import traces
@@ -28,6 +28,7 @@ from edgefl.record import files
 from edgefl.record.counters import Counters
 from edgefl.record.journal import BLOBS, LINES, Journal
 from edgefl.record.record import Record
+from edgefl.record.row_file import write_whole
 from edgefl.reports import registry
 from edgefl.vectors import Layout
 from emulator.fidelity import Fidelity
@@ -181,8 +182,8 @@ class OpenRun:
         if not self.experiment.record.payloads:
             return None
         journal = Journal(self.directory / "journal")
-        save_file({"weights": weights}, self.directory / "journal" / "initial.safetensors")
-        (self.directory / "journal" / "layout.json").write_bytes(orjson.dumps(layout.to_json()))
+        write_whole(self.directory / "journal" / "initial.safetensors", save({"weights": weights}))
+        write_whole(self.directory / "journal" / "layout.json", orjson.dumps(layout.to_json()))
         return journal
 
 

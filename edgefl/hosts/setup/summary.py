@@ -11,6 +11,7 @@ import orjson
 
 from edgefl.record.counters import Counters
 from edgefl.record.files import METRICS, SUMMARY
+from edgefl.record.row_file import write_whole
 from edgefl.reports.registry import sections
 from edgefl.results.summary import outcome
 from edgefl.results.tail import read_csv
@@ -35,7 +36,5 @@ def write_summary(
         **sections(directory, counters.marks, head["emulated_s"]),
     }
     summary |= {"warnings": warnings(summary), "fidelity": fidelity}
-    part = directory / f"{SUMMARY}.part"
-    part.write_bytes(orjson.dumps(summary, option=orjson.OPT_INDENT_2))
-    part.replace(directory / SUMMARY)
+    write_whole(directory / SUMMARY, orjson.dumps(summary, option=orjson.OPT_INDENT_2))
     return summary

@@ -285,19 +285,25 @@ class WallRun:
         watch: Callable[[], None],
     ) -> dict[str, Any]:
         """The summary, once the run is over."""
-        stopping = False
+        stopping, failed = False, None
         while True:
             try:
                 match _checked(control.receive(timeout_s=POLL_S)):
                     case InjectFault() as fault:
                         self._inject(fault, index)
                     case RunEnded(summary):
+                        if failed is not None:
+                            raise failed
                         return summary
                 self._report_exits()
                 if self._all_edges_died and not stopping:
                     stopping = True
                     control.send(StopRun("no edge left"))
-                watch()
+                if failed is None:
+                    failed = _refused(watch)
+                    if failed is not None and not stopping:
+                        stopping = True
+                        control.send(StopRun("interrupted"))
             except KeyboardInterrupt:
                 if stopping:
                     raise  # a second Ctrl-C does not wait
@@ -332,6 +338,15 @@ class WallRun:
             raise ProcessDied(
                 f"the warm parent died (exit status {self.warm.wait()}; see {self.log})"
             ) from None
+
+
+def _refused(show: Callable[[], None]) -> OSError | None:
+    """Why the output could not be written: the run then ends in order before that is told."""
+    try:
+        show()
+    except OSError as error:
+        return error
+    return None
 
 
 def _first_answer(control: Channel, process: subprocess.Popen[bytes], name: str) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 
 from edgefl.actor import Broadcast, Output, Run, Send
 from edgefl.coordinator.coordinator import Coordinator
-from edgefl.errors import Bug
+from edgefl.errors import Bug, UserError
 from edgefl.hosts.wall.coordinator import thread_messages as messages
 from edgefl.hosts.wall.coordinator.jobs import Jobs
 from edgefl.hosts.wall.mailbox import Mailbox
@@ -30,6 +30,7 @@ from emulator.fidelity import Fidelity
 from emulator.units import FOREVER
 
 FLUSH_S = 0.3
+STOPPED = "stopped by an error"  # that the user can correct: a full disk
 MOST_EVALUATIONS = 100  # snapshots waiting for the evaluator
 NO_WEIGHTS = np.empty(0, np.float32)
 
@@ -82,7 +83,7 @@ class Logic(Thread):
                 self._next()
         except BaseException as error:  # ours to stop for: the main thread raises it again
             self.error = error
-            self.said.put(Finish("internal error"))
+            self.said.put(Finish(STOPPED if isinstance(error, UserError) else "internal error"))
 
     def settle(self, timeout_s: float) -> None:
         """After the end: take in the rows that are still coming; wait for evaluations under way,

@@ -48,7 +48,12 @@ from emulator.units import NS_PER_S
 MOST_MESSAGES = 500  # taken from the socket before pieces that are due get their turn again
 MANY_FLOWS = 16
 PROBE_PATIENCE_S = 2.0
-LAST = ("interrupted", "launcher gone", "internal error")  # after these no other strategy follows
+LAST = (
+    "interrupted",
+    "launcher gone",
+    "internal error",
+    "stopped by an error",
+)  # after these no other strategy follows
 
 
 class Pacing:

@@ -164,6 +164,8 @@ class CoordinatorProcess:
 
     def _end(self) -> dict[str, Any]:
         if self.logic.error is not None:
+            with suppress(UserError):  # what led there can be read
+                self.run.record.flush()
             raise self.logic.error
         if not self.pacing.waiting and not self.run.coordinator.finished:
             self.run.undo()

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 import orjson
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
@@ -54,6 +54,7 @@ from edgefl.loading.file import shared_digest
 from edgefl.protocol.errors import Refused
 from edgefl.protocol.messages import Assignment, Setup
 from edgefl.protocol.transfers import most_body
+from edgefl.record.row_file import write_whole
 from edgefl.strategies.base.local_rule import LocalRule
 from emulator.host import cores
 
@@ -305,8 +306,12 @@ def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
         control.send(RunRefused(str(error)))
         return
     scratch = Path(task.scratch)
-    save_file({"weights": weights}, scratch / "initial.safetensors")
-    (scratch / "layout.json").write_bytes(orjson.dumps(learned.layout.to_json()))
+    try:
+        write_whole(scratch / "initial.safetensors", save({"weights": weights}))
+        write_whole(scratch / "layout.json", orjson.dumps(learned.layout.to_json()))
+    except UserError as error:
+        control.send(RunRefused(str(error)))
+        return
     (scratch / SHARES).write_bytes(orjson.dumps(learned.samples))
     learned.keep_beside(scratch)
     rate = calibrate(learned) if task.calibrate else None

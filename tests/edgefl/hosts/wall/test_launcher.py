@@ -1,0 +1,40 @@
+"""The launcher without processes: what it does when its output takes no more."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import experiment
+
+from edgefl.hosts.ipc import Channel
+from edgefl.hosts.process_messages import RunEnded, StopRun
+from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
+
+
+def test_a_run_ends_in_order_when_its_display_cannot_be_written(tmp_path: Path) -> None:
+    ours, theirs = Channel.pair()
+    launcher = WallRun(experiment(), LaunchOptions(tmp_path / "out", None), print)
+    launcher._report_exits = lambda: None
+    shown = []
+
+    def watch() -> None:
+        shown.append(1)
+        if len(shown) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        if len(shown) > 2:
+            raise AssertionError("asked again")
+
+    asked: list[Any] = []
+
+    def receive(timeout_s: float) -> Any:
+        order = theirs.receive(timeout_s=0)
+        asked.append(order)
+        return RunEnded({"versions": 3}) if isinstance(order, StopRun) else None
+
+    ours.receive = receive
+    with pytest.raises(OSError, match="No space left"):
+        launcher._watch(ours, None, 0, watch)
+    assert asked == [None, None, StopRun("interrupted")] and len(shown) == 2
