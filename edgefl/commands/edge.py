@@ -155,17 +155,21 @@ class SideBuilder:
         """The coordinator's experiment, or this edge's own with the strategy that the coordinator
         names; one strategy, at index 0.
         """
-        from edgefl.loading.file import base_of, from_json, load
+        from edgefl.loading.file import THEIRS, base_of, from_json, load
 
         if self.config is None:
-            return from_json(setup.config, self.allowed), Path.cwd()
-        own = load(self.config)
-        if self.name not in own.edges.ids():
-            raise UserError(
-                f"{self.config}: edges: none of them is"
-                f" {self.name!r}{nearest(self.name, own.edges.ids())}"
-            )
+            return self._mine(from_json(setup.config, self.allowed), THEIRS), Path.cwd()
+        own = self._mine(load(self.config), str(self.config))
         return _same(own, setup.config), base_of(self.config)
+
+    def _mine(self, experiment: Experiment, said: str) -> Experiment:
+        """The experiment; UserError if this edge is none of it."""
+        ids = experiment.edges.ids()
+        if self.name not in ids:
+            raise UserError(
+                f"{said}: edges: none of them is {self.name!r}{nearest(self.name, ids)}"
+            )
+        return experiment
 
 
 def _same(own: Experiment, config: str) -> Experiment:

@@ -21,6 +21,7 @@ from edgefl.loading import names as config_names
 from edgefl.loading import overrides as config_overrides
 from edgefl.loading import packaged, received
 
+THEIRS = "the coordinator's config"  # as error lines call it
 FACTS = "run"  # the table that a run adds to its config
 SHARED = (
     "seed",
@@ -140,7 +141,7 @@ def from_json(text: str, allowed: Collection[str] = ()) -> Experiment:
     """An experiment from the wire, with one strategy. UserError if it is damaged, names code that
     is neither in a catalog nor ``allowed``, or files outside the directory of data sets.
     """
-    source = Source("the coordinator's config")
+    source = Source(THEIRS)
     try:
         raw = orjson.loads(text)
     except orjson.JSONDecodeError as error:

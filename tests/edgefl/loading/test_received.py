@@ -90,6 +90,12 @@ def test_the_data_option_wins(tmp_path: Path, mine: bool) -> None:
     assert builder.experiment(Setup(wire(), "fedavg"))[0].data.dir == expected
 
 
+def test_an_experiment_without_this_edge() -> None:
+    text = wire(edges={"names": ["a", "b"]})
+    with pytest.raises(UserError, match=r"the coordinator's config: edges: none of them is 'e000'"):
+        SideBuilder("e000", None, None, []).experiment(Setup(text, "fedavg"))
+
+
 # ------------------------------------------------------------------ code
 def own_everything(folder: Path) -> str:
     """The first Setup of a comparison whose parts are all the user's own."""
