@@ -14,7 +14,7 @@ import typer
 
 from edgefl.commands import show
 from edgefl.commands.configs import located
-from edgefl.config.experiment import EDGE_ID, PATTERNS
+from edgefl.config.experiment import EDGE_ID, MOST_SPEED, PATTERNS
 from edgefl.errors import UserError, nearest, printable
 
 if TYPE_CHECKING:
@@ -180,6 +180,8 @@ def _same(own: Experiment, config: str) -> Experiment:
     try:
         theirs = orjson.loads(config)
         seed, speed, entries = theirs["seed"], float(theirs["speed"]), theirs["strategies"]
+        if not 0 < speed <= MOST_SPEED:
+            raise ValueError(speed)
     except (ValueError, KeyError, TypeError):
         seed, speed, entries = None, own.chosen_speed, None
     seeds, same = (

@@ -16,6 +16,7 @@ from edgefl.config.section import Section
 from emulator.units import FOREVER, to_ns
 
 MOST_AUTO_SPEED = 1.0
+MOST_SPEED = 1e6  # beyond, moments do not fit into a message
 EDGE_ID = r"^[a-z0-9][a-z0-9_-]{0,31}$"
 RUN_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 PATTERNS = {  # in words
@@ -269,7 +270,7 @@ class Experiment(Section):
     ) = None
     """Several, in place of `seed`, as `[1, 2, 3]`: every strategy runs once with each."""
     # emulated seconds per real second, on the wall clock; "auto": the start of the run chooses it
-    speed: Annotated[float, Field(gt=0)] | Literal["auto"] = 1.0
+    speed: Annotated[float, Field(gt=0, le=MOST_SPEED)] | Literal["auto"] = 1.0
     """Emulated seconds per real second, on the wall clock; `"auto"`: the highest up to 1 that this
     host keeps up with. Under the virtual
     clock it has no effect.

@@ -96,6 +96,15 @@ def test_an_experiment_without_this_edge() -> None:
         SideBuilder("e000", None, None, []).experiment(Setup(text, "fedavg"))
 
 
+@pytest.mark.parametrize("speed", ["nan", -1.0, 0, 1e300, [], "x"])
+def test_a_speed_that_is_none_is_not_taken(tmp_path: Path, speed: Any) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text(file.dump(file.load(QUICKSTART, ["speed=auto"]), {}))
+    mine = SideBuilder("e000", own, None, []).experiment
+    assert 0 < mine(Setup(wire(speed=speed), "fedavg"))[0].chosen_speed <= 1
+    assert mine(Setup(wire(speed=0.25), "fedavg"))[0].chosen_speed == 0.25
+
+
 # ------------------------------------------------------------------ code
 def own_everything(folder: Path) -> str:
     """The first Setup of a comparison whose parts are all the user's own."""
