@@ -135,7 +135,9 @@ class NetworkSection(Section):
     heartbeat_s: float = Field(0.5, gt=0)
     """Wall seconds between signs of life."""
     liveness_s: float = Field(4.0, gt=0)
-    """Wall seconds of silence after which an edge counts as lost; at least three heartbeats."""
+    """Wall seconds of silence after which an edge counts as lost; at least three heartbeats. An
+    edge that answers no ping is lost two heartbeats later, whatever else it sends.
+    """
     grace_s: float = Field(10.0, ge=0)
     """Emulated seconds that a lost edge's task stays open."""
     # how far bytes may run ahead of the service curve, besides the round trip

@@ -272,12 +272,14 @@ ATTACKS = {
     "requests": Attack(requests, named="quarantined: more than .* notes on task"),
     "other tasks": Attack(others_tasks, named="wire_error: task .* is none of those"),
     "bombs": Attack(bombs, burst=5, named="quarantined: .* bytes, at most"),
-    "deaf": Attack(burst=0, listens=False, named="session_ended: it does not read"),
+    "deaf": Attack(burst=0, listens=False, named="session_ended: it answers no ping"),
     "rejoins": Attack(rejoins, burst=1, named="quarantined: more than .* sessions"),
     "garbage": Attack(garbage, burst=10, named="quarantined: "),
     "nan": Attack(burst=0, tell=_nan, named="discarded: not finite"),
     "samples": Attack(burst=0, samples=1e308, named="capped"),
-    "another id": Attack(another_id, burst=1, keyed=True, named="quarantined: .* key"),
+    "another id": Attack(
+        another_id, burst=1, keyed=True, named="quarantined: more than .* Hellos as another edge"
+    ),
     "replays": Attack(replays, named="quarantined: "),
 }
 

@@ -105,6 +105,7 @@ class Pacing:
         """To an edge, if it is there; if not, it will hear what matters when it comes back."""
         session = self.sessions.by_edge.get(edge)
         if session is not None:
+            session.hearing.sent_bytes += 0 if body is None else len(body)
             self._reply(session.routing, session.number, message, body)
 
     # ------------------------------------------------------------------ time

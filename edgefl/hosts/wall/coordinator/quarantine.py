@@ -20,6 +20,8 @@ MOST_RECORDS = 5  # of one fact about an edge, in a second: the others are count
 MOST_STRAYS = 20  # malformed frames of one connection without a session, in a second
 # an honest edge waits 0.05 to 2 s between two sessions
 MOST_JOINS, JOINS_NS = 50, 5 * S_NS  # of one edge
+# an edge that is started with the key of another is refused for good, and ends
+MOST_CLAIMS = 10  # Hellos of one key as another edge, in as long
 CUT_AFTER_NS = S_NS  # the refusal is on its way
 FORGET_AFTER_NS = 10 * S_NS  # what the connection had sent has been read by then
 
@@ -49,6 +51,7 @@ class Quarantine:
         self._cut: dict[bytes, int] = {}  # connections without a session -> when to cut them
         self._seen = PerSecond()
         self._joins: dict[str, deque[int]] = {}
+        self._claims: dict[str, deque[int]] = {}
 
     # ------------------------------------------------------------------ bounds
     def heard(self, routing: bytes, now: int) -> None:
@@ -70,10 +73,12 @@ class Quarantine:
     def joins(self, edge: str, now: int) -> str | None:
         """The edge is about to join: why it is quarantined instead, if it is."""
         joins = self._joins.setdefault(edge, deque(maxlen=MOST_JOINS))
-        if len(joins) == MOST_JOINS and now - joins[0] < JOINS_NS:
-            return f"more than {MOST_JOINS} sessions in {JOINS_NS // S_NS} s"
-        joins.append(now)
-        return None
+        return _too_often(joins, now, "sessions")
+
+    def claims(self, user: str, now: int) -> str | None:
+        """The key of edge ``user`` greets as another edge: why it is quarantined, if it is."""
+        claims = self._claims.setdefault(user, deque(maxlen=MOST_CLAIMS))
+        return _too_often(claims, now, "Hellos as another edge")
 
     # ------------------------------------------------------------------ connections
     def mute(self, routing: bytes, now: int) -> None:
@@ -101,3 +106,11 @@ class Quarantine:
             if now - at_ns > FORGET_AFTER_NS:
                 del self.muted[routing]
         return due
+
+
+def _too_often(moments: deque[int], now: int, what: str) -> str | None:
+    """Note ``now``, or say that a full deque of such moments is too new for one more."""
+    if len(moments) == moments.maxlen and now - moments[0] < JOINS_NS:
+        return f"more than {moments.maxlen} {what} in {JOINS_NS // S_NS} s"
+    moments.append(now)
+    return None

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgefl.hosts.wall.coordinator.hearing import Hearing
 from edgefl.protocol.messages import Join, Setup
 
 UNKNOWN_RTT = 1 << 62
@@ -49,6 +50,7 @@ class Session:
     pings: deque[tuple[int, int]] = field(
         default_factory=lambda: deque(maxlen=RECENT_PINGS), repr=False
     )
+    hearing: Hearing = field(default_factory=Hearing, repr=False)
 
     def measured(self, rtt_ns: int, offset_ns: int) -> None:
         self.pings.append((rtt_ns, offset_ns))

@@ -52,6 +52,7 @@ MOST_TEXT = 500  # of a reason, which may quote the peer
 MOST_FAULTS = 500  # that a run records with their reasons; the others are only counted
 REPLACED = "replaced by a new session"
 NOT_READ = "it does not read what is sent to it"
+NO_ANSWER = "it answers no ping"
 
 
 class Sessions:
@@ -103,7 +104,9 @@ class Sessions:
             return self.wire_error(routing, error)
 
     def tick(self, now: int) -> list[SessionOutcome]:
-        """Send heartbeats that are due, and end sessions that have been silent for too long."""
+        """Send heartbeats that are due, and end sessions that have been silent for too long, or
+        have not answered for so long.
+        """
         if now - self._pinged_ns < self.expected.heartbeat_ns:
             return []
         self._now = self._pinged_ns = now
@@ -114,7 +117,11 @@ class Sessions:
             )
             if now - session.heard_ns > patience_ns:
                 outcomes += self._drop(session, SILENT)
+            elif session.hearing.is_lost(now, patience_ns + 2 * self.expected.heartbeat_ns):
+                self._count("deaf", session.edge, NO_ANSWER)
+                outcomes += self._drop(session, NO_ANSWER)
             elif session.joined:
+                session.hearing.pinged(now)
                 outcomes.append(Reply(session.routing, session.number, Ping(now)))
         return outcomes
 
@@ -195,6 +202,10 @@ class Sessions:
         known, session = self.by_routing.get(routing), Session(routing, hello.edge, number, now)
         outcomes = [] if known is None else self._drop(known, REPLACED)
         fault = self._fault(user, hello)
+        if self.expected.keyed and user is not None and user != hello.edge:
+            too_often = self.quarantined.claims(user, now)
+            if too_often is not None:
+                return [*outcomes, *self.quarantine(routing, too_often, user)]
         if fault is not None:
             return [*outcomes, self._refused(session, user, fault, final=True)]
         if hello.edge in self.quarantined.edges:
@@ -288,6 +299,7 @@ class Sessions:
     def _measure(self, session: Session, pong: Pong, now: int) -> None:
         if not 0 < pong.sent_ns <= now:
             return  # the edge's own heartbeat
+        session.hearing.answered(pong.sent_ns)
         session.measured(now - pong.sent_ns, pong.clock_ns - (pong.sent_ns + now) // 2)
 
     def _stale(self, routing: bytes, number: int) -> list[SessionOutcome]:

@@ -8,6 +8,7 @@ import pytest
 from session_story import HELLO, JOIN, RUN, Story, told
 
 from edgefl.hosts.wall.coordinator.quarantine import (
+    MOST_CLAIMS,
     MOST_FRAMES,
     MOST_HELLOS,
     MOST_JOINS,
@@ -191,3 +192,30 @@ def test_a_count_begins_anew_each_second() -> None:
     counts = PerSecond()
     assert [counts.count("a", now) for now in (0, 1, 999_999_999, 1_000_000_000)] == [1, 2, 3, 1]
     assert counts.count("b", 1_000_000_001) == 1
+
+
+def test_a_key_that_greets_as_another_edge_again_and_again_is_shut_out() -> None:
+    """Once it is a mistake: the edge is refused for good, and ends. The other edge does not notice,
+    and the one whose key it is does not come back.
+    """
+    story = Story(keyed=True)
+    story.joins("a", user="pi-1")
+    story.joins("bb", "pi-2", user="pi-2")
+    for number in range(MOST_CLAIMS):
+        (refused,) = story.says(f"try {number:>50}", HELLO, user="pi-2", incarnation=0)
+        assert "it belongs to edge 'pi-2'" in refused.message.reason
+    assert "pi-2" in story.sessions.by_edge
+    reason = f"more than {MOST_CLAIMS} Hellos as another edge in 5 s"
+    outcomes = story.says("one more", HELLO, user="pi-2", incarnation=0)
+    assert SessionEnded("pi-2", f"quarantined: {reason}") in outcomes
+    assert story.sessions.faults[-1] == ("quarantined", "pi-2", reason)
+    assert list(story.sessions.by_edge) == ["pi-1"] and story.count("refused", "pi-1") == 0
+    assert isinstance(story.says("a", Piece(1, 0), b"x", user="pi-1")[0], Passed)
+
+
+def test_a_wrong_key_now_and_then_is_only_refused() -> None:
+    story = Story(keyed=True)
+    for number in range(5 * MOST_CLAIMS):
+        story.after(1)
+        story.says(f"try {number:>50}", HELLO, user="pi-2", incarnation=0)
+    assert not story.sessions.quarantined.edges and story.count("refused", "pi-2") == 50

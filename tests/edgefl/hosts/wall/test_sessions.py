@@ -292,10 +292,38 @@ def test_a_silent_edge_is_lost_after_its_liveness_and_may_come_back() -> None:
 def test_any_frame_is_a_sign_of_life(sign_of_life: Any) -> None:
     story = Story()
     story.joins("a")
-    for _ in range(5):
+    for _ in range(2):  # longer than its liveness
         story.after(3)
         story.says("a", sign_of_life)
     assert "pi-1" in story.sessions.by_edge
+
+
+def test_an_edge_that_answers_no_ping_is_lost_whatever_else_it_says() -> None:
+    """Its heartbeats alone would keep its task open for ever."""
+    story = Story()
+    story.joins("a")
+    story.joins("bb", edge="pi-2")
+    ended = []
+    for _ in range(8):
+        ended += [each for each in story.after(1) if isinstance(each, SessionEnded)]
+        story.says("a", Pong(0, 5))
+        story.says("bb", Pong(story.now, 5))
+    assert ended == [SessionEnded("pi-1", "it answers no ping")]
+    assert story.count("deaf", "pi-1") == 1 and story.sessions.faults[-1][:2] == ("deaf", "pi-1")
+    assert story.sessions.by_edge.keys() == {"pi-2"}
+    assert isinstance(story.joins("ccc")[-1], Entered)
+
+
+def test_a_model_under_way_delays_the_answer_to_a_ping() -> None:
+    story = Story()
+    session = story.joins("a")[-1].session
+    session.hearing.sent_bytes += 3_200_000  # 100 s of the slowest path
+    for _ in range(100):
+        story.after(1)
+        story.says("a", Pong(0, 5))
+    assert "pi-1" in story.sessions.by_edge
+    story.after(6), story.says("a", Pong(0, 5)), story.after(2)
+    assert not story.sessions.by_edge
 
 
 def test_an_edge_may_load_for_two_minutes_between_setup_and_join() -> None:

@@ -1,0 +1,64 @@
+"""Admitted edges that turn evil, beside honest ones, over real processes and sockets: the
+coordinator's memory stays what it was, the others' updates come whole, and the culprits are named.
+
+The attacks are those of scripts/benchmarks/evil_edges.py, all at a time and for a short while.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+from paths import BENCHMARKS
+
+SECONDS = 3.0
+MOST_GROWTH_MB = 50.0
+KEYED = "another id"
+KEYLESS = (
+    *("offers", "requests", "other tasks", "bombs", "deaf", "rejoins", "garbage", "nan"),
+    *("samples", "replays"),
+)
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(BENCHMARKS)
+        yield importlib.import_module("evil_edges")
+
+
+@pytest.fixture(scope="module")
+def trial_of(
+    bench: ModuleType, warm_python: None, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Any]:
+    """The run in which this attack took place: one with keys, one without."""
+    runs = {
+        names: bench.trial(names, SECONDS, tmp_path_factory.mktemp("run"))
+        for names in (KEYLESS, (KEYED,))
+    }
+    return lambda name: next(run for names, run in runs.items() if name in names)
+
+
+def test_every_attack_is_tried(bench: ModuleType) -> None:
+    assert bench.ATTACKS.keys() == {*KEYLESS, KEYED}
+
+
+@pytest.mark.parametrize("name", [KEYLESS[0], KEYED])
+def test_the_honest_edges_do_not_notice(trial_of: Callable[[str], Any], name: str) -> None:
+    found = trial_of(name)
+    assert all(found.arrived[edge] > 3 for edge in ("good-0", "good-1", "good-2"))
+    assert (found.spoiled, found.missing, found.harmed) == (0, 0, [])
+
+
+@pytest.mark.parametrize("name", [KEYLESS[0], KEYED])
+def test_the_coordinators_memory_does_not_grow(trial_of: Callable[[str], Any], name: str) -> None:
+    assert trial_of(name).growth_mb <= MOST_GROWTH_MB
+
+
+@pytest.mark.parametrize("name", [*KEYLESS, KEYED])
+def test_the_culprit_is_named(trial_of: Callable[[str], Any], name: str) -> None:
+    found = trial_of(name)
+    assert found.named(name) is not None, found.about(f"evil-{name.replace(' ', '-')}")
