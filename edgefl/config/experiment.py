@@ -243,7 +243,7 @@ class StrategyEntry(Section):
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
     strategy: str
     """A scheme to compare: one of `edgefl strategies`, or your own, `"my_algo.py:MyAlgo"`; its
-    options stand beside it.
+    options follow in the same table.
     """
     label: str | None = None
     """Names its directory and its row; needed if one strategy is there twice."""

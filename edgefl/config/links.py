@@ -132,8 +132,8 @@ class Devices(Section):
     """Of `"classes"`: at most a tenth of the devices takes 500 to 800 s; `"mild"`: 100 to 200 s."""
     gamma: float = Field(1.0, gt=0)
     """Of `"classes"`: devices with more data tend to be in a slower class, the more so the smaller
-    this is. With `data.source` other than `"partition"` nobody knows all sizes: they count as
-    equal.
+    this is. With `data.source` other than `"partition"` the sizes are not all known: they count
+    as equal.
     """
     task_samples: float | None = Field(None, gt=0)
     """Of `"classes"`: so many samples, epochs counted, make a task, others take their share of its

@@ -100,6 +100,7 @@ class WallRun:
         self.warm: subprocess.Popen[bytes] | None = None
         self.warmed_up = False
         self.control: Channel  # to the warm parent
+        self.interrupted = False  # Ctrl-C was pressed
         self.exits: list[str] = []  # processes of this strategy that died
         self.speed_auto = experiment.speed == "auto"
         # once the first coordinator listens: its port, for all strategies
@@ -128,7 +129,9 @@ class WallRun:
                 summary = self._run_strategy(index, ready.data_digest, workers, watch)
                 summaries.append(summary)
                 self.say(one_line(summary, title(self.directory(index))))
-                if summary["finished"] == "interrupted":
+                # one that has just ended by itself is whole, but nothing may follow it
+                follows = self.options.more or index + 1 < len(self.experiment.strategies)
+                if summary["finished"] == "interrupted" or (self.interrupted and follows):
                     raise Interrupted(summaries)
             return summaries
         except UserError:
@@ -305,9 +308,9 @@ class WallRun:
                         stopping = True
                         control.send(StopRun("interrupted"))
             except KeyboardInterrupt:
-                if stopping:
+                if self.interrupted:
                     raise  # a second Ctrl-C does not wait
-                stopping = True
+                self.interrupted = stopping = True
                 with suppress(BrokenPipeError):  # it has just ended
                     control.send(StopRun("interrupted"))
             except EOFError:

@@ -1,0 +1,89 @@
+"""Ctrl-C while a strategy ends by itself: nothing follows it, and what it did stays whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import experiment
+
+from edgefl.hosts.process_messages import RunEnded, StopRun
+from edgefl.hosts.wall.launcher import Interrupted, LaunchOptions, WallRun
+
+SUMMARY = {
+    "finished": "versions",
+    "versions": 3,
+    "emulated_s": 1.0,
+    "wall_s": 1.0,
+    "final_accuracy": None,
+    "warnings": [],
+    "fidelity": {"verdict": "faithful"},
+}
+TWO = [{"strategy": "fedavg"}, {"strategy": "fedasync"}]
+
+
+class Control:
+    """A channel to a coordinator that ends by itself just as Ctrl-C is pressed."""
+
+    def __init__(self, presses: int) -> None:
+        self.presses = presses
+        self.sent: list[Any] = []
+
+    def receive(self, timeout_s: float) -> Any:
+        if self.presses:
+            self.presses -= 1
+            raise KeyboardInterrupt
+        return RunEnded(SUMMARY)
+
+    def send(self, message: Any) -> None:
+        self.sent.append(message)
+
+
+def wall_run(folder: Path, strategies: list[dict[str, Any]], more: bool = False) -> WallRun:
+    given = experiment(strategies=strategies)
+    return WallRun(given, LaunchOptions(folder, None, more=more), lambda line: None)
+
+
+@pytest.mark.parametrize(
+    ("strategies", "more", "presses", "begun", "interrupted"),
+    [
+        (TWO, False, 1, 1, True),
+        (TWO[:1], True, 1, 1, True),  # another seed would follow
+        (TWO[:1], False, 1, 1, False),  # the last one: nothing is missing
+        (TWO, False, 0, 2, False),
+    ],
+)
+def test_nothing_follows(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    strategies: list[dict[str, Any]],
+    more: bool,
+    presses: int,
+    begun: int,
+    interrupted: bool,
+) -> None:
+    made, run = [], wall_run(tmp_path, strategies, more)
+
+    def run_strategy(index: int, *_: Any) -> dict[str, Any]:
+        made.append(index)
+        found: dict[str, Any] = run._watch(Control(presses), None, index, lambda: None)
+        return found
+
+    monkeypatch.setattr(run, "_warm_up", lambda *_: type("Ready", (), {"data_digest": ""}))
+    monkeypatch.setattr(run, "_choose_speed", lambda *_: None)
+    monkeypatch.setattr(run, "_run_strategy", run_strategy)
+    if interrupted:
+        with pytest.raises(Interrupted) as caught:
+            run.run(lambda *_: None)
+        assert caught.value.summaries == [SUMMARY]
+    else:
+        assert run.run(lambda *_: None) == [SUMMARY] * begun
+    assert len(made) == begun
+
+
+def test_a_second_press_does_not_wait(tmp_path: Path) -> None:
+    control = Control(presses=2)
+    with pytest.raises(KeyboardInterrupt):
+        wall_run(tmp_path, TWO)._watch(control, None, 0, lambda: None)
+    assert control.sent == [StopRun("interrupted")]
