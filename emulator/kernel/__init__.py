@@ -1,1 +1,1 @@
-"""The same links shaped by the Linux kernel, around any program."""
+"""Links around any program, shaped by the Linux kernel; needs root."""

@@ -1,8 +1,10 @@
-"""Kernel mode as text: which ip and tc commands make a link between this host and a network
-namespace. Nothing here runs them.
+"""The ip and tc commands that make a link between this host and a network namespace.
 
-host: emulator7 (egress = down) ----- veth pair, or two taps with a relay between ----- emulator7own
-(egress = up) :namespace
+This file only builds the commands; it does not run them.
+
+    host: emulator7 (egress = down)
+        ----- veth pair, or two taps with a relay between them -----
+    namespace: emulator7own (egress = up)
 """
 
 from __future__ import annotations
@@ -15,22 +17,23 @@ from emulator.units import NS_PER_S, seconds_text
 Argv = list[str]
 
 FRAME_BYTES = 1514
-"""What tc counts for a full segment: 1500 bytes of IP and the Ethernet header."""
+"""Bytes that tc counts for a full segment: 1500 bytes of IP and the Ethernet header."""
 PAYLOAD_BYTES = 1448
-"""What a full segment carries: 1500 less 20 (IP), 20 (TCP) and 12 (TCP timestamps)."""
+"""Payload of a full segment: 1500 less 20 (IP), 20 (TCP) and 12 (TCP timestamps)."""
 LEAST_BURST_BYTES = 1600
-"""A frame and a little: with a burst of exactly one frame, tbf loses 3 % of its rate."""
+"""A little more than one frame: with a burst of exactly one frame, tbf loses 3 % of its rate."""
 QUEUE_FRAMES = 1000
 SHAPERS = ("htb", "tbf")
 NAMESPACES = 256
-LEAST_RATE_BIT_S = 8  # tc counts whole bytes/s, and takes 0 of them for no rate at all
+LEAST_RATE_BIT_S = 8  # tc uses whole bytes/s, and 0 means no rate
 MAX_RATE_BIT_S = 100_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class KernelWay:
-    """One direction: payload rate (None: not shaped), one-way delay, its spread, and the share
-    of frames that is lost.
+    """One direction of a link: payload rate, one-way delay, its spread, and share of lost frames.
+
+    With rate None it is not shaped.
     """
 
     rate_bit_s: int | None = None
@@ -44,25 +47,28 @@ class KernelWay:
             and not LEAST_RATE_BIT_S <= self.rate_bit_s <= MAX_RATE_BIT_S
         ):
             raise BadValue(
-                f"rate {self.rate_bit_s} bit/s: kernel mode takes {LEAST_RATE_BIT_S} bit/s to 100"
-                " gbit"
+                f"rate {self.rate_bit_s} bit/s: kernel mode supports {LEAST_RATE_BIT_S} bit/s to"
+                " 100 gbit"
             )
         if self.latency_ns < 0 or self.jitter_ns < 0:
             raise BadValue(
                 f"latency {self.latency_ns} ns, jitter {self.jitter_ns} ns: must not be negative"
             )
         if not 0 <= self.loss < 1:
-            raise BadValue(f"loss {self.loss}: expected a share from 0 up to, not including, 1")
+            raise BadValue(f"loss {self.loss}: expected a share from 0 to below 1")
 
     @property
     def delays(self) -> bool:
-        """Whether something beyond a rate is wanted: what only netem or the relay can do."""
+        """Whether it needs latency, jitter or loss, which only netem or the relay can provide."""
         return bool(self.latency_ns or self.jitter_ns or self.loss)
 
 
 @dataclass(frozen=True, slots=True)
 class KernelShape:
-    """Both directions, and who does what: ``shaper`` htb or tbf, ``delay`` netem, relay or none."""
+    """Both directions of a link, and how it is made.
+
+    ``shaper`` is htb or tbf; ``delay`` is netem, relay or none.
+    """
 
     up: KernelWay
     down: KernelWay
@@ -72,7 +78,7 @@ class KernelShape:
 
 @dataclass(frozen=True, slots=True)
 class VethEnd:
-    """One interface: its name, addresses, and the words that make ip and tc act where it is."""
+    """One interface: its name, addresses, and the options of ip and tc for its namespace."""
 
     name: str
     address: str
@@ -82,8 +88,9 @@ class VethEnd:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The names of namespace ``number`` on this host and of its interfaces: everything that has
-    to be removed follows from the number.
+    """The names of namespace ``number`` on this host and of its interfaces.
+
+    The number determines all names, so it is enough to remove everything.
     """
 
     number: int
@@ -94,7 +101,7 @@ class Place:
 
     @property
     def host(self) -> VethEnd:
-        # 198.18.0.0/15 is set aside for measurements (RFC 2544), so it is in use nowhere else.
+        # 198.18.0.0/15 is reserved for measurements (RFC 2544), so no other network uses it.
         return VethEnd(
             f"emulator{self.number}",
             f"198.19.{self.number}.1",
@@ -113,22 +120,22 @@ class Place:
 
 
 def framed_rate(rate_bit_s: int) -> int:
-    """The rate that tc must be told so that full segments carry ``rate_bit_s`` of payload,
-    rounded up.
-    """
+    """The rate for tc with which full segments carry ``rate_bit_s`` of payload, rounded up."""
     return -(-rate_bit_s * FRAME_BYTES // PAYLOAD_BYTES)
 
 
 def burst_bytes(framed_bit_s: int) -> int:
-    """1 ms of the rate, which late timers of the kernel need, and at least the one frame that
-    has to fit: a head start of as much.
+    """The burst for tc: 1 ms of the rate, because kernel timers are late; at least one frame.
+
+    A transfer may start with a burst of this size.
     """
     return max(-(-framed_bit_s // 8000), LEAST_BURST_BYTES)
 
 
 def make(place: Place, shape: KernelShape, ipv6: bool = True) -> list[Argv]:
-    """The commands that make the link. With a relay, both taps exist on the host when they
-    begin. ``ipv6``: the kernel has it.
+    """The commands that make the link.
+
+    With a relay, both taps must exist on the host before. ``ipv6``: whether the kernel has it.
     """
     host, own, namespace = place.host, place.own, place.namespace
     steps = [["ip", "netns", "add", namespace]]
@@ -157,8 +164,9 @@ def make(place: Place, shape: KernelShape, ipv6: bool = True) -> list[Argv]:
 
 
 def remove(place: Place) -> list[Argv]:
-    """The commands that remove it, whatever of it exists; qdiscs go with their interface, a veth
-    with its peer.
+    """The commands that remove the interfaces and the namespace.
+
+    Qdiscs disappear with their interface, and a veth with its peer.
     """
     return [
         ["ip", "link", "del", "dev", place.host.name],
@@ -171,15 +179,15 @@ def _end(
     end: VethEnd, other: VethEnd, way: KernelWay, shape: KernelShape, ipv6: bool
 ) -> list[Argv]:
     ip = ["ip", *end.inside]
-    # One frame per packet: a super-packet of 64 KB would leave in one piece, be lost in one piece
-    # and be charged one header.
+    # One frame per packet: a super-packet of 64 KB would leave or be lost as one unit, and would
+    # count with one header.
     whole = (
         ["gso_max_size", str(FRAME_BYTES), "gso_max_segs", "1"]
         if way.rate_bit_s is not None or way.loss
         else []
     )
-    # No IPv6 address, no unasked traffic in the shaped link; the other end's MAC is known, so the
-    # first packet need not ask for it.
+    # Without an IPv6 address there is no unwanted traffic in the shaped link. The MAC of the other
+    # end is set, so the first packet needs no ARP request.
     quiet = ["addrgenmode", "none"] if ipv6 else []
     return [
         [
@@ -216,8 +224,9 @@ def _end(
 
 
 def qdiscs(end: VethEnd, way: KernelWay, shape: KernelShape) -> list[Argv]:
-    """The tc commands of one direction, for the egress of ``end``: the shaper at the root, netem
-    or a plain queue in it.
+    """The tc commands of one direction, for the egress of ``end``.
+
+    The shaper is at the root, and netem or a plain queue below it.
     """
     add = ["tc", *end.inside, "qdisc", "add", "dev", end.name]
     netem = _netem(way) if shape.delay == "netem" and way.delays else []
@@ -241,8 +250,8 @@ def qdiscs(end: VethEnd, way: KernelWay, shape: KernelShape) -> list[Argv]:
 
 
 def _netem(way: KernelWay) -> Argv:
-    # netem drops what exceeds its limit: room for the frames under way, were they all
-    # acknowledgements, and for the queue.
+    # netem drops frames above its limit: make room for the queue and for all frames in flight,
+    # even if all are acknowledgements.
     rate_bit_s = 10**9 if way.rate_bit_s is None else way.rate_bit_s
     flying = rate_bit_s * way.latency_ns // (8 * 64 * NS_PER_S)
     words = [

@@ -1,5 +1,6 @@
-"""Which names on this host are taken by kernel mode, and by whom. A lock file per run says so,
-and dies with its owner's process.
+"""The names on this host that runs of kernel mode use, each protected by a lock file.
+
+The kernel releases a lock when the process of its owner ends.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _STEP_S = 20.0
 
 
 def execute(argv: Argv) -> str:
-    """Run one command and return what it printed. BadValue, in one line, if it fails."""
+    """Run one command and return its output. BadValue, in one line, if it fails."""
     try:
         done = subprocess.run(
             argv,
@@ -43,8 +44,9 @@ def execute(argv: Argv) -> str:
 
 @contextmanager
 def claimed() -> Iterator[Place]:
-    """A place that no other run has. What dead owners left is removed first, what is made there
-    is removed at the end.
+    """Claim a place that no other run has; at the end, remove everything that was made there.
+
+    First remove what runs that were killed have left.
     """
     sweep()
     place, lock = _claim()
@@ -55,7 +57,7 @@ def claimed() -> Iterator[Place]:
 
 
 def sweep() -> list[Place]:
-    """Remove what owners left that were killed; the places that were theirs."""
+    """Remove what killed runs have left; return their places."""
     left = []
     for place in map(Place, range(NAMESPACES)):
         lock = _lock(lock_file(place))
@@ -66,15 +68,13 @@ def sweep() -> list[Place]:
 
 
 def clear(place: Place) -> None:
-    """End all processes of the namespace and remove it with its interfaces; nothing to do is no
-    error.
-    """
+    """End all processes of the namespace and remove it with its interfaces, if they exist."""
     namespace = (_NAMESPACES / place.namespace).exists()
     if namespace:
         end_processes(place, signal.SIGKILL)
     *links, netns = remove(place)
     for end, step in zip((place.host, place.own), links):
-        # A run that was killed between two steps can have left its own end on the host.
+        # A run that was killed between two steps may have left this interface on the host.
         if (_INTERFACES / end.name).exists():
             execute(step)
     if namespace:
@@ -82,7 +82,7 @@ def clear(place: Place) -> None:
 
 
 def end_processes(place: Place, number: int) -> int:
-    """Send a signal to every process in the namespace; how many there were."""
+    """Send a signal to every process in the namespace; return how many there were."""
     pids = [int(word) for word in execute(["ip", "netns", "pids", place.namespace]).split()]
     for pid in pids:
         try:
@@ -97,7 +97,7 @@ def _claim() -> tuple[Place, int]:
         lock = _lock(lock_file(place), create=True)
         if lock is not None:
             return place, lock
-    raise BadValue(f"kernel mode: {NAMESPACES} runs at once is the limit of this host")
+    raise BadValue(f"kernel mode: {NAMESPACES} runs at once is the maximum on this host")
 
 
 def lock_file(place: Place) -> Path:
@@ -105,14 +105,14 @@ def lock_file(place: Place) -> Path:
 
 
 def _lock(file: Path, create: bool = False) -> int | None:
-    """The file's lock, if no living process has it."""
+    """Lock the file and return its descriptor; None if it is missing or a live process has it."""
     try:
         lock = os.open(file, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
     except FileNotFoundError:
         return None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Between open and lock the last owner may have removed the file: then its lock guards
+        # Between open and lock the last owner may have removed the file; then the lock protects
         # nothing.
         if os.stat(file).st_ino == os.fstat(lock).st_ino:
             return lock
@@ -125,7 +125,7 @@ def _lock(file: Path, create: bool = False) -> int | None:
 def _give_back(place: Place, lock: int) -> None:
     try:
         clear(place)
-        # Last: while something is left, the file is what makes the next start try again.
+        # Last, so that the next run tries again if something is left.
         lock_file(place).unlink(missing_ok=True)
     finally:
         os.close(lock)

@@ -1,5 +1,6 @@
-"""What this system has of what kernel mode needs. Qdiscs are tried, in a namespace of their own,
-since a kernel does not tell otherwise.
+"""Find out what this system has of the things that kernel mode needs.
+
+Qdiscs are tried in a separate namespace, because the kernel does not list them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _TRIES: dict[str, Argv] = {
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """What is there; ``complaint`` is why there are no namespaces."""
+    """What this system has; ``complaint`` is the reason why there are no namespaces."""
 
     linux: bool = False
     root: bool = False
@@ -41,7 +42,7 @@ class System:
     complaint: str = ""
 
     def lines(self) -> list[str]:
-        """One line for each thing: its name, yes or no."""
+        """One line per item: its name, and yes, no or not tried."""
         told = {
             field.name: "yes" if getattr(self, field.name) else "no"
             for field in fields(self)
@@ -53,12 +54,12 @@ class System:
 
     @property
     def can_try(self) -> bool:
-        """Whether a namespace can be asked for at all."""
+        """Whether it makes sense to try to create a namespace."""
         return self.linux and self.root and self.ip and self.tc
 
 
 def tools() -> System:
-    """What can be said without touching anything."""
+    """Find what can be found without changing the system."""
     return System(
         linux=sys.platform.startswith("linux"),
         root=hasattr(os, "geteuid") and os.geteuid() == 0,
@@ -70,7 +71,7 @@ def tools() -> System:
 
 
 def examine() -> System:
-    """Everything; makes a namespace for it, and removes it, where root and the tools are there."""
+    """Find everything; with root and the tools, this makes and removes a namespace."""
     found = tools()
     if not found.can_try:
         return found
@@ -79,7 +80,7 @@ def examine() -> System:
 
 
 def probe(place: Place, found: System) -> System:
-    """``found`` with what a namespace at ``place`` shows; it is gone afterwards."""
+    """Add to ``found`` what a temporary namespace at ``place`` shows."""
     facts = {field.name: getattr(found, field.name) for field in fields(found)}
     try:
         facts["complaint"] = _complaint(["ip", "netns", "add", place.namespace])
@@ -109,7 +110,7 @@ def _complaint(argv: Argv) -> str:
 
 
 def require_tools(system: System) -> None:
-    """BadValue, with what to do about it, unless kernel mode can be tried here at all."""
+    """Raise BadValue, with advice, if kernel mode cannot be tried on this system."""
     if not system.linux:
         raise BadValue("kernel mode needs Linux (any system: emulator proxy)")
     if not system.root:
@@ -125,12 +126,14 @@ def require_tools(system: System) -> None:
 def choose(
     system: System, shape: KernelShape, shaper: str | None, latency: bool = True
 ) -> KernelShape:
-    """``shape`` with a shaper and a delay that this system has. BadValue if it has none;
-    ``latency`` False: do without delays.
+    """Return ``shape`` with a shaper and a delay that this system has. BadValue if it has none.
+
+    With ``latency`` False, leave out latency, jitter and loss.
     """
     if not system.namespaces:
         raise BadValue(
-            f"kernel mode needs network namespaces, and this system refuses: {system.complaint}"
+            f"kernel mode needs network namespaces, but this system refuses them:"
+            f" {system.complaint}"
         )
     ways = (shape.up, shape.down)
     if any(way.rate_bit_s is not None for way in ways):
@@ -154,8 +157,8 @@ def _shaper(system: System, wanted: str | None) -> str:
 
 
 def _delay(system: System, shape: KernelShape) -> str:
-    # netem lets frames with a random delay overtake each other; a link of ours keeps order, so
-    # jitter is for the relay.
+    # With a random delay, netem lets frames overtake each other. Our links keep order, so the
+    # relay makes jitter.
     jitter = shape.up.jitter_ns or shape.down.jitter_ns
     if system.sch_netem and not jitter:
         return "netem"

@@ -1,5 +1,6 @@
-"""Frames under way: the user-space delay of kernel mode, for kernels without netem, and for jitter
-that keeps order.
+"""The relay of kernel mode: it delays and drops frames in user space.
+
+It is used on kernels without netem, and for jitter that keeps order.
 
     host's tap -> [ line "down" ] -> namespace's tap
     namespace's tap -> [ line "up" ] -> host's tap
@@ -24,21 +25,17 @@ from emulator.kernel.commands import KernelShape, KernelWay, Place, VethEnd
 from emulator.quantiles import Quantiles
 from emulator.units import FOREVER
 
-TURN_FRAMES = 64  # read at once from one tap, so that what is due is not kept waiting
+TURN_FRAMES = 64  # frames read from one tap per turn; a small number, so that due frames leave
 _TUNSETIFF, _IFF_TAP, _IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
-LATE_MS = 1.0  # what 99 % of the frames should keep to
+LATE_MS = 1.0  # 99 % of the frames should be at most this late
 HELD_BYTES = 64 * 2**20
-"""How much may be under way in one direction; what comes beyond is dropped and counted, as in a
-full queue.
-"""
+"""The maximum in flight in one direction; more is dropped and counted, as in a full queue."""
 
 
 class DelayLine:
-    """One direction: each frame leaves ``delay`` after it came, in order, except those that are
-    lost.
+    """One direction: each frame leaves ``delay`` after its arrival, in order, unless it is lost.
 
-    ``uniform`` gives the numbers in [0, 1) that decide about loss; it is not asked where ``loss``
-    is 0.
+    ``uniform`` returns numbers in [0, 1) that decide about loss; it is not called if ``loss`` is 0.
     """
 
     def __init__(self, delay: Delay, loss: float, uniform: Callable[[], float]) -> None:
@@ -53,7 +50,7 @@ class DelayLine:
         self.unwritten = 0
 
     def put(self, frame: bytes, now: int) -> None:
-        """A frame left the shaper at ``now``."""
+        """Add a frame that left the shaper at ``now``."""
         if self._loss and self._uniform() < self._loss:
             self.lost += 1
         elif self._held_bytes + len(frame) > HELD_BYTES:
@@ -63,11 +60,11 @@ class DelayLine:
             self._held_bytes += len(frame)
 
     def next_ns(self) -> int:
-        """When the next frame is due; FOREVER if none is under way."""
+        """When the next frame is due; FOREVER if none is in flight."""
         return self._frames[0][0] if self._frames else FOREVER
 
     def take(self, now: int) -> bytes | None:
-        """The next frame that is due by ``now``, or None."""
+        """Remove and return the next frame that is due by ``now``; None if there is none."""
         if self.next_ns() > now:
             return None
         due_ns, frame = self._frames.popleft()
@@ -76,7 +73,7 @@ class DelayLine:
         return frame
 
     def summary(self) -> dict[str, object]:
-        """Counts of frames, and how late they left, in ms, as plain JSON values."""
+        """Counts of frames and their lateness in ms, as plain JSON values."""
         late = self.lateness
         lateness = {
             "p50": late.percentile(50),
@@ -95,11 +92,10 @@ class DelayLine:
 
 
 class Relay:
-    """Two taps, made here, and the frames between them. The caller waits until a tap has something
-    or a frame is due.
+    """Two taps, which it creates, and the frames between them.
 
-    ``began_ns`` is the moment 0 of the jitter; ``stack`` closes the taps, and with them they are
-    gone.
+    The caller waits until a tap is readable or a frame is due. ``began_ns`` is the moment 0 of the
+    jitter. ``stack`` closes the taps, which removes them.
     """
 
     def __init__(
@@ -113,11 +109,11 @@ class Relay:
         ]
 
     def next_ns(self) -> int:
-        """When the next frame is due; FOREVER if none is under way."""
+        """When the next frame is due; FOREVER if none is in flight."""
         return min(self._began_ns + min(line.next_ns() for line in self._lines), FOREVER)
 
     def turn(self, ready: Sequence[int], now: int) -> None:
-        """Take in what the taps in ``ready`` have, send on all that is due."""
+        """Read frames from the taps in ``ready``, and forward all frames that are due."""
         moment_ns = now - self._began_ns
         for tap, way in zip(self.taps, self._lines):
             if tap in ready:
@@ -130,7 +126,7 @@ class Relay:
                     way.unwritten += 1
 
     def strain(self) -> str:
-        """Which direction was too late too often, in words; '' if none was."""
+        """Describe the directions that were too late too often; '' if none was."""
         return strain(dict(zip(self._directions, self._lines)))
 
     def summary(self) -> dict[str, object]:
@@ -139,7 +135,7 @@ class Relay:
 
 
 def line(way: KernelWay, seed: int) -> DelayLine:
-    """What delays and loses the frames of one direction."""
+    """Make the delay line of one direction."""
     delay = (
         Jitter(way.latency_ns, way.jitter_ns, seed=seed)
         if way.jitter_ns
@@ -153,8 +149,9 @@ def line(way: KernelWay, seed: int) -> DelayLine:
 
 
 def strain(lines: Mapping[str, DelayLine]) -> str:
-    """The lines of which more than 1 % of the frames left more than LATE_MS late, in words; ''
-    if there is none.
+    """Describe the lines in which more than 1 % of the frames left more than LATE_MS late.
+
+    '' if there is none.
     """
     late_ms = {name: (way.lateness.percentile(99) or 0) / 1e6 for name, way in lines.items()}
     return ", ".join(f"{name} {late:.1f} ms" for name, late in late_ms.items() if late > LATE_MS)

@@ -1,8 +1,7 @@
-"""A program behind a link that the Linux kernel shapes: makes the namespace, carries the program,
-removes everything. Needs root.
+"""Run a program behind a link that the Linux kernel shapes; needs root.
 
-The whole run is one thread: it waits for the program's end, passes signals on and, where the kernel
-has no netem, relays the frames.
+It makes a namespace, runs the program in it, and removes everything. The run has one thread. It
+waits for the end of the program, forwards signals, and relays the frames if netem cannot be used.
 """
 
 from __future__ import annotations
@@ -31,16 +30,17 @@ from emulator.kernel.relay import Relay
 from emulator.units import NS_PER_S
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-GRACE_S = 10.0  # what a program has to end itself after a signal
-TERM_S = 1.0  # what is left of it in the background has after SIGTERM
-# what was sent may go on arriving after the program's end, unless for so long nothing moves
+GRACE_S = 10.0  # time for a program to end after a signal
+TERM_S = 1.0  # time for its background processes to end after SIGTERM
+# after the program's end, sent bytes may still arrive, until none arrive for this time
 STILL_S = 5.0
 LOOK_S = 0.1
 
 
 class Signals:
-    """What ends a run early. From a terminal the program got SIGINT and SIGQUIT itself: those
-    are its own affair.
+    """The signals that end a run early.
+
+    SIGINT and SIGQUIT from a terminal reach the program directly, so they are not forwarded.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Signals:
 
     @contextmanager
     def caught(self) -> Iterator[Signals]:
-        """From here on no signal ends this process half-way."""
+        """Handle signals from here on, so that none ends this process in the middle."""
         before = {number: signal.signal(number, self._take) for number in PASSED_ON}
         try:
             yield self
@@ -59,7 +59,7 @@ class Signals:
                 signal.signal(number, handler)
 
     def pass_to(self, process: subprocess.Popen[bytes]) -> None:
-        """Signals go to ``process`` from now on, one that came before too."""
+        """Forward signals to ``process`` from now on, including one received before."""
         self._process = process
         if self.received is not None:
             self._forward(self.received)
@@ -98,11 +98,11 @@ def run(
     log: Path | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> int:
-    """Run ``command`` behind the link; its exit status, or 128 + the signal that ended it or this.
-    BadValue where that cannot be.
+    """Run ``command`` behind the link and return its exit status. BadValue if that is impossible.
 
-    ``say`` gets what the user should know; ``log`` becomes a JSON file. ``latency`` False leaves
-    out latency, jitter and loss. Signals are caught meanwhile, so this is for the main thread.
+    If a signal ended the command or this run, the status is 128 + the signal. ``say`` gets messages
+    for the user. ``log`` is the path of a JSON file to write. ``latency`` False leaves out latency,
+    jitter and loss. Call it from the main thread, because it handles signals.
     """
     require_tools(tools())
     if not command or shutil.which(command[0]) is None:
@@ -137,8 +137,9 @@ def run(
 
 
 def announcement(shape: KernelShape, place: Place, control: Mapping[str, str]) -> list[str]:
-    """What was made, and what is different from what one might think, in words. ``control``: the
-    congestion control of both ends.
+    """Lines that describe the link, and what a user may not expect.
+
+    ``control``: the congestion control of both ends.
     """
     ends = (("own", place.own, "COMMAND"), ("host", place.host, "this host"))
     lines = [
@@ -147,10 +148,10 @@ def announcement(shape: KernelShape, place: Place, control: Mapping[str, str]) -
     ]
     if shape.delay == "relay":
         jitter = shape.up.jitter_ns or shape.down.jitter_ns
-        why = "netem would not keep the order under jitter" if jitter else "the kernel has no netem"
+        why = "netem reorders frames under jitter" if jitter else "the kernel has no netem"
         lines.append(
-            f"latency, jitter and loss are made by a relay in user space, since {why}; --log says"
-            " how late it was"
+            f"latency, jitter and loss are made by a relay in user space, because {why}; the file"
+            " of --log has its lateness"
         )
     if shape.delay == "none" and (shape.up.delays or shape.down.delays):
         lines.append("latency, jitter and loss are left out (--no-latency)")
@@ -213,7 +214,7 @@ def _carry(
     with ExitStack() as stack:
         ended = os.pidfd_open(process.pid)
         stack.callback(os.close, ended)
-        # after the start, since a program inherits timers
+        # after the start, because a program inherits timer slack
         priority = stack.enter_context(_in_time(relay))
         while process.poll() is None:
             _wait(relay, 0.5, [ended])
@@ -221,7 +222,7 @@ def _carry(
                 end_processes(place, signal.SIGKILL)
         lost_bytes = _finish(place, relay, signals)
     if lost_bytes:
-        say(f"{lost_bytes} bytes that COMMAND had sent did not get through")
+        say(f"{lost_bytes} bytes that COMMAND had sent were not delivered")
     if relay and relay.strain():
         say(
             "this host is too slow or too busy for the relay: 1 % of the frames left later than"
@@ -239,9 +240,7 @@ def _carry(
 
 @contextmanager
 def _in_time(relay: Relay | None) -> Iterator[dict[str, bool]]:
-    """Timer slack and real-time priority for a relay, where the system allows them; which of
-    both.
-    """
+    """Set timer slack and real-time priority for a relay, if allowed; yield which were set."""
     if relay is None:
         yield {}
         return
@@ -255,7 +254,7 @@ def _in_time(relay: Relay | None) -> Iterator[dict[str, bool]]:
 
 
 def _wait(relay: Relay | None, most_s: float, files: list[int]) -> None:
-    """Until one of ``files`` is ready, or a frame is due, or ``most_s`` have passed."""
+    """Wait until one of ``files`` is ready, a frame is due, or ``most_s`` have passed."""
     if relay is None:
         select.select(files, [], [], most_s)
         return
@@ -265,8 +264,9 @@ def _wait(relay: Relay | None, most_s: float, files: list[int]) -> None:
 
 
 def _finish(place: Place, relay: Relay | None, signals: Signals) -> int:
-    """End what COMMAND left running, let what it has sent arrive; how many bytes of TCP are
-    still unsent or unacknowledged.
+    """End the processes that COMMAND left running, and let its sent bytes arrive.
+
+    Return how many bytes of TCP are still unsent or unacknowledged.
     """
     asked_s = time.monotonic()
     while end_processes(place, signal.SIGTERM) and time.monotonic() - asked_s < TERM_S:
@@ -291,8 +291,8 @@ def _unsent(place: Place) -> int:
         row.split()
         for row in execute(["ip", "netns", "exec", place.namespace, "cat", *tables]).splitlines()
     ]
-    # After the heading, field 3 is the state (0A: listening, where the queue means something else),
-    # field 4 "tx_queue:rx_queue" in hexadecimal.
+    # Below the header row, field 3 is the state (0A: listening, where the queue has another
+    # meaning), and field 4 is "tx_queue:rx_queue" in hexadecimal.
     return sum(
         int(row[4].partition(":")[0], 16) for row in rows if row[0] != "sl" and row[3] != "0A"
     )

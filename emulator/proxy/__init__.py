@@ -1,1 +1,1 @@
-"""The same links in front of any TCP program."""
+"""Emulated links in front of any TCP program, without root."""

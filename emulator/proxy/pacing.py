@@ -1,11 +1,10 @@
-"""When each chunk of a stream may leave a link: the arithmetic of the proxy, without a socket or a
-clock.
+"""The pacing of the proxy: when each chunk of a stream may leave a link, without socket or clock.
 
-    admit -> [ lane: its capacity ] -> [ junction: what several lanes share ] -> delay -> pop_due
+    admit -> [ lane: its capacity ] -> [ junction: shared by several lanes ] -> delay -> pop_due
 
-A host that calls late is told the same moments: chunks are stamped as they arrive, a lane's clock
-goes on from the chunk before, and it starts anew only where nothing was waiting. What is due comes
-out all at once, so lateness does not add up.
+A host that calls late gets the same moments: each chunk has the time of its arrival, and a lane's
+clock continues from the previous chunk. It restarts only if nothing was waiting. All due chunks
+come out together, so lateness does not accumulate.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ from emulator.units import FOREVER
 Item = TypeVar("Item")
 
 NS_PER_MS = 1_000_000
-# of link time may wait: more than a host is late, less than a person notices
+# link time that may wait: more than the lateness of a host, less than a person notices
 DEPTH_NS = 100 * NS_PER_MS
-# a full lane is filled again from here, so that it costs a wake only now and then
+# a full lane is filled again at this depth, so that it needs few wake-ups
 REFILL_NS = 75 * NS_PER_MS
 CHUNK_NS = 10 * NS_PER_MS
-# least; most where it takes CHUNK_NS; most where it takes a millisecond
+# minimum; maximum if it takes CHUNK_NS; maximum if it takes 1 ms
 CHUNK_BYTES = (512, 16 * 1024, 64 * 1024)
-OPEN_BYTES = 256 * 1024  # a chunk where nothing is shaped
-LEAST_WAITING = 4  # chunks that may wait however slow the lane is
-# a curve keeps its segments, so a long busy period is cut into curves; each cut costs < 1 ns
+OPEN_BYTES = 256 * 1024  # chunk size if nothing is shaped
+LEAST_WAITING = 4  # chunks that may always wait, even on a very slow lane
+# a curve keeps its segments, so a long busy period uses several curves; each change costs < 1 ns
 CURVE_NS = 10_000 * NS_PER_MS
 
 
 class Server:
-    """A capacity (None: at once) that serves one chunk after the other."""
+    """A capacity that serves one chunk after the other; with None, each chunk at once."""
 
     def __init__(self, capacity: Capacity | None) -> None:
         self.capacity = capacity
@@ -48,8 +47,9 @@ class Server:
         self._chunk_bytes = OPEN_BYTES
 
     def serve(self, size_bytes: int, arrived_ns: int) -> int:
-        """When the last of ``size_bytes`` is served that came at ``arrived_ns``: vt = max(vt,
-        arrival) + size / rate, exactly.
+        """Serve ``size_bytes`` that arrived at ``arrived_ns``; return when the last is served.
+
+        Exactly vt = max(vt, arrival) + size / rate, with vt the virtual time of this server.
         """
         start_ns = max(self.free_ns, arrived_ns)
         if self.capacity is None or start_ns >= FOREVER:
@@ -62,7 +62,7 @@ class Server:
         return self.free_ns
 
     def chunk_bytes(self, now: int) -> int:
-        """How much to take at once: about 10 ms of link time, looked up again each 100 ms."""
+        """The size of the next chunk: about 10 ms of link time, computed again every 100 ms."""
         if self.capacity is not None and now - self._sized_ns >= DEPTH_NS:
             self._sized_ns = now
             least, usual, most = CHUNK_BYTES
@@ -75,37 +75,38 @@ class Server:
 
 
 class Junction(Generic[Item]):
-    """A bottleneck that lanes share: one virtual clock, start-time fair queueing over the lanes.
+    """A bottleneck that several lanes share by start-time fair queueing, with equal weights.
 
     Source: Goyal, Vin, Cheng, "Start-time Fair Queueing", IEEE/ACM Transactions on Networking 5(5),
-    1997; all weights equal.
+    1997.
     """
 
     def __init__(self, capacity: Capacity) -> None:
         self.server = Server(capacity)
-        # (arrival of its first chunk, number, lane): not yet in the contest
+        # (arrival of its first chunk, number, lane) of lanes that are not yet ready
         self._coming: list[tuple[int, int, Lane[Item]]] = []
         self._ready: list[tuple[int, int, Lane[Item]]] = []  # (start tag, number, lane)
         self._tag = 0  # virtual time: the start tag of the chunk in service
         self._last_tag = 0  # the largest finish tag so far
 
     def announce(self, lane: Lane[Item]) -> None:
-        """The first chunk that waits in ``lane`` has become known."""
+        """Register the first waiting chunk of ``lane``."""
         heapq.heappush(self._coming, (lane.waiting[0][0], lane.number, lane))
 
     def next_decision(self) -> int:
-        """When the next chunk goes into service; FOREVER if none is known."""
+        """When the next chunk enters service; FOREVER if none is known."""
         if self._ready:
             return self.server.free_ns
         return max(self.server.free_ns, self._coming[0][0]) if self._coming else FOREVER
 
     def advance(self, now: int) -> None:
-        """Serve everything whose service begins at or before ``now``; every arrival up to
-        ``now`` must have been admitted.
+        """Serve all chunks whose service begins by ``now``.
+
+        Every chunk that has arrived by ``now`` must have been admitted before.
         """
         while (at_ns := self.next_decision()) <= now and at_ns < FOREVER:
             if at_ns > self.server.free_ns:
-                self._tag = self._last_tag  # it stood idle: all begin equal
+                self._tag = self._last_tag  # it was idle, so all lanes start with equal tags
             while self._coming and self._coming[0][0] <= at_ns:
                 _, number, lane = heapq.heappop(self._coming)
                 lane.tag = max(lane.tag, self._tag)
@@ -113,7 +114,7 @@ class Junction(Generic[Item]):
             self._serve(heapq.heappop(self._ready)[2], at_ns)
 
     def allowance_bytes(self, now: int) -> int:
-        """What one lane may keep waiting here: its share of 100 ms, or a few chunks."""
+        """How many bytes of one lane may wait here: its share of 100 ms, or a few chunks."""
         chunk_bytes = self.server.chunk_bytes(now)
         return max(
             LEAST_WAITING * chunk_bytes,
@@ -132,8 +133,10 @@ class Junction(Generic[Item]):
 
 
 class Lane(Generic[Item]):
-    """One direction of one link: chunks in order of arrival through ``capacity`` (None: not
-    shaped), ``junction`` and ``delay``.
+    """One direction of one link.
+
+    Chunks pass in order of arrival through ``capacity`` (None: not shaped), ``junction`` and
+    ``delay``.
     """
 
     def __init__(
@@ -147,15 +150,16 @@ class Lane(Generic[Item]):
         self.delay = delay
         self.junction = junction
         self.server = Server(capacity)
-        self.tag = 0  # of the junction: the start tag of the next chunk
+        self.tag = 0  # start tag of the next chunk at the junction
         # (arrival at the junction, bytes, item)
         self.waiting: deque[tuple[int, int, Item]] = deque()
         self.waiting_bytes = 0
         self._served: deque[tuple[int, Item]] = deque()  # (due at the receiver, item)
 
     def admit(self, size_bytes: int, item: Item, now: int) -> None:
-        """Queue a chunk that arrived at ``now``; ``now`` never decreases. Size 0 is a marker
-        that keeps its place in the order.
+        """Queue a chunk that arrived at ``now``, which never decreases.
+
+        A chunk of size 0 is a marker that keeps its place in the order.
         """
         served_ns = self.server.serve(size_bytes, now)
         if self.junction is None:
@@ -167,36 +171,35 @@ class Lane(Generic[Item]):
             self.junction.announce(self)
 
     def depart(self, served_ns: int, item: Item) -> None:
-        """The last server is through with ``item``."""
+        """Record that the last server has served ``item`` at ``served_ns``."""
         self._served.append((self.delay.arrival(served_ns), item))
 
     def next_due(self) -> int:
-        """When the first of what is on its way arrives, as far as it is known; FOREVER if
-        nothing is.
-        """
+        """When the first served item arrives; FOREVER if there is none."""
         return self._served[0][0] if self._served else FOREVER
 
     def pop_due(self, now: int) -> list[tuple[int, Item]]:
-        """What has arrived by ``now``, as (moment, item) in order."""
+        """Remove and return the items that have arrived by ``now``, as (moment, item) in order."""
         due = []
         while self._served and self._served[0][0] <= now < FOREVER:
             due.append(self._served.popleft())
         return due
 
     def has_room(self, now: int) -> bool:
-        """Whether another chunk may be admitted: less than 100 ms wait, or very little."""
+        """Whether another chunk may be admitted: less than 100 ms of link time wait."""
         if self.junction is not None and self.waiting_bytes >= self.junction.allowance_bytes(now):
             return False
         return self.server.free_ns - now < DEPTH_NS
 
     def room_at(self, now: int) -> int:
-        """From when on a full lane is worth filling again; FOREVER if it waits for its junction,
-        whose next decision may make room.
+        """When to fill a full lane again.
+
+        FOREVER if it waits for its junction: then the next decision of the junction may make room.
         """
         return self.server.free_ns - REFILL_NS if self.server.free_ns - now >= DEPTH_NS else FOREVER
 
     def chunk_bytes(self, now: int) -> int:
-        """How much to take at once."""
+        """The size of the next chunk."""
         chunk_bytes = self.server.chunk_bytes(now)
         return (
             chunk_bytes

@@ -1,8 +1,8 @@
-"""Emulated links in front of any TCP program: one thread, one epoll, a timer of microseconds.
+"""Emulated links in front of any TCP program, in one thread with one epoll and precise timers.
 
-Sockets are read in turns, a chunk each, while their lane has room; otherwise bytes wait in the
-kernel, and their senders with them. Chunks leave when ``emulator.proxy.pacing`` says. What a
-receiver does not take holds up its own connection and no other.
+Sockets are read in turns, one chunk each, while their lane has room. Otherwise bytes wait in the
+kernel, and TCP flow control stops their senders. ``emulator.proxy.pacing`` decides when chunks
+leave. A slow receiver blocks only its own connection.
 """
 
 from __future__ import annotations
@@ -23,25 +23,27 @@ from emulator.proxy.routes import Address, ProxyWay, Route, address_text
 from emulator.proxy.traffic import ConnectionEnd, Item, Road, Traffic
 from emulator.units import NS_PER_S
 
-# receive buffer on a shaped lane, so that a sender notices how slow its link is
+# receive buffer on a shaped lane; it is small so that the sender notices the rate of its link
 KERNEL_BYTES = 256 * 1024
 BATCH, BACKLOG, SPARE_FILES = 256, 1024, 64
 TICK_NS = NS_PER_S // 2
-REST_NS = 2_000_000  # what is due may be put off so long
-REST_SHARE = 3  # and by so many times the work of the last wake: many busy links share their wakes
+REST_NS = 2_000_000  # due chunks may be delayed by at most this time
+# and by at most so many times the work of the last wake-up, so that busy links share wake-ups
+REST_SHARE = 3
 EDGES = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 READABLE = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 WRITABLE = select.EPOLLOUT | select.EPOLLHUP | select.EPOLLERR
 RESET_ON_CLOSE = b"\x01\0\0\0\0\0\0\0"  # struct linger {1, 0}
-# (host, port), IPv6's four, or what a Python without IPv6 gives for an IPv6 address.
+# (host, port), the four values of IPv6, or what a Python without IPv6 returns for IPv6.
 SockAddr = tuple[
     socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
 ]
 
 
 class Proxy:
-    """Listens at once (BadValue if it cannot); ``run`` carries traffic until ``stop``, which any
-    thread or signal handler may call.
+    """A TCP proxy with emulated links. It listens from its creation on (BadValue if it cannot).
+
+    ``run`` carries traffic until ``stop``, which any thread or signal handler may call.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class Proxy:
         self._stopped = False
         self._ends: dict[int, ConnectionEnd] = {}
         self._socks: dict[ConnectionEnd, socket.socket] = {}
-        # not asked while there is no room for another connection
+        # listeners that are not polled because there is no room for another connection
         self._full_listeners: set[int] = set()
         self._listeners: dict[int, tuple[socket.socket, SockAddr, Road, Road]] = {}
         shared = {"up": shared_up, "down": shared_down}
@@ -68,7 +70,7 @@ class Proxy:
             if capacity is not None
         }
         self._roads: list[Road] = []
-        # before any other socket: select() wants its number below 1024
+        # created before any other socket, because select() needs a file number below 1024
         self._epoll = select.epoll()
         self._stop_fd = os.eventfd(0, os.EFD_NONBLOCK)
         self._epoll.register(self._stop_fd, select.EPOLLIN)
@@ -86,8 +88,9 @@ class Proxy:
             os.eventfd_write(self._stop_fd, 1)
 
     def run(self, seconds: float | None = None, status: TextIO | None = None) -> None:
-        """Carry traffic, for ``seconds`` at most; ``status`` gets a live line twice a second.
-        What is open at the end is reset.
+        """Carry traffic, for at most ``seconds``; write a live line to ``status`` twice a second.
+
+        Connections that are open at the end are reset.
         """
         tick_ns = self._now()
         end_ns = None if seconds is None else tick_ns + round(seconds * NS_PER_S)
@@ -105,7 +108,7 @@ class Proxy:
             self.close()
 
     def close(self) -> None:
-        """Reset what is open, listen no more. May be called twice."""
+        """Reset all open connections and stop listening. May be called twice."""
         for end in list(self._ends.values()):
             if not end.dead:
                 self.traffic.cut(end, "the proxy stopped")
@@ -147,7 +150,7 @@ class Proxy:
         return road
 
     def _turn(self, at_latest_ns: int) -> int:
-        """Send what is due, read while there is room; when to come back."""
+        """Send what is due and read while there is room; return when to continue."""
         began_ns = self._now()
         for junction in self._junctions.values():
             junction.advance(began_ns)
@@ -165,8 +168,9 @@ class Proxy:
         return min(at_latest_ns, max(rested_ns, min(*moments, self.traffic.refill_ns)))
 
     def _wait(self, wake_ns: int) -> None:
-        """Sleep until ``wake_ns`` or until a socket has news, and pass the news on. epoll itself
-        would round to milliseconds.
+        """Sleep until ``wake_ns`` or a socket event, and handle the events.
+
+        The sleep uses select, because epoll rounds its timeout to milliseconds.
         """
         rest_ns = wake_ns - self._now()
         if rest_ns > 0 and not select.select([self._epoll], [], [], rest_ns / NS_PER_S)[0]:
@@ -185,7 +189,7 @@ class Proxy:
                 self.traffic.is_readable(end)
 
     def _accept(self, fd: int) -> None:
-        """One new connection, if there is still one and room for it; the rest is told again."""
+        """Accept one new connection if there is one and room for it; epoll reports the others."""
         if fd not in self._listeners:
             return
         listener, (family, to), up, down = self._listeners[fd]
@@ -199,9 +203,8 @@ class Proxy:
         except OSError as error:
             if server is not None:
                 server.close()
-            if not isinstance(
-                error, (BlockingIOError, ConnectionAbortedError)
-            ):  # else it has just gone away again
+            # with these two errors the client has just disconnected
+            if not isinstance(error, (BlockingIOError, ConnectionAbortedError)):
                 self._ask_later(fd)  # the system is out of sockets
             return
         record = ConnectionRecord(
@@ -217,7 +220,7 @@ class Proxy:
         self.traffic.opened(*ends)
         if down.shaped:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BYTES)
-        server.connect_ex(to)  # a failure comes as an event, and the first read tells it
+        server.connect_ex(to)  # the first read reports a failure
         for end, sock in zip(ends, (client, server)):
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -241,7 +244,7 @@ class Proxy:
         self._ask_all()
 
     def _show(self, status: TextIO | None) -> None:
-        # Asked first, since a terminal that was stopped must not stop the traffic.
+        # Checked first, because a stopped terminal must not stop the traffic.
         if status is not None and select.select([], [status], [], 0)[1]:
             print(
                 f"\r\x1b[K{self.traffic.totals.line(self._now(), self.traffic.fidelity.wake_lag)}",
@@ -252,9 +255,7 @@ class Proxy:
 
 
 def _most_open(listeners: int) -> int:
-    """Connections that the limit on files allows, once raised as far as it goes; two sockets
-    each.
-    """
+    """Raise the limit on open files; return how many connections it allows, two sockets each."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -270,7 +271,7 @@ def _resolve(address: Address, what: str) -> SockAddr:
         raise BadValue(
             f"{what} {address_text(address)}: {(error.strerror or str(error)).lower()}"
         ) from None
-    # A name such as localhost may be both; what listens on IPv6 alone is rarer than what listens on
-    # IPv4 alone.
+    # A name such as localhost may have both addresses. IPv4 first, because programs that listen
+    # only on IPv6 are rarer.
     family, _, _, _, sockaddr = min(found, key=lambda entry: entry[0] != socket.AF_INET)
     return family, sockaddr

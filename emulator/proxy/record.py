@@ -1,4 +1,4 @@
-"""What a proxy did: each connection, the whole, and the line that shows it live."""
+"""The records of a proxy: each connection, the totals, and the live status line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NS_PER_MS = 1_000_000
 
 
 class ProxyFlow:
-    """What went one way over one connection; moments in ns since the start of the proxy."""
+    """The traffic of one connection in one direction; moments in ns since the proxy's start."""
 
     __slots__ = (
         "bytes",
@@ -36,7 +36,7 @@ class ProxyFlow:
         self.last_due_ns: int | None = None
 
     def passed(self, size_bytes: int, due_ns: int, now: int) -> None:
-        """A chunk was handed on at ``now`` that was due at ``due_ns``."""
+        """Record a chunk that was due at ``due_ns`` and delivered at ``now``."""
         self.bytes += size_bytes
         self.chunks += 1
         if self.first_ns is None:
@@ -68,7 +68,7 @@ class ConnectionRecord:
     def __init__(self, number: int, route: str, peer: str, opened_ns: int) -> None:
         self.number, self.route, self.peer, self.opened_ns = number, route, peer, opened_ns
         self.up, self.down = ProxyFlow(), ProxyFlow()
-        self.end = "closed"  # or why it ended otherwise
+        self.end = "closed"  # or the reason of another end
 
     def as_json(self, now: int) -> dict[str, object]:
         return {
@@ -84,8 +84,9 @@ class ConnectionRecord:
 
 
 class Log:
-    """One JSON object in a file: ``connections``, written as they end so that none is kept, and
-    the summary.
+    """A log file with one JSON object: ``connections`` and the members of the summary.
+
+    A connection is written when it ends, so that none is kept in memory.
     """
 
     def __init__(self, path: Path) -> None:
@@ -99,7 +100,7 @@ class Log:
         self._fault: OSError | None = None
 
     def add(self, connection: Mapping[str, object]) -> None:
-        """A full disk must not stop the traffic: ``close`` tells of it."""
+        """Write a connection; ``close`` reports errors: a full disk must not stop the traffic."""
         try:
             self._file.write((",\n" if self._written else "\n") + json.dumps(connection))
         except OSError as error:
@@ -119,11 +120,11 @@ class Log:
             os.replace(self._part, self.path)
         except OSError as error:
             raise BadValue(
-                f"log {self.path}: is not complete ({error.strerror}), see {self._part.name}"
+                f"log {self.path}: incomplete ({error.strerror}), see {self._part.name}"
             ) from None
 
     def abandon(self) -> None:
-        """Leave nothing behind."""
+        """Close and delete the unfinished file."""
         self._file.close()
         self._part.unlink(missing_ok=True)
 
@@ -159,7 +160,7 @@ class Totals:
         }
 
     def line(self, now: int, wake_lag: Quantiles) -> str:
-        """Open connections, speeds since the last line, how late the proxy wakes."""
+        """The status line: open connections, rates since the last line, lateness of wake-ups."""
         at_ns, up_bytes, down_bytes = self._shown
         self._shown = (now, self.up_bytes, self.down_bytes)
         lapse_ns = max(1, now - at_ns)

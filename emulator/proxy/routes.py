@@ -1,4 +1,4 @@
-"""What a proxy is to carry where: addresses, and the link of each device."""
+"""The routes of a proxy: addresses, and the link of each device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ProxyWay:
-    """One direction of a link; no capacity: not shaped."""
+    """One direction of a link; with capacity None it is not shaped."""
 
     capacity: Capacity | None
     delay: Delay
@@ -21,8 +21,9 @@ class ProxyWay:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One device: what connects to ``listen`` reaches ``to`` over this device's link. Port 0 of
-    ``listen``: any free port.
+    """One device: connections to ``listen`` reach ``to`` over the link of this device.
+
+    Port 0 of ``listen`` means any free port.
     """
 
     listen: Address
@@ -33,8 +34,8 @@ class Route:
     def __post_init__(self) -> None:
         if self.listen == self.to and self.to[1]:
             raise BadValue(
-                f"map {address_text(self.listen)}: listens where it connects to, so it would call"
-                " itself"
+                f"map {address_text(self.listen)}: LISTEN and TO are equal, so the proxy would"
+                " connect to itself"
             )
         if self.to[1] == 0:
             raise BadValue(
@@ -43,7 +44,7 @@ class Route:
 
 
 def parse_address(text: str, what: str) -> Address:
-    """'127.0.0.1:9000', 'localhost:9000' or '[::1]:9000' -> (host, port)."""
+    """Parse '127.0.0.1:9000', 'localhost:9000' or '[::1]:9000' to (host, port)."""
     host, colon, port = text.strip().rpartition(":")
     host = (
         host.removeprefix("[").removesuffix("]")
@@ -62,7 +63,7 @@ def parse_address(text: str, what: str) -> Address:
 
 
 def parse_map(text: str) -> tuple[Address, Address]:
-    """'127.0.0.1:9000=127.0.0.1:8000' -> where to listen, where to connect to."""
+    """Parse '127.0.0.1:9000=127.0.0.1:8000' to (where to listen, where to connect)."""
     listen, equals, to = text.partition("=")
     if not equals:
         raise BadValue(f"map {text!r}: expected LISTEN=TO, such as 127.0.0.1:9000=127.0.0.1:8000")
@@ -70,6 +71,6 @@ def parse_map(text: str) -> tuple[Address, Address]:
 
 
 def address_text(address: Address) -> str:
-    """The way ``parse_address`` reads it."""
+    """Format ``address`` in the form that ``parse_address`` reads."""
     host, port = address[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,5 +1,6 @@
-"""The two ends of each proxied connection, and what passes between them over the lanes. Sockets
-and the clock are handed in.
+"""The two ends of each proxied connection, and the traffic between them over the lanes.
+
+Callers pass the sockets and the clock.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from emulator.proxy.pacing import Lane
 from emulator.proxy.record import ConnectionRecord, Log, ProxyFlow, Totals
 from emulator.units import FOREVER
 
-HELD_BYTES = (64 * 1024, 16 * 2**20)  # least and most that one connection may have on its way
+HELD_BYTES = (64 * 1024, 16 * 2**20)  # minimum and maximum in transit for one connection
 HELD_IN_ALL_BYTES = 256 * 2**20
-UNTAKEN_BYTES = 512 * 1024  # due, but not taken by the receiver: from here on its sender waits
-PASS_BYTES = 512 * 1024  # read from one lane before others have their turn
-FILL_NS = 500_000  # read from lanes before what is due has its turn
+UNTAKEN_BYTES = 512 * 1024  # due bytes that a receiver has not taken; with more, its sender waits
+PASS_BYTES = 512 * 1024  # read from one lane before the turn of the next
+FILL_NS = 500_000  # read from lanes for at most this time before sending what is due
 SHUT_WR = 1
 
 
 class Socket(Protocol):
-    """What is needed of a non-blocking stream socket."""
+    """The methods needed of a non-blocking stream socket."""
 
     def recv(self, size: int, /) -> bytes: ...
 
@@ -32,9 +33,7 @@ class Socket(Protocol):
 
 
 class Road:
-    """A lane in one direction ("up" or "down"), and the ends that wait for their turn to put a
-    chunk on it.
-    """
+    """A lane in one direction ("up" or "down"), and the ends that wait for their turn on it."""
 
     __slots__ = ("direction", "lane", "turns", "shaped")
 
@@ -45,8 +44,10 @@ class Road:
 
 
 class ConnectionEnd:
-    """One socket of a connection. What is read from it goes over ``road`` to the ``other`` end;
-    ``out`` is due here, but not taken yet.
+    """One socket of a connection.
+
+    Bytes read from it go over ``road`` to the ``other`` end. ``out`` holds bytes that are due here
+    but that the socket has not taken yet.
     """
 
     __slots__ = (
@@ -74,17 +75,18 @@ class ConnectionEnd:
         self.readable = self.writable = self.queued = self.finished = self.shut = self.dead = False
 
     def flow(self) -> ProxyFlow:
-        """The record of what was read here."""
+        """The record of the bytes that were read here."""
         return self.record.up if self.road.direction == "up" else self.record.down
 
 
-# read from this end (b"": it has finished, None: it broke), at this moment
+# (the end that was read, data, moment); data is b"" at the end of the stream, None after an error
 Item = tuple[ConnectionEnd, bytes | None, int]
 
 
 class Traffic:
-    """Moves bytes between ends in time. ``hang_up`` closes an end's socket, with a reset if the
-    flag says so.
+    """Moves bytes between ends at the due moments.
+
+    ``hang_up`` closes the socket of an end, with a reset if its flag is true.
     """
 
     def __init__(
@@ -94,35 +96,37 @@ class Traffic:
         log: Log | None = None,
     ) -> None:
         self.fidelity, self.totals = Fidelity(), Totals()
-        self.refill_ns = FOREVER  # when a full lane is worth filling again
+        self.refill_ns = FOREVER  # when to fill a full lane again
         self._now, self._hang_up, self._log = now, hang_up, log
         self._willing: dict[Road, None] = {}  # roads with ends that have something to read
 
     def opened(self, client: ConnectionEnd, server: ConnectionEnd) -> None:
-        """The two ends of a new connection."""
+        """Register the two ends of a new connection."""
         client.other, server.other = server, client
         self.totals.opened += 1
 
     def is_readable(self, end: ConnectionEnd) -> None:
-        """Its socket has bytes, its end or an error to tell."""
+        """Note that its socket has bytes, the end of the stream or an error."""
         end.readable = True
         self._queue(end)
 
     def is_writable(self, end: ConnectionEnd) -> None:
-        """Its socket takes bytes (again)."""
+        """Note that its socket takes bytes (again)."""
         end.writable = True
         self._flush(end)
 
     def is_broken(self, end: ConnectionEnd, error: OSError) -> None:
-        """Its socket has failed. One that is still read tells so behind its last bytes; one that
-        has finished would never be asked.
+        """Handle an error of its socket, if the socket is no longer read.
+
+        A socket that is still read reports the error after its last bytes.
         """
         if end.finished and not end.dead:
             self._fail(end, error)
 
     def fill(self) -> bool:
-        """Read in turns, a chunk each, while lanes have room, but not for long; True if there is
-        more to read at once.
+        """Read in turns, one chunk each, while lanes have room, for a short time.
+
+        Return True if there is more to read now.
         """
         began_ns, more, self.refill_ns = self._now(), False, FOREVER
         for road in list(self._willing):
@@ -141,11 +145,11 @@ class Traffic:
         return more
 
     def deliver(self, road: Road) -> None:
-        """Hand over what has come to the end of its lane."""
+        """Deliver everything that has reached the end of its lane."""
         for due_ns, (source, data, arrived_ns) in road.lane.pop_due(self._now()):
             dest = source.other
             if dest.dead and source.dead:
-                continue  # counted as they were closed
+                continue  # was counted when they were closed
             source.held -= len(data or b"")
             if dest.dead:
                 source.flow().dropped_bytes += len(data or b"")
@@ -159,14 +163,14 @@ class Traffic:
                 self._flush(dest)
 
     def cut(self, end: ConnectionEnd, reason: str) -> None:
-        """End its connection now, with a reset to both."""
+        """End its connection now, with a reset to both ends."""
         self._blame(end, reason)
         for each in (end, end.other):
             if not each.dead:
                 self._close(each, reset=True)
 
     def _queue(self, end: ConnectionEnd) -> None:
-        """Give it a turn if it has something to read and its receiver keeps up."""
+        """Queue it for a turn if it has something to read and its receiver is fast enough."""
         if end.readable and not (end.queued or end.finished or end.dead or self._is_full(end)):
             end.queued = True
             end.road.turns.append(end)
@@ -208,7 +212,7 @@ class Traffic:
         source.flow().passed(size_bytes, due_ns, now)
 
     def _flush(self, end: ConnectionEnd) -> None:
-        """Give the receiver what it takes, then let its sender go on."""
+        """Send the receiver what it takes, then let its sender continue."""
         while end.out and end.writable and not end.dead:
             self._send(end, end.out[0])
         self._queue(end.other)
@@ -237,7 +241,7 @@ class Traffic:
             end.out[0] = memoryview(data)[sent:]
 
     def _fail(self, end: ConnectionEnd, error: OSError) -> None:
-        """The other end hears of it over the link, behind what was read before."""
+        """Close ``end``; the other end gets the error over the link, after the earlier bytes."""
         self._blame(end, f"{end.name}: {error.strerror}")
         self._close(end, reset=True)
         if not end.other.dead:
@@ -257,7 +261,7 @@ class Traffic:
         end.out.clear()
         self._hang_up(end, reset)
         if end.other.dead:
-            for each in (end, end.other):  # still on the lanes, without a receiver
+            for each in (end, end.other):  # bytes still on the lanes have no receiver
                 each.flow().dropped_bytes += each.held
                 each.held = 0
             self.totals.closed(failed=end.record.end != "closed")

@@ -189,7 +189,7 @@ def test_places_differ_in_every_name_and_fit_the_kernel() -> None:
     ("missing", "way", "shaper", "expected"),
     [
         ("", KernelWay(MBIT, MS), None, ("htb", "netem")),
-        ("", KernelWay(MBIT, MS, 1), None, ("htb", "relay")),  # netem would not keep the order
+        ("", KernelWay(MBIT, MS, 1), None, ("htb", "relay")),  # netem would reorder frames
         ("sch_netem", KernelWay(MBIT, MS), None, ("htb", "relay")),
         ("sch_netem tun", KernelWay(MBIT), None, ("htb", "none")),
         ("sch_htb", KernelWay(MBIT), None, ("tbf", "none")),
@@ -224,7 +224,7 @@ def test_places_differ_in_every_name_and_fit_the_kernel() -> None:
             "namespaces",
             KernelWay(MBIT),
             None,
-            "needs network namespaces, and this system refuses: ",
+            "needs network namespaces, but this system refuses them: ",
         ),
     ],
 )
@@ -256,7 +256,7 @@ def test_no_latency_is_a_choice_and_is_said() -> None:
         "latency, jitter and loss are left out (--no-latency)",
     ]
     assert (
-        "relay in user space, since the kernel has no netem"
+        "relay in user space, because the kernel has no netem"
         in kernel.announcement(replace(chosen, delay="relay"), PLACE, control)[1]
     )
 

@@ -302,7 +302,7 @@ def test_odd_addresses_are_refused(text: str) -> None:
 
 def test_a_proxy_in_front_of_itself_is_refused() -> None:
     way = ProxyWay(None, Latency(0))
-    with pytest.raises(BadValue, match="call itself"):
+    with pytest.raises(BadValue, match="connect to itself"):
         Route(("127.0.0.1", 9000), ("127.0.0.1", 9000), way, way)
     with pytest.raises(BadValue, match="expected LISTEN=TO"):
         parse_map("127.0.0.1:9000")
