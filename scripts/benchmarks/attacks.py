@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 from zlib import crc32
 
 import msgpack
@@ -48,6 +48,7 @@ JOINING_S = 5.0  # patience
 BURST = 50  # frames in one go
 BOMB = b"\xdc\x3f\xff" * 5_700  # 17 KB: nested lists of 16,383 items each
 FAR_NS = 10**15  # emulated: eleven days
+HONEST_TASKS = 3  # before it attacks
 PAUSE_S = 0.002  # of an edge that is not let in
 
 
@@ -284,14 +285,14 @@ ATTACKS = {
 }
 
 
-def attack(edge: EvilEdge, what: Attack, begin_s: float, until_s: float) -> None:
-    """Work as an edge should until ``begin_s``, then attack until ``until_s`` (monotonic)."""
+def attack(edge: EvilEdge, what: Attack, begin_s: float) -> NoReturn:
+    """Work as an edge should until ``begin_s`` (monotonic) and for a few tasks, then attack."""
     edge.join()
-    while time.monotonic() < begin_s:
+    while time.monotonic() < begin_s or len(edge.done) < HONEST_TASKS:
         edge.socket.poll(5)
         edge.listen()
     edge.tell, edge.samples, count = what.tell, what.samples, 0
-    while time.monotonic() < until_s:
+    while True:
         if not what.burst:
             edge.socket.poll(5 if what.listens else 0)
         if what.listens:

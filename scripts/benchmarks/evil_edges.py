@@ -46,6 +46,7 @@ HONEST = ("good-0", "good-1", "good-2")
 HARM = ("session_ended", "discarded", "duplicate", "wire_error", "refused", "quarantined")
 SETTLING_S = 1.0  # from the coordinator's start: all have joined, and some updates have come
 LOOK_S = 0.02
+NAMING_S, SOON_S = 20.0, 0.2
 PATIENCE_S = 60.0
 ORDINARY = ("task_started", "update_ready", "edge_waits")
 SHOWN_FACTS = 3
@@ -155,8 +156,10 @@ def trial(names: Sequence[str], seconds: float, base: Path) -> Trial:
         for edge, what in evil.items():
             own = None if keys is None else curve.load_edge(keys, edge)
             attacker = EvilEdge(edge, port, ELEMENTS, digests(config, layout), own)
-            children.append(fork_evil(attacker, what, begin_s, begin_s + seconds))
-        found = watched(psutil.Process(coordinator.pid), begin_s, seconds)
+            children.append(fork_evil(attacker, what, begin_s))
+        found = Trial()
+        watch(found, psutil.Process(coordinator.pid), begin_s, begin_s + seconds)
+        wait_for_names(found, names, base / "out")
         control.send(StopRun("measured"))
         answer = control.receive(PATIENCE_S)
         if answer is None:
@@ -172,30 +175,36 @@ def trial(names: Sequence[str], seconds: float, base: Path) -> Trial:
     return found
 
 
-def fork_evil(evil: EvilEdge, what: Attack, begin_s: float, until_s: float) -> int:
+def fork_evil(evil: EvilEdge, what: Attack, begin_s: float) -> int:
     pid = os.fork()
     if pid:
         return pid
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        attack(evil, what, begin_s, until_s)
-        time.sleep(PATIENCE_S)  # killed before
-        os._exit(0)
+        attack(evil, what, begin_s)
     except BaseException:
         traceback.print_exc()
         os._exit(1)
 
 
-def watched(process: psutil.Process, begin_s: float, seconds: float) -> Trial:
-    """The coordinator's memory, until half a second after the attack."""
-    found = Trial()
-    while (now_s := time.monotonic()) < begin_s + seconds + 0.5:
+def watch(found: Trial, process: psutil.Process, begin_s: float, until_s: float) -> None:
+    """Measure the coordinator's memory."""
+    while (now_s := time.monotonic()) < until_s:
         rss = process.memory_info().rss
         if now_s < begin_s:
             found.base_bytes = rss
         found.peak_bytes = max(found.peak_bytes, rss)
         time.sleep(LOOK_S)
-    return found
+
+
+def wait_for_names(found: Trial, names: Sequence[str], directory: Path) -> None:
+    """A busy machine may need longer until the record has all culprits."""
+    until_s = time.monotonic() + NAMING_S
+    while time.monotonic() < until_s:
+        found.events = read_events(directory / "events.jsonl")
+        if all(found.named(name) for name in names):
+            return
+        time.sleep(SOON_S)
 
 
 def judge(found: Trial, directory: Path) -> None:
