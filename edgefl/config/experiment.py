@@ -119,8 +119,8 @@ class Edges(Section):
 
 
 class NetworkSection(Section):
-    """The real sockets. Timers are wall seconds, but ``grace_s`` is emulated: it is part of the
-    scheme.
+    """The real sockets. Timers are wall seconds, but ``grace_s`` and ``task_timeout_s`` are
+    emulated: they are part of the scheme.
     """
 
     host: str = "127.0.0.1"
@@ -140,6 +140,13 @@ class NetworkSection(Section):
     """
     grace_s: float = Field(10.0, ge=0)
     """Emulated seconds that a lost edge's task stays open."""
+    task_timeout_s: float | None = Field(None, ge=0)
+    """Emulated seconds that a task's download, training and upload may take together before it is
+    closed and its edge is free for another. Waiting for a grant, for slots or for a fresher model
+    does not count. Default: each of the three has a limit of its own, 3 x its emulated time and at
+    least `liveness_s` longer (a transfer's: that of its link alone, as often as edges share it);
+    native devices and links have none. 0: no limit.
+    """
     # how far bytes may run ahead of the service curve, besides the round trip
     window_ms: float = Field(50.0, gt=0)
     """How far bytes may run ahead of the emulated link, besides the round trip, ms of link time."""

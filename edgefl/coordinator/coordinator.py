@@ -10,7 +10,7 @@ from typing import cast
 from edgefl.actor import Output, Send
 from edgefl.coordinator.checks import update_fault
 from edgefl.coordinator.run_state import RunState
-from edgefl.coordinator.tasks import OpenTask
+from edgefl.coordinator.tasks import TASK_CLOSED, TASK_TIMED_OUT, OpenTask
 from edgefl.errors import Bug, UserError
 from edgefl.jobs import Evaluate, Job, Result, Scores
 from edgefl.protocol.messages import (
@@ -34,7 +34,8 @@ class Coordinator(RunState):
     """Events in (``start``, ``receive``, ``wake``, ``job_done``), outputs out; ``now`` is emulated
     ns.
 
-    Own alarms: "stop", "evaluate" and "close NUMBER"; the strategy's are prefixed with "strategy ".
+    Own alarms: "stop", "evaluate", "close NUMBER" and "deadline NUMBER"; the strategy's are
+    prefixed with "strategy ".
     """
 
     # ------------------------------------------------------------------ what the host calls
@@ -64,10 +65,9 @@ class Coordinator(RunState):
             case ev.EdgeLost():
                 return self._lost(sender, now)
             case Started():
-                self.record.fact(now, "task_started", edge=sender, task=message.task)
-                return []
+                return self._started(sender, message.task, now)
             case Ready():
-                return self._ready(sender, message.task, now)
+                return self._ready(sender, message, now)
             case Update():
                 return self._update(sender, message, now)
             case FreshRequest():
@@ -110,6 +110,7 @@ class Coordinator(RunState):
         if task is not None and task.number in message.tasks:
             task.lost = False
             self.alarms.drop(f"close {task.number}")
+            self.deadlines.back(task, now)
         elif task is not None:
             outputs += self._close(task, "edge restarted or lost its task", now)
         self.present.add(edge)
@@ -132,26 +133,38 @@ class Coordinator(RunState):
         task = self.tasks.by_edge.get(edge)
         if task is not None:
             task.lost = True
+            self.deadlines.lost(task, now)
             self.alarms.set(f"close {task.number}", now + to_ns(self.experiment.network.grace_s))
         return self._ask(ev.EdgeLost(edge), now)
 
-    def _ready(self, edge: str, number: int, now: int) -> list[Output]:
+    def _started(self, edge: str, number: int, now: int) -> list[Output]:
+        self.record.fact(now, "task_started", edge=edge, task=number)
+        task = self.tasks.of(edge, number)
+        if task is not None:
+            self.deadlines.started(task, self.strategy.known.get(edge, 1), now)
+        return []
+
+    def _ready(self, edge: str, message: Ready, now: int) -> list[Output]:
+        number = message.task
         task = self.tasks.of(edge, number)
         if task is None:
             return self._settled(edge, number, now)
-        task.ready = True
+        task.ready, task.size_bytes = True, message.size_bytes
+        self.deadlines.stop(task, now)
         if self.strategy.schedules_uplink:
             task.waits = True
             return self._ask(ev.UpdateReady(edge, number), now)
         self.record.fact(now, "update_ready", edge=edge, task=number)
+        self.deadlines.granted(task, now)
         return [Grant(edge, number)]  # no medium to share: at once
 
     def _settled(self, edge: str, number: int, now: int) -> list[Output]:
         """An update whose fate is on record already, or of a task that was closed without it:
         the edge may forget it.
         """
-        if self.tasks.late(edge, number):
-            self.record.fact(now, "discarded", edge=edge, task=number, reason="task closed")
+        late = self.tasks.late(edge, number)
+        if late is not None:
+            self.record.fact(now, "discarded", edge=edge, task=number, reason=late)
         else:
             self.record.fact(now, "duplicate", edge=edge, task=number)
         return [Send(edge, Acknowledged(number))]
@@ -207,6 +220,9 @@ class Coordinator(RunState):
         if 0 < message.until_ns <= now:
             self.record.fact(now, "request_too_late", edge=edge, task=task.number)
             return []  # its training is over, or will be before anything can come
+        if not message.until_ns:
+            task.asked = True
+            self.deadlines.stop(task, now)
         return self._ask(
             ev.FreshRequested(edge, task.number, task.version, message.step, message.until_ns), now
         )
@@ -222,13 +238,26 @@ class Coordinator(RunState):
         if name.startswith("close "):
             task = self.tasks.open.get(int(name.removeprefix("close ")))
             return self._close(task, "edge lost", now) if task is not None and task.lost else []
+        if name.startswith("deadline "):
+            return self._timed_out(self.tasks.open[int(name.removeprefix("deadline "))], now)
         return self._ask(ev.AlarmRang(name.removeprefix("strategy ")), now)
 
     # ------------------------------------------------------------------ tasks
+    def _timed_out(self, task: OpenTask, now: int) -> list[Output]:
+        """Its edge is there and does not deliver: it is free for another task."""
+        reason, cancel = self.deadlines.reason(task), Send(task.edge, CancelTask(task.number))
+        self.record.fact(now, "task_timed_out", edge=task.edge, task=task.number, phase=task.phase)
+        return [cancel, *self._close(task, reason, now, late=TASK_TIMED_OUT)]
+
     def _close(
-        self, task: OpenTask, reason: str, now: int, delivered: bool = False
+        self,
+        task: OpenTask,
+        reason: str,
+        now: int,
+        delivered: bool = False,
+        late: str = TASK_CLOSED,
     ) -> list[Output]:
-        self._forget(task, delivered)
+        self._forget(task, delivered, late)
         return self._ask(ev.TaskClosed(task.edge, task.number, reason), now)
 
     # ------------------------------------------------------------------ the strategy

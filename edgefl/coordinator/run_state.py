@@ -11,11 +11,13 @@ import numpy as np
 from edgefl.actor import Broadcast, Output, Run, Send
 from edgefl.config.experiment import Experiment
 from edgefl.coordinator.checks import Claims, check_published, model_of, sendable
+from edgefl.coordinator.deadlines import Deadlines, TaskLimits
 from edgefl.coordinator.failures import Failures
 from edgefl.coordinator.ledger import Ledger, Recorder
 from edgefl.coordinator.open_jobs import OpenJobs
-from edgefl.coordinator.tasks import Alarms, OpenTask, Tasks
+from edgefl.coordinator.tasks import TASK_CLOSED, Alarms, OpenTask, Tasks
 from edgefl.jobs import Evaluate
+from edgefl.protocol.codec import size_of
 from edgefl.protocol.messages import Assignment, CancelTask, Fresh, NothingNewer, UrgeTask
 from edgefl.strategies.base import decisions as do
 from edgefl.strategies.base import events as ev
@@ -33,8 +35,11 @@ class RunState:
         experiment: Experiment,
         recorder: Recorder,
         shares: Mapping[str, int] | None = None,
+        limits: TaskLimits | None = None,
     ) -> None:
-        """``shares``: samples by edge, where the split is known here."""
+        """``shares``: samples by edge, where the split is known here; ``limits`` None: tasks may
+        take as long as they like.
+        """
         self.strategy = strategy
         self.experiment = experiment
         self.claims = Claims(shares or {}, experiment.training.batch_size)
@@ -47,6 +52,7 @@ class RunState:
         self.alarms = Alarms()
         self.jobs = OpenJobs(strategy.runs_jobs)
         self.failures = Failures()
+        self.deadlines = Deadlines(self.alarms, limits)
         self.evaluated = -1
         self.finished: str | None = None
         self.stop_ns = experiment.stop.at_ns  # what is due later is not part of the run
@@ -66,9 +72,10 @@ class RunState:
         sent = self.record.counters
         return [Run(Evaluate(self.version, now, self.weights, sent.bytes_up, sent.bytes_down), 0)]
 
-    def _forget(self, task: OpenTask, delivered: bool) -> None:
-        self.tasks.remove(task, delivered)
+    def _forget(self, task: OpenTask, delivered: bool, late: str = TASK_CLOSED) -> None:
+        self.tasks.remove(task, delivered, late)
         self.alarms.drop(f"close {task.number}")
+        self.deadlines.over(task)
 
     def _carry_out(
         self, decisions: list[do.Decision], event: ev.Event, now: int
@@ -79,7 +86,7 @@ class RunState:
         for decision in decisions:
             match decision:
                 case do.Assign():
-                    tasks = [self._open(edge, decision) for edge in decision.edges]
+                    tasks = [self._open(edge, decision, now) for edge in decision.edges]
                     numbers.append([task.number for task in tasks])
                     sends = [Send(edge, task) for edge, task in zip(decision.edges, tasks)]
                     outputs += (
@@ -102,18 +109,18 @@ class RunState:
                 case do.RunJob():
                     outputs.append(self.jobs.open(decision))
                 case _:
-                    outputs += self._small(decision)
+                    outputs += self._small(decision, now)
         return outputs, numbers
 
-    def _small(self, decision: do.Decision) -> list[Output]:
+    def _small(self, decision: do.Decision, now: int) -> list[Output]:
         match decision:
             case do.SetAlarm():
                 self.alarms.set(f"strategy {decision.name}", decision.at_ns)
                 return []
             case do.Grant():
-                return self._grant(self._held(decision), decision.slots)
+                return self._grant(self._held(decision), decision.slots, now)
             case do.SendFresh():
-                self._held(decision)
+                self._answered(self._held(decision), now)
                 version = self.version if decision.version is None else decision.version
                 if decision.weights is None:
                     return [Send(decision.edge, NothingNewer(decision.task))]
@@ -142,23 +149,35 @@ class RunState:
             )
         return task
 
-    def _grant(self, task: OpenTask, slots: tuple[int, ...] | None) -> list[Output]:
+    def _answered(self, task: OpenTask, now: int) -> None:
+        """What is left of its training goes on: at most the whole, and the way of the answer."""
+        if task.asked:
+            task.asked = False
+            self.deadlines.started(
+                task, self.strategy.known.get(task.edge, 1), now, self.weights.nbytes
+            )
+
+    def _grant(self, task: OpenTask, slots: tuple[int, ...] | None, now: int) -> list[Output]:
         if not task.waits:
             raise ValueError(
                 f"cannot grant the uplink for task {task.number}: edge {task.edge!r} does not wait"
                 " for it"
             )
         task.waits = False
+        if slots is None:  # a strategy that gives out slots looks after them itself
+            self.deadlines.granted(task, now)
         return [Grant(task.edge, task.number, slots)]
 
-    def _open(self, edge: str, assign: do.Assign) -> Assignment:
+    def _open(self, edge: str, assign: do.Assign, now: int) -> Assignment:
         busy = edge in self.tasks.by_edge
         if busy or edge not in self.present:
             raise ValueError(f"cannot assign to {edge!r}: it is {'busy' if busy else 'not there'}")
         task = self.tasks.add(edge, self.version, model_of(assign))
-        return sendable(
+        task.message = sendable(
             Assignment(task.number, task.version, assign.vectors, assign.numbers), self.weights
         )
+        self.deadlines.assigned(task, size_of(task.message), assign.broadcast, now)
+        return task.message
 
     def _publish(self, weights: np.ndarray, now: int) -> list[Output]:
         check_published(weights, self.weights)

@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from edgefl.protocol.messages import Assignment
 from emulator.agenda import Agenda, Ticket
+from emulator.units import FOREVER
 
+TASK_CLOSED, TASK_TIMED_OUT = "task closed", "task timed out"  # why a late update is not used
 # tasks closed without an update that are remembered: a late update of an older one passes for a
 # duplicate
 MOST_CLOSED = 10_000
@@ -20,8 +23,12 @@ class OpenTask:
     """A task from Assign until its update, its closing, or its cancelling; ``base`` is the model
     that the edge started from.
 
-    ``lost``: its edge is not there at present; ``ready``: its update was offered; ``waits``: and
-    the strategy has not granted the uplink.
+    ``lost``: its edge is not there at present; ``ready``: its update was offered, of
+    ``size_bytes``; ``waits``: and the strategy has not granted the uplink. ``message``: what the
+    edge was sent.
+
+    Of its deadline: the ``phase`` and its limit, the time that is left, and since when it runs
+    (None: it stands still).
     """
 
     number: int
@@ -31,6 +38,14 @@ class OpenTask:
     lost: bool = False
     ready: bool = False
     waits: bool = False
+    asked: bool = False  # it stands still until the answer to its request
+    message: Assignment | None = field(default=None, repr=False)
+    size_bytes: int = 0
+    phase: str = ""
+    limit_ns: int = FOREVER
+    left_ns: int = FOREVER
+    since_ns: int | None = None
+    goes_on: bool = False  # it ran when the edge was lost
 
 
 @dataclass(slots=True)
@@ -41,8 +56,8 @@ class Tasks:
 
     open: dict[int, OpenTask] = field(default_factory=dict)
     by_edge: dict[str, OpenTask] = field(default_factory=dict)
-    # number -> edge, the oldest first
-    closed: OrderedDict[int, str] = field(default_factory=OrderedDict)
+    # number -> edge, and what is to be recorded of a late update; the oldest first
+    closed: OrderedDict[int, tuple[str, str]] = field(default_factory=OrderedDict)
     count: int = 0
 
     def add(self, edge: str, version: int, base: np.ndarray) -> OpenTask:
@@ -62,20 +77,24 @@ class Tasks:
             raise ValueError(f"cannot urge edge {edge!r}: it has no open task")
         return self.by_edge[edge]
 
-    def remove(self, task: OpenTask, delivered: bool) -> None:
-        """The task is over; without a delivery, its update is late from now on."""
+    def remove(self, task: OpenTask, delivered: bool, late: str) -> None:
+        """The task is over; without a delivery, its update is late from now on, and ``late`` says
+        why it is not used.
+        """
         del self.open[task.number]
         del self.by_edge[task.edge]
         if not delivered:
-            self.closed[task.number] = task.edge
+            self.closed[task.number] = task.edge, late
             if len(self.closed) > MOST_CLOSED:
                 self.closed.popitem(last=False)
 
-    def late(self, edge: str, number: int) -> bool:
-        """True for the update of a task that was closed without one, the first time it comes;
-        later it is a duplicate.
+    def late(self, edge: str, number: int) -> str | None:
+        """Why the update of a task that was closed without one is not used, the first time it
+        comes; later it is a duplicate: None.
         """
-        return self.closed.get(number) == edge and self.closed.pop(number, None) is not None
+        if self.closed.get(number, ("", ""))[0] != edge:
+            return None
+        return self.closed.pop(number)[1]
 
 
 @dataclass(slots=True)

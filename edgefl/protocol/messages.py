@@ -108,9 +108,10 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The update of ``task`` waits for the uplink."""
+    """The update of ``task``, of so many bytes, waits for the uplink."""
 
     task: Count
+    size_bytes: Count = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ class Counters:
     bytes_down: int = 0
     training_failed: Counter[str] = field(default_factory=Counter)  # tasks, by edge
     first_failure: str = ""  # its reason
+    timed_out: Counter[str] = field(default_factory=Counter)  # tasks, by edge
     jobs_failed: Counter[str] = field(default_factory=Counter)  # by reason
     missing: list[str] = field(default_factory=list)  # edges that had not joined at the start
     capped: Counter[str] = field(default_factory=Counter)  # numbers not believed, by edge
@@ -70,6 +71,7 @@ class Counters:
             "diverged_at_version": self.diverged_at,
             "training_failed": dict(sorted(self.training_failed.items())) or None,
             "training_failed_first": self.first_failure or None,
+            "tasks_timed_out": dict(sorted(self.timed_out.items())) or None,
             "jobs_failed": dict(sorted(self.jobs_failed.items())) or None,
             "edges_missing": self.missing or None,
             "edges_lost": sorted(self.lost) or None,
@@ -126,6 +128,8 @@ class Counters:
                 self.discards[row["reason"]] += 1
             case "capped":
                 self.capped[row["edge"]] += 1
+            case "task_timed_out":
+                self.timed_out[row["edge"]] += 1
             case "training_failed":
                 self.training_failed[row["edge"]] += 1
                 self.first_failure = self.first_failure or row["reason"]

@@ -51,6 +51,15 @@ def training_failed(facts: Facts) -> str | None:
     )
 
 
+def timed_out(facts: Facts) -> str | None:
+    """Tasks that were closed because their edge did not deliver in time."""
+    by_edge: Mapping[str, int] = facts.get("tasks_timed_out", {})
+    if not by_edge:
+        return None
+    count = sum(by_edge.values())
+    return f"{count} task{'s' if count > 1 else ''} of {_edges(list(by_edge))} timed out"
+
+
 def diverged(facts: Facts) -> str | None:
     """A model or loss that is not finite; or the loss rose far above the first model's and is not
     back below it at the end, where the accuracy is that of guessing.
@@ -111,6 +120,7 @@ WARNINGS: tuple[Callable[[Facts], str | None], ...] = (
     no_version,
     discarded,
     training_failed,
+    timed_out,
     diverged,
     jobs_failed,
     edges_missing,

@@ -13,6 +13,7 @@ from paths import EXAMPLES
 from edgefl.actor import Output, Run, Send
 from edgefl.config.experiment import Experiment
 from edgefl.coordinator.coordinator import Coordinator
+from edgefl.coordinator.deadlines import TaskLimits
 from edgefl.hosts.setup.summary import write_summary
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import (
@@ -234,11 +235,13 @@ class Desk:
         folder: Path,
         strategy: Strategy,
         shares: dict[str, int] | None = None,
+        limits: TaskLimits | None = None,
         **sections: Any,
     ) -> None:
         self.folder = folder
         self.record = Record(folder, lambda: 0.0, None)
-        self.coordinator = Coordinator(strategy, experiment(**sections), self.record, shares)
+        given = experiment(**sections)
+        self.coordinator = Coordinator(strategy, given, self.record, shares, limits)
 
     @property
     def counters(self) -> Counters:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,21 @@ class Control(FedAvg):
     """Expects a control variate as long as the whole model: wrong where the model has buffers."""
 
     rule = SendsControl
+
+
+class Hangs(LocalRule):
+    def begin(self, run: Any) -> None:
+        self.task = run.task.number
+
+    def adjust(self, run: Any, gradient: Any) -> None:
+        if self.task == 2:
+            time.sleep(4.0)
+
+
+class Hanging(FedAvg):
+    """Its third task hangs in training."""
+
+    rule = Hangs
 
 
 class Broken(FedAvg):

@@ -23,7 +23,7 @@ from edgefl.edges.local_run import TrainingPlan
 from edgefl.edges.trainer import NullTrainer, Trainer
 from edgefl.edges.trainer_like import TrainerLike
 from edgefl.errors import UserError
-from edgefl.hosts.setup.plan import devices, options
+from edgefl.hosts.setup.plan import devices, options, training_plan
 from edgefl.jobs import Evaluate, Scores, check_server_samples
 from edgefl.models import by_label
 from edgefl.models.evaluate import evaluate
@@ -90,14 +90,7 @@ class Learning:
 
     @property
     def plan(self) -> TrainingPlan:
-        section = self.experiment.training
-        return TrainingPlan(
-            section.epochs,
-            section.batch_size,
-            section.learning_rate,
-            section.weight_decay,
-            section.momentum,
-        )
+        return training_plan(self.experiment)
 
     @property
     def runs_jobs(self) -> bool:

@@ -26,7 +26,7 @@ from emulator.links.loss import Lossy
 from emulator.links.network import Network
 from emulator.tdma.channel import Channel
 from emulator.tdma.slot_curve import Grid
-from emulator.units import to_ns
+from emulator.units import NS_PER_S, to_ns
 
 BIT_PER_MBIT = 1_000_000
 DIRECTIONS = ("up", "down")
@@ -55,6 +55,11 @@ class Builder:
     order: dict[str, int]  # edge -> its number among all
     kept: dict[tuple[object, ...], Capacity] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, experiment: Experiment, base: Path | None, granted: bool = False) -> Builder:
+        order = {edge: number for number, edge in enumerate(experiment.edges.ids())}
+        return cls(experiment, base, _media(experiment.medium, base, granted), order)
+
     def link(self, edge: str, direction: str, section: Links) -> Link:
         if section.kind == "native":
             return Link(None, Latency(0))
@@ -74,6 +79,33 @@ class Builder:
         )
         capacity = self._gated(own, edge, direction)
         return medium.link(None if capacity is medium.capacity else capacity, delay)
+
+    def alone(self, edge: str, direction: str, section: Links) -> Capacity | None:
+        """What serves the edge while no other edge sends; None if nothing is emulated."""
+        if section.kind == "native":
+            return None
+        medium, kind = self.media.get(direction), self.experiment.medium.kind
+        if isinstance(medium, Channel):
+            own: Capacity = Constant(_bit_s(self.experiment.medium.rate_mbit_s) or 1)
+        elif medium is not None and kind != "cell":
+            own = medium.capacity
+        else:
+            own = self._capacity(direction, section, shape_of(section))
+            own = own if medium is None else Lowest(own, medium.capacity)
+        return self._gated(own, edge, direction)
+
+    def at_most(self, size_bytes: int, direction: str) -> int:
+        """Bytes that go before the last of so many has gone, while all edges send as much: on a
+        TDMA channel, either way and in whole slots.
+        """
+        section, edges = self.experiment.medium, len(self.order)
+        if section.kind != "tdma":
+            return size_bytes * (edges if direction in self.media else 1)
+        slot_ns, guard_ns = _ms(section.slot_ms) or 1, _ms(section.guard_ms) or 0
+        rate_bit_s = _bit_s(section.rate_mbit_s) or 1
+        needed = -(-size_bytes * 8 * NS_PER_S // (rate_bit_s * (slot_ns - guard_ns)))
+        slots = max(needed, section.slots_per_transfer or 1) * (section.frame_slots or 1)
+        return -(-2 * edges * slots * slot_ns * rate_bit_s // (8 * NS_PER_S))
 
     def _places(self, edge: str) -> tuple[int] | None:
         """With frames, edges have places of their own in them, by their order."""
@@ -118,14 +150,12 @@ def network(experiment: Experiment, base: Path | None, granted: bool = False) ->
 
     ``granted``: nothing moves on a TDMA channel but in slots that somebody grants.
     """
-    order = {edge: number for number, edge in enumerate(experiment.edges.ids())}
-    media = _media(experiment.medium, base, granted)
-    builder, links = Builder(experiment, base, media, order), Network()
+    builder, links = Builder.of(experiment, base, granted), Network()
     for part in parts(experiment):
         for edge in part.ids:
             for direction in DIRECTIONS:
                 links.add_link(edge, direction, builder.link(edge, direction, part.links))
-    if isinstance(channel := media.get("down"), Channel):
+    if isinstance(channel := builder.media.get("down"), Channel):
         links.add_link(ALL, "down", channel.link())
     return links
 

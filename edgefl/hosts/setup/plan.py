@@ -11,6 +11,7 @@ import numpy as np
 
 from edgefl.config.experiment import Experiment, StrategyEntry
 from edgefl.config.groups import parts
+from edgefl.edges.local_run import TrainingPlan
 from edgefl.errors import UserError
 from edgefl.hosts.setup import devices as speeds
 from edgefl.hosts.setup.timetable import timetable
@@ -50,6 +51,17 @@ def devices(experiment: Experiment, samples: Mapping[str, int] | None = None) ->
             part.ids, speeds.devices(section, part.ids, Streams(experiment.seed), keys, work)
         )
     return found
+
+
+def training_plan(experiment: Experiment) -> TrainingPlan:
+    section = experiment.training
+    return TrainingPlan(
+        section.epochs,
+        section.batch_size,
+        section.learning_rate,
+        section.weight_decay,
+        section.momentum,
+    )
 
 
 def emulated_devices(experiment: Experiment) -> frozenset[str]:

@@ -20,6 +20,7 @@ from edgefl.config.experiment import Experiment
 from edgefl.config.groups import traces
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.errors import UserError
+from edgefl.hosts.setup.limits import task_limits
 from edgefl.hosts.setup.plan import strategy
 from edgefl.hosts.setup.summary import write_summary
 from edgefl.loading.file import dump
@@ -90,7 +91,8 @@ class OpenRun:
                 lambda: time.monotonic() - self._started_s,
                 self._journal(weights, layout),
             )
-        self.coordinator = Coordinator(made, experiment, self.record, shares)
+        limits = task_limits(experiment, self.entry, base, shares or {})
+        self.coordinator = Coordinator(made, experiment, self.record, shares, limits)
 
     def start_wall(self) -> None:
         """Emulated time 0 is now: wall seconds count from here, without the joining before."""

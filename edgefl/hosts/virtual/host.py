@@ -117,7 +117,7 @@ class VirtualHost:
     def offer(self, edge: str, update: Update, now: int) -> None:
         """The update waits for its grant."""
         self._offered[edge][update.number] = update
-        self.tell(edge, Ready(update.number), now)
+        self.tell(edge, Ready(update.number, size_of(update)), now)
 
     def replace(self, edge: str, actor: Edge, now: int) -> None:
         """The edge's process is gone, with its run and its transfers; ``actor`` knows of no task,

@@ -33,8 +33,8 @@ class EdgeLost:
 
 @dataclass(frozen=True, slots=True)
 class TaskClosed:
-    """A task that will never deliver: its edge is gone, or what it sent was refused (already
-    recorded with that reason).
+    """A task that will never deliver: its edge is gone, its training has failed, it took too long,
+    or what it sent was refused (already recorded with that reason).
     """
 
     edge: str

@@ -756,7 +756,7 @@ def test_the_uplink_is_granted_once(tmp_path: Path) -> None:
 def test_what_is_remembered_of_closed_tasks_does_not_grow_for_ever() -> None:
     tasks = Tasks()
     for _ in range(MOST_CLOSED + 2):
-        tasks.remove(tasks.add("a", 0, vector(0)), delivered=False)
+        tasks.remove(tasks.add("a", 0, vector(0)), delivered=False, late="closed")
     assert len(tasks.closed) == MOST_CLOSED
     assert not tasks.late("a", 1) and tasks.late("a", 2) and not tasks.late("a", 2)
 

@@ -89,6 +89,7 @@ def facts(**values: Any) -> dict[str, Any]:
             {"training_failed": {"a": 4, "b": 1}, "training_failed_first": "step 1 of 2: x"},
             ["training failed in 5 tasks of 2 edges (a, b), first: step 1 of 2: x"],
         ),
+        ({"tasks_timed_out": {"a": 4, "b": 1}}, ["5 tasks of 2 edges (a, b) timed out"]),
     ],
 )
 def test_what_is_told_of_updates_and_tasks(values: dict[str, Any], sentences: list[str]) -> None:

@@ -116,7 +116,7 @@ class Uplink:
         if known is None and began_ns is not None:  # offered again, it is not late again
             self.training.done(edge, began_ns, due_ns, now)
         self.waiting[edge][offer.transfer] = waiting = Waiting(offer, task, began_ns)
-        ready = partial(self._ready, edge, task)
+        ready = partial(self._ready, edge, Ready(task, len(offer.meta) + offer.size))
         waiting.ready = self.context.agenda.add(max(due_ns, now), ready)
 
     def _known(self, edge: str, offer: Offer) -> Waiting | None:
@@ -137,9 +137,9 @@ class Uplink:
             return began_ns
         return next((each.began_ns for each in self._of(edge) if each.task == task), None)
 
-    def _ready(self, edge: str, task: int, now: int) -> None:
+    def _ready(self, edge: str, ready: Ready, now: int) -> None:
         """Its moment has come."""
-        self.context.tell(Heard(now, edge, Ready(task)))
+        self.context.tell(Heard(now, edge, ready))
 
     # ------------------------------------------------------------------ bytes
     def credit(self, flow: Flow, end: int) -> None:

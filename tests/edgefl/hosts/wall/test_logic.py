@@ -25,7 +25,7 @@ STOP_NS = 25 * S
 
 def ended(directory: Path, *items: Any) -> Logic:
     """A run of 25 emulated seconds whose logic thread has taken in these items."""
-    given = experiment(stop={"emulated_s": 25.0})
+    given = experiment(stop={"emulated_s": 25.0}, network={"task_timeout_s": 0.0})
     run = OpenRun(given, 0, directory, None, vector(0, 0, 0), layout())
     logic = Logic(run.coordinator, run.record, Mailbox(), Fidelity(), None, lambda: None)
     for item in (Begin({"a": 10, "b": 10, "c": 10}), *items):

@@ -1,0 +1,126 @@
+"""From an experiment to how long its tasks may take: generous, so that only what will never come
+is given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+from pathlib import Path
+
+from edgefl.config.experiment import Experiment, StrategyEntry
+from edgefl.config.faults import slowed
+from edgefl.config.groups import parts
+from edgefl.edges.local_run import Course
+from edgefl.hosts.setup.network import Builder, longest_delay_ns
+from edgefl.hosts.setup.plan import devices, options, training_plan
+from edgefl.protocol.messages import Assignment
+from edgefl.streams import Streams
+from emulator.capacity import Capacity
+from emulator.capacity.service import curve_of
+from emulator.compute import Device, Drawn, Memoryless, Rate
+from emulator.units import FOREVER, to_ns
+
+TIMES = 3  # the emulated time of a phase, and at least ``liveness_s`` longer
+LONGEST_DRAW = 20  # times the mean: one exponential draw in 5e8 is longer
+
+
+class EmulatedLimits:
+    """Limits of one run's tasks. ``shares``: samples by edge, as far as the split is known here.
+
+    A transfer's time is that of its link alone, as often as there are edges that share it.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        entry: StrategyEntry,
+        base: Path | None,
+        shares: Mapping[str, int],
+    ) -> None:
+        found, values = options(entry, base)
+        self.rule = found.rule(values)
+        self.plan = training_plan(experiment)
+        self.experiment, self.streams = experiment, Streams(experiment.seed)
+        self.slack_ns = to_ns(experiment.network.liveness_s * experiment.chosen_speed)
+        self.delay_ns = longest_delay_ns(experiment)
+        self.links = {edge: part.links for part in parts(experiment) for edge in part.ids}
+        self._builder = Builder.of(experiment, base)
+        self._capacities: dict[tuple[str, str], Capacity | None] = {}
+        self._nominal = devices(experiment, shares)
+        self._devices: dict[str, Device] = {}
+
+    @property
+    def total_ns(self) -> int | None:
+        given_s = self.experiment.network.task_timeout_s
+        return None if given_s is None else to_ns(given_s)
+
+    def download_ns(
+        self, edge: str, size_bytes: int, slots: tuple[int, ...] | None, now: int
+    ) -> int:
+        if slots is None:
+            return self._transfer_ns(edge, "down", size_bytes, now)
+        slot_ns = to_ns((self.experiment.medium.slot_ms or 0.0) / 1000)
+        last_ns = (max(slots) + 2) * slot_ns if slots else now
+        return max(0, last_ns - now) + self.delay_ns + self.slack_ns
+
+    def upload_ns(self, edge: str, size_bytes: int, now: int) -> int:
+        return self._transfer_ns(edge, "up", size_bytes, now)
+
+    def training_ns(self, edge: str, samples: int, task: Assignment, now: int) -> int:
+        try:
+            steps = self.plan.steps(task, self.rule, samples)
+        except ValueError:  # the edge will say so
+            return FOREVER
+        course = Course(
+            task=task,
+            local_samples=samples,
+            batch_size=self.plan.batch_size,
+            steps=steps,
+            whole_batches=not self.rule.moves,
+        )
+        work = course.samples_at(course.steps) * self.rule.work
+        return self._generous(_longest_ns(self._device(edge), work, now))
+
+    def _transfer_ns(self, edge: str, direction: str, size_bytes: int, now: int) -> int:
+        key = edge, direction
+        if key not in self._capacities:
+            self._capacities[key] = self._builder.alone(edge, direction, self.links[edge])
+        capacity = self._capacities[key]
+        if capacity is None:
+            return FOREVER
+        end_ns = curve_of(capacity, now).when(self._builder.at_most(size_bytes, direction))
+        return FOREVER if end_ns >= FOREVER else self._generous(end_ns - now + self.delay_ns)
+
+    def _generous(self, time_ns: int | None) -> int:
+        if time_ns is None or time_ns >= FOREVER:
+            return FOREVER
+        return min(FOREVER, max(TIMES * time_ns, time_ns + self.slack_ns))
+
+    def _device(self, edge: str) -> Device:
+        if edge not in self._devices:
+            self._devices[edge] = slowed(
+                self._nominal[edge], self.experiment.faults, edge, self.streams
+            )
+        return self._devices[edge]
+
+
+def _longest_ns(device: Device, work: float, now: int) -> int | None:
+    """What the device takes for so many samples from ``now`` on; where stretches of work have times
+    of their own, the longest.
+    """
+    match device:
+        case Memoryless():
+            return LONGEST_DRAW * Rate(device.samples_per_s).duration_ns(work)
+        case Drawn():
+            return ceil(work / device.task_samples * device.runtime.high_ns)
+    return device.duration_ns(work, now)
+
+
+def task_limits(
+    experiment: Experiment, entry: StrategyEntry, base: Path | None, shares: Mapping[str, int]
+) -> EmulatedLimits | None:
+    """None if the config wants no deadlines."""
+    if experiment.network.task_timeout_s == 0:
+        return None
+    return EmulatedLimits(experiment, entry, base, shares)
