@@ -211,7 +211,7 @@ class WallRun:
         port = self.port = listening.port
         if index == 0:  # not before: a run that is refused changes nothing
             self._clear(directory)
-            self.control.send(StartWorkers(str(self.log), self.experiment.chosen_speed))
+            self._order(StartWorkers(str(self.log), self.experiment.chosen_speed))
         for name in DATA_FILES:
             if (path := Path(self.scratch.name) / name).exists():
                 shutil.copyfile(path, directory / name)
@@ -243,9 +243,16 @@ class WallRun:
             speed_auto=self.speed_auto,
         )
 
+    def _order(self, order: Any) -> None:
+        """To the warm parent."""
+        try:
+            self.control.send(order)
+        except BrokenPipeError:
+            raise ProcessDied(f"the warm parent died (see {self.log})") from None
+
     def _fork(self, edges: list[str], index: int) -> None:
         address = f"tcp://{self.experiment.network.host}:{self.port}"
-        self.control.send(ForkEdges(tuple(edges), address, index))
+        self._order(ForkEdges(tuple(edges), address, index))
 
     def _clear(self, directory: Path) -> None:
         """Remove earlier runs of these strategies, now that the first one writes into
@@ -301,18 +308,17 @@ class WallRun:
                 self._report_exits()
                 if self._all_edges_died and not stopping:
                     stopping = True
-                    control.send(StopRun("no edge left"))
+                    _stop(control, "no edge left")
                 if failed is None:
                     failed = _refused(watch)
                     if failed is not None and not stopping:
                         stopping = True
-                        control.send(StopRun("interrupted"))
+                        _stop(control, "interrupted")
             except KeyboardInterrupt:
                 if self.interrupted:
                     raise  # a second Ctrl-C does not wait
                 self.interrupted = stopping = True
-                with suppress(BrokenPipeError):  # it has just ended
-                    control.send(StopRun("interrupted"))
+                _stop(control, "interrupted")
             except EOFError:
                 raise ProcessDied(f"the coordinator died (exit status {process.wait()})") from None
 
@@ -321,7 +327,7 @@ class WallRun:
         if fault.fault == "restart":
             self._fork([fault.edge], index)
         else:
-            self.control.send(fault)
+            self._order(fault)
 
     @property
     def _all_edges_died(self) -> bool:
@@ -341,6 +347,11 @@ class WallRun:
             raise ProcessDied(
                 f"the warm parent died (exit status {self.warm.wait()}; see {self.log})"
             ) from None
+
+
+def _stop(control: Channel, reason: str) -> None:
+    with suppress(BrokenPipeError):  # it has just ended
+        control.send(StopRun(reason))
 
 
 def _refused(show: Callable[[], None]) -> OSError | None:

@@ -10,8 +10,8 @@ import pytest
 from builders import experiment
 
 from edgefl.hosts.ipc import Channel
-from edgefl.hosts.process_messages import RunEnded, StopRun
-from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
+from edgefl.hosts.process_messages import InjectFault, RunEnded, StopRun
+from edgefl.hosts.wall.launcher import LaunchOptions, ProcessDied, WallRun
 
 
 def test_a_run_ends_in_order_when_its_display_cannot_be_written(tmp_path: Path) -> None:
@@ -38,3 +38,11 @@ def test_a_run_ends_in_order_when_its_display_cannot_be_written(tmp_path: Path) 
     with pytest.raises(OSError, match="No space left"):
         launcher._watch(ours, None, 0, watch)
     assert asked == [None, None, StopRun("interrupted")] and len(shown) == 2
+
+
+def test_a_warm_parent_that_died_is_a_line(tmp_path: Path) -> None:
+    launcher = WallRun(experiment(), LaunchOptions(tmp_path / "out", None), print)
+    launcher.control, theirs = Channel.pair()
+    theirs.close()
+    with pytest.raises(ProcessDied, match=r"^the warm parent died \(see .*edges.log\)$"):
+        launcher._inject(InjectFault("kill", "a"), 0)
