@@ -1,3 +1,4 @@
-"""Algorithms: one file each, server half and edge half. The folder is the registry, and holds
-nothing else.
+"""Strategies: one file per algorithm, with its server side and its edge side.
+
+The folder is the registry: every file in it is a strategy.
 """

@@ -1,3 +1,4 @@
-"""What an algorithm derives from: events, decisions, the frames for rounds, buffers, gradients
-and slots, and the catalog.
+"""What strategies build on: events, decisions, base classes and the catalog.
+
+There are base classes for rounds, asynchronous updates, buffers, gradients and TDMA slots.
 """

@@ -1,6 +1,4 @@
-"""The asynchronous frame: who is given work when, and one server step for every update that
-arrives.
-"""
+"""Base of asynchronous strategies: when edges get work, and one server step per update."""
 
 from __future__ import annotations
 
@@ -21,29 +19,33 @@ from emulator.units import to_ns
 
 
 class AsynchronousOptions(StrategyOptions):
-    """``dispatch = "periodic"``: every ``period_s`` trigger min(clients_per_trigger, concurrency -
-    running) idle edges.
+    """When edges get work.
 
-    ``dispatch = "replace"``: keep ``concurrency`` edges running; each that ends is replaced at
-    once.
+    ``dispatch = "replace"``: ``concurrency`` edges are at work; an edge that ends is replaced at
+    once. ``dispatch = "periodic"``: every ``period_s``, min(clients_per_trigger, concurrency -
+    running) idle edges start.
     """
 
     dispatch: Literal["periodic", "replace"] = "replace"
-    """Keep `concurrency` edges at work; `"periodic"`: start some every `period_s`."""
-    concurrency: int = Field(10, ge=1)  # Mc, or the cap on running edges
-    """The most edges at work at one time."""
-    # T; below a nanosecond the same moment would trigger again and again
+    """`"replace"`: keep `concurrency` edges at work and replace an edge as soon as it ends;
+    `"periodic"`: start up to `clients_per_trigger` idle edges every `period_s`.
+    """
+    concurrency: int = Field(10, ge=1)
+    """The largest number of edges at work at the same time."""
+    # a period that rounds to 0 ns would trigger forever at one moment
     period_s: float = Field(10.0, ge=1e-9)
-    """Emulated seconds between triggers (`periodic`)."""
-    clients_per_trigger: int = Field(10, ge=1)  # m'
-    """Edges started by a trigger (`periodic`)."""
-    max_staleness: int | None = Field(None, ge=0)  # an update with a larger gap is discarded
-    """An update whose base is more versions behind is discarded."""
+    """Emulated time between two triggers; only with `dispatch = "periodic"`."""
+    clients_per_trigger: int = Field(10, ge=1)
+    """The largest number of edges that a trigger starts; only with `dispatch = "periodic"`."""
+    max_staleness: int | None = Field(None, ge=0)
+    """An update is discarded if its base model is more than this many versions behind the current
+    one; none: no limit.
+    """
 
 
 class Asynchronous(Strategy):
-    """Each arriving update is discarded as too stale or given to ``apply``, then the freed edges
-    get work.
+    """An arriving update is discarded as too stale or passed to ``apply``; then idle edges get
+    work.
     """
 
     Options = AsynchronousOptions
@@ -61,18 +63,19 @@ class Asynchronous(Strategy):
 
     @property
     def bound(self) -> int | None:
-        """The largest gap that is not discarded."""
+        """The largest gap that is accepted; None: no limit."""
         bound: int | None = self.options.max_staleness
         return bound
 
     def apply(self, update: UpdateArrived, gap: int) -> np.ndarray | None:
-        """The next global model, or None if this update alone does not make one. ``gap`` =
-        version now - version it started from.
+        """Return the next global model, or None if this update does not complete one.
+
+        ``gap``: the current version minus the version that the update started from.
         """
         raise TypeError(f"{type(self).__name__} must define apply")
 
     def reports(self, update: UpdateArrived, gap: int) -> list[Decision]:
-        """What is worth keeping about the update that ``apply`` has just made a model of."""
+        """Return Reports about the update that ``apply`` has just turned into a model."""
         return []
 
     def started(self, now: int) -> list[Decision]:
@@ -86,7 +89,7 @@ class Asynchronous(Strategy):
         return self._undelivered()
 
     def _undelivered(self) -> list[Decision]:
-        """A task ended without an update: replace it, or end the run after too many in a row."""
+        """Start another task after one without an update; end the run after too many in a row."""
         self.failed += 1
         return (
             self.hopeless("no task delivers")
@@ -108,7 +111,7 @@ class Asynchronous(Strategy):
         return [*self.reports(update, gap), self._publish(weights), *self._refill()]
 
     def discarded(self, update: UpdateArrived) -> list[Decision]:
-        """A Discard if the update is too stale, else nothing."""
+        """Return a Discard if the update is too stale, else an empty list."""
         bound = self.bound
         return (
             [Discard(update.task, "too stale")]

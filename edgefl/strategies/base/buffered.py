@@ -1,4 +1,4 @@
-"""The buffered frame: updates are gathered, and every K of them make one server step."""
+"""Base of buffered strategies: every K updates make one server step."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from edgefl.vectors import weighted_sum
 
 
 class BufferedOptions(AsynchronousOptions):
-    buffer_size: int = Field(10, ge=1)  # K
-    """Updates for one server step."""
-    # True: the edge that fills the buffer is replaced with the old model (FedEcho's listing)
-    dispatch_before_step: bool = False
-    """The edge that fills the buffer is replaced before the step, with the old model."""
-    # of the edges, in place of the config's: papers tune it for each method
+    buffer_size: int = Field(10, ge=1)
+    """Number of updates for one server step (K)."""
+    dispatch_before_step: bool = False  # True: as in FedEcho's algorithm listing
+    """If true, the update that fills the buffer frees its edge before the server step: the next
+    task starts from the old model.
+    """
+    # papers tune it for each method
     local_learning_rate: float | None = Field(None, gt=0)
-    """Of the edges, in place of `training.learning_rate`."""
+    """Learning rate of local training; none: `training.learning_rate`."""
 
 
 class Gathered:
-    """What a buffer holds, as one vector: sum_i c_i (w_i - w_start,i) of the trainable elements,
-    behind them sum_i c_i w_i of the others.
+    """The weighted sum of the buffered updates, as one vector.
 
-    The others are a normalisation's running statistics: they are averaged and take no step, or a
-    variance could become negative.
+    Trainable elements: sum_i c_i (w_i - w_start,i). Behind them, the others: sum_i c_i w_i. The
+    others are running statistics of normalisations: they are averaged and take no step, because a
+    step could make a variance negative.
     """
 
     def __init__(self, parameters: int) -> None:
@@ -39,11 +40,11 @@ class Gathered:
         self.clear()
 
     def clear(self) -> None:
-        self.sum: np.ndarray | None = None  # None: nothing yet
+        self.sum: np.ndarray | None = None  # None: empty
         self.weight = 0.0  # sum_i c_i
 
     def add(self, update: UpdateArrived, weight: float) -> None:
-        """One more update, with c_i = ``weight``."""
+        """Add an update with c_i = ``weight``."""
         size, end, before = self.parameters, update.weights, self.sum
         if before is None:
             self.sum = weighted_sum((end, update.base), (weight, -weight))
@@ -55,13 +56,13 @@ class Gathered:
 
     @property
     def change(self) -> np.ndarray:
-        """The trainable elements' part, a view."""
+        """The part of the trainable elements, as a view."""
         assert self.sum is not None
         return self.sum[: self.parameters]
 
     def statistics(self, old: np.ndarray, share: float) -> np.ndarray:
-        """The other elements of the model after ``old``: (1 - share sum_i c_i) old + share sum_i
-        c_i w_i.
+        """Return the other elements of the next model: (1 - share sum_i c_i) old + share sum_i c_i
+        w_i.
         """
         assert self.sum is not None
         return weighted_sum(
@@ -71,7 +72,7 @@ class Gathered:
 
 
 class Buffered(Asynchronous):
-    """A subclass gathers in ``add`` and steps in ``step``."""
+    """Every K updates make one step: a subclass collects in ``add`` and steps in ``step``."""
 
     Options: ClassVar[type[AsynchronousOptions]] = BufferedOptions
 
@@ -84,13 +85,13 @@ class Buffered(Asynchronous):
         if options.buffer_size <= options.concurrency:
             return []
         return [
-            f"buffer_size {options.buffer_size} is above concurrency {options.concurrency}: some of"
-            " the edges at work must report twice for a step"
+            f"buffer_size {options.buffer_size} is above concurrency {options.concurrency}: some"
+            " edges must deliver more than once for each step"
         ]
 
     @property
     def numbers(self) -> dict[str, float]:
-        """What a task says besides its vectors."""
+        """The numbers that a task carries."""
         rate = self.options.local_learning_rate
         return {} if rate is None else {"learning_rate": rate}
 
@@ -103,7 +104,7 @@ class Buffered(Asynchronous):
         raise TypeError(f"{type(self).__name__} must define add")
 
     def step(self) -> np.ndarray:
-        """The next global model from a full buffer, which is emptied."""
+        """Return the next global model from the full buffer, and empty the buffer."""
         raise TypeError(f"{type(self).__name__} must define step")
 
     def apply(self, update: UpdateArrived, gap: int) -> np.ndarray | None:
@@ -120,11 +121,10 @@ class Buffered(Asynchronous):
 
 
 class Adaptive(Buffered):
-    """A subclass divides its steps by the root of a second moment.
+    """Base of strategies that divide their step by the root of a second moment.
 
-    An update whose change float32 cannot square is discarded, like one that is not finite: an
-    infinite second moment would hold its weights still for the rest of the run, without a
-    sign.
+    An update is discarded if the square of its change overflows float32, as if it were not finite:
+    an infinite second moment would silently stop its weights for the rest of the run.
     """
 
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:

@@ -1,5 +1,6 @@
-"""Strategies by name: the folder is the registry (fedasmu_fa.py is "fedasmu-fa");
-``my_pkg.my_algo:MyAlgo`` and ``path/to/my_algo.py:MyAlgo`` are as good.
+"""Strategies by name. The folder is the registry: fedasmu_fa.py is "fedasmu-fa".
+
+``my_pkg.my_algo:MyAlgo`` and ``path/to/my_algo.py:MyAlgo`` are names, too.
 """
 
 from __future__ import annotations
@@ -15,20 +16,21 @@ ROOM = Path(__file__).resolve().parents[1]
 
 
 def strategy_names() -> list[str]:
-    """Every algorithm of the folder, sorted."""
+    """Return the name of every strategy in the folder, sorted."""
     return sorted(
         path.stem.replace("_", "-") for path in ROOM.glob("*.py") if path.stem != "__init__"
     )
 
 
 def file_stem(name: str) -> str:
-    """The file of a catalog name, without its suffix."""
+    """Return the file name of a strategy, without its suffix."""
     return name.replace("-", "_")
 
 
 def load(name: str, base: Path | None = None) -> type[Strategy]:
-    """The class behind a catalog name or a dotted one; ``base``: folder that a relative path
-    starts from. UserError if there is none.
+    """Return the class of a catalog name, a dotted name or a path. UserError if there is none.
+
+    ``base``: the folder that a relative path starts from.
     """
     if ":" in name:
         found = load_dotted(name, base)
@@ -52,6 +54,6 @@ def load(name: str, base: Path | None = None) -> type[Strategy]:
     if not own:
         raise TypeError(
             f"edgefl/strategies/{file_stem(name)}.py defines no strategy: expected a subclass of"
-            " Strategy; what strategies share belongs in edgefl/strategies/base"
+            " Strategy; shared code belongs in edgefl/strategies/base"
         )
     return own[-1]

@@ -1,4 +1,7 @@
-"""All that a strategy can decide. Decisions are carried out in list order; nothing after Finish."""
+"""All decisions that a strategy can make.
+
+They are carried out in the order of the list; those after Finish are ignored.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ from edgefl.jobs import Job
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assign:
-    """Give each edge a task: ``vectors`` (with "weights") go down its link, ``numbers`` override
-    the training plan.
+    """Give each edge a task.
 
-    ``broadcast``: to all at once, in these slots of the TDMA channel, ready for use at the border
-    behind them; (): they have it already.
+    ``vectors`` (with "weights") are sent down its link; ``numbers`` override the training plan.
+    ``broadcast``: send to all edges at once in these slots of the TDMA channel; the edges can use
+    the model from the end of the last slot on. (): the edges have the model already.
     """
 
     edges: tuple[str, ...]
@@ -26,7 +29,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The edge may send its update now, or in these ``slots`` of the TDMA channel."""
+    """Let an edge send its update now, or in these ``slots`` of the TDMA channel."""
 
     edge: str
     task: int
@@ -35,9 +38,10 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SendFresh:
-    """Answer a FreshRequested; ``weights`` None says that there is nothing newer.
+    """Answer a FreshRequested.
 
-    ``version``: the number that the model goes by; None: it is the current version.
+    ``weights``: the newer model; None: there is no newer one. ``version``: the number of that
+    model; None: the current version.
     """
 
     edge: str
@@ -48,10 +52,10 @@ class SendFresh:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Publish:
-    """A new global model: the version rises by one. The array must not change afterwards.
+    """Publish a new global model: the version rises by one.
 
-    ``made_of``: the tasks whose updates it is made of; None: of all that have arrived since the
-    last Publish and were not discarded. It is for the record and changes nothing.
+    The array must not change afterwards. ``made_of``: the tasks whose updates are in the model;
+    None: all that arrived since the last Publish and were not discarded. It is only recorded.
     """
 
     weights: np.ndarray = field(repr=False)
@@ -60,7 +64,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class SetAlarm:
-    """Ring AlarmRang(name) at ``at_ns``; the same name set again moves the alarm."""
+    """Ask for AlarmRang(name) at ``at_ns``; setting the same name again moves the alarm."""
 
     name: str
     at_ns: int
@@ -68,7 +72,7 @@ class SetAlarm:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Call a task off: whatever it would deliver is not wanted."""
+    """Cancel a task: its update is no longer needed."""
 
     edge: str
     task: int
@@ -76,8 +80,9 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Urge:
-    """The edge is to report now: its run ends at the next step and what it has is its update.
-    One that asks for fresher models goes on to its end.
+    """Ask an edge to report now: its training ends at the next step and it sends what it has.
+
+    An edge whose rule asks for fresher models trains to its end instead.
     """
 
     edge: str
@@ -85,7 +90,7 @@ class Urge:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """This task's update was not used, and why."""
+    """Record that a task's update was not used, and why."""
 
     task: int
     reason: str
@@ -93,21 +98,19 @@ class Discard:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Report:
-    """Numbers worth keeping about this event, all finite; they go to the record and change
-    nothing.
-    """
+    """Record numbers about this event, all finite."""
 
     values: dict[str, float]
-    edge: str | None = None  # whom they are about
+    edge: str | None = None  # the edge that they are about
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunJob:
-    """Do heavy work during the run; JobDone(name) or JobFailed(name) comes ``cost_ns`` from now, or
-    when it really ends if that is later.
+    """Run heavy work at the server while updates continue to arrive.
 
-    Updates arrive as usual. No other job under way may have that name. The job's arrays
-    must not change any more.
+    JobDone(name) or JobFailed(name) follows ``cost_ns`` (emulated) from now, or when the work
+    really ends if that is later. No other running job may have the same name. The job's arrays
+    must not change afterwards.
     """
 
     name: str
@@ -138,9 +141,7 @@ Decision = (
 
 
 def up_to_finish(decisions: list[Decision]) -> list[Decision]:
-    """What of ``decisions`` is carried out: nothing after Finish. TypeError for anything but a
-    list.
-    """
+    """Return ``decisions`` up to the first Finish. TypeError for anything but a list."""
     if not isinstance(decisions, list):
         raise TypeError(
             f"expected a list of decisions ([] for none), found {type(decisions).__name__}"

@@ -1,4 +1,4 @@
-"""All that can happen to a strategy."""
+"""All events that a strategy receives."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from edgefl.by_name import ByName
 
 @dataclass(frozen=True, slots=True)
 class EdgeJoined:
-    """An edge can be given work; ``samples`` is the size of its data. At t = 0 they come sorted
-    by id.
+    """An edge has joined and can get work; ``samples`` is the size of its data.
+
+    At t = 0 these events come sorted by edge id.
     """
 
     edge: str
@@ -21,20 +22,22 @@ class EdgeJoined:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """Follows the EdgeJoined of t = 0: the moment to hand out the first tasks."""
+    """All expected edges have joined: the strategy gives out the first tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeLost:
-    """The edge is silent; its task stays open for the grace time, then TaskClosed tells."""
+    """An edge is silent. Its task stays open for the grace time; then TaskClosed follows."""
 
     edge: str
 
 
 @dataclass(frozen=True, slots=True)
 class TaskClosed:
-    """A task that will never deliver: its edge is gone, its training has failed, it took too long,
-    or what it sent was refused (already recorded with that reason).
+    """A task will never deliver: its edge is gone, its training failed, it took too long, or its
+    update was refused.
+
+    A refused update is already recorded with that reason.
     """
 
     edge: str
@@ -44,7 +47,7 @@ class TaskClosed:
 
 @dataclass(frozen=True, slots=True)
 class UpdateReady:
-    """An edge has finished and wants the uplink."""
+    """An edge has finished training and asks for the uplink."""
 
     edge: str
     task: int
@@ -52,8 +55,10 @@ class UpdateReady:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UpdateArrived:
-    """An edge's result: ``vectors`` and ``numbers`` as its rule's ``payload`` made them, and the
-    model that it started from.
+    """An edge's result has arrived.
+
+    ``vectors`` and ``numbers`` are what its rule's ``payload`` returned; ``base`` is the model
+    that it started from, of version ``base_version``.
     """
 
     edge: str
@@ -75,8 +80,8 @@ class UpdateArrived:
 class FreshRequested:
     """An edge in training, at ``step``, asks for a model newer than ``base_version``.
 
-    ``until_ns``: it trains on, and what is there at that moment or later is too late; 0: it stands
-    still until the answer.
+    ``until_ns``: it continues to train, and an answer at that moment or later is too late; 0: it
+    waits for the answer.
     """
 
     edge: str
@@ -88,15 +93,16 @@ class FreshRequested:
 
 @dataclass(frozen=True, slots=True)
 class AlarmRang:
-    """The moment that SetAlarm(name, at) asked for."""
+    """The moment of SetAlarm(name, at_ns) has come."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobDone:
-    """The result of RunJob(name), at its emulated end: finite flat vectors, and numbers. It
-    comes once for each job.
+    """The result of RunJob(name), at the job's emulated end: finite flat vectors, and numbers.
+
+    It comes once for each job.
     """
 
     name: str
@@ -109,8 +115,9 @@ class JobDone:
 
 @dataclass(frozen=True, slots=True)
 class JobFailed:
-    """RunJob(name) will never have a result, at its emulated end: what came of it is not finite,
-    or its worker died again and again.
+    """RunJob(name) has no result: its values are not finite, or its worker died repeatedly.
+
+    It comes at the job's emulated end.
     """
 
     name: str

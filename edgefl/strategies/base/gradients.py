@@ -1,8 +1,7 @@
-"""The K-asynchronous frame: every edge works, the first K gradients make a server step, and only
-their edges get the new model.
+"""Base of K-asynchronous strategies: the first K gradients make one server step.
 
-Source of the frame: K-async SGD (Dutta et al. 2018, arXiv 1803.01113), as WKAFL (arXiv 2203.01214,
-algorithms 1 and 2) builds on it.
+All edges work. After a step only the edges of those K gradients get the new model. Source: K-async
+SGD (Dutta et al. 2018, arXiv 1803.01113), as used by WKAFL (arXiv 2203.01214, algorithms 1 and 2).
 """
 
 from __future__ import annotations
@@ -20,23 +19,24 @@ from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.base.strategy import MOST_FAILED, Strategy, StrategyOptions
 from edgefl.vectors import Layout, aligned, weighted_sum
 
-PREDOMINANT = 0.1  # share of a step from which a gradient predominates (WKAFL, figure 2)
+PREDOMINANT = 0.1  # a gradient with a larger share of a step is predominant (WKAFL, figure 2)
 # mu, not given in the paper: a gradient counts as aggregated if its share is at least the largest
-# one's, divided by this
+# share divided by this
 AGGREGATED = 10.0
 
 
 class GradientsOptions(StrategyOptions):
-    buffer_size: int = Field(10, ge=1)  # K
-    """K: gradients for one server step."""
-    server_learning_rate: float = Field(0.05, gt=0)  # eta_0
-    """Eta_0 of that step; edges take one gradient and no step of their own."""
+    buffer_size: int = Field(10, ge=1)
+    """Number of gradients for one server step (K)."""
+    server_learning_rate: float = Field(0.05, gt=0)
+    """Learning rate of the server step (eta_0). Edges compute one gradient and take no step."""
 
 
 class OneGradient(LocalRule):
-    """One mini-batch at the received model: its gradient and loss go up, with the running
-    statistics if the model has such buffers. All devices draw batches of one size, so devices of
-    one speed need the same time, however few samples they have.
+    """Compute the gradient and loss of one mini-batch at the received model, and send both.
+
+    Running statistics are sent too, if the model has any. All devices draw batches of the same
+    size, so devices of the same speed need the same time, even with few samples.
     """
 
     moves = False
@@ -50,8 +50,9 @@ class OneGradient(LocalRule):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GradientRule:
-    """What a step is made of. ``gap``: versions made since the model that it was taken at;
-    ``batch``: samples in it.
+    """One buffered gradient.
+
+    ``gap``: versions since the model at which it was computed; ``batch``: number of its samples.
     """
 
     edge: str
@@ -64,8 +65,9 @@ class GradientRule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GradientStep:
-    """w <- w - sum factor * vector, over ``terms``. ``shares``: p_i, what each gradient counts
-    for, summing to 1; ``report``: more to keep.
+    """A server step: w <- w - sum factor * vector, over ``terms``.
+
+    ``shares``: p_i, the weight of each gradient, with sum 1; ``report``: more numbers to record.
     """
 
     shares: Sequence[float]
@@ -74,10 +76,10 @@ class GradientStep:
 
 
 class Gradients(Strategy):
-    """A subclass makes a ``GradientStep`` in ``step``, and may say in ``hand_out`` who gets the new
-    model.
+    """The first K gradients make one server step.
 
-    With fewer than K edges left at work, a step is made once the last of them has delivered.
+    A subclass computes a ``GradientStep`` in ``step``, and may choose in ``hand_out`` which edges
+    get the new model. With fewer than K edges at work, a step follows the last delivery.
     """
 
     Options: ClassVar[type[StrategyOptions]] = GradientsOptions
@@ -93,7 +95,7 @@ class Gradients(Strategy):
 
     @classmethod
     def gathers(cls, options: Any) -> int:
-        """K: gradients for a step."""
+        """Return K, the number of gradients for a step."""
         buffer_size: int = options.buffer_size
         return buffer_size
 
@@ -107,19 +109,17 @@ class Gradients(Strategy):
         )
 
     def step(self, gradients: Sequence[GradientRule]) -> GradientStep:
-        """What the gradients, sorted by edge, come to."""
+        """Return the server step of these gradients, which are sorted by edge."""
         raise TypeError(f"{type(self).__name__} must define step")
 
     def hand_out(self) -> list[Decision]:
-        """The current model for everybody who does not work, but for those whose gradients wait
-        for the others.
-        """
+        """Assign the current model to every idle edge whose gradient is not in the buffer."""
         waiting = {gradient.edge for gradient in self.buffer}
         edges = [edge for edge in self.idle if edge not in waiting]
         return self.assign(edges) if edges else []
 
     def started_from(self, update: UpdateArrived) -> int:
-        """The version that its gradient was taken at."""
+        """Return the version at which the update's gradient was computed."""
         return update.base_version
 
     def update_size(self, edge: str, name: str) -> int:
@@ -144,7 +144,7 @@ class Gradients(Strategy):
         self.failed = 0
         vectors, numbers = update.vectors, update.numbers
         gap = self.version - self.started_from(update)
-        # an edge's frame and rule add them
+        # the edge adds the loss, its rule the batch size
         about = numbers.get("loss", 0.0), max(1.0, numbers.get("batch", 1.0))
         self.buffer.append(
             GradientRule(update.edge, gap, vectors["gradient"], vectors.get("buffers"), *about)
@@ -170,8 +170,9 @@ class Gradients(Strategy):
         buffers: Sequence[np.ndarray | None],
         shares: Sequence[float],
     ) -> np.ndarray:
-        """w - sum factor * vector for the parameters; the running statistics behind them are
-        mixed by ``shares``, or stay if some are missing.
+        """Return the next model: w - sum factor * vector for the parameters.
+
+        The running statistics are averaged with ``shares``; they stay if some are missing.
         """
         size = self.parameters
         moved = weighted_sum(
@@ -189,7 +190,10 @@ class Gradients(Strategy):
 
 
 def _told(gradients: Sequence[GradientRule], made: GradientStep) -> dict[str, float]:
-    """WKAFL, section 4.1: weighted staleness, aggregated and predominant gradients of one step."""
+    """Return the numbers of one step: weighted staleness, aggregated and predominant gradients.
+
+    Source: WKAFL, section 4.1.
+    """
     most = max(made.shares)
     return {
         "gradients": float(len(gradients)),

@@ -1,5 +1,6 @@
-"""The edge's half of an algorithm. Every member is optional: the plain rule is local SGD that
-sends its weights.
+"""The edge side of an algorithm.
+
+Every member is optional: the default is local SGD, and the edge sends its weights.
 """
 
 from __future__ import annotations
@@ -22,31 +23,33 @@ class LocalRule:
     """
 
     remembers: tuple[str, ...] = ()  # names of vectors kept on the edge between tasks
-    # False: one gradient at the received model, no step. Its batch has training.batch_size samples,
-    # drawn uniformly: without replacement as long as the device has others left
+    # False: one gradient at the received model, and no step. The batch has training.batch_size
+    # samples, drawn uniformly, without replacement while the device has enough samples
     moves: bool = True
-    # what training does after a request: stand still until the answer, or "train_on": then it may
-    # be taken back to there
+    # what training does after a request: "wait" for the answer, or "train_on"; then the run may be
+    # taken back to the request
     on_request: str = "wait"
-    # what ``extra_loss`` gets of the model: its "outputs", or "features": what enters its last
-    # linear layer, flat
+    # what ``extra_loss`` gets from the model: its "outputs", or its "features": the flat input of
+    # its last linear layer
     sees: str = "outputs"
-    work: float = 1.0  # cost of a step as a multiple of a plain one, for the emulated compute time
+    # emulated compute time of a step, as a multiple of a plain SGD step
+    work: float = 1.0
 
     def __init__(self, options: Any) -> None:
         self.options = options
 
     def unpack(self, task: Any, layout: Layout) -> np.ndarray:
-        """The model to start from, over the whole layout, made from what came down."""
+        """Return the model to start from, over the whole layout, from the received task."""
         weights: np.ndarray = task.vectors["weights"]
         return weights
 
     def begin(self, run: Any) -> None:
-        """Called once, before the first step."""
+        """Prepare the run. Called once, before the first step."""
 
     def extra_loss(self, run: Any, batch: tuple[Any, Any], output: Any, forward: Any) -> Any | None:
-        """A term added to the batch loss, or None. ``forward(weights, inputs)``: what another
-        flat vector gives in ``output``'s place.
+        """Return a term that is added to the batch loss, or None.
+
+        ``forward(weights, inputs)`` computes ``output`` for another flat vector of weights.
         """
         return None
 
@@ -54,20 +57,22 @@ class LocalRule:
         """Change the flat gradient (trainable elements only) in place before the step."""
 
     def checkpoint(self, run: Any) -> int | None:
-        """The step before which to ask for a fresher global model, or None. Asked once, after
-        ``begin``.
+        """Return the step before which to ask for a fresher global model, or None.
+
+        Called once, after ``begin``.
         """
         return None
 
     def merge(self, run: Any, fresh: np.ndarray, version: int) -> None:
-        """Put a fresher global model (flat, version > the task's) into ``run.weights``, in place.
+        """Merge a fresher global model (flat, version > the task's) into ``run.weights``, in place.
 
-        ``run.probe(weights)`` gives the loss of the batch to come at other weights, and its
-        gradient (trainable elements).
+        ``run.probe(weights)`` returns the loss of the next batch at other weights, and its gradient
+        (trainable elements).
         """
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-        """What goes up: named float32 vectors and named numbers. The frame adds samples, steps
-        and loss to the numbers.
+        """Return what the edge sends: named float32 vectors and named numbers.
+
+        The edge adds samples, steps and loss to the numbers.
         """
         return {"weights": run.weights.numpy()}, {}

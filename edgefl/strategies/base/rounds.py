@@ -1,4 +1,4 @@
-"""The synchronous frame: select, send, wait for all, aggregate."""
+"""Base of synchronous strategies: select edges, send, wait for all, aggregate."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from edgefl.strategies.base.strategy import MOST_FAILED, Strategy, StrategyOptio
 
 
 class RoundsOptions(StrategyOptions):
-    clients_per_round: int = Field(10, ge=1)  # m'
-    """Edges selected for a round."""
+    clients_per_round: int = Field(10, ge=1)
+    """Number of edges that are selected for a round."""
 
 
 class Rounds(Strategy):
-    """A round ends when every selected edge has delivered or its task was closed; without any
-    delivery it is drawn again, at most MOST_FAILED times.
+    """Synchronous rounds.
+
+    A round ends when every selected edge has delivered or its task was closed. If none delivers,
+    other edges are selected; after MOST_FAILED such rounds in a row the run ends.
     """
 
     Options = RoundsOptions
@@ -27,7 +29,7 @@ class Rounds(Strategy):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        # rounds drawn so far, failed ones too: a failed round must not select the same edges again
+        # rounds begun so far, failed ones too: a failed round must not select the same edges again
         self.draws = 0
         self.failed = 0  # rounds in a row without a delivery
         self.begun = False
@@ -38,7 +40,7 @@ class Rounds(Strategy):
         return min(options.clients_per_round, edges)
 
     def aggregate(self, updates: list[UpdateArrived]) -> np.ndarray:
-        """The next global model from this round's updates, sorted by edge id."""
+        """Return the next global model from this round's updates, which are sorted by edge id."""
         raise TypeError(f"{type(self).__name__} must define aggregate")
 
     def started(self, now: int) -> list[Decision]:

@@ -1,12 +1,13 @@
-"""The slotted frame: edges share one TDMA channel, and the server says who sends in which slots
-(Song, Hong: "Asynchronous Federated Learning Using Outdated Local Updates Over TDMA Channel",
-algorithms 1 and 2, with corrected indices).
+"""Base of slotted strategies: the server assigns the slots of one TDMA channel to the edges.
+
+Source: Song, Hong, "Asynchronous Federated Learning Using Outdated Local Updates Over TDMA
+Channel", algorithms 1 and 2, with corrected indices.
 
     slots   | none ready   | up r | up r | ... S of them | broadcast r |  next round ...
 
-Round k: each upload slot goes to the device that finished first; w_{k+1} = w_k + (1/S) sum of the
-changes of S_k; w_{k+1} goes to those who are next to get a model: S_k itself, or with intentional
-delay S_{k-alpha}, who sent alpha rounds ago and have waited since.
+Round k: each upload slot goes to the device that finished first. w_{k+1} = w_k + (1/S) sum of the
+changes of S_k. w_{k+1} goes to the next group: S_k itself, or with intentional delay S_{k-alpha},
+which sent alpha rounds ago and has waited since.
 """
 
 from __future__ import annotations
@@ -45,25 +46,26 @@ ALARM = "slot"
 
 class SlottedOptions(StrategyOptions):
     per_round: int | None = Field(None, ge=1)
-    """S: edges that send in a round; none: all."""
+    """Number of edges that send in a round (S); none: all edges."""
     order: Literal["finished", "oldest"] = "finished"
-    """The next to send finished first, ties by number; `"oldest"`: it has the oldest model."""
+    """Which ready edge sends next: the one that `"finished"` first, or the one with the `"oldest"`
+    model. Ties go to the edge with the lowest number.
+    """
     wait_for_group: bool = False
-    """True: a round begins when S edges are ready; else each slot goes to an edge that is ready."""
+    """True: a round begins when S edges are ready; false: a slot is used once an edge is ready."""
     on_lost: Literal["skip", "wait"] = "skip"
-    """A slot whose update does not come, or an edge that is away: the round goes on without it;
-    `"wait"`: another slot is given, and the round waits until the edge's grace ends.
+    """What a round does about a lost update or an edge that is away: `"skip"`: it continues
+    without them; `"wait"`: it gives another slot for a lost update, and waits for an edge that is
+    away until its grace time ends.
     """
     local_steps: Annotated[int, Field(ge=1)] | Literal["epochs"] = 1
-    """H, gradients of a turn, one after the other; 1: the paper's equations as they stand;
-    `"epochs"`: as many as `training.epochs` make.
-    """
+    """Local SGD steps of a task (H). 1: the paper's equations; `"epochs"`: `training.epochs`."""
     server_learning_rate: float = Field(1.0, gt=0)
-    """Of the mean change: eta / eta_local."""
+    """Factor of the mean change in the server step: the paper's eta / local learning rate."""
 
 
 class Slotted(Strategy):
-    """A subclass says by ``first_groups`` and ``next_groups`` who gets which model."""
+    """A subclass chooses in ``first_groups`` and ``next_groups`` which edges get which model."""
 
     Options = SlottedOptions
     schedules_uplink = schedules_slots = True
@@ -72,37 +74,36 @@ class Slotted(Strategy):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.size = 0  # S
-        self.numbers: dict[str, int] = {}  # of the edges: ties go to the lowest
-        self.free = 0  # the first slot that is not given yet
-        self.computing: dict[str, int] = {}  # edge -> slot from which on it computes
-        # who is ready: (slot or version, number, edge, task)
+        self.numbers: dict[str, int] = {}  # edge -> its number; ties go to the lowest
+        self.free = 0  # the first slot that is not assigned yet
+        self.computing: dict[str, int] = {}  # edge -> slot in which it starts to compute
+        # ready edges: (slot or version, number, edge, task)
         self.queue: list[tuple[int, int, str, int]] = []
         self.away: set[str] = set()  # lost with an open task: they keep their places
-        # edge -> (task, when its update must have come)
+        # edge -> (task, deadline of its update in ns)
         self.sending: dict[str, tuple[int, int]] = {}
-        self.group: list[str] = []  # who has had slots in this round
+        self.group: list[str] = []  # edges that have had slots in this round
         self.updates: list[UpdateArrived] = []
-        # of this round: uploads, slots, and devices not ready when their turn came
+        # in this round: lost uploads, wasted slots, devices that were not ready for their turn
         self.lost = self.wasted = self.missed = 0
-        # of this round: uploads that came, but in pieces that do not fit, so that they are offered
-        # again
+        # in this round: uploads that arrived damaged, so the edge offers them again
         self.damaged = 0
         self.failed = 0  # rounds in a row without any update
         self.owed: deque[list[str]] = deque()  # groups that wait for a model
-        self.strays: list[str] = []  # edges that came back: the next model is theirs, too
-        self.turn: dict[str, int] = {}  # edge -> the slot that it is expected to send in
+        self.strays: list[str] = []  # rejoined edges: they get the next model, too
+        self.turn: dict[str, int] = {}  # edge -> the slot in which it should send
         self.alarm_ns: int | None = None
         self.begun = False
 
-    # ------------------------------------------------------------------ what a subclass says
+    # ------------------------------------------------------------------ for subclasses
     @classmethod
     def refuses(cls, options: Any, edges: int, medium: str, frames: bool) -> tuple[str, str] | None:
         if medium != "tdma" or frames:
             return (
                 "strategy",
                 (
-                    f"{cls.__name__} gives out the slots of a channel itself: expected medium.kind"
-                    ' = "tdma", without frame_slots'
+                    f"{cls.__name__} assigns the slots of a channel itself: expected medium.kind ="
+                    ' "tdma", without frame_slots'
                 ),
             )
         if options.per_round is not None and options.per_round > edges:
@@ -113,30 +114,30 @@ class Slotted(Strategy):
         return None
 
     def use(self, timetable: Timetable) -> None:
-        """The channel that the run is on. UserError if it does not say enough."""
+        """Set the channel of this run. UserError if it lacks something that the strategy needs."""
         self.timetable = timetable
 
     def first_groups(self, edges: list[str]) -> tuple[list[str], list[list[str]]]:
-        """Who starts from w_0 at slot 0, and the groups that wait for a later model."""
+        """Return the edges that start from w_0 at slot 0, and the groups that wait for a model."""
         return edges, []
 
     def next_groups(self) -> list[list[str]]:
-        """The groups to get the newest model now, taken out of ``owed``."""
+        """Remove from ``owed`` the groups that get the newest model now, and return them."""
         return [self.owed.popleft()] if self.owed else []
 
     @property
     def steps(self) -> int | None:
-        """Of a task; None: as many as the config's epochs make."""
+        """Local steps of a task; None: the steps of the config's epochs."""
         steps = self.options.local_steps
         return None if steps == "epochs" else steps
 
     @property
     def comm_slots(self) -> int:
-        """Of a round: S uploads and the broadcast (eq. 6)."""
+        """Transfer slots of a round: S uploads and the broadcast (eq. 6)."""
         return self.timetable.transfer_slots * (self.size + 1)
 
     def groups(self, edges: list[str]) -> list[list[str]]:
-        """S after S; the last group may be smaller."""
+        """Divide the edges into groups of S; the last group may be smaller."""
         return [edges[first : first + self.size] for first in range(0, len(edges), self.size)]
 
     # ------------------------------------------------------------------ events
@@ -147,7 +148,7 @@ class Slotted(Strategy):
         return self._missing(event.edge, now) if isinstance(event, EdgeLost) else decisions
 
     def _missing(self, edge: str, now: int) -> list[Decision]:
-        """Until it is back, or its task is closed, its slots are for others."""
+        """Continue without a lost edge, until it is back or its task is closed."""
         if edge in self.strays:
             self.strays.remove(edge)
         if edge in self.running:
@@ -180,16 +181,14 @@ class Slotted(Strategy):
         return self._go_on(now)
 
     def _again(self, edge: str) -> None:
-        """It offers an update that came damaged: its slots are lost, it has to wait for others,
-        and the round gives one more.
-        """
+        """Handle an edge that offers its damaged update again: its old slots are lost."""
         if self.sending.pop(edge, None) is not None:
             self.group.remove(edge)
             self.damaged += 1
         self._leave(edge)
 
     def finished(self, edge: str, slots: int) -> None:
-        """The edge has computed for so many slots."""
+        """Handle an edge that has computed for ``slots``."""
 
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
         if self.sending.pop(update.edge, None) is None:
@@ -214,8 +213,9 @@ class Slotted(Strategy):
 
     # ------------------------------------------------------------------ slots
     def _go_on(self, now: int, at_border: bool = False) -> list[Decision]:
-        """Give the next slot, or end the round, if that can be done now; slots are given when
-        they begin, to the edge that is ready and there then.
+        """Assign the next slot or end the round, if it is time; else set an alarm.
+
+        A slot is assigned at the moment when it begins, to an edge that is connected and ready.
         """
         if not self.begun:
             return []
@@ -239,20 +239,20 @@ class Slotted(Strategy):
         return self._grant(now) if begins_ns == now and at_border else self._watch(begins_ns)
 
     def _ready(self) -> list[tuple[int, int, str, int]]:
-        """The part of the queue that is there."""
+        """Return the entries of ``queue`` whose edges are connected."""
         if not self.away:
             return self.queue
         return [entry for entry in self.queue if entry[2] not in self.away]
 
     def _computing(self) -> dict[str, int]:
-        """Those of ``computing`` that are there."""
+        """Return the entries of ``computing`` whose edges are connected."""
         if not self.away:
             return self.computing
         return {edge: begun for edge, begun in self.computing.items() if edge not in self.away}
 
     @property
     def _taken(self) -> int:
-        """Uploads of this round; with ``on_lost`` "wait" those that were lost do not count."""
+        """Number of uploads in this round; with ``on_lost`` "wait", lost ones do not count."""
         return len(self.group) - (self.lost if self.options.on_lost == "wait" else 0)
 
     def _grant(self, now: int) -> list[Decision]:
@@ -268,14 +268,14 @@ class Slotted(Strategy):
         ]
 
     def _watch(self, at_ns: int) -> list[Decision]:
-        """Look again then, or at an earlier moment that is set already."""
+        """Set the alarm for ``at_ns``, unless it is already set for an earlier time."""
         if self.alarm_ns is not None and self.alarm_ns <= at_ns:
             return []
         self.alarm_ns = at_ns
         return [SetAlarm(ALARM, at_ns)]
 
     def _lose(self, edge: str) -> None:
-        """The edge's task ends without an update."""
+        """Remove an edge whose task has ended without an update."""
         self.computing.pop(edge, None)
         self.turn.pop(edge, None)
         self._leave(edge)
@@ -294,8 +294,8 @@ class Slotted(Strategy):
 
     # ------------------------------------------------------------------ rounds
     def _end_round(self, now: int) -> list[Decision]:
-        """A new model, if anything has come, and its broadcast; with no edge at work the next to
-        wait get what there is.
+        """Make a new model from the round's updates, if any, and broadcast it; if no edge is at
+        work, the next groups get the current model.
         """
         decisions: list[Decision] = []
         if self.group:
@@ -309,8 +309,8 @@ class Slotted(Strategy):
         first = max(self.timetable.next_at(now), self.free)
         receivers = self._receivers()
         if self.group or receivers:
-            self.wasted += first - self.free  # the last upload came after its border
-            # the broadcast has its slots even if no edge waits for it: turns are counted on them
+            self.wasted += first - self.free  # the last upload arrived after its slots
+            # the broadcast has its slots even if no edge waits for it: ``turn_slot`` includes them
             self.free = first + self.timetable.transfer_slots
             decisions += (
                 [self._give(receivers, tuple(range(first, self.free)))] if receivers else []
@@ -320,12 +320,12 @@ class Slotted(Strategy):
             decisions.append(self._report())
             self.lost = self.wasted = self.missed = self.damaged = 0
         self.group, self.updates = [], []
-        self.alarm_ns = None  # whatever was set is moved
+        self.alarm_ns = None  # an alarm that is set will move
         return decisions + (self._watch(self.timetable.begins(self.free)) if decisions else [])
 
     def _receivers(self) -> list[str]:
-        """The edges of the next groups that are there, and those that came back; more groups,
-        until an edge is at work.
+        """Return the rejoined edges and the connected edges of the next groups; if no edge is at
+        work, of more groups, until one edge is found.
         """
         receivers: list[str] = []
         groups = self.next_groups()
@@ -341,8 +341,10 @@ class Slotted(Strategy):
         return receivers
 
     def aggregate(self, updates: list[UpdateArrived]) -> np.ndarray:
-        """w + mean of w_end - w_start: with S of them w_{k+1} = w_k - (eta/S) sum
-        u_n, u_n = (w_khat - w_end) / eta (algorithm 1).
+        """Return w + server_learning_rate * mean of (w_end - w_start).
+
+        With S updates and a rate of 1 this is algorithm 1: w_{k+1} = w_k - (eta/S) sum u_n, with
+        u_n = (w_khat - w_end) / eta.
         """
         share = self.options.server_learning_rate / len(updates)
         ends, starts = [update.weights for update in updates], [update.base for update in updates]
@@ -351,22 +353,23 @@ class Slotted(Strategy):
         )
 
     def _give(self, edges: list[str], slots: tuple[int, ...]) -> Assign:
-        """The current version to these, in one broadcast; their expected turns follow those of
-        all who have a model already.
+        """Assign the current version to these edges in one broadcast.
+
+        Their expected turns follow those of the edges that already have a model.
         """
         steps = self.steps
         before = len(self._ready()) + len(self._computing())
         for place, edge in enumerate(edges, before):
             self.computing[edge] = self.free
-            # before the first models no edge has a turn to miss
+            # the first models have no slots, so no edge can miss its turn
             self.turn[edge] = self.turn_slot(place) if slots else FOREVER
         self.mark_running(edges)
         numbers = {} if steps is None else {"epochs": float(steps), "most_steps": float(steps)}
         return Assign(tuple(edges), {"weights": self.weights}, numbers, broadcast=slots)
 
     def turn_slot(self, place: int) -> int:
-        """The slot in which the device at ``place`` of the queue sends, if nothing is idle from
-        the next round on.
+        """Return the slot in which the device at ``place`` of the queue sends, if no slot is idle
+        from the next round on.
         """
         rounds, within = divmod(place, self.size)
         return self.free + rounds * self.comm_slots + within * self.timetable.transfer_slots

@@ -1,5 +1,6 @@
-"""The server's half of an algorithm: ``handle(event, now) -> [decisions]``. It reads no clock
-and does no I/O.
+"""The server side of an algorithm: ``handle(event, now) -> [decisions]``.
+
+It reads no clock and does no I/O.
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.streams import Streams
 from edgefl.vectors import Layout
 
-# rounds' worth of tasks in a row without a delivery, say with a learning rate that makes every
-# model infinite: no hope for the next
+# After so many rounds in a row without a delivery (or as many tasks as these rounds have) the run
+# ends. An example is a learning rate that makes every model infinite.
 MOST_FAILED = 100
 
 
 class StrategyOptions(BaseModel):
-    """Base of every algorithm's options: immutable, unknown keys refused.
+    """Base of all strategy options: immutable; unknown keys are errors.
 
-    An option that has a new name takes the old one too: ``Field(..., validation_alias=
-    AliasChoices("new", "old"))``. The old name is accepted with a warning.
+    A renamed option also accepts its old name, with a warning: ``Field(..., validation_alias=
+    AliasChoices("new", "old"))``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     @classmethod
     def old_keys(cls) -> dict[str, str]:
-        """Old names of options -> today's."""
+        """Map the old names of options to the current ones."""
         return {
             key: name
             for name, field in cls.model_fields.items()
@@ -67,26 +68,26 @@ class StrategyOptions(BaseModel):
 
 
 class Strategy:
-    """Base of every algorithm: keeps book of who is there and who works, and calls one small method
-    an event.
+    """Base of all strategies: tracks which edges are connected and which work, and calls one
+    method per event.
 
-    ``idle`` and ``running`` are what an algorithm selects from. A subclass overrides the methods
-    below ``handle`` that it needs.
+    An algorithm selects from ``idle`` and ``running``. A subclass overrides the methods below
+    ``handle`` that it needs.
     """
 
     Options: ClassVar[type[StrategyOptions]] = StrategyOptions
     rule: ClassVar[type[LocalRule]] = LocalRule
-    # True: the paper's equations were not available; every listing and table says so
+    # True: the paper's equations were not available; all listings and tables mark the strategy
     reconstructed: ClassVar[bool] = False
     delivers: ClassVar[str] = "weights"  # the vector that every update has
-    # True: UpdateReady is the algorithm's to answer with Grant
+    # True: the algorithm answers each UpdateReady with a Grant
     schedules_uplink: ClassVar[bool] = False
-    # True: on a TDMA channel nothing moves but in slots that its Grant and Assign name
+    # True: on a TDMA channel, transfers use only the slots that its Grant and Assign name
     schedules_slots: ClassVar[bool] = False
     needs_unlabelled: ClassVar[bool] = False  # True: its jobs use the samples of [unlabelled]
-    # True: it may decide RunJob, so that the hosts keep a worker for it
+    # True: it may decide RunJob, so the hosts keep a worker for jobs
     runs_jobs: ClassVar[bool] = False
-    # options that say how many edges work at one time, which can be no more than there are
+    # options for the number of edges at work at the same time; the number of edges bounds them
     edges_at_work: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, weights: np.ndarray, layout: Layout, options: Any, streams: Streams) -> None:
@@ -95,47 +96,48 @@ class Strategy:
         self.options = options
         self.streams = streams
         self.version = 0
-        self.samples: dict[str, int] = {}  # edges that are there -> size of their data
-        self.known: dict[str, int] = {}  # edges that have ever been there -> size of their data
-        self.closed_for = ""  # why the latest task that was closed had no update
+        self.samples: dict[str, int] = {}  # connected edges -> size of their data
+        self.known: dict[str, int] = {}  # all edges that have ever joined -> size of their data
+        self.closed_for = ""  # why the latest closed task had no update
         # edges with an open task -> version that they started from
         self.running: dict[str, int] = {}
-        self._idle: list[str] = []  # as of the last look, and since then:
-        self._ran: set[str] = set()  # who ran then
-        self._moved: set[str] = set()  # who came or went meanwhile
+        self._idle: list[str] = []  # as of the last call of ``idle``
+        self._ran: set[str] = set()  # edges that were running at that call
+        self._moved: set[str] = set()  # edges that joined or left since then
 
     @classmethod
     def concurrency(cls, options: Any, edges: int) -> int:
-        """The most edges that may train at one time, for the check of the host's speed."""
+        """Return the largest number of edges that train at once, to check the host's speed."""
         return edges
 
     @classmethod
     def warnings(cls, options: Any, epochs: int) -> list[str]:
-        """What people should know of these options before they run them; ``epochs``: passes over
-        an edge's data in one task.
+        """Return warnings about these options, to show before a run.
+
+        ``epochs``: passes over an edge's data in one task.
         """
         return []
 
     @classmethod
     def server_samples(cls, options: Any) -> int:
-        """How many training samples the server must have for jobs (its option of that name, if
-        it has one).
-        """
+        """Return the number of training samples that the server needs for its jobs."""
         return 0
 
     @classmethod
     def refuses(cls, options: Any, edges: int, medium: str, frames: bool) -> tuple[str, str] | None:
-        """(key, problem) if these options cannot work with so many edges on a medium of this
-        kind, divided into ``frames`` or not.
+        """Return (key, problem) if these options cannot work in this network, else None.
+
+        ``edges``: number of edges; ``medium``: kind of the medium; ``frames``: whether the medium
+        is divided into frames.
         """
         return None
 
     @property
     def idle(self) -> list[str]:
-        """Edges that are there and have no open task, sorted. Not yours to change.
+        """Connected edges without an open task, sorted. Do not change the list.
 
-        Kept from look to look, so that thousands of idle edges cost nothing: only those that came,
-        went, began or ended are looked at.
+        The list is kept between calls, so that thousands of idle edges cost nothing: only edges
+        that joined, left, started or ended are updated.
         """
         for edge in sorted(self._moved | (self._ran ^ self.running.keys())):
             place = bisect_left(self._idle, edge)
@@ -149,7 +151,7 @@ class Strategy:
         return self._idle
 
     def handle(self, event: Event, now: int) -> list[Decision]:
-        """What to do about ``event`` at ``now`` (emulated ns)."""
+        """Return the decisions for ``event`` at ``now`` (emulated ns)."""
         match event:
             case EdgeJoined():
                 self.samples[event.edge] = self.known[event.edge] = event.samples
@@ -181,28 +183,30 @@ class Strategy:
         raise TypeError(f"no such event: {event!r}")
 
     def started(self, now: int) -> list[Decision]:
-        """All expected edges have joined."""
+        """Handle the start: all expected edges have joined."""
         return []
 
     def joined(self, event: EdgeJoined, now: int) -> list[Decision]:
-        """An edge joined; before ``started`` there is nothing to do yet."""
+        """Handle a new edge. Before ``started`` there is nothing to do."""
         return []
 
     def closed(self, event: TaskClosed, now: int) -> list[Decision]:
-        """A task ended without an update."""
+        """Handle a task that ended without an update."""
         return []
 
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
-        """A finite update of the right length."""
+        """Handle an update. It is finite and has the right length."""
         return []
 
     def ready(self, event: UpdateReady, now: int) -> list[Decision]:
-        """Asked only if ``schedules_uplink``."""
+        """Handle an edge that asks for the uplink. Called only if ``schedules_uplink``."""
         return []
 
     def fresh_requested(self, event: FreshRequested, now: int) -> list[Decision]:
-        """Asked only if the rule has a ``checkpoint``: the newest model, if it is newer. An edge
-        that waits and gets no answer waits without end.
+        """Answer a request with the newest model, if it is newer than the edge's.
+
+        Called only if the rule has a ``checkpoint``. Without an answer, an edge with ``on_request =
+        "wait"`` would wait forever.
         """
         return [
             SendFresh(
@@ -211,34 +215,36 @@ class Strategy:
         ]
 
     def hopeless(self, what: str) -> list[Decision]:
-        """End the run: too many tasks in a row had no update."""
+        """End the run, because too many tasks in a row had no update."""
         return [Finish(": ".join(part for part in (what, self.closed_for) if part))]
 
     def rang(self, name: str, now: int) -> list[Decision]:
-        """An alarm of ours."""
+        """Handle an alarm of this strategy."""
         return []
 
     def job_done(self, event: JobDone, now: int) -> list[Decision]:
-        """A job of ours has ended with a finite result."""
+        """Handle the finite result of a job of this strategy."""
         return []
 
     def job_failed(self, event: JobFailed, now: int) -> list[Decision]:
-        """A job of ours will have no result."""
+        """Handle a job of this strategy that has no result."""
         return []
 
     def rehearsal(self) -> Generator[tuple[str, Job], Result, None]:
-        """One job of each sort that it gives, with the option that is its emulated cost; what
-        came of each is sent in. For `edgefl jobs`.
+        """Yield one job of each kind with the option that has its emulated cost.
+
+        The caller sends in the result of each job. For `edgefl jobs`.
         """
         yield from ()
 
     def update_size(self, edge: str, name: str) -> int:
-        """The elements that the vector ``name`` of this edge's update must have."""
+        """Return the number of elements that vector ``name`` of this edge's update must have."""
         return self.layout.size
 
     def select(self, count: int, trigger: int) -> list[str]:
-        """``count`` idle edges (fewer if there are fewer), drawn without replacement by a stream
-        of this trigger.
+        """Draw ``count`` idle edges without replacement (all, if fewer are idle).
+
+        Each ``trigger`` has its own random stream.
         """
         idle = self.idle
         if count >= len(idle):
@@ -247,13 +253,14 @@ class Strategy:
         return [idle[index] for index in sorted(picked)]
 
     def assign(self, edges: list[str]) -> list[Decision]:
-        """Give the edges the current version. An algorithm that tells each of them something
-        else overrides this.
+        """Assign the current version to the edges.
+
+        Override it if edges need other vectors, or numbers of their own.
         """
         self.mark_running(edges)
         return [Assign(tuple(edges), {"weights": self.weights})]
 
     def mark_running(self, edges: list[str]) -> None:
-        """The edges have been given the current version."""
+        """Record that the edges run the current version."""
         for edge in edges:
             self.running[edge] = self.version

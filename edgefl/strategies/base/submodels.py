@@ -1,8 +1,8 @@
 """Sub-models: which hidden units of a model can be dropped, and the flat vector without them.
 
-A unit (a convolution's filter, a hidden layer's output) is dropped with all that touches it: what
-computes it, its normalisation, and what the next layer does with it. On the device those elements
-are zero, and zero they stay: the unit's output is 0 if its activation maps 0 to 0.
+A unit is a filter of a convolution or an output of a hidden layer. It is dropped with the weights
+that compute it, its normalisation, and the weights of the next layer that read it. On the device
+these elements are zero and stay zero: the unit's output is 0 if its activation maps 0 to 0.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from edgefl.vectors import Layout, LayoutEntry
 
 @dataclass(frozen=True, slots=True)
 class HiddenLayer:
-    """One layer's droppable units: ``producer`` computes them, ``beside`` are their biases and
-    normalisations, ``consumer`` reads them.
+    """The units of one layer that can be dropped.
 
-    Unit f is row f of the producer and the consumer's input columns from first + f width on,
-    ``width`` of them.
+    ``producer`` computes them, ``beside`` are their biases and normalisations, ``consumer`` reads
+    them. Unit f is row f of the producer and the ``width`` input columns of the consumer that begin
+    at first + f width.
     """
 
     producer: LayoutEntry
@@ -35,11 +35,11 @@ class HiddenLayer:
         return self.producer.shape[0]
 
     def rows(self, vector: np.ndarray) -> np.ndarray:
-        """The producer as (units, weights of a unit): a view."""
+        """Return the producer as (units, weights of a unit): a view."""
         return _part(vector, self.producer).reshape(self.units, -1)
 
     def columns(self, vector: np.ndarray) -> np.ndarray:
-        """The consumer as (outputs, units, weights of a unit)."""
+        """Return the consumer as (outputs, units, weights of a unit)."""
         outputs, inputs = self.consumer.shape[:2]
         by_input = _part(vector, self.consumer).reshape(outputs, inputs, -1)[
             :, self.first : self.first + self.units * self.width
@@ -47,7 +47,7 @@ class HiddenLayer:
         return by_input.reshape(outputs, self.units, -1)
 
     def drop(self, stays: np.ndarray, units: np.ndarray) -> None:
-        """Set every element of a mask that touches these units to False."""
+        """Set every element of a mask that belongs to these units to False."""
         self.rows(stays)[units] = False
         for entry in self.beside:
             _part(stays, entry)[units] = False
@@ -60,11 +60,11 @@ class HiddenLayer:
 
 
 def hidden_layers(layout: Layout) -> list[HiddenLayer]:
-    """The layers whose units can be dropped, in order; the last layer's outputs never can.
+    """Return the layers whose units can be dropped, in order. The last layer is never among them.
 
-    Read off the shapes: a layer is followed by one of the same module (a chain, or the two
-    convolutions of a residual block) that takes its outputs, or several layers side by side by one
-    that takes all of theirs. A shortcut around a layer so keeps it whole.
+    The shapes decide. Either the next layer belongs to the same module (a chain, or the two
+    convolutions of a residual block) and reads the outputs. Or several parallel layers are followed
+    by one that reads all their outputs. So a layer with a shortcut around it keeps all its units.
     """
     weights = [
         entry for entry in layout.entries if entry.kind == "parameter" and len(entry.shape) > 1
@@ -102,8 +102,9 @@ def _found(layout: Layout, weights: Sequence[LayoutEntry]) -> Iterator[HiddenLay
 
 
 def _side_by_side(weights: Sequence[LayoutEntry], index: int) -> Sequence[LayoutEntry]:
-    """The layers from ``index`` on that read the same and that one layer elsewhere puts
-    together; none if they are fewer than two.
+    """Return the parallel layers from ``index`` on: one layer of another module reads them all.
+
+    Empty if there are fewer than two.
     """
     end = index
     while end < len(weights) and (_home(weights[end]), weights[end].shape[1]) == (
@@ -123,8 +124,9 @@ def _side_by_side(weights: Sequence[LayoutEntry], index: int) -> Sequence[Layout
 def _beside(
     layout: Layout, producer: LayoutEntry, weights: Sequence[LayoutEntry]
 ) -> tuple[LayoutEntry, ...]:
-    """Entries of one number a unit: the producer's bias, and the normalisation between it and
-    the next layer, with its buffers.
+    """Return the entries with one number per unit.
+
+    These are the producer's bias and the normalisation before the next layer, with its buffers.
     """
     behind = [entry.offset for entry in weights if entry.offset > producer.offset]
     modules = {
@@ -138,9 +140,7 @@ def _beside(
 def submodel_mask(
     layout: Layout, layers: Sequence[HiddenLayer], dropped: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """A mask over the flat vector: True for what belongs to the sub-model without each layer's
-    ``dropped`` units.
-    """
+    """Return a mask over the flat vector: False for the ``dropped`` units of each layer."""
     stays = np.ones(layout.size, dtype=np.bool_)
     for layer, units in zip(layers, dropped):
         layer.drop(stays, units)
@@ -148,7 +148,7 @@ def submodel_mask(
 
 
 def _home(entry: LayoutEntry) -> str:
-    """The module that the layer is a part of."""
+    """Return the module that contains the layer."""
     return entry.module.rpartition(".")[0]
 
 

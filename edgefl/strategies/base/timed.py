@@ -1,6 +1,4 @@
-"""The asynchronous frame that keeps book of how long each edge takes, from its task to its
-update.
-"""
+"""Base of asynchronous strategies that measure how long each edge takes from task to update."""
 
 from __future__ import annotations
 
@@ -13,13 +11,13 @@ from emulator.units import NS_PER_S
 
 
 class Timed(Asynchronous):
-    """``mean_delay_s`` tells; links and training count alike, in emulated time."""
+    """Measures the mean delay of each edge in emulated time: transfers and training together."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.now = 0  # of the current event
-        self.given_ns: dict[str, int] = {}  # edge -> when its latest task was given out
-        self.delays: dict[str, tuple[int, int]] = {}  # edge -> updates, their delays together (ns)
+        self.now = 0  # time of the current event (ns)
+        self.given_ns: dict[str, int] = {}  # edge -> time of its latest task
+        self.delays: dict[str, tuple[int, int]] = {}  # edge -> updates, sum of their delays (ns)
 
     def handle(self, event: Event, now: int) -> list[Decision]:
         self.now = now
@@ -35,6 +33,6 @@ class Timed(Asynchronous):
         return super().arrived(update, now)
 
     def mean_delay_s(self, edge: str) -> float | None:
-        """Mean over the edge's updates so far; None before the first."""
+        """Return the mean over the edge's updates so far; None before the first."""
         count, total_ns = self.delays.get(edge, (0, 0))
         return total_ns / count / NS_PER_S if count else None

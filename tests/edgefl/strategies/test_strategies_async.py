@@ -351,8 +351,8 @@ def test_a_buffer_above_the_number_at_work_is_pointed_out() -> None:
         (said,) = kind.warnings(kind.Options(buffer_size=6, concurrency=5), 1)
         assert (
             said
-            == "buffer_size 6 is above concurrency 5: some of the edges at work must report twice"
-            " for a step"
+            == "buffer_size 6 is above concurrency 5: some edges must deliver more than once for"
+            " each step"
         )
         assert kind.warnings(kind.Options(buffer_size=5, concurrency=5), 1) == []
 
