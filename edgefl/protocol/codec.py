@@ -159,6 +159,8 @@ def decode(header: bytes | memoryview) -> tuple[Any, int, int]:
     except msgpack.StackError:
         raise LimitExceeded(f"{kind.__name__} is nested too deep") from None
     except Exception as error:
+        if "exceeds max_" in str(error):  # msgpack has no exception of its own for that
+            raise LimitExceeded(f"{kind.__name__} holds too long a list: {error}") from None
         raise WireError(f"header is not msgpack: {error}") from None
     if not isinstance(row, list) or len(row) < 3 or any(type(v) is not int for v in row[:3]):
         raise WireError(NO_HEADER)

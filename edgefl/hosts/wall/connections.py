@@ -77,9 +77,16 @@ class Watch(Thread):
     in one message is closed from below. ``most_bytes``: of one transfer.
     """
 
-    def __init__(self, router: Watched, most_bytes: int, endless: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        router: Watched,
+        most_bytes: int,
+        endless: Callable[[int], None],
+        at_start: Callable[[], object] = bool,
+    ) -> None:
         super().__init__(name="connections", daemon=True)
         self.by_fd, self.most_bytes, self.endless = router.by_fd, most_bytes, endless
+        self.at_start = at_start  # called in this thread
         self.counts: Counter[str] = Counter()
         self._handshakes = 0  # under way
         self._failed = 0  # handshakes whose connection is not closed yet
@@ -93,6 +100,7 @@ class Watch(Thread):
         self._events.connect(address)
 
     def run(self) -> None:
+        self.at_start()
         while not self._over.is_set():
             self._events.poll(LOOK_EVERY_MS)
             self.take()

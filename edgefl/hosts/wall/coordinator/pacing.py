@@ -98,8 +98,7 @@ class Pacing:
                 self._start_if_ready()
             for routing in self.router.take_full():
                 self._outcomes(self.sessions.deaf(routing))
-            if drained:  # a heartbeat may lie in what was not read yet
-                self._tick(time.monotonic_ns())
+            self._tick(time.monotonic_ns(), drained)
 
     def send(self, edge: str, message: Any, body: Any = None) -> None:
         """To an edge, if it is there; if not, it will hear what matters when it comes back."""
@@ -109,10 +108,10 @@ class Pacing:
             self._reply(session.routing, session.number, message, body)
 
     # ------------------------------------------------------------------ time
-    def _tick(self, now: int) -> None:
-        """A heartbeat, if it is due."""
+    def _tick(self, now: int, drained: bool) -> None:
+        """A heartbeat, if it is due; the edges' own may lie in what was not read yet."""
         if now >= self.sessions.next_tick():
-            self._outcomes(self.sessions.tick(now))
+            self._outcomes(self.sessions.tick(now, drained))
             self.router.forget_others(self.sessions.peers())
 
     def _timeout_s(self) -> float:

@@ -111,8 +111,7 @@ class CoordinatorProcess:
         if self.doorman is not None:
             self.doorman.start()
         self.router, self.said = Router(self.context, job.keys), Mailbox()
-        most_bytes = most_body(weights.nbytes)
-        self.watch = Watch(self.router, most_bytes, lambda fd: self.said.put(Endless(fd)))
+        self.watch = self._watch(weights.nbytes)
         self.port = self.router.bind(experiment.network.host, experiment.network.port)
         self.run = OpenRun(
             experiment, job.index, job.directory, job.base, weights, layout, shares(job.scratch)
@@ -194,6 +193,14 @@ class CoordinatorProcess:
             "speed_auto": self.job.speed_auto,
         }
         return self.run.end("wall", self.logic.now, wall_s, summary, pace)
+
+    def _watch(self, model_bytes: int) -> Watch:
+        return Watch(
+            self.router,
+            most_body(model_bytes),
+            lambda fd: self.said.put(Endless(fd)),
+            at_start=lambda: self._ask(LOGIC_PRIORITY),
+        )
 
     def _ask(self, level: int) -> str:
         """Real-time priority for the calling thread, if it is wanted and the system allows it."""

@@ -81,9 +81,12 @@ class Quarantine:
         return _too_often(claims, now, "Hellos as another edge")
 
     # ------------------------------------------------------------------ connections
-    def mute(self, routing: bytes, now: int) -> None:
+    def mute(self, routing: bytes, now: int, at_once: bool = False) -> None:
+        """``at_once``: nothing is on its way to it, so that it is cut with the next heartbeat."""
         self.muted[routing] = now
         self.leave(routing, now)
+        if at_once:
+            self._cut[routing] = now
 
     def leave(self, routing: bytes, now: int) -> None:
         """Cut the connection soon, unless it begins another session."""

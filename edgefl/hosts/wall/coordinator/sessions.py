@@ -103,9 +103,10 @@ class Sessions:
         except WireError as error:
             return self.wire_error(routing, error)
 
-    def tick(self, now: int) -> list[SessionOutcome]:
-        """Send heartbeats that are due, and end sessions that have been silent for too long, or
-        have not answered for so long.
+    def tick(self, now: int, drained: bool = True) -> list[SessionOutcome]:
+        """Send heartbeats that are due, cut connections, and end sessions that have been silent
+        for too long, or have not answered for so long: only if all that came was read
+        (``drained``).
         """
         if now - self._pinged_ns < self.expected.heartbeat_ns:
             return []
@@ -115,9 +116,11 @@ class Sessions:
             patience_ns = (
                 self.expected.liveness_ns if session.joined else self.expected.join_patience_ns
             )
-            if now - session.heard_ns > patience_ns:
+            if drained and now - session.heard_ns > patience_ns:
                 outcomes += self._drop(session, SILENT)
-            elif session.hearing.is_lost(now, patience_ns + 2 * self.expected.heartbeat_ns):
+            elif drained and session.hearing.is_lost(
+                now, patience_ns + 2 * self.expected.heartbeat_ns
+            ):
                 self._count("deaf", session.edge, NO_ANSWER)
                 outcomes += self._drop(session, NO_ANSWER)
             elif session.joined:
@@ -157,7 +160,7 @@ class Sessions:
         """
         session = self.by_routing.get(routing)
         edge = self._who(session) if edge is None else edge
-        self.quarantined.mute(routing, self._now)
+        self.quarantined.mute(routing, self._now, at_once=session is None)
         self._count("quarantined", edge, reason)
         ended = [] if session is None else [session]
         if edge is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from session_story import HELLO, JOIN, RUN, Story, told
+from session_story import HELLO, JOIN, RUN, S, Story, told
 
 from edgefl.hosts.wall.coordinator.quarantine import (
     MOST_CLAIMS,
@@ -19,7 +19,7 @@ from edgefl.hosts.wall.coordinator.session import Cut, Entered, Passed, Reply, S
 from edgefl.hosts.wall.coordinator.sessions import MOST_FAULTS
 from edgefl.protocol.codec import CODES, decode
 from edgefl.protocol.errors import LimitExceeded
-from edgefl.protocol.messages import Arrived, Piece, Pong, Refuse, Setup
+from edgefl.protocol.messages import Arrived, Piece, Ping, Pong, Refuse, Setup
 
 BOMB = bytes([0x95, CODES[Arrived], 1, 1]) + b"\x91" * 17_000  # 17 KB of lists in lists
 OTHER = replace(HELLO, edge="pi-2")
@@ -186,6 +186,19 @@ def test_a_quarantine_of_an_edge_is_recorded_whatever_strangers_did_before() -> 
     story.joins("a")
     story.sessions.wire_error(b"a", LimitExceeded("too much"))
     assert story.sessions.faults[-1] == ("quarantined", "pi-1", "too much")
+
+
+def test_a_flood_keeps_no_heartbeat_back_and_is_cut_while_it_lasts() -> None:
+    """What came was not all read: then no edge counts as silent, but pings and cuts go on."""
+    story = Story()
+    story.joins("a")
+    for _ in range(MOST_STRAYS + 1):
+        story.raw("flood", b"\xc1")
+    story.now += 20 * S
+    outcomes = story.sessions.tick(story.now, drained=False)
+    assert outcomes == [Cut(b"flood"), told("a", Ping(story.now))]
+    story.now += S
+    assert SessionEnded("pi-1", "silent") in story.sessions.tick(story.now)
 
 
 def test_a_count_begins_anew_each_second() -> None:
