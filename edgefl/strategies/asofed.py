@@ -1,5 +1,7 @@
-"""ASO-Fed: every update is added at its sample share; devices correct their gradients by a
-decaying memory (Chen et al. 2020, arXiv 1911.02134).
+"""ASO-Fed: updates count by their sample share; devices have a decaying memory (Chen 2020).
+
+A device corrects its gradient with the memory of its former gradients. Source: Chen et al. 2020,
+arXiv 1911.02134.
 """
 
 from __future__ import annotations
@@ -19,29 +21,28 @@ from edgefl.vectors import Layout, with_changes
 
 
 class ASOFedOptions(AsynchronousOptions):
-    """The client's equations follow a public re-implementation that quotes the paper's lines,
-    the server's are the commonly cited form.
+    """The client's equations follow a public re-implementation that quotes lines of the paper; the
+    server's are the form that is usually cited.
     """
 
-    mu: float = Field(0.2, ge=0)  # lambda of the paper: the local loss has + (lambda/2) ||z - w||^2
-    """Pull towards the received model in local training."""
+    mu: float = Field(0.2, ge=0)
+    """Weight of the proximal term in the local loss: (mu / 2) ||w - w_start||^2 (lambda of the
+    paper); 0: plain SGD.
+    """
     beta: float = Field(0.001, ge=0, le=1)
-    """What the devices' memory keeps of itself."""
-    feature_every: int | None = Field(
-        None,
-        ge=1,
-        # rescale the first layer after every so many updates; each time multiplies by numbers below
-        # 1
-    )
-    """Updates between two rescalings of the first layer; none: never."""
+    """Decay of a device's memory: the share of its old value that it keeps."""
+    feature_every: int | None = Field(None, ge=1)
+    """Number of updates between two rescalings of the first layer, each with factors below 1; none:
+    never.
+    """
 
 
 class Memory(Pull):
-    """zeta = g - v + h ;  z = w - r eta zeta ;  h <- beta h + (1 - beta) v ;  v <- g ;  z goes up.
+    """zeta = g - v + h ;  z = w - r eta zeta ;  h <- beta h + (1 - beta) v ;  v <- g ;  send z.
 
-    g is the surrogate's gradient summed over the local run, (w - w_end) / eta; h and v start at 0,
-    and zeta uses the old ones. r, the device's step size factor, comes with the task. Trainable
-    elements only; normalisation buffers go up as they are.
+    g is the gradient of the local loss with the proximal term, summed over the local run: (w -
+    w_end) / eta. h and v start at 0; zeta uses their old values. r, the device's step size factor,
+    comes with the task. Trainable elements only; normalisation buffers are sent unchanged.
     """
 
     remembers = ("h", "v")
@@ -65,11 +66,11 @@ class Memory(Pull):
 
 
 class ASOFed(Timed):
-    """w <- w - (n_k / N) (w_sent - z), N = all samples: no staleness weight, and slow by design
-    with many devices.
+    """w <- w - (n_k / N) (w_sent - z), with N the samples of all devices.
 
-    r_k = max(1, log(mean delay of k so far, in seconds)). The feature step, if switched on: W_ij <-
-    a_ij W_ij for the first layer's row i, a_ij = e^|W_ij| / sum_j e^|W_ij|.
+    There is no staleness weight. With many devices the steps are small by design. r_k = max(1,
+    log(mean delay of k so far, in seconds)). The feature step, if switched on: W_ij <- a_ij W_ij
+    for the first layer's row i, a_ij = e^|W_ij| / sum_j e^|W_ij|.
     """
 
     Options = ASOFedOptions
@@ -98,12 +99,12 @@ class ASOFed(Timed):
 
 
 def step_factor(mean_delay_s: float | None) -> float:
-    """r_k; 1 before the first delay is known."""
+    """Return r_k; 1 before the first delay is known."""
     return 1.0 if mean_delay_s is None else max(1.0, math.log(max(mean_delay_s, 1.0)))
 
 
 def attend(weights: np.ndarray, layout: Layout) -> None:
-    """Scale the first layer in place, row by row (a row: all that feeds one output unit)."""
+    """Scale the first layer in place, row by row (a row: the weights of one output unit)."""
     first = next(
         (entry for entry in layout.entries if entry.kind == "parameter" and len(entry.shape) > 1),
         None,

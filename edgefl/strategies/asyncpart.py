@@ -1,10 +1,9 @@
-"""AsyncPart (reconstructed): what has arrived in a slot is fused, staler updates weighing less and
-rarer devices more (Wang et al. 2021).
+"""AsyncPart (reconstructed): fuses the updates that arrive in a period of time (Wang 2021).
 
-Reconstructed: of "Asynchronous federated learning over wireless communication networks" (ICC 2021;
-TWC 21(9) 2022, doi 10.1109/TWC.2022.3153495) only the abstract was available. Known are the slots,
-the staleness in the weights, and their correction towards the devices' sample shares; the equations
-here are ours.
+Stale updates have less weight, updates of rare devices more. Reconstructed: of Wang et al.,
+"Asynchronous federated learning over wireless communication networks" (ICC 2021; TWC 21(9) 2022,
+doi 10.1109/TWC.2022.3153495) only the abstract was available. Known are the slots, the staleness in
+the weights, and their correction towards the devices' sample shares. The equations here are ours.
 """
 
 from __future__ import annotations
@@ -22,21 +21,22 @@ from emulator.units import to_ns
 
 
 class AsyncPartOptions(AsynchronousOptions):
-    # T_agg; with dispatch = "replace", the edges that delivered get new work at a slot's end too
     slot_s: float = Field(10.0, ge=1e-9)
-    """Emulated seconds after which what has arrived is fused."""
-    # p; far beyond it all weights of a slot may be 0
+    """Length of a slot in emulated time (T_agg). At its end the updates that arrived are fused, and
+    with `dispatch = "replace"` their edges get new work.
+    """
+    # above 50, all weights of a slot could underflow to 0
     staleness_exponent: float = Field(0.5, ge=0, le=50)
-    """Damping of stale updates; 0: none."""
+    """Exponent p of the factor (1 + gap)^-p in the weight of an update; 0: no damping."""
 
 
 class AsyncPart(Asynchronous):
     """c_i ~ (n_i / n) (1 + gap_i)^(-p) b_i, summing to 1 over the slot's arrivals A ;  w <- (1 - e)
     w + e sum_A c_i w_i.
 
-    b_i = 1 / (1 + participations of i so far): the expected number of them, the same for all,
-    cancels out. e = min(1, sum_A (n_i / n) m / m'), m devices of which m' are at work at a time.
-    Devices start from the newest model.
+    b_i = 1 / (1 + participations of i so far); the expected number of participations is the same
+    for all and cancels out. e = min(1, sum_A (n_i / n) m / m'), with m devices of which m' are at
+    work at the same time. Devices start from the newest model.
     """
 
     Options = AsyncPartOptions
@@ -60,7 +60,7 @@ class AsyncPart(Asynchronous):
         self.waiting.append(update)
 
     def _refill(self) -> list[Decision]:
-        # free devices start from the model of the slot's end
+        # idle devices wait for the model at the end of the slot
         return [] if self.waiting else super()._refill()
 
     def _slot_end(self, now: int) -> SetAlarm:
@@ -82,7 +82,7 @@ class AsyncPart(Asynchronous):
         return fused
 
     def _correction(self, update: UpdateArrived) -> float:
-        """(1 + gap)^(-p) b_i; a fresh update has gap 0."""
+        """Return (1 + gap)^(-p) b_i; a fresh update has gap 0."""
         gap = self.version - update.base_version
         damped: float = (1 + gap) ** -self.options.staleness_exponent
         return damped / (1 + self.participations.get(update.edge, 0))

@@ -1,5 +1,6 @@
-"""CA2FL: the buffer's mean is calibrated by every device's last change, which the server
-remembers (Wang et al. 2024, openreview 4aywmeb97I).
+"""CA2FL: the server corrects the buffer's mean by each device's last change (Wang 2024).
+
+Source: Wang et al. 2024, openreview 4aywmeb97I.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from edgefl.vectors import aligned_copy, blocks
 
 
 class CA2FLOptions(BufferedOptions):
-    server_learning_rate: float = Field(1.0, gt=0)  # eta_g
-    """Of the server step."""
+    server_learning_rate: float = Field(1.0, gt=0)
+    """Learning rate of the server step (eta_g)."""
 
 
 class CA2FL(Buffered):
     """On D_i = w_i - w_start,i:  buffer += D_i - h_i, then h_i <- D_i. At M:  v = hbar + buffer / M
     ;  w <- w + eta_g v ;  hbar <- mean of the h_i.
 
-    h_i starts at 0; the mean is over all N devices, those never heard of too. hbar stands still
-    while the buffer fills, whereas a device that reports twice meanwhile is calibrated by its own
-    new h_i. What the buffer holds is how much sum h_i has grown, so that sum is kept without
-    another pass over N models. The h_i, N models in all, lie in a file without a name. No staleness
-    weight; a discarded update leaves no h_i. Normalisation buffers: the mean of the M.
+    h_i starts at 0. The mean is over all N devices, also those that have not delivered yet. hbar
+    does not change while the buffer fills; a device that delivers twice in that time is corrected
+    by its new h_i. The buffer equals the growth of sum h_i, so that sum needs no pass over N
+    models. The N vectors h_i are in an unnamed temporary file. There is no staleness weight, and a
+    discarded update changes no h_i. Normalisation buffers: the mean of the M.
     """
 
     Options = CA2FLOptions

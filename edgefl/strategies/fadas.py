@@ -1,5 +1,7 @@
-"""FADAS: the buffer's mean change is the gradient of an adaptive server step, smaller if it is
-late (Wang et al. 2024, arXiv 2407.18365).
+"""FADAS: buffered updates and an adaptive (Adam-like) server step (Wang 2024).
+
+The buffer's mean change is the gradient of the step. Optionally, delayed updates have a smaller
+learning rate. Source: Wang et al. 2024, arXiv 2407.18365.
 """
 
 from __future__ import annotations
@@ -16,38 +18,41 @@ from edgefl.vectors import aligned_copy, blocks
 
 
 class FADASOptions(BufferedOptions):
-    """The authors' values; with ``delay_adaptive`` they take ten times the learning rate."""
+    """The defaults are the authors' values."""
 
-    buffer_size: int = Field(5, ge=1)  # M
-    """Updates for one server step."""
-    server_learning_rate: float = Field(1e-4, gt=0)  # eta
-    """Of the server step."""
+    buffer_size: int = Field(5, ge=1)
+    """Number of updates for one server step (M)."""
+    server_learning_rate: float = Field(1e-4, gt=0)
+    """Learning rate of the server step (eta). With `delay_adaptive` the authors use 1e-3."""
     beta1: float = Field(0.9, ge=0, lt=1)
-    """What the server step's first and second moment keep of themselves."""
+    """Decay of the first moment in the server step."""
     beta2: float = Field(0.99, ge=0, lt=1)
-    """What the server step's first and second moment keep of themselves."""
+    """Decay of the second moment in the server step."""
     epsilon: float = Field(1e-8, gt=0)
-    """Beside the root of the second moment; an update whose change float32 cannot square is
-    discarded.
+    """Added to the root of the second moment in the server step, to avoid a division by 0."""
+    bias_correction: bool = True
+    """If true, both moments are corrected for their start at 0, as in Adam and in the authors'
+    code; their equations have no correction.
     """
-    bias_correction: bool = True  # as in the authors' code; their equations have none
-    """Of the moments."""
     delay_adaptive: bool = False
-    """A buffer with a gap above `delay_threshold` makes a step of the learning rate divided by that
-    gap.
+    """If true, the learning rate of a step is divided by the largest gap in the buffer, if that is
+    above `delay_threshold`.
     """
-    delay_threshold: int = Field(1, ge=1)  # tau_c
-    """See there."""
+    delay_threshold: int = Field(1, ge=1)
+    """Largest gap, in versions, that leaves the learning rate unchanged (tau_c); only with
+    `delay_adaptive`.
+    """
 
 
 class FADAS(Adaptive):
     """D = mean of the M changes ;  m <- b1 m + (1 - b1) D ;  v <- b2 v + (1 - b2) D^2 ;  vh <-
     max(vh, v) ;  w <- w + eta_t m / (sqrt(vh) + eps).
 
-    Bias correction takes m / (1 - b1^t) and sqrt(vh / (1 - b2^t)) instead, t = steps so far.
-    Delay-adaptive: eta_t = eta / tau with tau the largest gap in the buffer, if that is above
-    tau_c, else eta (the authors' code; a minimum with 1 / tau would hardly ever act). Changes are
-    counted from the model that the device was given. Normalisation buffers: the mean of the M.
+    Bias correction uses m / (1 - b1^t) and sqrt(vh / (1 - b2^t)) instead, t = steps so far.
+    Delay-adaptive: eta_t = eta / tau, with tau the largest gap in the buffer, if that is above
+    tau_c, else eta. This is the authors' code; a minimum with 1 / tau would almost never apply. A
+    change is relative to the model that the device received. Normalisation buffers: the mean of the
+    M.
     """
 
     Options = FADASOptions
@@ -80,7 +85,7 @@ class FADAS(Adaptive):
         return weights
 
     def learning_rate(self, latest: int) -> float:
-        """eta_t."""
+        """Return eta_t."""
         late = self.options.delay_adaptive and latest > self.options.delay_threshold
         rate: float = self.options.server_learning_rate
         return rate / latest if late else rate
@@ -89,7 +94,7 @@ class FADAS(Adaptive):
         return [Report(self.reported)]
 
     def _move(self, weights: np.ndarray, rate: float) -> None:
-        """The adaptive step, in place."""
+        """Take the adaptive step, in place."""
         b1, b2, share, eps = (
             self.options.beta1,
             self.options.beta2,

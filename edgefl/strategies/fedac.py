@@ -1,7 +1,8 @@
-"""FedAC: updates weighed by their angle to the global motion, an adaptive server step, control
-variates on the devices (Zang et al. 2024, AAAI 38).
+"""FedAC: buffered updates weighted by direction, adaptive step, control variates (Zang 2024).
 
-The equations follow a public re-implementation, since the paper's text was not available.
+The weight depends on the angle between an update and the motion of the global model. Source: Zang
+et al. 2024, AAAI 38. The equations follow a public re-implementation, because the paper's text was
+not available.
 """
 
 from __future__ import annotations
@@ -19,39 +20,37 @@ from edgefl.vector_terms import cosine
 from edgefl.vectors import aligned_copy, blocks, weighted_sum
 
 LEAST_AGREEMENT = 0.1
-CONTROL = "control"  # the vector's name on the wire both ways, and in the device's memory
+CONTROL = "control"  # name of the vector in tasks, in updates and in the device's memory
 
 
 class FedACOptions(BufferedOptions):
-    buffer_size: int = Field(5, ge=1)  # M
-    """Updates for one server step."""
-    server_learning_rate: float = Field(1e-3, gt=0)  # eta_g
-    """Of the server step."""
+    buffer_size: int = Field(5, ge=1)
+    """Number of updates for one server step (M)."""
+    server_learning_rate: float = Field(1e-3, gt=0)
+    """Learning rate of the server step (eta_g)."""
     beta1: float = Field(0.6, ge=0, lt=1)
-    """What the server step's first and second moment keep of themselves."""
+    """Decay of the first moment in the server step."""
     beta2: float = Field(0.9, ge=0, lt=1)
-    """What the server step's first and second moment keep of themselves."""
+    """Decay of the second moment in the server step."""
     epsilon: float = Field(1e-8, gt=0)
-    """Beside the root of the second moment; an update whose change float32 cannot square is
-    discarded.
-    """
-    # "once": after training, as in the re-implementation
+    """Added to the root of the second moment in the server step, to avoid a division by 0."""
     correction: Literal["every step", "once"] = "every step"
-    """Control variates correct every local step; `"once"`: the trained model."""
-    # of the mean dC that C takes: M / N as SCAFFOLD does, or all of it
+    """When control variates correct local training: at every step, or once, after training, as in
+    the re-implementation.
+    """
     control_share: Literal["whole", "participation"] = "participation"
-    """The server's control variate takes as much of the buffer's mean change as the buffer is of
-    all edges; `"whole"`: all of it.
+    """Share of the buffer's mean change that the server's control variate takes: M / N
+    (`"participation"`, as in SCAFFOLD; N edges), or all of it (`"whole"`).
     """
 
 
 class Controlled(LocalRule):
-    """Every step uses g + C - C_i. C_i <- (w_start - w_end) / (n eta) - (C - C_i), the run's mean
-    gradient (n steps); dC = its change goes up too.
+    """Every step uses g + C - C_i. C_i <- (w_start - w_end) / (n eta) - (C - C_i), the mean
+    gradient of the n steps; its change dC is sent, too.
 
-    ``correction = "once"``: w_end - eta (C - C_i) goes up instead, and C_i is the mean gradient
-    again. Trainable elements only; C_i starts at 0. Should an update be discarded on arrival, C_i
-    has moved and C has not.
+    ``correction = "once"``: the device sends w_end - eta (C - C_i), and C_i is the mean gradient
+    again. Trainable elements only; C_i starts at 0. If an update is discarded on arrival, C_i has
+    changed and C has not.
     """
 
     remembers = (CONTROL,)
@@ -90,12 +89,12 @@ class FedAC(Adaptive):
     v <- b2 v + (1 - b2) D^2 ;  mh = b1 m + (1 - b1) D ;  w <- w + eta_g mh / (sqrt(v) + eps) ;  C
     <- C + M / N sum q_i dC_i.
 
-    So C is about the mean of the C_i. Without M / N ("whole", as in the re-implementation) it comes
-    to N / M times that, since a device's changes add up to its C_i: harmless where a trained model
-    is corrected once, but devices that add it to every step run away.
+    So C is about the mean of the C_i. Without M / N ("whole", as in the re-implementation) it is
+    N / M times as large, because a device's changes add up to its C_i. This is harmless if a
+    trained model is corrected once, but training diverges if devices add it to every step.
 
     w is the model at the step: it does not change while the buffer fills. Models and control
-    variates travel together, down (w, C) and up (w_i, dC_i). Normalisation buffers: the average
+    variates are sent together, down (w, C) and up (w_i, dC_i). Normalisation buffers: the average
     with the weights q_i.
     """
 
@@ -131,7 +130,7 @@ class FedAC(Adaptive):
             self.control_change[part] += agreement * update.vectors[CONTROL][part]
 
     def agreement(self, update: UpdateArrived) -> float:
-        """r_i of an update from an older model."""
+        """Return r_i of an update from an older model."""
         size = self.layout.parameters
         motion, change = (
             ((end, 1.0), (update.base, -1.0)) for end in (self.weights, update.weights)
@@ -147,14 +146,14 @@ class FedAC(Adaptive):
             if self.options.control_share == "participation"
             else 1.0
         )
-        # a new one: edges at work hold the old one
+        # a new array, because edges at work hold the old one
         self.control = weighted_sum((self.control, self.control_change), (1.0, taken * share))
         self.control_change[:] = 0.0
         self.gathered.clear()
         return weights
 
     def _move(self, weights: np.ndarray, share: float) -> None:
-        """The adaptive step, in place."""
+        """Take the adaptive step, in place."""
         b1, b2, rate, eps = (
             self.options.beta1,
             self.options.beta2,

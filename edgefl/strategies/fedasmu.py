@@ -1,5 +1,6 @@
-"""FedASMU: asynchronous; learned weights at the server, and devices that merge a fresher model
-in mid-training (arXiv 2507.06031, 2312.05770).
+"""FedASMU: learned weights at the server; devices merge a fresher model during training.
+
+Source: arXiv 2507.06031 (journal), 2312.05770 (conference).
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ class FedASMUOptions(TriggerOptions, BothOptions):
 
 
 class FedASMU(Asynchronous):
-    """Algorithm 1: staleness s = gap + 1 > tau: discard. Else learn lambda, sigma, iota (eq. 3) ;
-    alpha by eq. 2 ;  w <- (1 - alpha) w + alpha w_i.
+    """Algorithm 1: discard an update if its staleness s = gap + 1 > tau. Else learn lambda, sigma,
+    iota (eq. 3) ; alpha by eq. 2 ;  w <- (1 - alpha) w + alpha w_i.
 
-    Its ablations are a 2 x 2 factorial: ``learned`` (eq. 2, or a fixed polynomial) and ``asks``
-    (devices merge, or not).
+    The ablations are a 2 x 2 design: ``learned`` (eq. 2, or a fixed polynomial) and ``asks``
+    (whether devices merge).
     """
 
     Options: ClassVar[type[TriggerOptions]] = FedASMUOptions
@@ -46,9 +47,9 @@ class FedASMU(Asynchronous):
             weighing(self.options, self.layout) if self.learned else FixedWeight(self.options)
         )
         self.refresh_points = RefreshPoints(self.options, self.streams) if self.asks else None
-        # edges with an open task -> the fresher model sent, if the merge is to be subtracted
+        # edges with an open task -> the fresher model that was sent, if subtract_merge needs it
         self.sent: dict[str, tuple[int, np.ndarray]] = {}
-        self.values: dict[str, float] = {}  # of the current update
+        self.values: dict[str, float] = {}  # report of the current update
 
     @classmethod
     def warnings(cls, options: Any, epochs: int) -> list[str]:

@@ -1,5 +1,6 @@
-"""FedASMU-0: neither learned weights nor merging, FedAsync with FedASMU's trigger and bound
-(ablation of FedASMU).
+"""FedASMU-0: ablation of FedASMU with fixed weights and without merging on devices.
+
+It is FedAsync with FedASMU's trigger and staleness bound.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ class FedASMU0Options(TriggerOptions, FixedWeightOptions):
 
 
 class FedASMU0(FedASMU):
-    """alpha = FedAsync's polynomial, alpha (gap + 1)^-a; plain local SGD."""
+    """The weight is FedAsync's polynomial, alpha (gap + 1)^-a; devices do plain SGD."""
 
     Options = FedASMU0Options
     rule = LocalRule

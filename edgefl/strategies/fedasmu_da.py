@@ -1,6 +1,4 @@
-"""FedASMU-DA: devices merge a fresher model, the server weighs by a fixed rule (ablation of
-FedASMU).
-"""
+"""FedASMU-DA: ablation of FedASMU with fixed weights at the server; devices still merge."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ class FedASMUDAOptions(TriggerOptions, FixedWeightOptions, DeviceOptions):
 
 
 class FedASMUDA(FedASMU):
-    """alpha = FedAsync's polynomial, alpha (gap + 1)^-a; devices as in FedASMU."""
+    """The weight is FedAsync's polynomial, alpha (gap + 1)^-a; devices as in FedASMU."""
 
     Options = FedASMUDAOptions
     learned = False

@@ -1,4 +1,4 @@
-"""FedASMU-FA: the server learns its weights, devices merge nothing (ablation of FedASMU)."""
+"""FedASMU-FA: ablation of FedASMU with learned weights and without merging on devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class FedASMUFAOptions(TriggerOptions, LearnedWeightOptions):
 
 
 class FedASMUFA(FedASMU):
-    """alpha by eq. 2 as in FedASMU; plain local SGD."""
+    """The weight alpha is that of eq. 2, as in FedASMU; devices do plain SGD."""
 
     Options = FedASMUFAOptions
     rule = LearningRateRule

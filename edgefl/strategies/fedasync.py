@@ -1,5 +1,6 @@
-"""FedAsync: every arriving model is mixed in at once, with less weight the staler it is (Xie et
-al. 2019, arXiv 1903.03934).
+"""FedAsync: each arriving model is mixed in at once, stale ones with less weight (Xie 2019).
+
+Source: Xie et al. 2019, arXiv 1903.03934.
 """
 
 from __future__ import annotations
@@ -17,22 +18,25 @@ from edgefl.vectors import mix
 
 class FedAsyncOptions(AsynchronousOptions):
     alpha: float = Field(0.6, gt=0, le=1)
-    """Weight of a fresh update."""
+    """Mixing weight of a fresh update (gap 0)."""
     staleness: Literal["constant", "polynomial", "hinge"] = "polynomial"
-    """How the weight falls with the gap in versions; or `"constant"`, `"hinge"`."""
-    a: float = Field(0.5, gt=0)  # the paper takes 0.5 (polynomial) and 10 (hinge)
-    """Exponent (`polynomial`) or slope (`hinge`, where the paper takes 10)."""
-    b: float = Field(4.0, ge=0)  # hinge: no damping up to this gap
-    """Gap up to which nothing falls (`hinge`)."""
-    halve_alpha_at: int | None = Field(None, ge=1)  # version from which alpha is halved
-    """Version from which `alpha` is halved."""
-    # rho of the paper: the local loss has + (rho/2) ||z - w_start||^2
+    """How the weight falls with the gap in versions: not at all, as (gap + 1)^-a, or, from gap `b`
+    on, as 1 / (a (gap - b) + 1).
+    """
+    a: float = Field(0.5, gt=0)
+    """Exponent of `"polynomial"`, or slope of `"hinge"` (the paper uses 0.5 and 10)."""
+    b: float = Field(4.0, ge=0)
+    """Largest gap with full weight; only with `staleness = "hinge"`."""
+    halve_alpha_at: int | None = Field(None, ge=1)
+    """Version from which `alpha` is halved; none: never."""
     mu: float = Field(0.005, ge=0)
-    """Pull towards the received model in local training."""
+    """Weight of the proximal term in the local loss: (mu / 2) ||w - w_start||^2 (rho of the paper);
+    0: plain SGD.
+    """
 
 
 def damping(options: FedAsyncOptions, gap: int) -> float:
-    """s(t - tau) of the paper; a fresh update has gap 0 and s = 1 (as in the authors' code)."""
+    """Return s(t - tau) of the paper: 1 for a fresh update (gap 0), as in the authors' code."""
     if options.staleness == "constant":
         return 1.0
     if options.staleness == "polynomial":
@@ -50,7 +54,7 @@ class FedAsync(Asynchronous):
         return mix(self.weights, update.weights, self.alpha(gap))
 
     def alpha(self, gap: int) -> float:
-        """The weight of an update of this gap at the current version."""
+        """Return the weight of an update with this gap at the current version."""
         options: FedAsyncOptions = self.options
         late = options.halve_alpha_at is not None and self.version >= options.halve_alpha_at
         return options.alpha * (0.5 if late else 1.0) * damping(options, gap)

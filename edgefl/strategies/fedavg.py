@@ -1,5 +1,6 @@
-"""FedAvg: the sample-weighted mean of the selected edges' models, once a round (McMahan et al.
-2017, arXiv 1602.05629).
+"""FedAvg: each round averages the selected edges' models, weighted by samples (McMahan 2017).
+
+Source: McMahan et al. 2017, arXiv 1602.05629.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""FedBuff: the mean of K staleness-damped changes makes one server step (Nguyen et al. 2022,
-arXiv 2106.06639).
+"""FedBuff: the mean of K buffered changes, damped by staleness, is one step (Nguyen 2022).
+
+Source: Nguyen et al. 2022, arXiv 2106.06639.
 """
 
 from __future__ import annotations
@@ -15,18 +16,19 @@ from edgefl.vectors import weighted_sum
 
 
 class FedBuffOptions(BufferedOptions):
-    server_learning_rate: float = Field(1.0, gt=0)  # eta_g
-    """Of the server step."""
-    staleness_exponent: float = Field(0.5, ge=0)  # 0: no damping (as FedEcho and FADAS use it)
-    """Damping of stale updates; 0: none."""
+    server_learning_rate: float = Field(1.0, gt=0)
+    """Learning rate of the server step (eta_g)."""
+    staleness_exponent: float = Field(0.5, ge=0)
+    """Exponent p of the weight (1 + gap)^-p of an update; 0: no damping, as FedEcho and FADAS use
+    it.
+    """
 
 
 class FedBuff(Buffered):
-    """buffer += s_i (w_end - w_start),  s_i = (1 + gap)^(-p) ; at K:  w <- w + eta_g buffer / K (K,
-    not the sum of the weights).
+    """buffer += s_i (w_end - w_start),  s_i = (1 + gap)^(-p) ; at K:  w <- w + eta_g buffer / K.
 
-    Normalisation buffers: the average with the same weights, (1 - sum s_i / K) of the old ones and
-    s_i / K of each update's.
+    The divisor is K, not the sum of the weights. Normalisation buffers are averaged with the same
+    weights: (1 - sum s_i / K) for the old ones and s_i / K for those of each update.
     """
 
     Options = FedBuffOptions

@@ -1,5 +1,7 @@
-"""FedDelay: asynchronous steps that grow smaller once an update is older than the number at work
-(Koloskova et al. 2022, arXiv 2206.08307).
+"""FedDelay: asynchronous SGD with smaller steps for very stale updates (Koloskova 2022).
+
+A step is smaller if the gap of its update is larger than the number of edges at work. Source:
+Koloskova et al. 2022, arXiv 2206.08307.
 """
 
 from __future__ import annotations
@@ -13,18 +15,21 @@ from edgefl.vectors import with_changes
 
 
 class FedDelayOptions(AsynchronousOptions):
-    """With ``max_staleness`` at the concurrency, older updates are dropped (a step size of 0,
-    which the paper allows too).
+    """With ``max_staleness`` equal to ``concurrency``, older updates are discarded: a step size of
+    0, which the paper also allows.
     """
 
-    # ours: ten at work make w overshoot at 1, the paper's form, and still at 0.5
+    # ours: with ten edges at work, w overshoots at 1 (the paper's form) and also at 0.5
     server_learning_rate: float = Field(0.2, gt=0, le=1)
-    """Of every update up to a gap of `concurrency`; beyond it, divided by the gap."""
+    """Learning rate of the server step (eta_g); for an update whose gap is above `concurrency` it
+    is divided by the gap.
+    """
 
 
 def delay_factor(gap: int, concurrency: int) -> float:
-    """eta_t / eta of the paper: 1 up to tau_C = the number at work, 1 / tau_t beyond it; a fresh
-    update has gap 0.
+    """Return eta_t / eta of the paper: 1 up to tau_C, the number of edges at work, else 1 / tau_t.
+
+    A fresh update has gap 0.
     """
     return 1.0 if gap <= concurrency else 1.0 / gap
 
@@ -32,8 +37,8 @@ def delay_factor(gap: int, concurrency: int) -> float:
 class FedDelay(Asynchronous):
     """w <- w + eta_g c_t (w_k - w_start), c_t = 1 if gap <= tau_C else 1 / gap.
 
-    The paper draws the next client from all of them, busy ones too; here, as everywhere, from the
-    idle ones.
+    The paper draws the next client from all clients, also busy ones. Here, as in all strategies, it
+    is an idle one.
     """
 
     Options = FedDelayOptions

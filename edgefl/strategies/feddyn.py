@@ -1,5 +1,6 @@
-"""FedDyn: a linear term of its own for each device makes the local optima agree with the global
-one (Acar et al. 2021, arXiv 2111.04263).
+"""FedDyn: a linear term per device aligns the local optima with the global one (Acar 2021).
+
+Source: Acar et al. 2021, arXiv 2111.04263.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ from edgefl.vectors import weighted_sum
 
 class FedDynOptions(RoundsOptions):
     alpha: float = Field(0.01, gt=0)
-    """Of the linear and the quadratic term, for a device with the mean number of samples."""
-    # without it, the method can blow up when few devices take part
+    """Weight of the linear and the quadratic term in the local loss of a device with the mean
+    number of samples; a device with fewer samples has a larger weight.
+    """
     clip_norm: float = Field(10.0, gt=0)
-    """Largest norm of a local gradient."""
+    """Local gradients are clipped to this norm. Without clipping, the method can diverge if few
+    devices take part.
+    """
 
 
 class Dynamic(LocalRule):
@@ -29,8 +33,8 @@ class Dynamic(LocalRule):
     h_k + w_k - w_srv.
 
     The order is that of the authors' code: the gradient of the first two terms is clipped, then
-    alpha_k w is added (there as the optimiser's weight decay). The plan's own weight decay is part
-    of f_k here. Trainable elements only; h_k starts at 0.
+    alpha_k w is added (there as the optimiser's weight decay). Here f_k includes the weight decay
+    of the training plan. Trainable elements only; h_k starts at 0.
     """
 
     remembers = ("h",)
@@ -60,11 +64,11 @@ class FedDyn(Rounds):
     """hbar <- hbar + (1/N) sum_{k in S} (w_k - w_srv), N = all devices ;  w_srv <- mean_{k in S}
     w_k + hbar.
 
-    alpha_k = alpha / p_k with p_k = N n_k / sum n. Both means are plain. Should an update come
-    after its task was closed, h_k has it and hbar has not. Running statistics of a normalisation
-    have no h: they are the mean over S alone, so they belong to mean_{k in S} w_k and not to w_srv,
-    which lies hbar further on. The authors take GroupNorm in place of BatchNorm (here ``model.norm
-    = "group"``).
+    alpha_k = alpha / p_k with p_k = N n_k / sum n. Both means are unweighted. If an update arrives
+    after its task was closed, h_k includes it and hbar does not. Running statistics of a
+    normalisation have no h: they are the mean over S, so they match mean_{k in S} w_k and not
+    w_srv, which also includes hbar. The authors use GroupNorm instead of BatchNorm (here
+    ``model.norm = "group"``).
     """
 
     Options = FedDynOptions
@@ -82,7 +86,7 @@ class FedDyn(Rounds):
         ]
 
     def alpha(self, edge: str) -> float:
-        """alpha_k = alpha sum n / (N n_k)."""
+        """Return alpha_k = alpha sum n / (N n_k)."""
         alpha: float = self.options.alpha
         return alpha * sum(self.known.values()) / (len(self.known) * self.known[edge])
 

@@ -1,5 +1,6 @@
-"""FedEcho: what stragglers know lives on as predictions, which teach the global model by their
-certainty (arXiv 2511.19966, algorithm 1, eqs. 2 to 5).
+"""FedEcho: distils cached predictions of all devices into the global model, weighted by entropy.
+
+So updates of stragglers keep their influence. Source: arXiv 2511.19966, algorithm 1, eqs. 2 to 5.
 """
 
 from __future__ import annotations
@@ -21,49 +22,54 @@ from emulator.units import NS_PER_S, to_ns
 
 
 class FedEchoOptions(BufferedOptions):
-    buffer_size: int = Field(5, ge=1)  # M
-    """Updates for one server step."""
-    dispatch_before_step: Literal[True] = True  # devices do not wait for the lessons
-    """The edge that fills the buffer is replaced before the step, with the old model."""
-    server_learning_rate: float = Field(1.0, gt=0)  # eta
-    """Of the server step."""
+    buffer_size: int = Field(5, ge=1)
+    """Number of updates for one server step (M)."""
+    dispatch_before_step: Literal[True] = True
+    """Always true: devices do not wait for the distillation. The edge whose update fills the buffer
+    is replaced before the server step, and the next task starts from the old model.
+    """
+    server_learning_rate: float = Field(1.0, gt=0)
+    """Learning rate of the server step (eta)."""
     alpha_min: float = Field(0.2, ge=0, le=1)
-    """Weight of the divergence from the teachers against that of their hard labels: the former if
-    they are certain, the latter if not.
+    """Weight of the KL divergence in the distillation loss if the teachers are certain (entropy 0);
+    the rest is the weight of the cross-entropy with their hard labels.
     """
     alpha_max: float = Field(0.8, ge=0, le=1)
-    """Weight of the divergence from the teachers against that of their hard labels: the former if
-    they are certain, the latter if not.
+    """Weight of the KL divergence in the distillation loss if the teachers are uncertain (largest
+    entropy); the rest is the weight of the cross-entropy with their hard labels.
     """
-    # fixed, instead of going by the entropy: 0 is CE alone, 1 is KL alone
     alpha: float | None = Field(None, ge=0, le=1)
-    """Fixed, instead: 0 is hard labels alone, 1 the divergence alone."""
-    distil_learning_rate: float = Field(3e-6, gt=0)  # eta_d, of Adam
-    """Learning rate of the server's Adam."""
-    beta1: float = Field(0.9, ge=0, lt=1)
-    """Of Adam: decay of the first moment."""
-    beta2: float = Field(0.999, ge=0, lt=1)
-    """Of Adam: decay of the second moment."""
-    epsilon: float = Field(1e-8, gt=0)
-    """Of Adam."""
-    clip_norm: float = Field(5.0, gt=0)  # nu; 1e30: no clipping
-    """The gradient's largest norm, before Adam; 1e30: any."""
-    # over the unlabelled samples: Q = passes * ceil(|U| / batch)
-    distil_passes: int = Field(1, ge=1)
-    """How often the unlabelled samples are gone through in a round, and how many at a time."""
-    distil_batch_size: int = Field(128, ge=1)
-    """How often the unlabelled samples are gone through in a round, and how many at a time."""
-    keep_adam: bool = True  # False: each round's Adam begins anew
-    """Adam goes on from round to round; false: each begins anew."""
-    unlabelled_samples: int | None = Field(None, ge=1)  # so many of them, evenly spaced; None: all
-    """So many of `unlabelled.size`, evenly spaced; none: all."""
-    predict_s: float = Field(0.25, ge=0)  # emulated cost of a device's logits
-    """Emulated seconds of a prediction and of a distillation, on both clocks; `edgefl jobs CONFIG`
-    says what this host needs.
+    """Fixed weight of the KL divergence, in place of `alpha_min` and `alpha_max`; 0: cross-entropy
+    only; 1: KL only; none: the entropy decides.
     """
-    distil_s: float = Field(2.5, ge=0)  # emulated cost of a round's distillation
-    """Emulated seconds of a prediction and of a distillation, on both clocks; `edgefl jobs CONFIG`
-    says what this host needs.
+    distil_learning_rate: float = Field(3e-6, gt=0)
+    """Learning rate of Adam in the distillation (eta_d)."""
+    beta1: float = Field(0.9, ge=0, lt=1)
+    """Decay of Adam's first moment in the distillation."""
+    beta2: float = Field(0.999, ge=0, lt=1)
+    """Decay of Adam's second moment in the distillation."""
+    epsilon: float = Field(1e-8, gt=0)
+    """Added to the root of Adam's second moment in the distillation, to avoid a division by 0."""
+    clip_norm: float = Field(5.0, gt=0)
+    """Gradients of the distillation are clipped to this norm before Adam (nu); 1e30: no clipping.
+    """
+    distil_passes: int = Field(1, ge=1)
+    """Number of passes over the unlabelled samples in one distillation."""
+    distil_batch_size: int = Field(128, ge=1)
+    """Number of unlabelled samples for one step of the distillation."""
+    keep_adam: bool = True
+    """If true, Adam keeps its moments from round to round; if false, each round starts without
+    moments.
+    """
+    unlabelled_samples: int | None = Field(None, ge=1)
+    """Number of unlabelled samples to use, evenly spaced, out of `unlabelled.size`; none: all."""
+    predict_s: float = Field(0.25, ge=0)
+    """Emulated time to predict the unlabelled samples with one device's model, on both clocks;
+    `edgefl jobs CONFIG` measures what this host needs.
+    """
+    distil_s: float = Field(2.5, ge=0)
+    """Emulated time of one distillation, on both clocks; `edgefl jobs CONFIG` measures what this
+    host needs.
     """
 
     @model_validator(mode="after")
@@ -83,8 +89,8 @@ class FedEchoOptions(BufferedOptions):
 
 @dataclass(slots=True)
 class Filling:
-    """One round's updates: their sum, how many, when they were all there, and the predictions
-    that are still awaited.
+    """One round's updates: their sum, their tasks, when the buffer was full (ns), and the
+    predictions that are still missing.
     """
 
     gathered: Gathered
@@ -95,8 +101,9 @@ class Filling:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Logits:
-    """What a device's last model says of the unlabelled samples, flat (|U| C); ``base_version``:
-    where that model started from.
+    """The predictions of a device's last model for the unlabelled samples, flat (|U| C).
+
+    ``base_version``: the version from which that model started.
     """
 
     values: np.ndarray
@@ -110,12 +117,12 @@ class FedEcho(Buffered):
     xh = x + eta buffer / M ;  y = mean of the y_i of those devices that have any ;  a job distils y
     into xh (edgefl.models.distil) ;  x <- xh
 
-    A device that is given work meanwhile gets x, the one too that replaces the last of the M (as in
-    the listing); updates that arrive meanwhile go into the next buffer. Full buffers wait for their
-    turn, each with one model's memory: should M updates come faster than a distillation takes, more
-    and more of them do (``buffered_meanwhile``). No staleness weight. Normalisation buffers: the
-    mean of the M. A distillation that fails leaves xh as it is, a prediction that fails the
-    device's former logits.
+    Until the distillation ends, devices that get work start from x; so does the one that replaces
+    the last of the M (as in the listing). Updates that arrive during it go into the next buffer.
+    Full buffers wait in a queue, each with the memory of one model. If M updates come faster than a
+    distillation takes, the queue grows (``buffered_meanwhile``). There is no staleness weight.
+    Normalisation buffers: the mean of the M. If a distillation fails, x <- xh without it. If a
+    prediction fails, the device keeps its former logits.
     """
 
     Options = FedEchoOptions
@@ -124,17 +131,17 @@ class FedEcho(Buffered):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        # the last one takes what arrives
+        # arriving updates go into the last one
         self.fillings: deque[Filling] = deque([Filling(Gathered(self.layout.parameters))])
-        # y_i; who is not in here has none, which is not the same as zeros
+        # y_i; a device that is not in here has no logits, which is not the same as zeros
         self.logits: dict[str, Logits] = {}
-        self.moments: dict[str, np.ndarray] = {}  # Adam's
+        self.moments: dict[str, np.ndarray] = {}  # of Adam
         self.adam_steps = 0
-        self.student: np.ndarray | None = None  # xh while it is being taught
-        # prediction under way -> whose it is, and from which version
+        self.student: np.ndarray | None = None  # xh during its distillation
+        # running prediction -> its device, and the version that its model started from
         self.sources: dict[str, tuple[str, int]] = {}
-        self.full_ns = 0  # when the buffer was full that xh is made of
-        self.taught: tuple[int, ...] = ()  # and the tasks of its updates
+        self.full_ns = 0  # when the buffer of xh was full
+        self.taught: tuple[int, ...] = ()  # the tasks of the updates in xh
 
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
         self.failed = 0
@@ -162,7 +169,7 @@ class FedEcho(Buffered):
             edge, _ = self._predicted(event.name)
             return [Report({"prediction_failed": 1.0}, edge), *self._teach(now)]
         assert self.student is not None
-        self.moments, self.adam_steps = {}, 0  # nothing that was not finite is to come back
+        self.moments, self.adam_steps = {}, 0  # no value that was not finite may remain
         return self._end_round(self.student, {"distillation_failed": 1.0}, now)
 
     def rehearsal(self) -> Generator[tuple[str, Job], Result, None]:
@@ -171,7 +178,7 @@ class FedEcho(Buffered):
         yield "distil_s", self._lesson(self.weights)
 
     def _take(self, update: UpdateArrived, now: int) -> Decision:
-        """Buffer the update, and have its model predict."""
+        """Buffer the update, and start the job for its model's predictions."""
         filling, name = self.fillings[-1], f"predict {update.task}"
         filling.gathered.add(update, 1.0)
         filling.tasks.append(update.task)
@@ -192,8 +199,8 @@ class FedEcho(Buffered):
         return self.sources.pop(name)
 
     def _teach(self, now: int) -> list[Decision]:
-        """Step with the first buffer if it is full, its logits are there, and nothing is being
-        taught.
+        """Step with the first buffer if it is full, its logits are complete, and no distillation
+        is running.
         """
         filling = self.fillings[0]
         if self.student is not None or len(self.fillings) == 1 or filling.awaited:
@@ -211,7 +218,7 @@ class FedEcho(Buffered):
         ]
 
     def _stepped(self, gathered: Gathered) -> np.ndarray:
-        """xh = x + eta buffer / M."""
+        """Return xh = x + eta buffer / M."""
         share, size = 1 / self.options.buffer_size, self.layout.parameters
         assert gathered.sum is not None
         student = weighted_sum(
@@ -250,8 +257,8 @@ class FedEcho(Buffered):
     def _end_round(
         self, weights: np.ndarray, numbers: dict[str, float], now: int
     ) -> list[Decision]:
-        """Publish, say what the round was like, and begin the next one if its updates are all
-        there.
+        """Report on the round, publish its model, and start the next round if its updates are
+        complete.
         """
         ages = [self.version - each.base_version for each in self.logits.values()]
         report = {
@@ -259,7 +266,7 @@ class FedEcho(Buffered):
             "teachers": float(len(ages)),
             "logits_age": (
                 sum(ages) / len(ages) if ages else 0.0
-            ),  # in versions, since their model's start
+            ),  # mean age in versions, from the version that the model started from
             "server_s": (now - self.full_ns) / NS_PER_S,
             "buffered_meanwhile": float(sum(len(each.tasks) for each in self.fillings)),
             "checkpoints": float(len({*self.running.values(), self.version})),

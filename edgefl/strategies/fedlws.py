@@ -1,5 +1,6 @@
-"""FedLWS: FedAvg, then each layer shrinks by a factor that falls with the devices' disagreement
-in it (Shi et al. 2025, arXiv 2503.15111).
+"""FedLWS: FedAvg, then each layer shrinks more the more the devices disagree in it (Shi 2025).
+
+Source: Shi et al. 2025, arXiv 2503.15111.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from edgefl.vectors import Layout
 
 class FedLWSOptions(RoundsOptions):
     beta: float = Field(0.03, ge=0)
-    """How much disagreement shrinks a layer."""
+    """Factor from the devices' mean disagreement in a layer to tau, which shrinks that layer."""
     tau_min: float = Field(0.01, ge=0)
-    """Limits of that."""
+    """Lower limit of tau: the least that a layer shrinks."""
     tau_max: float = Field(0.2, ge=0)
-    """Limits of that."""
+    """Upper limit of tau: the most that a layer shrinks; at least `tau_min`."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -32,11 +33,11 @@ class FedLWSOptions(RoundsOptions):
 
 
 def layers(layout: Layout) -> list[slice]:
-    """Each module's own parameters (weight and bias) as one stretch of the flat vector, so a
-    normalisation has its own; buffers are in none.
+    """Return each module's own parameters (weight and bias) as one slice of the flat vector.
 
-    Ours: the authors' code cuts at every name with "bias" in it, which puts a normalisation's
-    running statistics into the next layer.
+    A normalisation has a slice of its own; buffers are in none. This differs from the authors'
+    code: it ends a layer at every name that contains "bias", so the running statistics of a
+    normalisation belong to the next layer.
     """
     found = []
     for _, entries in groupby(
@@ -50,12 +51,12 @@ def layers(layout: Layout) -> list[slice]:
 def shrinking(
     before: np.ndarray, mean: np.ndarray, ends: list[np.ndarray], options: FedLWSOptions
 ) -> float:
-    """gamma of one layer from the former global model, the weighted mean and every device's model,
-    all of that layer.
+    """Return gamma of one layer, whose elements all arguments hold.
 
     gamma = ||w_prev|| / (||w_prev|| + tau ||wbar - w_prev||) ;  tau = clamp(beta (1/K) sum_k ||D_k
-    - Dm||, tau_min, tau_max) ; D_k = w_k - w_prev ;  Dm = (1/K) sum_k D_k. A layer of zeros has
-    nothing to compare with: gamma = 1, or it would stay zero.
+    - Dm||, tau_min, tau_max) ; D_k = w_k - w_prev ;  Dm = (1/K) sum_k D_k. w_prev is the former
+    global model (``before``), wbar the weighted mean, w_k a device's model. If w_prev is all zero,
+    gamma is 1; otherwise the layer would stay zero.
     """
     size = float(np.linalg.norm(before))
     if size == 0.0:
@@ -68,9 +69,7 @@ def shrinking(
 
 
 class FedLWS(FedAvg):
-    """w_l <- gamma_l wbar_l, where wbar is FedAvg's mean and the disagreement is over plain
-    means.
-    """
+    """w_l <- gamma_l wbar_l, where wbar is FedAvg's mean; the disagreement is not weighted."""
 
     Options = FedLWSOptions
 

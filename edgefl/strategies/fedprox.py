@@ -1,5 +1,6 @@
-"""FedProx: FedAvg with a pull of mu towards the received model in every local step (Li et al.
-2020, arXiv 1812.06127).
+"""FedProx: FedAvg with a proximal term that keeps local models near the received one (Li 2020).
+
+Source: Li et al. 2020, arXiv 1812.06127.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from edgefl.strategies.fedavg import FedAvg
 
 
 class Pull(LocalRule):
-    """g <- g + mu (w - w_start): the gradient of (mu/2) ||w - w_start||^2; normalisation buffers
-    are not pulled.
+    """g <- g + mu (w - w_start): the gradient of the proximal term (mu/2) ||w - w_start||^2.
+
+    Normalisation buffers are not pulled.
     """
 
     def adjust(self, run: Any, gradient: Any) -> None:
@@ -27,11 +29,11 @@ class Pull(LocalRule):
 
 class FedProxOptions(RoundsOptions):
     mu: float = Field(0.01, ge=0)
-    """Pull towards the received model."""
+    """Weight of the proximal term in the local loss: (mu / 2) ||w - w_start||^2; 0: FedAvg."""
 
 
 class FedProx(FedAvg):
-    """Server as FedAvg; no partial work of stragglers (the paper's drop_percent)."""
+    """The server is FedAvg's. Stragglers do no partial work (the paper's drop_percent)."""
 
     Options = FedProxOptions
     rule = Pull

@@ -1,9 +1,9 @@
-"""FedSA (reconstructed): a fast stage, then one in which slow devices train less and late ones in
-smaller steps (Chen et al. 2021).
+"""FedSA (reconstructed): two stages; in the second, slow devices train less (Chen 2021).
 
-Reconstructed: neither the paper's text (Future Generation Computer Systems 120, doi
-10.1016/j.future.2021.02.012) nor code was available. Known are the two stages, their own local
-epochs and learning rates, and a polynomial staleness weight; the equations here are ours.
+In the second stage late devices also have a smaller learning rate. Reconstructed: neither the text
+of the paper (Chen et al., Future Generation Computer Systems 120, 2021, doi
+10.1016/j.future.2021.02.012) nor code was available. Known are the two stages with their own local
+epochs and learning rates, and a polynomial staleness weight. The equations here are ours.
 """
 
 from __future__ import annotations
@@ -21,26 +21,28 @@ from edgefl.vectors import mix
 
 
 class FedSAOptions(AsynchronousOptions):
-    alpha: float = Field(0.6, gt=0, le=1)  # a
-    """Weight of a fresh update, and how it falls with the gap."""
-    staleness_exponent: float = Field(0.5, ge=0)  # p
-    """Weight of a fresh update, and how it falls with the gap."""
-    # updates whose mean loss is compared with that of as many before them
+    alpha: float = Field(0.6, gt=0, le=1)
+    """Mixing weight of a fresh update (gap 0)."""
+    staleness_exponent: float = Field(0.5, ge=0)
+    """Exponent p of the weight alpha (gap + 1)^-p of an update; 0: no damping."""
     window: int = Field(50, ge=1)
-    """Updates whose mean loss is compared with that of as many before."""
-    # stage 2 begins when the mean loss falls by less than this share
+    """Number of updates whose mean loss is compared with that of the same number before them."""
     least_gain: float = Field(0.01, ge=0)
-    """The second stage begins when the loss falls by a smaller share than this."""
-    second_stage_at: int | None = Field(None, ge=0)  # or at this version: half of the run's, say
-    """Version at which it begins at the latest: half of the run's, say."""
+    """The second stage begins when the mean loss of a window falls by less than this share of the
+    previous one.
+    """
+    second_stage_at: int | None = Field(None, ge=0)
+    """Version at which the second stage begins at the latest, for example half of the run's; none:
+    only `least_gain` decides.
+    """
 
 
 class FedSA(Asynchronous):
-    """w <- (1 - a_t) w + a_t w_i ;  a_t = a (gap + 1)^(-p).
+    """w <- (1 - a_t) w + a_t w_i ;  a_t = alpha (gap + 1)^(-p).
 
     Stage 1: every device trains as planned (E epochs, learning rate eta). Stage 2: E_i = max(1,
-    round(E f_i / mean f)) with f_i the updates that i has delivered, and eta / sqrt(1 + gap of its
-    last update).
+    round(E f_i / mean f)), with f_i the updates that i has delivered, and the learning rate eta /
+    sqrt(1 + gap of its last update).
     """
 
     Options = FedSAOptions
@@ -61,8 +63,9 @@ class FedSA(Asynchronous):
         return [Assign((edge,), {"weights": self.weights}, self.scales(edge)) for edge in edges]
 
     def scales(self, edge: str) -> dict[str, float]:
-        """What the device's epochs and learning rate are multiplied with in stage 2; the edge
-        rounds, to 1 epoch at least.
+        """Return the factors of the device's epochs and learning rate in stage 2.
+
+        The edge rounds the epochs, to at least 1.
         """
         mean = sum(self.uploads.values()) / len(self.known)
         frequency = self.uploads.get(edge, 0) / mean if mean else 1.0
@@ -74,11 +77,11 @@ class FedSA(Asynchronous):
     def apply(self, update: UpdateArrived, gap: int) -> np.ndarray:
         self.uploads[update.edge] = self.uploads.get(update.edge, 0) + 1
         self.gaps[update.edge] = gap
-        self._watch(update.numbers.get("loss", 0.0))  # the edges' frame adds it
+        self._watch(update.numbers.get("loss", 0.0))  # the edge adds the loss
         return mix(self.weights, update.weights, staleness_weight(self.options, gap))
 
     def _watch(self, loss: float) -> None:
-        """Stage 2 begins once, and stays."""
+        """Check whether stage 2 begins. It never ends."""
         self.losses.append(loss)
         if len(self.losses) == self.options.window:
             mean = sum(self.losses) / len(self.losses)
@@ -89,5 +92,5 @@ class FedSA(Asynchronous):
 
 
 def staleness_weight(options: FedSAOptions, gap: int) -> float:
-    """a_t: a fresh update has gap 0 and weight a."""
+    """Return a_t: a fresh update has gap 0 and weight alpha."""
     return options.alpha * float((gap + 1) ** -options.staleness_exponent)

@@ -1,5 +1,6 @@
-"""FedSSMU: synchronous rounds in which every arriving model is mixed in at once, and devices
-merge what has come so far (arXiv 2507.06031).
+"""FedSSMU: synchronous FedASMU; models are mixed in as they arrive, and devices merge the result.
+
+Source: arXiv 2507.06031, algorithm 3.
 """
 
 from __future__ import annotations
@@ -23,16 +24,15 @@ from edgefl.strategies.dissemination.refresh_points import RefreshPoints
 
 
 class FedSSMUOptions(RoundsOptions, BoundOptions, BothOptions):
-    # what stands under the square roots, which the paper leaves open
     index: Literal["round", "aggregation"] = "round"
-    """What stands under the square roots; or `"aggregation"`: all updates so far.
-    `clients_per_round` as for `fedavg`.
+    """The number under the square roots of the weights, which the paper does not define: of the
+    round, or of all aggregations so far.
     """
 
 
 class RefreshInRound(Refresh):
-    """A fresher model comes as version + k; eq. 10's g is the round, or counts all aggregations
-    so far.
+    """A fresher model has the number version + k. In eq. 10, g is the round or the number of
+    aggregations so far.
     """
 
     def times(self, run: Any, version: int) -> tuple[int, int]:
@@ -49,8 +49,8 @@ class FedSSMU(Rounds):
     """Algorithm 3: the k-th arrival of a round (k from 0) has staleness k + 1 ;  w_{g,k+1} = (1 -
     alpha) w_{g,k} + alpha w_i ;  w_{g+1,0} = w_{g,k} at the end.
 
-    The version rises once a round. Shared controls learn from the aggregation before, which may be
-    the last one of the round before.
+    The version rises once per round. Shared controls learn from the previous aggregation, which can
+    be the last one of the previous round.
     """
 
     Options = FedSSMUOptions
@@ -62,8 +62,8 @@ class FedSSMU(Rounds):
         self.refresh_points = RefreshPoints(self.options, self.streams)
         self.model = self.weights  # w_{g,k}
         self.k = 0  # aggregations in this round
-        self.count = 0  # and in all
-        # edges with an open task -> the fresher model sent, if the merge is to be subtracted
+        self.count = 0  # aggregations of the whole run
+        # edges with an open task -> the fresher model that was sent, if subtract_merge needs it
         self.sent: dict[str, tuple[int, np.ndarray]] = {}
 
     @classmethod
@@ -99,7 +99,7 @@ class FedSSMU(Rounds):
         return super().closed(event, now)
 
     def aggregate(self, updates: list[UpdateArrived]) -> np.ndarray:
-        """All is in the model already."""
+        """Return the model, which already contains all updates."""
         self.k = 0
         return self.model
 

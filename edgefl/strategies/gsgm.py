@@ -1,5 +1,6 @@
-"""GSGM: rounds in which each edge is used once, and the round's mean as momentum (Wang et al.
-2019, arXiv 1902.07848, as changed by WKAFL).
+"""GSGM: uses each edge once per round; the round's mean gradient is the momentum (Wang 2019).
+
+Source: Wang et al. 2019, arXiv 1902.07848, as changed by WKAFL (arXiv 2203.01214).
 """
 
 from __future__ import annotations
@@ -18,12 +19,10 @@ from edgefl.vectors import weighted_sum
 
 class GSGMOptions(GradientsOptions):
     momentum: float = Field(0.1, ge=0, lt=1)  # a_m
-    """What the last round's mean adds to each step."""
-    # where an edge takes its gradient of a round: at the model that begins the round, or at the one
-    # that its own last step left (the authors' code)
+    """Share of the last round's mean that is added to each step (a_m)."""
     start_from: Literal["round", "own step"] = "round"
-    """All edges of a round start from the model that began it; or `"own step"`: each from the one
-    that its own last step left (the authors' code).
+    """The model at which an edge computes its gradient: `"round"`: the model at the start of the
+    round; `"own step"`: the model after the last step that used this edge, as in the authors' code.
     """
 
 
@@ -31,15 +30,15 @@ class GSGM(Gradients):
     """u = a_m Mom + (1/n) sum g_i ;  w <- w - eta u ;  acc += u n/P ;  when all P edges of the
     round have been used: Mom = acc , acc = 0.
 
-    n = K, or what is left of the round (so acc is the round's mean whatever P/K is). An edge that
-    was used, or failed, is blocked until the next round, which begins with the current model for
-    all. So the P/K steps of a round share one model: together they are one step of P/K times the
-    rate along the mean of P gradients. ``start_from = "own step"``: as in WKAFL's code an edge is
-    given the model that its own last step left; then a round's gradients are of P/K models.
+    n = K, or the rest of the round; so acc is the round's mean for any P/K. An edge that was used,
+    or failed, is blocked until the next round, when all edges get the current model. So the P/K
+    steps of a round share one model: together they are one step of P/K times the rate along the
+    mean of P gradients. ``start_from = "own step"``: as in WKAFL's code, an edge gets the model
+    after the last step that used it; then the gradients of a round belong to P/K models.
 
-    WKAFL's code leaves the momentum out of w and takes u/P: right for K = 1. It also lets all used
-    edges share the server's tensors, so that they see the newest model: not done here. Staleness is
-    not used.
+    WKAFL's code omits the momentum from w and uses u/P, which is right for K = 1. There, all used
+    edges also share the server's tensors, so they see the newest model; this is not done here.
+    Staleness is not used.
     """
 
     Options = GSGMOptions
@@ -48,11 +47,11 @@ class GSGM(Gradients):
         super().__init__(*args)
         self.momentum: np.ndarray | None = None  # Mom
         self.gathered: np.ndarray | None = None  # acc
-        self.edges = 0  # P, those that began the round
-        self.used: list[str] = []  # by the step just made
-        # of "own step": edge -> the model that its own last step left, with its version
+        self.edges = 0  # P, the edges at the start of the round
+        self.used: list[str] = []  # edges in the latest step
+        # for "own step": edge -> the model after the last step that used it, with its version
         self.left: dict[str, tuple[int, np.ndarray]] = {}
-        self.given: dict[str, int] = {}  # edge -> version of the model that it was given last
+        self.given: dict[str, int] = {}  # edge -> version of the model that it got last
 
     def joined(self, event: EdgeJoined, now: int) -> list[Decision]:
         self.left.pop(event.edge, None)
@@ -85,7 +84,7 @@ class GSGM(Gradients):
         return super().hand_out()
 
     def assign(self, edges: list[str]) -> list[Decision]:
-        """Each edge its model: an Assign for each version, the oldest first."""
+        """Assign each edge its model: one Assign per version, the oldest first."""
         now = self.version, self.weights
         models = dict([now, *(self.left.get(edge, now) for edge in edges)])
         self.given |= {edge: self.left.get(edge, now)[0] for edge in edges}

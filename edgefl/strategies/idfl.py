@@ -1,10 +1,10 @@
-"""IDFL, intentional delay: a group takes a later model and starts just in time for its next slots
-(Song, Hong, algorithm 2, proposition 1).
+"""IDFL, intentional delay: a TDMA group waits for a later model, and still sends on time.
 
-A group that needs d* = ceil(tau_comp / (r (S + 1))) rounds to compute need not start G - 1 rounds
-ahead: with alpha = G - d* - 1 it gets the model of alpha rounds later, its updates are d* rounds
-old, and no slot is lost: every round has S updates, and none ends later. Group j of those that
-wait has its turn j rounds from now.
+A group that needs d* = ceil(tau_comp / (r (S + 1))) rounds to compute does not have to start G - 1
+rounds before its turn. With alpha = G - d* - 1 it gets the model of alpha rounds later, and its
+updates are d* rounds old. No slot is lost: every round has S updates, and no round ends later.
+Group j of the waiting groups has its turn j rounds from now. Source: Song, Hong, algorithm 2 and
+proposition 1.
 """
 
 from __future__ import annotations
@@ -20,34 +20,33 @@ from edgefl.strategies.base.timetable import Timetable
 
 
 class IdflOptions(SlottedOptions):
-    alpha: int | Literal["auto", "adaptive"] = (
-        # rounds; or the most that cost no slot (proposition 1); or by what was measured (ours)
-        "auto"
-    )
-    """Intentional delay in rounds: the longest that loses no slot (every round has S updates, none
-    ends later), a number, or `"adaptive"`: by measured computing times.
+    alpha: int | Literal["auto", "adaptive"] = "auto"
+    """Intentional delay in rounds. `"auto"`: the longest delay that loses no slot (every round has
+    S updates, and no round ends later; proposition 1); `"adaptive"` (not in the paper): from
+    measured computing times.
     """
-    # tau_comp of "auto"; None: from the devices' speeds and data
     compute_slots: int | None = Field(None, ge=0)
-    """Of `"auto"`: slots of a task; none: from the devices' speeds and data."""
-    # of "adaptive": an edge should be ready so many slots before its turn
+    """Slots that a task takes to compute (tau_comp), for `alpha = "auto"`; none: from the devices'
+    speeds and data.
+    """
     margin_slots: int = Field(1, ge=0)
-    """Of `"adaptive"`: an edge should be ready so many slots before its turn."""
-    # of "adaptive": it counts on the longest of so many last computing times
+    """Slots before its turn by which an edge should be ready, for `alpha = "adaptive"`."""
     memory: int = Field(5, ge=1)
-    """Of `"adaptive"`: it counts on the longest of so many last computing times."""
+    """Number of an edge's last computing times, of which the longest is expected next, for
+    `alpha = "adaptive"`.
+    """
 
 
 class Idfl(Slotted):
-    """w_{k+1} goes to S_{k-alpha}. "adaptive": to the waiting groups that are needed so soon
-    that they cannot wait for the next model.
+    """w_{k+1} goes to S_{k-alpha}; with "adaptive", to the waiting groups that would be late for
+    their slots if they waited for the next model.
     """
 
     Options = IdflOptions
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.took: dict[str, deque[int]] = {}  # edge -> slots that it has computed for, the latest
+        self.took: dict[str, deque[int]] = {}  # edge -> its last computing times in slots
 
     @classmethod
     def refuses(cls, options: Any, edges: int, medium: str, frames: bool) -> tuple[str, str] | None:
@@ -73,17 +72,17 @@ class Idfl(Slotted):
             and not timetable.known
         ):
             raise UserError(
-                'alpha = "auto": how long these devices compute is not known beforehand; expected'
-                ' compute_slots with it, or alpha = "adaptive"'
+                'alpha = "auto": the computing time of these devices is not known in advance;'
+                ' expected compute_slots as well, or alpha = "adaptive"'
             )
         super().use(timetable)
 
     def first_groups(self, edges: list[str]) -> tuple[list[str], list[list[str]]]:
-        """Groups 0 to G - alpha - 1 start from w_0; "adaptive" starts all, since nothing is
+        """Start groups 0 to G - alpha - 1 from w_0; "adaptive" starts all, because nothing is
         measured yet.
         """
         groups = self.groups(edges)
-        # with edges missing there may be fewer groups than the config's alpha takes
+        # if edges are missing, there may be fewer groups than the config's alpha needs
         first = groups[: max(1, len(groups) - self._delay(edges))]
         return [edge for group in first for edge in group], groups[len(first) :]
 
@@ -99,7 +98,7 @@ class Idfl(Slotted):
         return self.timetable.auto_delay(len(edges), self.size, self._compute_slots(edges))
 
     def _compute_slots(self, edges: list[str]) -> int:
-        """tau_comp of the slowest."""
+        """Return tau_comp of the slowest device."""
         given: int | None = self.options.compute_slots
         if given is not None:
             return given
@@ -109,11 +108,11 @@ class Idfl(Slotted):
         )
 
     def _just_in_time(self) -> list[list[str]]:
-        """Start groups, those first that have waited longest, as long as waiting for the next model
-        would leave an upload slot without a sender.
+        """Return the groups to start now: those that have waited longest come first.
 
-        Upload slot i from now on needs i + 1 devices that are ready by then: those at work, and
-        those that wait.
+        A group starts if waiting for the next model would leave an upload slot without a sender.
+        Upload slot i from now on needs i + 1 devices that are ready by then, out of those at work
+        and those that wait.
         """
         waiting = deque(
             group
@@ -135,8 +134,8 @@ class Idfl(Slotted):
         return due
 
     def _short(self, at_work: list[int], waiting: list[str]) -> bool:
-        """If all of ``waiting`` wait for the next model: is a slot without a sender that could
-        have one, or have it earlier, otherwise?
+        """Return whether a slot loses its sender, or has it later, if all of ``waiting`` wait for
+        the next model.
         """
         ready = [self.free + self._expected(edge) for edge in waiting]
         sooner, later = (
@@ -149,6 +148,6 @@ class Idfl(Slotted):
         )
 
     def _expected(self, edge: str) -> int:
-        """Slots that the edge will need, with the margin."""
+        """Return the slots that the edge will need, with the margin."""
         margin: int = self.options.margin_slots
         return max(self.took.get(edge, (0,))) + margin

@@ -1,5 +1,6 @@
-"""K-async SGD: the mean of the first K gradients makes a step (Dutta et al. 2018, arXiv
-1803.01113).
+"""K-async SGD: the mean of the first K gradients makes a server step (Dutta 2018).
+
+Source: Dutta et al. 2018, arXiv 1803.01113.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from edgefl.strategies.base.gradients import GradientRule, Gradients, GradientSt
 
 
 class KAsync(Gradients):
-    """w <- w - (eta / K) sum g_i , K = the gradients in the buffer."""
+    """w <- w - (eta / K) sum g_i, with K the number of gradients in the buffer."""
 
     def step(self, gradients: Sequence[GradientRule]) -> GradientStep:
         share = 1 / len(gradients)

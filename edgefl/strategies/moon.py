@@ -1,5 +1,7 @@
-"""MOON: representations are drawn to the global model's and away from the device's former
-model's (Li et al. 2021, arXiv 2103.16257).
+"""MOON: FedAvg with a contrastive term between local, global and previous features (Li 2021).
+
+It draws the features of the local model towards those of the global model and away from those of
+the device's previous model. Source: Li et al. 2021, arXiv 2103.16257.
 """
 
 from __future__ import annotations
@@ -16,16 +18,14 @@ from edgefl.strategies.fedavg import FedAvg
 
 class MoonOptions(RoundsOptions):
     mu: float = Field(1.0, ge=0)
-    """Weight of the contrastive term."""
-    temperature: float = Field(0.5, gt=0)  # T
-    """By which the cosines are divided."""
-    work: float = Field(
-        5 / 3,
-        ge=1,
-        # cost of a step: a plain one is a forward pass and a backward one twice as dear, MOON has
-        # two more forward passes
-    )
-    """Emulated cost of a step, a plain one being 1: two more forward passes."""
+    """Weight of the contrastive term in the local loss."""
+    temperature: float = Field(0.5, gt=0)
+    """Temperature T: the cosines of the contrastive term are divided by it."""
+    # a plain step is a forward pass and a backward pass of twice its cost
+    work: float = Field(5 / 3, ge=1)
+    """Emulated compute time of a step, as a multiple of a plain step. The default counts two more
+    forward passes.
+    """
 
 
 class Contrast(LocalRule):
@@ -33,10 +33,10 @@ class Contrast(LocalRule):
     e^(cos(z, z_prev)/T)) ).
 
     z is the input of the model's last linear layer: the paper's projection if the model has such a
-    head in front of that layer, the penultimate features otherwise. z_glob and z_prev come from the
-    received model and from the one that this device trained last, both in evaluation mode and
-    without gradient. A device's first task has no former model: l_con = 0, as in the authors' code
-    (it is charged like the others).
+    head before that layer, otherwise the penultimate features. z_glob comes from the received
+    model, z_prev from the model that this device trained last; both in evaluation mode and without
+    gradient. A device's first task has no previous model: l_con = 0, as in the authors' code. Its
+    emulated cost is that of the other tasks.
     """
 
     remembers = ("previous",)
@@ -65,14 +65,14 @@ class Contrast(LocalRule):
 
 
 class Moon(FedAvg):
-    """Server as FedAvg."""
+    """The server is FedAvg's."""
 
     Options = MoonOptions
     rule = Contrast
 
 
 def _cosine(one: Any, other: Any) -> Any:
-    """Cosine of each row; 0 where a row is all zero, as behind a ReLU it may be."""
+    """Return the cosine of each row; 0 for a row of zeros, which a ReLU can produce."""
     from torch.nn.functional import (
         cosine_similarity,  # here: strategies are listed and served without torch
     )

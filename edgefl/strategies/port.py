@@ -1,5 +1,6 @@
-"""PORT: buffered updates weighed by staleness and by agreement with the latest global motion;
-too late devices report at once (Su, Li 2022, IWQoS).
+"""PORT: buffered updates weighted by staleness and direction; late edges report at once (Su 2022).
+
+The direction is compared with the latest motion of the global model. Source: Su, Li 2022, IWQoS.
 """
 
 from __future__ import annotations
@@ -16,19 +17,20 @@ from edgefl.vectors import weighted_sum, with_changes
 
 
 class PortOptions(AsynchronousOptions):
-    least_updates: int = Field(5, ge=1)  # Kmin
-    """Updates for one server step."""
-    staleness_bound: int = Field(10, ge=1)  # B_s
-    """An edge whose model is more versions behind is urged to report, and waited for."""
-    similarity_weight: float = Field(1.0, ge=0)  # s_w
-    """What agreement with the global motion counts."""
-    staleness_weight: float = Field(3.0, gt=0)  # t_w
-    """What freshness counts."""
-    reference: Literal["last step", "start"] = (
-        # what w_now is compared with: as in the authors' code, or as its comment says, w_start
-        "last step"
-    )
-    """The global motion: the latest step, or `"start"`: all since the edge's model."""
+    least_updates: int = Field(5, ge=1)
+    """Least number of updates for one server step (Kmin)."""
+    staleness_bound: int = Field(10, ge=1)
+    """If the model of an edge at work is more than this many versions behind (B_s), the edge must
+    report at once, and the server waits for it.
+    """
+    similarity_weight: float = Field(1.0, ge=0)
+    """Weight of the cosine with the global motion in the weight of an update (s_w)."""
+    staleness_weight: float = Field(3.0, gt=0)
+    """Weight of freshness in the weight of an update (t_w)."""
+    reference: Literal["last step", "start"] = "last step"
+    """The global motion: the change by the last server step, as in the authors' code, or since the
+    `"start"` model of the edge, as a comment in that code says.
+    """
 
 
 class Port(Asynchronous):
@@ -37,8 +39,8 @@ class Port(Asynchronous):
 
     raw_i = (n_i / sum n) ( s_w (cos_i + 1) / 2 + t_w B_s / (gap_i + B_s) ) ,  cos_i = cosine(D_i, w
     - w_ref) over the trainable elements, 1 if gap_i <= 1 or there is no reference yet. A device
-    that exceeds B_s is urged: it ends its run at the next step and reports (in the authors' code,
-    with the newest epoch that it has finished).
+    that exceeds B_s is urged: it ends its training at the next step and reports. In the authors'
+    code it reports its last finished epoch.
     """
 
     Options = PortOptions
@@ -47,7 +49,7 @@ class Port(Asynchronous):
         super().__init__(*args)
         self.waiting: list[UpdateArrived] = []
         self.urged: set[str] = set()
-        self.before: np.ndarray | None = None  # the model that the last step began from
+        self.before: np.ndarray | None = None  # the model before the last step
 
     def apply(self, update: UpdateArrived, gap: int) -> np.ndarray | None:
         self.waiting.append(update)
@@ -57,12 +59,12 @@ class Port(Asynchronous):
         return [*super().arrived(update, now), *self._urge()]
 
     def closed(self, event: TaskClosed, now: int) -> list[Decision]:
-        # it may have been the one to wait for
+        # the server may have waited for this task
         fused = [self._publish(self._fused())] if self._due() else []
         return [*fused, *super().closed(event, now), *self._urge()]
 
     def _urge(self) -> list[Decision]:
-        """Each late edge once for its task."""
+        """Urge each late edge, once per task."""
         late = self._late()
         fresh = [edge for edge in late if edge not in self.urged]
         self.urged = set(late)
@@ -72,7 +74,7 @@ class Port(Asynchronous):
         return len(self.waiting) >= self.options.least_updates and not self._late()
 
     def _late(self) -> list[str]:
-        """Edges at work whose model is older than the bound."""
+        """Return the edges at work whose model is older than the bound."""
         return sorted(
             edge
             for edge, version in self.running.items()
@@ -95,7 +97,7 @@ class Port(Asynchronous):
         return fused
 
     def _agreement(self, update: UpdateArrived) -> float:
-        """cos_i."""
+        """Return cos_i."""
         reference = self.before if self.options.reference == "last step" else update.base
         if reference is None or self.version - update.base_version <= 1:
             return 1.0
@@ -111,7 +113,7 @@ class Port(Asynchronous):
 def fusing_weights(
     samples: list[float], gaps: list[int], cosines: list[float], options: PortOptions
 ) -> list[float]:
-    """c_i, summing to 1. A device that reports in the version that it started from has gap 0."""
+    """Return c_i, with sum 1. A device that reports before the next version has gap 0."""
     bound = options.staleness_bound
     raw = [
         n
@@ -125,6 +127,6 @@ def fusing_weights(
 
 
 def cosine(one: np.ndarray, other: np.ndarray) -> float:
-    """0 if either is all zero."""
+    """Return the cosine; 0 if either vector is all zero."""
     sizes = float(np.linalg.norm(one)) * float(np.linalg.norm(other))
     return float(np.dot(one, other)) / sizes if sizes else 0.0

@@ -1,5 +1,6 @@
-"""SASGD: K gradients, each with a learning rate divided by its staleness (Zhang et al. 2016,
-arXiv 1511.05950, as in WKAFL, arXiv 2203.01214).
+"""SASGD: K gradients, each with a learning rate divided by its staleness (Zhang 2016).
+
+Source: Zhang et al. 2016, arXiv 1511.05950, as in WKAFL (arXiv 2203.01214).
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from edgefl.strategies.base.gradients import GradientRule, Gradients, GradientsO
 
 
 class SASGDOptions(GradientsOptions):
-    staleness_from: Literal[0, 1] = (
-        # 1: fresh counts 1 (WKAFL's code); 0: tau = gap, and gap 0 has eta_0 as well (the original)
-        1
-    )
-    """A fresh gradient's staleness; 0: the original, in which gaps 0 and 1 count alike."""
+    staleness_from: Literal[0, 1] = 1
+    """Staleness of a fresh gradient. 1: gap + 1, as in WKAFL's code; 0: the gap, as in the original
+    paper, where gaps 0 and 1 both have the full learning rate.
+    """
 
 
 class SASGD(Gradients):
-    """w <- w - (1/K) sum (eta_0 / tau_i) g_i ,  tau = gap + 1 , or max(gap, 1): with tau = gap
-    alone a fresh gradient would divide by 0.
+    """w <- w - (1/K) sum (eta_0 / tau_i) g_i, with tau = gap + 1 or max(gap, 1).
+
+    The maximum avoids a division by 0 for a fresh gradient.
     """
 
     Options = SASGDOptions

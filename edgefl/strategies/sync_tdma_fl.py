@@ -1,5 +1,6 @@
-"""Synchronous TDMA-FL: w_{k+1} comes from updates of w_k alone, of all edges, or of one group of
-S after another; nothing is ever stale.
+"""Synchronous TDMA-FL: edges, or groups of S in turn, send in TDMA slots; no update is stale.
+
+w_{k+1} is made only of updates that started from w_k.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from edgefl.strategies.base.slotted import Slotted
 
 
 class SyncTdmaFL(Slotted):
-    """As TDMA-FL with S = N; with S < N the next group gets each model, and the channel is idle
-    while it computes.
+    """With S = N as TDMA-FL. With S < N each model goes to the next group, and the channel is idle
+    while that group computes.
     """
 
     @classmethod

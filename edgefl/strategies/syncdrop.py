@@ -1,5 +1,6 @@
-"""SyncDrop (AsyncDrop): every device trains a sub-model, and only its elements are mixed in (Dun
-et al. 2023, arXiv 2210.16105).
+"""SyncDrop (AsyncDrop): each device trains a sub-model; only its elements are mixed in (Dun 2023).
+
+Source: Dun et al. 2023, arXiv 2210.16105.
 """
 
 from __future__ import annotations
@@ -20,17 +21,19 @@ from edgefl.vectors import Layout, aligned, aligned_copy
 
 
 class SyncDropOptions(AsynchronousOptions):
-    drop_rate: float = Field(0.25, gt=0, lt=1)  # p
-    """Share of each hidden layer's units that a device goes without."""
-    alpha: float = Field(0.5, gt=0, le=1)  # a
-    """Weight of an update in its own elements."""
+    drop_rate: float = Field(0.25, gt=0, lt=1)
+    """Share p of each hidden layer's units that a device's sub-model lacks."""
+    alpha: float = Field(0.5, gt=0, le=1)
+    """Mixing weight of an update, for the elements of its sub-model."""
     mask: Literal["hetero", "random"] = "hetero"
-    """Which units: by their change and the device's speed, or `"random"`."""
+    """Which units a device lacks: by the change of the units and the speed of the device
+    (`"hetero"`), or `"random"` ones.
+    """
 
 
 class SubModel(LocalRule):
-    """Trains what came down inside a full-size model whose dropped units are zero, and sends
-    back just that; a step costs 1 - p.
+    """Train the received sub-model inside a full-size model whose dropped units are zero, and send
+    back only the sub-model; a step costs 1 - p.
     """
 
     def __init__(self, options: Any) -> None:
@@ -59,15 +62,14 @@ class SubModel(LocalRule):
 
 
 class SyncDrop(Timed):
-    """w_j <- (1 - a) w_j + a w_local,j for the elements j of the device's sub-model; no staleness
-    weight.
+    """w_j <- (1 - alpha) w_j + alpha w_local,j for the elements j of the device's sub-model.
 
-    In each hidden layer the units are ordered by score_f = sum |w - w_0| over unit f's weights in
-    and out, the most changed first; of R devices, rank r (0: the fastest) goes without the p F
-    units from floor(r F / R) on, shifted back at the end. A device that has not delivered yet, or
-    any with ``mask = "random"``, goes without random ones. Ours: the layers are all hidden ones
-    that can be cut (in residual networks, inside each block), the speed is the mean time from task
-    to update, and R may exceed F.
+    There is no staleness weight. In each hidden layer the F units are ordered by score_f = sum |w -
+    w_0| over the weights in and out of unit f, the most changed first. Of R devices, rank r (0: the
+    fastest) lacks the p F units from floor(r F / R) on, shifted back at the end. A device that has
+    not delivered yet lacks random units; with ``mask = "random"`` all do. Not in the paper: the
+    layers are all hidden ones that can be cut (in residual networks, inside each block), the speed
+    is the mean time from task to update, and R may exceed F.
     """
 
     Options = SyncDropOptions
@@ -112,8 +114,9 @@ class SyncDrop(Timed):
         )
 
     def _ranked(self, edge: str) -> list[np.ndarray]:
-        """Each layer's units that a device of this speed goes without; empty if its speed is not
-        known, or does not matter.
+        """Return the units of each layer that a device of this speed lacks.
+
+        Empty if its speed is not known or not used.
         """
         ranking = sorted(self.delays, key=lambda known: (self.mean_delay_s(known), known))
         if self.options.mask == "random" or edge not in ranking:
@@ -134,13 +137,13 @@ class SyncDrop(Timed):
 
 
 def drops(layer: HiddenLayer, rate: float) -> int:
-    """How many of the layer's units a sub-model goes without; always fewer than all."""
+    """Return how many of the layer's units a sub-model lacks; always fewer than all."""
     return int(rate * layer.units)
 
 
 def window(scores: np.ndarray, count: int, rank: int, ranks: int) -> np.ndarray:
-    """``count`` units, sorted: in the order of falling score, those from floor(rank F / ranks)
-    on, shifted back past the end.
+    """Return ``count`` units, sorted: in the order of falling score, those from floor(rank F /
+    ranks) on, shifted back at the end.
     """
     first = min(rank * len(scores) // ranks, len(scores) - count)
     return np.sort(np.argsort(-scores, kind="stable")[first : first + count])

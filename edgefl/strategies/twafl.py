@@ -1,5 +1,6 @@
-"""TWAFL on gradients: K of them weighed by batch size and staleness (Chen, Sun, Jin 2020, arXiv
-1903.07424, as WKAFL, arXiv 2203.01214, changes it).
+"""TWAFL on gradients: K gradients, weighted by batch size and staleness (Chen, Sun, Jin 2020).
+
+Source: Chen, Sun, Jin 2020, arXiv 1903.07424, as changed by WKAFL (arXiv 2203.01214).
 """
 
 from __future__ import annotations
@@ -17,20 +18,23 @@ HALF_E = math.e / 2
 
 
 class TWAFLOptions(GradientsOptions):
-    normalised: bool = True  # the code's form; False: the paper's
-    """Weights sum to 1 (the authors' code); false: the paper's formula."""
-    # ours: the largest norm of a gradient, as WKAFL's CB, to tell its clipping from the rest of it
+    normalised: bool = True
+    """If true, the weights are normalised to sum 1, as in the authors' code; if false, they are
+    those of the paper's formula.
+    """
     clip_norm: float | None = Field(None, gt=0)
-    """Largest norm of a gradient, as WKAFL's (ours): tells what clipping alone does."""
+    """Gradients are clipped to this norm; none: no clipping. Not in the paper: it separates the
+    effect of WKAFL's clipping from its other steps.
+    """
 
 
 class TWAFL(Gradients):
     """w <- w - eta sum c_i g_i ,  c_i = (m_i / m) (e/2)^(-tau_i) , tau = gap, m = sum of the batch
     sizes m_i ; normalised: c_i / sum c.
 
-    In the code the weights are normalised and batches equal, so that tau may begin at 0 or 1;
-    without that, counting from 1 is a factor 2/e. If all weights underflow (un-normalised, at gaps
-    of some hundreds), the freshest gradients alone are used.
+    In the authors' code the weights are normalised and all batches are equal, so tau can begin at 0
+    or 1. Without normalisation, a start at 1 is a factor 2/e. If all weights underflow (not
+    normalised, gaps of some hundreds), only the freshest gradients are used.
     """
 
     Options = TWAFLOptions
@@ -50,7 +54,7 @@ class TWAFL(Gradients):
         return GradientStep(shares, terms, told)
 
     def _scales(self, gradients: Sequence[GradientRule]) -> list[float]:
-        """What clipping multiplies each gradient with."""
+        """Return the factor by which clipping scales each gradient."""
         bound = self.options.clip_norm
         if bound is None:
             return [1.0] * len(gradients)
@@ -60,8 +64,9 @@ class TWAFL(Gradients):
     def _literal(
         self, gradients: Sequence[GradientRule], shares: Sequence[float]
     ) -> Sequence[float]:
-        """The paper's weights as the float32 numbers that the sum will see, or the freshest
-        gradients' shares if all of those are 0.
+        """Return the paper's weights, rounded to float32 as the sum will use them.
+
+        If all of them are 0: the normalised shares of the freshest gradients.
         """
         samples = sum(gradient.batch for gradient in gradients)
         weights = [
@@ -78,13 +83,14 @@ class TWAFL(Gradients):
 
 
 def clip_scale(size: float, bound: float) -> float:
-    """What a vector of the norm ``size`` is multiplied with to have at most the norm ``bound``."""
+    """Return the factor that reduces a vector of norm ``size`` to at most the norm ``bound``."""
     return min(1.0, bound / size) if size else 1.0
 
 
 def relative(gaps: Sequence[int], sizes: Sequence[float]) -> list[float]:
-    """size_i (e/2)^(-gap_i), normalised to the sum 1. The least gap is taken off all first: no
-    change, and the freshest cannot underflow.
+    """Return size_i (e/2)^(-gap_i), normalised to sum 1.
+
+    The least gap is subtracted from all first: it cancels out, and the freshest cannot underflow.
     """
     least = min(gaps)
     raw = [size * HALF_E ** (least - gap) for gap, size in zip(gaps, sizes)]

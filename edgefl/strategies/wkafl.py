@@ -1,5 +1,6 @@
-"""WKAFL: of K gradients those that agree with the estimated global one make a step, adapted to
-staleness (Zhou et al. 2022, arXiv 2203.01214).
+"""WKAFL: steps with those of K gradients that agree with an estimated global one (Zhou 2022).
+
+The estimate and the learning rate depend on staleness. Source: Zhou et al. 2022, arXiv 2203.01214.
 """
 
 from __future__ import annotations
@@ -17,66 +18,74 @@ from edgefl.strategies.twafl import clip_scale, relative
 from edgefl.vector_terms import Terms, inner
 from edgefl.vectors import weighted_sum
 
-# stage_two_loss, unless given, comes from so many steps from this version on. The paper does not
-# say what its epsilon is; the loss of one step is that of K devices, of a label or two each
+# If stage_two_loss is not given, it comes from so many steps from this version on. The paper does
+# not give its epsilon. One step is not enough: its loss is that of K devices with few labels each.
 MEASURED_AT = 50
 MEASURED_STEPS = 10
 
 
 class WKAFLOptions(GradientsOptions):
-    momentum: float = Field(0.1, ge=0, lt=1)  # alpha
-    """Alpha: what the last estimate adds to each gradient."""
-    clip_norm: float = Field(100.0, gt=0)  # CB
-    """CB: largest norm of a gradient."""
-    similarity_weight: float = Field(10.0, ge=0)  # beta
-    """Beta: how much more agreement counts."""
-    least_similarity: float = Field(0.3, ge=-1, le=1)  # sim_min
-    """Gradients whose cosine with the estimate is below it do not count."""
-    norm_ratio: float = Field(10.0, gt=0)  # B, of stage 2
-    """B: largest norm in stage 2, in norms of the estimate."""
-    staleness_damping: float = Field(0.1, ge=0)  # gamma
-    """Gamma: the rate is divided by 1 + gamma times the least staleness."""
-    # eps; None: half of the mean loss of ten steps after 50
+    momentum: float = Field(0.1, ge=0, lt=1)
+    """Share of the last step's estimate that is added to each gradient (alpha)."""
+    clip_norm: float = Field(100.0, gt=0)
+    """Gradients are clipped to this norm (CB)."""
+    similarity_weight: float = Field(10.0, ge=0)
+    """Weight of a gradient's cosine with the estimate in the exponent of its share (beta); 0: all
+    selected gradients have the same share.
+    """
+    least_similarity: float = Field(0.3, ge=-1, le=1)
+    """Gradients whose cosine with the estimate is smaller are not used (sim_min)."""
+    norm_ratio: float = Field(10.0, gt=0)
+    """In stage 2, gradients are clipped to this multiple of the estimate's norm (B)."""
+    staleness_damping: float = Field(0.1, ge=0)
+    """The learning rate is divided by 1 + this value times the least staleness (gamma)."""
     stage_two_loss: float | None = Field(None, gt=0)
-    """Stage 2 begins at this mean loss; none: half of the mean loss of ten steps after 50."""
-    stage_two_at: int | None = Field(None, ge=0)  # by version instead, as in the code
-    """It begins at this version instead."""
-    momentum_of: Literal["estimate", "selected"] = "estimate"  # "selected": of the code
-    """Or `"selected"`, the last step's direction (the authors' code)."""
-    # the other: of the code, in its MNIST and CIFAR files
+    """Stage 2 begins when the mean loss of a step is at most this (epsilon); none: half of the mean
+    loss of the ten steps after version 50.
+    """
+    stage_two_at: int | None = Field(None, ge=0)
+    """Stage 2 begins at this version instead, as in the authors' code; none: `stage_two_loss`
+    decides.
+    """
+    momentum_of: Literal["estimate", "selected"] = "estimate"
+    """What `momentum` adds to the gradients: the last estimate, or the direction of the last step
+    (`"selected"`, as in the authors' code).
+    """
     selected_by: Literal["similarity", "similarity and staleness"] = "similarity"
-    """Or `"similarity and staleness"` (the authors' code for MNIST)."""
+    """What determines a gradient's share. The authors' code for MNIST and CIFAR uses `"similarity
+    and staleness"`.
+    """
 
 
 class WKAFL(Gradients):
-    """For each step j, with gbar_0 = 0 and tau = gap (a fresh one counts 0, as in the text; 1 in
-    its code); steps as in algorithm 2, in its order:
+    """For each step j, as in algorithm 2, with gbar_0 = 0 and tau = gap:
 
     1. g~_i = g_i + alpha gbar_(j-1)                               eq. 4
     2. mean loss <= eps: stage 2 from now on                        (the listing prints their sum)
     3. gb_i = g~_i, clipped to the norm CB
     4. gbar_j = sum a_i gb_i / sum a_i ,  a_i = (e/2)^(-tau_i)      eq. 5
     5. p_i ~ exp(beta cos(gb_i, gbar_j)), 0 where cos < sim_min     eq. 6 to 8
-    6. stage 2: gb_i is clipped to the norm B ||gbar_j||            (after 5: scaling leaves a
-      cosine as it is)
+    6. stage 2: gb_i is clipped to the norm B ||gbar_j||            (after 5: scaling does not
+      change a cosine)
     7. G = sum p_i gb_i ; gbar_j if no gradient is similar          (0/0 in the paper)
     8. w <- w - eta_0 / (1 + gamma min tau_i) G                     eq. 9 and 10
 
-    No gradient is copied: norms and cosines come from inner products, and G is one weighted sum.
-    The flags below are for the ablations.
+    A fresh gradient has tau = 0, as in the paper's text; in its code it has 1. No gradient is
+    copied: norms and cosines come from inner products, and G is one weighted sum. The flags below
+    are for the ablations.
     """
 
     Options = WKAFLOptions
-    accumulates: ClassVar[bool] = True  # 1
-    heeds_staleness: ClassVar[bool] = True  # 4 and 8
-    selects: ClassVar[bool] = True  # 5 to 7
+    accumulates: ClassVar[bool] = True  # step 1
+    heeds_staleness: ClassVar[bool] = True  # steps 4 and 8
+    selects: ClassVar[bool] = True  # steps 5 to 7
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.past: np.ndarray | None = None  # gbar_(j-1)
         self.stage = 1
         self.stage_two_loss = self.options.stage_two_loss
-        self.measured: list[float] = []  # losses that it will be made of
+        self.measured: list[float] = []  # losses from which stage_two_loss is computed
 
     def step(self, gradients: Sequence[GradientRule]) -> GradientStep:
         self._enter_stage(sum(gradient.loss for gradient in gradients) / len(gradients))
@@ -102,16 +111,14 @@ class WKAFL(Gradients):
         rate = self.options.server_learning_rate / (1 + self.options.staleness_damping * min(gaps))
         clipped = float(sum(scale < 1 for scale in scales))
         report = {"stage": float(self.stage), "learning_rate": rate, "clipped": clipped}
-        if (
-            self.selects
-        ):  # without selection no number of selected ones, instead of a 0 that tables would show
+        if self.selects:  # else tables would show a 0
             report["selected"] = float(sum(share > 0 for share in selected or ()))
         return GradientStep(
             shares, [(vector, rate * factor) for vector, factor in direction], report
         )
 
     def _enter_stage(self, loss: float) -> None:
-        """Stage 2 is entered by the mean loss, or at a version, and never left."""
+        """Enter stage 2 if the mean loss is small enough, or at a version. It never ends."""
         at = self.options.stage_two_at
         if self.stage_two_loss is None and self.version >= MEASURED_AT:
             self.measured.append(loss)
@@ -128,8 +135,9 @@ class WKAFL(Gradients):
         estimate: np.ndarray,
         fresh: Sequence[float],
     ) -> list[float] | None:
-        """p_i, or None if no gradient is similar enough. The largest similarity is taken off all
-        before exp: no change, and no overflow.
+        """Return p_i, or None if no gradient is similar enough.
+
+        The largest similarity is subtracted before exp: it cancels out and prevents overflow.
         """
         norm = self._norm([(estimate, 1.0)])
         cosines = [self._cosine(terms, size, estimate, norm) for terms, size in zip(added, sizes)]
@@ -145,8 +153,9 @@ class WKAFL(Gradients):
         return [weight / total for weight in raw] if (total := sum(raw)) else None
 
     def _cosine(self, terms: Terms, size: float, estimate: np.ndarray, norm: float) -> float:
-        """-1 where there is none: a vector of zeros, or one so long that float32 cannot square
-        it (clipping has made it nothing).
+        """Return the cosine; -1 for a vector of zeros, or if its square overflows float32.
+
+        Clipping has scaled such a long vector to zero.
         """
         found = (
             inner(terms, [(estimate, 1.0)], self.parameters) / (size * norm)
@@ -158,7 +167,7 @@ class WKAFL(Gradients):
     def _bounded(
         self, sizes: Sequence[float], scales: Sequence[float], estimate: np.ndarray
     ) -> list[float]:
-        """The scales of gb_i, in stage 2 such that no norm is above B ||gbar||."""
+        """Return the scales of gb_i; in stage 2 no norm is above B ||gbar||."""
         if self.stage == 1:
             return list(scales)
         bound = self.options.norm_ratio * self._norm([(estimate, 1.0)])
@@ -171,10 +180,10 @@ class WKAFL(Gradients):
 def _together(
     added: Sequence[Terms], shares: Sequence[float], scales: Sequence[float]
 ) -> list[tuple[np.ndarray, float]]:
-    """sum share_i scale_i g~_i as terms: each gradient's own, and once what all have in common."""
+    """Return sum share_i scale_i g~_i as terms: one per gradient, and the common term once."""
     factors = [share * scale for share, scale in zip(shares, scales)]
     own = [(terms[0][0], factor) for terms, factor in zip(added, factors) if factor]
-    own = own or [(added[0][0][0], 0.0)]  # none is left where all are too long to be measured
+    own = own or [(added[0][0][0], 0.0)]  # none is left if the norms of all overflow
     return [*own, *((vector, factor * sum(factors)) for vector, factor in added[0][1:])]
 
 

@@ -1,5 +1,6 @@
-"""WKAFL (No Non-IIDness): the last step's estimate is not added to the gradients (alpha = 0)
-(ablation of arXiv 2203.01214, section 6.2).
+"""WKAFL (No Non-IIDness): ablation that adds no former estimate to the gradients (alpha = 0).
+
+Source: arXiv 2203.01214, section 6.2.
 """
 
 from __future__ import annotations

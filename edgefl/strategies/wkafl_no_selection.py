@@ -1,5 +1,6 @@
-"""WKAFL (No Grad-Sel): the estimated global gradient itself is the step (ablation of arXiv
-2203.01214, section 6.2).
+"""WKAFL (No Grad-Sel): ablation whose step is the estimated global gradient itself.
+
+Source: arXiv 2203.01214, section 6.2.
 """
 
 from __future__ import annotations

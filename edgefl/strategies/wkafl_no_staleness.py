@@ -1,5 +1,6 @@
-"""WKAFL (No Staleness): fresh and stale gradients count alike, and the learning rate is eta_0
-(ablation of arXiv 2203.01214, section 6.2).
+"""WKAFL (No Staleness): ablation that ignores staleness; the learning rate is eta_0.
+
+Source: arXiv 2203.01214, section 6.2.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Zeno++: a gradient is used if, scaled to the server's own gradient, it promises a decrease of
-the server's loss (Xie et al. 2020, arXiv 1903.07020).
+"""Zeno++: the server accepts a gradient if it should reduce the server's own loss (Xie 2020).
+
+A gradient is scaled to the norm of the server's own gradient first. Source: Xie et al. 2020, arXiv
+1903.07020.
 """
 
 from __future__ import annotations
@@ -30,43 +32,47 @@ JOB = "server gradient"
 
 
 class ZenoPlusPlusOptions(StrategyOptions):
-    server_learning_rate: float = Field(0.05, gt=0)  # eta
-    """Of every gradient that is accepted; it is scaled to the server's own gradient."""
-    # of the score; None: eta, as in the authors' code. WKAFL's code has 1
+    server_learning_rate: float = Field(0.05, gt=0)
+    """Learning rate of the step with an accepted gradient (eta), which is first scaled to the norm
+    of the server's own gradient.
+    """
     gamma: float | None = Field(None, gt=0)
-    """Of the score; none: `server_learning_rate`, as in its authors' code. WKAFL's has 1."""
+    """Factor gamma in the score gamma <v, g> - rho g^2 + gamma epsilon; none:
+    `server_learning_rate`, as in the authors' code. WKAFL's code uses 1.
+    """
     rho: float = Field(0.001, ge=0)
-    """How much a long gradient is mistrusted, and what is forgiven: accepted if gamma <v, g> - rho
-    g^2 + gamma epsilon >= 0.
+    """Penalty on long gradients in the score gamma <v, g> - rho g^2 + gamma epsilon; a gradient is
+    accepted if its score is at least 0.
     """
-    epsilon: float = 0.0  # may be negative: stricter
-    """How much a long gradient is mistrusted, and what is forgiven: accepted if gamma <v, g> - rho
-    g^2 + gamma epsilon >= 0.
+    epsilon: float = 0.0
+    """Tolerance in the score gamma <v, g> - rho g^2 + gamma epsilon; a negative value accepts fewer
+    gradients.
     """
-    # k: accepted gradients between two gradients of the server
     refresh_every: int = Field(10, ge=1)
-    """Accepted gradients between two of the server's own."""
+    """Number of accepted gradients after which the server computes its own gradient again (k)."""
     server_samples: int = Field(100, ge=1)
-    """Training samples that the server has, and how many make its gradient."""
-    # L_num of WKAFL's appendix: the labels that the server's samples have; None: any
+    """Number of training samples that the server has."""
     server_labels: int | None = Field(None, ge=1)
-    """Its samples are of so many labels only (the paper's L_num = 1 or 10); none: of any."""
+    """Number of different labels among the server's samples (L_num = 1 or 10 in WKAFL's appendix);
+    none: no limit.
+    """
     server_batch_size: int = Field(50, ge=1)
-    """Training samples that the server has, and how many make its gradient."""
-    gradient_s: float = Field(0.1, ge=0)  # emulated cost of a server gradient
-    """Emulated seconds that this takes."""
+    """Number of samples for one gradient of the server."""
+    gradient_s: float = Field(0.1, ge=0)
+    """Emulated time that the server needs to compute its own gradient."""
 
 
 class ZenoPlusPlus(Gradients):
-    """v: the server's gradient on a batch of its own samples, refreshed lazily: after every k steps
-    a job is sent off, until then v is the old one.
+    """v: the server's gradient on a batch of its own samples. A job refreshes it after every k
+    steps; until the job ends, the old v is used.
 
     gh = g ||v|| / ||g|| ; accepted if  gamma <v, gh> - rho ||gh||^2 + gamma eps >= 0 ; then w <- w
     - eta gh (K = 1), else it is discarded.
 
-    Scaled, ||gh|| = ||v||; the authors' code takes ||g||^2 before scaling in the rho term. Edges
-    begin when the first v is there. The server's samples are some of the training set, which edges
-    may have as well: data.source = "shard" or "local" gives it what lies at the job's worker.
+    After scaling ||gh|| = ||v||; in the rho term, the authors' code uses ||g||^2 before scaling.
+    Edges start when the first v is ready. The server's samples are from the training set, and edges
+    may have the same ones. With data.source = "shard" or "local" they come from the data of the
+    job's worker.
     """
 
     Options = ZenoPlusPlusOptions
@@ -76,9 +82,9 @@ class ZenoPlusPlus(Gradients):
         super().__init__(*args)
         self.own: np.ndarray | None = None  # v
         self.own_norm = 0.0
-        # where it was taken, and the one that was asked for last
+        # the version at which v was computed, and the version of the latest request
         self.own_version = self.asked_version = 0
-        self.awaited = False  # a job is under way
+        self.awaited = False  # whether a job is running
         self.draws = 0
 
     @classmethod
@@ -111,7 +117,7 @@ class ZenoPlusPlus(Gradients):
         assert self.own is not None
         size = math.sqrt(inner(gradient, gradient, self.parameters))
         scale = self.own_norm / size if size else 0.0
-        # one too long to be measured has no direction either, and no score is NaN
+        # a gradient whose norm overflows has no direction either, so that no score is NaN
         size = size if scale else 0.0
         gamma = options.server_learning_rate if options.gamma is None else options.gamma
         agreement = scale * inner(gradient, [(self.own, 1.0)], self.parameters) if scale else 0.0

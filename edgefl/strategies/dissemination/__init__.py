@@ -1,3 +1,1 @@
-"""What the schemes of timely dissemination share: control parameters, the choice of a refresh
-point, the device's merge.
-"""
+"""Shared parts of FedASMU and FedSSMU: learned weights, refresh points, merging on devices."""

@@ -1,4 +1,4 @@
-"""What an update tells about its device's gradient."""
+"""Compute a device's gradient from its update."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ def arrival(
     t: int,
     staleness: int,
 ) -> Arrival:
-    """The update at its place in the run. Gradient: g = (w_o - w_i) / (eta n), n steps (the paper
-    prints its negative).
+    """Return the update as an Arrival, with the gradient g = (w_o - w_i) / (eta n) of n steps.
 
-    With ``sent``, version and model that the device asked for and merged after m steps, the merge's
-    jump is left out: w_i = (1 - beta) (w_o - A) + beta w_g - B, so g = ((1 - beta) w_o + beta w_g -
-    w_i) / (eta ((1 - beta) m + n - m)).
+    The paper prints the negative of g. ``sent``: version and model that the device requested and
+    merged after m steps. Then the jump of the merge is left out: w_i = (1 - beta) (w_o - A) + beta
+    w_g - B, so g = ((1 - beta) w_o + beta w_g - w_i) / (eta ((1 - beta) m + n - m)).
     """
     said = update.numbers
     steps, rate, beta = (

@@ -1,5 +1,7 @@
-"""The device's half of FedASMU and FedSSMU: asks once for a fresher global model, merges it,
-learns how much and when (Algorithm 2).
+"""The device side of FedASMU and FedSSMU (Algorithm 2).
+
+A device asks once per task for a fresher global model and merges it. It learns with which weight
+to merge and when to ask.
 """
 
 from __future__ import annotations
@@ -26,12 +28,13 @@ NAMES = (
     "reward",
     "merge_step",
 )
-TOLD = ("fresh_version", "beta", "reward", "merge_step")  # of the merge in this task
+TOLD = ("fresh_version", "beta", "reward", "merge_step")  # sent after a merge in this task
 
 
 class LearningRateRule(LocalRule):
-    """Local SGD that says its learning rate: the server's gradient of a device is its way
-    divided by rate times steps.
+    """Local SGD that also sends its learning rate.
+
+    The server computes a device's gradient as its change divided by learning rate times steps.
     """
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
@@ -39,15 +42,15 @@ class LearningRateRule(LocalRule):
 
 
 class Refresh(LearningRateRule):
-    """Asks after l* of L local epochs and merges once: w <- (1 - beta) w + beta w_g.
+    """Ask after l* of L local epochs and merge once: w <- (1 - beta) w + beta w_g.
 
-    l* is 1 to L - 1. Algorithm 2 as printed also asks before any training, where hardly anything
-    newer can exist: no reward, nothing to learn, and no way out. The text counts finished epochs.
-    With L = 1 there is no such point, and no request.
+    l* is 1 to L - 1, in finished epochs, as in the paper's text. Algorithm 2 as printed can also
+    ask before any training. Almost no newer model exists then, so the device would get no reward
+    and could not learn to ask later. With L = 1 there is no refresh point and no request.
 
-    All that a device learns lies in its memory, so that training may happen anywhere: ``merging``,
-    the numbers of NAMES as pairs of float32 (the second is what the first lost), there since its
-    first merge; ``q_table``, its table.
+    Everything that a device learns is in its memory, so training can run in any process:
+    ``merging``, from the first merge on, has the numbers of NAMES as pairs of float32 (the second
+    is the rounding error of the first); ``q_table`` has the table of its moves.
     """
 
     remembers = (NUMBERS, TABLE)
@@ -61,7 +64,7 @@ class Refresh(LearningRateRule):
         return None if point is None else point * int(run.steps_per_epoch)
 
     def refresh_point(self, run: Any) -> int:
-        """l*, finished epochs, for a run that has such points; one beyond the last is the last."""
+        """Return l* in finished epochs, at most the last point. The run must have such points."""
         points = _points(run)
         heuristics = {
             "h1": 1,
@@ -88,7 +91,7 @@ class Refresh(LearningRateRule):
     def merge(self, run: Any, fresh: np.ndarray, version: int) -> None:
         state = self._state(run.memory)
         if state.get("task") == run.task.number:
-            return  # once a task
+            return  # once per task
         refresh_point, weights = self.refresh_point(run), run.weights.numpy()
         loss_before, _ = run.probe(run.weights)
         change = fresh - weights
@@ -142,13 +145,13 @@ class Refresh(LearningRateRule):
         return vectors, numbers | {name: state[name] for name in TOLD if merged}
 
     def times(self, run: Any, version: int) -> tuple[int, int]:
-        """(what eq. 10 calls g, from 1; its g - o + 1)."""
+        """Return (g, g - o + 1) of eq. 10, with g counted from 1."""
         return version + 1, version - run.task.version + 1
 
     def _weigh(
         self, run: Any, state: Mapping[str, float], version: int
     ) -> tuple[float, DeviceControls, tuple[float, float]]:
-        """(beta, the controls that it comes from, its slopes)."""
+        """Return (beta, the controls that it was computed from, its slopes)."""
         options, (t, staleness) = self.options, self.times(run, version)
         controls = DeviceControls(
             state.get("gamma", options.gamma0), state.get("upsilon", options.upsilon0)
@@ -160,7 +163,7 @@ class Refresh(LearningRateRule):
         )
 
     def _learn_when(self, run: Any, last: int, reward: float) -> None:
-        """Eq. 8 for the action that led from the last merge's refresh point to this one's."""
+        """Apply eq. 8 to the move from the last merge's refresh point to that of this merge."""
         if self.options.selector != "learned":
             return
         points, draw = _points(run), run.task.numbers.get("draw", 0.0)
@@ -173,7 +176,7 @@ class Refresh(LearningRateRule):
 
     @staticmethod
     def _state(memory: Mapping[str, Any]) -> dict[str, float]:
-        """The numbers kept, or none before the first merge."""
+        """Return the numbers in memory; empty before the first merge."""
         if NUMBERS not in memory:
             return {}
         pairs = np.asarray(memory[NUMBERS], dtype=np.float64).reshape(-1, 2)
@@ -181,7 +184,7 @@ class Refresh(LearningRateRule):
 
 
 def _points(run: Any) -> int:
-    """L - 1: how many refresh points the run has."""
+    """Return L - 1, the number of refresh points of the run."""
     return -(-int(run.steps) // int(run.steps_per_epoch)) - 1
 
 

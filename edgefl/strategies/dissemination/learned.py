@@ -1,9 +1,8 @@
-"""How much an arriving model counts: by eq. 2 with learned controls (per device or shared), or by
-FedAsync's fixed polynomial.
+"""The weight of an arriving model: eq. 2 with learned controls, or FedAsync's fixed polynomial.
 
-Controls learn from the server step that they were last used in: the arriving device's training,
-taken as a gradient, says whether that step went down the loss (arXiv 2507.06031, eqs. 3-5 with the
-corrections of signs, logarithm and indices).
+Controls are per device or shared. They learn from the server step in which they were last used: the
+arriving device's training, used as a gradient, shows whether that step reduced the loss (arXiv
+2507.06031, eqs. 3-5 with corrected signs, logarithm and indices).
 """
 
 from __future__ import annotations
@@ -23,33 +22,34 @@ from edgefl.vectors import Layout, mix
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arrival:
-    """A model ``new`` that has arrived, and its place in the run. Indices count the server steps
-    before a model; w_0 has 0.
+    """A model ``new`` that has arrived, and its place in the run.
+
+    The index of a model is the number of server steps before it; w_0 has 0.
     """
 
     edge: str
     new: np.ndarray
-    started: int  # o: index of the model that the device began from
-    made: int  # index of the model whose making the shared controls learn from
-    t: int  # what eq. 2 calls t: from 1
+    started: int  # o: index of the model from which the device started
+    made: int  # index of the model from whose server step the shared controls learn
+    t: int  # t of eq. 2, from 1
     staleness: int  # t - o + 1 of the paper: 1 for a fresh model
-    trained: Terms  # their sum is where the device began minus where it ended, ...
-    # ... after so much learning rate times steps: the quotient is its gradient; 0: unknown
+    trained: Terms  # their sum is the device's start minus its end
+    # learning rate times steps: the gradient is the sum of ``trained`` divided by it; 0: unknown
     path: float
 
 
 class Weighing(Protocol):
-    """One way to weigh what arrives."""
+    """A way to weight arriving models."""
 
     def mixed(self, arrival: Arrival, model: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
-        """The model after ``model``, and the numbers to report."""
+        """Return the model after ``model``, and the numbers to report."""
 
     def forget(self, live: Iterable[int]) -> None:
-        """No device will come back from any model but those of these indices."""
+        """Free what belongs to models that no device works on; ``live``: indices of the others."""
 
 
 class FixedWeight:
-    """alpha staleness^-a: FedAsync's polynomial, for the ablations."""
+    """The weight alpha staleness^-a: FedAsync's polynomial, for the ablations."""
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -59,24 +59,24 @@ class FixedWeight:
         return mix(model, arrival.new, alpha), {"alpha": alpha}
 
     def forget(self, live: Iterable[int]) -> None:
-        """Keeps nothing."""
+        """Do nothing: no models are kept."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightedStep:
-    """A server step w_{q+1} = w_q + alpha_q (W - w_q): what its weight was made of."""
+    """A server step w_{q+1} = w_q + alpha_q (W - w_q), with the controls of its weight."""
 
     index: int  # q
     controls: ServerControls
     slopes: tuple[float, float, float]
     alpha: float
-    # w_q and w_{q+1}, shared with the devices that train from them (shared mode)
+    # w_q and w_{q+1}, by reference (shared mode)
     older: np.ndarray | None = None
     newer: np.ndarray | None = None
 
 
 class Learned:
-    """What both modes have in common: eq. 2, and one step of the controls."""
+    """Base of both modes: eq. 2, and one step of the controls."""
 
     def __init__(self, options: Any, layout: Layout) -> None:
         self.options = options
@@ -85,8 +85,9 @@ class Learned:
         self.first = ServerControls(options.lambda0, options.sigma0, options.iota0)
 
     def product(self, arrival: Arrival, change: Terms, scale: float) -> float:
-        """p = <gradient, W - w_q> with ``change`` = scale (W - w_q), clipped; over trainable
-        elements only.
+        """Return p = <gradient, W - w_q>, limited, with ``change`` = scale (W - w_q).
+
+        Trainable elements only.
         """
         return clipped(
             inner(arrival.trained, change, self.parameters) / (arrival.path * scale),
@@ -96,7 +97,7 @@ class Learned:
     def step(
         self, arrival: Arrival, index: int, controls: ServerControls
     ) -> tuple[WeightedStep, dict[str, float]]:
-        """The step that eq. 2 makes of ``controls``, and what to report of it."""
+        """Return the step that eq. 2 gives for ``controls``, and the numbers to report."""
         xi = controls.xi(self.options.mu_alpha, arrival.t, arrival.staleness)
         alpha = weight(self.options.mu_alpha, xi)
         slopes = controls.slopes(self.options.mu_alpha, arrival.t, arrival.staleness)
@@ -110,11 +111,10 @@ class Learned:
 
 
 class PerDevice(Learned):
-    """Each device has its own controls and its own last step. Of models a device's last W - w_q is
-    kept, in a file without a name.
+    """Each device has its own controls and its own last step.
 
-    Other devices' steps behind it have worn it down: d w_o / d alpha_q = prod_{k=q+1}^{o-1} (1 -
-    alpha_k) (W - w_q).
+    The last W - w_q of each device is kept in an unnamed temporary file. Later steps of other
+    devices reduce its effect: d w_o / d alpha_q = prod_{k=q+1}^{o-1} (1 - alpha_k) (W - w_q).
     """
 
     def __init__(self, options: Any, layout: Layout) -> None:
@@ -143,15 +143,15 @@ class PerDevice(Learned):
         }
 
     def forget(self, live: Iterable[int]) -> None:
-        """A device's last step stays: it may be selected again at any time."""
+        """Do nothing: a device's last step is kept, because it may be selected again."""
 
 
 class Shared(Learned):
-    """One triple a version: that of a new version starts from the one that made the model judged
-    (``made``), and learns how that went.
+    """Each version has one triple of controls.
 
-    Of models the older half of each live version is kept, by reference. Of two updates from the
-    same version both branch off its triple.
+    The triple of a new version starts from the one that made the model ``made``, and learns whether
+    that step reduced the loss. Two updates from the same version both start from its triple. The
+    models before and after the step of each live version are kept, by reference.
     """
 
     def __init__(self, options: Any, layout: Layout) -> None:
@@ -180,5 +180,5 @@ class Shared(Learned):
 
 
 def weighing(options: Any, layout: Layout) -> PerDevice | Shared:
-    """The mode that ``options.controls`` names."""
+    """Return the weighting for the mode in ``options.controls``."""
     return PerDevice(options, layout) if options.controls == "device" else Shared(options, layout)

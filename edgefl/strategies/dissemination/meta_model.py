@@ -1,8 +1,8 @@
-"""The meta model that chooses a new device's refresh point: an LSTM that decides epoch by epoch,
-trained by REINFORCE (arXiv 2507.06031, eq. 7).
+"""The meta model: an LSTM that chooses the refresh point of a new device.
 
-Sizes and input are not in the papers: ours are 32 hidden units, and the decision before as one-hot.
-It starts untrained.
+It decides epoch by epoch and is trained by REINFORCE (arXiv 2507.06031, eq. 7). The papers do not
+give its size and input: here it has 32 hidden units by default, and its input is the previous
+decision as one-hot. It starts untrained.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ from math import log, sqrt
 
 import numpy as np
 
-# refresh points that one is drawn from; a device with fewer takes its last one
+# largest refresh point that is drawn; a device with fewer points uses its last one
 MOST_REFRESH_POINTS = 1000
-# of "ask" before anything is learned: five epochs have four points, of .25, .19, .14 and .42
+# chance of "ask" at a point before anything is learned: the four points of five epochs have .25,
+# .19, .14 and .42
 FIRST_CHANCE = 0.25
 
 Gates = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class MetaModel:
-    """P(f_l = 1 | f_1 .. f_{l-1}), f_l = "ask after epoch l". Gates stand in the order input,
-    forget, cell, output, as in torch.
+    """P(f_l = 1 | f_1 .. f_{l-1}), with f_l = "ask after epoch l".
+
+    The order of the gates is input, forget, cell, output, as in torch.
     """
 
     def __init__(self, rng: np.random.Generator, hidden: int) -> None:
@@ -39,7 +41,7 @@ class MetaModel:
         }
 
     def draw(self, rng: np.random.Generator) -> int:
-        """The first refresh point, from 1, whose decision falls on "ask"."""
+        """Draw decisions and return the first refresh point, from 1, with "ask"."""
         state = np.zeros(self.hidden), np.zeros(self.hidden)
         for refresh_point in range(1, MOST_REFRESH_POINTS + 1):
             state, _ = self._forward(state, refresh_point > 1)
@@ -48,7 +50,7 @@ class MetaModel:
         return MOST_REFRESH_POINTS
 
     def gradient(self, decisions: Sequence[int]) -> dict[str, np.ndarray]:
-        """Of log P by every weight, through time."""
+        """Return the gradient of log P with respect to all weights, through time."""
         state = np.zeros(self.hidden), np.zeros(self.hidden)
         trail: list[tuple[tuple[np.ndarray, np.ndarray], Gates, tuple[np.ndarray, np.ndarray]]] = []
         for number in range(len(decisions)):
@@ -81,8 +83,10 @@ class MetaModel:
     def _forward(
         self, state: tuple[np.ndarray, np.ndarray], later: bool
     ) -> tuple[tuple[np.ndarray, np.ndarray], Gates]:
-        """One epoch on. The decision before was always "go on": a device that asks stops there,
-        and the first point has none before it.
+        """Advance by one epoch.
+
+        A previous decision is always "do not ask", because "ask" ends the sequence. The first point
+        has no previous decision.
         """
         hidden, cell = state
         raw = (
@@ -103,7 +107,7 @@ class MetaModel:
         before: np.ndarray,
         after: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(d raw gates, d cell before) from the slopes by an epoch's hidden state and cell."""
+        """Return (d raw gates, d cell before) from the slopes of a hidden state and its cell."""
         i, f, g, o = gates
         squashed = np.tanh(after)
         d_cell = d_cell + d_hidden * o * (1 - squashed**2)

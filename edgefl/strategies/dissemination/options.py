@@ -1,5 +1,6 @@
-"""The options of FedASMU's parts; each scheme takes those of the parts that it has. Start values
-the papers do not give: they are ours.
+"""The options of FedASMU's parts; each strategy takes those of its parts.
+
+The papers do not give start values: the defaults are ours.
 """
 
 from __future__ import annotations
@@ -13,21 +14,21 @@ from edgefl.strategies.base.strategy import StrategyOptions
 
 
 class BoundOptions(StrategyOptions):
-    tau: int = Field(99, ge=1)  # an update with a staleness (gap + 1) above it is discarded
-    """An update whose staleness (gap + 1; `fedssmu`: its place in the round) is above it is
-    discarded.
+    tau: int = Field(99, ge=1)
+    """An update with a larger staleness is discarded. Staleness is gap + 1; for `fedssmu` it is the
+    update's place in the round, from 1.
     """
 
 
 class TriggerOptions(AsynchronousOptions, BoundOptions):
-    """The papers' trigger: their tables have 10 devices every 10 s, the conference's text one
-    every 5 s with 10 % of the devices at most.
+    """The papers' trigger. Their tables have 10 devices every 10 s; the text of the conference
+    paper has one every 5 s, with at most 10 % of the devices at work.
     """
 
     dispatch: Literal["periodic", "replace"] = "periodic"
-    """As for `fedasync`, with its `concurrency`, `period_s`, `clients_per_trigger`,
-    `max_staleness`: ten every 10 s; the conference's one every 5 s is `period_s = 5.0`,
-    `clients_per_trigger = 1`.
+    """`"periodic"`: start up to `clients_per_trigger` idle edges every `period_s`, as in the papers
+    (in the conference paper's text: `period_s = 5.0`, `clients_per_trigger = 1`); `"replace"`: keep
+    `concurrency` edges at work and replace an edge as soon as it ends.
     """
 
 
@@ -35,9 +36,9 @@ class FixedWeightOptions(StrategyOptions):
     """FedAsync's polynomial: alpha staleness^-a."""
 
     alpha: float = Field(0.6, gt=0, le=1)
-    """Fixed weight alpha (gap + 1)^-a, as of `fedasync`."""
+    """Mixing weight of a fresh update (gap 0), as in `fedasync`."""
     a: float = Field(0.5, gt=0)
-    """Fixed weight alpha (gap + 1)^-a, as of `fedasync`."""
+    """Exponent of the weight alpha (gap + 1)^-a of an update, as in `fedasync`."""
 
 
 class LearnedWeightOptions(StrategyOptions):
@@ -45,72 +46,83 @@ class LearnedWeightOptions(StrategyOptions):
     mu_alpha xi).
     """
 
-    controls: Literal["device", "shared"] = "device"  # whose lambda, sigma and iota
-    """Whose lambda, sigma, iota: each device's own, or `"shared"`: one triple, from version to
-    version.
+    controls: Literal["device", "shared"] = "device"
+    """Which updates share lambda, sigma and iota: each device has its own, or one triple is passed
+    on from version to version (`"shared"`).
     """
     mu_alpha: float = Field(3.0, gt=0)
-    """Alpha = mu xi / (1 + mu xi), xi = lambda / (sqrt(t) staleness^sigma) + iota."""
+    """Factor mu_alpha in the weight of an update: alpha = mu_alpha xi / (1 + mu_alpha xi), xi =
+    lambda / (sqrt(t) staleness^sigma) + iota.
+    """
     lambda0: float = Field(1.0, ge=0)
-    """Where the three start."""
+    """Start value of lambda in the weight of an update."""
     sigma0: float = Field(0.5, ge=0, le=5)
-    """Where the three start."""
+    """Start value of sigma, the exponent of the staleness in the weight of an update."""
     iota0: float = Field(0.03, ge=0)
-    """Where the three start."""
+    """Start value of iota, the part of xi that does not depend on staleness."""
     eta_lambda: float = Field(1e-4, ge=0)
-    """Their learning rates; 0: they stand still."""
+    """Learning rate of lambda; 0: lambda is fixed."""
     eta_sigma: float = Field(1e-4, ge=0)
-    """Their learning rates; 0: they stand still."""
+    """Learning rate of sigma; 0: sigma is fixed."""
     eta_iota: float = Field(1e-4, ge=0)
-    """Their learning rates; 0: they stand still."""
-    most_product: float = Field(10.0, gt=0)  # |<gradient, change>| beyond it is cut
-    """Largest product of a gradient and a model's change that they learn from (also gamma and
-    upsilon).
+    """Learning rate of iota; 0: iota is fixed."""
+    most_product: float = Field(10.0, gt=0)
+    """Limit of |<gradient, change of the model>| from which the controls learn (lambda, sigma and
+    iota, and on devices gamma and upsilon).
     """
 
 
 class DeviceOptions(StrategyOptions):
-    """Eqs. 7-11: when a device asks, and how much of the fresher model it takes."""
+    """Eqs. 7-11: when a device asks for a fresher model, and the weight of that model."""
 
     selector: Literal["learned", "h1", "h2", "h3", "fixed"] = "learned"
-    """When a device asks: learned, `"h1"` after the first of L epochs, `"h2"` after L/2 (rounded
-    down), `"h3"` after L - 1, or `"fixed"`.
+    """After which of its L local epochs a device asks for a fresher model: a `"learned"` one, the
+    first (`"h1"`), L/2 rounded down (`"h2"`), L - 1 (`"h3"`), or always `refresh_point`
+    (`"fixed"`).
     """
-    # of "fixed": the finished epochs after which it asks
     refresh_point: int | None = Field(
         None, ge=1, validation_alias=AliasChoices("refresh_point", "slot")
     )
-    """Of `"fixed"`: the number of finished epochs after which it asks, from 1; L - 1 of L epochs is
-    the last, and so is what lies beyond. `slot`, its old name, is accepted with a warning.
+    """Number of finished epochs after which a device asks, from 1; only with `selector = "fixed"`.
+    The last point of L epochs is L - 1; a larger value means the last point. The old name `slot` is
+    accepted with a warning.
     """
     on_request: Literal["wait", "train_on"] = "wait"
-    """Training stands still until the answer; `"train_on"`: it goes on, and the model is
-    merged at the first step that ends at or after its arrival.
+    """What training does after a request. `"wait"`: it stops until the answer; `"train_on"`: it
+    continues, and the model is merged at the first step that ends at or after its arrival.
     """
     mu_beta: float = Field(30.0, gt=0)
-    """Beta = mu phi / (1 + mu phi), phi = gamma / sqrt(g) (1 - upsilon / sqrt(staleness))."""
+    """Factor mu_beta in the weight of a fresher model: beta = mu_beta phi / (1 + mu_beta phi), phi
+    = gamma / sqrt(g) (1 - upsilon / sqrt(staleness)).
+    """
     gamma0: float = Field(1.0, ge=0)
-    """Where the two start, on each device."""
+    """Start value of gamma on each device, in the weight of a fresher model."""
     upsilon0: float = Field(0.5, ge=0, le=10)
-    """Where the two start, on each device."""
+    """Start value of upsilon on each device, in the weight of a fresher model."""
     eta_gamma: float = Field(1e-4, ge=0)
-    """Their learning rates."""
+    """Learning rate of gamma; 0: gamma is fixed."""
     eta_upsilon: float = Field(1e-4, ge=0)
-    """Their learning rates."""
+    """Learning rate of upsilon; 0: upsilon is fixed."""
     most_product: float = Field(10.0, gt=0)
-    """Largest product of a gradient and a model's change that gamma and upsilon learn from."""
-    baseline_rate: float = Field(0.1, gt=0, le=1)  # rho
-    """By which the mean of rewards follows the rewards."""
+    """Limit of |<gradient, change of the model>| from which gamma and upsilon learn."""
+    baseline_rate: float = Field(0.1, gt=0, le=1)
+    """Rate rho of the moving average of a device's rewards: b <- (1 - rho) b + rho R."""
     epsilon: float = Field(0.1, ge=0, le=1)
-    """Chance of trying any refresh point, or any move."""
-    q_rate: float = Field(0.1, gt=0, le=1)  # the papers' phi of eq. 8
-    """Of a device's table of moves."""
-    q_discount: float = Field(0.9, ge=0, lt=1)  # psi
-    """Of a device's table of moves."""
-    meta_rate: float = Field(1e-3, ge=0)  # eta_RL
-    """Learning rate and width of the meta model."""
+    """Probability of exploration: a new device gets any refresh point, or a device makes any move
+    of its refresh point. Only with `selector = "learned"`.
+    """
+    q_rate: float = Field(0.1, gt=0, le=1)
+    """Learning rate of a device's Q-table (phi in eq. 8)."""
+    q_discount: float = Field(0.9, ge=0, lt=1)
+    """Discount of future rewards in a device's Q-table (psi in eq. 8)."""
+    meta_rate: float = Field(1e-3, ge=0)
+    """Learning rate of the meta model (eta_RL), which chooses the first refresh point of a new
+    device.
+    """
     meta_hidden: int = Field(32, ge=1)
-    """Learning rate and width of the meta model."""
+    """Number of hidden units of the meta model, which chooses the first refresh point of a new
+    device.
+    """
 
     @model_validator(mode="after")
     def _a_fixed_point_is_given(self) -> DeviceOptions:
@@ -120,14 +132,15 @@ class DeviceOptions(StrategyOptions):
 
 
 class BothOptions(LearnedWeightOptions, DeviceOptions):
-    # the gradient that controls learn from without the jump of the merge, which the papers leave in
-    # it
+    # the papers do not subtract it
     subtract_merge: bool = False
-    """The controls learn from a device's gradient without the jump that its merge made."""
+    """If true, the jump of a device's merge is subtracted from the gradient from which the controls
+    learn.
+    """
 
 
 def refresh_point_warnings(options: DeviceOptions, epochs: int) -> list[str]:
-    """What has no effect with so many epochs a task."""
+    """Return warnings about options that have no effect with this number of epochs per task."""
     if epochs == 1:
         return [
             "a task of 1 epoch has no refresh point: devices never ask for a fresher model,"

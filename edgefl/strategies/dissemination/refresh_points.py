@@ -1,6 +1,6 @@
-"""The server's part in when devices ask: the refresh point of a device that has never merged comes
-from the meta model. A refresh point is the number of finished local epochs, 1 to L - 1 of L, after
-which a device asks.
+"""The server side of refresh points: the meta model chooses that of a device without a merge.
+
+A refresh point is the number of finished local epochs, 1 to L - 1 of L, after which a device asks.
 """
 
 from __future__ import annotations
@@ -14,31 +14,33 @@ from edgefl.strategies.base.events import UpdateArrived
 from edgefl.strategies.dissemination.meta_model import MOST_REFRESH_POINTS, MetaModel
 from edgefl.streams import Streams
 
-# "any refresh point alike, by your draw": the server does not know how many epochs a device trains
+# The device chooses a point uniformly with its ``draw``: the server does not know its epochs.
 ANY_REFRESH_POINT = 0
 
 
 class RefreshPoints:
-    """One refresh point a task for devices without a table of their own; each first merge teaches
-    the meta model (REINFORCE).
+    """A refresh point per task for devices without a Q-table.
 
-    Every task also carries a number drawn uniformly from [0, 1) by (seed, edge, task of that edge):
-    a device's own choices come from it.
+    The meta model learns from the first merge of each device (REINFORCE). Every task also carries a
+    number, uniform in [0, 1), drawn by (seed, edge, task of that edge): a device uses it for its
+    own choices.
     """
 
     def __init__(self, options: Any, streams: Streams) -> None:
         self.options, self.streams = options, streams
         # The names of streams keep "slot", the old term: another name would draw other numbers.
         self.model = MetaModel(streams.rng("slot model"), options.meta_hidden)
-        self.tasks: dict[str, int] = {}  # tasks given to each edge
-        self.given: dict[str, int] = {}  # the refresh point of its current task or its last one
-        self.merged: set[str] = set()  # edges that decide for themselves
+        self.tasks: dict[str, int] = {}  # edge -> number of its tasks
+        self.given: dict[str, int] = {}  # edge -> refresh point of its latest task
+        self.merged: set[str] = set()  # edges that have merged: they choose their own points
 
     def assign(
         self, edges: list[str], weights: np.ndarray, numbers: dict[str, float] | None = None
     ) -> list[Decision]:
-        """Tasks with what they say about refresh points, added to ``numbers``; one Assign for all
-        (a broadcast, if the medium has it) if that is nothing.
+        """Return tasks whose ``numbers`` also have the refresh points.
+
+        With a fixed rule tasks need no such numbers: then one Assign is for all edges, which is a
+        broadcast if the medium has it.
         """
         more = numbers or {}
         if self.options.selector != "learned":
@@ -46,9 +48,7 @@ class RefreshPoints:
         return [Assign((edge,), {"weights": weights}, more | self._numbers(edge)) for edge in edges]
 
     def learn(self, update: UpdateArrived) -> None:
-        """An update told how its task went: the first merge of an edge is the meta model's
-        lesson.
-        """
+        """Train the meta model if this update has the first merge of its edge."""
         said, edge = update.numbers, update.edge
         if edge in self.merged or edge not in self.given or not said.get("merged"):
             return
@@ -60,7 +60,7 @@ class RefreshPoints:
             or "baseline" not in said
         ):
             return
-        # no "ask" at any point that there was: the last one was taken
+        # the drawn point is beyond the last one of the device, which it then used
         asked_at_end = given > asked_at
         decisions = [0] * (asked_at - 1) + [0 if asked_at_end else 1]
         self.model.learn(decisions, said["reward"] - said["baseline"], self.options.meta_rate)
