@@ -1,3 +1,4 @@
-"""One model per file: ``Options`` and ``build(options, shape, classes)``. The folder is the
-registry.
+"""Models: one per file, with ``Options`` and ``build(options, shape, classes)``.
+
+The folder is the registry.
 """

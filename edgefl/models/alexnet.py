@@ -1,8 +1,8 @@
-"""AlexNet for 32 x 32: its five convolutions (64, 192, 384, 256, 256 filters), three poolings, and
-one fully connected layer.
+"""AlexNet for 32 x 32 images: five convolutions and one fully connected layer (Krizhevsky 2014).
 
-Filters as in the one-column AlexNet (Krizhevsky 2014, arXiv 1404.5997). On small pictures the two
-hidden layers of 4096 are left out, as is usual: they would hold nine tenths of the weights.
+The convolutions have 64, 192, 384, 256 and 256 filters, as in the one-column AlexNet (arXiv
+1404.5997), with three max poolings. As is usual for small images, the two hidden layers of 4096 are
+left out: they would have nine tenths of the weights.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # filters, side, stride, padding
 CONVS = ((64, 11, 4, 5), (192, 5, 1, 2), (384, 3, 1, 1), (256, 3, 1, 1), (256, 3, 1, 1))
-POOLED = (1, 2, 5)  # the convolutions with a pooling behind them
+POOLED = (1, 2, 5)  # the convolutions that a pooling follows
 
 
 class Options(BaseModel):
@@ -25,16 +25,15 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     norm: Literal["none", "batch", "group"] = "none"
-    """Normalisation after each convolution: `"batch"`, or `"group"`, which keeps no running
-    statistics.
-    """
+    """Normalisation after each convolution; `"group"` has no running statistics."""
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A fresh AlexNet for samples of ``shape`` (channels, height, width); those smaller than 32
-    x 32 get a border of zeros.
+    """Return a new AlexNet for samples of ``shape`` (channels, height, width).
+
+    Samples smaller than 32 x 32 are padded with zeros.
     """
-    from torch import nn  # here, so that listing the models stays light
+    from torch import nn  # here, so that listing the models does not import torch
 
     from edgefl.models.layers import bordered, image_shape, norm
 

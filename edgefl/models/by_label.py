@@ -1,5 +1,6 @@
-"""Accuracy label by label, and which edges hold which labels: whether the global model knows
-what only some of them have.
+"""The accuracy of each label, and the labels of each edge.
+
+They show whether the global model learns labels that only some edges have.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from emulator.compute import Device, Drawn
 
 
 class RightByLabel:
-    """A metric that also counts the right answers of each label: use it for one pass over the
-    test samples.
+    """A metric that also counts the right answers of each label.
+
+    Use one object for one pass over the test samples.
     """
 
     def __init__(self, metric: Callable[[Any, Any], Any], classes: int) -> None:
@@ -33,7 +35,7 @@ class RightByLabel:
 
     @property
     def shares(self) -> list[float]:
-        """Of each label's samples, how many were right; nan for a label without any."""
+        """The share of right answers for each label; nan for a label without samples."""
         return [
             int(right) / int(count) if count else float("nan")
             for right, count in zip(self.right, self.all)
@@ -47,8 +49,9 @@ def write_edges(
     classes: int,
     devices: Mapping[str, Device],
 ) -> None:
-    """edges.csv: a row an edge, with its runtime class, if devices have such, and how many
-    samples of each label it holds.
+    """Write edges.csv: one row per edge, with its runtime class and its samples of each label.
+
+    The runtime class is empty if devices have none.
     """
     with (directory / EDGES).open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file)

@@ -1,5 +1,6 @@
-"""WKAFL's CNN for CelebA: 10@4x4, pooled (16,000 numbers of an 84 x 84 picture), one layer of
-100 (arXiv 2203.01214 and its code).
+"""WKAFL's CNN for CelebA: one convolution 10@4x4, max pooling, one hidden layer of 100.
+
+An 84 x 84 image gives 16,000 features after pooling. Source: arXiv 2203.01214 and its code.
 """
 
 from __future__ import annotations
@@ -14,20 +15,21 @@ from edgefl.errors import UserError
 if TYPE_CHECKING:
     from torch import nn
 
-SMALLEST = 5  # the pooling leaves one pixel
+SMALLEST = 5  # one pixel remains after the pooling
 
 
 class Options(BaseModel):
-    """None."""
+    """No options."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A fresh CNN for samples of ``shape`` (channels, height, width). UserError if they are
-    smaller than 5 x 5.
+    """Return a new CNN for samples of ``shape`` (channels, height, width).
+
+    UserError if they are smaller than 5 x 5.
     """
-    from torch import nn  # here, so that listing the models stays light
+    from torch import nn  # here, so that listing the models does not import torch
 
     from edgefl.models.layers import image_shape
 

@@ -1,5 +1,6 @@
-"""Next-character LSTM: an embedding of 8, two layers of 256, and one linear layer on the last
-character's state (Caldas et al. 2018, LEAF).
+"""Next-character LSTM: an embedding of 8, two LSTM layers of 256, one linear layer (LEAF 2018).
+
+The linear layer reads the state at the last character. Source: Caldas et al. 2018, LEAF.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     embedding: int = Field(default=8, ge=1)
-    """Numbers per character."""
+    """Size of the embedding: numbers per character."""
     hidden: int = Field(default=256, ge=1)
-    """Units of each LSTM layer, and how many."""
+    """Number of units of each LSTM layer."""
     layers: int = Field(default=2, ge=1)
-    """Units of each LSTM layer, and how many."""
+    """Number of LSTM layers."""
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A fresh LSTM for texts of ``shape`` (vocabulary, length). UserError for pictures."""
-    from torch import nn  # here, so that listing the models stays light
+    """Return a new LSTM for texts of ``shape`` (vocabulary, length). UserError for images."""
+    from torch import nn  # here, so that listing the models does not import torch
 
     from edgefl.models.layers import LastState
 

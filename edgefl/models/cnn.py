@@ -1,5 +1,6 @@
-"""The two-convolution CNN of FedASMU (arXiv 2312.05770): 64@2x2, ReLU, 32@2x2, ReLU, then one
-fully connected layer.
+"""FedASMU's CNN: convolutions 64@2x2 and 32@2x2 with ReLU, one linear layer (arXiv 2312.05770).
+
+It has no padding and no pooling, so almost all weights are in the last layer.
 """
 
 from __future__ import annotations
@@ -18,16 +19,14 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     norm: Literal["none", "batch", "group"] = "none"
-    """Normalisation after each convolution: `"batch"`, or `"group"`, which keeps no running
-    statistics.
+    """Normalisation after each convolution; `"group"` has no running statistics. The paper uses
+    none.
     """
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A fresh CNN for samples of ``shape`` (channels, height, width). No padding and no pooling:
-    nearly all weights are in the last layer.
-    """
-    from torch import nn  # here, so that listing the models stays light
+    """Return a new CNN for samples of ``shape`` (channels, height, width)."""
+    from torch import nn  # here, so that listing the models does not import torch
 
     from edgefl.models.layers import image_shape, norm
 

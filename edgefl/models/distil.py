@@ -1,10 +1,11 @@
-"""Distillation: a model is taught by logits that others gave on the same samples (FedEcho, eqs. 2
-to 5).
+"""Distillation: train a model with the logits of other models on the same samples.
+
+Source: FedEcho, eqs. 2 to 5.
 
 p = softmax(y) of the teacher, q = softmax(yh) of the student, both (batch, C)
 H = mean over the batch of  -sum_c p_c log p_c / log C ;   alpha = H alpha_max + (1 - H) alpha_min
 loss = alpha KL(p || q) + (1 - alpha) CE(yh, argmax y) ;   its gradient is clipped to a global norm,
-then Adam makes a step
+then Adam takes a step
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from torch.nn import functional
 from edgefl.models.workspace import Workspace
 from edgefl.vectors import aligned_copy
 
-BATCH = 500  # of a prediction: any, the result is the same samples' logits
+BATCH = 500  # batch size of predictions; it does not change the logits
 
 
 def logits(workspace: Workspace, weights: np.ndarray, inputs: torch.Tensor) -> np.ndarray:
-    """The model's outputs for all inputs in evaluation mode, flat: (n * C,)."""
+    """Return the model's outputs for all inputs in evaluation mode, flat: (n * C,)."""
     with workspace.inference(weights) as model:
         parts = [
             model(inputs[start : start + BATCH]).flatten(1)
@@ -34,15 +35,15 @@ def logits(workspace: Workspace, weights: np.ndarray, inputs: torch.Tensor) -> n
 
 
 def entropy(teacher: torch.Tensor) -> torch.Tensor:
-    """Each sample's entropy of softmax(teacher) over log C: in [0, 1]."""
+    """Return each sample's entropy of softmax(teacher), divided by log C: in [0, 1]."""
     log_p = functional.log_softmax(teacher, dim=1)
-    # rounding leaves some a little above
+    # rounding can give values slightly above 1
     return (-(log_p.exp() * log_p).sum(dim=1) / math.log(teacher.shape[1])).clamp(0.0, 1.0)
 
 
 def loss(student: torch.Tensor, teacher: torch.Tensor, alpha: float) -> torch.Tensor:
-    """alpha KL(softmax(teacher) || softmax(student)) + (1 - alpha) CE(student, argmax teacher),
-    the batch's mean.
+    """Return the batch mean of alpha KL(softmax(teacher) || softmax(student)) + (1 - alpha)
+    CE(student, argmax teacher).
     """
     log_p, log_q = functional.log_softmax(teacher, dim=1), functional.log_softmax(student, dim=1)
     divergence = (log_p.exp() * (log_p - log_q)).sum(dim=1).mean()
@@ -50,7 +51,7 @@ def loss(student: torch.Tensor, teacher: torch.Tensor, alpha: float) -> torch.Te
 
 
 def clipped(gradient: torch.Tensor, norm: float) -> float:
-    """Shorten ``gradient`` in place to ``norm`` if it is longer; its norm before."""
+    """Clip ``gradient`` in place to ``norm``, and return its norm before."""
     before = float(gradient.norm())
     if before > norm:
         gradient.mul_(norm / before)
@@ -59,8 +60,9 @@ def clipped(gradient: torch.Tensor, norm: float) -> float:
 
 @dataclass(slots=True)
 class Adam:
-    """Adam (Kingma, Ba 2015) with bias correction; ``first`` and ``second`` are its moments,
-    ``steps`` how many it has made.
+    """Adam (Kingma, Ba 2015) with bias correction.
+
+    ``first`` and ``second`` are its moments, ``steps`` the number of its steps so far.
     """
 
     first: torch.Tensor
@@ -84,7 +86,10 @@ class Adam:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How to distil. ``clip``: the gradient's largest norm; equal bounds: alpha is that number."""
+    """The parameters of a distillation.
+
+    ``clip``: gradients are clipped to this norm. With ``alpha_min`` = ``alpha_max`` alpha is fixed.
+    """
 
     passes: int
     batch: int
@@ -102,9 +107,9 @@ def distil(
     recipe: Recipe,
     rng: np.random.Generator,
 ) -> dict[str, float]:
-    """Teach ``weights`` (whole layout) in place; returns means over the batches.
+    """Train ``weights`` (whole layout) in place, and return means over the batches.
 
-    The student is in evaluation mode: its normalisation buffers stand still, and it has no dropout.
+    The student is in evaluation mode: no dropout, and normalisation buffers do not change.
     """
     trainable, noted = weights[: workspace.layout.parameters], []
     with workspace.frozen(weights) as model:

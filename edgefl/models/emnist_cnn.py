@@ -1,5 +1,6 @@
-"""WKAFL's CNN for EMNIST: 32@5x5, pooled, 64@5x5, pooled, one layer of 512 (arXiv 2203.01214,
-section 6.1.1).
+"""WKAFL's CNN for EMNIST: convolutions 32@5x5 and 64@5x5, each pooled, one hidden layer of 512.
+
+Source: arXiv 2203.01214, section 6.1.1.
 """
 
 from __future__ import annotations
@@ -14,20 +15,21 @@ from edgefl.errors import UserError
 if TYPE_CHECKING:
     from torch import nn
 
-SMALLEST = 16  # the second pooling still leaves one pixel
+SMALLEST = 16  # one pixel remains after the second pooling
 
 
 class Options(BaseModel):
-    """None."""
+    """No options."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A fresh CNN for samples of ``shape`` (channels, height, width). UserError if they are
-    smaller than 16 x 16.
+    """Return a new CNN for samples of ``shape`` (channels, height, width).
+
+    UserError if they are smaller than 16 x 16.
     """
-    from torch import nn  # here, so that listing the models stays light
+    from torch import nn  # here, so that listing the models does not import torch
 
     from edgefl.models.layers import image_shape
 

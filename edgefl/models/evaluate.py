@@ -1,4 +1,4 @@
-"""Loss and accuracy of a flat vector on a data set."""
+"""Evaluate a flat vector of weights on a data set: loss and accuracy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import torch
 from edgefl.data.task import right_answers
 from edgefl.models.workspace import Workspace
 
-BATCH = 125  # activations stay in a core's cache: 1000 at a time take up to 1.8 times as long
+BATCH = (
+    125  # activations stay in a core's cache: with 1000, evaluation takes up to 1.8 times as long
+)
 
 
 def evaluate(
@@ -22,8 +24,9 @@ def evaluate(
     batch: int = BATCH,
     metric: Callable = right_answers,
 ) -> tuple[float, float]:
-    """(mean loss, mean metric: by default the accuracy) in evaluation mode; leaves ``weights``
-    and the workspace as they were.
+    """Return (mean loss, mean metric) in evaluation mode; the default metric is the accuracy.
+
+    ``weights`` and the workspace do not change.
     """
     total_loss = total_metric = 0.0
     with workspace.inference(weights) as model:
@@ -36,13 +39,13 @@ def evaluate(
 
 
 def _channels_last(inputs: torch.Tensor) -> torch.Tensor:
-    """Images (batch, channels, height, width) as convolutions read them best: 1.7 times as fast
-    on a CPU; anything else as it is.
+    """Return images (batch, channels, height, width) in channels-last order, other inputs as they
+    are. On a CPU, convolutions are 1.7 times as fast in this order.
     """
     if inputs.dim() != 4:
         return inputs
     if inputs.shape[1] > 1:
         return inputs.contiguous(memory_format=torch.channels_last)
     height, width = inputs.shape[2:]
-    # one channel is both; torch goes by the strides
+    # with one channel both orders have the same memory; torch decides by the strides
     return inputs.contiguous().as_strided(inputs.shape, (height * width, 1, width, 1))

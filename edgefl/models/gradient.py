@@ -1,4 +1,4 @@
-"""The gradient of the mean loss of some samples at a flat vector."""
+"""Compute the gradient of the mean loss of some samples at a flat vector of weights."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ def gradient(
     targets: torch.Tensor,
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> tuple[np.ndarray, float]:
-    """(gradient over the trainable elements, loss), in evaluation mode: nothing is drawn, and
-    normalisation buffers stand still.
+    """Return (gradient of the trainable elements, loss) in evaluation mode.
+
+    So there is no dropout, and normalisation buffers do not change.
     """
     with workspace.frozen(wrap(weights)) as model:
         workspace.gradient.zero_()

@@ -1,5 +1,6 @@
-"""Parts that several models are built from. Imports torch: a model imports this inside
-``build``.
+"""Layers that several models share.
+
+This file imports torch, so models import it inside ``build``.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from torch.nn import functional
 from edgefl.errors import UserError
 
 Norm = Literal["none", "batch", "group"]
-CHANNELS_PER_GROUP = 16  # the best of Wu and He 2018 (arXiv 1803.08494, table 3)
+CHANNELS_PER_GROUP = 16  # the best value of Wu and He 2018 (arXiv 1803.08494, table 3)
 FULL_SIZE = 32
 
 
 def norm(kind: Norm, channels: int) -> nn.Module:
-    """Normalisation after a convolution. "group" has no running statistics, which suits label
-    skew; "none" does nothing.
+    """Return the normalisation after a convolution.
+
+    "group" has no running statistics, which is better with label skew; "none" does nothing.
     """
     if kind == "batch":
         return nn.BatchNorm2d(channels)
@@ -30,12 +32,12 @@ def norm(kind: Norm, channels: int) -> nn.Module:
 
 
 def conv3x3(inputs: int, outputs: int, kind: Norm, stride: int = 1) -> nn.Conv2d:
-    """3 x 3, padded; without bias where a normalisation follows, which has its own."""
+    """Return a padded 3 x 3 convolution, without bias if a normalisation with a bias follows."""
     return nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=kind == "none")
 
 
 def image_shape(model: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """(channels, height, width). UserError if the samples are texts."""
+    """Return (channels, height, width). UserError if the samples are texts."""
     if len(shape) != 3:
         raise UserError(
             f"model {model} takes pictures (channels, height, width), these samples have the shape"
@@ -45,8 +47,10 @@ def image_shape(model: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def bordered(height: int, width: int) -> tuple[nn.Module, int, int]:
-    """A border of zeros that makes smaller pictures 32 x 32 (28 x 28 gets 2 on each side), and
-    the sides that come out.
+    """Return a layer that pads smaller images with zeros to 32 x 32, and the height and width
+    after it.
+
+    A 28 x 28 image gets 2 pixels on each side.
     """
     rows, columns = max(FULL_SIZE - height, 0), max(FULL_SIZE - width, 0)
     if not rows and not columns:
@@ -59,11 +63,11 @@ def bordered(height: int, width: int) -> tuple[nn.Module, int, int]:
 
 
 class Residual(nn.Module):
-    """Two 3 x 3 convolutions and a shortcut around them, which is the input itself where its size
-    stays.
+    """Two 3 x 3 convolutions and a shortcut around them.
 
-    Where it does not, the shortcut has no weights: every ``stride``-th pixel, new channels zero (He
-    et al. 2016, option A). Or it is ``projected``: a 1 x 1 convolution, normalised (option B).
+    If the size stays the same, the shortcut is the input itself. Otherwise it has no weights: every
+    ``stride``-th pixel, and zeros in the new channels (He et al. 2016, option A). Or it is
+    ``projected``: a 1 x 1 convolution with normalisation (option B).
     """
 
     def __init__(
@@ -100,15 +104,16 @@ def _projection(inputs: int, outputs: int, stride: int, kind: Norm) -> nn.Sequen
 
 
 class GlobalAverage(nn.Module):
-    """(batch, channels, height, width) -> (batch, channels)."""
+    """Mean over height and width: (batch, channels, height, width) -> (batch, channels)."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.mean(dim=(2, 3))
 
 
 class Embedded(nn.Module):
-    """(batch, length) token numbers -> (batch, width, length): token 0, the padding, is the zero
-    vector and stays it.
+    """Embedding: (batch, length) token numbers -> (batch, width, length).
+
+    Token 0, the padding, is always the zero vector.
     """
 
     def __init__(self, vocabulary: int, width: int) -> None:
@@ -120,8 +125,8 @@ class Embedded(nn.Module):
 
 
 class MaxOverTime(nn.Module):
-    """Convolutions of several widths over (batch, width, length), each one's maximum over the
-    length, side by side (Kim 2014, eq. 2-3).
+    """Convolutions with several windows over (batch, width, length), and the maximum of each
+    filter over the length, concatenated (Kim 2014, eq. 2-3).
     """
 
     def __init__(self, width: int, filters: int, windows: tuple[int, ...]) -> None:
@@ -133,7 +138,7 @@ class MaxOverTime(nn.Module):
 
 
 class LastState(nn.Module):
-    """(batch, length, width) -> (batch, hidden): the output of an LSTM at the last place."""
+    """The output of an LSTM at the last position: (batch, length, width) -> (batch, hidden)."""
 
     def __init__(self, width: int, hidden: int, layers: int) -> None:
         super().__init__()

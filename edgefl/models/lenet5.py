@@ -1,8 +1,7 @@
-"""LeNet-5: convolutions 6@5x5 and 16@5x5, each pooled, then fully connected 120, 84 and one output
-per class (LeCun et al. 1998).
+"""LeNet-5: convolutions 6@5x5 and 16@5x5, each pooled, hidden layers of 120 and 84 (LeCun 1998).
 
-With max pooling and ReLU by default, as it is used today; the paper's subsampling and tanh are
-options.
+Pooling and activation are max pooling and ReLU by default, as is usual today; the paper's average
+pooling and tanh are options. Source: LeCun et al. 1998.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from edgefl.errors import UserError
 if TYPE_CHECKING:
     from torch import nn
 
-FULL_SIZE = 32  # the paper's input; smaller images (28 x 28) get a border of 2
-SMALLEST = 12  # with that border, the second pooling still leaves one pixel
+FULL_SIZE = 32  # the paper's input; smaller images (28 x 28) are padded by 2
+SMALLEST = 12  # with that padding, one pixel remains after the second pooling
 
 
 class Options(BaseModel):
@@ -26,16 +25,19 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     activation: Literal["relu", "tanh"] = "relu"
-    """Or `"tanh"` (the paper's)."""
+    """Activation after each hidden layer; the paper uses `"tanh"`."""
     pool: Literal["max", "average"] = "max"
-    """Or `"average"` (the paper's, without its weights)."""
+    """Pooling after each convolution; the paper uses `"average"`, with trainable weights that are
+    left out here.
+    """
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A fresh LeNet-5 for samples of ``shape`` (channels, height, width). UserError if they are
-    smaller than 12 x 12.
+    """Return a new LeNet-5 for samples of ``shape`` (channels, height, width).
+
+    UserError if they are smaller than 12 x 12.
     """
-    from torch import nn  # here, so that listing the models stays light
+    from torch import nn  # here, so that listing the models does not import torch
 
     from edgefl.models.layers import image_shape
 

@@ -15,16 +15,16 @@ class Options(BaseModel):
     """``hidden``: width of each hidden layer; empty for softmax regression."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-    # TOML's arrays are lists
+    # not strict: TOML gives lists
     hidden: tuple[Annotated[int, Field(gt=0)], ...] = Field((64,), strict=False)
-    """Width of each hidden layer; `[]` is softmax regression."""
+    """Number of units of each hidden layer; `[]`: softmax regression."""
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A fresh MLP for samples of ``shape`` (channels, height, width), with torch's default
+    """Return a new MLP for samples of ``shape`` (channels, height, width), with torch's default
     initialisation.
     """
-    from torch import nn  # here, so that listing the models stays light
+    from torch import nn  # here, so that listing the models does not import torch
 
     from edgefl.models.layers import image_shape
 

@@ -1,8 +1,8 @@
-"""ResNet-18 in the form for 32 x 32 pictures: 4 stages of 2 residual blocks with 64, 128, 256 and
-512 channels, 11 million weights.
+"""ResNet-18 for 32 x 32 images: 4 stages of 2 residual blocks, 11 million weights (He 2016).
 
-He et al. 2016 (arXiv 1512.03385), table 1, shortcuts of option B. What that form leaves out of the
-one for large pictures: the first convolution is 3 x 3 with stride 1, and no pooling follows it.
+The stages have 64, 128, 256 and 512 channels. Unlike in the form for large images, the first
+convolution is 3 x 3 with stride 1, and no pooling follows it. Source: He et al. 2016 (arXiv
+1512.03385), table 1, shortcuts of option B.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     norm: Literal["batch", "group"] = "batch"
-    """Or `"group"`; `vgg11` also `"none"`."""
+    """Normalisation after each convolution: `"batch"`, as in the paper, or `"group"`, which has no
+    running statistics.
+    """
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A fresh ResNet-18 for samples of ``shape`` (channels, height, width), of any size (28 x 28
-    as well).
-    """
-    from torch import nn  # here, so that listing the models stays light
+    """Return a new ResNet-18 for samples of ``shape`` (channels, height, width), of any size."""
+    from torch import nn  # here, so that listing the models does not import torch
 
     from edgefl.models.layers import GlobalAverage, Residual, conv3x3, image_shape, norm
 

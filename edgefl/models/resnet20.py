@@ -1,5 +1,6 @@
-"""ResNet-20 for small pictures: 3 stages of 3 residual blocks with 16, 32 and 64 channels (He et
-al. 2016, arXiv 1512.03385, section 4.2).
+"""ResNet-20 for small images: 3 stages of 3 residual blocks, 16, 32 and 64 channels (He 2016).
+
+Source: He et al. 2016, arXiv 1512.03385, section 4.2.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     norm: Literal["batch", "group"] = "batch"
-    """Or `"group"`; `vgg11` also `"none"`."""
+    """Normalisation after each convolution: `"batch"`, as in the paper, or `"group"`, which has no
+    running statistics.
+    """
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A fresh ResNet-20 for samples of ``shape`` (channels, height, width), of any size (64 x 64
-    as well).
-    """
-    from torch import nn  # here, so that listing the models stays light
+    """Return a new ResNet-20 for samples of ``shape`` (channels, height, width), of any size."""
+    from torch import nn  # here, so that listing the models does not import torch
 
     from edgefl.models.layers import GlobalAverage, Residual, conv3x3, image_shape, norm
 

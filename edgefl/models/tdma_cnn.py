@@ -1,5 +1,6 @@
-"""The CNN of the TDMA papers (Song, Hong), with sizes of ours: convolutions 10@5x5 and 20@5x5,
-each with ReLU and 2x2 max pooling, then one dense layer.
+"""The TDMA papers' CNN (Song, Hong): convolutions 10@5x5 and 20@5x5, each pooled, one linear layer.
+
+Each convolution has ReLU and 2x2 max pooling. The papers do not give the sizes: they are ours.
 """
 
 from __future__ import annotations
@@ -14,20 +15,21 @@ from edgefl.errors import UserError
 if TYPE_CHECKING:
     from torch import nn
 
-SMALLEST = 16  # after both convolutions and poolings one pixel is left
+SMALLEST = 16  # one pixel remains after both convolutions and poolings
 
 
 class Options(BaseModel):
-    """None."""
+    """No options."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A fresh CNN for samples of ``shape`` (channels, height, width). UserError if they are
-    smaller than 16 x 16.
+    """Return a new CNN for samples of ``shape`` (channels, height, width).
+
+    UserError if they are smaller than 16 x 16.
     """
-    from torch import nn  # here, so that listing the models stays light
+    from torch import nn  # here, so that listing the models does not import torch
 
     from edgefl.models.layers import image_shape
 

@@ -1,5 +1,6 @@
-"""TextCNN: an embedding, convolutions over 3, 4 and 5 words, the maximum of each filter over the
-text, dropout, one layer (Kim 2014, arXiv 1408.5882).
+"""TextCNN: word embedding, convolutions over 3, 4 and 5 words, maximum over the text (Kim 2014).
+
+Dropout and one linear layer follow. Source: Kim 2014, arXiv 1408.5882.
 """
 
 from __future__ import annotations
@@ -22,21 +23,22 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     embedding: int = Field(default=128, ge=1)
-    """Numbers per word."""
+    """Size of the embedding: numbers per word."""
     filters: int = Field(default=100, ge=1)
-    """Of each window."""
-    # TOML's arrays are lists
+    """Number of filters for each window."""
+    # not strict: TOML gives lists
     windows: tuple[Annotated[int, Field(ge=1)], ...] = Field((3, 4, 5), min_length=1, strict=False)
-    """How many words each kind of filter sees."""
+    """Widths of the convolutions in words; at most the length of the texts."""
     dropout: float = Field(default=0.5, ge=0, lt=1)
-    """Before the last layer."""
+    """Probability of dropout before the last layer."""
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A fresh TextCNN for texts of ``shape`` (vocabulary, length). UserError for pictures, or
-    texts shorter than the widest window.
+    """Return a new TextCNN for texts of ``shape`` (vocabulary, length).
+
+    UserError for images, or for texts shorter than the widest window.
     """
-    from torch import nn  # here, so that listing the models stays light
+    from torch import nn  # here, so that listing the models does not import torch
 
     from edgefl.models.layers import Embedded, MaxOverTime
 

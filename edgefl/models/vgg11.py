@@ -1,7 +1,7 @@
-"""VGG-11 for 32 x 32: eight 3 x 3 convolutions in five pooled stages, then one fully connected
-layer (Simonyan, Zisserman 2015, column A).
+"""VGG-11 for 32 x 32 images: eight 3 x 3 convolutions in five pooled stages, one linear layer.
 
-The two hidden layers of 4096 are left out, as is usual on small pictures.
+As is usual for small images, the two hidden layers of 4096 are left out. Source: Simonyan,
+Zisserman 2015, column A.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     norm: Literal["none", "batch", "group"] = "batch"
-    """Or `"group"`; `vgg11` also `"none"`."""
+    """Normalisation after each convolution. `"none"`, as in the paper, learns slowly at first;
+    `"group"` has no running statistics.
+    """
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A fresh VGG-11 for samples of ``shape`` (channels, height, width); those smaller than 32 x
-    32 get a border of zeros.
+    """Return a new VGG-11 for samples of ``shape`` (channels, height, width).
+
+    Samples smaller than 32 x 32 are padded with zeros.
     """
-    from torch import nn  # here, so that listing the models stays light
+    from torch import nn  # here, so that listing the models does not import torch
 
     from edgefl.models.layers import bordered, conv3x3, image_shape, norm
 

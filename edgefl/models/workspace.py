@@ -1,7 +1,7 @@
-"""One torch module whose tensors are views into whichever flat vector is wanted now.
+"""One torch module whose tensors are views into the flat vector that is in use.
 
-Thousands of devices in one process share a workspace: moving it from one run to another re-points a
-handful of views and copies nothing.
+Thousands of devices in one process share a workspace. A change from one training run to another
+only sets a few views to the other vector and copies nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from edgefl.vectors import ALIGNMENT, Layout, LayoutEntry, aligned, aligned_copy
 
 
 class Workspace:
-    """A module, its layout, and one flat gradient (trainable elements) that every parameter's
-    ``grad`` is a view of.
+    """A module, its layout, and one flat gradient of the trainable elements.
+
+    The ``grad`` of every parameter is a view into that gradient.
     """
 
     def __init__(self, build: Callable[[], nn.Module]) -> None:
@@ -47,15 +48,14 @@ class Workspace:
         self.model.train()
 
     def fresh_counters(self) -> list[torch.Tensor]:
-        """Integer buffers (BatchNorm counts batches) as in a new model: no part of the vector,
-        but each run needs its own.
+        """Return the integer buffers of a new model, such as BatchNorm's count of batches.
+
+        They are not in the flat vector, but each run needs its own.
         """
         return [counter.clone() for counter in self._fresh_counters]
 
     def point(self, vector: torch.Tensor, counters: Sequence[torch.Tensor]) -> None:
-        """Make the module live in ``vector`` (whole layout) and ``counters``: it trains them in
-        place.
-        """
+        """Use ``vector`` (whole layout) and ``counters``: the module trains them in place."""
         if vector is self._resident[0]:
             return
         for tensor, part, shape in zip(self._tensors, vector.split(self._sizes), self._shapes):
@@ -65,8 +65,9 @@ class Workspace:
         self._resident = (vector, counters)
 
     def with_features(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The module's outputs, and what entered its last linear layer: (batch, features).
-        UserError if it has no such layer.
+        """Return the module's outputs and the inputs of its last linear layer: (batch, features).
+
+        UserError if it has no linear layer.
         """
         entered: list[torch.Tensor] = []
         hook = _head(self.model).register_forward_pre_hook(
@@ -79,8 +80,9 @@ class Workspace:
 
     @contextmanager
     def inference(self, weights: np.ndarray | torch.Tensor) -> Iterator[nn.Module]:
-        """The module at ``weights``, in evaluation mode and without gradients; afterwards it is
-        back where it was.
+        """Yield the module at ``weights``, in evaluation mode and without gradients.
+
+        At the end it uses its former vector again.
         """
         with (
             self.frozen(
@@ -92,8 +94,9 @@ class Workspace:
 
     @contextmanager
     def frozen(self, vector: torch.Tensor) -> Iterator[nn.Module]:
-        """The module at ``vector`` in evaluation mode: no buffer changes, no dropout; afterwards
-        it is back where it was.
+        """Yield the module at ``vector`` in evaluation mode: no buffer changes, no dropout.
+
+        At the end it uses its former vector again.
         """
         if vector.numel() != self.layout.size:
             raise ValueError(
@@ -113,14 +116,15 @@ def _head(model: nn.Module) -> nn.Linear:
     linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
     if not linear:
         raise UserError(
-            "the model has no linear layer, so nothing enters the last one: this strategy needs"
-            " such features"
+            "the model has no linear layer: this strategy needs the inputs of the last one as"
+            " features"
         )
     return linear[-1]
 
 
 def layout_of(model: nn.Module) -> Layout:
-    """[trainable parameters | frozen parameters | float buffers] in the module's order.
+    """Return [trainable parameters | frozen parameters | float buffers] in the module's order.
+
     UserError unless all are float32.
     """
     entries, offset = [], 0
@@ -138,12 +142,12 @@ def layout_of(model: nn.Module) -> Layout:
 
 
 def initial(build: Callable[[], nn.Module], streams: Streams) -> np.ndarray:
-    """w_0: the flat vector of a freshly built model, the same for the same seed."""
+    """Return w_0: the flat vector of a new model, the same for the same seed."""
     return flat(_built(build, seed=int(streams.rng("model").integers(2**63))))
 
 
 def flat(model: nn.Module) -> np.ndarray:
-    """A copy of the model's tensors as one aligned vector over its layout."""
+    """Return a copy of the model's tensors as one aligned vector over its layout."""
     layout = layout_of(model)
     out = aligned(layout.size)
     for entry, (_, _, tensor) in zip(layout.entries, _float_tensors(model)):
@@ -152,15 +156,16 @@ def flat(model: nn.Module) -> np.ndarray:
 
 
 def wrap(vector: np.ndarray) -> torch.Tensor:
-    """A tensor over ``vector``: the same memory if that is float32 on a 64-byte border, else an
-    aligned copy.
+    """Return a tensor of ``vector``.
+
+    It shares the memory if that is float32 and 64-byte aligned; else it is an aligned copy.
     """
     fits = (
         vector.dtype == np.float32
         and vector.flags.c_contiguous
         and vector.ctypes.data % ALIGNMENT == 0
     )
-    # a vector may be read-only to protect its other readers; what the trainer changes is its own
+    # a vector may be read-only to protect its other readers; the trainer changes only its own
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(
@@ -175,8 +180,9 @@ def _built(build: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 
 def _float_tensors(model: nn.Module) -> list[tuple[str, str, torch.Tensor]]:
-    """(name, kind, tensor) in layout order. A buffer that the module does not save is derived
-    from code and stays where it is.
+    """Return (name, kind, tensor) in layout order, without buffers that the module does not save.
+
+    The code of the module computes those, so they are not part of the layout.
     """
     unsaved = {
         f"{prefix}.{name}".lstrip(".")
