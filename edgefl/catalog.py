@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from edgefl.errors import UserError, nearest
+from edgefl.errors import UserError, nearest, own_place
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -143,6 +143,22 @@ def _broken(name: str, error: Exception) -> UserError:
     return UserError(
         f"{name!r} cannot be imported: {type(error).__name__}: {error} ({file}, line {line})"
     )
+
+
+@contextmanager
+def own_code(name: str, found: Any) -> Iterator[None]:
+    """Around a call of ``found``, which ``name`` leads to. If it is the user's own code, an
+    exception becomes a UserError with the line that raised it.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if ":" not in name:
+            raise
+        place = own_place(error, found.__module__)
+        raise UserError(f"{name!r} failed: {type(error).__name__}: {error}{place}") from error
 
 
 @contextmanager

@@ -80,3 +80,7 @@ def run(args: list[str]) -> int:
 def main() -> None:
     """Entry point of the command."""
     sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -51,7 +51,7 @@ def new(
     }
     there = next((path for path in found if path.exists()), None)
     if there is not None:
-        raise UserError(f"{there}: expected no such file; choose another name or --in DIR")
+        raise UserError(f"{there}: exists already; choose another name or --in DIR")
     for path, template in found.items():
         text = template.read_text(encoding="utf-8").replace("CLASS", title).replace("NAME", name)
         try:

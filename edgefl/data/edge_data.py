@@ -21,12 +21,13 @@ import numpy as np
 import xxhash
 from pydantic import BaseModel
 
-from edgefl.catalog import find, options_of
+from edgefl.catalog import find, options_of, own_code
 from edgefl.config.errors import Source, validated
 from edgefl.config.experiment import Experiment, Named
 from edgefl.config.section import Section
 from edgefl.data import shards
 from edgefl.data.dataset import Dataset
+from edgefl.data.own import check
 from edgefl.data.paths import data_dir
 from edgefl.data.unlabelled import held_out
 from edgefl.errors import UserError
@@ -71,10 +72,13 @@ def dataset(experiment: Experiment, base: Path | None, directory: Path | None = 
     """The config's data set at its scale, from ``directory`` or wherever data sets lie here."""
     load = find("edgefl.data", experiment.data.name, "load", base, "data set")
     place = directory or _directory(experiment)
-    if options_of(load) is None and not experiment.data.options():
-        found = load(place)
-    else:
-        found = load(place, checked_options(load, experiment.data, "data"))
+    values: list[BaseModel] = []
+    if options_of(load) is not None or experiment.data.options():
+        values = [checked_options(load, experiment.data, "data")]
+    with own_code(experiment.data.name, load):
+        found = load(place, *values)
+    if ":" in experiment.data.name:
+        check(experiment.data.name, found)
     return found.scaled(experiment.data.scale)
 
 
@@ -92,9 +96,9 @@ def cut(experiment: Experiment, base: Path | None, found: Dataset) -> Shares:
         if "columns" in signature(split).parameters
         else {}
     )
-    parts = split(
-        found.train_y[rest], len(ids), values, Streams(experiment.seed).rng("partition"), **more
-    )
+    rng = Streams(experiment.seed).rng("partition")
+    with own_code(experiment.partition.name, split):
+        parts = split(found.train_y[rest], len(ids), values, rng, **more)
     if len(parts) != len(ids) or not all(len(part) for part in parts):
         raise UserError(
             f"partition {experiment.partition.name!r} gave {sum(len(part) > 0 for part in parts)}"

@@ -64,18 +64,24 @@ def _step(node: Any, key: str, loc: Loc, text: str) -> str | int:
         )
     if key.isascii() and key.isdecimal() and len(key) < 10 and int(key) < len(node):
         return int(key)
-    names = [_entry_name(entry) for entry in node] if loc == ("strategies",) else []
+    names = [_entry_name(entry, loc) for entry in node]
     if key in names:
         return names.index(key)
     near = nearest(key, [*filter(None, names)])
+    last = len(node) - 1
+    numbers = f"expected {f'a number from 0 to {last}' if last else 0}" if node else "it is empty"
     raise UserError(
-        f"{as_override(text)}: {dotted(loc)} has no entry {found(key)}{near}, expected one of the"
-        f" {len(node)} from 0"
+        f"{as_override(text)}: {dotted(loc)} has no entry {found(key)}{near}, {numbers}"
+        f"{' or a name' if any(names) else ''}"
     )
 
 
-def _entry_name(entry: Any) -> str:
-    """What a strategy entry, not checked yet, will be called."""
+def _entry_name(entry: Any, loc: Loc) -> str:
+    """The name of an entry, not checked yet, of ``strategies`` or ``groups``; "" without one."""
+    if loc == ("groups",):
+        return str(entry.get("name", "")) if isinstance(entry, dict) else ""
+    if loc != ("strategies",):
+        return ""
     fields: dict[str, Any] = (
         {key: entry.get(key) for key in ("strategy", "label")} if isinstance(entry, dict) else {}
     )

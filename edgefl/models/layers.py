@@ -41,7 +41,8 @@ def image_shape(model: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
     if len(shape) != 3:
         raise UserError(
             f"model {model} takes pictures (channels, height, width), these samples have the shape"
-            f" {shape}; model textcnn takes texts"
+            f" {shape}; model textcnn takes texts; plain features of length n are pictures of"
+            " shape (1, 1, n)"
         )
     return shape[0], shape[1], shape[2]
 

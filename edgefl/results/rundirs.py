@@ -79,8 +79,8 @@ def _schemes_in(path: Path) -> dict[Path, list[Path]]:
     schemes = dict(sorted(schemes.items(), key=lambda item: _place(item[1][0])))  # stable
     if not schemes:
         raise UserError(
-            f"{path}: no run in it (expected one of {', '.join(MARKS)}, there or at most two levels"
-            " below)"
+            f"{path}: no run in it: expected the directory of an experiment, such as runs/NAME, or"
+            f" of a run, which has {' or '.join(MARKS)}"
         )
     return schemes
 

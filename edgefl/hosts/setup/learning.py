@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from edgefl.catalog import find, load_dotted
+from edgefl.catalog import find, load_dotted, own_code
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import slowed
 from edgefl.data import edge_data as material
@@ -262,7 +262,9 @@ def _own(experiment: Experiment, base: Path | None) -> tuple[Task, material.Edge
             'data.scale: expected "standard" with a task of one\'s own, found'
             f" {experiment.data.scale!r}"
         )
-    task = load_dotted(experiment.task, base)()
+    build = load_dotted(experiment.task, base)
+    with own_code(experiment.task, build):
+        task = build()
     if not isinstance(task, Task):
         raise UserError(
             f"task {experiment.task!r} returned {type(task).__name__}, expected edgefl.api.Task"
@@ -276,4 +278,15 @@ def _named(
     build = find("edgefl.models", experiment.model.name, "build", base, "model")
     values = material.checked_options(build, experiment.model, "model")
     had = material.edge_data(experiment, base, edges)
-    return Task(had.dataset, lambda: build(values, had.dataset.shape, had.dataset.classes)), had
+
+    def model() -> torch.nn.Module:
+        with own_code(experiment.model.name, build):
+            built = build(values, had.dataset.shape, had.dataset.classes)
+        if not isinstance(built, torch.nn.Module):
+            raise UserError(
+                f"model {experiment.model.name!r} returned {type(built).__name__}, expected"
+                " torch.nn.Module"
+            )
+        return built
+
+    return Task(had.dataset, model), had

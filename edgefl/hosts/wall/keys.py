@@ -68,7 +68,7 @@ def new(folder: Path, edge_ids: Sequence[str]) -> None:
     folder = folder.absolute()
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UserError(
-            f"{folder}: is there already; keys are never overwritten, expected a new directory"
+            f"{folder}: exists already, and keys are never overwritten: expected a new directory"
         )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

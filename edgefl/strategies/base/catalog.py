@@ -35,8 +35,10 @@ def load(name: str, base: Path | None = None) -> type[Strategy]:
     if ":" in name:
         found = load_dotted(name, base)
         if not (isinstance(found, type) and issubclass(found, Strategy)):
+            is_class = isinstance(found, type)
+            what = f"the class {found.__name__}" if is_class else f"a {type(found).__name__}"
             raise UserError(
-                f"strategy {name!r}: expected a subclass of edgefl.api.Strategy, found {found!r}"
+                f"strategy {name!r}: expected a subclass of edgefl.api.Strategy, found {what}"
             )
         return found
     if name not in strategy_names():

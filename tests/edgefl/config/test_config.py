@@ -393,14 +393,14 @@ def test_overrides_by_path_index_and_name(good: Path) -> None:
             "strategies.fedasink.alpha=1",
             (
                 "override 'strategies.fedasink.alpha=1': strategies has no entry 'fedasink'"
-                " (nearest: 'fedasync'), expected one of the 2 from 0"
+                " (nearest: 'fedasync'), expected a number from 0 to 1 or a name"
             ),
         ),
         (
             "strategies.2.alpha=1",
             (
                 "override 'strategies.2.alpha=1': strategies has no entry '2' (valid: fedasync,"
-                " fedavg), expected one of the 2 from 0"
+                " fedavg), expected a number from 0 to 1 or a name"
             ),
         ),
         ("seed.x=1", "override 'seed.x=1': seed: expected a whole number, found a table"),

@@ -526,6 +526,7 @@ def test_the_example_crosses_file_and_wire(tmp_path: Path) -> None:
     "change",
     [
         "groups.0.links.profile=wifi",
+        "groups.lte.links.profile=wifi",
         "groups.1.devices.profile=pi5",
         "medium.up_mbit_s=9",
         "links.jitter_ms=1",

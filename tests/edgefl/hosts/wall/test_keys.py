@@ -121,7 +121,7 @@ def test_new_never_overwrites(folder: Path) -> None:
     for there in (folder, folder / "coordinator.key"):
         with pytest.raises(
             UserError,
-            match="is there already; keys are never overwritten, expected a new directory",
+            match="exists already, and keys are never overwritten: expected a new directory",
         ):
             keys.new(there, ["e000"])
     assert keys.load_server(folder) == before

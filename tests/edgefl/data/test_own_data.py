@@ -1,0 +1,73 @@
+"""A mistake in a user's own data set, model, partition or task is one line with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builders import experiment
+
+from edgefl.data.dataset import Dataset
+from edgefl.data.own import check
+from edgefl.errors import UserError
+from edgefl.hosts.setup.learning import learning
+
+X, Y = np.zeros((6, 1, 2, 2), np.uint8), np.arange(6) % 3
+TEXTS = np.full((6, 4), 5, np.int32)
+
+
+@pytest.mark.parametrize(
+    ("found", "complaint"),
+    [
+        ((X, Y), "returned tuple, expected edgefl.api.Dataset"),
+        (Dataset(X, Y.tolist(), X, Y, 3), "train_y list, expected numpy arrays"),
+        (Dataset(X, Y[1:], X, Y, 3), "6 samples in train_x and 5 labels in train_y"),
+        (Dataset(X, Y, X[:0], Y, 3), "0 samples in test_x and 6 labels in test_y"),
+        (Dataset(X, Y, X, Y, 2), r"labels in train_y are 0 to 2, expected 0 to 1 \(classes = 2"),
+        (Dataset(X, Y * 1.0, X, Y, 3), "labels in train_y are float64, expected whole numbers"),
+        (
+            Dataset(TEXTS, Y, TEXTS, Y, 3, vocabulary=5),
+            r"tokens in train_x are 5 to 5, expected 0 to 4 \(vocabulary = 5",
+        ),
+        (Dataset(X, Y, X, Y, 3, columns={"author": Y[1:]}), "5 numbers in the column 'author'"),
+    ],
+)
+def test_a_wrong_data_set_is_one_line(found: object, complaint: str) -> None:
+    with pytest.raises(UserError, match=f"data 'own.py:load'.*{complaint}"):
+        check("own.py:load", found)
+
+
+def test_a_good_data_set_passes_also_without_training_samples() -> None:
+    check("own.py:load", Dataset(X[:0], Y[:0], X, Y, 3))
+    check("own.py:load", Dataset(TEXTS, Y, TEXTS, Y, 3, vocabulary=6))
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        (
+            {"data": {"name": "own.py:load"}},
+            r"^'own.py:load' failed: KeyError: 'x' \(own.py, line 4",
+        ),
+        (
+            {"partition": {"name": "own.py:split"}},
+            r"^'own.py:split' failed: .* \(own.py, line 8\)$",
+        ),
+        ({"model": {"name": "own.py:build"}}, "^'own.py:build' failed: TypeError: build"),
+        ({"model": {"name": "own.py:nothing"}}, "model 'own.py:nothing' returned NoneType"),
+        ({"task": "own.py:task"}, r"^'own.py:task' failed: ValueError: no \(own.py, line 20\)$"),
+    ],
+)
+def test_an_exception_in_an_own_file_is_one_line(
+    tmp_path: Path, changes: dict[str, object], complaint: str
+) -> None:
+    (tmp_path / "own.py").write_text(
+        '"""Own."""\n\ndef load(directory):\n    return {}["x"]\n\n\n'
+        "def split(labels, edges, options, rng):\n    return labels / None\n\n\n"
+        "def build():\n    return None\n\n\n"
+        "def nothing(options, shape, classes):\n    return None\n\n\n"
+        "def task():\n    raise ValueError('no')\n"
+    )
+    with pytest.raises(UserError, match=complaint):
+        learning(experiment(**changes), tmp_path)
