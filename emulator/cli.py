@@ -1,4 +1,4 @@
-"""The command ``emulator``: links, slots and devices, in a shell."""
+"""The command ``emulator``: links, TDMA slots and devices on the command line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ app.command(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"emulator {metadata.version('edgefl')}")  # the package that brings both
+        typer.echo(f"emulator {metadata.version('edgefl')}")  # the package contains both commands
         raise typer.Exit
 
 
@@ -52,14 +52,16 @@ def emulator(
         typer.Option("--version", help="Print the version.", is_eager=True, callback=_version),
     ] = False,
 ) -> None:
-    """Links, TDMA slots and devices, emulated: in closed form, in front of any TCP program, or
-    by the Linux kernel.
+    """Emulate links, TDMA slots and devices.
+
+    It works in closed form, in front of any TCP program, or with the Linux kernel.
     """
 
 
 def run(args: list[str]) -> int:
-    """Carry out one command line and return its exit status; bad input is one line on stderr and
-    status 2.
+    """Run one command line and return its exit status.
+
+    Invalid input gives one line on stderr and status 2.
     """
     try:
         return app(args or ["--help"], prog_name="emulator", standalone_mode=False) or 0

@@ -1,4 +1,4 @@
-"""Whether the host kept up with what it emulated: the bookkeeping and the verdict."""
+"""The fidelity verdict: whether the host was fast enough for what it emulated."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from emulator.quantiles import Quantiles
 
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
-MOST_STALLS = 5  # that are listed one by one; the others are only counted
+MOST_STALLS = 5  # listed one by one; further stalls are only counted
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """What may still be called faithful. A transfer, task or job may be late by the larger of
-    the two allowances.
+    """The limits of a faithful run.
+
+    A transfer, task or job may be late by the larger of the first two values.
     """
 
     transfer_lag_ms: float = 5.0
-    transfer_lag_share: float = 0.02  # of its own length
-    late_share: float = (
-        0.01  # of all transfers may exceed their allowance: the rule "p99 of transfer lag"
-    )
-    overrun_share: float = 0.01  # of all stamped tasks and jobs
+    transfer_lag_share: float = 0.02  # share of its own length
+    # share of transfers that may be later: this is a limit on the p99 of transfer lag
+    late_share: float = 0.01
+    overrun_share: float = 0.01  # share of stamped tasks and jobs that may be later
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -33,15 +33,14 @@ class Thresholds:
                 raise BadValue(f"{field.name} {value}: expected a number of 0 or more")
 
     def exceeded(self, late_ns: int, length_ns: int) -> bool:
-        """Whether something that should take ``length_ns`` and ends ``late_ns`` too late is
-        beyond its allowance.
-        """
+        """Whether ``late_ns`` is more than something of ``length_ns`` may be late."""
         return late_ns > max(self.transfer_lag_ms * NS_PER_MS, self.transfer_lag_share * length_ns)
 
 
 class Fidelity:
-    """Counts what the host could not keep up with, in bounded memory. ``host``: facts that go
-    into the summary unchanged.
+    """Counts where the host was too slow, in bounded memory, and decides the verdict.
+
+    ``host``: facts that are copied to the summary.
     """
 
     def __init__(
@@ -64,58 +63,59 @@ class Fidelity:
         self._strains: dict[str, None] = {}  # an ordered set
 
     def transfer(self, lag_ns: int, length_ns: int) -> None:
-        """A transfer of ``length_ns`` (offer to due) completed ``lag_ns`` after it was due."""
+        """Count a transfer of ``length_ns`` (offer to due) that ended ``lag_ns`` after its due."""
         self.transfer_lag.add(lag_ns)
         self.transfers_late += self.thresholds.exceeded(lag_ns, length_ns)
 
     def lead(self, lead_ns: int) -> None:
-        """The last byte of a transfer arrived ``lead_ns`` before it was due (within the window:
-        reported, not judged).
+        """Count a transfer whose last byte arrived ``lead_ns`` before it was due.
+
+        This is within the window, so it is reported but does not affect the verdict.
         """
         self.last_byte_lead.add(lead_ns)
 
     def ahead(self, count: int) -> None:
-        """``count`` arrivals were ahead of the service curve by more than the window."""
+        """Count arrivals that were ahead of the service curve by more than the window."""
         self.ahead_of_curve += count
 
     def wake(self, lag_ns: int) -> None:
-        """The pacing thread woke ``lag_ns`` after the moment it slept for."""
+        """Count a wake-up of the pacing thread, ``lag_ns`` after the intended moment."""
         self.wake_lag.add(lag_ns)
 
     def handle(self, duration_ns: int) -> None:
-        """The strategy took ``duration_ns`` for one event."""
+        """Count an event for which the strategy took ``duration_ns``."""
         self.handle_time.add(duration_ns)
 
     def task(self, late_ns: int, length_ns: int) -> None:
-        """A stamped task or job of ``length_ns`` was ready ``late_ns`` after its emulated end (0
-        or less: in time).
+        """Count a stamped task or job of ``length_ns``, ready ``late_ns`` after its emulated end.
+
+        0 or less means in time.
         """
         self.tasks += 1
         self.overruns += self.thresholds.exceeded(late_ns, length_ns)
 
     def stall(self, at_ns: int, length_ns: int) -> None:
-        """The pacing thread stood still for ``length_ns`` of real time, from the emulated moment
-        ``at_ns`` on.
-        """
+        """Count a stall of the pacing thread: ``length_ns`` real time from emulated ``at_ns``."""
         self.stalls += 1
         self.stalled_ns += length_ns
         if len(self._first_stalls) < MOST_STALLS:
             self._first_stalls.append((at_ns, length_ns))
 
     def slow_path(self, edge: str, measured_bit_s: int, emulated_bit_s: int) -> None:
-        """The real path to ``edge`` carries ``measured_bit_s``: a reason if its emulated link is
-        faster. The slowest measure stays.
+        """Record the measured rate of the real path to ``edge``; the lowest one is kept.
+
+        It is a reason for "strained" if the emulated link is faster.
         """
         known_bit_s, _ = self._slow_paths.get(edge, (emulated_bit_s, emulated_bit_s))
         if measured_bit_s < min(known_bit_s, emulated_bit_s):
             self._slow_paths[edge] = (measured_bit_s, emulated_bit_s)
 
     def strain(self, reason: str) -> None:
-        """Anything else that makes the run untrue, in words; said twice, it counts once."""
+        """Add another reason for "strained" as text; a repeated reason counts once."""
         self._strains[reason] = None
 
     def reasons(self) -> list[str]:
-        """Why the run is strained, a line each; empty if it is faithful."""
+        """The reasons why the run is strained, one line each; empty if it is faithful."""
         limits, transfers = self.thresholds, self.transfer_lag.count
         reasons = []
         if self.transfers_late > limits.late_share * transfers:
@@ -137,11 +137,11 @@ class Fidelity:
             )
         for at_ns, length_ns in self._first_stalls:
             reasons.append(
-                f"the coordinator stood still for {_s(length_ns)} s, from emulated {_s(at_ns)} s on"
+                f"the coordinator stalled for {_s(length_ns)} s, from emulated {_s(at_ns)} s on"
             )
         if self.stalls > MOST_STALLS:
             reasons.append(
-                f"the coordinator stood still {self.stalls} times, {_s(self.stalled_ns)} s in all"
+                f"the coordinator stalled {self.stalls} times, {_s(self.stalled_ns)} s in total"
             )
         for edge, (measured_bit_s, emulated_bit_s) in self._slow_paths.items():
             reasons.append(
@@ -156,7 +156,7 @@ class Fidelity:
         return "strained" if self.reasons() else "faithful"
 
     def summary(self) -> dict[str, object]:
-        """Everything above as plain JSON values; times in ms, null where nothing was measured."""
+        """All counts as plain JSON values; times in ms, null if nothing was measured."""
         return {
             "verdict": self.verdict,
             "reasons": self.reasons(),
@@ -175,7 +175,7 @@ class Fidelity:
 
 
 def spread_ms(quantiles: Quantiles) -> dict[str, float | None]:
-    """Median, 99th percentile and maximum in ms; None where nothing was measured."""
+    """Median, 99th percentile and maximum in ms; None if nothing was measured."""
     values = {
         "p50": quantiles.percentile(50),
         "p99": quantiles.percentile(99),

@@ -1,14 +1,14 @@
-"""A recorded rate, replayed over and over.
+"""A capacity from a recorded rate, repeated without end.
 
-mahimahi's format: one line for each chance to carry 1500 bytes, its moment in whole ms; the last
-line is also the period. Such a chance at ms t is served evenly over the millisecond that ends at t
-(k chances in it: k x 12 Mbit/s), so that at every whole ms exactly the bytes of the file have been
-carried, none of them early by more than 1 ms. A chance at 0 is the one at the end of the period
-before: the first period cannot use it.
+mahimahi's format: one line per opportunity to carry 1500 bytes, with its moment in whole ms. The
+last line is also the period. An opportunity at ms t is served evenly over the millisecond that ends
+at t; k of them make k x 12 Mbit/s. So at every whole ms exactly the bytes of the file have been
+carried, and no byte is early by more than 1 ms. An opportunity at 0 belongs to the end of the
+previous period, so the first period does not have it.
 
-CSV ``seconds,bit_s``: each row's rate holds up to the next row. A last row without a rate ends the
-trace. Without such a row the last rate holds for as long as the one before it, as in a recording
-with a row every second: rows at 0, 13 and 15 s have a period of 17 s.
+CSV ``seconds,bit_s``: the rate of a row holds until the next row. A last row without a rate ends
+the trace. Without such a row, the last rate holds for as long as the one before it, as in a
+recording with a row every second: rows at 0, 13 and 15 s have a period of 17 s.
 """
 
 from __future__ import annotations
@@ -31,16 +31,15 @@ Start = Literal["run", "first_byte"]
 OPPORTUNITY_BYTES = 1500
 MS = NS_PER_S // 1000
 DEAD_LIMIT_NS = NS_PER_S
-"""A longer stretch without service gets a warning, unless another bound is named."""
+"""A longer time without service causes a warning, unless the caller gives another limit."""
 
 
 class Trace:
-    """(rate_bit_s, length_ns) after each other, repeated without end. ``name`` is for messages,
-    ``warnings`` for the person who uses the link. ``last_assumed``: the file does not say how long
-    the last step is.
+    """A capacity of ``steps`` (rate_bit_s, length_ns), repeated without end.
 
-    ``start`` "run": it begins at moment 0. "first_byte": at the first moment that is asked
-    about, which is when a link plans its first transfer.
+    ``name`` is for messages, and ``warnings`` are for the user. ``last_assumed``: the file does not
+    give the length of the last step. With ``start`` "run" the trace begins at moment 0. With
+    "first_byte" it begins at the first moment of a query: when a link plans its first transfer.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Trace:
                 f" at most {MAX_PERIOD_NS} ns"
             )
         if not any(rates_bit_s):
-            raise BadValue(f"{name}: carries nothing, ever")
+            raise BadValue(f"{name}: all rates are 0")
         self.name, self.start = name, start
         self._assumed_ns = lengths_ns[-1] if last_assumed else None
         starts_ns = np.cumsum([0, *lengths_ns[:-1]], dtype=np.int64)
@@ -85,7 +84,7 @@ class Trace:
 
     @property
     def repeats(self) -> str:
-        """For people: its period, and where that comes from if the file does not say it."""
+        """A text with the period, and its reason if the file does not give it."""
         said = f"repeats every {self.period_ns / NS_PER_S:.10g} s"
         if self._assumed_ns is None:
             return said
@@ -96,21 +95,22 @@ class Trace:
 
     @property
     def silences(self) -> list[tuple[int, int]]:
-        """(begin_ns, length_ns) of each stretch of a period without service; one that runs over
-        the period's end begins before it.
+        """(begin_ns, length_ns) of each time without service in a period.
+
+        One that crosses the end of the period begins before the end.
         """
         return _silences(self._cycle)
 
     @property
     def mean_bit_s(self) -> float:
-        """Over a period."""
+        """The mean rate over a period."""
         return self._cycle.work / self._cycle.period_ns
 
     def segment(self, t_ns: int) -> tuple[int, int]:
         return self.cycle(t_ns).segment(t_ns)
 
     def cycle(self, t_ns: int) -> Cycle:
-        """One period; begins the trace at ``t_ns`` if it waits for its first byte."""
+        """One period; the first call begins a trace with ``start`` "first_byte" at ``t_ns``."""
         if not self._begun:
             self._begun = True
             self._cycle = self._cycle.moved(t_ns)
@@ -118,8 +118,9 @@ class Trace:
 
 
 def read_trace(path: Path, start: Start = "run", dead_limit_ns: int = DEAD_LIMIT_NS) -> Trace:
-    """The trace in a file: CSV if its name ends in .csv, else mahimahi's format. BadValue names
-    the file and the line.
+    """Read a trace from a file: CSV if its name ends in .csv, otherwise mahimahi's format.
+
+    BadValue names the file and the line.
     """
     try:
         lines = path.read_text(encoding="ascii").splitlines()
@@ -135,7 +136,7 @@ def read_trace(path: Path, start: Start = "run", dead_limit_ns: int = DEAD_LIMIT
 
 
 def mahimahi_steps(lines: Iterable[str], name: str = "trace") -> list[tuple[int, int]]:
-    """Steps of a trace in mahimahi's format. Blank lines count for nothing."""
+    """Parse a trace in mahimahi's format to steps; blank lines are ignored."""
     chances: Counter[int] = Counter()
     before = 0
     for number, line in enumerate(lines, 1):
@@ -149,21 +150,21 @@ def mahimahi_steps(lines: Iterable[str], name: str = "trace") -> list[tuple[int,
             )
         if int(text) < before:
             raise BadValue(
-                f"{name}, line {number}: {text} ms comes after {before} ms: expected moments that"
-                " never go back"
+                f"{name}, line {number}: {text} ms comes after {before} ms: expected moments in"
+                " order of time"
             )
         before = int(text)
         chances[before] += 1
     if not chances:
         raise BadValue(f"{name}: empty")
     if before == 0:
-        raise BadValue(f"{name}: ends at 0 ms: expected a last moment above 0, it is the period")
+        raise BadValue(f"{name}: ends at 0 ms: expected a last moment above 0, which is the period")
     chances[before] += chances.pop(0, 0)
     return _opportunities(chances)
 
 
 def _opportunities(chances: Counter[int]) -> list[tuple[int, int]]:
-    """Steps of 1 ms where there is a chance, and of silence between."""
+    """Steps of 1 ms with opportunities, and steps of rate 0 between them."""
     steps: list[tuple[int, int]] = []
     at_ms = 0
     for ms in sorted(chances):
@@ -175,20 +176,18 @@ def _opportunities(chances: Counter[int]) -> list[tuple[int, int]]:
 
 
 def csv_steps(lines: Iterable[str], name: str = "trace") -> list[tuple[int, int]]:
-    """Steps of rows ``seconds,bit_s``, with or without that header; the first row is at 0."""
+    """Parse rows ``seconds,bit_s``, with or without that header, to steps; the first is at 0."""
     return _between(_csv_rows(lines, name))
 
 
 def _csv_rows(lines: Iterable[str], name: str) -> list[tuple[int, int | None]]:
-    """(moment_ns, rate_bit_s); only the last rate may be None: it ends the trace."""
+    """Parse rows to (moment_ns, rate_bit_s); only the last rate may be None: it ends the trace."""
     rows: list[tuple[int, int | None]] = []
     for number, line in enumerate(lines, 1):
         if not line.strip() or (not rows and line.replace(" ", "").strip() == "seconds,bit_s"):
             continue
         if rows and rows[-1][1] is None:
-            raise BadValue(
-                f"{name}, line {number - 1}: no rate; only the last row may leave it out"
-            )
+            raise BadValue(f"{name}, line {number - 1}: no rate; only the last row may omit it")
         at_ns, rate_bit_s = _row(line, f"{name}, line {number}")
         if rows and at_ns <= rows[-1][0]:
             raise BadValue(
@@ -210,7 +209,7 @@ def _csv_rows(lines: Iterable[str], name: str) -> list[tuple[int, int | None]]:
 
 
 def _between(rows: list[tuple[int, int | None]]) -> list[tuple[int, int]]:
-    """Steps from row to row; without a row that ends it the last is as long as the one before."""
+    """Steps from row to row; without an ending row, the last step is as long as the one before."""
     if rows[-1][1] is not None:
         rows = [*rows, (2 * rows[-1][0] - rows[-2][0], None)]
     return [
@@ -234,14 +233,12 @@ def _row(line: str, where: str) -> tuple[int, int | None]:
 
 
 def _plain(value: Decimal) -> bool:
-    """A number that is neither negative nor enormous."""
+    """Whether it is finite, not negative and not huge."""
     return value.is_finite() and not value.is_signed() and -30 < value.adjusted() < 16
 
 
 def _silences(cycle: Cycle) -> list[tuple[int, int]]:
-    """(begin_ns, length_ns) of the stretches without service, of which the last may run over the
-    end of the period.
-    """
+    """(begin_ns, length_ns) of the times without service; the last may cross the period's end."""
     starts, rates = cycle.starts_ns, cycle.rates_bit_s
     found = [
         (start, end - start)

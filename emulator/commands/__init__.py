@@ -1,1 +1,1 @@
-"""The commands, one file each: a typer function that `emulator.cli` registers."""
+"""The commands, one file each, with a typer function that ``emulator.cli`` registers."""

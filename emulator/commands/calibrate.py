@@ -1,6 +1,4 @@
-"""``emulator calibrate``: time this host, and say how fast an emulated device it can honestly
-play.
-"""
+"""``emulator calibrate``: time this host, and show which devices it can emulate in time."""
 
 from __future__ import annotations
 
@@ -25,16 +23,16 @@ from emulator.errors import BadValue
 from emulator.host import host_facts
 from emulator.profile_table import REFERENCE_STEP
 
-BUSY_LOAD = 0.5  # other programs keep at least half a core busy
+BUSY_LOAD = 0.5  # from this load on, the host is busy: half a core is in use
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was timed, and on what host."""
+    """The timed workload, its times, and the host."""
 
     command: str | None  # None: the built-in step
     timing: Timing
-    load: float  # of the minute before
+    load: float  # load average of the last minute
     host: dict[str, object]
 
     @property
@@ -48,25 +46,28 @@ class Report:
 
 def calibrate(
     command: Annotated[
-        str | None, typer.Option(help="Time this program; left out: a built-in torch step.")
+        str | None, typer.Option(help="Time this program. Default: a built-in torch step.")
     ] = None,
     samples: Annotated[
-        float | None, typer.Option(help="Samples that one run of the command works through (1).")
+        float | None, typer.Option(help="Samples that one run of the command processes (1).")
     ] = None,
     repeat: Annotated[
         int | None,
         typer.Option(
-            help=f"Runs that count: {COMMAND_REPEAT} of a command, {STEP_REPEAT} of the step."
+            help=(
+                f"Number of timed runs. Default: {COMMAND_REPEAT} of a command, {STEP_REPEAT} of"
+                " the step."
+            )
         ),
     ] = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write the numbers to this file, too.")
+        Path | None, typer.Option("--json", help="Also write the numbers to this file.")
     ] = None,
 ) -> None:
-    """Time a program or a training step on this host: how fast an emulated device can it play?"""
+    """Time a program or a training step, to find how fast an emulated device can be here."""
     if samples is not None and command is None:
         raise BadValue(
-            f"--samples {samples:g}: only together with --command; the built-in step has its own"
+            f"--samples {samples:g}: expected only with --command; the built-in step has its own"
         )
     if json_file is not None and (json_file.is_dir() or not os.access(json_file.parent, os.W_OK)):
         raise BadValue(
@@ -86,11 +87,11 @@ def calibrate(
         typer.echo(line)
     if json_file is not None:
         _write(json_file, report)
-    typer.echo("Next: devices that have a name, and what is known of them: emulator profiles")
+    typer.echo("Next: the named devices and the sources of their speeds: emulator profiles")
 
 
 def lines(report: Report) -> list[str]:
-    """The report for people."""
+    """The report as text lines."""
     timing, playable = report.timing, report.playable
     said = [
         f"timed    {REFERENCE_STEP if report.command is None else report.command},"
@@ -99,7 +100,7 @@ def lines(report: Report) -> list[str]:
     for name, ns in (("median", timing.median_ns), ("p90", timing.p90_ns)):
         said.append(f"{name:<8} {ns / 1e6:.3f} ms, {_plain(timing.samples_per_s(ns))} samples/s")
     kept = (
-        "one of them kept for the network"
+        "one of them reserved for the network"
         if report.cores > 1
         else "shared with the network: expect overruns"
     )
@@ -109,28 +110,28 @@ def lines(report: Report) -> list[str]:
     )
     if report.load >= BUSY_LOAD:
         said.append(
-            f"busy     other programs were running (load {report.load:.1f}); on an idle host it may"
-            " be faster"
+            f"busy     other programs were running (load {report.load:.1f}); an idle host may be"
+            " faster"
         )
     slower = playable.samples_per_s / 10
     said.append(
-        f"plays    {playable.devices} of {_plain(playable.samples_per_s)} samples/s at a time, or"
-        f" {playable.at_a_time(slower)} of {_plain(slower)}: the speeds of those that train at a"
-        " time must not add up to more"
+        f"emulates {playable.devices} of {_plain(playable.samples_per_s)} samples/s at once, or"
+        f" {playable.at_a_time(slower)} of {_plain(slower)}: the total speed of the devices that"
+        " train at once must not be higher"
     )
     if report.command is None:
         said.append(
-            "         at a time "
+            "         at once "
             + ", ".join(f"{count} {name}" for name, count in playable.profiles().items())
         )
     said.append(
-        "to paste into a config (the fastest device; less if more of them train at a time):"
+        "to paste into a config (the fastest device; use less if more of them train at once):"
     )
     return [*said, f"samples_per_s = {_plain(playable.samples_per_s)}"]
 
 
 def _plain(number: float) -> str:
-    """Without an exponent, so that it can be pasted."""
+    """Format without an exponent, so that it can be pasted into a config."""
     return (
         f"{number:.0f}"
         if number >= 100

@@ -1,4 +1,4 @@
-"""``emulator kernel``: a program behind a link that the Linux kernel shapes."""
+"""``emulator kernel``: run a program behind a link that the Linux kernel shapes."""
 
 from __future__ import annotations
 
@@ -24,29 +24,27 @@ DownRate = Annotated[
 ]
 JitterText = Annotated[
     str | None,
-    typer.Option(help="How far a frame strays from the latency, such as 5ms; order is kept."),
+    typer.Option(help="Standard deviation of the latency, such as 5ms; order is kept."),
 ]
 LossText = Annotated[
     str | None,
     typer.Option(help="Share of frames lost in each direction, such as 1% or 0.01."),
 ]
-Shaper = Annotated[
-    str | None, typer.Option(help="htb or tbf; left out: htb where the kernel has it.")
-]
+Shaper = Annotated[str | None, typer.Option(help="htb or tbf. Default: htb if the kernel has it.")]
 NoLatency = Annotated[
-    bool, typer.Option("--no-latency", help="Leave latency, jitter and loss out.")
+    bool, typer.Option("--no-latency", help="Leave out latency, jitter and loss.")
 ]
 Seed = Annotated[
-    int, typer.Option(help="Of the jitter and the losses that are made in user space.", min=0)
+    int, typer.Option(help="Seed of jitter and losses that are made in user space.", min=0)
 ]
 LogFile = Annotated[
-    Path | None, typer.Option(help="Write what was made and measured to this JSON file.")
+    Path | None, typer.Option(help="Write the setup and the measurements to this JSON file.")
 ]
 
 app = typer.Typer(
     help=(
-        "Links made by the Linux kernel (tc), in a network namespace of their own. Needs root;"
-        " without it: emulator proxy."
+        "Links made by the Linux kernel (tc) in a separate network namespace. Needs root; without"
+        " root use emulator proxy."
     ),
     rich_markup_mode=None,
 )
@@ -72,11 +70,11 @@ def run(
     seed: Seed = 0,
     log: LogFile = None,
 ) -> int:
-    """Run COMMAND in a network namespace whose only way out is the link, and pass its exit status
-    on.
+    """Run COMMAND in a network namespace behind the link, and return its exit status.
 
-    COMMAND finds this host at EMULATOR_HOST_ADDRESS and itself at EMULATOR_OWN_ADDRESS; servers on
-    this host must listen there or on 0.0.0.0.
+    The link is the only connection of the namespace. COMMAND gets the address of this host in
+    EMULATOR_HOST_ADDRESS and its own in EMULATOR_OWN_ADDRESS. Servers on this host must listen on
+    EMULATOR_HOST_ADDRESS or 0.0.0.0.
     """
     from emulator.kernel import run as kernel
 
@@ -96,8 +94,9 @@ def run(
 
 @app.command()
 def check() -> int:
-    """Say what this system has of what kernel mode needs. Status 0: it can shape rates here; 2:
-    it cannot, and why.
+    """Check what this system has of the things that kernel mode needs.
+
+    Exit status 0: it can shape rates. Exit status 2: it cannot, and the message says why.
     """
     from emulator.kernel import probe as kernel_check
     from emulator.kernel.commands import KernelShape, KernelWay
@@ -118,7 +117,7 @@ def check() -> int:
 
 
 def _shape(profile: str | None, said: dict[str, str | None]) -> KernelShape:
-    """Both directions from a profile and what overrides it, or from the options alone."""
+    """Both directions, from a profile with overrides or only from the options."""
     from emulator import profiles
     from emulator.kernel.commands import KernelShape, KernelWay
     from emulator.profile_table import LINKS
@@ -128,8 +127,8 @@ def _shape(profile: str | None, said: dict[str, str | None]) -> KernelShape:
             "nothing to emulate: give --profile, or one of --up, --down, --latency, --jitter,"
             " --loss"
         )
-    # Without a profile the fields that are not given mean "not shaped"; some profile still has to
-    # check the texts.
+    # Without a profile, fields that are not given mean "not shaped". Any profile serves to check
+    # the texts.
     link = profiles.link_profile(profile or next(iter(LINKS)), **said)
     rest = {
         name: getattr(link, name) if profile or said[key] is not None else 0

@@ -14,10 +14,10 @@ from emulator.profile_table import DEVICES, LINKS, REFERENCE_STEP, SOURCES, Prof
 def profiles(
     name: Annotated[
         str | None,
-        typer.Argument(help="One of them, with every number's source.", metavar="NAME"),
+        typer.Argument(help="Show this one, with the source of every number.", metavar="NAME"),
     ] = None,
 ) -> None:
-    """The named links and devices, and where their numbers come from."""
+    """List the named links and devices, and the sources of their numbers."""
     if name is None:
         _list()
     elif named.known(name) in LINKS:
@@ -32,11 +32,11 @@ def profiles(
             {"samples_per_s": DEVICES[name]},
             [f"samples_per_s = {named.device_profile(name).samples_per_s:g}"],
         )
-        typer.echo("\nNext: how many such devices this host can play: emulator calibrate")
+        typer.echo("\nNext: how many such devices this host can emulate: emulator calibrate")
 
 
 def rate_text(rate_bit_s: int) -> str:
-    """A rate as people write it: '7.6 Mbit/s'."""
+    """Format a rate, such as '7.6 Mbit/s'."""
     for size, unit in ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s")):
         if rate_bit_s >= size:
             return f"{rate_bit_s / size:.10g} {unit}"
@@ -67,8 +67,8 @@ def _list() -> None:
     for key, text in SOURCES.items():
         typer.echo(f"{key:<14} {text}")
     typer.echo(
-        "\nNext: which number comes from where: emulator profiles lte; how fast this host is:"
-        " emulator calibrate"
+        "\nNext: the source of each number of a profile: emulator profiles lte; the speed of this"
+        " host: emulator calibrate"
     )
 
 
@@ -81,7 +81,7 @@ def _show(name: str, figures: Mapping[str, ProfileFigure], lines: list[str]) -> 
     for key, figure in figures.items():
         typer.echo(f"{key:<14} {figure.value:<10} {figure.remark}")
         typer.echo(f"{'':<14} {'':<10} {SOURCES[figure.source]}")
-    typer.echo("\nto paste into a config, any of them changed at will:")
+    typer.echo("\nto paste into a config (change any value):")
     for line in lines:
         typer.echo(line)
 

@@ -43,28 +43,31 @@ UNSHAPED = "not shaped"
 Listen = Annotated[
     str | None, typer.Option(help="Where programs connect to, such as 127.0.0.1:9000.")
 ]
-To = Annotated[str | None, typer.Option(help="The program behind, such as 127.0.0.1:8000.")]
+To = Annotated[
+    str | None, typer.Option(help="The program behind the link, such as 127.0.0.1:8000.")
+]
 Maps = Annotated[
     list[str] | None,
     typer.Option(
         "--map",
-        help="One more device with a link of its own; may be repeated.",
+        help="One more device with its own link; may be repeated.",
         metavar="LISTEN=TO",
     ),
 ]
 UpRate = Annotated[
     str | None,
-    typer.Option(help="Rate from who connects to the program behind, such as 2mbit."),
+    typer.Option(help="Rate from the client to the program, such as 2mbit. Default: not shaped."),
 ]
 DownRate = Annotated[
-    str | None, typer.Option(help="Rate back, such as 20mbit. Left out: not shaped.")
+    str | None,
+    typer.Option(help="Rate from the program to the client, such as 20mbit. Default: not shaped."),
 ]
 JitterText = Annotated[
-    str | None, typer.Option(help="Spread of the latency, such as 5ms; order is kept.")
+    str | None, typer.Option(help="Standard deviation of the latency, such as 5ms; order is kept.")
 ]
 LossText = Annotated[
     str | None,
-    typer.Option(help="Share of packets lost, such as 1%: what it leaves of the rate."),
+    typer.Option(help="Share of lost packets, such as 1%; it lowers the rate to the TCP goodput."),
 ]
 TraceUp = Annotated[
     Path | None,
@@ -75,19 +78,19 @@ TraceDown = Annotated[
 ]
 SharedUp = Annotated[
     str | None,
-    typer.Option(help="A rate that all links share, fairly, on top of their own."),
+    typer.Option(help="A rate that all links share fairly, in addition to their own rates."),
 ]
 SharedDown = Annotated[str | None, typer.Option(help="The same for the other direction.")]
-Seconds = Annotated[float | None, typer.Option(help="Stop by itself; left out: at Ctrl-C.")]
+Seconds = Annotated[float | None, typer.Option(help="Stop after this time. Default: at Ctrl-C.")]
 LogFile = Annotated[
-    Path | None, typer.Option(help="Write every connection and a summary to this JSON file.")
+    Path | None, typer.Option(help="Write all connections and a summary to this JSON file.")
 ]
-Seed = Annotated[int, typer.Option(help="Of the jitter.", min=0)]
+Seed = Annotated[int, typer.Option(help="Seed of the jitter.", min=0)]
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What is said about one direction of the links: "up" or "down"."""
+    """The options of one direction of the links: "up" or "down"."""
 
     name: str
     rate: str | None
@@ -113,11 +116,11 @@ def proxy(
     log: LogFile = None,
     seed: Seed = 0,
 ) -> None:
-    """Put emulated links in front of a TCP program. All connections to one listening address share
-    one link, like the programs of a device.
+    """Put emulated links in front of a TCP program.
 
-    Each direction first passes the device's own link, then what is shared, then the latency. Making
-    a connection is not delayed; its bytes are.
+    All connections to one listening address share one link, like the programs of a device. In each
+    direction, bytes pass the device's own link, then the shared rate, then the latency. Only the
+    bytes of a connection are delayed, not its opening.
     """
     if seconds is not None and not 0 < seconds < 1e9:
         raise BadValue(f"seconds {seconds:g}: expected a number above 0")
@@ -158,8 +161,9 @@ def _routes(
     said: dict[str, str | None],
     seed: int,
 ) -> list[Route]:
-    """The same link for every pair; what has no state is shared."""
-    # Without a profile the texts are read by some profile, and what is not said is not emulated.
+    """One route per pair with the same link options; capacities have no state and are shared."""
+    # Without a profile, any profile serves to parse the texts; options that are not given are not
+    # emulated.
     link = profiles.link_profile(
         profile or next(iter(LINKS)), up=sides[0].rate, down=sides[1].rate, **said
     )
@@ -178,8 +182,8 @@ def _routes(
     if loss:
         if None in capacities:
             raise BadValue(
-                "--loss: needs a rate in each direction, whose goodput it lowers (--up and --down,"
-                " traces or a profile)"
+                "--loss: needs a rate in each direction, because it lowers the rate (--up and"
+                " --down, traces or a profile)"
             )
         capacities = [
             Lossy(capacity, loss, 2 * latency_ns) for capacity in capacities if capacity is not None
@@ -199,7 +203,7 @@ def _routes(
 
 
 def _capacity(side: Side, rate_bit_s: int | None) -> Capacity | None:
-    """Rate, trace, or the lower of both; a profile's rate gives way to a trace."""
+    """Rate, trace, or the lower of both; a trace replaces the rate of a profile."""
     if side.trace is None:
         return None if rate_bit_s is None else Constant(rate_bit_s)
     from emulator.capacity.trace import read_trace
@@ -248,7 +252,7 @@ def _serve(
         f" {'Ctrl-C ends' if seconds is None else f'ends after {seconds:g} s'}"
     )
     sys.stdout.flush()
-    gc.freeze()  # what was imported need not be looked through again, which takes milliseconds
+    gc.freeze()  # the collector then skips imported objects, which would take milliseconds
     proxy.run(seconds, sys.stderr if sys.stderr.isatty() else None)
     _report(proxy, log)
 
@@ -263,7 +267,7 @@ def _report(proxy: Proxy, log: Log | None) -> None:
     )
     typer.echo(f"{fidelity.verdict}{''.join(f'; {reason}' for reason in fidelity.reasons())}")
     if log is None:
-        typer.echo("Next: the same with --log FILE keeps what every connection carried")
+        typer.echo("Next: use --log FILE to keep a record of every connection")
     else:
         known = fidelity.summary()
         judged = {name: known[name] for name in ("verdict", "reasons", "wake_lag_ms", "host")}
@@ -280,12 +284,12 @@ def _report(proxy: Proxy, log: Log | None) -> None:
             }
         )
         typer.echo(
-            f"Next: what every connection carried, and how late chunks were, is in {log.path}"
+            f"Next: see the record of every connection and the lateness of chunks in {log.path}"
         )
 
 
 def _text(way: ProxyWay) -> str:
-    """A direction for people."""
+    """Describe one direction in words."""
     capacity, kind = way.capacity, way.delay
     named = capacity.capacity if isinstance(capacity, Lossy) else capacity
     rate = (

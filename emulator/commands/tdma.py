@@ -1,5 +1,6 @@
-"""``emulator tdma``: rounds, staleness and intentional delay on a TDMA channel, in closed form
-where there is one, and as a picture.
+"""``emulator tdma``: rounds, staleness and intentional delay on a TDMA channel.
+
+It uses the closed forms where they exist, and can draw a figure.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ TransferSlots = Annotated[int, typer.Option("--r", help="Slots of a transfer.")]
 IntentionalDelay = Annotated[
     str,
     typer.Option(
-        help="Intentional delay in rounds: a number, or auto, the longest that loses no slot.",
+        help="Intentional delay in rounds: a number, or auto for the longest that loses no slot.",
         metavar="auto|K",
     ),
 ]
 JsonFile = Annotated[
     Path | None,
-    typer.Option("--json", help="Write the numbers to this file, too.", metavar="FILE"),
+    typer.Option("--json", help="Also write the numbers to this file.", metavar="FILE"),
 ]
 FigureFile = Annotated[
     Path | None,
-    typer.Option(help="Draw the timeline: a .png, .pdf or .svg.", metavar="FILE"),
+    typer.Option(help="Draw the timeline to this .png, .pdf or .svg file.", metavar="FILE"),
 ]
 
 
@@ -58,7 +59,7 @@ def tdma(
     json_file: JsonFile = None,
     figure: FigureFile = None,
 ) -> None:
-    """Rounds, staleness and intentional delay on a TDMA channel."""
+    """Show rounds, staleness and intentional delay on a TDMA channel."""
     _check_files(json_file, figure)
     channel = _channel(devices, per_round, transfer, compute, delay)
     facts = numbers(channel, horizon)
@@ -67,7 +68,7 @@ def tdma(
         files[json_file] = (json.dumps(facts, indent=2) + "\n").encode()
     if figure is not None:
         try:
-            from emulator.tdma.figure import timeline  # matplotlib takes its time
+            from emulator.tdma.figure import timeline  # matplotlib loads slowly
         except ModuleNotFoundError as error:
             raise BadValue(
                 f"--figure needs the package {error.name!r}, which is not installed: pip install"
@@ -85,14 +86,16 @@ def tdma(
     if not channel.delay and channel.auto_delay:
         typer.echo(f"Next: fresher updates in the same slots: {again} --delay auto")
     elif figure is None:
-        typer.echo(f"Next: see it: {again} --delay {delay} --figure timeline.png")
+        typer.echo(f"Next: draw it: {again} --delay {delay} --figure timeline.png")
     else:
-        typer.echo(f"Next: look at {figure}")
+        typer.echo(f"Next: open {figure}")
 
 
 def numbers(channel: Tdma, horizon: int) -> dict[str, object]:
-    """What ``--json`` writes. ``staleness`` is one number, or the list of those that occur in
-    the long run; ``d_star`` null: no delay is possible.
+    """The content of the ``--json`` file.
+
+    ``staleness`` is one number, or the list of values that occur in the long run. ``d_star`` is
+    null if no delay is possible.
     """
     settled = channel.settled_staleness()
     return {
@@ -113,11 +116,11 @@ def numbers(channel: Tdma, horizon: int) -> dict[str, object]:
 
 
 def lines(channel: Tdma, facts: dict[str, object]) -> Iterator[str]:
-    """The same for a person, and the first rounds."""
+    """The report as text lines, with the first rounds."""
     stale = f"{facts['staleness']} rounds, reached in round {facts['staleness']}"
     if isinstance(facts["staleness"], list):
         stale = (
-            f"mixed: {' and '.join(map(str, facts['staleness']))} rounds, since S does not divide N"
+            f"mixed: {' and '.join(map(str, facts['staleness']))} rounds, as S does not divide N"
         )
     idle = (
         "computing is hidden behind the turns of others"
@@ -184,7 +187,7 @@ def _check_files(json_file: Path | None, figure: Path | None) -> None:
             f" {FIGURE_SUFFIXES[-1]}"
         )
     if figure is not None and figure == json_file:
-        raise BadValue(f"--figure {figure}: the file of --json, too")
+        raise BadValue(f"--figure {figure}: expected another file than that of --json")
     for option, path in (("--json", json_file), ("--figure", figure)):
         if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
             raise BadValue(
@@ -193,7 +196,7 @@ def _check_files(json_file: Path | None, figure: Path | None) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """By a temporary name: a reader sees the old file or the new one."""
+    """Write under a temporary name first, so that a reader sees the old or the new file."""
     temporary = path.with_name(path.name + ".part")
     temporary.write_bytes(data)
     os.replace(temporary, path)

@@ -38,14 +38,15 @@ def transfer(
     trace: Annotated[
         Path | None,
         typer.Option(
-            help="In place of --rate: the rate over time (mahimahi, or .csv of seconds,bit_s).",
+            help="Instead of --rate: the rate over time (mahimahi, or .csv of seconds,bit_s).",
             metavar="FILE",
         ),
     ] = None,
     latency: Annotated[str, typer.Option(help="One-way delay, such as 30ms.")] = "0ms",
 ) -> None:
-    """When the first and the last byte arrive over a link. With --trace: what the trace does, and
-    how long the transfer takes from several moments on.
+    """Show when the first and the last byte of a transfer arrive over a link.
+
+    With --trace: show facts of the trace, and how long the transfer takes from several starts.
     """
     size_bytes, delay_ns = parse_size(size), parse_duration(latency)
     if (rate is None) == (trace is None):
@@ -78,12 +79,12 @@ def _at_a_rate(size_bytes: int, rate_bit_s: int, delay_ns: int) -> list[str]:
 
 
 def _along(trace: Trace, size_bytes: int, delay_ns: int) -> list[str]:
-    """What the trace does, and a line for each start."""
+    """Facts of the trace, and one line per start."""
     lines = [
         f"{trace.name} {trace.repeats}",
         f"mean rate   {rate_text(round(float(f'{trace.mean_bit_s:.4g}')))}",
         f"silent      {_silent(trace)}",
-        f"{size_bytes} bytes, {seconds_text(delay_ns)} s away, begun at several moments of it:",
+        f"{size_bytes} bytes, {seconds_text(delay_ns)} s away, started at several moments:",
         f"{'start':>15}    {'first byte after':>18}  {'last byte after':>18}",
     ]
     for start_ns in _starts(trace):
@@ -94,7 +95,7 @@ def _along(trace: Trace, size_bytes: int, delay_ns: int) -> list[str]:
 
 
 def _silent(trace: Trace) -> str:
-    """How much of a period, and its longest stretches."""
+    """How much of a period has no service, and its longest parts."""
     longest = sorted(trace.silences, key=lambda silence: -silence[1])
     if not longest:
         return "never"
@@ -105,12 +106,12 @@ def _silent(trace: Trace) -> str:
     )
     return (
         f"{whole_ns / NS_PER_S:.10g} s of a period ({100 * whole_ns / trace.period_ns:.3g} %), in"
-        f" {len(longest)} stretch{'es' * (len(longest) > 1)}, the longest: {stretches}"
+        f" {len(longest)} part{'s' * (len(longest) > 1)}, the longest: {stretches}"
     )
 
 
 def _starts(trace: Trace) -> list[int]:
-    """Moments of the first period, evenly spaced, and the begin of the longest silence."""
+    """Evenly spaced moments of the first period, and the start of the longest silence."""
     worst = max(trace.silences, key=lambda silence: silence[1], default=(0, 0))[0]
     return sorted({worst, *(place * trace.period_ns // STARTS for place in range(STARTS))})
 
@@ -118,7 +119,7 @@ def _starts(trace: Trace) -> list[int]:
 def _arrivals(
     capacity: Capacity, size_bytes: int, delay_ns: int, start_ns: int = 0
 ) -> tuple[int, int]:
-    """When the first and the last byte of a transfer arrive that is offered at ``start_ns``."""
+    """When the first and the last byte arrive of a transfer that is offered at ``start_ns``."""
     network = Network()
     network.add_link("edge", "up", Link(capacity, Latency(delay_ns)))
     whole = Transfer(number=0, edge="edge", direction="up", size=size_bytes, kind="file")

@@ -185,10 +185,10 @@ def test_the_report_by_hand() -> None:
     assert said[1:4] == [
         "median   4.000 ms, 8000 samples/s",
         "p90      5.000 ms, 6400 samples/s",
-        "host     4 cores, one of them kept for the network; a CPU",
+        "host     4 cores, one of them reserved for the network; a CPU",
     ]
     assert (
-        "plays    3 of 6400 samples/s at a time, or 30 of 640" in said[4]
+        "emulates 3 of 6400 samples/s at once, or 30 of 640" in said[4]
         and "10 pi4, 4 pi5" in said[5]
     )
     assert said[-1] == "samples_per_s = 6400"
@@ -256,7 +256,7 @@ def test_the_step_through_the_command(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--samples", "3"], "only together with --command"),
+        (["--samples", "3"], "expected only with --command"),
         (["--repeat", "0"], "repeat 0"),
         (["--command", "nosuchprogram"], "nosuchprogram"),
         (["--command", "true", "--json", "no/such/folder/x.json"], "expected a file in a folder"),

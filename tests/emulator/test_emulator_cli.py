@@ -43,8 +43,7 @@ def test_what_a_trace_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     )
     assert lines[1].split() == ["mean", "rate", "2.706", "Mbit/s"]  # 46 Mbit in 17 s
     assert lines[2].partition("silent")[2].strip() == (
-        "2.5 s of a period (14.7 %), in 2 stretches, the longest: 1.5 s from 4 s on, 1 s from 9 s"
-        " on"
+        "2.5 s of a period (14.7 %), in 2 parts, the longest: 1.5 s from 4 s on, 1 s from 9 s on"
     )
     begins, firsts, lasts = zip(*(line.split()[::2] for line in lines[5:-1]))
     starts = [float(begin) for begin in begins]
@@ -76,7 +75,7 @@ def test_help_names_every_command(arguments: list[str], capsys: pytest.CaptureFi
     out = capsys.readouterr().out
     assert (
         "Usage: emulator" in out
-        and "When the first and the last byte arrive over a link." in out
+        and "Show when the first and the last byte of a transfer" in out
         and "Example:" in out
     )
 

@@ -95,7 +95,7 @@ def test_the_readme_lines_that_need_nothing_work_and_end_with_a_hint(
     (tmp_path / "drive.csv").write_text("0,1000000\n1,2000000\n")
     last = said(words, 0, capsys).splitlines()[-1]
     assert (
-        last == "Next: look at timeline.png" if "--figure" in words else last.startswith("Next: ")
+        last == "Next: open timeline.png" if "--figure" in words else last.startswith("Next: ")
     )
 
 
@@ -180,7 +180,7 @@ def test_what_is_wrong_with_a_proxy(
     ("name", "text", "words"),
     [
         ("a.trace", "", "a.trace: empty"),
-        ("a.trace", "5\n3\n", "line 2: 3 ms comes after 5 ms: expected moments that never go back"),
+        ("a.trace", "5\n3\n", "line 2: 3 ms comes after 5 ms: expected moments in order of time"),
         ("a.trace", "0\n", "ends at 0 ms"),
         ("a.trace", "5\n-3\n", "line 2: '-3': expected whole milliseconds"),
         (
@@ -188,7 +188,7 @@ def test_what_is_wrong_with_a_proxy(
             "seconds,bit_s\n0,5\n2,5\n1,5\n",
             "line 4: 1.000000000 s does not come after 2.000000000 s",
         ),
-        ("a.csv", "0,0\n1,0\n", "carries nothing, ever"),
+        ("a.csv", "0,0\n1,0\n", "all rates are 0"),
         ("a.csv", "0,-5\n1,5\n", "line 1: '0,-5': expected seconds,bit_s"),
         ("a.csv", "0,5\n", "one row has no period"),
     ],

@@ -157,9 +157,7 @@ def test_one_stall_makes_a_run_strained_and_says_when() -> None:
     fidelity = Fidelity()
     fidelity.stall(12_400 * MS, 8_312 * MS)
     assert fidelity.verdict == "strained"
-    assert fidelity.reasons() == [
-        "the coordinator stood still for 8.312 s, from emulated 12.4 s on"
-    ]
+    assert fidelity.reasons() == ["the coordinator stalled for 8.312 s, from emulated 12.4 s on"]
     summary = fidelity.summary()
     assert (summary["stalls"], summary["stalled_s"]) == (1, 8.312)
 
@@ -169,4 +167,4 @@ def test_many_stalls_are_summed_up() -> None:
     for number in range(1000):
         fidelity.stall(number * S, S)
     assert len(fidelity.reasons()) == MOST_STALLS + 1
-    assert fidelity.reasons()[-1] == "the coordinator stood still 1000 times, 1000.0 s in all"
+    assert fidelity.reasons()[-1] == "the coordinator stalled 1000 times, 1000.0 s in total"

@@ -389,8 +389,8 @@ def test_a_coordinator_that_was_stopped_is_never_faithful(tmp_path: Path) -> Non
         found = coordinator.end()["fidelity"]
     finally:
         coordinator.process.kill()
-    (reason,) = (each for each in found["reasons"] if "stood still" in each)
-    told = re.fullmatch(r"the coordinator stood still for (.*) s, from emulated (.*) s on", reason)
+    (reason,) = (each for each in found["reasons"] if "stalled" in each)
+    told = re.fullmatch(r"the coordinator stalled for (.*) s, from emulated (.*) s on", reason)
     assert found["verdict"] == "strained" and told is not None
     length_s, at_s = map(float, told.groups())
     assert stopped_s - 0.2 <= length_s == found["stalled_s"]

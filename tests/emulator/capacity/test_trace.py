@@ -244,7 +244,7 @@ def test_files_are_told_apart_by_name(tmp_path: Path) -> None:
         ("t.csv", "0,1\n1,\n2,5\n", "line 2: no rate"),
         ("t.csv", "1,1\n2,1\n", "begins at 1.000000000 s"),
         ("t.csv", "0,1\n", "one row has no period"),
-        ("t.csv", "0,0\n1,0\n", "carries nothing, ever"),
+        ("t.csv", "0,0\n1,0\n", "all rates are 0"),
     ],
 )
 def test_bad_traces_are_one_line_with_the_file(

@@ -144,4 +144,4 @@ def test_a_pacing_thread_that_sleeps_as_intended_is_faithful(
 
 def test_a_pacing_thread_that_was_stopped_is_strained(monkeypatch: pytest.MonkeyPatch) -> None:
     fidelity, _ = slept(monkeypatch, 0.5, 8.8, 0.5)
-    assert fidelity.reasons() == ["the coordinator stood still for 8.3 s, from emulated 8.0 s on"]
+    assert fidelity.reasons() == ["the coordinator stalled for 8.3 s, from emulated 8.0 s on"]
