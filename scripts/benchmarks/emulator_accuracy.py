@@ -1,12 +1,11 @@
-"""How exact emulated links are: over real sockets, against closed forms, as late as they are and as
-early.
+"""Measure how exact emulated links are: real sockets against closed forms, late and early.
 
     python scripts/benchmarks/emulator_accuracy.py [--quick | --tiny] [--json FILE] [--only PART]
 
 Parts: app (the coordinator process with edges that echo), proxy (`emulator proxy`), tdma, kernel
-(`emulator kernel`, with root), same (one link in all three), busy (with a burning process on every
-core). Errors have no sign; "ahead of the curve" is how early bytes were. All goals are for an idle
-machine of 2 cores, those of the part "busy" aside.
+(`emulator kernel`, with root), same (one link in all three), busy (with a busy loop on every core).
+Errors are absolute values; "ahead of the curve" is how early bytes were. All goals are for an idle
+machine with 2 cores, except those of the part "busy".
 """
 
 from __future__ import annotations
@@ -81,14 +80,14 @@ def main() -> None:
         dest="extent",
         action="store_const",
         const=Extent.QUICK,
-        help="fewer sizes and repeats: a minute and a half instead of seven",
+        help="fewer sizes and repeats: 1.5 minutes instead of 7",
     )
     shorter.add_argument(
         "--tiny",
         dest="extent",
         action="store_const",
         const=Extent.TINY,
-        help="a small transfer of each sort: is everything in place? Goals mean nothing",
+        help="one small transfer of each kind, to check that everything works; ignore the goals",
     )
     parser.set_defaults(extent=Extent.FULL)
     parser.add_argument(
@@ -96,7 +95,7 @@ def main() -> None:
         choices=PARTS,
         action="append",
         metavar="PART",
-        help=f"one of {', '.join(PARTS)}; may be repeated (all)",
+        help=f"one of {', '.join(PARTS)}; may be repeated (default: all)",
     )
     options, host = parser.parse_args(), host_line()
     rows: list[Row] = []

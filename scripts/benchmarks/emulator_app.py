@@ -1,5 +1,6 @@
-"""The in-app network: a real coordinator process and edges that send each model straight back,
-over shaped links.
+"""The in-app network: a real coordinator process, and edges that return each model at once.
+
+The links are shaped.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from edgefl.hosts.processes import ONE_THREAD
 WATCH = Path(__file__).with_name("emulator_watch.py")
 LOOK_S, PATIENCE_S = 0.01, 20.0
 RAW_ROUNDS = 5
-CPU_GOAL = "<= 8"  # times raw ZeroMQ: measured 5.4 to 7.1
+CPU_GOAL = "<= 8"  # factor over raw ZeroMQ; 5.4 to 7.1 were measured
 FAST_MBIT_S = 1000.0
 TINY = Cell("G4", 20, 50_000, repeat=1)
 G1, G4_MANY = Bound("%", 0.1, 0.5), Bound("%", 0.1, 0.5)
@@ -59,8 +60,10 @@ BUSY_NORMAL, BUSY_FIFO = Bound("%", 2.0, 2.0), Bound("%", 0.3, 0.3)
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one run left: rows of links.csv, what was noted of each transfer and arrival, the
-    summary's verdict, CPU seconds of the coordinator while transfers ran for ``lasted_s``.
+    """The results of one run.
+
+    These are the rows of links.csv, notes of each transfer and arrival, the fidelity verdict, and
+    the CPU seconds of the coordinator during the transfers, which lasted ``lasted_s``.
     """
 
     links: list[dict[str, str]]
@@ -76,7 +79,7 @@ class Seen:
 
 
 class AppNetwork:
-    """The part of the bench: its cells, and what adds up over them."""
+    """The part "app" of the benchmark: its cells, and a count over all of them."""
 
     def __init__(self, extent: Extent) -> None:
         self.extent, self.quick = extent, extent < Extent.FULL
@@ -88,7 +91,7 @@ class AppNetwork:
         yield self.ahead_row("idle")
 
     def busy_rows(self) -> Iterator[Row]:
-        """G5, with real-time priority and without it; other rows have no goal here."""
+        """G5, with and without real-time priority; other rows have no goal here."""
         seconds = Cell("G5", 10, 5_000_000, repeat=1 if self.quick else 2, up_only=self.quick)
         if self.extent == Extent.TINY:
             seconds = replace(TINY, goal="G5")
@@ -143,8 +146,9 @@ class AppNetwork:
         )
 
     def _arrival_rows(self, name: str, cell: Cell, seen: Seen) -> list[Row]:
-        """Bytes at the receiver against the closed form. The window is never wider than a
-        quarter of the transfer, and one piece may exceed it.
+        """Compare bytes at the receiver with the closed form.
+
+        The window is at most a quarter of the transfer, and one piece may exceed it.
         """
         furthest_ms, allowed_ms = 0.0, float("inf")
         judged = [
@@ -209,7 +213,7 @@ class AppNetwork:
 
 
 def shots(cell: Cell, seen: Seen) -> list[Shot]:
-    """From offer to max(last byte, due), as links.csv has them."""
+    """Times from offer to max(last byte, due), from links.csv."""
     return [
         Shot(
             1e3 * (float(row["finished_s"]) - float(row["offered_s"])),
@@ -225,8 +229,9 @@ def _is_judged(cell: Cell, direction: str) -> bool:
 
 
 def measure(cell: Cell, priority: bool = True, more: Mapping[str, Any] | None = None) -> Seen:
-    """One run of ``cell.repeat`` rounds: each link carries a model down and the same bytes up
-    again in each. ``more``: sections of the config.
+    """Run ``cell.repeat`` rounds; in each, every link carries a model down and up again.
+
+    ``more``: further sections of the config.
     """
     down_mbit_s = FAST_MBIT_S if cell.up_only else float(cell.rate_mbit_s)
     links = {
@@ -297,8 +302,9 @@ def _coordinator(base: Path, priority: bool) -> Iterator[tuple[Channel, subproce
 
 @contextmanager
 def _edges() -> Iterator[list[int]]:
-    """Forked edges by pid: they end by themselves when their coordinator says so, and are killed
-    if anything went wrong.
+    """The pids of forked edges, which end when their coordinator tells them.
+
+    After an error they are killed.
     """
     children: list[int] = []
     try:
@@ -315,15 +321,16 @@ def _edges() -> Iterator[list[int]]:
 def _until_told(
     control: Channel, process: psutil.Process, patience_s: float
 ) -> tuple[Any, list[tuple[float, float]]]:
-    """The coordinator's last word, and (moment, CPU seconds so far) until then. UserError if it
-    says nothing for too long.
+    """Return the coordinator's last message, and samples of (moment, CPU seconds) until then.
+
+    UserError if there is no message for ``patience_s``.
     """
     samples: list[tuple[float, float]] = []
     until_s = time.monotonic() + patience_s
     while (message := control.receive(timeout_s=LOOK_S)) is None:
         samples.append((time.monotonic(), cpu_s(process)))
         if time.monotonic() > until_s:
-            process.send_signal(signal.SIGABRT)  # with PYTHONFAULTHANDLER=1 it says where it was
+            process.send_signal(signal.SIGABRT)  # with PYTHONFAULTHANDLER=1 it prints its stack
             raise UserError(
                 f"the run has not ended within {patience_s:.0f} s, and used {samples[-1][1]:.1f} s"
                 " of CPU"
@@ -332,9 +339,7 @@ def _until_told(
 
 
 def _used(samples: list[tuple[float, float]], last_s: float) -> tuple[float, float]:
-    """(CPU seconds, seconds) of the last ``last_s`` seconds: the transfers, without the start of
-    the process.
-    """
+    """Return (CPU seconds, seconds) of the last ``last_s`` seconds: the time of the transfers."""
     kept = [sample for sample in samples if sample[0] >= samples[-1][0] - last_s]
     (began_s, before_s), (ended_s, after_s) = kept[0], kept[-1]
     return after_s - before_s, max(ended_s - began_s, LOOK_S)

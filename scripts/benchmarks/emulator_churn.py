@@ -1,6 +1,4 @@
-"""Whether `emulator proxy` keeps anything of connections that have ended: its memory over 10,000
-short ones.
-"""
+"""Check that `emulator proxy` frees ended connections: its memory over 10,000 short ones."""
 
 from __future__ import annotations
 
@@ -20,8 +18,9 @@ REQUEST, ANSWER = bytes(200), bytes(1000)
 
 
 def rows(extent: Extent) -> Iterator[Row]:
-    """Shaped, with a latency, so that connections pass through every queue; growth is counted
-    from where the pools of the interpreter are filled.
+    """Measure the growth of memory, after a warm-up that fills the pools of the interpreter.
+
+    The link is shaped and has a latency, so that connections pass through every queue.
     """
     warm, measured = CONNECTIONS[extent]
     say(f"proxy: {measured} short connections")
@@ -56,7 +55,7 @@ def rows(extent: Extent) -> Iterator[Row]:
 
 
 def _connect(proxy: Running, times: int) -> None:
-    """Ask, answer, hang up: one connection after the other."""
+    """Make ``times`` connections one after the other: request, answer, close."""
     for _ in range(times):
         client, server = proxy.connect()
         with client, server:

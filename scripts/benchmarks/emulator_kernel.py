@@ -1,5 +1,6 @@
-"""``emulator kernel``: a program in a network namespace whose link the Linux kernel shapes,
-against a server on this host. Needs root.
+"""Measure ``emulator kernel``: a program in its namespace against a server on this host.
+
+Needs root.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ for _ in range(times):
 
 
 class KernelLinks:
-    """The part of the bench."""
+    """The part "kernel" of the benchmark."""
 
     def __init__(self, extent: Extent) -> None:
         self.extent, self.quick = extent, extent < Extent.FULL
@@ -83,7 +84,7 @@ class KernelLinks:
 
 
 def why_not() -> str | None:
-    """Why kernel mode cannot be measured here, or None."""
+    """Return the reason why kernel mode cannot be measured here, or None."""
     try:
         system = examine()
         require_tools(system)
@@ -99,8 +100,10 @@ def shapers() -> list[str]:
 
 
 def measure(cell: Cell, way: str, shaper: str | None = None) -> list[Shot]:
-    """``cell.repeat`` transfers; both ends stamp on the one CLOCK_MONOTONIC of the machine, the
-    sender after the payload was made.
+    """Time ``cell.repeat`` transfers.
+
+    Both ends use the CLOCK_MONOTONIC of the machine; the sender reads it after it has made the
+    payload.
     """
     say(f"kernel: {shaper or ''} {way}, {cell.name}, {cell.repeat} times")
     took_ns: list[int] = []
@@ -157,7 +160,7 @@ def _serve(listener: socket.socket, way: str, cell: Cell, took_ns: list[int]) ->
                 )
                 sock.sendall(b"k")
     except OSError:
-        return  # the program did not come, which the bench sees by its status
+        return  # the program did not connect; the benchmark sees this from its exit status
 
 
 def _received(sock: socket.socket, size: int) -> int:

@@ -1,6 +1,4 @@
-"""``emulator proxy`` as a program of its own, between sockets of this process that stamp what
-they receive.
-"""
+"""Measure ``emulator proxy`` as a separate program, between sockets of this process."""
 
 from __future__ import annotations
 
@@ -45,14 +43,14 @@ from emulator.host import real_time_priority
 
 LOCAL = "127.0.0.1"
 COMMAND = [sys.executable, "-c", "from emulator.cli import main; main()"]
-PAUSE_S = 0.05  # between transfers: everything is quiet again
+PAUSE_S = 0.05  # between transfers, until there is no more traffic
 PATIENCE_S = 60.0
 READ_BYTES = 1 << 18
 SEND_EVERY_S = 0.005
 TURNS = 3
 SEEN_S, MOST_TIMES = 0.4, 30  # CPU clocks tick every 10 ms
 UNSHAPED_BYTES = {Extent.TINY: 10 * MB, Extent.QUICK: 250 * MB, Extent.FULL: 1000 * MB}
-# times a bare relay: CPU of 100 links, measured 7.8 to 8.5; bytes a second, measured 0.85 to 1.5
+# factors over a bare relay: CPU of 100 links (7.8 to 8.5 were measured); bytes/s (0.85 to 1.5)
 CPU_GOAL, UNSHAPED_GOAL = "<= 10.5", ">= 0.72"
 EARLY_GOAL = "<= 0"  # ms
 G1, G3, G4, G4_MANY = (
@@ -62,13 +60,14 @@ G1, G3, G4, G4_MANY = (
     Bound("%", 1.0, 3.0),
 )
 BUSY_NORMAL, BUSY_FIFO = Bound("%", 2.0, 2.0), Bound("%", 0.3, 0.3)
-Stamps = list[tuple[int, int]]  # (CLOCK_MONOTONIC, bytes in all)
+Stamps = list[tuple[int, int]]  # (CLOCK_MONOTONIC in ns, total bytes)
 
 
 @dataclass(slots=True)
 class Running:
-    """A proxy that carries traffic: one port for each link, all to our ``listener``. ``log`` is
-    filled when it has ended.
+    """A running proxy with one port per link, all to our ``listener``.
+
+    ``log`` is filled after its end.
     """
 
     ports: list[int]
@@ -77,7 +76,7 @@ class Running:
     log: dict[str, Any]
 
     def connect(self, index: int = 0) -> tuple[socket.socket, socket.socket]:
-        """(the client's end, the server's end) of a new connection over a link."""
+        """Make a connection over a link; return (the client's socket, the server's socket)."""
         client = socket.create_connection((LOCAL, self.ports[index]), timeout=PATIENCE_S)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server, _ = self.listener.accept()
@@ -86,7 +85,7 @@ class Running:
 
 
 class ProxyLinks:
-    """The part of the bench: its cells, and the earliest arrival over all of them."""
+    """The part "proxy" of the benchmark: its cells, and the earliest arrival of all of them."""
 
     def __init__(self, extent: Extent) -> None:
         self.extent, self.quick = extent, extent < Extent.FULL
@@ -102,7 +101,7 @@ class ProxyLinks:
             yield from unshaped_rows(way, UNSHAPED_BYTES[self.extent])
 
     def busy_rows(self) -> Iterator[Row]:
-        """G5, with real-time priority and without it; other rows have no goal here."""
+        """G5, with and without real-time priority; other rows have no goal here."""
         with busy_cores(self.extent):
             for priority in priorities(self.extent):
                 cell = Cell(
@@ -188,7 +187,7 @@ class ProxyLinks:
 
 @contextmanager
 def running(options: list[str], links: int = 1, priority: bool = True) -> Iterator[Running]:
-    """A proxy of ``links`` links alike; it has ended, and its log is read, when this is left."""
+    """Run a proxy with ``links`` equal links; on exit, end it and read its log."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-emulator-")))
         listener = stack.enter_context(socket.create_server((LOCAL, 0), backlog=512))
@@ -222,8 +221,10 @@ def shape(cell: Cell) -> list[str]:
 def measure(
     cell: Cell, way: str, priority: bool = True, early_ms: list[float] | None = None
 ) -> tuple[list[Shot], dict[str, Any]]:
-    """``cell.repeat`` transfers, a connection each; how far a byte was ahead of the curve goes
-    to ``early_ms``.
+    """Time ``cell.repeat`` transfers, one connection each.
+
+    For each transfer, the largest lead of a byte over the service curve is appended to
+    ``early_ms``.
     """
     say(f"proxy: {way}, {cell.name}, {cell.repeat} times")
     payload, found = os.urandom(cell.size), []
@@ -242,7 +243,7 @@ def measure(
 
 
 def carried(proxy: Running, way: str, payload: bytes) -> tuple[int, Stamps]:
-    """(stamp before the first byte was sent, arrivals) of one transfer over a new connection."""
+    """Transfer ``payload`` over a new connection; return (moment before the start, arrivals)."""
     client, server = proxy.connect()
     sender, receiver = (client, server) if way == "up" else (server, client)
     stamps: Stamps = []
@@ -256,14 +257,14 @@ def carried(proxy: Running, way: str, payload: bytes) -> tuple[int, Stamps]:
         thread.join()
     if not stamps or stamps[-1][1] != len(payload):
         raise RuntimeError(
-            f"{stamps[-1][1] if stamps else 0} of {len(payload)} bytes came through the proxy"
+            f"{stamps[-1][1] if stamps else 0} of {len(payload)} bytes passed the proxy"
         )
     time.sleep(PAUSE_S)
     return began_ns, stamps
 
 
 def _receive(sock: socket.socket, stamps: Stamps) -> None:
-    real_time_priority()  # or a busy machine would make the stamps late, not the proxy
+    real_time_priority()  # otherwise a busy machine makes the stamps late, not the proxy
     buffer, got = bytearray(READ_BYTES), 0
     while count := sock.recv_into(buffer):
         got += count
@@ -271,7 +272,7 @@ def _receive(sock: socket.socket, stamps: Stamps) -> None:
 
 
 def unshaped_rows(way: str, size: int) -> list[Row]:
-    """How fast the proxy can be, against a bare relay in turns."""
+    """Compare the highest rate of the proxy with that of a bare relay, measured in turns."""
     say(f"proxy: {way}, not shaped")
     with running([]) as proxy, relayed() as bare:
         rates = [(_gbit_s(proxy, way, size), _gbit_s(bare, way, size)) for _ in range(TURNS)]
@@ -289,7 +290,7 @@ def _gbit_s(proxy: Running, way: str, size: int) -> float:
 
 @contextmanager
 def relayed(piece: int = RELAY_BYTES, links: int = 1) -> Iterator[Running]:
-    """A bare relay in the proxy's place."""
+    """Run a bare relay instead of the proxy."""
     with socket.create_server((LOCAL, 0), backlog=512) as listener:
         listener.settimeout(PATIENCE_S)
         with relay(listener.getsockname()[1], piece) as (port, process):
@@ -299,14 +300,14 @@ def relayed(piece: int = RELAY_BYTES, links: int = 1) -> Iterator[Running]:
 # ------------------------------------------------------------------ many links at once
 @dataclass(frozen=True, slots=True)
 class Used:
-    """CPU seconds, and how long it took."""
+    """CPU seconds, and the elapsed time."""
 
     cpu_s: float
     lasted_s: float
 
 
 def measure_many(cell: Cell, early_ms: list[float]) -> tuple[list[Shot], dict[str, Any], Used]:
-    """All links at once, upwards; also the CPU of the proxy meanwhile."""
+    """Time one upload on all links at once; also measure the CPU time of the proxy."""
     say(f"proxy: {cell.name}")
     with running(shape(cell), links=cell.links) as proxy:
         began_ns, stamps, used = all_at_once(proxy, cell)
@@ -325,7 +326,10 @@ def measure_many(cell: Cell, early_ms: list[float]) -> tuple[list[Shot], dict[st
 
 
 def relayed_cpu_s(cell: Cell) -> float:
-    """CPU of a bare relay for the same bytes, as often as it takes to be seen on its clock."""
+    """CPU seconds of a bare relay for the same bytes.
+
+    It repeats the transfer until the coarse CPU clock shows it.
+    """
     with relayed(RAW_PIECE_BYTES, cell.links) as bare:
         used_s, times = 0.0, 0
         while not times or (used_s < SEEN_S and times < MOST_TIMES):
@@ -334,7 +338,10 @@ def relayed_cpu_s(cell: Cell) -> float:
 
 
 def all_at_once(proxy: Running, cell: Cell) -> tuple[list[int], list[Stamps], Used]:
-    """(when each link's first byte was sent, its arrivals, what the proxy used meanwhile)."""
+    """Upload on all links at once.
+
+    Return (the start of each link, the arrivals of each link, the CPU time of the proxy).
+    """
     payload = memoryview(os.urandom(cell.size))
     with ExitStack() as stack:
         pairs = [proxy.connect(index) for index in range(cell.links)]

@@ -1,5 +1,7 @@
-"""What the parts of emulator_accuracy.py share: a transfer against its closed form, the rows and
-goals that follow, and child processes that end with us.
+"""Shared code of the parts of emulator_accuracy.py.
+
+It compares transfers with their closed form, makes rows with goals, and starts child processes that
+end with this process.
 """
 
 from __future__ import annotations
@@ -20,13 +22,13 @@ from table import Row, say
 MB, MBIT = 1_000_000, 1_000_000
 PR_SET_PDEATHSIG, PR_CAPBSET_DROP, CAP_SYS_NICE = 1, 24, 23
 FIFO = "SCHED_FIFO"
-MANY_LINKS = 100  # from so many links on, CPU has a goal
-RAW_PIECE_BYTES = 2_500  # 10 ms of 2 Mbit/s: the pieces in which raw measurements send
-DECIMALS = 6  # of ms: no stamp is finer
+MANY_LINKS = 100  # from this number of links on, CPU time has a goal
+RAW_PIECE_BYTES = 2_500  # 10 ms of 2 Mbit/s: the size of pieces in raw measurements
+DECIMALS = 6  # of ms: the resolution of the clock
 
 
 class Extent(IntEnum):
-    """How much is measured. TINY: is everything in place? Goals mean nothing then."""
+    """How much to measure. TINY only checks that everything works; its goals mean nothing."""
 
     TINY = 0
     QUICK = 1
@@ -35,7 +37,7 @@ class Extent(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """One transfer: how long it took, and how long by the closed form."""
+    """One transfer: its measured duration, and its duration by the closed form."""
 
     took_ms: float
     ideal_ms: float
@@ -51,7 +53,7 @@ class Shot:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The goals of a set of transfers in ``unit`` ("%" or "ms"); None: reported only."""
+    """The goals of a set of transfers in ``unit`` ("%" or "ms"); None means no goal."""
 
     unit: str = "%"
     median: float | None = None
@@ -60,8 +62,9 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Transfers of ``size`` bytes over ``links`` links at once, ``repeat`` times. ``up_only``:
-    in the app, the way down is fast and not judged.
+    """Transfers of ``size`` bytes over ``links`` links at once, ``repeat`` times.
+
+    ``up_only``: in the part "app", downlinks are fast and have no goal.
     """
 
     goal: str
@@ -99,14 +102,12 @@ def ideal_ms(size_bytes: int, rate_bit_s: int, latency_ms: float = 0.0) -> float
 def offset_and_share(
     ideal: float, median_: tuple[float, float], worst: tuple[float, float]
 ) -> Bound:
-    """Goals of the form "so many ms and so many % of the ideal time", as ms."""
+    """Goals of the form "x ms plus y % of the ideal time", in ms."""
     return Bound("ms", *(fixed + share / 100 * ideal for fixed, share in (median_, worst)))
 
 
 def error_rows(name: str, shots: Sequence[Shot], bound: Bound) -> list[Row]:
-    """Size of the error, whether late or early: median and worst in the unit of the goal, then
-    in the other one.
-    """
+    """Rows with the absolute error, median and worst, in the unit of the goal and in the other."""
     percent, ms = (
         [round(shot.error_percent, DECIMALS) for shot in shots],
         [round(shot.error_ms, DECIMALS) for shot in shots],
@@ -131,7 +132,7 @@ def error_rows(name: str, shots: Sequence[Shot], bound: Bound) -> list[Row]:
 
 
 def wake_rows(name: str, wake_lag_ms: Mapping[str, float | None]) -> list[Row]:
-    """G8: how late the pacing woke."""
+    """G8: the lateness of wake-ups of the pacing thread."""
     return [
         Row(f"{name}: G8, wakes late, {which}", wake_lag_ms[which], "ms")
         for which in ("p50", "p99", "max")
@@ -144,8 +145,9 @@ def at_most(value: float | None) -> str | None:
 
 # ------------------------------------------------------------------ processes
 def as_child(priority: bool = True) -> Callable[[], None]:
-    """For ``preexec_fn``: the process ends when we do; ``priority`` False: it gets no real-time
-    priority, though we may.
+    """Make a ``preexec_fn`` with which the child ends when this process ends.
+
+    ``priority`` False: the child cannot get real-time priority, even if this process can.
     """
     library = ctypes.CDLL(None, use_errno=True)
 
@@ -158,7 +160,7 @@ def as_child(priority: bool = True) -> Callable[[], None]:
 
 
 def end(process: subprocess.Popen[str] | subprocess.Popen[bytes], patience_s: float = 10.0) -> None:
-    """Gone when this returns."""
+    """End the process and wait until it has ended."""
     process.terminate()
     try:
         process.wait(patience_s)
@@ -169,7 +171,7 @@ def end(process: subprocess.Popen[str] | subprocess.Popen[bytes], patience_s: fl
 
 @contextmanager
 def busy_cores(extent: Extent) -> Iterator[None]:
-    """Each core has a process that does nothing but burn it; none has in the TINY form."""
+    """Run a busy loop on each core; none with TINY."""
     burners = [
         subprocess.Popen([sys.executable, "-c", "while True: pass"], preexec_fn=as_child())
         for _ in (os.sched_getaffinity(0) if extent > Extent.TINY else ())
@@ -182,7 +184,7 @@ def busy_cores(extent: Extent) -> Iterator[None]:
 
 
 def priorities(extent: Extent) -> tuple[bool, ...]:
-    """With real-time priority, where it is to be had, and without it."""
+    """The settings to measure: with real-time priority, if allowed, and without it."""
     trial = "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"
     if extent == Extent.TINY:
         return (False,)

@@ -1,5 +1,6 @@
-"""TDMA over real sockets: whether bytes keep to the slots of their device, as both receivers
-stamp them.
+"""Check TDMA over real sockets: whether bytes arrive in the slots of their device.
+
+Both receivers record the moments of arrival.
 """
 
 from __future__ import annotations
@@ -15,22 +16,21 @@ from table import Row
 
 RATE_MBIT_S = 10
 COMPLETION_GOAL, INSIDE_GOAL, NONE_GOAL = "<= 1", ">= 99", "<= 0"
-IDLE_MS, BUSY_FIFO_MS, BUSY_NORMAL_MS = 1, 10, 20  # a piece may come so long after its slot
+IDLE_MS, BUSY_FIFO_MS, BUSY_NORMAL_MS = 1, 10, 20  # a piece may arrive so late after its slot
 NS_PER_MS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """The table: slot i is [i * slot_ns, (i + 1) * slot_ns), and its last ``guard_ns`` carry
-    nothing.
-    """
+    """The slot table: slot i begins at i * ``slot_ms``; no bytes in its last ``guard_ms``."""
 
     slot_ms: int
     guard_ms: int
 
     def at(self, held: list[int], size_bytes: int) -> tuple[int, int]:
-        """(which slot serves the last of so many bytes, when that is done): the closed form over
-        the slots that a transfer holds.
+        """Return (the slot that serves byte ``size_bytes``, the moment when it is served).
+
+        This is the closed form over the slots that a transfer holds.
         """
         work_ns = -(-size_bytes * 8000 // RATE_MBIT_S)
         index, rest_ns = divmod(work_ns - 1, (self.slot_ms - self.guard_ms) * NS_PER_MS)
@@ -42,8 +42,9 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What came at ``at_ns``: bytes of ``first_slot`` to ``last_slot``, which is its slot: it
-    may not leave before.
+    """A piece that arrived at ``at_ns`` with bytes of ``first_slot`` to ``last_slot``.
+
+    It must not leave before ``last_slot`` begins.
     """
 
     edge: str
@@ -60,7 +61,7 @@ def rows(extent: Extent) -> Iterator[Row]:
 
 
 def busy_rows(extent: Extent) -> Iterator[Row]:
-    """G6 with both cores busy: longer slots and guards."""
+    """G6 with both cores busy, and with longer slots and guards."""
     size, links, repeat = {
         Extent.TINY: (50_000, 1, 1),
         Extent.QUICK: (300_000, 3, 1),
@@ -140,8 +141,9 @@ def _pieces(slots: Slots, transfer: dict[str, Any], seen: Seen) -> Iterator[Piec
 
 
 def _overlaps(pieces: list[Piece]) -> int:
-    """Stays on the channel, from first to last arrival, that begin before another device's has
-    ended.
+    """Count how often a device uses the channel before another device has finished.
+
+    A use lasts from the first to the last arrival of one device in one slot.
     """
     stays: dict[tuple[str, int], tuple[int, int]] = {}
     for piece in pieces:

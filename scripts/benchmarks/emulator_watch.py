@@ -1,5 +1,6 @@
-"""The coordinator's process as emulator_accuracy.py starts it: the real one, which also notes when
-bytes came in and what every transfer was.
+"""The coordinator process of emulator_accuracy.py.
+
+It is the real one, and it also records each transfer and each arrival of bytes.
 
 python emulator_watch.py CONTROL_FD NOTES_FILE
 """
@@ -20,12 +21,13 @@ from edgefl.protocol.messages import Arrived, Piece
 from emulator.tdma.channel import ChannelLink
 
 TRANSFERS: list[dict[str, Any]] = []
-ARRIVALS: list[tuple[int, int, int]] = []  # (transfer, bytes in all, emulated ns)
+ARRIVALS: list[tuple[int, int, int]] = []  # (transfer, total bytes, emulated ns)
 
 
 class Watched(Transport):
-    """Stamps of both receivers: this process for uplinks, the edge for downlinks (one machine
-    has one monotonic clock).
+    """Records the arrivals at both receivers: this process for uplinks, the edge for downlinks.
+
+    The stamps are comparable, because one machine has one monotonic clock.
     """
 
     def frame(self, session: Session, message: Any, body: Any) -> None:

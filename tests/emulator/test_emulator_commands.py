@@ -94,9 +94,7 @@ def test_the_readme_lines_that_need_nothing_work_and_end_with_a_hint(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "drive.csv").write_text("0,1000000\n1,2000000\n")
     last = said(words, 0, capsys).splitlines()[-1]
-    assert (
-        last == "Next: open timeline.png" if "--figure" in words else last.startswith("Next: ")
-    )
+    assert last == "Next: open timeline.png" if "--figure" in words else last.startswith("Next: ")
 
 
 @pytest.mark.parametrize("name", [*LINKS, *DEVICES])
