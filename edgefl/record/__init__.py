@@ -1,1 +1,1 @@
-"""What a run writes while it runs: rows, journal, counters; and the replay of a journal."""
+"""The files that a run writes while it runs: rows, journal, counters; and journal replay."""

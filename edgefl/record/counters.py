@@ -1,5 +1,6 @@
-"""The counters of summary.json as a reducer: it is fed what happens, in the form in which
-events.jsonl and links.csv have it, while the run goes on or from these files.
+"""The counters of summary.json, as a reducer over the rows of events.jsonl and links.csv.
+
+It takes these rows during the run, or later from the files.
 """
 
 from __future__ import annotations
@@ -14,27 +15,28 @@ from edgefl.record.rows import Row
 
 @dataclass(slots=True)
 class Counters:
-    """An update that is offered to the coordinator is received. It is applied once a published
-    model is made of it, or it is discarded by the coordinator or the strategy; until then it waits.
+    """The counts of one run.
 
-    Staleness is taken on arrival, in versions, of updates that are not discarded then.
+    An update is *received* when it is offered to the coordinator, *applied* when a published model
+    contains it, *discarded* by the coordinator or the strategy, and *waiting* before that.
+    Staleness is in versions, taken on arrival, for updates that are not discarded on arrival.
     """
 
     versions: int = 0
     updates_received: int = 0
     updates_applied: int = 0
-    waiting: set[int] = field(default_factory=set)  # tasks whose updates the strategy holds
+    waiting: set[int] = field(default_factory=set)  # tasks whose update the strategy holds
     discards: Counter[str] = field(default_factory=Counter)  # by reason
     staleness: Counter[int] = field(default_factory=Counter)
     bytes_up: int = 0  # of transfers that have ended
     bytes_down: int = 0
     training_failed: Counter[str] = field(default_factory=Counter)  # tasks, by edge
-    first_failure: str = ""  # its reason
+    first_failure: str = ""  # the reason of the first failed training
     timed_out: Counter[str] = field(default_factory=Counter)  # tasks, by edge
     jobs_failed: Counter[str] = field(default_factory=Counter)  # by reason
     missing: list[str] = field(default_factory=list)  # edges that had not joined at the start
-    capped: Counter[str] = field(default_factory=Counter)  # numbers not believed, by edge
-    lost: set[str] = field(default_factory=set)  # edges that left and have not come back
+    capped: Counter[str] = field(default_factory=Counter)  # implausible numbers, by edge
+    lost: set[str] = field(default_factory=set)  # edges that left and did not rejoin
     diverged_at: int | None = None  # the first version that is not finite
     marks: set[str] = field(default_factory=set)  # kinds of events, names of reported numbers
 
@@ -44,21 +46,21 @@ class Counters:
         return self.updates_received - self.discards.total()
 
     def take(self, row: Row) -> None:
-        """A line of events.jsonl: an event with its decisions, or a fact."""
+        """Count a line of events.jsonl: an event with its decisions, or a fact."""
         if "event" in row:
             self._event(row["event"], row)
         elif "fact" in row:
             self._fact(row["fact"], row)
 
     def link(self, direction: str, size_bytes: int) -> None:
-        """A transfer ended."""
+        """Count a finished transfer of ``size_bytes``; ``direction`` is "up" or "down"."""
         if direction == "up":
             self.bytes_up += size_bytes
         else:
             self.bytes_down += size_bytes
 
     def of_updates(self) -> dict[str, Any]:
-        """The part of summary.json about updates."""
+        """Return the part of summary.json about updates."""
         return {
             "updates_received": self.updates_received,
             "updates_applied": self.updates_applied,
@@ -66,7 +68,7 @@ class Counters:
         }
 
     def of_run(self) -> dict[str, Any]:
-        """The other counters of summary.json; the rare ones only where there is something."""
+        """Return the other counters of summary.json; rare ones only if they are not empty."""
         rare = {
             "diverged_at_version": self.diverged_at,
             "training_failed": dict(sorted(self.training_failed.items())) or None,
@@ -91,7 +93,7 @@ class Counters:
         if kind == "update_arrived":
             self.updates_received += 1
             self.waiting.add(row["task"])
-        for decision in decisions:  # first: a model made at the same moment is not made of these
+        for decision in decisions:  # first: a model published now does not contain these
             if decision["do"] == "discard":
                 self._discard(decision)
         if kind == "update_arrived" and row["task"] in self.waiting:

@@ -1,4 +1,4 @@
-"""The files of a run directory: their names and columns, for those who write and those who read."""
+"""Names and columns of the files in a run directory, for writers and readers."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ SLOT_COLUMNS = ("begins_s", "ends_s", "edge", "direction", "kind")
 
 
 def label_columns(labels: int) -> tuple[str, ...]:
-    """Of labels.csv."""
+    """Return the columns of labels.csv for ``labels`` classes."""
     return ("version", "emulated_s", *(f"label_{label}" for label in range(labels)))

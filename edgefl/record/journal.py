@@ -1,8 +1,7 @@
-"""The journal: every event given to the strategy, in order, with its arrays and a fingerprint of
-what was decided.
+"""The journal of a run: every event that the strategy got, its arrays and decision fingerprints.
 
-``journal.jsonl`` holds a line an event, ``CRC JSON``; ``journal.bin`` the arrays, one behind the
-other, with digests in the lines. A torn last line is ignored.
+``journal.jsonl`` holds one line per event, ``CRC JSON``. ``journal.bin`` holds the arrays one after
+another; the lines have their digests. A torn last line is ignored.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ LINES, BLOBS = "journal.jsonl", "journal.bin"
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One line read back: ``arrays`` are aligned copies."""
+    """One line of the journal; ``arrays`` are aligned copies, ``now`` is in nanoseconds."""
 
     now: int
     row: dict[str, Any]
@@ -38,11 +37,11 @@ class JournalEntry:
 
 
 class Journal:
-    """Writes the journal of one run into ``directory``."""
+    """Writer of one run's journal in ``directory``."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        # updates say something about the data behind them
+        # private, because updates reveal something about the training data
         self._lines = RowFile(directory / LINES, private=True)
         self._blobs = RowFile(directory / BLOBS, private=True)
         self._offset = 0
@@ -57,12 +56,12 @@ class Journal:
             "decisions": [fingerprint(d) for d in decisions],
         }
         if places:
-            self._blobs.flush()  # arrays reach the system before the line that names them
+            self._blobs.flush()  # the arrays must reach the system before the line that names them
         text = orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY)
         self._lines.write(b"%08x %b\n" % (crc32(text), text))
 
     def flush(self) -> None:
-        """Hand everything to the operating system: it then survives the death of this process."""
+        """Hand everything to the operating system, so that it survives a crash of this process."""
         self._blobs.flush()
         self._lines.flush()
 
@@ -71,7 +70,7 @@ class Journal:
         self._lines.close()
 
     def _put(self, array: np.ndarray) -> tuple[int, int, str]:
-        """Append float32 elements; (byte offset, element count, digest)."""
+        """Append the array as float32; return (byte offset, element count, digest)."""
         data = np.ascontiguousarray(array, dtype=np.float32)
         self._blobs.write(data.reshape(-1).view(np.uint8).data)
         place = (self._offset, data.size, digest(data))
@@ -80,8 +79,9 @@ class Journal:
 
 
 def read(directory: Path) -> Iterator[JournalEntry]:
-    """The journal's entries up to the last whole line; UserError if there is none, or if a line
-    or an array is damaged.
+    """Yield the journal's entries up to the last whole line.
+
+    UserError if there is no journal, or if a line or an array is damaged.
     """
     if not all((directory / name).exists() for name in (LINES, BLOBS)):
         raise UserError(

@@ -1,18 +1,16 @@
-"""Facts that have a new name: rows of an old run directory are read as if they had it."""
+"""Renamed numbers: rows of old run directories are read with today's names."""
 
 from __future__ import annotations
 
 from typing import Any
 
-# The epoch before which a device asks for a fresher model. A task says it with "draw", an update
-# with "asked": a user's own strategy may call something else "slot".
+# The number of finished epochs after which a device asks for a fresher model. It is renamed only
+# next to "draw" (in a task) or "asked" (in an update): a user's strategy may have its own "slot".
 OLD, NEW, WITH = "slot", "refresh_point", ("draw", "asked")
 
 
 def renamed(row: dict[str, Any]) -> dict[str, Any]:
-    """``row``, an event or a decision, with today's names in its numbers and in those of its
-    decisions.
-    """
+    """Return ``row``, an event or decision, with today's names, also in its decisions."""
     numbers = row.get("numbers")
     if isinstance(numbers, dict) and OLD in numbers and any(name in numbers for name in WITH):
         row["numbers"] = {NEW if name == OLD else name: value for name, value in numbers.items()}

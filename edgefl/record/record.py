@@ -1,5 +1,6 @@
-"""What a run writes while it runs: events.jsonl, links.csv, metrics.csv, slots.csv, labels.csv,
-and at the end its model.
+"""The files of a running run: events.jsonl, links.csv, metrics.csv, slots.csv, labels.csv.
+
+At the end it adds the last model.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from emulator.units import seconds_text
 
 
 class Record:
-    """One run's files in ``directory``. ``wall_s`` gives wall seconds since the run's start (it
-    never reaches events.jsonl).
+    """The files of one run in ``directory``.
+
+    ``wall_s`` returns wall seconds since the run's start. They go into metrics.csv only, so that
+    events.jsonl of a virtual run is reproducible.
     """
 
     def __init__(
@@ -43,19 +46,17 @@ class Record:
             self._table(files.LINKS, files.LINK_COLUMNS),
             self._table(files.METRICS, files.METRIC_COLUMNS),
         )
-        self._slot_rows: Any = None  # of slots.csv, once there are slots
-        self._label_rows: Any = None  # of labels.csv, likewise
+        self._slot_rows: Any = None  # of slots.csv, created with the first slot
+        self._label_rows: Any = None  # of labels.csv, created with the first row
 
     def event(self, now: int, event: Event, decisions: list[Decision], row: Row) -> None:
-        """An event given to the strategy and what was decided: into the journal, and as ``row``
-        into events.jsonl.
-        """
+        """Write an event and its decisions into the journal, and ``row`` into events.jsonl."""
         if self.journal is not None:
             self.journal.write(now, event, decisions)
         self.fact(now, row)
 
     def fact(self, now: int, row: Row) -> None:
-        """A line of events.jsonl."""
+        """Write a line of events.jsonl; ``now`` is in emulated nanoseconds."""
         self._events.write(
             b'{"t":%b,%b\n'
             % (seconds_text(now).encode(), orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY)[1:])
@@ -63,7 +64,7 @@ class Record:
 
     # ------------------------------------------------------------------ tables
     def link(self, completion: Completion, finished_ns: int) -> None:
-        """A transfer ended."""
+        """Write a finished transfer into links.csv, and its slots into slots.csv."""
         transfer = completion.transfer
         moments = (completion.offered_ns, completion.due_ns, finished_ns)
         self._link_rows.writerow(
@@ -88,7 +89,7 @@ class Record:
         )
 
     def snapshot(self, version: int) -> None:
-        """The wall moment that belongs to a version's metrics row."""
+        """Note the current wall time for the metrics row of ``version``."""
         self._wall_at[version] = self.wall_s()
 
     def metrics(
@@ -99,7 +100,7 @@ class Record:
         accuracy: float,
         *by_label: float,
     ) -> None:
-        """An evaluation ended."""
+        """Write a finished evaluation into metrics.csv, and its labels into labels.csv."""
         version = (job.version, seconds_text(job.at_ns))
         self._metric_rows.writerow(
             [
@@ -121,15 +122,16 @@ class Record:
             )
 
     def flush(self) -> None:
-        """Let readers see what happened so far."""
-        with ExitStack() as each:  # all of them, even if one is refused
+        """Hand all rows to the operating system, so that readers see them."""
+        with ExitStack() as each:  # flush all, even if one of them fails
             each.callback(self.flush_fates)
             for file in self._tables:
                 each.callback(file.flush)
 
     def flush_fates(self) -> None:
-        """What was decided is handed to the operating system: it survives the death of this
-        process, and may be acknowledged.
+        """Hand events and journal to the operating system.
+
+        Decisions then survive a crash of this process, so they may be acknowledged.
         """
         with ExitStack() as each:
             each.callback(self._events.flush)
@@ -137,7 +139,7 @@ class Record:
                 each.callback(self.journal.flush)
 
     def close(self, weights: np.ndarray) -> None:
-        """Nothing more is written, but the last model into model.safetensors."""
+        """Close all files, then write the last model into model.safetensors."""
         with ExitStack() as each:
             for file in (self._events, *self._tables):
                 each.callback(file.close)

@@ -1,6 +1,4 @@
-"""A recorded run, given again to a fresh strategy: the decisions must be the same and the
-weights bit-equal.
-"""
+"""Replay of a recorded run: a fresh strategy must make the same decisions, bit for bit."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ EVENTS = {snake(kind.__name__): kind for kind in ev.Event.__args__}
 
 @dataclass(slots=True)
 class Replay:
-    """What the replay found: events given, versions made, the last weights."""
+    """The result of a replay: number of events, last version, last weights."""
 
     weights: np.ndarray
     events: int = 0
@@ -31,8 +29,9 @@ class Replay:
 
 
 def replay(directory: Path, strategy: Strategy) -> Replay:
-    """Drive ``strategy`` with the journal in ``directory``; UserError names the first event
-    whose decisions differ.
+    """Give ``strategy`` the events of the journal in ``directory``.
+
+    UserError names the first event whose decisions differ from the journal.
     """
     result = Replay(strategy.weights)
     strategy.weights.flags.writeable = False  # as in the run
@@ -60,7 +59,7 @@ def replay(directory: Path, strategy: Strategy) -> Replay:
 
 
 def _event(entry: JournalEntry, bases: dict[int, np.ndarray]) -> ev.Event:
-    """The event with its arrays; with it the task of an update or a closing is over."""
+    """Return the event with its arrays; an update or a closing ends its task in ``bases``."""
     kind = EVENTS[entry.row["event"]]
     values: dict[str, Any] = {
         f.name: entry.row[f.name] for f in fields(kind) if f.name in entry.row
@@ -76,7 +75,7 @@ def _event(entry: JournalEntry, bases: dict[int, np.ndarray]) -> ev.Event:
 
 
 def _plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """As JSON gives it back: tuples become lists."""
+    """Return ``rows`` as JSON would return them: tuples become lists."""
     return [
         {key: list(value) if isinstance(value, tuple) else value for key, value in row.items()}
         for row in rows

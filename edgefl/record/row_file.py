@@ -1,4 +1,4 @@
-"""Files that stay readable when the system takes no more: a full disk, a quota, a limit of size."""
+"""Files that stay readable when a write fails: full disk, quota, size limit."""
 
 from __future__ import annotations
 
@@ -9,34 +9,36 @@ from pathlib import Path
 
 from edgefl.errors import UserError
 
-KEPT_BYTES = 1 << 16  # rows that wait to be written together
+KEPT_BYTES = 1 << 16  # rows are buffered up to this size
 
 
 def not_written(place: Path | str, error: OSError) -> UserError:
     return UserError(
-        f"{place}: cannot be written ({error.strerror}): the run ends; its files hold all that was"
-        " written before, up to the last whole row"
+        f"{place}: cannot be written ({error.strerror}): the run ends; its files hold all rows that"
+        " were written before"
     )
 
 
 class RowFile:
-    """Appends whole rows. If the system refuses one, the file is cut back to the last whole row
-    and UserError is raised, once: what comes afterwards is dropped.
+    """A file to which whole rows are appended.
+
+    If a write fails, the file is truncated to the last whole row and UserError is raised once.
+    Later rows are dropped.
     """
 
     def __init__(self, path: Path, private: bool = False) -> None:
-        """A new file; ``private``: only its owner may read it."""
+        """Create or empty the file; ``private``: only its owner may read it."""
         mode = 0o600 if private else 0o666
         self.path = path
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         if private:
-            os.fchmod(self._fd, mode)  # one that was there keeps its own mode
-        self._rows: list[bytes] = []  # that wait
-        self._waiting = self._size = 0  # bytes of these, and of the rows in the file
+            os.fchmod(self._fd, mode)  # an existing file would keep its own mode
+        self._rows: list[bytes] = []  # buffered
+        self._waiting = self._size = 0  # bytes buffered, and bytes in the file
         self._failed = False
 
     def write(self, row: bytes | memoryview) -> None:
-        """``row`` in bytes; a large one is written at once, and not copied."""
+        """Append ``row``; a large row is written at once and not copied."""
         if len(row) >= KEPT_BYTES:
             self.flush()
             self._append([row])
@@ -80,12 +82,12 @@ class RowFile:
             if whole + len(row) > written:
                 break
             whole += len(row)
-        with suppress(OSError):  # a device
+        with suppress(OSError):  # a device file cannot be truncated
             os.ftruncate(self._fd, self._size + whole)
 
 
 class TextRows:
-    """A RowFile for ``csv.writer``, which writes each row at once."""
+    """Adapter from ``csv.writer``, which writes each row in one call, to a RowFile."""
 
     def __init__(self, file: RowFile) -> None:
         self.file = file
@@ -95,7 +97,7 @@ class TextRows:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """The file has ``data``, or is as it was, and UserError says why."""
+    """Replace the file by ``data``; if that fails, leave it unchanged and raise UserError."""
     part = path.with_name(f"{path.name}.part")
     try:
         part.write_bytes(data)

@@ -1,5 +1,6 @@
-"""Events and decisions as plain rows: for events.jsonl and the counters, for the journal's
-fingerprints, and for the story behind a bug.
+"""Events and decisions as plain rows, for events.jsonl, the counters and the journal.
+
+The rows also appear in error reports about a strategy.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from edgefl.strategies.base.decisions import (
 from edgefl.strategies.base.events import Event
 from emulator.units import seconds_text
 
-Row = Mapping[str, Any]  # a line of events.jsonl, as JSON gives it back
+Row = Mapping[str, Any]  # a line of events.jsonl as read from JSON
 
 ARRAYS = {"base", "vectors", "weights"}
-OPTIONAL = {"broadcast", "slots", "made_of"}  # left out where there are none
+OPTIONAL = {"broadcast", "slots", "made_of"}  # left out if None
 
 
 def snake(name: str) -> str:
-    """UpdateArrived -> update_arrived."""
+    """Convert CamelCase to snake_case: UpdateArrived -> update_arrived."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
@@ -39,8 +40,9 @@ _known: dict[type, tuple[str, tuple[str, ...]]] = {}
 
 
 def _columns(sort: type[Event] | type[Decision]) -> tuple[str, tuple[str, ...]]:
-    """(its name as a row has it, its fields without arrays): looked up once a class, since every
-    event of a run is written down.
+    """Return a class's name in rows and its fields without arrays.
+
+    Cached per class, because every event of a run is written.
     """
     if sort not in _known:
         names = tuple(f.name for f in fields(sort) if f.name not in ARRAYS)
@@ -49,13 +51,13 @@ def _columns(sort: type[Event] | type[Decision]) -> tuple[str, tuple[str, ...]]:
 
 
 def event_row(event: Event) -> dict[str, Any]:
-    """The event without its arrays, its sort first."""
+    """Return the event without its arrays, its type first."""
     sort, names = _columns(type(event))
     return {"event": sort, **{name: getattr(event, name) for name in names}}
 
 
 def decision_row(decision: Decision) -> dict[str, Any]:
-    """The decision without its arrays, its sort first."""
+    """Return the decision without its arrays, its type first."""
     sort, names = _columns(type(decision))
     row: dict[str, Any] = {"do": sort}
     for name in names:
@@ -70,8 +72,9 @@ def decision_row(decision: Decision) -> dict[str, Any]:
 def event_line(
     event: Mapping[str, Any], version: int, decisions: list[Decision], numbers: list[list[int]]
 ) -> dict[str, Any]:
-    """The line of events.jsonl for an ``event_row`` given to the strategy at ``version`` and what
-    was decided; ``numbers``: each Assign's task numbers.
+    """Return the line of events.jsonl for an ``event_row`` at ``version`` and its decisions.
+
+    ``numbers``: the task numbers of each Assign.
     """
     return {
         "event": event["event"],
@@ -84,7 +87,7 @@ def event_line(
 def _decided(
     decisions: list[Decision], version: int, numbers: list[list[int]]
 ) -> list[dict[str, Any]]:
-    """Decisions for readers: with task numbers, and the version that a Publish made."""
+    """Return decision rows with task numbers and the version that each Publish makes."""
     rows, tasks = [], iter(numbers)
     for decision in decisions:
         row = decision_row(decision)
@@ -95,7 +98,7 @@ def _decided(
             row["version"] = version
         elif isinstance(decision, SendFresh):
             newer = version if decision.version is None else decision.version
-            row["version"] = None if decision.weights is None else newer  # None: nothing newer
+            row["version"] = None if decision.weights is None else newer  # None: no newer model
         elif isinstance(decision, SetAlarm):
             row["at"] = float(seconds_text(row.pop("at_ns")))
         elif isinstance(decision, RunJob):
@@ -109,8 +112,9 @@ def digest(array: np.ndarray) -> str:
 
 
 def fingerprint(decision: Decision) -> dict[str, Any]:
-    """The decision with a digest in each array's place: equal fingerprints mean bit-equal
-    decisions.
+    """Return the decision with a digest in place of each array.
+
+    Equal fingerprints mean bit-equal decisions.
     """
     row = decision_row(decision)
     for name in ("vectors", "weights"):
@@ -123,7 +127,7 @@ def fingerprint(decision: Decision) -> dict[str, Any]:
 
 
 def _job(job: Any) -> dict[str, Any]:
-    """Its class and numbers, and a digest of each array."""
+    """Return the job's class and numbers, and a digest of each array."""
     row = {
         name: value
         for name, value in plain(job)[2].items()

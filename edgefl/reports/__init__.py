@@ -1,3 +1,5 @@
-"""What is reported of runs beyond the comparison. A folder is a family, and the folder is the
-registry: its ``report.py`` binds a ``edgefl.reports.family.Family`` to the name ``FAMILY``.
+"""Reports about runs, beyond the comparison.
+
+Each folder with a ``report.py`` is a family, found by its place. ``report.py`` binds an
+``edgefl.reports.family.Family`` to the name ``FAMILY``.
 """

@@ -1,5 +1,7 @@
-"""What a family of reports gives; each method may be left as it is. Nothing here or in a
-``report.py`` imports matplotlib before something is drawn.
+"""Base class of a family of reports; every method is optional.
+
+This file and every ``report.py`` import matplotlib only when they draw, since a base install has
+none.
 """
 
 from __future__ import annotations
@@ -15,47 +17,51 @@ Draw = Callable[[Sequence[Path], Path], list[Path]]
 
 
 class Family:
-    """The reports about one subject: derive, and bind an instance to ``FAMILY``.
+    """The reports about one subject; derive a class and bind an instance to ``FAMILY``.
 
-    Directories are those of runs or of schemes (one run, or one below it for each seed).
+    A directory is that of a run, or of a scheme with one run per seed below it.
     """
 
-    ORDER: int = 1000  # among the families: in summary.json and on the terminal, the smallest first
-    MARK: str  # of the runs that it is about: an event, a reported number, or a file
-    FILES: tuple[str, ...] = ()  # what ``leave`` may write, by its path in the experiment's folder
-    KINDS: tuple[str, ...] = ()  # of ``edgefl plot --kind``
-    OF: str = ""  # whose runs these figures are drawn of, for help and messages
+    ORDER: int = 1000  # position in summary.json and on the terminal, smallest first
+    MARK: str  # runs that have this event, reported number or file
+    FILES: tuple[str, ...] = ()  # paths that ``leave`` may write, in the experiment's folder
+    KINDS: tuple[str, ...] = ()  # values of ``edgefl plot --kind``
+    OF: str = ""  # which runs these figures are about, for help and messages
 
     def section(self, run: Path, emulated_s: float) -> dict[str, Any] | None:
-        """The family's section of the summary.json of a run that has ended after ``emulated_s``
-        and has the MARK; None if there is nothing to say.
+        """Return the family's section of summary.json, or None.
+
+        The run has the MARK and ended after ``emulated_s``.
         """
         return None
 
     def table(self, directories: Sequence[Path]) -> Table | None:
-        """For the terminal, below the comparison."""
+        """Return a table for the terminal, shown below the comparison."""
         return None
 
     def figures(self) -> Mapping[str, Draw]:
-        """Kind -> what draws it: takes directories and a file name that ends in .png; returns
-        the PNG and the PDF, or [] if no run has anything to draw.
+        """Return for each kind the function that draws it.
+
+        It takes directories and a file name that ends in .png. It returns the PNG and the PDF, or
+        [] if no run has data for the figure.
         """
         return {}
 
     def leave(self, directories: Sequence[Path], folder: Path) -> list[str]:
-        """Write the family's tables and figures into the experiment's ``folder``; the lines for
-        the terminal that say so.
+        """Write the family's tables and figures into the experiment's ``folder``.
+
+        Return the lines that the terminal shows about them.
         """
         return []
 
 
 def pictures(*names: str) -> tuple[str, ...]:
-    """The files of such figures in the experiment's folder."""
+    """Return the file names of these figures, PNG and PDF, in the experiment's folder."""
     return tuple(f"figures/{name}.{kind}" for name in names for kind in ("png", "pdf"))
 
 
 def drawable() -> bool:
-    """Whether matplotlib is installed; a base install has none."""
+    """Return whether matplotlib is installed; a base install has none."""
     try:
         import matplotlib  # noqa: F401  # only whether it is there
     except ModuleNotFoundError:
@@ -66,8 +72,9 @@ def drawable() -> bool:
 def draw(
     family: Family, directories: Sequence[Path], folder: Path, names: Mapping[str, str]
 ) -> list[str]:
-    """Draw ``pictures`` of each kind under its name, as far as there is something to draw, and
-    say so. Nothing on a base install.
+    """Draw each kind that has data as figures/NAME.png and .pdf; ``names``: kind -> NAME.
+
+    Return the lines for the terminal. Draw nothing on a base install.
     """
     if not drawable():
         return []

@@ -14,7 +14,7 @@ COMPARISON = ("comparison.csv", "comparison_seeds.csv", *pictures("accuracy"))
 
 
 def families() -> dict[str, Family]:
-    """Name of the folder -> its family, in their order."""
+    """Return the families by the names of their folders, sorted by ORDER."""
     folders = sorted(
         file.parent.name
         for place in edgefl.reports.__path__
@@ -25,8 +25,10 @@ def families() -> dict[str, Family]:
 
 
 def sections(run: Path, marks: Collection[str], emulated_s: float) -> dict[str, Any]:
-    """Of summary.json, by family: of a run in which the events and reported numbers ``marks``
-    occurred. A run without a family's mark pays nothing for it.
+    """Return the sections of summary.json by family.
+
+    ``marks``: the events and reported numbers that occurred in the run. A family whose mark is
+    missing costs no time.
     """
     return {
         name: section
@@ -37,7 +39,8 @@ def sections(run: Path, marks: Collection[str], emulated_s: float) -> dict[str, 
 
 
 def files() -> tuple[str, ...]:
-    """What may stand in an experiment's folder above its runs: the comparison, and what the
-    families leave.
+    """Return the files that may be in an experiment's folder above its runs.
+
+    They are the comparison and the families' files.
     """
     return COMPARISON + tuple(name for family in families().values() for name in family.FILES)

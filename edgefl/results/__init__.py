@@ -1,3 +1,1 @@
-"""What a run left behind, or is leaving right now: tables, figures and the live display. Reads
-files, never a run's memory.
-"""
+"""Tables, figures and the live display, from the files of finished or running runs."""

@@ -1,4 +1,4 @@
-"""Several runs side by side: as rows, one for each run, and as comparison.csv."""
+"""Comparison of several runs: one row per run, and comparison.csv."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ UNFINISHED = "unfinished"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run; the fields are the columns of comparison.csv. Seeds of one scheme share their
-    ``name``.
+    """One run; the fields are the columns of comparison.csv.
 
-    ``verdict`` is "unfinished" if the run left no summary; ``finished`` is why it ended.
+    The seeds of a scheme share their ``name``. ``verdict`` is "unfinished" if the run has no
+    summary; ``finished`` is the reason why it ended.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Row:
     target_accuracy: float | None
     time_to_target_s: float | None
     versions: int
-    updates_received: int | None  # None: of a run before this was counted
+    updates_received: int | None  # None: an old run that did not count it
     updates_applied: int
     updates_discarded: int
     bytes_up: int
@@ -55,13 +55,14 @@ class Row:
 
     @property
     def mark(self) -> str:
-        """What a table says of the run: its verdict, or that the user ended it."""
+        """The verdict, or "interrupted" if the user ended the run."""
         return summary.INTERRUPTED if self.finished == summary.INTERRUPTED else self.verdict
 
 
 def load(*paths: Path) -> list[Row]:
-    """A row for each run found in ``paths`` or below, the seeds of a scheme together; UserError
-    if a path holds no run.
+    """Load every run in ``paths`` or below, the seeds of a scheme one after another.
+
+    UserError if a path holds no run.
     """
     rows: list[Row] = []
     for name, runs in rundirs.find(paths).items():
@@ -72,7 +73,7 @@ def load(*paths: Path) -> list[Row]:
 
 
 def load_run(run: Path, name: str) -> Row:
-    """The run's summary.json; without one, what its events and metrics give, marked unfinished."""
+    """Load a run's summary.json, or else what its events and metrics give, as "unfinished"."""
     facts = _read_summary(run / "summary.json")
     if facts is None:
         facts = _unfinished(run)
@@ -113,7 +114,7 @@ def load_run(run: Path, name: str) -> Row:
 
 
 def schemes(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Name -> its rows, one for each seed."""
+    """Group ``rows`` by name: one list per scheme, one row per seed."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         found.setdefault(row.name, []).append(row)
@@ -121,15 +122,13 @@ def schemes(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """comparison.csv: a row for each run; seconds with 9 decimals, empty where there is no
-    value.
-    """
+    """Write comparison.csv, one row per run: seconds with 9 decimals, a missing value empty."""
     columns = [field.name for field in fields(Row)]
     write_table(path, columns, ([getattr(row, column) for column in columns] for row in rows))
 
 
 def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A CSV file; None is an empty field, a float in a column of seconds has 9 decimals."""
+    """Write a CSV file: None as an empty field, floats in columns of seconds with 9 decimals."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -138,7 +137,8 @@ def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write by temporary name and rename: a reader sees the old file or the new one, never half.
+    """Write ``data`` to a temporary file and rename it, so that readers never see half a file.
+
     UserError if the system refuses.
     """
     try:
@@ -151,7 +151,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def byte_unit(most: float) -> tuple[float, str]:
-    """The SI unit (size in bytes, name) that suits values up to ``most``."""
+    """Return the SI unit for values up to ``most`` bytes: (size in bytes, name)."""
     return next(
         (
             (size, unit)
@@ -177,7 +177,7 @@ def _unfinished(run: Path) -> dict[str, Any]:
         rundirs.read_config(run),
     )
     torn = [name for name in ("events.jsonl", "metrics.csv", "links.csv") if is_torn(run / name)]
-    reason = "no complete summary.json: the run crashed or still runs; read as far as it got" + (
+    reason = "no complete summary.json: the run crashed or still runs; values so far" + (
         f" (torn last line in {', '.join(torn)})" if torn else ""
     )
     counted = summary.counters(read_events(run / "events.jsonl"), links)

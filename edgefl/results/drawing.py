@@ -1,6 +1,4 @@
-"""What several figures need: a legend that fits whatever the names are, and panels only where
-there is something to draw.
-"""
+"""Helpers of several figures: a legend that fits long names, and panels without empty axes."""
 
 from __future__ import annotations
 
@@ -14,14 +12,14 @@ from matplotlib.figure import Figure
 
 LEGEND_COLUMNS = 5
 LEGEND_SHARE = 0.97  # of the figure's width
-NOISE = 1e-9  # values that differ by less, relative to the largest, are one constant
+NOISE = 1e-9  # relative to the largest value: smaller differences are rounding
 
 
 def legend_above(figure: Figure, axes: Axes, columns: int = LEGEND_COLUMNS) -> None:
-    """The legend of ``axes`` above all axes of the figure, in as many columns as fit its width;
-    names too long for one column are wrapped. The figure grows by the legend's height.
+    """Put the legend of ``axes`` above all axes, in as many columns as fit the figure's width.
 
-    Needs a figure with a constrained layout.
+    Names that are too long for one column are wrapped. The figure grows by the legend's height. It
+    must have a constrained layout.
     """
     handles, labels = axes.get_legend_handles_labels()
     if not labels:
@@ -42,7 +40,7 @@ def legend_above(figure: Figure, axes: Axes, columns: int = LEGEND_COLUMNS) -> N
 def _placed(
     figure: Figure, handles: Sequence[Any], labels: Sequence[str], columns: int
 ) -> tuple[float, float]:
-    """Put the figure's only legend there; its (width, height) in inches."""
+    """Replace the figure's legend; return its (width, height) in inches."""
     for former in list(figure.legends):
         former.remove()
     legend = figure.legend(
@@ -60,11 +58,12 @@ def _placed(
 
 
 def panels(figure: Figure, count: int, columns: int, label: str) -> list[Axes]:
-    """``count`` axes in rows of at most ``columns``, with one x axis in common, whose ``label``
-    stands below the lowest of each column.
+    """Return ``count`` axes in rows of at most ``columns``, with a shared x axis.
+
+    The lowest axes of each column have the x ``label``.
     """
     rows = -(-count // columns)
-    columns = -(-count // rows)  # rows as alike as may be
+    columns = -(-count // rows)  # rows of equal length, as far as possible
     grid = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel().tolist()
     for spare in grid[count:]:
         spare.remove()
@@ -76,14 +75,16 @@ def panels(figure: Figure, count: int, columns: int, label: str) -> list[Axes]:
 
 
 def is_constant(values: Sequence[float]) -> bool:
-    """Do the values differ by no more than rounding?"""
+    """Return whether the values differ only by rounding."""
     most = max(map(abs, values), default=0.0)
     return max(values, default=0.0) - min(values, default=0.0) <= NOISE * most
 
 
 def fit_constant(axes: Axes, values: Sequence[float]) -> bool:
-    """If the ``values`` of a panel are all alike: give it an axis from 0 on with the value in its
-    middle (-1 to 1 for the value 0). matplotlib would show a sliver around the value.
+    """If ``values`` are constant, give the axes a y range from 0 with the value in the middle.
+
+    For the value 0 the range is -1 to 1. matplotlib's own range would be a tiny one around the
+    value. Return whether the values are constant.
     """
     constant = bool(values) and is_constant(values)
     if constant:

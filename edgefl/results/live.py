@@ -1,5 +1,6 @@
-"""A live display of a running run directory. It only reads files, so it runs in a process of its
-own and never disturbs the pacing.
+"""Live display of a running run.
+
+It only reads the run directory, so it can run in a separate process that does not disturb pacing.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ COLOURS = {
 
 
 class LiveView:
-    """Call ``update`` a few times a second and show what it returns; ``edges`` are the expected
-    ids, shown before they join.
+    """The display of one run; call ``update`` a few times per second and show its result.
 
-    ``speed``: emulated seconds in one of the caller's clock, whose reading ``clock_s`` it passes:
-    time goes on while nothing is written. ``stop``: when the run ends, for the time left.
+    ``edges``: the expected ids, shown before they join. ``speed``: emulated seconds per second of
+    the caller's clock. The caller passes its clock as ``clock_s``, so that emulated time advances
+    while the run writes nothing. ``stop``: the run's end, for the time left.
     """
 
     def __init__(
@@ -53,16 +54,16 @@ class LiveView:
 
     @property
     def finished(self) -> bool:
-        """Has the run written its last line?"""
+        """Whether the run has written its last line."""
         return self.progress.finished is not None
 
     def update(self, clock_s: float = 0.0) -> RenderableType:
-        """Read what is new and return the screen, which fits itself to the height it is given."""
+        """Read new rows and return the screen, which adapts to the terminal's height."""
         self.read(clock_s)
         return _Screen(self._name, self.progress, self.pace)
 
     def read(self, clock_s: float = 0.0) -> None:
-        """Read what is new in the run directory."""
+        """Read new rows of the run directory."""
         progress = self.progress
         progress.take_events(parse_events(self._events.read_new()))
         progress.take_links(self._links.read_new())
@@ -75,14 +76,14 @@ class LiveView:
             self._step(self.pace, clock_s)
 
     def _step(self, pace: Pace, clock_s: float) -> None:
-        """The pace counts from the run's first event on."""
+        """Add a point to the pace, which begins at the run's first event."""
         if not self._began:
             self._began, self.pace = True, (pace := Pace(pace.stop, clock_s))
         found = self.progress
         pace.take(Point(clock_s, found.now_s, found.version, found.counters.updates_applied))
 
     def plain(self, clock_s: float = 0.0) -> str:
-        """One line of text with what is new, for output that is no terminal."""
+        """Read new rows and return one line of text, for output that is not a terminal."""
         self.read(clock_s)
         states = ", ".join(f"{n} {state}" for state, n in self.progress.states().items())
         return "  ".join(
@@ -145,8 +146,8 @@ def _traffic(progress: Progress) -> list[str]:
 
 
 def _table(progress: Progress, height: int) -> RenderableType:
-    """As many edges as fit; if not all do, a line of counts and the busiest ones."""
-    spare = 2  # the table's heading, and the line where the cursor stands
+    """Return a table of all edges, or counts and the busiest edges if not all fit."""
+    spare = 2  # the table's heading and the cursor's line
     ids = sorted(progress.edges)
     if len(ids) + spare <= height:
         return _rows(progress, ids)
@@ -182,7 +183,7 @@ def _rows(progress: Progress, ids: list[str]) -> Table:
 
 
 def human_rate(rate_bit_s: float) -> str:
-    """2500000 -> "2.50 Mbit/s"."""
+    """Format a rate in bit/s: 2500000 -> "2.50 Mbit/s"."""
     for unit in ("bit/s", "kbit/s", "Mbit/s"):  # noqa: B007  # it is used behind the loop
         if rate_bit_s < 999.5:
             break

@@ -1,4 +1,4 @@
-"""How fast a run gets on, and when it will be done. Moments are arguments: it reads no clock."""
+"""A run's pace and the time left. Times are arguments: this file reads no clock."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from typing import NamedTuple
 
 from edgefl.config.experiment import Stop
 
-WINDOW_S = (
-    30.0  # the pace is that of the last so many wall seconds: it changes as devices come and go
-)
+WINDOW_S = 30.0  # the pace is measured over this time, because it changes as devices come and go
 BAR = 20
 
 
 class Point(NamedTuple):
-    """Where a run stood at a wall second."""
+    """The progress of a run at a wall time."""
 
     wall_s: float
     emulated_s: float
@@ -23,29 +21,27 @@ class Point(NamedTuple):
 
 
 class Pace:
-    """Feed it points in order of time; ``line`` is what a person wants to see."""
+    """The pace from points that are added in order of time; ``line`` shows it to a person."""
 
     def __init__(self, stop: Stop, started_s: float) -> None:
         self.stop = stop
         self._points: deque[Point] = deque([Point(started_s, 0.0, 0, 0)])
 
     def take(self, point: Point) -> None:
-        """Points older than the window go, but one is kept to compare with."""
+        """Add a point and drop those older than the window, except the latest of them."""
         self._points.append(point)
         while len(self._points) > 2 and self._points[1].wall_s <= point.wall_s - WINDOW_S:
             self._points.popleft()
 
     @property
     def updates_per_s(self) -> float:
-        """Updates received and not discarded, in a wall second."""
+        """Updates received and not discarded, per wall second."""
         first, last = self._points[0], self._points[-1]
         return (last.updates - first.updates) / max(last.wall_s - first.wall_s, 1e-9)
 
     @property
     def left_s(self) -> float | None:
-        """Wall seconds until the first of the stop conditions is reached at this pace; None if
-        none comes nearer.
-        """
+        """Wall seconds until the first stop condition at this pace; None without progress."""
         first, last = self._points[0], self._points[-1]
         spent_s = last.wall_s - first.wall_s
         left = [
@@ -61,7 +57,7 @@ class Pace:
 
     @property
     def share(self) -> float:
-        """Of the run, by the stop condition that is nearest: 0 to 1."""
+        """Share of the run that is done, 0 to 1, by the nearest stop condition."""
         last = self._points[-1]
         shares = [
             now / goal
@@ -75,12 +71,12 @@ class Pace:
         return min(max(shares), 1.0)
 
     def bar(self) -> str:
-        """The share in BAR characters, and as a percentage: "━━━━━━━━━━──────────  50 %"."""
+        """Return the share as a bar and as a percentage: "━━━━━━━━━━──────────  50%"."""
         done = round(BAR * self.share)
         return f"{'━' * done}{'─' * (BAR - done)} {self.share:4.0%}"
 
     def line(self) -> str:
-        """ "123.4 of 1000 s emulated, version 12, 345 updates (23.1/s), 0:01:23 left"."""
+        """Return "123.4 of 1000 s emulated, version 12, 345 updates (23.1/s), 0:01:23 left"."""
         now, left_s = self._points[-1], self.left_s
         parts = [
             f"{now.emulated_s:.1f}{_of(self.stop.emulated_s)} s emulated",
@@ -96,6 +92,6 @@ def _of(goal: float | None) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Wall seconds as "0:01:23"."""
+    """Format seconds as "0:01:23"."""
     minutes, whole = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{whole:02d}"

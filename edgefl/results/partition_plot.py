@@ -1,4 +1,4 @@
-"""Who has how many samples of which label: a figure of the partition."""
+"""Figure of a partition: how many samples of each label each edge has."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from matplotlib.ticker import MaxNLocator
 
 from edgefl.results.plots import COLOURS, STYLE, save
 
-NAMED = 20  # so many edges have their ids below the figure; more have their numbers
+NAMED = 20  # up to this many edges are named below the figure; more are numbered
 
 
 def labels(counts: np.ndarray, edges: Sequence[str], out_png: Path) -> list[Path]:
-    """Draw ``counts`` (classes, edges): each label's samples on each edge, and above them each
-    edge's total; returns the two files written.
+    """Draw ``counts`` (classes, edges): samples per label and edge, and each edge's total above.
+
+    Return the two files written.
     """
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(7.0, 3.6), dpi=300, layout="constrained")

@@ -1,5 +1,6 @@
-"""Figures for a paper: PNG to look at, PDF (vectors, embedded fonts) to print. Drawn by objects:
-no pyplot, no global state.
+"""Figures for a paper: PNG for the screen, PDF (vectors, embedded fonts) for print.
+
+They use matplotlib's objects: no pyplot, no global state.
 """
 
 from __future__ import annotations
@@ -23,15 +24,14 @@ from edgefl.results.drawing import legend_above
 from edgefl.results.summary import number
 from edgefl.results.tail import read_csv
 
-# Okabe and Ito's colours, which the colour-blind can tell apart; yellow is left out, too pale on
-# white.
+# Okabe and Ito's colours, which colour-blind people can distinguish. Yellow is left out because it
+# is too pale on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-# Colours alone are lost in a grey print, so the markers differ too; dashes begin with the eighth
-# line.
+# Markers differ too, because a grey print loses the colours. Dashes begin with the eighth line.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":")
-MOST_POINTS = 400  # of a mean; more would not show
-WIDE = 10  # bytes of one scheme over those of another, beyond which their axis is logarithmic
+MOST_POINTS = 400  # of a mean curve; more are not visible
+WIDE = 10  # ratio of the schemes' largest values above which an axis is logarithmic
 # matplotlib's own type lists each of its keys
 STYLE: Any = {
     "font.family": "DejaVu Sans",
@@ -51,7 +51,7 @@ STYLE: Any = {
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One run's evaluations: emulated seconds, bytes sent up to then (up and down), accuracy."""
+    """One run's evaluations: emulated seconds, bytes sent until then (up and down), accuracy."""
 
     emulated_s: list[float]
     sent_bytes: list[float]
@@ -60,8 +60,9 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A scheme's accuracy over x; ``deviation`` is the sample standard deviation over its seeds,
-    None for a single run.
+    """A scheme's mean accuracy over x.
+
+    ``deviation`` is the sample standard deviation over its seeds, None for a single run.
     """
 
     x: np.ndarray
@@ -69,8 +70,9 @@ class Line:
     deviation: np.ndarray | None
 
     def above_zero(self) -> Line:
-        """Without its points at x = 0, which a logarithmic axis does not have: matplotlib would
-        draw a level line from the left edge to the next point.
+        """Return the line without points at x = 0, for a logarithmic axis.
+
+        With them, matplotlib draws a horizontal line from the left edge to the next point.
         """
         kept = self.x > 0
         deviation = None if self.deviation is None else self.deviation[kept]
@@ -78,10 +80,10 @@ class Line:
 
 
 def accuracy(dirs: Sequence[Path], out_png: Path) -> list[Path]:
-    """Accuracy over emulated time and over bytes sent, a line for each scheme, with a band of +-
-    one deviation if it has several seeds.
+    """Draw accuracy over emulated time and over bytes sent, one line per scheme.
 
-    Returns the two files written.
+    A scheme with several seeds has a band of +- one standard deviation. Return the two files
+    written.
     """
     found = rundirs.find(dirs)
     schemes = {
@@ -115,8 +117,9 @@ def _curve(run: Path) -> Curve:
 
 
 def over_seeds(curves: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Line:
-    """Mean of several (x, y) curves, each taken as straight between its points, at every x that
-    one of them has, as far as all of them go.
+    """Return the mean of several (x, y) curves, interpolated linearly.
+
+    It has every x of any curve within the range that all curves cover.
     """
     if len(curves) == 1:
         return Line(np.array(curves[0][0]), np.array(curves[0][1]), None)
@@ -161,9 +164,7 @@ def _draw(schemes: Mapping[str, Sequence[Curve]], targets: Sequence[float]) -> F
 
 
 def look(place: int) -> dict[str, Any]:
-    """Colour and dashes of the ``place``-th scheme: the eighth has the first one's colour,
-    dashed.
-    """
+    """Return colour and dashes of the ``place``-th scheme; the eighth is the first, dashed."""
     return {
         "color": COLOURS[place % len(COLOURS)],
         "linestyle": DASHES[place // len(COLOURS) % len(DASHES)],
@@ -209,20 +210,21 @@ def _finish(axes: Axes, label: str, targets: Sequence[float]) -> None:
 
 
 def _is_wide(schemes: Sequence[np.ndarray]) -> bool:
-    """Does one scheme send far more than another, which would be squeezed to the left edge?
-    ``schemes``: the x of each.
+    """Return whether one scheme sends far more than another, so a linear axis hides the latter.
+
+    ``schemes``: the x values of each scheme.
     """
     ends = [x.max() for x in schemes if x.any()]
     return bool(ends) and max(ends) > WIDE * min(ends)
 
 
 def unit_of_time(longest_s: float) -> tuple[float, str]:
-    """(seconds, name) of the unit that suits an axis up to ``longest_s``."""
+    """Return (seconds, name) of the unit for an axis up to ``longest_s``."""
     return (3600, "h") if longest_s >= 3 * 3600 else (60, "min") if longest_s >= 600 else (1, "s")
 
 
 def save(figure: Figure, path: Path, kind: str) -> Path:
-    """Write the figure as "png" or "pdf", without the moment of writing in it; returns ``path``."""
+    """Write the figure as "png" or "pdf", without a date in the file; return ``path``."""
     data = io.BytesIO()
     figure.savefig(
         data, format=kind, metadata={"CreationDate": None} if kind == "pdf" else {"Software": None}

@@ -1,4 +1,4 @@
-"""Where a run stands, derived from the lines of its files; knows nothing of terminals or files."""
+"""The progress of a run, derived from rows of its files; does no input or output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RATE_WINDOW_S = 5.0
 
 @dataclass(slots=True)
 class EdgeStatus:
-    """What one edge is doing, on which task, since which emulated second."""
+    """What one edge does, on which task, since which emulated second."""
 
     state: str = "awaited"
     task: int | None = None
@@ -28,18 +28,16 @@ LEFT = EdgeStatus("lost")
 
 @dataclass(slots=True)
 class Progress:
-    """Feed it events, links and metrics as they come; read its fields at any time."""
+    """The progress of a run from its events, links and metrics as they are written."""
 
     edges: dict[str, EdgeStatus] = field(default_factory=dict)
-    emulated_s: float = 0.0  # of the latest that was written
-    quiet_s: float = 0.0  # emulated time since then, if the reader has a clock
+    emulated_s: float = 0.0  # of the latest row
+    quiet_s: float = 0.0  # emulated time since that row, if the reader has a clock
     counters: Counters = field(default_factory=Counters)
     accuracy: float | None = None
-    evaluated: int | None = (
-        None  # the version that ``accuracy`` belongs to: evaluation may lag behind
-    )
+    evaluated: int | None = None  # the version of ``accuracy``; evaluation may be behind the run
     wire_errors: int = 0
-    finished: str | None = None  # the reason, once the run has ended
+    finished: str | None = None  # the reason, after the run's end
     _evaluated_s: float = -1.0
     _transfers: deque[tuple[float, str, str, int]] = field(default_factory=deque)
 
@@ -49,26 +47,25 @@ class Progress:
 
     @property
     def updates(self) -> str:
-        """Those received, and what became of them: "12 updates, 10 applied, 1 discarded"."""
+        """Counts of updates as text: "12 updates, 10 applied, 1 discarded"."""
         found, discarded = self.counters, self.counters.discards.total()
         updates = f"{found.updates_received} updates, {found.updates_applied} applied"
         return f"{updates}, {discarded} discarded" if discarded else updates
 
     @property
     def now_s(self) -> float:
-        """Emulated."""
+        """The current emulated time in seconds."""
         return self.emulated_s + self.quiet_s
 
     def states(self) -> dict[str, int]:
-        """State -> number of edges, in the order of STATES; states that no edge is in are left
-        out.
-        """
+        """Return the number of edges in each state, in the order of STATES, without zeros."""
         counts = Counter(status.state for status in self.edges.values())
         return {state: counts[state] for state in STATES if counts[state]}
 
     def rates_bit_s(self) -> dict[str, tuple[float, float]]:
-        """Edge -> (up, down): bits of its transfers that ended in the last RATE_WINDOW_S
-        emulated seconds, over that time.
+        """Return each edge's (up, down) rate over the last RATE_WINDOW_S emulated seconds.
+
+        A transfer counts with all its bits when it ends.
         """
         since_s = max(0.0, self.now_s - RATE_WINDOW_S)
         sent: Counter[tuple[str, str]] = Counter()
@@ -82,9 +79,7 @@ class Progress:
         }
 
     def take_events(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """Lines of events.jsonl, in order: first what happened, then what the strategy decided
-        on it.
-        """
+        """Take lines of events.jsonl in order; in each, the event before its decisions."""
         for event in events:
             self._advance(event.get("t"))
             self.counters.take(event)
@@ -96,7 +91,7 @@ class Progress:
                 self._take_decision(decision)
 
     def take_links(self, rows: Iterable[Mapping[str, str]]) -> None:
-        """Rows of links.csv: transfers that have ended."""
+        """Take rows of links.csv, which are finished transfers."""
         for row in rows:
             ended_s, size_bytes = number(row.get("finished_s")), number(row.get("bytes"))
             if (
@@ -112,7 +107,7 @@ class Progress:
             self._transfers.popleft()
 
     def take_metrics(self, rows: Iterable[Mapping[str, str]]) -> None:
-        """Rows of metrics.csv; ``accuracy`` is that of the newest model evaluated."""
+        """Take rows of metrics.csv; ``accuracy`` is that of the newest evaluated model."""
         for row in rows:
             evaluated_s, accuracy = number(row.get("emulated_s")), number(row.get("accuracy"))
             if (
@@ -138,7 +133,7 @@ class Progress:
             self._set(event["edge"], "training", event["task"])
         elif fact == "update_ready":
             self._set(event["edge"], "sending", event["task"])
-        elif fact == "edge_waits":  # for the others, before the run begins
+        elif fact == "edge_waits":  # for other edges, before the run begins
             self._set(event["edge"], "joined", None)
         elif fact == "session_ended" and self.edges.get(event["edge"], LEFT).state == "joined":
             self._set(event["edge"], "awaited", None)
@@ -155,7 +150,7 @@ class Progress:
             self._set(edge, "idle", None)
         elif kind == "edge_lost":
             before = self.edges.get(edge)
-            # its task stays open for the grace time
+            # the task stays open for the grace time
             self._set(edge, "lost", before.task if before else None)
         elif kind == "update_ready":
             self._set(edge, "sending", event["task"])
@@ -171,7 +166,7 @@ class Progress:
             self._task_over(decision["edge"], decision["task"])
 
     def _task_over(self, edge: str, task: int) -> None:
-        """The edge is idle, unless it is gone or already on another task."""
+        """Set the edge to idle, unless it is lost or already on another task."""
         status = self.edges.get(edge)
         if status is None or (status.state != "lost" and status.task in (task, None)):
             self._set(edge, "idle", None)

@@ -1,4 +1,4 @@
-"""Which directories hold a run, or a scheme's runs of several seeds, and what to call each."""
+"""Finding the directories of runs and of schemes with several seeds, and their display names."""
 
 from __future__ import annotations
 
@@ -18,27 +18,26 @@ SEED = re.compile(r"seed(\d+)")
 
 
 def seed_name(seed: int, several: bool) -> str:
-    """The directory of one of several seeds, below its scheme's: "seed3"; "" (the scheme's own)
-    if there is just one.
-    """
+    """Return the directory of a seed below its scheme: "seed3", or "" if there is only one."""
     return f"seed{seed}" if several else ""
 
 
 def title(run: Path) -> str:
-    """What a display calls a run: "fedavg", "fedavg seed 3"."""
+    """Return the display name of a run: "fedavg" or "fedavg seed 3"."""
     whole = run.resolve()
     match = SEED.fullmatch(whole.name)
     return f"{whole.parent.name} seed {match[1]}" if match else whole.name
 
 
 def is_run(path: Path) -> bool:
-    """Does it look like the directory of one run, finished or not?"""
+    """Return whether ``path`` is the directory of one run, finished or not."""
     return any((path / mark).is_file() for mark in MARKS)
 
 
 def runs_of(scheme: Path) -> list[Path]:
-    """The run in this directory, or those of the seeds one level below, by number; [] if there
-    is none.
+    """Return the run in this directory, or the seeds' runs one level below, by number.
+
+    [] if there is no run.
     """
     if is_run(scheme):
         return [scheme]
@@ -53,8 +52,10 @@ def runs_of(scheme: Path) -> list[Path]:
 
 
 def find(paths: Sequence[Path]) -> dict[str, list[Path]]:
-    """Display name -> a scheme's run directories (one, or one a seed), for such directories and
-    directories of them; UserError if one holds none.
+    """Return the run directories of each scheme by its display name.
+
+    ``paths``: directories of runs, of schemes, or of several schemes. UserError if one holds no
+    run.
     """
     found = {scheme: runs for path in paths for scheme, runs in _schemes_in(Path(path)).items()}
     names = {scheme: _names(scheme) for scheme in found}
@@ -86,7 +87,7 @@ def _schemes_in(path: Path) -> dict[Path, list[Path]]:
 
 
 def _place(run: Path) -> int:
-    """The strategy's place in the run's own config; those without one come last."""
+    """Return the strategy's position in the run's config; the last if it has none."""
     config = read_config(run)
     names = [StrategyEntry(**entry).name for entry in config.get("strategies", [])]
     own = config.get("run", {}).get("strategy")
@@ -94,23 +95,24 @@ def _place(run: Path) -> int:
 
 
 def _reconstructed(run: Path) -> bool:
-    """Does the run say that its algorithm was rebuilt without the paper's equations? Every table
-    must show it.
+    """Return whether the run's algorithm was rebuilt without the paper's equations.
+
+    Every table must show it.
     """
     found: bool = read_config(run).get("run", {}).get("reconstructed", False)
     return found
 
 
 def read_config(run: Path) -> dict[str, Any]:
-    """config.toml of a run; {} if there is none, or half of one."""
+    """Return a run's config.toml; {} if it is missing or incomplete."""
     try:
         return parsed((run / "config.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # no TOML, or no text
+    except (OSError, ValueError):  # unreadable, or not valid TOML or text
         return {}
 
 
 def _names(scheme: Path) -> tuple[str, str]:
-    """As short as may be, and a longer one; one seed alone is called by its scheme, too."""
+    """Return a short and a longer name; a single seed's directory also names its scheme."""
     parts = scheme.resolve().parts
     own = 2 if SEED.fullmatch(parts[-1]) else 1
     return "/".join(parts[-own:]), "/".join(parts[-own - 1 :])

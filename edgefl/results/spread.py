@@ -1,6 +1,4 @@
-"""What the seeds of a scheme have in common: mean and sample standard deviation, and of how
-many.
-"""
+"""Mean and sample standard deviation over the seeds of a scheme, and comparison_seeds.csv."""
 
 from __future__ import annotations
 
@@ -32,9 +30,10 @@ QUANTITIES = (
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Of ``of`` runs ``n`` have the quantity. ``mean``: None unless all have it (survivorship
-    bias); ``deviation``: sqrt(sum (x - mean)^2 / (n - 1)), None of a single
-    run.
+    """The spread of a quantity that ``n`` of ``of`` runs have.
+
+    ``mean`` is None unless all have it (survivorship bias). ``deviation`` is
+    sqrt(sum (x - mean)^2 / (n - 1)), None for a single run.
     """
 
     n: int
@@ -44,8 +43,9 @@ class Spread:
 
 
 def spread(values: Sequence[float | None]) -> Spread:
-    """None among the values: that run has no such number, as a time to a target that it never
-    reached.
+    """Return the spread of ``values``; None stands for a run without the number.
+
+    For example, a run that never reaches the target has no time to it.
     """
     there = [value for value in values if value is not None]
     if not there or len(there) < len(values):
@@ -61,20 +61,21 @@ def spread(values: Sequence[float | None]) -> Spread:
 
 
 def of_rows(rows: Sequence[Row], quantity: str) -> Spread:
-    """The spread of a field of ``Row`` over a scheme's runs."""
+    """Return the spread of a field of ``Row`` over a scheme's runs."""
     return spread([getattr(row, quantity) for row in rows])
 
 
 def verdict(rows: Sequence[Row]) -> str:
-    """The worst of the marks of a scheme's runs: no mean is better than its runs."""
+    """Return the worst mark of a scheme's runs, since a mean is no better than its runs."""
     found = {row.mark for row in rows}
     worse = (UNFINISHED, INTERRUPTED, "strained")
     return next((bad for bad in worse if bad in found), rows[0].mark)
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """comparison_seeds.csv: a row for each scheme; of every quantity the mean, the sample
-    standard deviation and how many runs have it.
+    """Write comparison_seeds.csv, one row per scheme.
+
+    Every quantity has its mean, its sample standard deviation, and the number of runs that have it.
     """
     columns = [f"{quantity}_{part}" for quantity in QUANTITIES for part in ("mean", "std", "n")]
     lines = []

@@ -1,4 +1,4 @@
-"""The outcome of a run: pure functions from its evaluations and its events."""
+"""The outcome of a run, computed from its evaluations and events."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Any
 from edgefl.record.counters import Counters
 
 CONVERGENCE_EVALUATIONS = 10
-INTERRUPTED = "interrupted"  # why a run ended that the user ended
+INTERRUPTED = "interrupted"  # the end reason of a run that the user ended
 
 
 def outcome(
     metrics_rows: Sequence[Mapping[str, Any]], target_accuracy: float | None
 ) -> dict[str, float | None]:
-    """Accuracies (shares, not percent), the emulated seconds to the target, and the test losses
-    of the first, worst and last model; None where there is no value, or one that is not finite.
+    """Return accuracies (0 to 1), emulated seconds to the target, and test losses.
+
+    The losses are those of the first, worst and last model. A missing or non-finite value is None.
     """
     evaluated, losses = evaluations(metrics_rows), test_losses(metrics_rows)
     accuracies = [accuracy for _, accuracy in evaluated]
@@ -39,11 +40,10 @@ def outcome(
 
 
 def stability(accuracies: Sequence[float]) -> float | None:
-    """Standard deviation of the decimal logarithms: how much the last accuracies waver, 0 for not
-    at all (WKAFL, arXiv 2203.01214, 6.1.3).
+    """Return the standard deviation of the decimal logarithms of the last accuracies.
 
-    The paper does not name the base. None for fewer than CONVERGENCE_EVALUATIONS, or where one is
-    0.
+    0 means perfectly stable (WKAFL, arXiv 2203.01214, 6.1.3; the paper does not name the base).
+    None for fewer than CONVERGENCE_EVALUATIONS, or if one accuracy is 0.
     """
     if len(accuracies) < CONVERGENCE_EVALUATIONS or min(accuracies) <= 0:
         return None
@@ -51,8 +51,9 @@ def stability(accuracies: Sequence[float]) -> float | None:
 
 
 def one_line(summary: Mapping[str, Any], name: str) -> str:
-    """A finished run for the terminal: "fedavg: 20 versions, 25.0 emulated s in 25.0 s, accuracy
-    0.9361, faithful (emulated_s)".
+    """Return a finished run as one line for the terminal.
+
+    "fedavg: 20 versions, 25.0 emulated s in 25.0 s, accuracy 0.9361, faithful (emulated_s)"
     """
     accuracy = (
         "" if summary["final_accuracy"] is None else f", accuracy {summary['final_accuracy']:.4f}"
@@ -67,8 +68,9 @@ def one_line(summary: Mapping[str, Any], name: str) -> str:
 
 
 def evaluations(metrics_rows: Iterable[Mapping[str, Any]]) -> list[tuple[float, float]]:
-    """(emulated_s, accuracy) in order of emulated time: evaluations run in parallel
-    to the run and may be written out of order.
+    """Return (emulated_s, accuracy) in order of emulated time.
+
+    Evaluations run in parallel to the run, so their rows may be out of order.
     """
     found = []
     for row in metrics_rows:
@@ -79,7 +81,7 @@ def evaluations(metrics_rows: Iterable[Mapping[str, Any]]) -> list[tuple[float, 
 
 
 def test_losses(metrics_rows: Iterable[Mapping[str, Any]]) -> list[float | None]:
-    """In order of emulated time; None for one that is not finite."""
+    """Return the test losses in order of emulated time; None for a non-finite loss."""
     found = [
         (number(row["emulated_s"]) or 0.0, number(row["test_loss"]))
         for row in metrics_rows
@@ -98,7 +100,7 @@ def _of_losses(losses: Sequence[float | None]) -> dict[str, float | None]:
 
 
 def number(text: Any) -> float | None:
-    """A finite number from a CSV field or a JSON value; None for an empty or impossible one."""
+    """Return a finite number from a CSV field or JSON value; None if it is not one."""
     try:
         value = float(text)
     except (TypeError, ValueError):
@@ -107,7 +109,7 @@ def number(text: Any) -> float | None:
 
 
 def staleness_stats(histogram: Mapping[str, int]) -> tuple[float | None, int | None]:
-    """Mean and largest staleness of {"0": 12, "1": 5}."""
+    """Return mean and largest staleness of a histogram such as {"0": 12, "1": 5}."""
     updates = sum(histogram.values())
     if not updates:
         return None, None
@@ -119,7 +121,7 @@ def staleness_stats(histogram: Mapping[str, int]) -> tuple[float | None, int | N
 def counters(
     events: Iterable[Mapping[str, Any]], links: Iterable[Mapping[str, str]] = ()
 ) -> dict[str, Any]:
-    """The counters of summary.json as far as the files of an unfinished run give them."""
+    """Return the counters of summary.json from the files of an unfinished run."""
     found, emulated_s = Counters(), 0.0
     for event in events:
         emulated_s = event.get("t", emulated_s)

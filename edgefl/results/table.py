@@ -1,6 +1,4 @@
-"""The comparison for the terminal: a line for each scheme, and below it the deviation over its
-seeds.
-"""
+"""The comparison table for the terminal, one line per scheme with the deviation over seeds."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ COLOURS = {"faithful": "green", "strained": "yellow", INTERRUPTED: "red", UNFINI
 RECEIVED, APPLIED, DISCARDED = "re-\nceived", "ap-\nplied", "disc.\n"  # updates
 NAME, VERDICT = "strategy\n", "verdict\n"
 NARROWEST_NAME = 8
-# where the terminal is too narrow
+# order in which columns are left out in a narrow terminal
 LEFT_OUT_FIRST = (
     RECEIVED,
     "acc.\nbest",
@@ -32,12 +30,12 @@ LEFT_OUT_FIRST = (
 
 
 def table(rows: Sequence[Row], width: int = 80) -> Table:
-    """Fit for ``width`` columns: long names are wrapped, then columns left out, which is said; the
-    verdict is always there.
+    """Return the comparison as a table of at most ``width`` characters.
 
-    Several rows of one name are the seeds of a scheme: mean, and below it the sample standard
-    deviation. Below the table stand the reasons of every verdict that is not "faithful", and the
-    warnings.
+    If it is too wide, names are wrapped and then columns are left out, with a note; the verdict
+    always stays. Rows with the same name are the seeds of a scheme: the cell has the mean and below
+    it the sample standard deviation. The lines below the table give the reasons of every verdict
+    that is not "faithful", and the warnings.
     """
     found = schemes(rows)
     columns = _columns(found)
@@ -71,7 +69,7 @@ def table(rows: Sequence[Row], width: int = 80) -> Table:
 
 
 def _columns(found: dict[str, list[Row]]) -> dict[str, list[str]]:
-    """Heading -> a cell for each scheme."""
+    """Return for each heading the cells, one per scheme."""
     most = max(
         (max(row.bytes_up, row.bytes_down) for runs in found.values() for row in runs), default=0
     )
@@ -106,9 +104,7 @@ def _columns(found: dict[str, list[Row]]) -> dict[str, list[str]]:
 
 
 def _make_room(columns: dict[str, list[str]], width: int) -> list[str]:
-    """Remove the columns that do not fit even with wrapped names; returns their headings, each in
-    one line.
-    """
+    """Remove the columns that do not fit even with wrapped names; return their headings."""
     left_out: list[str] = []
     for start in LEFT_OUT_FIRST:
         widths = {heading: _width(heading, cells) for heading, cells in columns.items()}
@@ -129,8 +125,9 @@ def _width(heading: str, cells: Sequence[str]) -> int:
 
 
 def _notes(rows: Sequence[Row], found: dict[str, list[Row]]) -> list[Text]:
-    """Why a verdict is not "faithful", and which runs were interrupted: a mean over runs of
-    different length needs a warning.
+    """Return the lines below the table: reasons of verdicts, warnings, interrupted runs.
+
+    Interrupted runs are named because their mean is over runs of different length.
     """
     notes = []
     for row in rows:
@@ -146,13 +143,14 @@ def _notes(rows: Sequence[Row], found: dict[str, list[Row]]) -> list[Text]:
             notes.append(Text.assemble((f"{name}: warning: ", "yellow"), row.warnings))
         if row.mark == INTERRUPTED:
             after = f"{name}: interrupted after {_seconds(row.emulated_s or 0.0)} emulated s"
-            notes.append(Text(after + "; the mean counts it all the same" * several, style="red"))
+            notes.append(Text(after + "; the mean still includes it" * several, style="red"))
     return notes
 
 
 def _cell(runs: Sequence[Row], quantity: str, form: Callable[[float], str]) -> str:
-    """The number; of several seeds the mean above the deviation, or how many have such a number
-    if not all do.
+    """Return the number, or for several seeds the mean above the deviation.
+
+    If not all runs have the number, return "N of M".
     """
     over = of_rows(runs, quantity)
     if over.mean is None:
@@ -163,7 +161,7 @@ def _cell(runs: Sequence[Row], quantity: str, form: Callable[[float], str]) -> s
 
 
 def _shorter(deviation: str) -> str:
-    """ ".004" for "0.004": the column stays as wide as its mean."""
+    """Shorten "0.004" to ".004", so that the column stays as wide as its mean."""
     return (
         "0"
         if not float(deviation.strip("kM<"))
@@ -194,7 +192,7 @@ def _share(value: float) -> str:
 
 
 def _count(value: float) -> str:
-    """At most five characters: 7, 7.3 (a mean), 1234, 12.3k, 1.23M."""
+    """Format a count with at most five characters: 7, 7.3 (a mean), 1234, 12.3k, 1.23M."""
     for size, unit in ((1e6, "M"), (1e4, "k")):
         if value >= size:
             return _three_digits(value / (1e6 if unit == "M" else 1e3)) + unit

@@ -1,4 +1,4 @@
-"""Reading the files of a run directory while they grow, and after a crash."""
+"""Reading the files of a run directory while they grow or after a crash."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from edgefl.record.old_names import renamed
 
 
 class Tail:
-    """Follows a growing text file; a missing file is an empty one, a last line without its
-    newline is not there yet.
+    """Reader of a growing text file.
+
+    A missing file counts as empty. A last line without its newline is not returned yet.
     """
 
     def __init__(self, path: Path) -> None:
@@ -24,26 +25,27 @@ class Tail:
         self._offset = 0
 
     def read_new(self) -> list[str]:
-        """The complete lines added since the last call."""
+        """Return the complete lines added since the last call."""
         try:
             with self._path.open("rb") as file:
                 if file.seek(0, os.SEEK_END) < self._offset:
-                    self._offset = 0  # the file was started again
+                    self._offset = 0  # the file was written anew
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:
             return []
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
-        # Not splitlines(): JSON text may hold U+2028 and the like inside a string.
+        # Not splitlines(): a JSON string may contain other line separators, such as U+2028.
         return [
             line.rstrip("\r") for line in whole.decode("utf-8", errors="replace").split("\n")[:-1]
         ]
 
 
 class TableTail:
-    """Follows a growing CSV file: rows as dicts by the names in its first line; rows of another
-    length are left out.
+    """Reader of a growing CSV file: rows as dicts with the names of its first line as keys.
+
+    Rows of another length are left out.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,7 +53,7 @@ class TableTail:
         self._columns: list[str] = []
 
     def read_new(self) -> list[dict[str, str]]:
-        """The complete rows added since the last call."""
+        """Return the complete rows added since the last call."""
         rows = list(csv.reader(self._tail.read_new()))
         if rows and not self._columns:
             self._columns = rows.pop(0)
@@ -59,7 +61,7 @@ class TableTail:
 
 
 def is_torn(path: Path) -> bool:
-    """Does the file end in the middle of a line, as a crash leaves it?"""
+    """Return whether the file ends in the middle of a line, as after a crash."""
     try:
         with path.open("rb") as file:
             if file.seek(0, os.SEEK_END) == 0:
@@ -71,7 +73,7 @@ def is_torn(path: Path) -> bool:
 
 
 def parse_events(lines: Iterable[str]) -> list[dict[str, Any]]:
-    """The lines that are JSON objects; others are left out, for a display that must go on."""
+    """Return the lines that are JSON objects and leave out others, for the live display."""
     events = []
     for line in lines:
         try:
@@ -84,8 +86,9 @@ def parse_events(lines: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """All of an events.jsonl, without a torn last line; missing file: []. UserError names a line
-    that is damaged.
+    """Return all rows of an events.jsonl without a torn last line; [] if it is missing.
+
+    UserError names a damaged line.
     """
     lines = Tail(path).read_new()
     events = parse_events(lines)
@@ -96,8 +99,9 @@ def read_events(path: Path) -> list[dict[str, Any]]:
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """All rows of a CSV file, without a torn last line; missing file: []. UserError names a row
-    that is damaged.
+    """Return all rows of a CSV file without a torn last line; [] if it is missing.
+
+    UserError names a damaged row.
     """
     with undamaged(path):
         rows = list(csv.reader(Tail(path).read_new()))

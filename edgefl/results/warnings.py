@@ -1,7 +1,6 @@
-"""What the reader of a finished run's numbers must know: ``warnings`` of summary.json, one sentence
-each.
+"""The ``warnings`` of summary.json: one sentence about each problem of a run.
 
-A new warning is a function of the summary's other values, listed in ``WARNINGS``.
+To add a warning, write a function of the summary's other values and list it in ``WARNINGS``.
 """
 
 from __future__ import annotations
@@ -12,24 +11,27 @@ from typing import Any
 
 Facts = Mapping[str, Any]
 SHOWN_EDGES = 5
-FAR_ABOVE = 2.0  # times the first model's test loss
+FAR_ABOVE = 2.0  # multiple of the first model's test loss
 MARGIN = 0.05  # of accuracy above guessing
 
 
 def warnings(facts: Facts) -> list[str]:
-    """Of ``facts``, the values of summary.json, or of those that the files of a crash give."""
+    """Return the warnings about ``facts``, the values of summary.json.
+
+    After a crash, ``facts`` are the values from the other files.
+    """
     return [sentence for warn in WARNINGS if (sentence := warn(facts)) is not None]
 
 
 def no_version(facts: Facts) -> str | None:
-    """Of a run that ended by itself."""
+    """Warn if a run ended by itself without a new model."""
     if facts["versions"] or facts.get("finished") in (None, "interrupted"):
         return None
-    return "no new model was made: the last one is the initial one"
+    return "no new model was made: the last model is the initial model"
 
 
 def discarded(facts: Facts) -> str | None:
-    """Of more than half of the updates."""
+    """Warn if more than half of the updates were discarded."""
     by_reason: Mapping[str, int] = facts["updates_discarded"]
     count = sum(by_reason.values())
     total = facts["updates_received"]
@@ -40,7 +42,7 @@ def discarded(facts: Facts) -> str | None:
 
 
 def training_failed(facts: Facts) -> str | None:
-    """Tasks whose training raised an exception."""
+    """Warn about tasks whose training raised an exception."""
     by_edge: Mapping[str, int] = facts.get("training_failed", {})
     if not by_edge:
         return None
@@ -52,7 +54,7 @@ def training_failed(facts: Facts) -> str | None:
 
 
 def timed_out(facts: Facts) -> str | None:
-    """Tasks that were closed because their edge did not deliver in time."""
+    """Warn about tasks that were closed because their edge did not deliver in time."""
     by_edge: Mapping[str, int] = facts.get("tasks_timed_out", {})
     if not by_edge:
         return None
@@ -61,16 +63,17 @@ def timed_out(facts: Facts) -> str | None:
 
 
 def diverged(facts: Facts) -> str | None:
-    """A model or loss that is not finite; or the loss rose far above the first model's and is not
-    back below it at the end, where the accuracy is that of guessing.
+    """Warn if a model or loss is not finite, or if the loss rose and the result is guessing.
 
-    The loss of the first model is about ln(classes), and guessing is right in 1 / classes.
+    In the second case the test loss rose above FAR_ABOVE times the first model's, is above the
+    first model's at the end, and the last accuracy is at most MARGIN above guessing. The first
+    model's loss is about ln(classes), and guessing has the accuracy 1 / classes.
     """
     version, accuracy = facts.get("diverged_at_version"), facts.get("final_accuracy")
     if version is not None:
         return (
-            f"diverged: version {version} is not finite (NaN or infinite), and its accuracy says"
-            " nothing"
+            f"diverged: version {version} is not finite (NaN or infinite), so its accuracy is"
+            " meaningless"
         )
     if "final_loss" not in facts or accuracy is None or not facts["versions"]:
         return None
@@ -93,17 +96,17 @@ def jobs_failed(facts: Facts) -> str | None:
     failed = ", ".join(
         f"{reason}: {count}" for reason, count in facts.get("jobs_failed", {}).items()
     )
-    return f"jobs of the server that failed: {failed}" if failed else None
+    return f"failed server jobs: {failed}" if failed else None
 
 
 def edges_missing(facts: Facts) -> str | None:
     missing = facts.get("edges_missing")
-    return f"begun without {_edges(missing)}" if missing else None
+    return f"started without {_edges(missing)}" if missing else None
 
 
 def edges_lost(facts: Facts) -> str | None:
     lost = facts.get("edges_lost")
-    return f"lost and not back at the end: {_edges(lost)}" if lost else None
+    return f"lost and not rejoined at the end: {_edges(lost)}" if lost else None
 
 
 def numbers_capped(facts: Facts) -> str | None:
@@ -111,7 +114,7 @@ def numbers_capped(facts: Facts) -> str | None:
     if not capped:
         return None
     return (
-        f"{_edges(list(capped))} said to have more samples than can be: {sum(capped.values())}"
+        f"{_edges(list(capped))} reported more samples than possible: {sum(capped.values())}"
         " numbers were capped"
     )
 
@@ -130,8 +133,9 @@ WARNINGS: tuple[Callable[[Facts], str | None], ...] = (
 
 
 def most_frequent(by_reason: Mapping[str, int]) -> str:
-    """The reason that stands there most often, with its count if there are others: "wrong length
-    (20 times; 1 other reason)".
+    """Return the most frequent reason, with its count if there are others.
+
+    For example "wrong length (20 times; 1 other reason)".
     """
     reason, count = max(by_reason.items(), key=lambda item: item[1])
     others = len(by_reason) - 1

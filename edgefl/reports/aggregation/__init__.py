@@ -1,1 +1,1 @@
-"""Runs that step by K gradients."""
+"""Reports about runs whose server steps use K gradients."""

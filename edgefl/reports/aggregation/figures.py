@@ -1,5 +1,6 @@
-"""figures/aggregation.png: how many gradients dominate a step, and how staleness grows with the
-gradients used (WKAFL, arXiv 2203.01214, figure 2).
+"""figures/aggregation.png: predominant gradients of a step, and staleness over gradients used.
+
+See WKAFL, arXiv 2203.01214, figure 2.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ Steps = list[dict[str, float]]
 
 
 def aggregation(dirs: Sequence[Path], out_png: Path) -> list[Path]:
-    """Draw it for the runs in ``dirs``, the first seed of each scheme; the two files written, or
-    [] if no run has such steps.
+    """Draw the figure for the first seed of each scheme in ``dirs``.
+
+    Return the two files written, or [] if no run has such steps.
     """
     found = {
         name: [step for _, step in steps(read_events(runs[0] / "events.jsonl"))]
@@ -39,7 +41,7 @@ def aggregation(dirs: Sequence[Path], out_png: Path) -> list[Path]:
 
 
 def by_count(values: Steps) -> list[tuple[float, float]]:
-    """(aggregated gradients, mean weighted staleness of the steps with so many), for figure 2b."""
+    """Return (aggregated gradients, mean weighted staleness of those steps), as in figure 2b."""
     counts = sorted({step["aggregated"] for step in values})
     of = {count: [step[MARK] for step in values if step["aggregated"] == count] for count in counts}
     return [(count, sum(of[count]) / len(of[count])) for count in counts]
@@ -51,7 +53,7 @@ def _draw(found: Mapping[str, Steps]) -> Figure:
     left, right = figure.subplots(1, 2)
     width = 0.8 / len(found)
     for place, (name, values) in enumerate(found.items()):
-        # the eighth scheme has the first one's colour, hatched and dashed
+        # colours repeat from the eighth scheme on, hatched and dashed
         lap, at = divmod(place, len(COLOURS))
         colour, dashes, hatch = COLOURS[at], DASHES[lap % len(DASHES)], "/////" if lap % 2 else None
         shares = [

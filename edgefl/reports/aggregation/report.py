@@ -1,4 +1,4 @@
-"""The reports about aggregation: how steps made of K gradients weighed them."""
+"""The reports about aggregation: how server steps weighed their K gradients."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class Aggregation(Family):
-    """A table, a CSV file and a figure of the weights of gradients."""
+    """A table, a CSV file and a figure about the weights of gradients."""
 
     ORDER = 20
     MARK = steps.MARK
     FILES = ("aggregation.csv", *pictures("aggregation"))
     KINDS = ("aggregation",)
-    OF = "wkafl and what it is compared with"
+    OF = "wkafl and the methods it is compared with"
 
     def section(self, run: Path, emulated_s: float) -> dict[str, Any] | None:
         return steps.section(steps.steps(read_events(run / EVENTS)))

@@ -1,8 +1,7 @@
-"""How steps made of K gradients weighed them in one run: pure functions from its events, or from
-what was reported of its steps.
+"""How the server steps of one run weighed their K gradients, computed from its events.
 
-Weighted staleness, aggregated and predominant gradients: WKAFL, arXiv 2203.01214, section 4.1. The
-rows are those of events.jsonl.
+Weighted staleness, aggregated and predominant gradients are defined in WKAFL, arXiv 2203.01214,
+section 4.1. The rows are those of events.jsonl.
 """
 
 from __future__ import annotations
@@ -12,17 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-MARK = "weighted_staleness"  # a report with it is one of such a step
+MARK = "weighted_staleness"  # marks the report of a step
 
 Row = Mapping[str, Any]
 
 
 def section(found: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, Any] | None:
-    """The "aggregation" of summary.json from a run's ``steps``, or None if there are none.
+    """Return the "aggregation" of summary.json from a run's ``steps``, or None without steps.
 
     tau_ave: mean over the steps of sum p_i tau_i, tau in versions; n_ave: mean number of gradients
-    with p_i >= p_max / mu; predominant: steps by their number of gradients with p_i > 0.1;
-    clipped_share: of all gradients, None for a scheme that does not clip.
+    with p_i >= p_max / mu; predominant: number of steps by number of gradients with p_i > 0.1;
+    clipped_share: share of all gradients, None for a scheme that does not clip.
     """
     if not found:
         return None
@@ -50,7 +49,7 @@ def section(found: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, Any] 
 
 
 def steps(events: Iterable[Row]) -> list[tuple[int, dict[str, float]]]:
-    """(version before it, what was reported of it) of each step."""
+    """Return for each step (version before the step, numbers reported about it)."""
     return [
         (event["version"], decision["values"])
         for event in events
@@ -60,6 +59,6 @@ def steps(events: Iterable[Row]) -> list[tuple[int, dict[str, float]]]:
 
 
 def predominant(reported: Iterable[Mapping[str, float]]) -> dict[str, int]:
-    """Number of predominant gradients -> in how many steps there were so many (figure 2a)."""
+    """Return the number of steps by their number of predominant gradients (figure 2a)."""
     counts = Counter(int(step["predominant"]) for step in reported)
     return {str(count): counts[count] for count in sorted(counts)}

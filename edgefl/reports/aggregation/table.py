@@ -1,6 +1,4 @@
-"""Aggregation side by side: a table for the terminal, a line for each scheme that steps by K
-gradients, and aggregation.csv.
-"""
+"""The aggregation table for the terminal, one line per scheme, and aggregation.csv."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ COLUMNS = ("name", "seed", *NUMBERS, "predominant")
 
 @dataclass(frozen=True, slots=True)
 class AggregationRow:
-    """One run's summary, which has an "aggregation"."""
+    """The summary.json (``facts``) of a run that has an "aggregation" section."""
 
     name: str
     seed: int | None
@@ -45,8 +43,9 @@ class AggregationRow:
 
 
 def load(paths: Sequence[Path]) -> list[AggregationRow]:
-    """The finished runs in ``paths`` or below that stepped by K gradients; UserError if a path
-    holds no run.
+    """Load the finished runs in ``paths`` or below that have an "aggregation".
+
+    UserError if a path holds no run.
     """
     return [
         found
@@ -65,9 +64,7 @@ def _load_run(name: str, run: Path) -> AggregationRow | None:
 
 
 def write_csv(found: Sequence[AggregationRow], path: Path) -> None:
-    """A row for each run; ``predominant`` as "1:40 2:17": steps by their number of predominant
-    gradients.
-    """
+    """Write one row per run; ``predominant`` is like "1:40 2:17", gradients:steps."""
     rows = [
         [
             each.name,
@@ -81,7 +78,7 @@ def write_csv(found: Sequence[AggregationRow], path: Path) -> None:
 
 
 def table(found: Sequence[AggregationRow]) -> Table:
-    """Fit for 80 columns; mean and deviation over the seeds of a scheme."""
+    """Return a table for 80 columns: mean and deviation over the seeds of each scheme."""
     schemes: dict[str, list[AggregationRow]] = {}
     for each in found:
         schemes.setdefault(each.name, []).append(each)
@@ -103,7 +100,7 @@ def table(found: Sequence[AggregationRow]) -> Table:
 
 
 def _columns(schemes: dict[str, list[AggregationRow]]) -> dict[str, list[str]]:
-    """Heading -> a cell for each scheme."""
+    """Return for each heading the cells, one per scheme."""
 
     def cells(key: str, form: Callable[[float], str]) -> list[str]:
         return [_cell([each.value(key) for each in runs], form) for runs in schemes.values()]
@@ -121,9 +118,7 @@ def _columns(schemes: dict[str, list[AggregationRow]]) -> dict[str, list[str]]:
 
 
 def _cell(values: Sequence[float | None], form: Callable[[float], str]) -> str:
-    """As in the comparison: a mean above its deviation, or how many have such a number if not
-    all do.
-    """
+    """Return the mean above its deviation, or "N of M" if not all runs have the number."""
     over = spread(values)
     if over.mean is None:
         return f"{over.n} of {over.of}" if over.n else "-"

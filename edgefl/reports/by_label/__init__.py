@@ -1,1 +1,1 @@
-"""Accuracy label by label, and by the runtime classes of the devices."""
+"""Reports about accuracy by label and by the runtime classes of the devices."""

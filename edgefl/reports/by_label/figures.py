@@ -1,5 +1,6 @@
-"""figures/runtimes.png: accuracy over emulated time on what the devices of each runtime class
-hold, a panel a class, a line a scheme.
+"""figures/runtimes.png: accuracy over time on the data that each runtime class of devices holds.
+
+It has one panel per class and one line per scheme.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from edgefl.results import rundirs
 from edgefl.results.drawing import legend_above
 from edgefl.results.plots import STYLE, look, save, unit_of_time
 
-# the order of the panels, by a runtime class's first word
+# order of the panels, by the first word of a runtime class
 SLOWER = {"short": 1, "medium": 2, "long": 3}
 
 
 def runtimes(dirs: Sequence[Path], out_png: Path) -> list[Path]:
-    """Draw it for the first seed of each scheme in ``dirs``; the two files written. UserError if
-    no run has accuracies by label.
+    """Draw the figure for the first seed of each scheme in ``dirs``; return the two files.
+
+    UserError if no run has accuracies by label.
     """
     found = {name: by_runtime(runs[0]) for name, runs in rundirs.find(dirs).items()}
     found = {name: values for name, values in found.items() if values}

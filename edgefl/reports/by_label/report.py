@@ -1,4 +1,4 @@
-"""The reports by label: whether the model knows what slow devices hold."""
+"""The reports by label: whether the model has learned the data of slow devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgefl.results.rundirs import runs_of
 
 
 class ByLabel(Family):
-    """A figure of the accuracy on what the devices of each runtime class hold."""
+    """A figure of the accuracy on the data of each runtime class of devices."""
 
     ORDER = 50
     MARK = LABELS

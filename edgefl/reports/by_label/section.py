@@ -1,5 +1,6 @@
-"""Accuracy on what the devices of each runtime class hold: sum over the labels of (the label's
-share of their samples) x (its accuracy).
+"""Accuracy on the data of each runtime class of devices.
+
+It is the sum over labels of (share of the class's samples with this label) x (label's accuracy).
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ Points = list[tuple[float, float]]  # (emulated s, accuracy)
 
 
 def by_runtime(run: Path) -> dict[str, Points]:
-    """Runtime class, in order of its name in edges.csv -> accuracy over time; {} for a run
-    without evaluation.by_label.
+    """Return accuracy over time by runtime class of edges.csv, sorted by name.
+
+    {} for a run without evaluation.by_label.
     """
     held: dict[str, np.ndarray] = {}
     for row in read_csv(run / EDGES):
@@ -40,7 +42,7 @@ def by_runtime(run: Path) -> dict[str, Points]:
 
 
 def _accuracy(row: dict[str, str], counts: np.ndarray) -> float:
-    """Over the labels that the test set has."""
+    """Return the weighted accuracy over the labels that the test set has."""
     known = [number(value) for key, value in row.items() if key.startswith("label_")]
     pairs = [(share, count) for share, count in zip(known, counts) if share is not None]
     return sum(share * count for share, count in pairs) / max(sum(count for _, count in pairs), 1.0)

@@ -1,1 +1,1 @@
-"""Runs whose devices ask for fresher models in mid-training."""
+"""Reports about runs whose devices ask for fresher models during training."""

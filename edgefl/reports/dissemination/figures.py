@@ -1,6 +1,4 @@
-"""figures/controls.png: how the parameters that a scheme learns, and the weights that follow
-from them, move over emulated time.
-"""
+"""figures/controls.png: a scheme's learned parameters, and the weights they give, over time."""
 
 from __future__ import annotations
 
@@ -20,14 +18,14 @@ from edgefl.results.drawing import fit_constant, is_constant, legend_above, pane
 from edgefl.results.plots import COLOURS, MARKERS, STYLE, save, unit_of_time
 from edgefl.results.tail import read_events
 
-# of its "report" decisions
+# from the server's "report" decisions: number -> title
 SERVER = {
     "alpha": "alpha, weight of an update",
     "lambda": "lambda",
     "sigma": "sigma",
     "iota": "iota",
 }
-# of updates that merged
+# from updates that merged a fresh model: number -> title
 DEVICE = {
     "beta": "beta, weight of a fresh model",
     "gamma": "gamma",
@@ -42,8 +40,9 @@ Points = list[tuple[float, float]]  # (emulated s, value)
 
 
 def controls(dirs: Sequence[Path], out_png: Path) -> list[Path]:
-    """Draw them for the runs in ``dirs``, the first seed of each scheme; the two files written,
-    or [] if no run has such parameters.
+    """Draw the figure for the first seed of each scheme in ``dirs``.
+
+    Return the two files written, or [] if no run has such parameters.
     """
     found = {
         name: series(read_events(runs[0] / "events.jsonl"))
@@ -58,8 +57,9 @@ def controls(dirs: Sequence[Path], out_png: Path) -> list[Path]:
 
 
 def series(events: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
-    """Name of a parameter -> its values over time: the server's when an update arrived, a
-    device's of the merge in that update.
+    """Return for each parameter its values over the arrival times of updates.
+
+    The server's values are those at the arrival, a device's those of the merge in that update.
     """
     found: dict[str, Points] = {name: [] for name in PANELS}
     for event in updates(events):
@@ -102,15 +102,16 @@ def _draw(found: Mapping[str, Mapping[str, Points]]) -> Figure:
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
         fit_constant(axes, shown)
-    for place, name in enumerate(found):  # invisible lines that the legend takes
+    for place, name in enumerate(found):  # invisible lines, for the legend only
         figure.axes[0].plot([], [], label=name, linewidth=0, **_marker(place), markersize=4.5)
     legend_above(figure, figure.axes[0])
     return figure
 
 
 def _base(values: Sequence[float]) -> float:
-    """What to take off a panel's values: the first of them, rounded, if they hardly differ, so
-    that its axis can say by how much; else 0.
+    """Return what to subtract from a panel's values so that its axis shows small differences.
+
+    It is the first value, rounded, if the values differ by less than SLIGHT; else 0.
     """
     spread = max(values) - min(values)
     return (
@@ -121,7 +122,7 @@ def _base(values: Sequence[float]) -> float:
 
 
 def _scatter(axes: Axes, place: int, points: Points) -> None:
-    """Dots, not a line: neighbours in time are values of different devices."""
+    """Draw dots, not a line, because values next to each other are from different devices."""
     axes.plot(
         [t for t, _ in points],
         [value for _, value in points],
@@ -133,7 +134,7 @@ def _scatter(axes: Axes, place: int, points: Points) -> None:
 
 
 def _marker(place: int) -> dict[str, Any]:
-    # the eighth scheme has the first one's colour and marker, hollow
+    # colours and markers repeat from the eighth scheme on, with hollow markers
     lap, at = divmod(place, len(COLOURS))
     return {
         "color": COLOURS[at],

@@ -1,4 +1,4 @@
-"""The reports about dissemination: what asking for fresher models cost and gave."""
+"""The reports about dissemination: cost and effect of asking for fresher models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Dissemination(Family):
-    """A table and a CSV file of the costs; the parameters that a scheme learns as a figure."""
+    """A table and a CSV file of the costs, and a figure of the learned parameters."""
 
     ORDER = 10
     MARK = costs.MARK

@@ -1,5 +1,4 @@
-"""What asking for fresher models in mid-training cost and gave in one run: pure functions from its
-events and its links.
+"""Cost and effect of asking for fresher models during training, computed from one run's files.
 
 Timely dissemination: FedASMU and FedSSMU, arXiv 2507.06031, section 4. The rows are those of
 events.jsonl and links.csv.
@@ -18,21 +17,21 @@ from edgefl.protocol.codec import encode_note
 from edgefl.protocol.messages import DROPPED, FRESH, FreshRequest, NothingNewer
 from edgefl.results.summary import number
 
-NEGLIGIBLE_BETA = 0.1  # below it a merge keeps more than nine tenths of the edge's own model
-MARK = "fresh_requested"  # the event of a device that asks
+NEGLIGIBLE_BETA = 0.1  # below it a merge keeps more than 90 % of the edge's own model
+MARK = "fresh_requested"  # the event that a device asks
 
 Row = Mapping[str, Any]
-Moment = tuple[float, float]  # begin and end, emulated s
+Moment = tuple[float, float]  # begin and end in emulated s
 
 
 def section(
     events: Sequence[Row], links: Sequence[Row], emulated_s: float
 ) -> dict[str, Any] | None:
-    """The "dissemination" of summary.json, or None for a run in which no device asked.
+    """Return the "dissemination" of summary.json, or None if no device asked.
 
-    Staleness is in versions (FedSSMU: in aggregations of the round), of the updates that had
-    merged: when an update arrived, how far behind was what it had started from (before), and the
-    model that it had merged (after). Mixing is partial: its own staleness lies in between.
+    Staleness is that of merged updates at their arrival, in versions (FedSSMU: in aggregations of
+    the round): of the model that the training started from ("before") and of the merged model
+    ("after"). Merging is partial, so the update's own staleness lies in between.
     """
     asked = _requests(events)
     if not asked:
@@ -72,7 +71,7 @@ def section(
 
 
 def negligible(beta_median: float | None) -> str | None:
-    """The line that says so, if merging changed next to nothing."""
+    """Return a line that says that merging changed almost nothing, or None."""
     return (
         None
         if beta_median is None or beta_median >= NEGLIGIBLE_BETA
@@ -81,7 +80,7 @@ def negligible(beta_median: float | None) -> str | None:
 
 
 def updates(events: Iterable[Row]) -> list[Row]:
-    """The updates that the strategy was given, with their numbers."""
+    """Return the updates that the strategy got and that carry numbers."""
     return [
         event
         for event in events
@@ -90,7 +89,7 @@ def updates(events: Iterable[Row]) -> list[Row]:
 
 
 def reported(event: Row) -> dict[str, float]:
-    """The numbers that the strategy reported about an update."""
+    """Return the numbers that the strategy reported about an update."""
     return {
         name: value
         for decision in event.get("decisions", ())
@@ -100,7 +99,7 @@ def reported(event: Row) -> dict[str, float]:
 
 
 def _gap(update: Row) -> float:
-    """What the strategy calls the update's gap, or the versions between its base and now."""
+    """Return the gap that the strategy reported, else the versions since the update's base."""
     return reported(update).get("gap", update["version"] - update["base_version"])
 
 
@@ -109,10 +108,10 @@ def _fresher_by(update: Row) -> float:
 
 
 def _requests(events: Iterable[Row]) -> dict[int, dict[str, Any]]:
-    """Task -> its request: edge, moment, and the version of the model sent (None: there was nothing
-    newer, or no answer).
+    """Return for each task its request: edge, time, and version of the model sent.
 
-    One that was repeated in a new session counts once, from its first moment.
+    The version is None if there was no newer model or no answer. A request that is repeated in a
+    new session counts once, from its first time.
     """
     asked: dict[int, dict[str, Any]] = {}
     for event in events:
@@ -128,8 +127,9 @@ def _requests(events: Iterable[Row]) -> dict[int, dict[str, Any]]:
 
 
 def _waits(asked: Mapping[int, Row], links: Iterable[Row]) -> list[float]:
-    """Emulated seconds from each request (as the coordinator had it) until its model was on the
-    edge. "Nothing newer" takes but the latency.
+    """Return the emulated seconds from each request's arrival to its model's arrival on the edge.
+
+    The answer "nothing newer" only takes the latency and is left out.
     """
     arrivals: dict[str, list[tuple[float, float, str]]] = defaultdict(list)
     for row in links:
@@ -145,15 +145,16 @@ def _waits(asked: Mapping[int, Row], links: Iterable[Row]) -> list[float]:
         place = bisect_left(moments, (request["t"] - 1e-9,))
         if request["fresh"] is not None and place < len(
             moments
-        ):  # else the run, or the edge, ended first
+        ):  # otherwise the run or the edge ended first
             _, finished_s, kind = moments.pop(place)
             waits += [finished_s - request["t"]] if kind == FRESH else []
     return waits
 
 
 def _extra_bytes(events: Iterable[Row], links: Iterable[Row]) -> tuple[int, int]:
-    """(down, up) bytes that a scheme without requests would not have sent: fresh models and
-    "nothing newer"; requests.
+    """Return the (down, up) bytes that a scheme without requests would not send.
+
+    Down: fresh models and "nothing newer". Up: requests.
     """
     down = sum(int(row["bytes"]) for row in links if row["kind"] in (FRESH, DROPPED))
     up = 0
@@ -181,8 +182,9 @@ def _extra_bytes(events: Iterable[Row], links: Iterable[Row]) -> tuple[int, int]
 def link_use(
     events: Iterable[Row], links: Iterable[Row], direction: str, emulated_s: float
 ) -> float | None:
-    """Share of the run in which a link was busy, the mean over all edges' links of a direction.
-    Busy: from a transfer's offer to its end.
+    """Return the share of the run in which a link was busy, averaged over the edges.
+
+    A link is busy from the offer of a transfer to its end. None for a run without edges or time.
     """
     edges = {event["edge"] for event in events if event.get("event") == "edge_joined"}
     moments: dict[str, list[Moment]] = defaultdict(list)
@@ -197,7 +199,7 @@ def link_use(
 
 
 def _covered(moments: Iterable[Moment]) -> float:
-    """Length of the union of spans that are sorted by their begin."""
+    """Return the length of the union of spans, sorted by their begin."""
     total, reached = 0.0, -math.inf
     for begin, end in moments:
         total += max(0.0, end - max(begin, reached))

@@ -1,6 +1,4 @@
-"""Dissemination side by side: a table for the terminal, a line for each scheme that asked for
-fresher models, and dissemination.csv.
-"""
+"""The dissemination table for the terminal, one line per scheme, and dissemination.csv."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """One run's "dissemination" section, the scheme's name, and all bytes that went down."""
+    """One run's "dissemination" section, its scheme's name and all its downlink bytes."""
 
     name: str
     seed: int | None
@@ -55,7 +53,7 @@ class Cost:
     section: dict[str, Any]
 
     def value(self, key: str) -> float | None:
-        """A number of the section; "staleness_before_mean" is that section's mean."""
+        """Return a number of the section; "A_mean" is the "mean" of its subsection A."""
         if key in self.section:
             return self.section[key]
         outer, _, inner = key.rpartition("_")
@@ -63,14 +61,15 @@ class Cost:
 
     @property
     def more_down(self) -> float:
-        """Extra downlink bytes as a share of those that would have gone down without a request."""
+        """Extra downlink bytes, as a share of the bytes that go down without requests."""
         extra = self.section["extra_bytes_down"]
         return extra / max(1, self.bytes_down - extra)
 
 
 def load(paths: Sequence[Path]) -> list[Cost]:
-    """The finished runs in ``paths`` or below in which a device asked; UserError if a path holds
-    no run.
+    """Load the finished runs in ``paths`` or below in which a device asked.
+
+    UserError if a path holds no run.
     """
     return [
         cost
@@ -88,13 +87,13 @@ def _load_run(name: str, run: Path) -> Cost | None:
     section = facts.get("dissemination")
     if not section:
         return None
-    if "slots" in section:  # as runs wrote it before refresh points had their name
+    if "slots" in section:  # the old name of refresh points in summary.json
         section["refresh_points"] = section.pop("slots")
     return Cost(name, facts.get("seed"), facts.get("bytes_down", 0), section)
 
 
 def write_csv(costs: Sequence[Cost], path: Path) -> None:
-    """A row for each run; ``refresh_points`` as "1:4 2:17"."""
+    """Write one row per run; ``refresh_points`` is like "1:4 2:17", point:requests."""
     write_table(path, COLUMNS, [[_field(cost, column) for column in COLUMNS] for cost in costs])
 
 
@@ -105,8 +104,9 @@ def _field(cost: Cost, column: str) -> Any:
 
 
 def table(costs: Sequence[Cost]) -> Table:
-    """Fit for 80 columns; means over the seeds of a scheme. Below it: when the schemes asked,
-    and which of them merged next to nothing.
+    """Return a table for 80 columns with the means over the seeds of each scheme.
+
+    Lines below it list the refresh points, models that came too late, and negligible merging.
     """
     schemes: dict[str, list[Cost]] = {}
     for cost in costs:
@@ -154,7 +154,7 @@ def table(costs: Sequence[Cost]) -> Table:
 
 
 def _columns(schemes: dict[str, list[Cost]]) -> dict[str, list[str]]:
-    """Heading -> a cell for each scheme."""
+    """Return for each heading the cells, one per scheme."""
     size, unit = byte_unit(
         max(cost.section["extra_bytes_down"] for runs in schemes.values() for cost in runs)
     )
@@ -183,7 +183,7 @@ def _columns(schemes: dict[str, list[Cost]]) -> dict[str, list[str]]:
 
 
 def mean(runs: Sequence[Cost], key: str) -> float | None:
-    """Over the runs that have such a number."""
+    """Return the mean over the runs that have the number; None if none has."""
     values = [value for cost in runs if (value := cost.value(key)) is not None]
     return fmean(values) if values else None
 
@@ -200,7 +200,7 @@ def _form(value: float | None, form: Callable[[float], str]) -> str:
 
 
 def _percent(share: float) -> str:
-    """Two digits: 17, 10 and 9.9, not 10.0."""
+    """Format a share as percent with two digits: 17, 10, 9.9."""
     if share < 0.001:
         return "<0.1" if share else "0"
     rounded = f"{100 * share:.1f}"

@@ -1,1 +1,1 @@
-"""Runs whose server distils predictions."""
+"""Reports about runs whose server distils predictions."""

@@ -1,6 +1,4 @@
-"""figures/distillation.png: what distilling schemes report of each round, over emulated time, as
-far as the first seed of each goes.
-"""
+"""figures/distillation.png: the numbers that distilling schemes report per round, over time."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from edgefl.results.drawing import fit_constant, legend_above, panels
 from edgefl.results.plots import STYLE, look, save, unit_of_time
 from edgefl.results.tail import read_events
 
-PANELS = {  # of the reports of rounds
+PANELS = {  # reported number -> title
     "alpha": "alpha, weight of the divergence",
     "entropy": "entropy of the teachers",
     "teachers": "devices with logits",
@@ -32,8 +30,9 @@ Points = list[tuple[float, float]]  # (emulated s, value)
 
 
 def distillation(dirs: Sequence[Path], out_png: Path) -> list[Path]:
-    """Draw them for the runs in ``dirs``; the two files written, or [] if no scheme among them
-    distils.
+    """Draw the figure for the first seed of each scheme in ``dirs``.
+
+    Return the two files written, or [] if no scheme distils.
     """
     found = {
         name: series(read_events(runs[0] / "events.jsonl"))
@@ -48,7 +47,7 @@ def distillation(dirs: Sequence[Path], out_png: Path) -> list[Path]:
 
 
 def series(events: Iterable[Mapping[str, Any]]) -> dict[str, Points]:
-    """Panel -> its values over time: of the reports that count teachers."""
+    """Return for each panel its values over time, from the reports that count teachers."""
     found: dict[str, Points] = {name: [] for name in PANELS}
     for event in events:
         for decision in event.get("decisions", ()):

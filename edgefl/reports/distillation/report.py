@@ -1,4 +1,4 @@
-"""The reports about distillation: what a server that distils predictions reports of each round."""
+"""The reports about distillation: the numbers that a distilling server reports per round."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from edgefl.reports.family import Draw, Family, draw, pictures
 
 
 class Distillation(Family):
-    """A figure of what the rounds reported."""
+    """A figure of the numbers reported per round."""
 
     ORDER = 40
     MARK = "teachers"
     FILES = pictures("distillation")
     KINDS = ("distillation",)
-    OF = "strategies that distil, as fedecho does"
+    OF = "strategies that distil, such as fedecho"
 
     def figures(self) -> Mapping[str, Draw]:
         from edgefl.reports.distillation.figures import distillation

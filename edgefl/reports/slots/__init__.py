@@ -1,1 +1,1 @@
-"""Runs on a TDMA channel whose slots the strategy gives out."""
+"""Reports about runs on a TDMA channel whose strategy assigns the slots."""

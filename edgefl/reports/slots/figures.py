@@ -1,5 +1,6 @@
-"""Figures of runs on a TDMA channel: the timeline of a run, staleness over rounds, loss over
-slots.
+"""Figures of runs on a TDMA channel: timeline, staleness over rounds, loss over slots.
+
+Every figure function returns the PNG and the PDF that it wrote.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ Seeds = list[tuple[list[float], list[float]]]
 
 
 def timeline(dirs: Sequence[Path], out_png: Path) -> list[Path]:
-    """A row a device, slots as a grid: computing, waiting, transmitting, receiving; a panel for
-    each of the first schemes. [PNG, PDF].
+    """Draw when each device computes, waits, transmits and receives, over slots.
+
+    A device is a row; each of the first MOST_PANELS schemes has a panel, of its first seed.
     """
     found = {
         name: runs[0] for name, runs in rundirs.find(dirs).items() if slots.is_slotted(runs[0])
@@ -44,9 +46,7 @@ def timeline(dirs: Sequence[Path], out_png: Path) -> list[Path]:
 
 
 def staleness(dirs: Sequence[Path], out_png: Path) -> list[Path]:
-    """Rounds since its base of every round's updates, from the freshest to the stalest. [PNG,
-    PDF].
-    """
+    """Draw the staleness of each round's updates, in rounds, from the freshest to the stalest."""
     rounds = {
         name: slots.rounds(read_events(runs[0] / "events.jsonl"))
         for name, runs in rundirs.find(dirs).items()
@@ -73,8 +73,9 @@ def staleness(dirs: Sequence[Path], out_png: Path) -> list[Path]:
 
 
 def loss(dirs: Sequence[Path], out_png: Path) -> list[Path]:
-    """Train loss over slots, mean and deviation over the seeds of each scheme; a logarithmic
-    axis if some model was thrown off. [PNG, PDF].
+    """Draw train loss over slots: mean and deviation over the seeds of each scheme.
+
+    The axis is logarithmic if the losses differ widely, as when a model diverged.
     """
     curves: dict[str, Seeds] = {}
     for name, runs in rundirs.find(dirs).items():
@@ -121,7 +122,7 @@ def _logarithmic_if_wide(axes: Axes, losses: np.ndarray) -> None:
     drawn = losses[np.isfinite(losses) & (losses > 0)]
     if drawn.size and drawn.max() > WIDE * drawn.min():
         axes.set_yscale("log")
-        axes.set_ylim(drawn.min() / 1.5, drawn.max() * 1.5)  # a band may reach below 0
+        axes.set_ylim(drawn.min() / 1.5, drawn.max() * 1.5)  # because a band may reach below 0
         axes.set_ylabel(f"{axes.get_ylabel()}, logarithmic")
 
 
@@ -165,7 +166,7 @@ def _panels(runs: Mapping[str, Path]) -> Figure:
 
 
 def _last_slot(rounds: Sequence[Mapping[str, float]]) -> int:
-    """So many slots as show some rounds, and as fit."""
+    """Return how many slots to show: about 12 rounds, within the limits that are readable."""
     shown = max(LEAST_SLOTS, int(rounds[min(len(rounds), 12) - 1][slots.MARK]))
     return min(shown, MOST_SLOTS, int(rounds[-1][slots.MARK]))
 

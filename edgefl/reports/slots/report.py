@@ -1,4 +1,4 @@
-"""The reports about slots: what slotted strategies made of a TDMA channel."""
+"""The reports about slots: how slotted strategies used a TDMA channel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgefl.results.tail import read_csv, read_events
 
 
 class Slots(Family):
-    """A line for each scheme; the timeline, staleness over rounds and loss over slots."""
+    """A line per scheme, and figures: timeline, staleness over rounds, loss over slots."""
 
     ORDER = 30
     MARK = slots.MARK

@@ -1,5 +1,6 @@
-"""How the slots of a TDMA channel were used, from a run's files: rounds, staleness, slots wasted
-and lost. Only slotted strategies report it.
+"""How the slots of a TDMA channel were used: rounds, staleness, wasted slots, lost uploads.
+
+Computed from the files of one run. Only slotted strategies report these numbers.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from typing import Any
 from edgefl.errors import UserError
 from edgefl.results.tail import read_events
 
-MARK = "end_slot"  # of a slotted strategy's report, one a round
+MARK = "end_slot"  # marks a slotted strategy's report of a round
 COUNTED = ("uploads", "lost", "missed", "wasted_slots")
 MS_PER_S = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """``edge`` does ``what`` ("compute", "transmit", "receive") from one moment to another, in
-    slots; where no bar is it waits.
+    """A period in which ``edge`` does ``what``: "compute", "transmit" or "receive".
+
+    ``begin`` and ``end`` are in slots. An edge without a bar waits.
     """
 
     edge: str
@@ -31,8 +33,9 @@ class Bar:
 
 
 def rounds(events: Iterable[Mapping[str, Any]]) -> list[dict[str, float]]:
-    """The reports of the finished rounds, in order: end_slot, uploads, lost, missed,
-    wasted_slots, staleness_least, staleness_most.
+    """Return the reports of the finished rounds, in order.
+
+    Keys: end_slot, uploads, lost, missed, wasted_slots, staleness_least, staleness_most.
     """
     decisions = (decision for event in events for decision in event.get("decisions", ()))
     return [
@@ -43,7 +46,7 @@ def rounds(events: Iterable[Mapping[str, Any]]) -> list[dict[str, float]]:
 
 
 def section(found: Sequence[Mapping[str, float]]) -> dict[str, int] | None:
-    """Their sums, for summary.json; None if there are no rounds."""
+    """Return the sums over ``rounds`` for summary.json; None without rounds."""
     if not found:
         return None
     return {
@@ -54,7 +57,7 @@ def section(found: Sequence[Mapping[str, float]]) -> dict[str, int] | None:
 
 
 def bars(events: Iterable[Mapping[str, Any]], slot_s: float, until_slot: float) -> list[Bar]:
-    """What the edges do up to ``until_slot``."""
+    """Return what the edges do until slot ``until_slot``."""
     found: list[Bar] = []
     began: dict[str, float] = {}
     for event in events:
@@ -73,7 +76,7 @@ def bars(events: Iterable[Mapping[str, Any]], slot_s: float, until_slot: float) 
 
 
 def slot_s(run: Path) -> float:
-    """Length of a slot of the run's channel. UserError if it has none."""
+    """Return the slot length of the run's channel in seconds; UserError if it has no slots."""
     try:
         return (
             tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))["medium"]["slot_ms"]
@@ -86,7 +89,7 @@ def slot_s(run: Path) -> float:
 
 
 def is_slotted(run: Path) -> bool:
-    """Did a slotted strategy finish a round there?"""
+    """Return whether a slotted strategy finished a round in this run."""
     return bool(rounds(read_events(run / "events.jsonl")))
 
 

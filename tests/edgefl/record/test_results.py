@@ -538,7 +538,7 @@ def test_a_run_that_began_without_some_edges_says_so(tmp_path: Path) -> None:
     told = ended.summary("emulated_s")
     assert told["edges_missing"] == ["pi-2", "pi-3"]
     assert one_line(told, "moon").endswith(
-        "faithful (emulated_s); begun without 2 edges (pi-2, pi-3)"
+        "faithful (emulated_s); started without 2 edges (pi-2, pi-3)"
     )
     write_events(
         tmp_path,
@@ -548,13 +548,13 @@ def test_a_run_that_began_without_some_edges_says_so(tmp_path: Path) -> None:
             {**EVENTS[0], "event": "edge_lost"},
         ],
     )
-    assert "begun without 2 edges (pi-2, pi-3)" in shown(
+    assert "started without 2 edges (pi-2, pi-3)" in shown(
         table(compare.load(tmp_path), 100), width=100
     )
     (tmp_path / "summary.json").unlink()
     assert (
         compare.load(tmp_path)[0].warnings
-        == "begun without 2 edges (pi-2, pi-3); lost and not back at the end: 1 edge"
+        == "started without 2 edges (pi-2, pi-3); lost and not rejoined at the end: 1 edge"
         f" ({EVENTS[0]['edge']})"
     )
 
@@ -579,8 +579,7 @@ def test_jobs_that_failed_are_counted_and_told(tmp_path: Path) -> None:
     told = ended.summary()
     assert told["jobs_failed"] == {"its worker died 3 times": 1, "not finite": 2}
     assert one_line(told, "fedecho").endswith(
-        "faithful (versions); jobs of the server that failed: its worker died 3 times: 1, not"
-        " finite: 2"
+        "faithful (versions); failed server jobs: its worker died 3 times: 1, not finite: 2"
     )
     assert (
         summary.counters(read_events(tmp_path / "events.jsonl"))["jobs_failed"]
@@ -596,7 +595,7 @@ def test_a_model_that_is_not_finite_is_told(tmp_path: Path) -> None:
     ended.record.fact(2, "diverged", version=2)
     told = ended.summary()
     assert told["diverged_at_version"] == 2
-    said = "diverged: version 2 is not finite (NaN or infinite), and its accuracy says nothing"
+    said = "diverged: version 2 is not finite (NaN or infinite), so its accuracy is meaningless"
     assert one_line(told, "moon").endswith(f"faithful (versions); {said}")
     assert f"{tmp_path.name}: warning: {said}" in " ".join(
         shown(table(compare.load(tmp_path), 100), width=100).split()

@@ -35,7 +35,7 @@ WORSE = (
     "diverged: the test loss rose from 2.3 to {}, and the last model, with 4.79, is no better than"
     " guessing"
 )
-NOTHING_USED = ["no new model was made: the last one is the initial one"]
+NOTHING_USED = ["no new model was made: the last model is the initial model"]
 
 
 def facts(**values: Any) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def facts(**values: Any) -> dict[str, Any]:
         (GUESSING | {"final_loss": None}, ["diverged: the last model's test loss is not finite"]),
         (
             GUESSING | {"diverged_at_version": 7},
-            ["diverged: version 7 is not finite (NaN or infinite), and its accuracy says nothing"],
+            ["diverged: version 7 is not finite (NaN or infinite), so its accuracy is meaningless"],
         ),
         (  # two classes, overfitted: too sure of what it gets wrong
             GUESSING | {"final_accuracy": 0.8, "initial_loss": 0.69, "final_loss": 2.5},
@@ -83,7 +83,7 @@ def facts(**values: Any) -> dict[str, Any]:
         ),
         (
             {"numbers_capped": {"a": 3, "b": 1}},
-            ["2 edges (a, b) said to have more samples than can be: 4 numbers were capped"],
+            ["2 edges (a, b) reported more samples than possible: 4 numbers were capped"],
         ),
         (
             {"training_failed": {"a": 4, "b": 1}, "training_failed_first": "step 1 of 2: x"},
