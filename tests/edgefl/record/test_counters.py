@@ -1,4 +1,4 @@
-"""Counters are the same from the lines of a file as from a run."""
+"""Counters give the same values from the lines of a file as during a run."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ PUBLISH = {"do": "publish", "version": 7}
 
 
 def of_updates(*rows: dict[str, Any]) -> tuple[int, int, dict[str, int]]:
-    """Received, applied, discarded by reason."""
+    """Return received, applied, and discarded by reason."""
     found = counted(*rows).of_updates()
     return found["updates_received"], found["updates_applied"], found["updates_discarded"]
 
 
 def test_an_update_is_applied_once_a_model_is_made_of_it() -> None:
-    """A buffer that was not full at the end is received, not applied."""
+    """Updates in a buffer that is not full at the end are received, not applied."""
     assert of_updates(arrived(0, 0), arrived(1, 0)) == (2, 0, {})
     assert of_updates(arrived(0, 0), arrived(1, 0, PUBLISH), arrived(2, 0)) == (3, 2, {})
     late = {"event": "job_done", "version": 6, "name": "x", "decisions": [PUBLISH]}
@@ -43,7 +43,7 @@ def test_an_update_is_applied_once_a_model_is_made_of_it() -> None:
 
 
 def test_a_strategy_may_say_what_a_model_is_made_of() -> None:
-    """FedEcho's second buffer fills while the first one is being taught."""
+    """FedEcho's second buffer fills while the server distils into the first."""
     first = {"event": "job_done", "version": 6, "name": "x"}
     of_first = first | {"decisions": [PUBLISH | {"made_of": [0, 1]}]}
     rows = arrived(0, 0), arrived(1, 0), arrived(2, 0), of_first

@@ -1,4 +1,4 @@
-"""Run directories and configs from before refresh points had their name."""
+"""Old run directories and configs, which call refresh points "slots"."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SAID = {"refresh_point": 2.0, "asked": 1.0, "merged": 1.0, "reward": 1.0, "basel
 
 @pytest.fixture
 def old_run(tmp_path: Path) -> Path:
-    """A run of FedASMU, its files in the words of then."""
+    """A run of FedASMU whose files have the old names."""
     desk = Desk(tmp_path, make(FedASMU, **OPTIONS))
     desk.record.journal = Journal(tmp_path / "journal")
     desk.start("a")

@@ -1,6 +1,4 @@
-"""A journal given again to a fresh strategy: the same decisions and bit-equal weights, or it
-says where they part.
-"""
+"""Replay of a journal: the same decisions and bit-equal weights, or the first difference."""
 
 from __future__ import annotations
 
@@ -50,7 +48,7 @@ SORTS: list[dict[str, Any]] = [
 
 
 def again(run: Path, **entry: Any) -> Replay:
-    """The journal of ``run`` against the strategy that ``entry`` describes."""
+    """Replay the journal of ``run`` with the strategy that ``entry`` describes."""
     given = experiment(strategies=[entry])
     weights = aligned_copy(load_file(run / "journal" / "initial.safetensors")["weights"])
     return replay(
@@ -61,7 +59,7 @@ def again(run: Path, **entry: Any) -> Replay:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """FedAvg, all three edges in each of five rounds. Copy it before you change it."""
+    """A run of FedAvg: five rounds with all three edges. Copy it before you change it."""
     return small_run(
         tmp_path_factory.mktemp("recorded"), **SECTIONS, strategies=[{"strategy": "fedavg"}]
     )[1]
@@ -90,7 +88,7 @@ def test_a_run_replays_with_the_same_decisions_and_bit_equal_weights(
 
 
 def test_updates_are_for_their_owner_alone(tmp_path: Path) -> None:
-    """Also where an earlier run has left a file that all may read."""
+    """Also if an earlier run left a file that everyone may read."""
     (tmp_path / BLOBS).touch(0o644)
     journal = Journal(tmp_path)
     journal.close()
@@ -100,7 +98,7 @@ def test_updates_are_for_their_owner_alone(tmp_path: Path) -> None:
 def test_a_run_directory_is_all_that_it_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Own code is found where it lay, from anywhere."""
+    """A user's own code is found in its place from any working directory."""
     _, directory = small_run(tmp_path, **SECTIONS, strategies=[SORTS[3]])
     monkeypatch.chdir(tmp_path)
     assert replay_run(directory).version == 5
@@ -114,9 +112,7 @@ def test_other_last_weights_are_told(run: Path, recorded: Path) -> None:
 
 
 def test_a_changed_strategy_is_found_at_its_first_other_decision(run: Path) -> None:
-    """Version 3 is made by the ninth update; before it stand 3 EdgeJoined, RunStarted and 8
-    updates.
-    """
+    """The ninth update makes version 3; 3 EdgeJoined, RunStarted and 8 updates come before."""
     with pytest.raises(UserError, match=r"event 13 \(update_arrived\) decided .*'publish'"):
         again(run, strategy="../support/own_strategies.py:Changed")
     with pytest.raises(
@@ -130,7 +126,7 @@ def lines_of(run: Path) -> list[bytes]:
 
 
 def test_a_torn_last_line_is_ignored(run: Path) -> None:
-    """What a crash leaves: the event was never acknowledged."""
+    """A crash leaves such a line; its event was never acknowledged."""
     lines = lines_of(run)
     for torn in (lines[-1][:-1][:40], lines[-1][:5], b""):
         (run / "journal" / "journal.jsonl").write_bytes(b"".join(lines[:-1]) + torn)
@@ -214,9 +210,9 @@ def test_arrays_come_back_aligned_and_bit_equal(tmp_path: Path) -> None:
     ].tobytes() == odd.tobytes() and one.arrays["control"].tolist() == [7]
 
 
-# ------------------------------------------------------------------ what only the wall clock brings
+# ------------------------------------------------------------------ events of the wall clock only
 def desk_run(folder: Path, kind: type[Any], **options: Any) -> Desk:
-    """A run with an edge that is lost, a late joiner, refused and discarded updates."""
+    """A run with a lost edge, a late joiner, and refused and discarded updates."""
     desk = Desk(folder, make(kind, **options))
     desk.record.journal = Journal(folder / "journal")
     desk.start("a", "b", "c")
@@ -226,7 +222,7 @@ def desk_run(folder: Path, kind: type[Any], **options: Any) -> Desk:
     desk.hear("d", Joined(3, []), now=2 * 10**9)
     desk.wake(99 * 10**9)
     desk.update("c", 2, 9, 9, 9)  # too late
-    desk.hear("d", Joined(3, []), now=100 * 10**9)  # it has lost its task, if it had one
+    desk.hear("d", Joined(3, []), now=100 * 10**9)  # without a task
     for number in range(3, 9):
         task = desk.coordinator.tasks.open.get(number)
         if task is not None:
@@ -256,7 +252,7 @@ def test_lost_edges_late_joiners_and_discards_replay_too(
 
 
 class Impatient(FedAsync):
-    """Calls off whoever works when an edge joins."""
+    """FedAsync that cancels all open tasks when an edge joins."""
 
     def joined(self, event: EdgeJoined, now: int) -> list[Decision]:
         called_off = [Cancel(edge, number) for number, edge in enumerate(self.running)]

@@ -1,6 +1,4 @@
-"""Readers of the run directory: torn files, missing summaries, outcome, comparison, figure, live
-display.
-"""
+"""Readers of run directories: torn files, missing summaries, comparison, figure, live display."""
 
 from __future__ import annotations
 
@@ -136,7 +134,7 @@ def test_tail_gives_complete_lines_only(tmp_path: Path) -> None:
     assert tail.read_new() == ["two\u2028"]  # a JSON string may hold a line separator
     assert tail.read_new() == []
     path.write_bytes(b"new\n")
-    assert tail.read_new() == ["new"] and not is_torn(path)  # the file was begun anew
+    assert tail.read_new() == ["new"] and not is_torn(path)  # the file was written anew
     assert not is_torn(tmp_path / "missing")
 
 
@@ -368,7 +366,7 @@ def test_bytes_of_far_more_than_one_size_have_a_logarithmic_axis(
 
 @pytest.mark.parametrize("module", [controls_plot, distillation_plot, runtime_plot])
 def test_no_two_of_fourteen_schemes_look_alike(module: Any) -> None:
-    """There are seven colours, and configs with nine and fourteen such schemes."""
+    """There are seven colours, but configs with nine and with fourteen such schemes."""
     panels = {
         controls_plot: controls_plot.PANELS,
         distillation_plot: distillation_plot.PANELS,
@@ -461,8 +459,8 @@ def test_live_rates_are_of_the_last_seconds(tmp_path: Path) -> None:
 
 
 def test_live_time_goes_on_while_nothing_is_written(tmp_path: Path) -> None:
-    """Devices may train for minutes: a display that stands at the latest event looks as if the
-    run hung, and shows rates long past.
+    """Devices may train for minutes. A display that stops at the latest event looks like a hang
+    and shows old rates.
     """
     (tmp_path / "events.jsonl").write_text("")
     (tmp_path / "links.csv").write_text(LINKS)
@@ -512,7 +510,7 @@ def test_human_rate() -> None:
 
 
 class Ended:
-    """A run without a strategy: what is told to ``record``, and the summary that comes of it."""
+    """A run without a strategy: a test writes to ``record`` and reads the summary."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.written = folder, Record(folder, lambda: 0.0, None)
@@ -530,9 +528,7 @@ class Ended:
 
 
 def test_a_run_that_began_without_some_edges_says_so(tmp_path: Path) -> None:
-    """Its verdict is about time only: that a third of the edges never came must stand somewhere
-    too.
-    """
+    """The verdict is about time only, so a warning must say that a third of the edges is missing."""
     ended = Ended(tmp_path)
     ended.record.fact(0, "edges_missing", edges=["pi-2", "pi-3"])
     told = ended.summary("emulated_s")
@@ -569,7 +565,7 @@ def test_edges_that_came_back_are_not_lost(tmp_path: Path) -> None:
 
 
 def test_jobs_that_failed_are_counted_and_told(tmp_path: Path) -> None:
-    """A method goes on without a prediction; who reads its numbers should know."""
+    """A method continues without a prediction, and the reader of its numbers should know."""
     ended = Ended(tmp_path)
     ended.events(
         JobFailed("predict 1", "not finite"),
@@ -588,8 +584,8 @@ def test_jobs_that_failed_are_counted_and_told(tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_not_finite_is_told(tmp_path: Path) -> None:
-    """A method may diverge, and its run ends in order: "faithful" is about time alone, and a
-    tenth of the answers is right by chance.
+    """A run that diverges still ends normally: "faithful" is about time only, and a tenth of the
+    answers is right by chance.
     """
     ended = Ended(tmp_path)
     ended.record.fact(2, "diverged", version=2)

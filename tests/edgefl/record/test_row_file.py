@@ -1,6 +1,4 @@
-"""A disk that is full: each file of a run is readable up to the last whole row, and the run ends
-with one line.
-"""
+"""A full disk: each file of a run is readable up to the last whole row, and one line says so."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
 class Disk:
-    """``os.write`` with room for so many bytes in files of this name."""
+    """``os.write`` with ``room`` bytes left for files of this name."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, room: int) -> None:
         self.name, self.room, self.real = name, room, os.write
@@ -36,7 +34,7 @@ class Disk:
         if not self.room:
             self.refused += 1
             raise FULL
-        written = self.real(fd, data[: self.room])  # the last write may be a part
+        written = self.real(fd, data[: self.room])  # the last write may be partial
         self.room -= written
         return written
 
@@ -107,7 +105,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(
 
 # ------------------------------------------------------------------ a run
 def cut(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, room: int) -> Path:
-    """A run whose file ``name`` has no room for more; its directory."""
+    """Run with ``room`` bytes for the file ``name``; return the run's directory."""
     with monkeypatch.context() as patch:
         Disk(patch, name, room)
         with pytest.raises(UserError, match=rf"{name}: cannot be written") as refused:

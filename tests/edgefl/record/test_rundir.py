@@ -1,4 +1,4 @@
-"""Where a run may write, what it clears away first, and which commit it says it is of."""
+"""Where a run may write, which old files it removes, and which commit it records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def opened(directory: Path, payloads: bool = True) -> OpenRun:
 
 
 def finished(directory: Path) -> None:
-    """A whole run directory, without a run."""
+    """Write a complete run directory by hand."""
     run, given = opened(directory), experiment()
     run.begin("virtual", fidelity(given))
     run.coordinator.finish("interrupted", 0)
@@ -32,7 +32,7 @@ def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-# ------------------------------------------------------------------ where nothing can be written
+# ------------------------------------------------------------------ folders that cannot be written
 @pytest.mark.parametrize(
     "name",
     [
@@ -83,7 +83,7 @@ def test_earlier_runs_and_their_comparison_go(tmp_path: Path) -> None:
 
 
 def test_a_rerun_clears_what_the_reports_left(tmp_path: Path) -> None:
-    """An old aggregation.csv would pass for a result of the new run."""
+    """Otherwise an old aggregation.csv looks like a result of the new run."""
     finished(tmp_path / "fedavg")
     (tmp_path / "figures").mkdir()
     left = [
@@ -99,8 +99,9 @@ def test_a_rerun_clears_what_the_reports_left(tmp_path: Path) -> None:
 
 
 def test_what_no_run_of_ours_has_written_stays(tmp_path: Path) -> None:
-    """Other files in a run directory, directories of the same name, links to elsewhere; and a
-    folder without any run is not touched.
+    """Keep other files in a run directory, directories of the same name and links elsewhere.
+
+    A folder without any run is not touched.
     """
     finished(tmp_path / "out" / "fedavg")
     (tmp_path / "out" / "fedavg" / "notes.md").touch()
@@ -146,7 +147,7 @@ def commit(top: Path) -> None:
 
 
 def test_the_commit_is_ours_or_unknown(tmp_path: Path) -> None:
-    """Installed inside somebody's own repository, our code is not of that commit."""
+    """If edgefl is installed inside a user's repository, that commit is not its own."""
     package = tmp_path / "site-packages" / "edgefl"
     commit(tmp_path)
     assert git_commit(package) == "unknown"

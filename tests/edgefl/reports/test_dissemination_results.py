@@ -1,6 +1,4 @@
-"""What asking for fresher models cost and gave, from rows written by hand; the table, the CSV
-and the figure.
-"""
+"""Cost and effect of asking for fresher models, from rows by hand; table, CSV and figure."""
 
 from __future__ import annotations
 
@@ -79,8 +77,8 @@ def link(
     return {"edge": edge, "direction": direction, "kind": kind, "bytes": str(size), **moments}
 
 
-# Two edges, ten seconds. a asks at 2 and gets version 3 at 2.5; asks again (another task) at 6,
-# nothing newer. b asks at 4, version 5 comes at 5.5.
+# Two edges, ten seconds. Edge a asks at 2 and gets version 3 at 2.5. It asks again for another task
+# at 6, when there is no newer model. Edge b asks at 4 and gets version 5 at 5.5.
 EVENTS = [
     joined("a"),
     joined("b"),
@@ -126,7 +124,7 @@ LINKS = [
     link("b", "down", "task", 1000, 3.5, 4.5),
     link(
         "b", "down", "fresh", 1010, 4.0, 5.5
-    ),  # waits behind the task: the two together are busy from 3.5 to 5.5
+    ),  # queued behind the task: the link is busy from 3.5 to 5.5
     link("a", "up", "update", 1000, 4.0, 5.0),
     link("b", "up", "update", 1000, 5.0, 8.0),
 ]
@@ -146,12 +144,14 @@ def test_requests_answers_and_merges_are_counted(section: dict[str, Any]) -> Non
 
 def test_waiting_is_from_the_request_to_the_model(section: dict[str, Any]) -> None:
     assert section["waiting_total_s"] == pytest.approx(0.5 + 1.5)
-    assert section["waiting_mean_s"] == pytest.approx(1.0)  # of the two that got one
+    assert section["waiting_mean_s"] == pytest.approx(
+        1.0
+    )  # mean of the two requests that got a model
 
 
 def test_extra_bytes_are_the_fresh_models_and_the_notes(section: dict[str, Any]) -> None:
-    # msgpack: [code, 0, 0, task] and [code, 0, 0, task, version, step, until_ns], every small
-    # number a byte, the array's head another
+    # msgpack: [code, 0, 0, task] and [code, 0, 0, task, version, step, until_ns]; one byte per
+    # small number and one for the array's head
     assert section["extra_bytes_down"] == 2 * 1010 + 5
     assert section["extra_bytes_up"] == 3 * 8
 
@@ -167,8 +167,8 @@ def test_staleness_before_and_after_the_merge(section: dict[str, Any]) -> None:
 
 
 def test_inside_a_round_staleness_counts_aggregations() -> None:
-    """FedSSMU: the version stands still in a round; the third update of round 5 (gap 2) had
-    merged what the first had made (5 + 1).
+    """In FedSSMU the version is constant in a round. The third update of round 5 (gap 2) had merged
+    the model that the first update made (5 + 1).
     """
     events = [
         asked(1.0, "a", 0, 5, 5, 6),
@@ -332,7 +332,7 @@ def test_the_parameters_over_time(tmp_path: Path) -> None:
 def test_a_parameter_that_hardly_moves_is_drawn_as_its_change(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Its axis would else say "1e-6+4.9999e-1"."""
+    """Otherwise its axis is labelled "1e-6+4.9999e-1"."""
     drawn = {}
     monkeypatch.setattr(
         controls_plot,

@@ -1,4 +1,4 @@
-"""Figures of distilling schemes, and accuracy on what the devices of each runtime class hold."""
+"""Figures of distilling schemes, and accuracy on the data of each runtime class of devices."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_right_answers_of_each_label() -> None:
-    """Labels 0, 0, 1 of three; the answers are 0, 1, 1; label 2 has no sample."""
+    """Of three labels, the samples have 0, 0, 1 and the answers are 0, 1, 1; 2 has no sample."""
     metric = RightByLabel(right_answers, 3)
     outputs = torch.tensor([[9.0, 0, 0], [0, 9.0, 0], [0, 9.0, 0]])
     assert int(metric(outputs, torch.tensor([0, 0, 1]))) == 2

@@ -1,4 +1,4 @@
-"""Each folder of edgefl/reports is a family with the same interface, found without a list."""
+"""Each folder of edgefl/reports is a family with the same interface; no list names them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ TABLES = {
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run with something for each family."""
+    """A run with data for each family."""
     directory = tmp_path / "experiment" / "all"
     directory.mkdir(parents=True)
     (directory / "events.jsonl").write_bytes(b"".join(orjson.dumps(e) + b"\n" for e in EVENTS))
@@ -69,13 +69,13 @@ def marks(directory: Path) -> set[str]:
 
 @pytest.fixture
 def quick_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are composed, not rendered."""
+    """Compose figures without rendering them, to save time."""
     monkeypatch.setattr(Figure, "savefig", lambda self, data, **options: data.write(b"figure"))
 
 
 @pytest.fixture
 def own_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A folder with a report.py, where the others are."""
+    """Add a folder with a report.py to the families."""
     folder = tmp_path / "reports" / "own_energy"
     folder.mkdir(parents=True)
     (folder / "__init__.py").touch()
@@ -127,7 +127,7 @@ def test_orders_marks_files_and_kinds_are_unique() -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_leaves_the_files_that_it_names(name: str, run: Path, quick_figures: None) -> None:
-    """A rerun clears FILES: one more would be left over."""
+    """A rerun removes only FILES, so any other file would stay."""
     lines = FAMILIES[name].leave([run], run.parent)
     left = {
         path.relative_to(run.parent).as_posix()

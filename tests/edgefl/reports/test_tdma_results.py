@@ -1,4 +1,4 @@
-"""What a run on a TDMA channel leaves: counts of its slots, and figures from its files."""
+"""Results of a run on a TDMA channel: counts of slots, and figures from its files."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ SLOTS: dict[str, Any] = {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 10.0, "ra
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runs of figure 2 of the paper, N = 6, S = 2, tau_comp = 2: without delay, and with one
-    round of it.
-    """
+    """The runs of the paper's figure 2: N = 6, S = 2, tau_comp = 2, delay of 0 and of 1 round."""
     place = tmp_path_factory.mktemp("slots")
     for strategy, options in (("tdma-fl", {}), ("idfl", {"alpha": 1})):
         given = slotted(6, 2, slots=30, strategy=strategy, per_round=2, **options)
@@ -40,9 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_summary_counts_slots(folder: Path) -> None:
-    """Rounds of three slots from slot 2 on: nine of them in 30 slots, and the two idle ones
-    before the first.
-    """
+    """In 30 slots: two idle ones, then nine rounds of three slots."""
     counted = slots.section(slots.rounds(read_events(folder / "tdma-fl" / "events.jsonl")))
     assert counted == {
         "rounds": 9,
@@ -56,8 +52,9 @@ def test_the_summary_counts_slots(folder: Path) -> None:
 
 
 def test_the_bars_are_those_of_the_papers_figure(folder: Path) -> None:
-    """Device 0 computes in slots 0 and 1, sends in 2, receives in 4, computes in 5 and 6; with a
-    delay of one round it receives in 7.
+    """Device 0 computes in slots 0 and 1, sends in 2, receives in 4, computes in 5 and 6.
+
+    With a delay of one round it receives in 7.
     """
     for strategy, receives in (("tdma-fl", 4), ("idfl", 7)):
         found = slots.bars(read_events(folder / strategy / "events.jsonl"), 1.0, 10.0)
@@ -119,8 +116,9 @@ def test_a_loss_that_runs_away_does_not_flatten_the_others(
 def test_a_run_against_its_plan(
     folder: Path, name: str, delay: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nine rounds of three slots, all of them within a slot of the closed form; one that ends
-    two slots late is not.
+    """Nine rounds of three slots all end within one slot of the closed form.
+
+    A round that ends two slots late does not.
     """
     monkeypatch.syspath_prepend(STUDIES)
     import plan_tdma
@@ -135,7 +133,7 @@ def test_a_run_against_its_plan(
 def test_a_model_that_was_thrown_off_has_an_infinite_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not the last one that was finite."""
+    """It is not the last finite loss."""
     monkeypatch.syspath_prepend(STUDIES)
     import study_tdma
 
@@ -149,8 +147,8 @@ def test_a_model_that_was_thrown_off_has_an_infinite_loss(
     [{"strategy": "fedbuff", "buffer_size": 2}, {"strategy": "fedasmu", "dispatch": "replace"}],
 )
 def test_others_take_slots_in_order_of_readiness(tmp_path: Path, strategy: dict[str, Any]) -> None:
-    """Unchanged, from the config: no two slots overlap, and what an edge sends or receives
-    (fresh models too) never falls into its computing.
+    """Other strategies run unchanged on such a channel: no two slots overlap, and an edge does not
+    send or receive (also fresh models) while it computes.
     """
     speeds = {"samples_per_slot": 10.0, "slowest_ratio": 2.0}
     training = {"epochs": 3, "batch_size": 8}

@@ -1,6 +1,4 @@
-"""What figures show, asked of their axes: no line where nothing was measured, legends that are
-whole, panels only where there is something to draw.
-"""
+"""Content of figures, read from their axes: no line without data, whole legends, no empty panel."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ POINTS = [(0.0, 0.4), (50.0, 0.6)]
 
 
 def curve(bytes_each: float) -> plots.Curve:
-    """10 % before anything was sent, then 50 %, then 90 %."""
+    """A curve: 10 % before the first byte, then 50 %, then 90 %."""
     return plots.Curve([0.0, 1.0, 2.0], [0.0, bytes_each, 2 * bytes_each], [0.1, 0.5, 0.9])
 
 
@@ -31,7 +29,7 @@ def of_panels(names: dict[str, str], schemes: list[str]) -> dict[str, dict[str, 
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_a_point_at_no_bytes_is_not_drawn_on_a_logarithmic_axis(seeds: int) -> None:
-    """It was: as a level line at the accuracy of the next point."""
+    """matplotlib draws it as a horizontal line at the accuracy of the next point."""
     schemes = {name: [curve(size)] * seeds for name, size in (("few", 1e6), ("many", 1e8))}
     over_time, over_bytes = plots._draw(schemes, []).axes
     assert over_bytes.get_xscale() == "log"

@@ -1,4 +1,4 @@
-"""The comparison: in the order of the config, and columns that say which updates they count."""
+"""The comparison: rows in the order of the config, and columns for each count of updates."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""How a run gets on, by hand: updates a second, time left by the nearest stop condition, the
-line that is shown.
-"""
+"""The pace of a run, checked by hand: updates per second, time left, the line shown."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from edgefl.results.pace import Pace, Point
 
 
 def pace(*points: tuple[float, float, int, int], **stop: Any) -> Pace:
-    """Started at wall second 100."""
+    """A pace that starts at wall second 100."""
     made = Pace(Stop(**stop), 100.0)
     for point in points:
         made.take(Point(*point))
@@ -28,7 +26,7 @@ def pace(*points: tuple[float, float, int, int], **stop: Any) -> Pace:
         ({"emulated_s": 500.0}, 40.0),  # 100 emulated s in 10 s; 400 to go
         ({"versions": 8}, 30.0),  # 2 in 10 s; 6 to go
         ({"updates": 60}, 20.0),  # 20 in 10 s; 40 to go
-        ({"emulated_s": 500.0, "versions": 8, "updates": 60}, 20.0),  # the nearest
+        ({"emulated_s": 500.0, "versions": 8, "updates": 60}, 20.0),  # the nearest condition
         ({"versions": 2}, 0.0),
     ],
 )
@@ -48,7 +46,7 @@ def test_nothing_is_said_of_the_end_before_anything_has_moved() -> None:
 
 
 def test_the_pace_is_that_of_the_last_seconds() -> None:
-    """A slow start is forgotten: 10 updates in the first 100 s, then 10 a second."""
+    """A slow start no longer counts: 10 updates in the first 100 s, then 10 per second."""
     points = [
         (200.0, 10.0, 1, 10),
         *((200.0 + second, 10.0 + second, 1, 10 + 10 * second) for second in range(1, 41)),
@@ -71,7 +69,7 @@ def test_the_line() -> None:
 
 # ------------------------------------------------------------- what the host calls after every step
 class Run:
-    """As much of an open run as progress looks at."""
+    """The part of an open run that the progress display reads."""
 
     class coordinator:
         version = 3

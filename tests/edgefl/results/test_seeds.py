@@ -1,6 +1,4 @@
-"""Several seeds of a scheme: the config key, where results lie, mean and deviation by hand, the
-table in 80 columns, the figure's band.
-"""
+"""Several seeds of a scheme: config key, directories, mean and deviation, table and figure."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ def run(
     target_s: float | None = 1.0,
     **changes: Any,
 ) -> Path:
-    """A finished run's summary and its metrics, made by hand."""
+    """Write the summary and metrics of a finished run by hand."""
     directory.mkdir(parents=True)
     facts = {
         "strategy": "fedavg",
@@ -119,12 +117,12 @@ def test_no_strategy_may_be_called_like_a_seed(tmp_path: Path) -> None:
         load(config(tmp_path), ["strategies.0.label=seed7"])
 
 
-# ------------------------------------------------------------------ where results lie
+# ------------------------------------------------------------------ directories
 def test_the_seeds_of_a_scheme_are_found_in_order_from_every_level(tmp_path: Path) -> None:
     runs = [run(tmp_path / "x" / "fedavg" / f"seed{seed}", seed) for seed in (10, 2, 1)]
     alone = run(tmp_path / "x" / "fedbuff", 1)
     (tmp_path / "x" / "figures").mkdir()
-    in_order = runs[::-1]  # by number, not by letter
+    in_order = runs[::-1]  # by number, not alphabetically
     assert rundirs.find([tmp_path / "x"]) == {"fedavg": in_order, "fedbuff": [alone]}
     assert rundirs.find([tmp_path / "x" / "fedavg"]) == {"fedavg": in_order}
     assert rundirs.find([runs[0], alone]) == {"fedavg/seed10": [runs[0]], "fedbuff": [alone]}
@@ -221,7 +219,7 @@ def test_a_mean_has_the_worst_verdict_of_its_runs_and_warns_of_short_ones(tmp_pa
 
 @pytest.mark.parametrize("width", [80, 60, 40])
 def test_the_verdict_is_never_cut_off(tmp_path: Path, width: int) -> None:
-    """Wide numbers and a long name in a narrow terminal."""
+    """Also with wide numbers and a long name in a narrow terminal."""
     name = "a_rather_long_name_for_a_strategy"
     for seed in (1, 2):
         run(
@@ -280,8 +278,8 @@ def test_the_files_for_pandas(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------ the figure
 def test_the_line_of_several_seeds_by_hand() -> None:
-    """One goes 0, 1 at 0, 2; the other 0, 0.5 at 0, 1 and stays: at 1 they have 0.5 and 0.5, at
-    2 (where the first ends) 1 and 0.5.
+    """One curve is 0, 1 at x = 0, 2. The other is 0, 0.5 at x = 0, 1 and then constant. At x = 1
+    they have 0.5 and 0.5; at x = 2, where the first ends, 1 and 0.5.
     """
     line = plots.over_seeds([([0, 2], [0.0, 1.0]), ([0, 1, 4], [0.0, 0.5, 0.5])])
     assert line.x.tolist() == [0, 1, 2] and line.mean.tolist() == [0, 0.5, 0.75]

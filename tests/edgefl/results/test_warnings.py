@@ -1,4 +1,4 @@
-"""What a run says about itself below its table, and by its exit status."""
+"""Warnings of a run, below the table and in its exit status."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ strategy = "{SUPPORT / "own_strategies.py"}:Control"
 [[strategies]]
 strategy = "fedavg"
 """
-# ten classes, as a learning rate of 50 leaves them
+# ten classes after training with a learning rate of 50
 GUESSING = {
     "final_accuracy": 0.1003,
     "initial_loss": 2.304,
@@ -68,16 +68,16 @@ def facts(**values: Any) -> dict[str, Any]:
         (GUESSING, [WORSE.format("2.79e+04")]),
         (GUESSING | {"highest_loss": None}, [WORSE.format("infinity")]),
         (GUESSING | {"highest_loss": 4.787}, [WORSE.format("4.79")]),
-        (GUESSING | {"highest_loss": 4.6}, []),  # less than twice the first one's
+        (GUESSING | {"highest_loss": 4.6}, []),  # less than twice the first model's loss
         (GUESSING | {"final_accuracy": 0.2}, []),
-        (GUESSING | {"final_loss": 2.25}, []),  # it learns again
+        (GUESSING | {"final_loss": 2.25}, []),  # the model learns again
         (GUESSING | {"versions": 0}, NOTHING_USED),
         (GUESSING | {"final_loss": None}, ["diverged: the last model's test loss is not finite"]),
         (
             GUESSING | {"diverged_at_version": 7},
             ["diverged: version 7 is not finite (NaN or infinite), so its accuracy is meaningless"],
         ),
-        (  # two classes, overfitted: too sure of what it gets wrong
+        (  # two classes, overfitted: wrong answers with high confidence
             GUESSING | {"final_accuracy": 0.8, "initial_loss": 0.69, "final_loss": 2.5},
             [],
         ),
@@ -117,7 +117,7 @@ def test_a_learning_rate_far_too_large_is_told(tmp_path: Path, rate: float, coun
 
 
 def test_a_payload_of_another_length_than_expected_is_told(tmp_path: Path) -> None:
-    """A control variate has the parameters alone; with a batch norm the model is longer."""
+    """A control variate has parameters only; a model with batch norm is longer."""
     summary, directory = small_run(
         tmp_path,
         task="../support/own_task.py:build",
@@ -133,7 +133,7 @@ def test_a_payload_of_another_length_than_expected_is_told(tmp_path: Path) -> No
 
 
 def test_a_run_without_a_new_model_ends_with_status_1(tmp_path: Path) -> None:
-    """The other strategies' results are written all the same."""
+    """The results of the other strategies are still written."""
     config = tmp_path / "config.toml"
     config.write_text(CONFIG)
     words = ["run", str(config), "--clock", "virtual", "--out", str(tmp_path)]
