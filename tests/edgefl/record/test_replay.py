@@ -222,7 +222,7 @@ def desk_run(folder: Path, kind: type[Any], **options: Any) -> Desk:
     desk.hear("d", Joined(3, []), now=2 * 10**9)
     desk.wake(99 * 10**9)
     desk.update("c", 2, 9, 9, 9)  # too late
-    desk.hear("d", Joined(3, []), now=100 * 10**9)  # without a task
+    desk.hear("d", Joined(3, []), now=100 * 10**9)  # has no task any more
     for number in range(3, 9):
         task = desk.coordinator.tasks.open.get(number)
         if task is not None:

@@ -528,7 +528,7 @@ class Ended:
 
 
 def test_a_run_that_began_without_some_edges_says_so(tmp_path: Path) -> None:
-    """The verdict is about time only, so a warning must say that a third of the edges is missing."""
+    """The verdict is about time only, so a warning must name the missing third of the edges."""
     ended = Ended(tmp_path)
     ended.record.fact(0, "edges_missing", edges=["pi-2", "pi-3"])
     told = ended.summary("emulated_s")
