@@ -42,7 +42,7 @@ def test_an_update_weighs_no_more_than_the_samples_of_its_edge(tmp_path: Path) -
     assert facts(desk) == [{"number": "samples", "found": 1e308, "most": 10.0}]
     summary = desk.summary()
     assert summary["numbers_capped"] == {"a": 1} and summary["updates_applied"] == 2
-    assert any("1 edge (a) said to have more samples" in line for line in warnings(summary))
+    assert any("1 edge (a) reported more samples" in line for line in warnings(summary))
 
 
 def test_an_edge_has_no_more_samples_than_its_share_where_that_is_known(tmp_path: Path) -> None:
