@@ -7,6 +7,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from sphinx.util.inspect import TypeAliasForwardRef
+
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
@@ -33,6 +35,10 @@ nitpicky = False
 suppress_warnings: list[str] = []
 
 autodoc_typehints = "description"
+# Shown by their names: their members would fill the page of the Python API.
+autodoc_type_aliases = {name: name for name in ("Decision", "Event")}
+# Inside list[...] Sphinx shows an alias by its repr.
+TypeAliasForwardRef.__repr__ = lambda self: self.name  # type: ignore[method-assign]  # see above
 autodoc_member_order = "bysource"
 autodoc_class_signature = "mixed"
 

@@ -78,7 +78,12 @@ def _default(field: FieldInfo) -> str:
     if default is None or default is PydanticUndefined:
         return "none"
     if isinstance(default, BaseModel):
-        return ""
+        given = {
+            name: getattr(default, name)
+            for name, key in type(default).model_fields.items()
+            if key.is_required()
+        }
+        return f"`{_toml(given)}`" if given else "see below"
     return f"`{_toml(default)}`"
 
 
@@ -90,7 +95,7 @@ def _toml(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return f"[{', '.join(_toml(each) for each in value)}]"
     if isinstance(value, dict):
-        return "{}" if not value else str(value)
+        return "{" + ", ".join(f"{key} = {_toml(each)}" for key, each in value.items()) + "}"
     return f"{value:g}" if isinstance(value, float) and value != int(value) else str(value)
 
 

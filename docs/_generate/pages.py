@@ -53,6 +53,12 @@ def config_page() -> str:
         "# Config keys",
         "Generated from the code. A key's unit is part of its name. The keys of a strategy, a"
         " model, a data set or a partition are on the pages of those.",
+        "Only `[stop]` and `[[strategies]]` are required. A table that is left out has the defaults"
+        " below.",
+        "Paths of your own code and of traces are relative to the folder of the file; `data.dir` is"
+        " relative to the directory in which you start edgefl. `key=value` on the command line"
+        " changes one key: `stop.emulated_s=10`, `strategies.fedasync.alpha=0.4`,"
+        " `groups.NAME.links.profile=wifi`, or a whole table: `'model={name = \"cnn\"}'`.",
         'A file may begin with `extends = "other.toml"` (relative to its own folder): it then says'
         " only what is different. Tables are merged, arrays such as `[[strategies]]` replaced; the"
         " file needs a `name` of its own.",

@@ -51,7 +51,9 @@ class Data(Named):
     name: str = "digits"
     """Data set: one of `edgefl datasets`, or your own, `"my_data.py:load"`."""
     dir: str | None = None
-    """Directory of its files; else `$EDGEFL_DATA`, else `data/`."""
+    """Directory of its files, relative to the one in which edgefl starts; none: `$EDGEFL_DATA`,
+    else `data/`.
+    """
     source: Literal["partition", "shard", "local"] = "partition"
     """What an edge has of it: `"partition"`, the whole set, of which it takes its share; `"shard"`,
     its own file of `edgefl data shard`; `"local"`, a data set of its own.

@@ -43,7 +43,7 @@ class FaultEntry(Section):
     `duplicate` (comes twice, is used once).
     """
     edges: tuple[str, ...] = Field((), strict=False)  # none named: all
-    """Ids of the edges that it befalls."""
+    """Ids of the edges that have the fault; `[]`: all edges."""
     at_s: float | None = Field(None, ge=0)
     """Once, at this emulated second; or else ..."""
     every_s: float | None = Field(None, gt=0)

@@ -32,8 +32,8 @@ def _with_defaults(data: Any, defaults: Mapping[str, Any]) -> Any:
 
 
 class Links(Section):
-    """Every edge's own uplink and downlink; "native" does no shaping and measures. What is None
-    is as the profile has it.
+    """Every edge's own uplink and downlink; "native" does no shaping and measures. A key without
+    a value has the value of the profile.
     """
 
     kind: Literal["emulated", "native"] = "emulated"
@@ -41,23 +41,22 @@ class Links(Section):
     profile: str | None = None
     """One of `emulator profiles`, as `"lte"`; the other keys of `[links]` override its numbers."""
     up_mbit_s: float | None = Field(None, gt=0)
-    """Every edge's own uplink, Mbit/s."""
+    """Every edge's own uplink, Mbit/s; 10 if there is no `profile`."""
     down_mbit_s: float | None = Field(None, gt=0)
-    """Every edge's own downlink, Mbit/s."""
+    """Every edge's own downlink, Mbit/s; 10 if there is no `profile`."""
     latency_ms: float | None = Field(None, ge=0, le=500_000)
-    """One way, ms."""
+    """One way, ms; 0 if there is no `profile`."""
     jitter_ms: float | None = Field(None, ge=0, le=100_000)
     """Standard deviation of the latency, ms; bytes keep their order, and notes without bytes have
     none.
     """
     loss: float | None = Field(None, ge=0, le=0.5)
-    """Share of packets lost, up to 0.5: what that leaves of the rate to a reliable transfer
-    (`emulator/links/loss.py` has the model).
+    """Share of packets lost, up to 0.5. No packet is dropped: the rate falls to what a reliable
+    transfer would get (`emulator/links/loss.py` has the formula). 0 if there is no `profile`.
     """
     trace_up: str | None = None
-    """File with the uplink's rate over time, in place of `up_mbit_s`: mahimahi's format, or CSV
-    `seconds,bit_s`; relative to the config's folder. A trace
-    repeats.
+    """File with the uplink's rate over time, used instead of `up_mbit_s`: mahimahi's format, or
+    CSV `seconds,bit_s`; relative to the config's folder. A trace repeats.
     """
     trace_down: str | None = None
     """The same for the downlink."""
@@ -111,7 +110,9 @@ class Devices(Section):
     """One of `emulator profiles`, as `"pi4"`; `samples_per_s` overrides its speed."""
     # of the fastest device; the median one (lognormal); on average (exponential)
     samples_per_s: float | None = Field(None, gt=0)
-    """Training speed of the fastest device, samples per emulated second."""
+    """Training speed of the fastest device, samples per emulated second; 1000 if there is no
+    `profile`.
+    """
     # in place of samples_per_s, on a TDMA channel (q)
     samples_per_slot: float | None = Field(None, gt=0)
     """The same per slot of a TDMA channel, in place of it."""

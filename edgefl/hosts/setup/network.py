@@ -126,6 +126,7 @@ class Builder:
 
     def _capacity(self, direction: str, section: Links, shape: Shape) -> Capacity:
         name = section.trace_up if direction == "up" else section.trace_down
+        # All that a capacity depends on: links with an equal key share it.
         key = (name or shape.rates_bit_s[direction], shape.loss, shape.latency_ns)
         # begins when this very link is used
         own = name is not None and section.trace_start == "first_byte"
