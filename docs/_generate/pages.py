@@ -83,7 +83,8 @@ def key_table(found: Iterable[Key], path: str = "") -> str:
     prefix = f"{path.strip('[]')}{'[]' if path.startswith('[') else ''}." if path else ""
     for key in found:
         unit = f", {key.unit}" if key.unit else ""
-        cells = [f"`{prefix}{key.name}`", key.type + unit, key.default, key.bounds, key.text]
+        meaning = key.text or (_first_sentence(key.model) if key.model else "")
+        cells = [f"`{prefix}{key.name}`", key.type + unit, key.default, key.bounds, meaning]
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows)
 
@@ -123,6 +124,10 @@ def _prose(module: Any, found: Any) -> str:
 
 def _first_paragraph(model: type[BaseModel]) -> str:
     return inspect.cleandoc(model.__doc__ or "").partition("\n\n")[0]
+
+
+def _first_sentence(model: type[BaseModel]) -> str:
+    return " ".join(_first_paragraph(model).split()).partition(". ")[0].rstrip(".") + "."
 
 
 # ---------------------------------------------------------------------- command line
