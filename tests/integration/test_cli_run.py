@@ -25,6 +25,7 @@ pytestmark = pytest.mark.alone
 
 TWO = (
     SMALL.replace("count = 3", "count = 2")
+    .replace("concurrency = 3", "concurrency = 2")
     .replace("versions = 8", "versions = 3")
     .replace("samples_per_s = 2000.0", "samples_per_s = 4000.0")
 )
@@ -40,7 +41,7 @@ def summary(directory: Path) -> dict[str, Any]:
     ("words", "line"),
     [
         ("rnu small.toml", "No such command 'rnu'. Did you mean 'run'?"),
-        ("run", "Missing argument 'CONFIG'."),
+        ("check", "Missing argument 'CONFIG'."),
         ("run smal.toml", "smal.toml: no such file (nearest: 'small.toml')"),
         (
             "run small.toml --clock wal",
@@ -56,7 +57,7 @@ def summary(directory: Path) -> dict[str, Any]:
         ("run small.toml model.name=mpl", "unknown model 'mpl' (nearest: 'mlp')"),
         (
             "run small.toml --clock virtual --out small.toml",
-            "small.toml/small/fedasync: cannot be made (Not a directory)",
+            "small.toml/small: cannot be made (Not a directory)",
         ),
         (
             "run small.toml --clock virtual links.kind=native",

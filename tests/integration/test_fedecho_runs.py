@@ -147,7 +147,7 @@ def test_the_server_holds_what_the_paper_counts(tmp_path: Path) -> None:
         versions = {task.version for task in coordinator.tasks.open.values()} | {
             coordinator.version
         }
-        buffers = sum(filling.count > 0 for filling in strategy.fillings)
+        buffers = sum(bool(filling.tasks) for filling in strategy.fillings)
         counted = 4 * (
             (len(versions) + buffers) * size
             + 2 * strategy.layout.parameters

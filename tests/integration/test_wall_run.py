@@ -12,12 +12,16 @@ from edgefl.loading.file import load
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
 ALGORITHM = """
+import os
+import sys
+
 from edgefl.strategies.fedavg import FedAvg
 from edgefl.strategies.base.local_rule import LocalRule
 
 class Fails(LocalRule):
     def begin(self, run):
-        raise ValueError("the algorithm's own mistake")
+        print("out of memory", file=sys.stderr, flush=True)
+        os._exit(9)
 
 class Broken(FedAvg):
     rule = Fails
@@ -47,4 +51,4 @@ def test_a_run_whose_edges_have_all_died_ends_and_says_so(tmp_path: Path) -> Non
     (summary,) = run.run(lambda index, directory, port: None)
     assert summary["finished"] == "no edge left" and summary["versions"] == 0
     assert sum("died" in line for line in said) == 2
-    assert "the algorithm's own mistake" in (tmp_path / "out" / "edges.log").read_text()
+    assert "out of memory" in (tmp_path / "out" / "edges.log").read_text()

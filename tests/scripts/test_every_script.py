@@ -33,7 +33,7 @@ slots_per_transfer = 1
 """
 # A study's smallest form needs no data set that is not there: what it trains does not matter.
 STUDY = ["--quick", "--workers", "1", "--seeds", "1"]
-SETTINGS = ["data.name=digits", "model.name=mlp", "edges.count=10", "stop.emulated_s=20"]
+SETTINGS = ["data.name=digits", "model.name=mlp", "edges.count=10", "stop.emulated_s=60"]
 UNLABELLED = [
     "edges.count=20",
     "stop.emulated_s=5",

@@ -384,7 +384,11 @@ def test_an_edge_says_when_it_starts() -> None:
     takes twice as long.
     """
     run = SimpleNamespace(
-        steps=2, step=0, checkpoint=1, samples_until=lambda step: 100 * (step - run.step)
+        steps=2,
+        step=0,
+        checkpoint=1,
+        failure=None,
+        samples_until=lambda step: 100 * (step - run.step),
     )
     trainer, rule = (
         SimpleNamespace(begin=lambda task, rule, memory: run),
