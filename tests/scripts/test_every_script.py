@@ -36,7 +36,7 @@ STUDY = ["--quick", "--workers", "1", "--seeds", "1"]
 SETTINGS = ["data.name=digits", "model.name=mlp", "edges.count=10", "stop.emulated_s=60"]
 UNLABELLED = [
     "edges.count=20",
-    "stop.emulated_s=5",
+    "stop.emulated_s=60",
     "unlabelled.data=digits",
     "unlabelled.size=100",
 ]
