@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets everything up and runs the main job; what follows goes on to `edgefl run`, for example: scripts/quickstart.sh --clock virtual
+# Sets up the environment and runs configs/quickstart.toml. Arguments are passed to `edgefl run`: scripts/quickstart.sh --clock virtual
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

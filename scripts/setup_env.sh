@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Makes .venv at the project's root, or reuses it, and installs the project with the versions of constraints.txt.
-# Nothing is done, and nothing fetched, while pyproject.toml and constraints.txt stay as they were.
+# Creates or reuses .venv at the project's root and installs the project with the versions of constraints.txt.
+# Does nothing and downloads nothing while pyproject.toml and constraints.txt are unchanged.
 #
 #   PYTHON=python3.12         the interpreter for a new .venv (3.11 or newer; default: the first one found)
-#   EDGEFL_TORCH_INDEX=URL    the package index to take torch from; empty: wherever pip is set up to look.
-#                             Unset, on Linux, and pip has no index of its own set up: PyTorch's CPU builds, since
-#                             the ordinary x86 build brings gigabytes of CUDA libraries that nothing here uses.
+#   EDGEFL_TORCH_INDEX=URL    the package index for torch; empty: the index of pip's own settings.
+#                             If unset, on Linux, and without an index in pip's settings: PyTorch's CPU builds, because
+#                             the default x86 build brings gigabytes of CUDA libraries that this project does not use.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -22,7 +22,7 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
 
-find_python() {  # prints an interpreter outside any virtual environment, so that an active one does not shine through
+find_python() {  # prints an interpreter outside any virtual environment, even if one is active
     local candidate
     for candidate in ${PYTHON:+"$PYTHON"} python3 python3.13 python3.12 python3.11; do
         if new_enough "$candidate"; then
@@ -34,7 +34,7 @@ find_python() {  # prints an interpreter outside any virtual environment, so tha
     fail "no Python 3.11 or newer found; install one, or name it: PYTHON=/path/to/python3 $0"
 }
 
-has_torch() {  # does interpreter $1 see torch of the pinned version, whatever its build?
+has_torch() {  # true if interpreter $1 has torch of the pinned version, in any build
     "$1" - "$torch_version" >/dev/null 2>&1 <<'PYTHON'
 import sys
 from importlib.metadata import version
@@ -50,14 +50,14 @@ make_venv() {
         options=(--system-site-packages)
     fi
     if [ -e "$venv" ]; then
-        say "the present .venv does not work (moved, or an older Python): making it anew"
+        say "the existing .venv does not work (moved, or an older Python): creating it again"
         options+=(--clear)
     fi
-    say "making .venv with $python"
-    "$python" -m venv ${options[@]+"${options[@]}"} "$venv" || fail "$python cannot make a virtual environment (on Debian and Ubuntu: apt install python3-venv)"
+    say "creating .venv with $python"
+    "$python" -m venv ${options[@]+"${options[@]}"} "$venv" || fail "$python cannot create a virtual environment (on Debian and Ubuntu: apt install python3-venv)"
 }
 
-fingerprint() {  # of all that an installation depends on
+fingerprint() {  # prints a hash of everything that the installation depends on
     "$venv_python" - "$root/pyproject.toml" "$constraints" "$root" <<'PYTHON'
 import hashlib, pathlib, sys
 *files, root = sys.argv[1:]
@@ -66,7 +66,7 @@ print(hashlib.sha256(b"\0".join(parts)).hexdigest())
 PYTHON
 }
 
-missing_packages() {  # pinned packages that .venv lacks, or has in another version
+missing_packages() {  # prints the pinned packages that .venv lacks or has in another version
     "$venv_python" - "$constraints" <<'PYTHON'
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -81,7 +81,7 @@ for line in open(sys.argv[1], encoding="utf-8"):
 PYTHON
 }
 
-torch_index() {  # prints the index to take torch from; nothing: pip's own settings decide
+torch_index() {  # prints the index for torch; empty: pip's own settings decide
     local settings
     if [ -n "${EDGEFL_TORCH_INDEX+set}" ]; then
         printf '%s' "$EDGEFL_TORCH_INDEX"
@@ -91,7 +91,7 @@ torch_index() {  # prints the index to take torch from; nothing: pip's own setti
     fi
 }
 
-pip_install() {  # pip's progress for people, silence for logs
+pip_install() {  # shows pip's progress on a terminal, nothing in logs
     local quiet=()
     [ -t 1 ] || quiet=(--quiet)
     "$venv_python" -m pip install ${quiet[@]+"${quiet[@]}"} --constraint "$constraints" "$@"
@@ -100,11 +100,11 @@ pip_install() {  # pip's progress for people, silence for logs
 install_torch() {
     local index
     index=$(torch_index)
-    [ -n "$index" ] || return 0  # the installation of the project brings it
+    [ -n "$index" ] || return 0  # it is installed with the project
     say "torch comes from $index"
     PIP_INDEX_URL=$index pip_install --no-deps "torch==$torch_version" && return
     [ -z "${EDGEFL_TORCH_INDEX:-}" ] || fail "no torch $torch_version from EDGEFL_TORCH_INDEX=$index"
-    say "no torch $torch_version there; taking the ordinary build, which on x86 Linux brings about 3 GB of CUDA libraries"
+    say "no torch $torch_version there; using the default build, which on x86 Linux brings about 3 GB of CUDA libraries"
 }
 
 install() {
@@ -114,18 +114,18 @@ install() {
     if [ "$count" -gt 0 ]; then
         say "about to download $count packages: $(tr '\n' ' ' <<<"$missing")"
         if grep -qx torch <<<"$missing"; then
-            say "roughly 0.2 GB for torch $torch_version (a CPU build; with CUDA 3 GB) and up to 0.1 GB for the others"
+            say "roughly 0.2 GB for torch $torch_version (a CPU build; with CUDA 3 GB) and up to 0.1 GB for the other packages"
             install_torch
         else
-            say "roughly 0.1 GB at most; torch $torch_version is there already"
+            say "roughly 0.1 GB at most; torch $torch_version is already installed"
         fi
     fi
-    pip_install setuptools  # the build runs in .venv itself, so that it too is pinned
+    pip_install setuptools  # the build runs in .venv too, so that its version is pinned
     pip_install --no-build-isolation --editable "${root}[lab,dev]"
 }
 
 new_enough "$venv_python" || make_venv
-"$venv_python" -m pip --version >/dev/null 2>&1 || "$venv_python" -m ensurepip >/dev/null || fail "no pip in .venv, and ensurepip does not bring one"
+"$venv_python" -m pip --version >/dev/null 2>&1 || "$venv_python" -m ensurepip >/dev/null || fail "no pip in .venv, and ensurepip cannot install it"
 if [ "$(cat "$stamp" 2>/dev/null || true)" != "$(fingerprint)" ]; then
     install
     fingerprint >"$stamp"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets everything up and runs the tests, on two cores if there are two. Words go on to pytest: scripts/test.sh -k fedavg
+# Sets up the environment and runs the tests in two processes. Arguments are passed to pytest: scripts/test.sh -k fedavg
 #
 #   --fast   leave out the tests that start processes or open sockets (about a minute)
 set -euo pipefail

@@ -1,8 +1,8 @@
-"""Where timely dissemination pays: FedASMU against FedASMU-0, FedAsync and FedBuff where devices
-differ 5, 110 and 440 times in speed.
+"""When timely dissemination pays: FedASMU against others with unequal devices.
 
-The slowest device always takes 200 s. One figure: gain in time to target and in accuracy (mean over
-the last 500 s) against the median staleness. What is done already is not run again.
+The others are FedASMU-0, FedAsync and FedBuff. The speeds differ by factors of 5, 110 and 440; the
+slowest device always takes 200 s. One figure shows the gain in time to target and in accuracy (mean
+over the last 500 s) over the median staleness. Finished runs are not repeated.
 
     python scripts/studies/map_dissemination.py --workers 2
 """
@@ -37,7 +37,7 @@ from edgefl.errors import UserError
 from edgefl.results.plots import COLOURS, MARKERS, STYLE, save
 
 MAIN = CONFIGS / "fmnist_lenet.toml"
-SLOWEST_S, TASK_SAMPLES = 200.0, 3000.0  # 600 samples, five times over
+SLOWEST_S, TASK_SAMPLES = 200.0, 3000.0  # 600 samples, five epochs
 SCHEME, OTHERS = "fedasmu", ("fedasmu-0", "fedasync", "fedbuff")
 METHODS = (
     "setting",
@@ -54,8 +54,9 @@ GAINS = ("setting", "against", "median_staleness", "time_saved", "accuracy_gaine
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """FedASMU against another in one setting. ``time``: the share of the other's time to target
-    that is saved.
+    """The gain of FedASMU against another method in one setting.
+
+    ``time`` is the saved share of the other method's time to target; ``accuracy`` the difference.
     """
 
     setting: str
@@ -72,10 +73,10 @@ def main() -> None:
         type=numbers,
         default=(5.0, 110.0, 440.0),
         metavar="5,110",
-        help="slowest against fastest device (default: 5,110,440)",
+        help="task time of the slowest device / fastest device (default: 5,110,440)",
     )
     parser.add_argument(
-        "--target", type=float, default=0.60, help="accuracy of the time to target (default: 0.60)"
+        "--target", type=float, default=0.60, help="target accuracy (default: 0.60)"
     )
     options = parser.parse_args()
     ours = study(options)
@@ -99,7 +100,7 @@ def main() -> None:
 
 
 def trial(ratio: float, target: float) -> Trial:
-    """All four methods with devices that take SLOWEST_S / ratio to SLOWEST_S for a task."""
+    """All four methods with devices whose tasks take SLOWEST_S / ratio to SLOWEST_S."""
     if ratio < 1:
         raise UserError(f"--ratios: expected 1 or more, found {ratio:g}")
     devices = {"samples_per_s": TASK_SAMPLES / SLOWEST_S * ratio, "slowest_ratio": ratio}
@@ -112,7 +113,7 @@ def trial(ratio: float, target: float) -> Trial:
 
 
 def methods(ours: Study, each: Trial) -> list[tuple[object, ...]]:
-    """A line for each method that has results."""
+    """Return a row for each method that has results."""
     found = {label: ours.results(each, label) for label in (SCHEME, *OTHERS)}
     return [
         (
@@ -129,7 +130,7 @@ def methods(ours: Study, each: Trial) -> list[tuple[object, ...]]:
 
 
 def gain(ours: Study, each: Trial, other: str) -> Gain:
-    """None for what cannot be told, as where one of the two never reached the target."""
+    """Return the gain; None for unknown parts, for example if a method never reached the target."""
     scheme, others = ours.results(each, SCHEME), ours.results(each, other)
     time, other_time = mean(scheme, "target_s"), mean(others, "target_s")
     accuracy, other_accuracy = mean(scheme, "late_accuracy"), mean(others, "late_accuracy")
@@ -143,9 +144,7 @@ def gain(ours: Study, each: Trial, other: str) -> Gain:
 
 
 def draw(gains: Sequence[Gain], target: float, path: Path) -> Path:
-    """Two panels, a line for each of the others; how much the devices differ stands beside its
-    points.
-    """
+    """Draw two panels with a line per other method; each point has its speed ratio next to it."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(8.0, 3.0), dpi=300, layout="constrained")
         FigureCanvasAgg(figure)
@@ -193,7 +192,9 @@ def line(
     axes.plot([x for x, _ in known], [y for _, y in known], label=f"against {other}", **style)
     for setting, x, y in points:
         if x is not None and y is not None:
-            beside = ((5, "left"), (-5, "right"))[place % 2]  # the others' points lie near
+            beside = ((5, "left"), (-5, "right"))[
+                place % 2
+            ]  # on different sides, because points of two methods are close
             axes.annotate(
                 setting.removeprefix("ratio"),
                 (x, y),

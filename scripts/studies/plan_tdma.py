@@ -1,11 +1,10 @@
-"""A run of a slotted strategy against its plan on paper: rounds that end within a slot of the
-closed form, overlaps, the verdict.
+"""Compare a run of a slotted strategy with the closed form: ends of rounds, overlaps, verdict.
 
     edgefl run configs/tdma/wallclock.toml
     python scripts/studies/plan_tdma.py runs/tdma-wallclock
 
-The closed form is shifted by the slots that the run counted as wasted beyond the plan; at least 99
-% of the rounds should then end within one slot.
+The closed form is shifted by the wasted slots that the plan does not have. After that, at least 99
+percent of the rounds should end within one slot of it.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def main() -> None:
         type=Path,
         nargs="+",
         metavar="DIR",
-        help="run directories, or the experiment's above them",
+        help="directories of runs or of an experiment",
     )
     options = parser.parse_args()
     rows = [
@@ -77,9 +76,7 @@ def main() -> None:
 
 
 def shape_of(directory: Path) -> Tdma:
-    """N, S, r, tau_comp and alpha of a run, from its config and the samples that its edges
-    joined with.
-    """
+    """Return N, S, r, tau_comp and alpha of a run, from its config and its edges' samples."""
     experiment, joined = load(directory / "config.toml"), {}
     for event in read_events(directory / "events.jsonl"):
         if event.get("event") == "run_started":
@@ -111,7 +108,7 @@ def shape_of(directory: Path) -> Tdma:
 
 
 def row(name: str, directory: Path) -> tuple[object, ...]:
-    """One run's line."""
+    """Return one run's row."""
     shape, found = shape_of(directory), slots.rounds(read_events(directory / "events.jsonl"))
     if not shape.even:
         raise UserError(

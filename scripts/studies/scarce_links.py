@@ -1,8 +1,7 @@
-"""What the extra downlink costs when it is scarce: links 50 times slower, FedASMU that waits for
-its fresh model or trains on meanwhile.
+"""The cost of FedASMU's extra downlink traffic when links are 50 times slower.
 
-Beside them FedASMU-0, FedAsync and FedBuff, which ask for nothing. What is done already is not run
-again.
+FedASMU waits for its fresh model or continues training. It is compared with FedASMU-0, FedAsync and
+FedBuff, which do not ask for models. Finished runs are not repeated.
 
     python scripts/studies/scarce_links.py --workers 2
 """
@@ -29,7 +28,7 @@ from edgefl.reports.dissemination import table as dissemination_table
 from edgefl.results import plots
 
 MAIN = CONFIGS / "fmnist_links50.toml"
-UP_MBIT_S, DOWN_MBIT_S = 20.0, 100.0  # of the links that are called 1 time slower
+UP_MBIT_S, DOWN_MBIT_S = 20.0, 100.0  # of the links with factor 1
 LABELS = ("fedasmu", "fedasmu-train-on", "fedasmu-0", "fedasync", "fedbuff")
 COLUMNS = (
     "setting",
@@ -54,7 +53,7 @@ def main() -> None:
         type=numbers,
         default=(1.0, 50.0),
         metavar="1,50",
-        help="links so many times slower (default: 1,50)",
+        help="factors by which links are slower (default: 1,50)",
     )
     options = parser.parse_args()
     ours = study(options)
@@ -81,7 +80,7 @@ def trial(times: float) -> Trial:
 
 
 def result(ours: Study, each: Trial, label: str) -> tuple[object, ...] | None:
-    """A method's line: means over the seeds."""
+    """Return a method's row: means over the seeds."""
     results = ours.results(each, label)
     if not results:
         return None

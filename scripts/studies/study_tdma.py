@@ -1,9 +1,8 @@
-"""Loss over slots for several S, with and without intentional delay: the paper's settings, by
-default MNIST's first 10,000 slots; mean of the seeds.
+"""Loss over slots for several S, with and without intentional delay, in the paper's settings.
 
-Does delay lower the loss at small S, and does the best S get smaller with it? What is done already
-is not run again. mnist.toml is reading A of the paper, one gradient a turn; B and C have configs of
-their own.
+It answers whether delay lowers the loss at small S, and whether the best S is smaller with delay.
+By default: MNIST, the first 10,000 slots, mean over the seeds. Finished runs are not repeated.
+mnist.toml is reading A of the paper, one gradient per turn; see docs/how-to/tdma.md for B and C.
 
     python scripts/studies/study_tdma.py --workers 2
     python scripts/studies/study_tdma.py --workers 2 --config configs/tdma/cifar10.toml --slots 5000
@@ -59,7 +58,7 @@ def main() -> None:
         type=int,
         default=10_000,
         metavar="T",
-        help="budget of slots, the same for all (default: 10000)",
+        help="slots of each run (default: 10000)",
     )
     parser.add_argument(
         "--methods", metavar="A,B", help="labels of the config's strategies (default: all)"
@@ -95,7 +94,7 @@ def main() -> None:
 
 
 def result(ours: Study, trial: Trial, label: str) -> tuple[object, ...] | None:
-    """A method's line; None if it has no result, or not one round."""
+    """Return a method's row; None without a result or without a finished round."""
     runs = ours.runs(trial, label)
     curves = [curve for run in runs if (curve := _losses(run))]
     found = [slots.rounds(read_events(run / "events.jsonl")) for run in runs]
@@ -122,9 +121,7 @@ def result(ours: Study, trial: Trial, label: str) -> tuple[object, ...] | None:
 
 
 def _losses(run: Path) -> list[float]:
-    """Train loss of each evaluation; infinite where the model was thrown off so far that it has
-    none.
-    """
+    """Return the train loss of each evaluation; infinity for a model that diverged."""
     return [
         math.inf if (loss := number(row["train_loss"])) is None else loss
         for row in read_csv(run / "metrics.csv")
@@ -133,7 +130,7 @@ def _losses(run: Path) -> list[float]:
 
 
 def _best(rows: list[tuple[object, ...]]) -> None:
-    """The S with the least loss over the last fifth, without and with delay."""
+    """Print the S with the lowest loss over the last fifth, without and with delay."""
     for kind, name in (("tdma", "without delay"), ("idfl", "with delay")):
         ours = [row for row in rows if str(row[0]).startswith(kind) or row[4] == 0.0]
         if ours:

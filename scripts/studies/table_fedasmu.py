@@ -1,8 +1,7 @@
-r"""The main table: FedASMU, its ablations, and what it is compared with, LeNet on Fashion-MNIST;
-mean and deviation over the seeds.
+r"""The main table of FedASMU, its ablations and other methods: mean and deviation over seeds.
 
-What is done already is not run again. A longer budget for some of the methods, or another of the
-configs:
+By default LeNet on Fashion-MNIST. Finished runs are not repeated. The default, a longer run of some
+methods, and other configs:
 
     python scripts/studies/table_fedasmu.py --workers 2
     python scripts/studies/table_fedasmu.py --workers 2 --emulated-s 10000 \
@@ -98,13 +97,16 @@ def parser() -> argparse.ArgumentParser:
         "--methods", metavar="A,B", help="labels of the config's strategies (default: all)"
     )
     made.add_argument(
-        "--emulated-s", type=float, metavar="S", help="another budget of emulated seconds"
+        "--emulated-s",
+        type=float,
+        metavar="S",
+        help="emulated seconds of each run (default: the config's)",
     )
     return made
 
 
 def show(ours: Study, trial: Trial, labels: Sequence[str], target: str) -> None:
-    """Table and figure of what there is."""
+    """Show table and figure of the finished runs."""
     name, _, seconds = trial.name.rpartition("-")
     seeds = ", ".join(map(str, ours.seeds))
     tell(
@@ -120,7 +122,7 @@ def show(ours: Study, trial: Trial, labels: Sequence[str], target: str) -> None:
 
 
 def result(ours: Study, trial: Trial, label: str) -> tuple[object, ...] | None:
-    """A method's line; None if it has no result."""
+    """Return a method's row; None without a result."""
     results = ours.results(trial, label)
     if not results:
         return None

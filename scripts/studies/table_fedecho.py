@@ -1,9 +1,9 @@
-r"""FedEcho, FedBuff, CA2FL, FedAC and FADAS (plain and delay-adaptive) at equal emulated time:
-accuracy, in all and on what the slowest devices hold.
+r"""Table of FedEcho, FedBuff, CA2FL, FedAC and FADAS at equal emulated time.
 
-Every method has three points, run for TUNING_S emulated seconds on a seed of its own, with large
-delay on Fashion-MNIST; its best point goes into all the tables. What is done already is not run
-again. Large delay, mild delay, CIFAR-10 (its files in DIR), and something short:
+It shows the accuracy on all data and on the data of the slowest devices. Each method is tuned at
+three points for TUNING_S emulated seconds, on a separate seed, with large delay on Fashion-MNIST.
+Its best point is used for all tables. Finished runs are not repeated. Commands for large delay,
+mild delay, CIFAR-10 (files in DIR), and a short run:
 
     python scripts/studies/table_fedecho.py --workers 2
     python scripts/studies/table_fedecho.py --workers 2 \
@@ -37,19 +37,19 @@ from edgefl.results.spread import spread as spread_of
 CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "fedecho"
 MAIN = CONFIGS / "fmnist_lenet.toml"
 METHODS = ("fedecho", "fedbuff", "ca2fl", "fedac", "fadas", "fadas-adaptive")
-TUNING_S = 240.0  # some 50 rounds
+TUNING_S = 240.0  # about 50 rounds
 LAST = 10  # evaluations
 LONG = "long"  # runtime class; with mild delay "long (mild)"
 LOCAL: Points = {f"local-{rate:g}": {"local_learning_rate": rate} for rate in (0.003, 0.01, 0.03)}
-# steps of Adam's kind
+# for Adam-like steps
 SERVER: Points = {f"server-{rate:g}": {"server_learning_rate": rate} for rate in (3e-4, 1e-3, 3e-3)}
-# FedAC's devices may run away, the more so the larger their steps are
+# FedAC's devices may diverge, more often with larger steps
 CONTROLLED: Points = {
     f"local-{local:g}-server-{rate:g}": {"local_learning_rate": local, "server_learning_rate": rate}
     for local, rate in ((0.03, 3e-4), (0.03, 1e-3), (0.01, 1e-3))
 }
-# the first is the paper's: LeNet has 180 times fewer weights than its ResNet-18, and Adam's steps
-# of that size hardly move it
+# The first rate is the paper's, for ResNet-18. LeNet has 180 times fewer weights, and Adam's steps
+# of this size change it very little.
 DISTIL: Points = {
     f"local-{local:g}-distil-{rate:g}": {"local_learning_rate": local, "distil_learning_rate": rate}
     for local, rate in ((0.03, 3e-6), (0.03, 3e-4), (0.01, 3e-4))
@@ -97,7 +97,7 @@ def main() -> None:
         "--emulated-s",
         type=float,
         metavar="S",
-        help="another budget of emulated seconds than the config's",
+        help="emulated seconds of each run (default: the config's)",
     )
     parser.add_argument(
         "--tuning-s",
@@ -111,7 +111,7 @@ def main() -> None:
         type=Path,
         default=MAIN,
         metavar="FILE",
-        help="the config that is tuned on (default: the main one)",
+        help="config of the tuning runs (default: configs/fedecho/fmnist_lenet.toml)",
     )
     options = parser.parse_args()
     seconds = options.emulated_s or load(options.config, options.set).stop.emulated_s
@@ -128,7 +128,7 @@ def main() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``seconds`` of each of ``methods`` (labels of ``config``'s strategies)."""
+    """Runs of ``methods`` (labels of ``config``'s strategies) for ``seconds`` of emulated time."""
 
     ours: Study
     config: Path
@@ -136,8 +136,9 @@ class Comparison:
     seconds: float
 
     def tune(self, base: Path, seconds: float) -> tuple[bool, dict[str, str]]:
-        """(is it whole, each method's best point) of ``seconds`` of ``base``. What --set says is
-        of our config, another one does not hear of it.
+        """Tune for ``seconds`` on ``base``; return (whether all succeeded, best point per method).
+
+        Values of --set are for ``config``; they do not apply to another ``base``.
         """
         ours = (
             self.ours
@@ -154,7 +155,7 @@ class Comparison:
         return tuning.best(ours, f"{name}: tuning, {seconds:g} emulated s")
 
     def compare(self, best: Mapping[str, str]) -> bool:
-        """Every method at its best point with all seeds: table and figures of what there is."""
+        """Run every method at its best point with all seeds; show table and figures."""
         name, seconds = (
             load(self.config).name,
             QUICK["stop"]["emulated_s"] if self.ours.quick else self.seconds,
@@ -190,7 +191,7 @@ class Comparison:
 
 
 def row(ours: Study, trial: Trial, label: str, point: str) -> tuple[Any, ...]:
-    """A method's line. ``accuracy``: the mean of the last ten evaluations."""
+    """Return a method's row; ``accuracy`` is the mean of the last ten evaluations."""
     results = ours.results(trial, label)
     held = spread_of([long_accuracy(run) for run in ours.runs(trial, label)])
     accuracies = (
@@ -212,8 +213,9 @@ def row(ours: Study, trial: Trial, label: str, point: str) -> tuple[Any, ...]:
 
 
 def long_accuracy(run: Path) -> float | None:
-    """On what the slowest class of devices holds, the mean of the last evaluations; None without
-    such devices.
+    """Return the mean of the last accuracies on the data of the slowest class of devices.
+
+    None without such devices.
     """
     slow = [
         points for runtime, points in labels.by_runtime(run).items() if runtime.startswith(LONG)

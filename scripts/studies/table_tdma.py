@@ -1,7 +1,7 @@
-"""Table I of the TDMA paper on the strategy itself: global models by slot T under the virtual
-clock, training switched off, against the closed form.
+"""Table I of the TDMA paper with the strategies themselves: global models by slot T.
 
-CIFAR-10's setting, N = 20 and tau_comp = 4, with S = 1, 2, 5, 10, 20; staleness without and
+Runs under the virtual clock without training are compared with the closed form and the paper. The
+setting is that of CIFAR-10: N = 20, tau_comp = 4, S = 1, 2, 5, 10, 20, with staleness, without and
 with intentional delay.
 
     python scripts/studies/table_tdma.py            # 100,000 slots, minutes
@@ -34,12 +34,12 @@ from emulator.tdma.closed_form import Tdma
 DEVICES, COMPUTES, SIZES = 20, 4, (1, 2, 5, 10, 20)
 PAPER = {1: 49_999, 2: 33_333, 5: 16_667, 10: 9_091, 20: 4_001}  # by slot 100,000
 SLOTS, QUICK_SLOTS = 100_000, 5_000
-LEAST_SLOTS = 100  # some rounds even where all devices send in each
+LEAST_SLOTS = 100  # enough for some rounds if all devices send in each
 STEPS = 8
 
 
 def experiment(per_round: int, delayed: bool, slots: int) -> Experiment:
-    """Digits, 89 or 90 samples each: a task of eight steps; what it would train does not matter."""
+    """Return the experiment: tasks of eight steps on digits, without training."""
     return Experiment.model_validate(
         {
             "model": {"name": "mlp", "hidden": [4]},
@@ -77,7 +77,7 @@ def main() -> None:
     shorter = parser.add_mutually_exclusive_group()
     shorter.add_argument("--quick", action="store_true", help=f"{QUICK_SLOTS} slots")
     shorter.add_argument("--slots", type=int, metavar="T", help="another number of slots")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keep the numbers")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers to FILE")
     options = parser.parse_args()
     slots = QUICK_SLOTS if options.quick else SLOTS if options.slots is None else options.slots
     if slots < LEAST_SLOTS:
@@ -96,13 +96,13 @@ def main() -> None:
     if options.json is not None:
         options.json.write_bytes(orjson.dumps(judged, option=orjson.OPT_INDENT_2) + b"\n")
     if slots != SLOTS:
-        say(f"the paper's column needs {SLOTS} slots: leave --quick and --slots out")
+        say(f"the paper's column needs {SLOTS} slots: run without --quick and --slots")
     if not all(line["pass"] in (True, None) for line in judged):
         raise SystemExit(1)
 
 
 def judgements(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The numbers of a setting as the benchmarks keep theirs: a row for each, with its goal."""
+    """Return the numbers of a setting in the benchmarks' format: one row each, with its goal."""
     setting = f"{found['strategy']}, S = {found['S']}, delay {found['delay']}"
     models, paper = found["models"], found["paper"]
     numbers = [
@@ -125,7 +125,7 @@ def judgements(found: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def row(per_round: int, delayed: bool, slots: int) -> dict[str, object]:
-    """One setting, run and planned."""
+    """Run one setting; return its measured and planned numbers."""
     plain = Tdma(DEVICES, per_round, 1, COMPUTES)
     shape = Tdma(DEVICES, per_round, 1, COMPUTES, plain.auto_delay) if delayed else plain
     began_s = time.perf_counter()

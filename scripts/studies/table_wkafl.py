@@ -1,12 +1,11 @@
-r"""WKAFL, its ablations, TWAFL, SASGD, GSGM and K-async SGD in one table: accuracy and stability on
-MNIST with LeNet, P/K = 1000/10, one label each.
+r"""Table of WKAFL, its ablations, TWAFL, SASGD, GSGM and K-async SGD: accuracy and stability.
 
-Every method's learning rate is tuned alike: three values, on a seed of its own, over all iterations
-(where one label a device makes steps of one label, a rate that is good in the end has learned
-nothing by half of them); the best by the mean of the last ten accuracies goes into the table. All
-tuning runs are one ``edgefl run``, so that each worker does whole runs. What is done already is not
-run again. 48 runs of a minute each: 25 minutes with two workers. Another of the configs, or some of
-the methods:
+By default LeNet on MNIST, P/K = 1000/10, one label per device. Every method's learning rate is
+tuned in the same way: three values, on a separate seed, over all iterations. (Half of them are not
+enough: with one label per device, a rate that is good in the end has learned nothing by then.) The
+best value, by the mean of the last ten accuracies, is used for the table. All tuning runs are one
+``edgefl run``, so that each worker does whole runs. Finished runs are not repeated. There are 48
+runs of one minute: 25 minutes with two workers. The default, and another config with other options:
 
     python scripts/studies/table_wkafl.py --workers 2
     python scripts/studies/table_wkafl.py --workers 2 --config configs/wkafl/cifar_1000_20.toml \
@@ -29,32 +28,32 @@ from edgefl.results import plots
 from edgefl.results.spread import spread
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "wkafl"
-RATE = "server_learning_rate"  # what is tuned
+RATE = "server_learning_rate"  # the tuned option
 RATES = (0.01, 0.02, 0.04)
-OWN_RATES = {  # where a step of the same size takes another rate: as many values, as far apart
+OWN_RATES = {  # methods that need other rates for steps of the same size; spaced like RATES
     "wkafl-no-staleness": (
         0.005,
         0.01,
         0.02,
-    ),  # not divided by 1 + 0.1 min gap, which is 2 at P/K = 100, ...
+    ),  # its rate is not divided by 1 + 0.1 min gap, which is 2 at P/K = 100
     "twafl": (
         0.005,
         0.01,
         0.02,
-        # ... nor is this, whose steps are those of one or two fresh gradients, as WKAFL's are;
-        # K-async's are means of ten
+        # not divided either; its steps, like WKAFL's, are dominated by one or two fresh gradients,
+        # while K-async's are means of ten
     ),
     "sasgd": (
         0.2,
         0.4,
         0.8,
-    ),  # divided by gap + 1: by 20 at the harmonic mean of gaps around P/K = 100
+    ),  # its rate is divided by gap + 1: 20 at the harmonic mean of gaps around P/K = 100
     "gsgm": (
         0.00125,
         0.0025,
         0.005,
-        # all P/K steps of a round are gradients at one model, together one step of 100 times the
-        # rate: at 0.01 the model dies
+        # all P/K steps of a round use gradients at one model, together one step of 100 times the
+        # rate: with 0.01 training diverges
     ),
 }
 QUICK = {"stop": {"versions": 20}, "evaluation": {"every_versions": 2}, "edges": {"count": 60}}
@@ -68,7 +67,7 @@ COLUMNS = (
     "tau_ave",
     "n_ave",
 )
-# column -> its quantity
+# column -> quantity
 KEYS = {
     "accuracy": "convergence_accuracy",
     "stability": "stability",
@@ -93,7 +92,7 @@ def main() -> None:
         "--rates",
         type=numbers,
         metavar="A,B,C",
-        help=f"rates tried, of all methods (default: {_told(RATES)}; {_told_own()})",
+        help=f"rates to try for all methods (default: {_told(RATES)}; {_told_own()})",
     )
     options = parser.parse_args()
     experiment = load(options.config, options.set)
@@ -117,8 +116,9 @@ def _told_own() -> str:
 
 
 class Comparison:
-    """The trials of one config: one of each method at each of its rates, and one of all methods
-    at their best; ``rates`` None: ours.
+    """The trials of one config: a tuning trial, and a trial of all methods at their best rates.
+
+    ``rates``: the rates to try; None: RATES and OWN_RATES.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Comparison:
         self.changes: Mapping[str, Any] = QUICK if ours.quick else {}
 
     def tune(self) -> tuple[bool, dict[str, float]]:
-        """(is it whole, the best rate of each method that has a result)."""
+        """Tune; return (whether all runs succeeded, best rate of each method with a result)."""
         methods = {
             label: (entry, {f"{rate:g}": {RATE: rate} for rate in self.rates[label]})
             for label, entry in self.entries.items()
@@ -147,7 +147,10 @@ class Comparison:
         return whole, {label: float(point) for label, point in best.items()}
 
     def compare(self, best: Mapping[str, float]) -> bool:
-        """Run every method at its best rate with all seeds; table and figures of what there is."""
+        """Run every method at its best rate with all seeds; show the results as table and figures.
+
+        Return whether all runs succeeded.
+        """
         made = [
             entry | {RATE: best[label]} for label, entry in self.entries.items() if label in best
         ]
@@ -177,7 +180,7 @@ class Comparison:
         return whole
 
     def _values(self, trial: Trial, label: str, key: str) -> list[Any]:
-        """Of each seed that is done."""
+        """Return the number ``key`` for each finished seed."""
         return [each.value(key) for each in aggregation_table.load(self.ours.runs(trial, label))]
 
     def _row(self, trial: Trial, label: str, rate: float) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""What the studies tell of a run, and over the seeds of a trial."""
+"""Results of one run in a study, and statistics over the seeds of a trial."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import orjson
 from edgefl.results.summary import evaluations
 from edgefl.results.tail import read_csv
 
-LATE_S = 500.0  # emulated; how much of a run's end makes its late accuracy
+LATE_S = 500.0  # emulated time at a run's end that late_accuracy covers
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One run. ``late_accuracy``: the mean over the last LATE_S seconds, every model for as long as
-    it was the newest one evaluated.
+    """The results of one run.
 
-    ``convergence_accuracy``, the mean of the last ten evaluations, spans 500 s where there is a new
-    model at each evaluation, and 2000 s where a round takes 200: it would favour schemes with many
-    versions.
+    ``late_accuracy`` is the mean over the last LATE_S seconds, weighted by the time for which each
+    model was the newest evaluated one. ``convergence_accuracy``, the mean of the last ten
+    evaluations, spans 500 s with a new model at each evaluation but 2000 s with rounds of 200 s, so
+    it favours schemes with many versions.
     """
 
     seed: int
@@ -39,7 +39,7 @@ class Result:
 
 
 def result(run: Path, seed: int) -> Result:
-    """What its files say."""
+    """Read the results of a finished run."""
     facts = orjson.loads((run / "summary.json").read_bytes())
     late = late_accuracy(evaluations(read_csv(run / "metrics.csv")), facts["emulated_s"])
     accuracies = (late, facts["convergence_accuracy"], facts["final_accuracy"])
@@ -58,8 +58,9 @@ def result(run: Path, seed: int) -> Result:
 
 
 def late_accuracy(points: Sequence[tuple[float, float]], end_s: float) -> float | None:
-    """Mean over the last LATE_S before ``end_s`` of accuracies (emulated s, accuracy) that each
-    hold until the next; None without any.
+    """Return the mean accuracy over the last LATE_S before ``end_s``; None without points.
+
+    ``points``: (emulated s, accuracy); each accuracy holds until the next point.
     """
     begin_s = max(0.0, end_s - LATE_S)
     total, seconds = 0.0, 0.0
@@ -71,26 +72,24 @@ def late_accuracy(points: Sequence[tuple[float, float]], end_s: float) -> float 
 
 
 def mean(results: Sequence[Result], quantity: str) -> float | None:
-    """Over the seeds; None if one of them has no such number: a mean over the lucky ones would
-    flatter.
-    """
+    """Return the mean over the seeds; None unless all have the number (survivorship bias)."""
     values = [getattr(each, quantity) for each in results]
     return None if not values or None in values else fmean(values)
 
 
 def deviation(results: Sequence[Result], quantity: str) -> float | None:
-    """Sample standard deviation over the seeds; None for a single one."""
+    """Return the sample standard deviation over the seeds; None for a single seed."""
     values = [getattr(each, quantity) for each in results]
     return None if len(values) < 2 or None in values else stdev(values)
 
 
 def spread(results: Sequence[Result], quantity: str) -> tuple[float | None, float | None]:
-    """(mean, deviation)."""
+    """Return (mean, deviation) over the seeds."""
     return mean(results, quantity), deviation(results, quantity)
 
 
 def median_staleness(results: Sequence[Result]) -> float | None:
-    """Of all updates of all seeds."""
+    """Return the median staleness over all updates of all seeds."""
     gaps = [
         int(gap) for each in results for gap, count in each.staleness.items() for _ in range(count)
     ]

@@ -1,9 +1,7 @@
-"""What the studies share: trials made of a config and changes, run by ``edgefl run`` as a user
-would, and not again once they are done.
+"""Trials of a study: a config with changes, run by ``edgefl run`` once.
 
-A trial's config is written to OUT/NAME/configs/TRIAL.toml (it extends the one it comes from, and
-can be run by hand), what edgefl says while it runs to OUT/NAME/logs/TRIAL.log, results to
-OUT/NAME/TRIAL/.
+A trial's config is OUT/configs/TRIAL.toml; it extends the original config and can be run by hand.
+The output of edgefl is in OUT/logs/TRIAL.log, results are in OUT/TRIAL/.
 """
 
 from __future__ import annotations
@@ -33,17 +31,18 @@ from edgefl.results.rundirs import seed_name
 from emulator.errors import BadValue
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "fedasmu"
-# is everything in place? The numbers mean nothing.
+# only a check that everything works; the numbers have no meaning
 QUICK = {"stop": {"emulated_s": 150.0}, "evaluation": {"every_s": 150.0}}
-PLAIN_WIDTH = 140  # of a table in a file or a pipe
+PLAIN_WIDTH = 140  # width of a table in a file or a pipe
 WORDS = ("method", "setting", "point", "against")  # columns of text
-LOG_LINES = 12  # shown of a run that failed
+LOG_LINES = 12  # shown after a failed run
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Strategies (entries of a config) in one setting: ``base`` with ``changes`` (tables as in a
-    config).
+    """Strategies in one setting: the config ``base`` with ``changes``.
+
+    ``entries`` are entries of a config's strategies, ``changes`` its tables.
     """
 
     name: str
@@ -54,7 +53,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """Where the trials of one question go, and what they share."""
+    """The folder of a study's trials and their common options."""
 
     folder: Path
     seeds: tuple[int, ...]
@@ -63,15 +62,15 @@ class Study:
     overrides: tuple[str, ...] = ()  # key.path=value of every trial's config
 
     def results(self, trial: Trial, label: str) -> list[Result]:
-        """Of one strategy, a seed each; [] for what has not been run."""
+        """Return a strategy's results, one per finished seed."""
         return [result(run, seed) for seed, run in self._done(trial, label)]
 
     def runs(self, trial: Trial, label: str) -> list[Path]:
-        """Where these results lie: beside them there may be runs of other seeds."""
+        """Return the directories of these results; runs of other seeds may be next to them."""
         return [run for _, run in self._done(trial, label)]
 
     def do(self, trials: Sequence[Trial]) -> bool:
-        """Run what is not done yet, and say how far it is; False if a run has failed."""
+        """Run the missing trials and report progress; return False if a run failed."""
         failed, began_s = [], time.monotonic()
         for number, trial in enumerate(trials, 1):
             whole, missing = self._missing(trial)
@@ -83,13 +82,13 @@ class Study:
             if not self._run(trial, missing):
                 failed.append(trial.name)
                 say(
-                    f"  not all seeds are there of: {', '.join(self._missing(trial)[1])}; tables"
-                    " are over those that are"
+                    f"  seeds are missing of: {', '.join(self._missing(trial)[1])}; tables use the"
+                    " finished seeds"
                 )
             minutes, left = (time.monotonic() - began_s) / 60, len(trials) - number
             say(f"{place}: {minutes:.1f} min so far, {left} of {len(trials)} trials left")
         if failed:
-            say(f"failed: {', '.join(failed)}; the same command again goes on from here")
+            say(f"failed: {', '.join(failed)}; run the same command again to continue")
         return not failed
 
     # ------------------------------------------------------------------ one trial
@@ -97,8 +96,9 @@ class Study:
         return load(self._write(trial, trial.entries), self.overrides)
 
     def _done(self, trial: Trial, label: str) -> list[tuple[int, Path]]:
-        """(seed, run) of a strategy's results of this very trial: not what another config left
-        there and a failed run could not replace.
+        """Return (seed, run) of a strategy's results of exactly this trial.
+
+        An old run of another config is not one, if a failed run did not replace it.
         """
         whole, runs = self._whole(trial), _runs(self.folder / trial.name / label, self.seeds)
         (entry,) = [entry for entry in whole.strategies if entry.name == label] or [None]
@@ -109,7 +109,7 @@ class Study:
         ]
 
     def _missing(self, trial: Trial) -> tuple[Experiment, list[str]]:
-        """(the trial as an experiment, the labels of its strategies that have no result of it)."""
+        """Return (the trial as an experiment, labels of the strategies without all results)."""
         whole = self._whole(trial)
         return whole, [
             entry.name
@@ -124,8 +124,9 @@ class Study:
         )
 
     def _run(self, trial: Trial, labels: Sequence[str]) -> bool:
-        """``edgefl run`` for the strategies ``labels``. Ctrl-C goes to it as well: it ends in
-        order, and so do we.
+        """Call ``edgefl run`` for the strategies ``labels``; return whether it succeeded.
+
+        Ctrl-C also reaches this child process. It ends normally, and then so does the study.
         """
         entries = [entry for entry in trial.entries if _label(entry) in labels]
         words = [
@@ -141,7 +142,7 @@ class Study:
         ]
         log = self.folder / "logs" / f"{trial.name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
-        say(f"  edgefl {shlex.join(words)}   (what it says: {log})")
+        say(f"  edgefl {shlex.join(words)}   (output: {log})")
         with log.open("w", encoding="utf-8") as file:
             child = subprocess.Popen(
                 [sys.executable, "-m", "edgefl.cli", *words], stdout=file, stderr=subprocess.STDOUT
@@ -150,7 +151,7 @@ class Study:
                 status = child.wait()
             except KeyboardInterrupt:
                 child.wait()
-                say("stopped; the same command again goes on from here")
+                say("stopped; run the same command again to continue")
                 raise SystemExit(130) from None
         self._write(trial, trial.entries)  # the file lists all strategies again
         if status:
@@ -181,7 +182,7 @@ class Study:
 
 
 def entries(config: Path, *names: str) -> list[dict[str, Any]]:
-    """The strategies called ``names`` of a config, with the options that they have there."""
+    """Return the entries of a config's strategies ``names``, with their options."""
     found = {entry.name: entry.model_dump(exclude_none=True) for entry in load(config).strategies}
     missing = [name for name in names if name not in found]
     if missing:
@@ -194,8 +195,9 @@ def _label(entry: Mapping[str, Any]) -> str:
 
 
 def _runs(directory: Path, seeds: Sequence[int]) -> list[Path]:
-    """Where each seed's run lies; of a single one too it may be among others', which a new run
-    of it would take away.
+    """Return the run directory of each seed.
+
+    A single seed's run may be among those of several seeds, which a new run would remove.
     """
     among = directory / seed_name(seeds[0], True)
     if len(seeds) == 1 and (among / "summary.json").is_file():
@@ -204,7 +206,7 @@ def _runs(directory: Path, seeds: Sequence[int]) -> list[Path]:
 
 
 def _is_result_of(run: Path, experiment: Experiment, entry: StrategyEntry) -> bool:
-    """Did this very experiment, of one seed, come to its end there with that strategy?"""
+    """Return whether ``run`` is a finished run of this experiment, of one seed, with ``entry``."""
     try:
         before, summary = (
             load(run / "config.toml"),
@@ -224,7 +226,7 @@ def _is_result_of(run: Path, experiment: Experiment, entry: StrategyEntry) -> bo
 
 
 def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables key by key."""
+    """Merge two configs: each table key by key."""
     return {key: {**base.get(key, {}), **value} for key, value in changes.items()} | {
         key: value for key, value in base.items() if key not in changes
     }
@@ -232,7 +234,7 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
 
 # ------------------------------------------------------------------ command line and output
 def run(main: Callable[[], None]) -> None:
-    """Call the study; bad input is one line and exit status 2."""
+    """Call the study; print bad input as one line and exit with status 2."""
     try:
         main()
     except (UserError, BadValue) as error:
@@ -241,7 +243,7 @@ def run(main: Callable[[], None]) -> None:
 
 
 def arguments(doc: str | None, name: str, seeds: Sequence[int]) -> argparse.ArgumentParser:
-    """The options that every study has."""
+    """Return a parser with the options of every study."""
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -269,14 +271,14 @@ def arguments(doc: str | None, name: str, seeds: Sequence[int]) -> argparse.Argu
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="150 emulated seconds only, in DIR-quick: a check that all is in place",
+        help="run only 150 emulated seconds, in DIR-quick, to check that everything works",
     )
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="of the config, as with edgefl run; may be given again",
+        help="a config value, as with edgefl run; may be repeated",
     )
     return parser
 
@@ -288,23 +290,25 @@ def study(options: argparse.Namespace) -> Study:
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 1 on, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected 1 or more, found {text!r}")
     return int(text)
 
 
 def _seeds(text: str) -> tuple[int, ...]:
     parts = text.split(",")
     if not all(part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
-        raise argparse.ArgumentTypeError(f"expected numbers that differ, as 1,2, found {text!r}")
+        raise argparse.ArgumentTypeError(f"expected distinct numbers such as 1,2, found {text!r}")
     return tuple(map(int, parts))
 
 
 def numbers(text: str) -> tuple[float, ...]:
-    """For argparse: "5,110" as numbers."""
+    """Parse "5,110" as numbers, for argparse."""
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"expected numbers, as 5,110, found {text!r}") from None
+        raise argparse.ArgumentTypeError(
+            f"expected numbers such as 5,110, found {text!r}"
+        ) from None
 
 
 def say(text: str) -> None:
@@ -312,17 +316,17 @@ def say(text: str) -> None:
 
 
 def end(ours: Study, whole: bool) -> None:
-    """Say what to do next; exit status 1 if a run has failed."""
+    """Print the next step; exit with status 1 if a run failed."""
     if not whole:
         raise SystemExit(1)
     if ours.quick:
-        say("everything is in place: without --quick the numbers mean something")
+        say("everything works; run without --quick for meaningful numbers")
     else:
         say(f"runs: {ours.folder}; edgefl compare and edgefl plot show more of them")
 
 
 def tell(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], path: Path) -> None:
-    """A table on the terminal, without the columns that are empty, and as CSV."""
+    """Print a table without its empty columns, and write it as CSV."""
     kept = [place for place in range(len(columns)) if any(row[place] is not None for row in rows)]
     shown = Table(
         title=title,

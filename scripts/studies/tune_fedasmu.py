@@ -1,8 +1,7 @@
-"""Tuning what the papers leave open, three values a method, on a seed of its own: the same effort
-for FedASMU and for what it is compared with.
+"""Tune the values that the papers do not give: three values per method, on a separate seed.
 
-The best value of a method is that of the highest accuracy over the last 500 s. What is done already
-is not run again.
+FedASMU and the methods it is compared with get the same effort. The best value has the highest
+accuracy over the last 500 s. Finished runs are not repeated.
 
     python scripts/studies/tune_fedasmu.py --workers 2
 """
@@ -15,10 +14,10 @@ from trials import CONFIGS, Study, Trial, arguments, end, entries, run, say, stu
 from edgefl.reports.dissemination import table as dissemination_table
 
 MAIN = CONFIGS / "fmnist_lenet.toml"
-SEED = 11  # of no other study
+SEED = 11  # used by no other study
 POINTS: dict[
     str, tuple[str, tuple[float | int, ...]]
-] = {  # method -> what is tuned, and the values tried
+] = {  # method -> the tuned option and its values
     "fedasmu": ("mu_beta", (3.0, 10.0, 30.0)),
     "fedssmu": ("mu_beta", (3.0, 10.0, 30.0)),
     "fedasync": ("alpha", (0.3, 0.6, 0.9)),  # FedASMU-0 and FedASMU-DA take the best of these
@@ -43,7 +42,7 @@ def main() -> None:
         "--methods",
         default=",".join(POINTS),
         metavar="A,B",
-        help=f"of {', '.join(POINTS)} (default: all)",
+        help=f"some of {', '.join(POINTS)} (default: all)",
     )
     options = parser.parse_args()
     unknown = [name for name in options.methods.split(",") if name not in POINTS]
@@ -59,14 +58,14 @@ def main() -> None:
         ours.folder / "tuning.csv",
     )
     say(
-        "put the best into configs/fedasmu/fmnist_lenet.toml (FedAsync's alpha also for fedasmu-0"
-        " and fedasmu-da, FedASMU's mu_beta for fedasmu-da)"
+        "put the best values into configs/fedasmu/fmnist_lenet.toml (FedAsync's alpha also for"
+        " fedasmu-0 and fedasmu-da, FedASMU's mu_beta also for fedasmu-da)"
     )
     end(ours, whole)
 
 
 def trial(method: str) -> Trial:
-    """A method with each of its values, everything else as in the main config."""
+    """Return a trial of a method with each of its values; the rest is as in the main config."""
     key, values = POINTS[method]
     (entry,) = entries(MAIN, method)
     return Trial(
@@ -79,7 +78,7 @@ def label(key: str, value: float | int) -> str:
 
 
 def rows(ours: Study, each: Trial) -> list[tuple[object, ...]]:
-    """A line for each value; "*" marks the best."""
+    """Return a row for each value; "*" marks the best."""
     key, values = POINTS[each.name]
     found = {value: ours.results(each, label(key, value)) for value in values}
     accuracies = {

@@ -1,5 +1,6 @@
-"""How a study tunes: some points a method, each one short run on a seed of its own; the best by
-the mean of its last ten accuracies.
+"""Tuning in a study: one short run for each point of each method, on a separate seed.
+
+The best point has the highest mean of the last ten accuracies.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from typing import Any
 
 from trials import Study, Trial, tell
 
-SEED = 11  # of no table
+SEED = 11  # used in no table
 COLUMNS = ("method", "point", "accuracy", "final_accuracy", "versions", "best")
 
-Points = Mapping[str, Mapping[str, Any]]  # what a point is called -> the options that it has
+Points = Mapping[str, Mapping[str, Any]]  # name of a point -> its options
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """One trial of all points. ``methods``: label -> (entry of the config, its points)."""
+    """A trial of all points; ``methods``: label -> (entry of the config, points)."""
 
     name: str
     base: Path
@@ -28,7 +29,7 @@ class Tuning:
 
     @property
     def trial(self) -> Trial:
-        """All of them together, so that each worker does whole runs."""
+        """All points in one trial, so that each worker does whole runs."""
         entries = [
             {**entry, **options, "label": run_name(label, point)}
             for label, (entry, points) in self.methods.items()
@@ -37,8 +38,9 @@ class Tuning:
         return Trial(self.name, self.base, entries, self.changes)
 
     def best(self, ours: Study, title: str) -> tuple[bool, dict[str, str]]:
-        """Run what is not done, show it; (is it whole, the best point of each method that has a
-        result).
+        """Run what is missing and show the table.
+
+        Return (whether all runs succeeded, best point of each method with a result).
         """
         trial, alone = self.trial, replace(ours, seeds=(SEED,))
         whole = alone.do([trial])
@@ -67,5 +69,5 @@ class Tuning:
 
 
 def run_name(label: str, point: str) -> str:
-    """What a point's run is called."""
+    """Return the name of a point's run."""
     return f"{label}-at-{point}"

@@ -84,7 +84,7 @@ def test_seeds_that_were_not_asked_for_and_what_another_config_left_are_no_resul
     )
     assert (
         moved.results(small(trials), "fedbuff") == []
-        and "not all seeds are there of: fedbuff" in capfd.readouterr().err
+        and "seeds are missing of: fedbuff" in capfd.readouterr().err
     )
 
 
