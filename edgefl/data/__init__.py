@@ -1,1 +1,1 @@
-"""One data set per file: ``load(directory)``. The folder is the registry."""
+"""Data sets: one per file, with ``load(directory)``. The folder is the registry."""

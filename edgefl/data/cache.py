@@ -1,8 +1,7 @@
-"""Parsed once: a data set's arrays as memory-mapped files, which every process of this user's
-machine shares.
+"""The cache of parsed data sets: memory-mapped arrays that all processes of a user share.
 
-An entry belongs to one content of the source files (their sizes and times are in its name); its
-digest is pinned when it is written. The whole directory may be deleted at any time.
+An entry belongs to one state of the source files: its name depends on their sizes and times. Its
+digest is stored when it is written. The whole directory can be deleted at any time.
 """
 
 from __future__ import annotations
@@ -25,20 +24,19 @@ from edgefl.data.paths import CACHE_VARIABLE, cache_dir
 from edgefl.data.words import FILE
 from edgefl.errors import UserError
 
-FORMAT = 3  # raise it when a parser changes what it makes of the same files
+FORMAT = 3  # increase it when a parser gives another result for the same files
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
 ABOUT = "about.json"
-COLUMN = "column_"  # begins the file names of what else is known of the training samples
+COLUMN = "column_"  # prefix of the files with other columns of the training samples
 
 
 def cached(
     name: str, sources: Sequence[Path], options: str, parse: Callable[[Path], Dataset]
 ) -> Dataset:
-    """The data set in ``sources`` read with ``options``, from the cache or by ``parse(folder)``,
-    which may leave big arrays in ``folder``.
+    """Return the data set in ``sources`` for ``options``, from the cache or by ``parse(folder)``.
 
-    Processes that ask at the same time wait for the first one. UserError if the cache cannot be
-    written, or an entry is damaged.
+    ``parse`` may write large arrays to ``folder``. If several processes ask at the same time, one
+    parses and the others wait. UserError if the cache cannot be written or an entry is damaged.
     """
     root = cache_dir(os.environ)
     entry = root / f"{name}-{_key(sources, options)}"
@@ -56,7 +54,7 @@ def cached(
 
 
 def large(folder: Path, array: str, shape: tuple[int, ...], dtype: type) -> np.ndarray:
-    """A new array of the entry that is being made, on disk rather than in memory."""
+    """Return a new array of the entry in ``folder``, on disk and not in memory."""
     return np.lib.format.open_memmap(folder / f"{array}.npy", mode="w+", dtype=dtype, shape=shape)
 
 
@@ -136,7 +134,7 @@ def _opened(entry: Path) -> Dataset:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """A lock held by one process at a time; the system releases it when that process ends."""
+    """Hold a lock that one process has at a time; the system releases it if the process ends."""
     with open(path, "wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

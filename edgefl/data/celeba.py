@@ -1,5 +1,6 @@
-"""CelebA: faces of 10,177 celebrities, with or without an attribute, from the folder of pictures
-and lists of its authors' page (Liu et al. 2015).
+"""CelebA: faces of 10,177 celebrities, labelled by one attribute such as Smiling (Liu 2015).
+
+It reads the image folder and the lists of the authors' page. Source: Liu et al. 2015.
 """
 
 from __future__ import annotations
@@ -24,28 +25,25 @@ PICTURES, ATTRIBUTES, IDENTITIES, PARTS = (
     "identity_CelebA.txt",
     "list_eval_partition.txt",
 )
-TEST_PART = "2"  # 0: training, 1: validation, which we train on as well
+TEST_PART = "2"  # 0: training, 1: validation, which is used for training, too
 WHERE = "its authors' page, mmlab.ie.cuhk.edu.hk/projects/CelebA.html"
 
 
 class Options(BaseModel):
-    """``attribute``: what is to be told of a face; ``size``: pictures become ``size`` x ``size``
-    pixels.
-    """
+    """``attribute``: the label of a face; ``size``: images are scaled to ``size`` x ``size``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     attribute: str = "Smiling"
-    """What is to be told of a face: a name of `list_attr_celeba.txt`."""
+    """The attribute that is the label, a name in `list_attr_celeba.txt`: 1 with it, 0 without."""
     size: int = Field(default=84, ge=8, le=218)
-    """Pictures become so many pixels wide and high."""
+    """Width and height in pixels to which images are scaled."""
 
 
 def load(directory: Path, options: Options) -> Dataset:
-    """From ``directory/celeba/`` or ``directory/``: the folder of pictures, the attributes;
-    celebrities and parts where their lists are there.
+    """Read the image folder and the lists in ``directory/celeba/`` or ``directory/``.
 
-    Without the list of parts every tenth picture is for the test; without that of celebrities there
-    is no column ``celebrity``.
+    Without the list of parts, every tenth image is a test sample. Without the list of identities,
+    there is no column ``celebrity``.
     """
     places = (*(directory / folder for folder in FOLDERS), directory)
     root = next(
@@ -101,8 +99,10 @@ def _parsed(root: Path, options: Options, folder: Path) -> Dataset:
 
 
 def _attribute(path: Path, attribute: str) -> dict[str, int]:
-    """Picture -> 1 or 0. The file: a count, the attributes' names, then lines of a picture's
-    name and 1 or -1 for each.
+    """Return image name -> 1 or 0.
+
+    The file has a count, the names of the attributes, and then lines with an image name and 1 or -1
+    for each attribute.
     """
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     names = lines[1].split() if len(lines) > 1 else []
@@ -123,7 +123,7 @@ def _attribute(path: Path, attribute: str) -> dict[str, int]:
 
 
 def _second_column(path: Path) -> dict[str, str]:
-    """Picture -> what stands behind its name; {} without such a file."""
+    """Return image name -> second column of the file; {} if there is no such file."""
     if not path.is_file():
         return {}
     found = {}
@@ -141,9 +141,9 @@ def _second_column(path: Path) -> dict[str, str]:
 
 
 def _pictures(root: Path, names: Sequence[str], size: int, folder: Path, array: str) -> np.ndarray:
-    """(n, 3, size, size), one by one on the disk."""
+    """Return images (n, 3, size, size), written to disk one by one."""
     with needs("lab", "data set 'celeba'"):
-        from PIL import Image  # here: few need it
+        from PIL import Image  # here, because few data sets need it
 
     out = large(folder, array, (len(names), 3, size, size), np.uint8)
     for row, name in enumerate(names):

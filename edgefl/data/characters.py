@@ -1,5 +1,6 @@
-"""Texts as windows of characters, each with the character that follows: what next-character
-models learn from (Caldas et al. 2018, LEAF).
+"""Samples of next-character models: windows of characters, each with the next character.
+
+Source: Caldas et al. 2018, LEAF.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ import numpy as np
 
 from edgefl.data.words import FILE
 
-# token number of the first character; 0 is padding, 1 any character that is not in the alphabet
+# token number of the first character; 0 is padding, 1 is a character that is not in the alphabet
 FIRST = 2
 
 
 def alphabet(texts: Iterable[str]) -> list[str]:
-    """All their characters, sorted."""
+    """Return all characters of the texts, sorted."""
     return sorted(set().union(*texts))
 
 
 def write(known: Sequence[str], folder: Path) -> None:
-    """The characters behind the token numbers, escaped as in Python, a line each."""
+    """Write the characters of the token numbers to a file, one per line, escaped as in Python."""
     (folder / FILE).write_text(
         "".join(f"{character.encode('unicode_escape').decode()}\n" for character in known),
         encoding="utf-8",
@@ -29,14 +30,15 @@ def write(known: Sequence[str], folder: Path) -> None:
 
 
 def tokens(text: str, known: Sequence[str]) -> np.ndarray:
-    """Token numbers (length of the text,) as int32."""
+    """Return the token numbers (length of the text,) as int32."""
     numbers = {character: number for number, character in enumerate(known, start=FIRST)}
     return np.array([numbers.get(character, FIRST - 1) for character in text], dtype=np.int32)
 
 
 def windows(text: np.ndarray, length: int, stride: int) -> tuple[np.ndarray, np.ndarray]:
-    """Windows (n, length) of token numbers, ``stride`` apart, and (n,) which character of the
-    alphabet follows each.
+    """Return windows (n, length) of token numbers, ``stride`` apart, and the next characters (n,).
+
+    A next character is its place in the alphabet, from 0.
     """
     starts = np.arange(0, len(text) - length, stride)
     if not len(starts):

@@ -1,5 +1,6 @@
-"""The files of CIFAR-10 and CIFAR-100 (Krizhevsky 2009): the binary form (records of labels and
-3 x 32 x 32 bytes), or the python form.
+"""Read the files of CIFAR-10 and CIFAR-100 (Krizhevsky 2009), in binary or Python form.
+
+The binary form has records of labels and 3 x 32 x 32 bytes.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ PIXELS = 3 * 32 * 32
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """``train`` and ``test`` name the files without ``.bin``; ``label_bytes`` stand before each
-    picture, of which the last is the label.
+    """One of the two data sets.
+
+    ``train`` and ``test`` are file names without ``.bin``. Each image follows ``label_bytes``, of
+    which the last is the label.
     """
 
     name: str
@@ -40,9 +43,7 @@ class Kind:
 
 
 def cifar(kind: Kind, directory: Path) -> Dataset:
-    """The data set in whichever form its files have. UserError names the file that is missing or
-    wrong.
-    """
+    """Read the data set in either form. UserError names the file that is missing or wrong."""
     files = [
         file_of(directory, kind.folders, (f"{stem}.bin", stem), kind.name)
         for stem in (*kind.train, kind.test)
@@ -57,7 +58,7 @@ def cifar(kind: Kind, directory: Path) -> Dataset:
 
 
 def _read(kind: Kind, files: Sequence[Path]) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures (n, 3, 32, 32) and labels (n,) of some files, one after the other."""
+    """Return images (n, 3, 32, 32) and labels (n,) of some files, in their order."""
     parts = [
         _binary(kind, file) if file.suffix == ".bin" else _python(kind, file) for file in files
     ]
@@ -105,7 +106,7 @@ def _python(kind: Kind, file: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _are_labels(found: Any) -> TypeGuard[list[int] | np.ndarray]:
-    """A flat array, or a list of whole numbers: numpy looks through anything else, however deep."""
+    """Accept a flat array, or a list of integers: numpy would search nested lists of any depth."""
     if isinstance(found, np.ndarray):
         return found.ndim == 1 and found.dtype.kind in "iu"
     return isinstance(found, list) and all(

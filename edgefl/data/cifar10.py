@@ -1,5 +1,6 @@
-"""CIFAR-10: photographs of ten things, 3 x 32 x 32, 50,000 + 10,000 samples, binary or python
-files (Krizhevsky 2009).
+"""CIFAR-10: photographs of 10 classes, 3 x 32 x 32, 50,000 + 10,000 samples (Krizhevsky 2009).
+
+It reads the binary files or the Python files.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ KIND = Kind(
     labels_key="labels",
     classes=10,
     mean=(125.307, 122.950, 113.865),
-    std=(62.993, 62.089, 66.705),  # of the training pictures, channel by channel
+    std=(62.993, 62.089, 66.705),  # of each channel of the training images
 )
 
 
 def load(directory: Path) -> Dataset:
-    """From one of FOLDERS in ``directory``, or ``directory`` itself."""
+    """Read one of FOLDERS in ``directory``, or ``directory`` itself."""
     return cifar(KIND, directory)

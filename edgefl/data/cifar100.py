@@ -1,5 +1,6 @@
-"""CIFAR-100: photographs of a hundred things, 3 x 32 x 32, 50,000 + 10,000 samples, binary or
-python files (Krizhevsky 2009).
+"""CIFAR-100: photographs of 100 classes, 3 x 32 x 32, 50,000 + 10,000 samples (Krizhevsky 2009).
+
+It reads the binary files or the Python files.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ KIND = Kind(
     labels_key="fine_labels",
     classes=100,
     mean=(129.304, 124.070, 112.434),
-    std=(68.170, 65.392, 70.418),  # of the training pictures, channel by channel
+    std=(68.170, 65.392, 70.418),  # of each channel of the training images
 )
 
 
 def load(directory: Path) -> Dataset:
-    """From one of FOLDERS in ``directory``, or ``directory`` itself; the fine labels."""
+    """Read one of FOLDERS in ``directory``, or ``directory`` itself, with the fine labels."""
     return cifar(KIND, directory)

@@ -1,4 +1,4 @@
-"""A data set as numpy arrays, in memory or memory-mapped: no torch until tensors are asked for."""
+"""A data set as numpy arrays, in memory or memory-mapped. Only its tensors need torch."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ if TYPE_CHECKING:
 
     from edgefl.data.samples import Samples
 
-# elements: up to here all samples are normalised at once, beyond it each batch when it is picked
+# largest number of elements for which all samples are normalised at once; above it, each batch is
+# normalised when it is read
 SMALL = 1 << 23
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """Samples (n, channels, height, width) as uint8 or float32, or texts (n, length) as int32 token
-    numbers; labels (n,) as int64.
+    """Training and test samples with their labels.
 
-    ``mean`` and ``std`` are in the units of the samples, one number for all channels or one for
-    each; tensors are (x - mean) / std. ``pixel_max``: the largest value that a pixel can have;
-    None: 255 for uint8, unknown for float32. ``vocabulary``: the token numbers of texts are below
-    it; 0 for anything else. ``pinned``: the digest, where it was computed when the files were
-    parsed; ``words``: a file with the words behind token numbers 2 and on.
+    Images are (n, channels, height, width) as uint8 or float32, texts (n, length) as int32 token
+    numbers, labels (n,) as int64. ``mean`` and ``std`` are in the units of the samples, one number
+    for all channels or one for each; tensors are (x - mean) / std. ``pixel_max``: the largest
+    possible value of a pixel; None: 255 for uint8, unknown for float32. ``vocabulary``: number of
+    token numbers of texts; 0 for images. ``pinned``: the digest, if it was computed when the files
+    were parsed. ``words``: a file with the words of the token numbers from 2 on.
     """
 
     train_x: np.ndarray
@@ -43,15 +44,13 @@ class Dataset:
     vocabulary: int = 0
     pinned: str = ""
     words: Path | None = None
-    # what else is known of the training samples: name -> numbers (n,), for natural shares
+    # other columns of the training samples: name -> numbers (n,), for the natural partition
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)
     pixel_max: float | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(channels, height, width) of one sample; of a text (vocabulary, length), as if a word
-        were a channel.
-        """
+        """Shape of one sample: (channels, height, width), or (vocabulary, length) of a text."""
         return (
             (self.vocabulary, *self.train_x.shape[1:])
             if self.vocabulary
@@ -59,9 +58,10 @@ class Dataset:
         )
 
     def scaled(self, scale: str) -> Dataset:
-        """With other tensors of the same pixels: "raw": as they are; "unit": divided by the
-        largest that a pixel can be; "standard": by ``mean`` and ``std``. UserError if there is no
-        such scale.
+        """Return the data set with another scale of its tensors.
+
+        "raw": the pixels as they are; "unit": divided by the largest possible value of a pixel;
+        "standard": by ``mean`` and ``std``. UserError if the data set does not have that scale.
         """
         if scale == "standard":
             return self
@@ -76,24 +76,25 @@ class Dataset:
             return self.pixel_max
         if self.train_x.dtype != np.uint8:
             raise UserError(
-                f'data.scale = "unit": the largest value of a pixel is not known of'
-                f" {self.train_x.dtype} samples: say it in the data set (Dataset.pixel_max), or"
-                ' take "raw" or "standard"'
+                f'data.scale = "unit": the largest value of a pixel is not known for'
+                f" {self.train_x.dtype} samples: set it in the data set (Dataset.pixel_max), or"
+                ' use "raw" or "standard"'
             )
         return 255.0
 
     def train(self) -> tuple[torch.Tensor | Samples, torch.Tensor]:
-        """Normalised float32 inputs (int64 for texts) and int64 targets of the training set;
-        ``Samples`` can be picked from like a tensor.
+        """Return normalised float32 inputs (int64 for texts) and int64 targets for training.
+
+        ``Samples`` can be indexed like a tensor.
         """
         return self._tensors(self.train_x, self.train_y)
 
     def test(self) -> tuple[torch.Tensor | Samples, torch.Tensor]:
-        """The same of the test set."""
+        """Return normalised float32 inputs (int64 for texts) and int64 targets of the test set."""
         return self._tensors(self.test_x, self.test_y)
 
     def digest(self) -> str:
-        """Two sides with equal digests train on the same numbers."""
+        """Return a digest: two data sets with equal digests have the same numbers."""
         if self.pinned:
             return self.pinned
         digest = hashlib.sha256(

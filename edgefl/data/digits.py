@@ -1,4 +1,4 @@
-"""UCI handwritten digits: 8 x 8, 1,797 samples, ships inside scikit-learn (Alpaydin, Kaynak)."""
+"""UCI handwritten digits: 8 x 8, 1,797 samples, included in scikit-learn (Alpaydin, Kaynak)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from edgefl.data.dataset import Dataset
 from edgefl.errors import needs
 from edgefl.streams import Streams
 
-MEAN, STD = 4.884, 6.017  # of all pixels, which count 0 to 16
+MEAN, STD = 4.884, 6.017  # of all pixels, whose values are 0 to 16
 TRAIN_SHARE = 0.8
 
 
 def load(directory: Path) -> Dataset:
-    """The same 80/20 split of every class in every run; ``directory`` is not used."""
+    """Return the data with a fixed 80/20 split of every class; ``directory`` is not used."""
     with needs("lab", "data set 'digits'"):
-        from sklearn.datasets import load_digits  # here: it takes most of a second to import
+        from sklearn.datasets import load_digits  # here: the import takes almost a second
 
     bunch = load_digits()
     images, labels = bunch.images.astype(np.uint8)[:, None], bunch.target.astype(np.int64)

@@ -1,5 +1,6 @@
-"""Getting a data set from where its authors published it: resumed where it broke off, checked
-against the published checksum, unpacked.
+"""Download a published data set, check it against the published checksum, and unpack it.
+
+An interrupted download is resumed.
 """
 
 from __future__ import annotations
@@ -17,17 +18,19 @@ from typing import Any
 
 from edgefl.errors import UserError, needs
 
-# file, bytes that have come, bytes in all (0: not known)
+# file name, bytes received, bytes in total (0: not known)
 Progress = Callable[[str, int, int], None]
-ATTEMPTS = 4  # a connection that breaks is taken up again so often
-TIMEOUT_S = 30.0  # without a byte
-CHUNK = 1 << 14  # a broken connection loses the one that was under way
+ATTEMPTS = 4  # number of connections before a download fails
+TIMEOUT_S = 30.0  # longest time without a byte
+CHUNK = 1 << 14  # bytes; a broken connection loses at most one chunk
 
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A published file. ``checksum``: "md5:..." as published; ``folder``: what an archive
-    unpacks to, "" for a file that stays as it is.
+    """A published file.
+
+    ``checksum``: "md5:..." or similar, as published; ``folder``: the folder inside an archive, ""
+    for a file that is not unpacked.
     """
 
     url: str
@@ -46,11 +49,11 @@ def fetch(
     origin: str | None,
     progress: Progress,
 ) -> list[Path]:
-    """Bring every file to ``directory``: archives as the folders that they hold, other files into
-    ``own_folder``. The paths, there or new.
+    """Download every file that is missing in ``directory``, and return the paths of all.
 
-    ``origin``: a directory or another address that has files of the same names. UserError for
-    whatever fails; what has come is kept.
+    Archives become the folders that they contain; other files go to ``own_folder``. ``origin``: a
+    directory or another address with files of the same names. UserError if something fails; the
+    received bytes are kept.
     """
     found = []
     for download in downloads:
@@ -90,7 +93,7 @@ def _retrieved(download: Download, folder: Path, origin: str | None, progress: P
         )
     try:
         if isinstance(bring, Copying):
-            bring.file(download.name)  # before anything is made here
+            bring.file(download.name)  # fails before a folder is created
         folder.mkdir(parents=True, exist_ok=True)
         return Path(
             pooch.retrieve(
@@ -103,14 +106,12 @@ def _retrieved(download: Download, folder: Path, origin: str | None, progress: P
         requests.exceptions.ChunkedEncodingError,
     ) as error:
         raise UserError(
-            f"{url}: cannot be reached, or broke off; what has come so far is kept, the same"
-            " command goes on from there"
+            f"{url}: cannot be reached, or the connection broke; the received bytes are kept, and"
+            " the same command continues from there"
         ) from error
     except requests.RequestException as error:
         raise UserError(f"{url}: {error}") from error
-    except (
-        ValueError
-    ) as error:  # pooch's word for a wrong checksum, with which it has deleted the file
+    except ValueError as error:  # pooch raises it for a wrong checksum and has deleted the file
         source = Path(origin or "") / download.name if copied else url
         raise UserError(
             f"{source}: its checksum differs from the published {download.checksum}: a damaged or"
@@ -121,7 +122,7 @@ def _retrieved(download: Download, folder: Path, origin: str | None, progress: P
 
 
 class Copying:
-    """Pooch's downloader for a directory that has the files already."""
+    """A downloader for pooch that copies files from a directory."""
 
     def __init__(self, source: Path) -> None:
         self.source = source
@@ -130,7 +131,7 @@ class Copying:
         shutil.copyfile(self.file(url.rpartition("/")[2]), output_file)
 
     def file(self, name: str) -> Path:
-        """The file of that name; UserError if there is none."""
+        """Return the file of that name; UserError if there is none."""
         file = self.source.expanduser() / name
         if not file.is_file():
             raise UserError(f"--from {self.source}: no file {name} there")
@@ -138,8 +139,9 @@ class Copying:
 
 
 class Resuming:
-    """Pooch's downloader for addresses: a ``.part`` file beside the target survives a broken
-    connection, and the next call goes on behind it.
+    """A downloader for pooch that resumes.
+
+    A ``.part`` file next to the target keeps the received bytes; the next call continues from it.
     """
 
     def __init__(self, folder: Path, progress: Progress) -> None:
@@ -170,7 +172,7 @@ class Resuming:
         with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT_S) as answer:
             if (
                 answer.status_code == requests.codes.requested_range_not_satisfiable
-            ):  # nothing is left, or the part is another file's
+            ):  # the part is complete, or it belongs to another file
                 if answer.headers.get("Content-Range", "").rpartition("/")[2] != str(have):
                     part.unlink()
                     self._go_on(url, part)
@@ -194,8 +196,9 @@ class Resuming:
 
 
 def _unpacked(archive: Path, place: Path) -> None:
-    """Make ``place`` from the folder of that name in the archive, whole or not at all, and
-    delete the archive.
+    """Move the folder of that name in the archive to ``place``, and delete the archive.
+
+    ``place`` appears complete or not at all.
     """
     with tempfile.TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as scratch:
         try:
@@ -213,16 +216,16 @@ def _unpacked(archive: Path, place: Path) -> None:
 
 
 def _extract(archive: Path, into: Path) -> None:
-    """Files and folders alone: no links, nothing outside ``into``."""
+    """Extract files and folders only: no links, nothing outside ``into``."""
     if archive.suffix == ".zip":
         with zipfile.ZipFile(archive) as packed:
-            packed.extractall(into)  # it drops what leads outside
+            packed.extractall(into)  # it removes parts of a path that lead outside
         return
     with tarfile.open(archive) as packed_tar:
         for member in packed_tar:
             name = PurePosixPath(member.name)
             if name.is_absolute() or ".." in name.parts:
-                raise UserError(f"{archive}: holds {member.name!r}, which leads outside")
+                raise UserError(f"{archive}: contains {member.name!r}, which leads outside")
             source = packed_tar.extractfile(member) if member.isreg() else None
             if source is not None:
                 (into / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
-"""What a process trains on: the data set and the edges' shares of it, from wherever ``[data]
-source`` says.
+"""The data of a process: the data set and the edges' shares of it, by ``[data] source``.
 
-"partition"  every process has the whole set, and cuts it alike
-"shard"      an edge has its own file of ``edgefl data shard``, the coordinator those or the test
-samples alone "local"      an edge has a data set of its own, whose training samples are all its;
-the coordinator's own has the test samples
+"partition"  every process has the whole data set and divides it in the same way
+"shard"      an edge has its own file of ``edgefl data shard``; the coordinator has the test samples
+             and may have the edges' files
+"local"      an edge has its own data set and trains on all its training samples; the coordinator's
+             own data set has the test samples
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ Shares = dict[str, np.ndarray]  # edge id -> indices of its training samples
 
 @dataclass(frozen=True, slots=True)
 class EdgeData:
-    """``own_digest``: what both sides must agree on where no process has all the data, else ""."""
+    """A data set and the edges' shares of it.
+
+    ``own_digest``: what both sides must agree on if no process has all the data, else "".
+    """
 
     dataset: Dataset
     shares: Shares
@@ -48,8 +51,9 @@ class EdgeData:
 def edge_data(
     experiment: Experiment, base: Path | None, edges: Sequence[str] | None = None
 ) -> EdgeData:
-    """What ``edges`` train on (None: all of them; none: what a coordinator needs whose edges are
-    elsewhere). UserError for what is missing.
+    """Return the data of ``edges``. UserError if something is missing.
+
+    None: all edges; an empty list: what a coordinator needs if its edges are on other machines.
     """
     here = experiment.edges.ids() if edges is None else list(edges)
     if experiment.data.source == "shard":
@@ -61,7 +65,7 @@ def edge_data(
 
 
 def digest(found: Dataset, shares: Shares) -> str:
-    """Equal on two sides that hold the same data in the same shares."""
+    """Return a digest that is equal on two sides with the same data in the same shares."""
     state = xxhash.xxh3_64(found.digest().encode())
     for indices in shares.values():
         state.update(np.ascontiguousarray(indices, dtype=np.int64).data)
@@ -69,7 +73,7 @@ def digest(found: Dataset, shares: Shares) -> str:
 
 
 def dataset(experiment: Experiment, base: Path | None, directory: Path | None = None) -> Dataset:
-    """The config's data set at its scale, from ``directory`` or wherever data sets lie here."""
+    """Return the config's data set at its scale, from ``directory`` or the data directory."""
     load = find("edgefl.data", experiment.data.name, "load", base, "data set")
     place = directory or _directory(experiment)
     values: list[BaseModel] = []
@@ -83,8 +87,9 @@ def dataset(experiment: Experiment, base: Path | None, directory: Path | None = 
 
 
 def cut(experiment: Experiment, base: Path | None, found: Dataset) -> Shares:
-    """Each edge's share of the training samples. A partitioner that takes ``columns`` is given
-    the data set's.
+    """Return each edge's share of the training samples.
+
+    A partition whose ``split`` has a parameter ``columns`` gets the columns of the data set.
     """
     ids = experiment.edges.ids()
     split = find("edgefl.data.partition", experiment.partition.name, "split", base, "partition")
@@ -108,7 +113,10 @@ def cut(experiment: Experiment, base: Path | None, found: Dataset) -> Shares:
 
 
 def checked_options(found: Any, section: Named, table: str) -> BaseModel:
-    """The options of a section, checked; own code too. Without ``Options`` it takes none."""
+    """Return the checked options of a section, also for the user's own code.
+
+    Code without ``Options`` takes no options.
+    """
     kind = options_of(found) or Section
     if not issubclass(kind, BaseModel):
         raise UserError(
@@ -138,8 +146,9 @@ def _sharded(experiment: Experiment, here: list[str], wants_test: bool) -> EdgeD
 
 
 def _local(experiment: Experiment, base: Path | None, here: list[str], alone: bool) -> EdgeData:
-    """One after the other, every edge's own set in DIR/ID/; an edge that is ``alone`` on its
-    machine may have it in DIR itself.
+    """Read every edge's own data set in DIR/ID/, one after the other.
+
+    An edge that is ``alone`` on its machine may have it in DIR itself.
     """
     directory = _directory(experiment)
     places = {edge: directory / edge for edge in here}
@@ -173,8 +182,9 @@ def _local(experiment: Experiment, base: Path | None, here: list[str], alone: bo
 
 
 def _joined(main: Dataset, own: list[Dataset]) -> Dataset:
-    """``main`` with the training samples of ``own``, one behind the other; as it is if there is
-    nothing to join.
+    """Return ``main`` with the concatenated training samples of ``own``.
+
+    It is returned unchanged if there is nothing to join.
     """
     if not own or own == [main]:
         return main
@@ -185,7 +195,7 @@ def _joined(main: Dataset, own: list[Dataset]) -> Dataset:
 
 
 def _alike(found: Dataset, experiment: Experiment, place: Path) -> str:
-    """What data sets of their own must have in common to train one model."""
+    """Return a digest of what local data sets must have in common to train one model."""
     known = b""
     if found.vocabulary:
         name = experiment.data.options().get("vocabulary_file")

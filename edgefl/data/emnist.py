@@ -1,5 +1,6 @@
-"""EMNIST: handwritten letters and digits, 28 x 28, from IDX files: ByClass, 62 classes, or the
-MNIST split, 10 classes (Cohen et al. 2017).
+"""EMNIST: handwritten letters and digits, 28 x 28, 62 or 10 classes, IDX files (Cohen 2017).
+
+The split ByClass has 62 classes, the split MNIST 10. Source: Cohen et al. 2017.
 """
 
 from __future__ import annotations
@@ -35,11 +36,13 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     split: Literal["byclass", "mnist"] = "byclass"
-    """62 classes of digits and letters; `"mnist"`: 10 of digits."""
+    """Which part of EMNIST to use: `"byclass"`: 62 classes of digits, capitals and small letters,
+    697,932 + 116,323 samples; `"mnist"`: 10 classes of digits, 60,000 + 10,000 samples.
+    """
 
 
 def load(directory: Path, options: Options) -> Dataset:
-    """From ``directory/emnist/``, ``directory/gzip/`` or ``directory/``, gzipped or not."""
+    """Read ``directory/emnist/``, ``directory/gzip/`` or ``directory/``, gzipped or not."""
     stems = [
         f"emnist-{options.split}-{part}-{kind}-ubyte"
         for part in ("train", "test")
@@ -58,5 +61,5 @@ def load(directory: Path, options: Options) -> Dataset:
 
 
 def _upright(pictures: np.ndarray) -> np.ndarray:
-    """The files hold rows and columns exchanged."""
+    """Swap rows and columns, which are swapped in the files."""
     return np.ascontiguousarray(pictures.transpose(0, 1, 3, 2))

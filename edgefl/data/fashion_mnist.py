@@ -1,5 +1,6 @@
-"""Fashion-MNIST: pictures of clothes, 28 x 28, 60,000 + 10,000 samples, from IDX files (Xiao,
-Rasul, Vollgraf 2017).
+"""Fashion-MNIST: images of clothes, 28 x 28, 60,000 + 10,000 samples, IDX files (Xiao 2017).
+
+Source: Xiao, Rasul, Vollgraf 2017.
 """
 
 from __future__ import annotations
@@ -22,5 +23,5 @@ DOWNLOADS = (
 
 
 def load(directory: Path) -> Dataset:
-    """From ``directory/fashion-mnist/`` or ``directory/``, gzipped or not."""
+    """Read ``directory/fashion-mnist/`` or ``directory/``, gzipped or not."""
     return idx_dataset(directory, "fashion_mnist", FOLDERS, classes=10, mean=MEAN, std=STD)

@@ -1,4 +1,4 @@
-"""Making the pictures of one data set fit a model that was built for another's."""
+"""Convert images of one data set so that they fit a model for another data set."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ BLOCK = 1024
 
 
 def fitted(pictures: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """``pictures`` (n, channels, height, width) with the channels, size and type of ``like``.
+    """Return ``pictures`` (n, channels, height, width) with the channels and size of ``like``.
 
-    Colours become grey by their brightness, grey becomes three equal channels; sizes change by
-    averaging areas. UserError if they are no pictures, or of other numbers of channels.
+    Colours become grey by their brightness; grey becomes three equal channels. Sizes change by
+    averaging areas. UserError if they are not images, or have another type or other numbers of
+    channels.
     """
     if pictures.ndim != 4 or like.ndim != 4 or pictures.dtype != like.dtype:
         raise UserError(
@@ -45,7 +46,7 @@ def _with_channels(block: np.ndarray, channels: int) -> np.ndarray:
 
 
 def _areas(size: int, wanted: int) -> np.ndarray:
-    """(wanted, size): the share of each old pixel in each new one."""
+    """Return (wanted, size): the share of each old pixel in each new one."""
     length = size / wanted
     begins, old = np.arange(wanted)[:, None] * length, np.arange(size)[None, :]
     shared = np.minimum(begins + length, old + 1) - np.maximum(begins, old)

@@ -1,6 +1,4 @@
-"""Any data set of pictures or texts with labels from the Hugging Face hub by its name, or from
-local parquet files; needs edgefl[datasets].
-"""
+"""Labelled images or texts from the Hugging Face hub or parquet files; needs edgefl[datasets]."""
 
 from __future__ import annotations
 
@@ -21,38 +19,44 @@ from edgefl.errors import UserError, nearest
 
 INPUTS = ("image", "img", "text", "sentence", "review", "content")
 LABELS = ("label", "labels", "fine_label", "sentiment", "target")
-FIRST_WITHOUT_CODE = 4  # the library's version that dropped trust_remote_code
+FIRST_WITHOUT_CODE = 4  # first version of the library without trust_remote_code
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 EXTRA = "a Hugging Face data set needs the extra: pip install 'edgefl[datasets]'"
 
 
 class Options(TextOptions):
-    """``path``: the hub's name of the set, or a folder of parquet files in the data directory;
-    which ``subset``, ``revision``, splits and columns.
+    """``path``: the data set on the hub, or a folder of parquet files; its ``subset``,
+    ``revision``, splits and columns.
     """
 
     path: str
-    """The set's name on the hub, or a folder of parquet files in the data directory."""
+    """The name of the data set on the hub, or a folder of parquet files in the data directory."""
     subset: str | None = None
-    """Which one of the hub's; a commit as `revision` pins the content."""
-    revision: str | None = None  # on the hub a name alone can change its content from day to day
-    """Which one of the hub's; a commit as `revision` pins the content."""
+    """The subset (configuration) of the data set on the hub; none: its default."""
+    revision: str | None = None
+    """The revision of the data set on the hub. A commit fixes the content, which can otherwise
+    change at any time; none: the latest.
+    """
     train: str = "train"
-    """Names of the splits, or beginnings of the parquet files' names."""
+    """Name of the training split, or prefix of its parquet files."""
     test: str = "test"
-    """Names of the splits, or beginnings of the parquet files' names."""
+    """Name of the test split, or prefix of its parquet files."""
     input: str | None = None
-    """Columns; else the first of the usual names."""
+    """Column of the images or texts; none: the first of `image`, `img`, `text`, `sentence`,
+    `review`, `content`.
+    """
     label: str | None = None
-    """Columns; else the first of the usual names."""
-    # where the labels are plain numbers; else as many as the largest says
+    """Column of the labels; none: the first of `label`, `labels`, `fine_label`, `sentiment`,
+    `target`.
+    """
     classes: int | None = Field(default=None, ge=2)
-    """Number of labels, where the set does not say."""
+    """Number of classes; none: from the data set, or the largest label + 1."""
 
 
 def load(directory: Path, options: Options) -> Dataset:
-    """The set's splits, downloaded by the ``datasets`` library if it has no copy. From version 4
-    on it can run no code of the hub.
+    """Read the splits; the ``datasets`` library downloads them if it has no copy.
+
+    The library must have version 4 or later, which cannot run code of the hub.
     """
     files = _local(directory, options)
 
@@ -85,15 +89,15 @@ def load(directory: Path, options: Options) -> Dataset:
 
 
 def _local(directory: Path, options: Options) -> dict[str, list[Path]]:
-    """Parquet files of each split in the folder ``path``, as train-00000-of-00002.parquet; none
-    if it is a name of the hub.
+    """Return the parquet files of each split in the folder ``path``, such as
+    train-00000-of-00002.parquet; an empty dict for a name of the hub.
     """
     root = directory / Path(options.path).expanduser()
     if not root.is_dir():
         if options.path.startswith((".", "/", "~")):
             raise UserError(f"data.path: no folder {root}")
         if not HUB_NAME.fullmatch(options.path) or Path(options.path).exists():
-            # the library would read that folder, wherever it is, in place of the hub's set
+            # the library would read a folder of that name instead of the hub's data set
             raise UserError(
                 "data.path: expected a name of the hub, or a folder in"
                 f" {directory.absolute()}, found {options.path!r}"
@@ -108,7 +112,7 @@ def _local(directory: Path, options: Options) -> dict[str, list[Path]]:
 
 def _split(options: Options, files: dict[str, list[Path]], name: str) -> Any:
     try:
-        import datasets  # here: an extra, and heavy
+        import datasets  # here, because it is optional and slow to import
     except ImportError as error:
         raise UserError(f"data set {options.path!r}: {EXTRA}") from error
     if int(datasets.__version__.partition(".")[0]) < FIRST_WITHOUT_CODE:
@@ -117,7 +121,7 @@ def _split(options: Options, files: dict[str, list[Path]], name: str) -> Any:
             f" {EXTRA}"
         )
     if not files and options.path in datasets.packaged_modules._PACKAGED_DATASETS_MODULES:
-        # "csv", "imagefolder": it would read the working directory
+        # for "csv" or "imagefolder" the library would read the working directory
         raise UserError(f"data.path: {options.path!r} is no data set of the hub but a kind of file")
     datasets.disable_progress_bars()
     try:
@@ -130,14 +134,14 @@ def _split(options: Options, files: dict[str, list[Path]], name: str) -> Any:
         )
     except (
         Exception
-    ) as error:  # the library has dozens of kinds, from no network to a split that is not there
+    ) as error:  # the library raises dozens of kinds, from no network to a missing split
         raise UserError(
             f"data set {options.path!r}, split {name!r}: {type(error).__name__}: {error}"
         ) from error
 
 
 def _columns(split: Any, options: Options) -> tuple[str, str]:
-    """The columns of inputs and labels: as the options say, else the first of the usual names."""
+    """Return the columns of inputs and labels: from the options, else the first usual name."""
     found = []
     for key, said, usual in (("input", options.input, INPUTS), ("label", options.label, LABELS)):
         column = said or next((name for name in usual if name in split.column_names), "")
@@ -165,8 +169,9 @@ def _classes(train: Any, test: Any, label: str, options: Options) -> int:
 
 
 def _pictures(split: Any, column: str, options: Options) -> np.ndarray:
-    """Pictures (n, channels, height, width), grey ones with one channel. UserError unless all
-    have one size.
+    """Return images (n, channels, height, width); grey images have one channel.
+
+    UserError unless all have the same size.
     """
     rows: list[np.ndarray] = []
     for number, picture in enumerate(split[column]):

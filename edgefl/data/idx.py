@@ -1,5 +1,6 @@
-"""The IDX format of MNIST and its relatives: magic, dimensions (big-endian), then unsigned
-bytes; as it is or gzipped.
+"""Read IDX files, the format of MNIST and similar data sets, gzipped or not.
+
+A file has a magic number, the dimensions (big-endian), and unsigned bytes.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from edgefl.data.paths import file_of
 from edgefl.errors import UserError
 
 UNSIGNED_BYTE = 0x08
-LARGEST = 1 << 31  # bytes; a damaged header must not ask for all the memory there is
+LARGEST = 1 << 31  # bytes; a damaged header must not request all the memory
 
 
 def idx_dataset(
     directory: Path, name: str, folders: tuple[str, ...], classes: int, mean: float, std: float
 ) -> Dataset:
-    """The four standard files as a data set. UserError names the file that is missing or wrong."""
+    """Read the four standard files. UserError names the file that is missing or wrong."""
     stems = [
         f"{part}-{kind}-ubyte"
         for part in ("train", "t10k")
@@ -47,8 +48,9 @@ def idx_dataset(
 
 
 def read(path: Path, dimensions: int) -> np.ndarray:
-    """The array in an IDX file of unsigned bytes with so many dimensions. UserError if it is
-    anything else.
+    """Return the array of an IDX file of unsigned bytes with ``dimensions`` dimensions.
+
+    UserError if the file has another format.
     """
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as file:
@@ -82,7 +84,7 @@ def _parse(path: Path, file: IO[bytes], dimensions: int) -> np.ndarray:
 
 
 def pair(image_file: Path, label_file: Path, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Images (n, 1, height, width) and labels (n,) of one part, which must fit together."""
+    """Return images (n, 1, height, width) and labels (n,). UserError if their numbers differ."""
     images, labels = read(image_file, 3), read(label_file, 1)
     if len(images) != len(labels):
         raise UserError(

@@ -1,4 +1,4 @@
-"""Mean and deviation of a data set's pixels, exact and so the same on every machine."""
+"""Mean and standard deviation of a data set's pixels, computed to be equal on all machines."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ BLOCK = 4096
 
 
 def by_channel(pictures: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel of ``pictures`` (n, channels, height, width),
-    uint8: counted, then computed in float64.
+    """Return the mean and standard deviation of each channel.
+
+    ``pictures``: (n, channels, height, width) as uint8. Values are counted first, and the counts
+    evaluated in float64.
     """
     counts = np.zeros((pictures.shape[1], 256), dtype=np.int64)
     for start in range(0, len(pictures), BLOCK):

@@ -1,5 +1,6 @@
-"""IMDb: film reviews, bad or good, 25,000 + 25,000 texts, from aclImdb's folders, JSON lines or
-CSV (Maas et al. 2011).
+"""IMDb: negative and positive film reviews, 25,000 + 25,000 texts (Maas 2011).
+
+It reads aclImdb's folders, JSON lines or CSV. Source: Maas et al. 2011.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ Options = TextOptions
 
 
 def load(directory: Path, options: TextOptions) -> Dataset:
-    """From ``directory/imdb/``, ``directory/aclImdb/`` or ``directory/``: the folders train/neg
-    and so on, else train.jsonl or train.csv and test's.
+    """Read ``directory/imdb/``, ``directory/aclImdb/`` or ``directory/``: folders such as
+    train/neg, or else files such as train.jsonl or train.csv.
     """
     root = next(
         (
@@ -85,5 +86,5 @@ def load(directory: Path, options: TextOptions) -> Dataset:
 
 
 def _columns(films: Sequence[str]) -> dict[str, np.ndarray]:
-    """Films by number, in order of their names; nothing where the files do not tell them."""
+    """Return the films as numbers, in the order of their names; empty if they are not known."""
     return {FILM: np.unique(films, return_inverse=True)[1].astype(np.int64)} if films else {}

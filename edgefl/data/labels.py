@@ -1,4 +1,4 @@
-"""Labels as every data set holds them."""
+"""Check the labels of a data set."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgefl.errors import UserError
 
 
 def checked(labels: np.ndarray, classes: int, where: Path | str) -> np.ndarray:
-    """``labels`` as int64. UserError for one outside 0 to ``classes`` - 1, or if there are none."""
+    """Return ``labels`` as int64. UserError unless all are 0 to ``classes`` - 1, or if empty."""
     if not len(labels):
         raise UserError(f"{where}: no samples")
     worst = labels.min() if labels.min() < 0 else labels.max()

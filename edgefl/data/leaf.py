@@ -1,5 +1,6 @@
-"""LEAF's JSON files, of pictures or of text for next-character models: every sample has its user
-(Caldas et al. 2018, arXiv 1812.01097).
+"""LEAF's JSON files: images, or texts for next-character models, with the user of each sample.
+
+Source: Caldas et al. 2018, arXiv 1812.01097.
 """
 
 from __future__ import annotations
@@ -23,24 +24,25 @@ FOLDERS = ("leaf",)
 
 
 class Options(BaseModel):
-    """``path``: the folder with ``train/*.json`` and ``test/*.json``, in the data directory;
-    ``shape``: of pictures, else they are square and grey.
-    """
+    """``path``: the folder of the files; ``shape``: of images that are not square and grey."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     path: str = "leaf"
     """Folder with `train/*.json` and `test/*.json`, in the data directory."""
-    # TOML's arrays are lists
+    # not strict: TOML gives lists
     shape: tuple[int, int, int] | None = Field(default=None, strict=False)
-    """`[channels, height, width]` of pictures."""
+    """Shape of the images, `[channels, height, width]`, in pixels; none: they are square and grey.
+    Not used for texts.
+    """
 
 
-Part = tuple[list[str], list[Any], list[Any]]  # of each sample: its user, x, y
+Part = tuple[list[str], list[Any], list[Any]]  # for each sample: its user, x, y
 
 
 def load(directory: Path, options: Options) -> Dataset:
-    """From ``directory/PATH/``. Users of the training part are the column ``user``, numbered in
-    order of their names.
+    """Read ``directory/PATH/``.
+
+    The column ``user`` has the users of the training samples, numbered in the order of their names.
     """
     root = directory / Path(options.path).expanduser()
     files = [sorted((root / part).glob("*.json")) for part in ("train", "test")]
@@ -81,12 +83,12 @@ def _parsed(files: Sequence[Sequence[Path]], root: Path, options: Options, folde
         (float(train_x.mean()),),
         (max(float(train_x.std()), 1e-6),),
         columns=columns,
-        pixel_max=1.0 if train_x.max() <= 1 else 255.0,  # the files do not say it
+        pixel_max=1.0 if train_x.max() <= 1 else 255.0,  # the files do not contain it
     )
 
 
 def _read(path: Path) -> Part:
-    """A file: {"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y":
+    """Read a file: {"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y":
     [...]}}}.
     """
     try:
@@ -133,7 +135,7 @@ def _joined(parts: Sequence[Part]) -> Part:
 def _pictures(
     part: Part, shape: tuple[int, int, int] | None, root: Path
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(n, channels, height, width) as float32, labels (n,)."""
+    """Return images (n, channels, height, width) as float32, and labels (n,)."""
     try:
         x, y = np.array(part[1], dtype=np.float32), np.array(part[2], dtype=np.int64)
     except (TypeError, ValueError) as error:
@@ -154,8 +156,9 @@ def _pictures(
 def _texts(
     train: Part, test: Part, folder: Path, root: Path, columns: dict[str, np.ndarray]
 ) -> Dataset:
-    """x: texts of one length, y: the character behind each; the alphabet is that of the training
-    part.
+    """Return a data set of texts x of one length, with y the character that follows each.
+
+    The alphabet has all characters of the training part and the labels of the test part.
     """
     lengths = {len(text) for text in (*train[1], *test[1])}
     if len(lengths) > 1 or any(len(character) != 1 for character in (*train[2], *test[2])):

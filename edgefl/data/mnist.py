@@ -1,5 +1,6 @@
-"""MNIST: handwritten digits, 28 x 28, 60,000 + 10,000 samples, from IDX files (LeCun, Cortes,
-Burges).
+"""MNIST: handwritten digits, 28 x 28, 60,000 + 10,000 samples, IDX files (LeCun et al.).
+
+Source: LeCun, Cortes, Burges.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from edgefl.data.idx import idx_dataset
 
 FOLDERS = ("mnist", "MNIST")
 MEAN, STD = 33.318, 78.567  # of the training images, in grey levels
-# a mirror of the authors' page, which asks for a password now
+# a mirror, because the authors' page now needs a password
 PUBLISHED = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 DOWNLOADS = (
     Download(PUBLISHED + "train-images-idx3-ubyte.gz", "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873"),
@@ -23,5 +24,5 @@ DOWNLOADS = (
 
 
 def load(directory: Path) -> Dataset:
-    """From ``directory/mnist/`` or ``directory/``, gzipped or not."""
+    """Read ``directory/mnist/`` or ``directory/``, gzipped or not."""
     return idx_dataset(directory, "mnist", FOLDERS, classes=10, mean=MEAN, std=STD)

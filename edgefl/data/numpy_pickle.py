@@ -1,9 +1,9 @@
-"""Reads pickled plain data and numpy arrays, and can do nothing else: the opcodes are interpreted
-here, no object is ever built by name.
+"""A safe reader of pickles that contain only plain data and numpy arrays.
 
-Some data sets (CIFAR's python form) were published as pickles. Python's own unpickler calls
-whatever a file names; this one knows five names, all numpy's, and takes them for what they mean.
-Numbers, texts, bytes, lists, tuples, dicts and arrays of numbers come out.
+Some data sets (CIFAR's Python form) were published as pickles. Python's own unpickler calls any
+function that a file names. This reader interprets the opcodes itself and builds no object by name:
+it knows only the few names in MEANINGS, for arrays, types and encoded bytes. The results are
+numbers, texts, bytes, lists, tuples, dicts and arrays of numbers.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ MEANINGS = {
 
 
 class UnsafePickle(ValueError):
-    """The pickle holds something else than data."""
+    """The pickle contains something other than data."""
 
 
 class _Name(str):
-    """One of MEANINGS' values; no text in the file can be mistaken for it."""
+    """A value of MEANINGS, as a type of its own: no text in the file has this type."""
 
 
 class _Array:
-    """An array whose content is still to come."""
+    """An array whose content follows later."""
 
     value: np.ndarray | None = None
 
@@ -50,23 +50,24 @@ class _Dtype:
 
 
 def read(path: Path) -> Any:
-    """What the pickle in a file holds. UserError if it is damaged, or holds anything but data."""
+    """Return the content of a pickle file. UserError if it is damaged or has more than data."""
     try:
         with open(path, "rb") as file:
             return _finished(_Machine(path.stat().st_size).run(file))
     except UnsafePickle as error:
         raise UserError(
-            f"{path}: a pickle that holds more than numbers and texts ({error}): not read"
+            f"{path}: a pickle that contains more than numbers and texts ({error}): not read"
         ) from error
     except (RecursionError, MemoryError) as error:
-        raise UserError(f"{path}: a pickle made to break what reads it: not read") from error
+        raise UserError(f"{path}: a pickle made to break its reader: not read") from error
     except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise UserError(f"{path}: not a whole pickle of numpy arrays ({error})") from error
 
 
 def _finished(value: Any) -> Any:
-    """``value`` with arrays in place of their containers, at the top and in a dict there; Python
-    2's byte strings are texts if they can be.
+    """Replace the containers of arrays by the arrays, at the top level and in a dict there.
+
+    Keys that are byte strings of Python 2 become texts.
     """
     if isinstance(value, dict):
         return {_text(key): _array_of(inner) for key, inner in value.items()}
@@ -87,7 +88,7 @@ class _Machine:
     """The stack machine of pickle, with numpy's arrays as its only objects."""
 
     def __init__(self, most_bytes: int) -> None:
-        # a text that is written once may be turned into bytes again and again
+        # a text that is stored once can be encoded to bytes many times
         self.left_bytes = most_bytes
         self.stack: list[Any] = []
         self.marks: list[int] = []
@@ -194,12 +195,12 @@ class _Machine:
 
 
 def _shown(value: Any) -> str:
-    """Of anything: what a list holds twice at every level would be written 2 ** levels times."""
+    """Format a value for an error. Lists are not shown: nested ones can grow exponentially."""
     return repr(value[:60]) if isinstance(value, (str, bytes)) else f"a {type(value).__name__}"
 
 
 def _key(key: Any) -> Any:
-    """A key of a dict: no tuples, whose hash is taken by a recursion without a limit."""
+    """Check a key of a dict. Tuples are refused: their hash needs a recursion without a limit."""
     if not isinstance(key, (str, bytes, int)):
         raise UnsafePickle(f"a {type(key).__name__} as a key")
     return key

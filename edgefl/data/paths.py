@@ -1,4 +1,4 @@
-"""Where data sets lie on this machine, and where what was parsed is kept."""
+"""Where data sets and the cache of parsed data sets are on this machine."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ CACHE_VARIABLE = "EDGEFL_CACHE"
 
 
 def data_dir(configured: str | None, env: Mapping[str, str]) -> Path:
-    """The data directory: the config's ``[data] dir``, else $EDGEFL_DATA, else ``data/``."""
+    """Return the data directory: the config's ``[data] dir``, else $EDGEFL_DATA, else ``data/``."""
     return Path(configured or env.get(VARIABLE) or "data").expanduser()
 
 
 def cache_dir(env: Mapping[str, str]) -> Path:
-    """The cache of this user's parsed data sets: $EDGEFL_CACHE, else ``edgefl`` in the user's
-    cache directory.
+    """Return the directory of the cache of parsed data sets.
+
+    It is $EDGEFL_CACHE, else ``edgefl`` in the user's cache directory.
     """
     return Path(
         env.get(CACHE_VARIABLE) or Path(env.get("XDG_CACHE_HOME") or "~/.cache") / "edgefl"
@@ -26,8 +27,9 @@ def cache_dir(env: Mapping[str, str]) -> Path:
 
 
 def file_of(directory: Path, folders: Iterable[str], names: Iterable[str], get: str) -> Path:
-    """The first file called one of ``names`` in ``directory/FOLDER/`` or, after those,
-    ``directory/``. UserError tells how to ``get`` the set.
+    """Return the first file with one of ``names`` in ``directory/FOLDER/``, else ``directory/``.
+
+    The UserError for a missing file has the command that downloads the data set ``get``.
     """
     names = tuple(names)
     for place in (*(directory / folder for folder in folders), directory):
@@ -38,8 +40,9 @@ def file_of(directory: Path, folders: Iterable[str], names: Iterable[str], get: 
 
 
 def folder_of(directory: Path, folders: Iterable[str], inside: str, get: str) -> Path:
-    """The first of ``directory/FOLDER/`` and ``directory/`` that holds ``inside``. UserError
-    tells how to ``get`` the set.
+    """Return the first of ``directory/FOLDER/`` and ``directory/`` that contains ``inside``.
+
+    The UserError for a missing one has the command that downloads the data set ``get``.
     """
     for place in (*(directory / folder for folder in folders), directory):
         if (place / inside).exists():
@@ -48,9 +51,7 @@ def folder_of(directory: Path, folders: Iterable[str], inside: str, get: str) ->
 
 
 def missing(what: str, directory: Path, folders: Iterable[str], get: str) -> UserError:
-    """The error for a data set that is not there: what, where it was looked for, and the command
-    that gets it.
-    """
+    """Return the error for a missing data set: what is missing, where, and how to download it."""
     where = f"{directory.absolute() / next(iter(folders))} or {directory.absolute()}"
     command = f"`edgefl data get {get} --dir {directory}`"
     return UserError(

@@ -1,5 +1,6 @@
-"""A data set's samples as torch takes them, made only for the rows that are asked for: the
-arrays stay what they are, shared by all processes.
+"""A data set's samples as tensors, created only for the requested rows.
+
+The arrays do not change, so all processes can share them.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import torch
 
 
 class Samples:
-    """Rows of ``raw`` (n, ...), picked as from a tensor: (x - mean) / std in float32, or,
-    without them, token numbers in int64.
+    """Rows of ``raw`` (n, ...), indexed like a tensor.
+
+    With ``mean`` and ``std`` they are (x - mean) / std in float32, without them token numbers in
+    int64.
     """
 
     def __init__(
@@ -30,7 +33,7 @@ class Samples:
         return self._ready(self.raw[rows])
 
     def index_select(self, dim: int, index: torch.Tensor) -> torch.Tensor:
-        """As torch's own."""
+        """Do the same as torch's method."""
         return self._ready(self.raw.index_select(dim, index))
 
     def _ready(self, rows: torch.Tensor) -> torch.Tensor:
@@ -40,8 +43,9 @@ class Samples:
 
 
 def shared(array: np.ndarray) -> torch.Tensor:
-    """A tensor over ``array``, without a copy where torch allows it. It is read-only: a
-    memory-mapped file cannot be written to.
+    """Return a tensor of ``array``, without a copy if torch allows it.
+
+    Do not write to it: it can be a memory-mapped file that is read-only.
     """
     if not array.dtype.isnative or any(stride < 0 for stride in array.strides):
         array = array.astype(array.dtype.newbyteorder("="), order="C")

@@ -1,5 +1,6 @@
-"""Shakespeare: the next character of a play, speaker by speaker, from a text of speeches (as
-tinyshakespeare; Caldas et al. 2018, LEAF).
+"""Shakespeare: predict the next character of a play, with the speaker of each sample (LEAF 2018).
+
+It reads a text of speeches such as tinyshakespeare. Source: Caldas et al. 2018, LEAF.
 """
 
 from __future__ import annotations
@@ -27,27 +28,28 @@ DOWNLOADS = (
         "sha256:86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
     ),
 )
-# who speaks, and from the next line on what
+# the speaker, and the speech from the next line on
 SPEECH = re.compile(r"([^\n:]+):(?:\n(.*))?", re.DOTALL)
 
 
 class Options(BaseModel):
-    """``length``: characters that a sample shows; ``stride``: from one sample to the next;
-    ``test_share``: the last part of each speaker's text.
+    """``length``: characters of a sample; ``stride``: characters from one sample to the next;
+    ``test_share``: the share of each speaker's text at its end that is for testing.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     length: int = Field(default=80, ge=1, le=1 << 12)
-    """Characters that a sample shows; the next one is its label."""
+    """Number of characters of a sample; the next character is its label."""
     stride: int = Field(default=10, ge=1)
-    """Characters from one sample to the next."""
+    """Number of characters from the start of one sample to the start of the next."""
     test_share: float = Field(default=0.1, gt=0, lt=1)
-    """The last part of what each speaker says is for the test."""
+    """Share of each speaker's text that is for testing; it is the end of the text."""
 
 
 def load(directory: Path, options: Options) -> Dataset:
-    """From ``directory/shakespeare/``, ``directory/tinyshakespeare/`` or ``directory/``.
-    Speakers are numbered in order of their names.
+    """Read ``directory/shakespeare/``, ``directory/tinyshakespeare/`` or ``directory/``.
+
+    Speakers are numbered in the order of their names.
     """
     path = file_of(directory, FOLDERS, NAMES, "shakespeare")
     return cached(
@@ -74,8 +76,8 @@ def _parsed(path: Path, options: Options, folder: Path) -> Dataset:
     )
     if not len(train_y) or not len(test_y):
         raise UserError(
-            f"{path}: no speaker says as much as {options.length} characters in the training part"
-            " and in the test part"
+            f"{path}: no speaker has more than {options.length} characters in the training part, or"
+            " none has in the test part"
         )
     vocabulary = len(known) + characters.FIRST
     return Dataset(
@@ -90,8 +92,9 @@ def _parsed(path: Path, options: Options, folder: Path) -> Dataset:
 
 
 def speeches(text: str, path: Path) -> dict[str, str]:
-    """Speaker -> all that is said, in order. Speeches are parted by an empty line, and begin
-    with the speaker's name and a colon.
+    """Return speaker -> all speeches, in order.
+
+    A speech begins with the speaker's name and a colon; an empty line ends it.
     """
     found: dict[str, list[str]] = {}
     speaker = ""
@@ -100,7 +103,7 @@ def speeches(text: str, path: Path) -> dict[str, str]:
         if speech is not None:
             speaker, said = speech[1].strip(), speech[2]
         else:
-            said = part  # goes on with what was being said
+            said = part  # continues the last speech
         if speaker and said:
             found.setdefault(speaker, []).append(said)
     if not found:

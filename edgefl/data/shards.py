@@ -1,5 +1,6 @@
-"""One file per edge, for edges on other machines: its training samples, and in a file of its own
-the test samples for the coordinator.
+"""Shard files for edges on other machines: one per edge with its training samples.
+
+One more file has the test samples for the coordinator.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from edgefl.data.dataset import Dataset
 from edgefl.data.words import FILE
 from edgefl.errors import UserError
 
-TEST = "_test"  # no edge id begins so
+TEST = "_test"  # no edge id begins with "_"
 SUFFIX = ".safetensors"
 ABOUT = "edgefl"
 
@@ -28,7 +29,8 @@ ABOUT = "edgefl"
 def write(
     directory: Path, name: str, found: Dataset, shares: Mapping[str, np.ndarray], digest: str
 ) -> list[Path]:
-    """A file for each edge, and the test samples'; beside them the vocabulary of texts.
+    """Write one file per edge and one with the test samples; for texts, also the vocabulary.
+
     UserError unless ``directory`` is new or empty.
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
@@ -55,7 +57,8 @@ def write(
 def read(
     directory: Path, name: str, edges: Sequence[str], wants_test: bool
 ) -> tuple[Dataset, dict[str, np.ndarray], str]:
-    """(data, shares, digest) of some edges' files, and of the test samples if they are wanted.
+    """Return (data, shares, digest) of some edges' files, with the test samples if wanted.
+
     UserError for a file that is missing or wrong.
     """
     parts = {edge: _load(directory, edge, name) for edge in edges}
@@ -66,7 +69,7 @@ def read(
     )
     if other is not None:
         raise UserError(
-            f"{directory / other}{SUFFIX}: is of another `edgefl data shard` than"
+            f"{directory / other}{SUFFIX}: is from another `edgefl data shard` than"
             f" {directory / next(iter(parts))}{SUFFIX}"
         )
     x, y, _ = next(iter(parts.values()))
@@ -88,13 +91,13 @@ def read(
         tuple(about["std"]),
         about["vocabulary"],
         words=words,
-        pixel_max=about.get("pixel_max"),  # files of before do not have it
+        pixel_max=about.get("pixel_max"),  # older files do not have it
     )
     return found, in_order({edge: len(part[1]) for edge, part in parts.items()}), about["whole"]
 
 
 def in_order(counts: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Shares of samples that lie edge by edge."""
+    """Return the edges' shares if the samples are ordered by edge."""
     ends = accumulate(counts.values())
     return {edge: np.arange(end - count, end) for (edge, count), end in zip(counts.items(), ends)}
 

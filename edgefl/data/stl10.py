@@ -1,5 +1,6 @@
-"""STL-10: photographs of ten things, 3 x 96 x 96, 5,000 + 8,000 samples and 100,000 without
-labels, binary files (Coates, Ng, Lee 2011).
+"""STL-10: photographs of 10 classes, 3 x 96 x 96, 5,000 + 8,000 samples, 100,000 unlabelled.
+
+It reads the binary files. Source: Coates, Ng, Lee 2011.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ CLASSES = 10
 
 
 def load(directory: Path) -> Dataset:
-    """From ``directory/stl10_binary/`` or ``directory/``: the samples that have labels."""
+    """Read the labelled samples in ``directory/stl10_binary/`` or ``directory/``."""
     files = [
         _file(directory, name)
         for name in ("train_X.bin", "train_y.bin", "test_X.bin", "test_y.bin")
@@ -43,7 +44,7 @@ def load(directory: Path) -> Dataset:
 
 
 def unlabelled(directory: Path) -> np.ndarray:
-    """The samples without labels (100000, 3, 96, 96), left on the disk until they are picked."""
+    """Return the unlabelled samples (100000, 3, 96, 96), memory-mapped."""
     return _pictures(_file(directory, "unlabeled_X.bin"))
 
 
@@ -52,7 +53,7 @@ def _file(directory: Path, name: str) -> Path:
 
 
 def _pictures(file: Path) -> np.ndarray:
-    """(n, 3, 96, 96): the files have each channel column by column."""
+    """Return images (n, 3, 96, 96). In the files, each channel is stored column by column."""
     size, pixels = file.stat().st_size, int(np.prod(SHAPE))
     if not size or size % pixels:
         raise UserError(
@@ -63,7 +64,7 @@ def _pictures(file: Path) -> np.ndarray:
 
 
 def _labelled(pictures: Path, labels: Path) -> tuple[np.ndarray, np.ndarray]:
-    # they count from 1
+    # in the files, labels count from 1
     found, numbers = _pictures(pictures), np.fromfile(labels, np.uint8).astype(np.int64) - 1
     if len(found) != len(numbers):
         raise UserError(

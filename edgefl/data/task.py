@@ -1,5 +1,6 @@
-"""What there is to learn: data, model and loss together. A user's own ``task =
-"my_task.py:build"`` returns one.
+"""A task: data, model and loss together.
+
+A user's own ``task = "my_task.py:build"`` returns one.
 """
 
 from __future__ import annotations
@@ -16,23 +17,25 @@ if TYPE_CHECKING:
 
 
 def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Mean cross entropy of a batch of logits."""
+    """Return the mean cross entropy of a batch of logits."""
     from torch.nn import (
-        functional,  # here, so that who only needs the data does without torch
+        functional,  # here, so that processes that need only the data do not import torch
     )
 
     return functional.cross_entropy(outputs, targets)
 
 
 def right_answers(outputs: torch.Tensor, targets: torch.Tensor) -> Any:
-    """How many samples of the batch have their largest output at the target."""
+    """Return how many samples of the batch have their largest output at the target."""
     return (outputs.argmax(dim=1) == targets).sum()
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """``model()`` builds a fresh module; ``loss(outputs, targets)`` is a batch's mean,
-    ``metric(outputs, targets)`` a batch's sum.
+    """The data, the model, the loss and the metric of an experiment.
+
+    ``model()`` builds a new module; ``loss(outputs, targets)`` returns the mean of a batch,
+    ``metric(outputs, targets)`` its sum.
     """
 
     dataset: Dataset

@@ -1,5 +1,6 @@
-"""Labelled texts from files: a folder for each label, CSV with a header, or a JSON row on each
-line; the latter two also as .gz or .xz.
+"""Read labelled texts: a folder per label, CSV with a header, or JSON lines.
+
+CSV and JSON lines can be compressed as .gz or .xz.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ TEXT_COLUMNS = ("text", "review", "sentence")
 LABEL_COLUMNS = ("label", "sentiment")
 FORMS = (".jsonl", ".csv")
 PACKINGS = ("", ".gz", ".xz")
-KEY_PLACE = 3  # of a JSON array of five: label, rating, name, key, text
+KEY_PLACE = 3  # in a JSON array of five: label, rating, name, key, text
 
-# with what each text is about (say, a film), [] where that is not known
+# texts, labels, and keys of the texts (for example their films); [] if the keys are not known
 Texts = tuple[list[str], np.ndarray, list[str]]
 
 
 def names(part: str) -> list[str]:
-    """What the file of a part may be called."""
+    """Return the possible file names of a part."""
     return [f"{part}{form}{packing}" for form in FORMS for packing in PACKINGS]
 
 
 def from_folders(root: Path, labels: Mapping[str, int]) -> Texts:
-    """Every ``root/LABEL/*.txt``, in the order of the labels and then of the names."""
+    """Read every ``root/LABEL/*.txt``, in the order of the labels and then of the names."""
     files = [
         (file, label)
         for name, label in labels.items()
@@ -50,11 +51,11 @@ def from_folders(root: Path, labels: Mapping[str, int]) -> Texts:
 
 
 def from_file(path: Path, labels: Mapping[str, int], key: str) -> Texts:
-    """Rows of a file. A JSON row is a table with ``text`` and ``label``, or an array of which the
-    first is the label and the last the text.
+    """Read the rows of a file.
 
-    Column ``key`` says what a text is about, in an array of five the last but one; rows without it,
-    and nobody knows.
+    A JSON row is a table with ``text`` and ``label``, or an array from the label to the text. The
+    key of a text is in column ``key``, or in the fourth element of an array of five. If a row has
+    no key, no keys are returned.
     """
     rows = _json_rows if ".jsonl" in path.suffixes else _csv_rows
     texts, found, keys = [], [], []
@@ -88,7 +89,7 @@ def _opened(path: Path) -> BinaryIO:
 def _json_rows(path: Path, file: BinaryIO, key: str) -> Iterator[tuple[int, Any, str, Any]]:
     for line, raw in enumerate(
         file, start=1
-    ):  # bytes: "\n" alone ends a line, other line separators are part of a text
+    ):  # bytes: only "\n" ends a line, other line separators are part of a text
         try:
             row = orjson.loads(raw)
         except orjson.JSONDecodeError as error:

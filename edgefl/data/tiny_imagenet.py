@@ -1,5 +1,6 @@
-"""Tiny-ImageNet: photographs of 200 things, 3 x 64 x 64, 100,000 + 10,000 samples, from its
-folders of JPEG files (Stanford CS231N).
+"""Tiny-ImageNet: photographs of 200 classes, 3 x 64 x 64, 100,000 + 10,000 samples.
+
+It reads the folders of JPEG files. Source: Stanford CS231N.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ DOWNLOADS = (
     ),
 )
 CLASSES, SIDE = 200, 64
-# of the training pictures, channel by channel
+# of each channel of the training images
 MEAN, STD = (122.45, 114.26, 101.36), (70.64, 68.62, 71.94)
 ANNOTATIONS = "val/val_annotations.txt"
 
 
 def load(directory: Path) -> Dataset:
-    """From ``directory/tiny-imagenet-200/`` or ``directory/``. The test set is its validation
-    part: the labels of its test part are secret.
+    """Read ``directory/tiny-imagenet-200/`` or ``directory/``.
+
+    The validation part is the test set, because the labels of the test part are not published.
     """
     root = folder_of(directory, FOLDERS, "wnids.txt", "tiny_imagenet")
     names = (root / "wnids.txt").read_text(encoding="utf-8", errors="replace").split()
@@ -52,8 +54,8 @@ def load(directory: Path) -> Dataset:
     )
     if gone is not None:
         raise UserError(
-            f"no {gone}, which {root / 'wnids.txt'} speaks of: delete {root}, then `edgefl data get"
-            f" tiny_imagenet --dir {directory}` gets it anew"
+            f"no {gone}, which belongs to {root / 'wnids.txt'}: delete {root}, then `edgefl data"
+            f" get tiny_imagenet --dir {directory}` downloads it again"
         )
 
     def parse(folder: Path) -> Dataset:
@@ -76,7 +78,7 @@ def load(directory: Path) -> Dataset:
 
 
 def _validation(root: Path, names: list[str]) -> list[tuple[Path, int]]:
-    """Files and labels: lines of file name, class, then a box, with tabs between them."""
+    """Return files and labels. A line has a file name, a class and a box, separated by tabs."""
     numbers, found = {name: label for label, name in enumerate(names)}, []
     for line, text in enumerate(
         (root / ANNOTATIONS).read_text(encoding="utf-8", errors="replace").splitlines(), start=1
@@ -94,9 +96,9 @@ def _validation(root: Path, names: list[str]) -> list[tuple[Path, int]]:
 def _read(
     pictures: Sequence[tuple[Path, int]], folder: Path, array: str, root: Path
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures (n, 3, 64, 64), which go to the disk one by one, and labels (n,)."""
+    """Return images (n, 3, 64, 64), written to disk one by one, and labels (n,)."""
     with needs("lab", "data set 'tiny_imagenet'"):
-        from PIL import Image  # here: few need it
+        from PIL import Image  # here, because few data sets need it
 
     labels = checked(np.array([label for _, label in pictures], dtype=np.int64), CLASSES, root)
     out = large(folder, array, (len(pictures), 3, SIDE, SIDE), np.uint8)

@@ -1,8 +1,7 @@
-"""The server's samples without labels: held-out training samples, or those of another data set,
-made to fit and never of the test set.
+"""The server's unlabelled samples: held-out training samples, or samples of another data set.
 
-They are taken evenly spaced through their source, so that the seed says nothing about them: every
-seed of an experiment has the same ones.
+Samples of another data set can be converted to fit; none may be a test sample. The samples are
+evenly spaced in their source, so all seeds of an experiment have the same ones.
 """
 
 from __future__ import annotations
@@ -26,8 +25,9 @@ HELD_OUT = "held_out"
 
 
 def held_out(section: Unlabelled | None, samples: int) -> np.ndarray:
-    """Indices of the training samples that no edge gets, of ``samples`` in all. UserError if
-    there are too few.
+    """Return the indices of the training samples that no edge gets, out of ``samples``.
+
+    UserError if there are too few.
     """
     return (
         _spread(section.size, samples, "training samples")
@@ -37,8 +37,9 @@ def held_out(section: Unlabelled | None, samples: int) -> np.ndarray:
 
 
 def unlabelled(experiment: Experiment, base: Path | None, dataset: Dataset) -> np.ndarray | None:
-    """The samples of ``[unlabelled]`` (size, ...), as ``dataset`` has its own; None without that
-    table. UserError for what is wrong with them.
+    """Return the samples of ``[unlabelled]`` (size, ...), in the form of ``dataset``'s samples.
+
+    None without that table. UserError if they do not fit, or are test samples.
     """
     section = experiment.unlabelled
     if section is None:
@@ -76,7 +77,7 @@ def _of_another(
 
 
 def _samples(load: Any, directory: Path) -> np.ndarray:
-    """A data set's own unlabelled part, if its file has a function ``unlabelled``, else its
+    """Return a data set's unlabelled part, if its file has a function ``unlabelled``, else its
     training samples.
     """
     own = getattr(sys.modules[load.__module__], "unlabelled", None)
@@ -98,8 +99,7 @@ def _refuse_test_samples(rows: np.ndarray, test: np.ndarray, name: str) -> None:
     if same:
         raise UserError(
             f"unlabelled.data: {len(same)} of the {len(rows)} samples of {name!r} are test samples"
-            f" too, the first is number {same[0]}: what is learned from them says nothing about new"
-            " data"
+            f" too, the first is number {same[0]}: the accuracy would not hold for new data"
         )
 
 

@@ -1,6 +1,4 @@
-"""From texts to token numbers: a small tokenizer, and a vocabulary that is written down beside
-what was made with it.
-"""
+"""Convert texts to token numbers: a small tokenizer, and a vocabulary stored with the tokens."""
 
 from __future__ import annotations
 
@@ -21,30 +19,32 @@ FILE = "vocabulary.txt"
 
 
 class TextOptions(BaseModel):
-    """``vocabulary``: token numbers, with padding and unknown; ``length``: tokens of a text;
-    ``vocabulary_file``: words to use, a line each.
+    """``vocabulary``: number of token numbers; ``length``: tokens of a text; ``vocabulary_file``:
+    the words to use.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     vocabulary: int = Field(default=10_000, ge=3, le=1 << 24)
-    """Token numbers: padding, unknown, and the most frequent words of the training texts."""
+    """Number of token numbers: padding, unknown, and the most frequent words of the training texts.
+    """
     length: int = Field(default=256, ge=1, le=1 << 16)
-    """Words of a text that count; shorter ones are padded."""
+    """Number of words of a text that are used; shorter texts are padded."""
     vocabulary_file: str | None = None
-    """These words instead, a line each; a path in the data directory."""
+    """File with the words to use, one per line, in the data directory; none: the most frequent
+    words of the training texts.
+    """
 
 
 def words(text: str) -> list[str]:
-    """Runs of letters and digits in lower case, with apostrophes inside ("don't"); HTML line
-    breaks are spaces, the rest is dropped.
+    """Return the words of a text in lower case: letters and digits, with apostrophes ("don't").
+
+    HTML line breaks count as spaces; other characters are dropped.
     """
     return WORD.findall(BREAK.sub(" ", text).lower())
 
 
 def vocabulary(texts: Iterable[str], size: int) -> list[str]:
-    """The ``size`` - 2 most frequent words of the training texts, those equally frequent in the
-    alphabet's order.
-    """
+    """Return the ``size`` - 2 most frequent words of the texts; ties are in alphabetical order."""
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(words(text))
@@ -54,7 +54,7 @@ def vocabulary(texts: Iterable[str], size: int) -> list[str]:
 
 
 def encoded(texts: Sequence[str], known: Sequence[str], length: int) -> np.ndarray:
-    """Token numbers (n, length) as int32: a text's first ``length`` words, then padding."""
+    """Return token numbers (n, length) as int32: the first ``length`` words, then padding."""
     numbers = {word: number for number, word in enumerate(known, start=UNKNOWN + 1)}
     out = np.full((len(texts), length), PADDING, dtype=np.int32)
     for row, text in enumerate(texts):
@@ -66,8 +66,9 @@ def encoded(texts: Sequence[str], known: Sequence[str], length: int) -> np.ndarr
 def tokenized(
     train: Sequence[str], test: Sequence[str], options: TextOptions, directory: Path, folder: Path
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Tokens of both parts and how many numbers there are; the words go to ``folder``, those of
-    a vocabulary file come from ``directory``.
+    """Return the tokens of both parts and the number of token numbers.
+
+    The words are written to ``folder``; a vocabulary file is read from ``directory``.
     """
     known = (
         vocabulary(train, options.vocabulary)
@@ -83,22 +84,24 @@ def tokenized(
 
 
 def vocabulary_path(directory: Path, options: TextOptions) -> list[Path]:
-    """The vocabulary file, if there is to be one, for the cache to look at. UserError if it is
-    not there.
+    """Return the vocabulary file, if the options have one, as a source for the cache.
+
+    UserError if it does not exist.
     """
     if options.vocabulary_file is None:
         return []
     path = directory / Path(options.vocabulary_file).expanduser()
     if not path.is_file():
         raise UserError(
-            f"data.vocabulary_file: no file {path} (a path in it starts from the data directory)"
+            f"data.vocabulary_file: no file {path} (the path is relative to the data directory)"
         )
     return [path]
 
 
 def from_file(directory: Path, options: TextOptions) -> list[str]:
-    """The words of the vocabulary file, at most as many as ``vocabulary`` allows. UserError for
-    one that is no word, or there twice.
+    """Return the words of the vocabulary file, at most as many as ``vocabulary`` allows.
+
+    UserError for a line that is not one word, or a word that occurs twice.
     """
     (path,) = vocabulary_path(directory, options)
     known = path.read_text(encoding="utf-8", errors="replace").split("\n")[: options.vocabulary - 2]
@@ -111,7 +114,7 @@ def from_file(directory: Path, options: TextOptions) -> list[str]:
             )
     if len(set(known)) < len(known):
         raise UserError(
-            f"{path}: the word {next(word for word in known if known.count(word) > 1)!r} is there"
+            f"{path}: the word {next(word for word in known if known.count(word) > 1)!r} occurs"
             " twice"
         )
     return known

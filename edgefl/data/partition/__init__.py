@@ -1,3 +1,4 @@
-"""One partitioner per file: ``Options`` and ``split(labels, edges, options, rng)``. The folder
-is the registry.
+"""Partitions: one per file, with ``Options`` and ``split(labels, edges, options, rng)``.
+
+The folder is the registry.
 """

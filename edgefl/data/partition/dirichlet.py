@@ -1,9 +1,8 @@
-"""Dirichlet(alpha): label skew; the edges' shares of each label are one draw, and the smaller
-alpha, the fewer labels an edge sees.
+"""Dirichlet(alpha): label skew with random shares; a smaller alpha gives fewer labels per edge.
 
-Label by label as in Yurochkin et al. 2019 (arXiv 1905.12022), which leaves edges with much or
-little; Hsu et al. 2019 (arXiv 1909.06335) draw edge by edge with the same prior, which can give all
-of them as much (``equal``).
+The edges' shares of each label are one draw, as in Yurochkin et al. 2019 (arXiv 1905.12022); so
+edges have different numbers of samples. Hsu et al. 2019 (arXiv 1909.06335) draw the labels of each
+edge with the same prior, so all edges can have the same number of samples (``equal``).
 """
 
 from __future__ import annotations
@@ -15,35 +14,33 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from edgefl.errors import UserError
 
-DRAWS = 1000  # then "redraw" gives up
+DRAWS = 1000  # largest number of draws for "redraw"
 
 
 class Options(BaseModel):
-    """``alpha``: concentration; ``min_samples``: the least that an edge has; ``equal``: as much for
-    each.
-
-    ``lacking``: what happens if a draw leaves an edge with less than ``min_samples``: "fill" takes
-    from the largest edges, "redraw" draws again, "refuse" ends with an error.
+    """``alpha``: concentration; ``min_samples``: the least samples of an edge; ``equal``: the same
+    number for each; ``lacking``: what happens if an edge has fewer than ``min_samples``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     alpha: float = Field(gt=0, le=1e6)
-    """Concentration: the smaller, the fewer labels an edge sees."""
+    """Concentration of the Dirichlet distribution: a smaller value gives an edge fewer labels."""
     min_samples: int = Field(default=1, ge=1)
-    """Every edge gets at least this many."""
+    """Least number of samples of each edge."""
     equal: bool = False
-    """Edges differ in their labels but not in how many samples they have."""
+    """If true, all edges have the same number of samples and differ only in their labels."""
     lacking: Literal["fill", "redraw", "refuse"] = "fill"
-    """If a draw gives an edge less: `"fill"` takes from the largest edges, `"redraw"` draws again,
-    `"refuse"` ends with an error.
+    """What happens if a draw gives an edge fewer than `min_samples`: `"fill"` moves samples from
+    the largest edges, `"redraw"` draws again (at most 1000 times), `"refuse"` ends with an error.
     """
 
 
 def split(
     labels: np.ndarray, edges: int, options: Options, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """Sorted sample indices of each edge; every sample is used once. UserError if there are too
-    few for ``min_samples``.
+    """Return sorted sample indices of each edge; every sample is used once.
+
+    UserError if there are too few samples for ``min_samples``.
     """
     if len(labels) < edges * options.min_samples:
         raise UserError(
@@ -62,8 +59,9 @@ def split(
 def _with_minimum(
     labels: np.ndarray, edges: int, options: Options, rng: np.random.Generator
 ) -> np.ndarray:
-    """The edge of each sample, such that every edge has ``min_samples``. UserError if that
-    cannot be had as the options want it.
+    """Return the edge of each sample, so that every edge has at least ``min_samples``.
+
+    UserError if this is not possible with the option ``lacking``.
     """
     for _ in range(DRAWS if options.lacking == "redraw" else 1):
         owner = _by_label(labels, edges, options.alpha, rng)
@@ -86,7 +84,7 @@ def _with_minimum(
 
 
 def _by_label(labels: np.ndarray, edges: int, alpha: float, rng: np.random.Generator) -> np.ndarray:
-    """The edge of each sample: every label's samples are cut by shares of its own."""
+    """Return the edge of each sample: each label has its own shares for the edges."""
     owner = np.empty(len(labels), dtype=np.int64)
     for label in np.unique(labels):
         members = rng.permutation(np.flatnonzero(labels == label))
@@ -99,10 +97,10 @@ def _by_label(labels: np.ndarray, edges: int, alpha: float, rng: np.random.Gener
 def _equal_shares(
     labels: np.ndarray, edges: int, alpha: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """The edge of each sample: each edge draws its mixture of labels; they take turns in drawing a
-    sample by it until nothing is left.
+    """Return the edge of each sample. Each edge has a random mixture of labels; in turn, each edge
+    draws a sample with its mixture until none is left.
 
-    Once a label is used up, the mixtures go on without it. Sizes differ by one at most.
+    When a label is used up, the mixtures continue without it. Sizes differ by at most one.
     """
     members = [
         list(rng.permutation(np.flatnonzero(labels == label))) for label in np.unique(labels)
@@ -120,15 +118,17 @@ def _equal_shares(
 
 
 def _reach(mixtures: np.ndarray, left: np.ndarray) -> np.ndarray:
-    """Running sums of each edge's shares of the labels that are left; the little more lets an
-    edge whose labels are all used up take any other.
+    """Return the running sums of each edge's shares, over labels with samples left.
+
+    The small constant lets an edge take any label if all its own labels are used up.
     """
     return np.cumsum((mixtures + 1e-12) * (left > 0), axis=1)
 
 
 def _raise_to_minimum(owner: np.ndarray, edges: int, minimum: int, order: np.ndarray) -> None:
-    """Move samples, those late in ``order`` first, from whichever edge has most at that moment
-    to the edges that lack some.
+    """Move samples from the edge that has most at that moment to edges below the minimum.
+
+    Samples late in ``order`` move first.
     """
     counts = np.bincount(owner, minlength=edges)
     stacks: dict[int, list[int]] = {}

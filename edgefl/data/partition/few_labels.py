@@ -1,8 +1,8 @@
-"""Few labels for each edge: so many labels, a random number of samples, random shares (WKAFL, arXiv
-2203.01214, algorithm 4).
+"""Few labels: each edge has a fixed number of labels and a random number of samples (WKAFL).
 
-Each edge draws for itself, so that edges may have samples in common, and 3,000 of them can share
-60,000 samples; an edge has none twice.
+The shares of its labels are random, too. Each edge draws independently, so edges can have samples
+in common, and 3,000 edges can share 60,000 samples. An edge has no sample twice. Source: arXiv
+2203.01214, algorithm 4.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     labels: int = Field(ge=1)
-    """So many labels an edge."""
+    """Number of labels of each edge (L_num)."""
     min_samples: int = Field(default=10, ge=1)
-    """An edge's samples, drawn evenly between them; edges may have some in common."""
+    """Least number of samples of an edge (D_min); the number is uniform from it to `max_samples`.
+    """
     max_samples: int = Field(default=50, ge=1)
-    """An edge's samples, drawn evenly between them; edges may have some in common."""
+    """Largest number of samples of an edge (D_max); at most the samples of the rarest label."""
 
 
 def split(
     labels: np.ndarray, edges: int, options: Options, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """Sorted sample indices of each edge. UserError if there are fewer labels, or of one of them
-    fewer samples than an edge may want.
+    """Return sorted sample indices of each edge.
+
+    UserError if there are too few labels, or too few samples of one label.
     """
     if options.min_samples > options.max_samples:
         raise UserError(
@@ -68,8 +70,9 @@ def _share(members: list[np.ndarray], options: Options, rng: np.random.Generator
 
 
 def whole_parts(total: int, weights: np.ndarray) -> list[int]:
-    """``total`` in whole parts proportional to ``weights``: rounded down, and what is left goes
-    to those that lost most.
+    """Divide ``total`` into integers proportional to ``weights``.
+
+    They are rounded down; the rest goes to those that lost most by rounding.
     """
     exact = total * weights / weights.sum()
     counts = np.floor(exact).astype(np.int64)

@@ -1,4 +1,4 @@
-"""IID: a random share of the samples for each edge, all of one size (give or take one)."""
+"""IID: a random share of the samples for each edge; sizes differ by at most one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edgefl.errors import UserError
 
 
 class Options(BaseModel):
-    """None."""
+    """No options."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -17,8 +17,9 @@ class Options(BaseModel):
 def split(
     labels: np.ndarray, edges: int, options: Options, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """Sorted sample indices of each edge; every sample is used once. UserError if there are
-    fewer samples than edges.
+    """Return sorted sample indices of each edge; every sample is used once.
+
+    UserError if there are fewer samples than edges.
     """
     if len(labels) < edges:
         raise UserError(

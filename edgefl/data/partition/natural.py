@@ -1,5 +1,6 @@
-"""Natural shares: an edge has the samples of one writer, speaker, film, or whatever else the
-data set knows of its samples (Caldas et al. 2018, LEAF).
+"""Natural: an edge has the samples of one user, speaker, celebrity or film (LEAF 2018).
+
+The data set must have such a column. Source: Caldas et al. 2018, LEAF.
 """
 
 from __future__ import annotations
@@ -14,22 +15,21 @@ from edgefl.errors import UserError, nearest
 
 
 class Options(BaseModel):
-    """``key``: the column; None: the only one that there is. ``min_samples``: keys with fewer are
-    left out.
-
-    ``keys``: "one" for each edge, drawn at random; "all" are dealt out, the largest first, each to
-    the edge that has least by then.
+    """``key``: the column; ``min_samples``: the least samples of a value; ``keys``: how the values
+    are assigned to edges.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     key: str | None = None
-    """An edge has the samples of one value of this column: `user`, `speaker`, `celebrity`, `film`,
-    as the data set knows it.
+    """The column whose values divide the samples, such as `user`, `speaker`, `celebrity` or `film`;
+    none: the only column of the data set.
     """
     min_samples: int = Field(default=1, ge=1)
-    """Values with fewer samples are left out."""
+    """Least number of samples of a value; values with fewer are left out."""
     keys: Literal["one", "all"] = "one"
-    """One value for each edge, drawn at random; `"all"`: they are dealt out, several to an edge."""
+    """How many values an edge has: `"one"`, drawn at random; or `"all"` values are assigned, the
+    largest first, each to the edge with the fewest samples at that moment.
+    """
 
 
 def split(
@@ -39,8 +39,9 @@ def split(
     rng: np.random.Generator,
     columns: Mapping[str, np.ndarray],
 ) -> list[np.ndarray]:
-    """Sorted sample indices of each edge. UserError if there is no such column, or fewer keys
-    than edges.
+    """Return sorted sample indices of each edge.
+
+    UserError if there is no such column, or fewer values than edges.
     """
     name = _column(options.key, columns)
     values = columns[name]
@@ -60,10 +61,7 @@ def split(
 
 def _column(key: str | None, columns: Mapping[str, np.ndarray]) -> str:
     if not columns:
-        raise UserError(
-            "partition natural: this data set has no key column: it knows nothing of its samples"
-            " but their labels"
-        )
+        raise UserError("partition natural: this data set has no key column, only labels")
     if key is None and len(columns) == 1:
         return next(iter(columns))
     if key is None or key not in columns:

@@ -1,5 +1,6 @@
-"""One label an edge: as many samples of a single label for each, labels dealt out in turn (or
-drawn), no sample used twice.
+"""One label: each edge has the same number of samples of a single label; no sample is used twice.
+
+Labels are assigned in turn, or at random.
 """
 
 from __future__ import annotations
@@ -13,22 +14,23 @@ from edgefl.errors import UserError
 
 
 class Options(BaseModel):
-    """``samples`` of each edge; ``deal = "drawn"``: which edge has which label is drawn, instead
-    of edge n having label n modulo the number of labels.
-    """
+    """``samples``: of each edge; ``deal``: how labels are assigned."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     samples: int = Field(250, ge=1)
-    """Samples of each edge, all of one label; no sample is used twice."""
+    """Number of samples of each edge, all of one label; no sample is used twice."""
     deal: Literal["turns", "drawn"] = "turns"
-    """Edge n has label n modulo their number; `"drawn"`: which edge has which is drawn."""
+    """How labels are assigned: `"turns"`: edge n has label n modulo the number of labels;
+    `"drawn"`: in random order.
+    """
 
 
 def split(
     labels: np.ndarray, edges: int, options: Options, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """Sorted sample indices of each edge. UserError if a label has too few samples for all edges
-    that have it.
+    """Return sorted sample indices of each edge.
+
+    UserError if a label has too few samples for all edges that have it.
     """
     found = np.unique(labels)
     dealt = np.resize(np.arange(len(found)), edges)

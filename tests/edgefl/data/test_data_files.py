@@ -141,7 +141,7 @@ def test_a_pickle_that_calls_something_is_refused_and_calls_nothing(
     (tmp_path / "evil").write_bytes(pickle.dumps({"data": evil}, protocol))
     with pytest.raises(
         UserError,
-        match="evil: a pickle that holds more than numbers and texts|evil: not a whole pickle",
+        match="evil: a pickle that contains more than numbers and texts|evil: not a whole pickle",
     ):
         numpy_pickle.read(tmp_path / "evil")
     assert not (tmp_path / "made").exists()

@@ -206,7 +206,7 @@ def test_a_server_that_cannot_resume_is_asked_from_the_start(web: Web, tmp_path:
 
 def test_what_has_come_is_kept_for_the_next_call(web: Web, tmp_path: Path) -> None:
     web.breaks, web.cut = 4, 50_000
-    with pytest.raises(UserError, match="what has come so far is kept"):
+    with pytest.raises(UserError, match="the received bytes are kept"):
         get(web, tmp_path)
     kept = 4 * 3 * CHUNK  # of four times 50,000 bytes
     assert (tmp_path / "own" / "big.bin.part").stat().st_size == kept
@@ -305,7 +305,7 @@ def test_zip_archives(web: Web, tmp_path: Path) -> None:
 
 def test_sets_without_an_address() -> None:
     with pytest.raises(
-        UserError, match="nothing to get by this command; .*ships inside scikit-learn"
+        UserError, match="nothing to get by this command; .*included in scikit-learn"
     ):
         command.get("digits")
     with pytest.raises(UserError) as caught:

@@ -112,7 +112,7 @@ def test_wrong_shard_files_are_named(config: Path, tmp_path: Path) -> None:
         learning(given(config, data__source="shard", data__dir=cut, data__name="mnist"), tmp_path)
     (cut / "b.safetensors").write_bytes((again / "b.safetensors").read_bytes())
     with pytest.raises(
-        UserError, match="b.safetensors: is of another `edgefl data shard` than .*a.safetensors"
+        UserError, match="b.safetensors: is from another `edgefl data shard` than .*a.safetensors"
     ):
         learning(sharded, tmp_path)
     content = (cut / "a.safetensors").read_bytes()

@@ -138,7 +138,7 @@ def test_a_vocabulary_file_is_used_as_it_is(tmp_path: Path) -> None:
         ("Film\n", "line 1: expected one word as the tokenizer makes them, found 'Film'"),
         ("a\nb c\n", "line 2: "),
         ("a\n\nb\n", "line 2"),
-        ("a\na\n", "'a' is there twice"),
+        ("a\na\n", "'a' occurs twice"),
     ],
 )
 def test_a_wrong_vocabulary_file_is_named(tmp_path: Path, content: str, complaint: str) -> None:

@@ -1,4 +1,4 @@
-"""Pickles made to break what reads them: one line each, in no time and without memory."""
+"""Pickles made to break their reader: each gives one line, at once and with little memory."""
 
 from __future__ import annotations
 
