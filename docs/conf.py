@@ -1,5 +1,6 @@
-"""Sphinx: Markdown by MyST, furo as the theme. The reference pages are written from the code
-(``_generate``) before each build, so that they cannot differ from it.
+"""Sphinx: Markdown by MyST, with the theme furo.
+
+``_generate`` writes the reference pages from the code before each build, so that they always agree.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ html_static_path = ["_static"]
 html_css_files = ["custom.css"]
 html_copy_source = False
 html_show_sourcelink = False
-# Shipped with the pages: they need no other server.
+# MathJax is part of the pages, so that they need no other server.
 mathjax_path = "mathjax/tex-svg.js"
 
 pages.write_all(HERE / "reference" / "generated")

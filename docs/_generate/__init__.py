@@ -1,1 +1,1 @@
-"""Writes the reference pages from the code: config keys, catalogs, command line."""
+"""Writes the reference pages from the code: config keys, plug-ins, command line."""

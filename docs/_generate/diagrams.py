@@ -1,4 +1,7 @@
-"""The diagrams of the pages, as SVG. This file is their source: change it and build again."""
+"""The diagrams of the documentation, as SVG.
+
+This file is their source: change it and build again.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ EMULATOR = ("emulator", "links, media, slots, devices, faults, clocks, verdict",
 
 
 def write_all(folder: Path) -> None:
-    """Write each diagram that differs from what is there."""
+    """Write each diagram whose text has changed."""
     for name, text in {"one-update.svg": one_update(), "rooms.svg": rooms()}.items():
         path = folder / name
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
@@ -39,7 +42,7 @@ def text(x: float, y: float, words: str, kind: str = "", anchor: str = "middle")
 
 
 def box(x: float, y: float, width: float, height: float, lines: Sequence[str]) -> str:
-    """A box; its first line is the heading."""
+    """Draw a box of text lines; the first line is the heading."""
     parts = [f'<rect class="box" x="{x}" y="{y}" width="{width}" height="{height}"/>']
     first = y + height / 2 - 8.5 * (len(lines) - 1) + 5
     for number, line in enumerate(lines):
@@ -62,7 +65,10 @@ def drawing(width: int, height: int, title: str, parts: Sequence[str]) -> str:
 
 
 def one_update() -> str:
-    """Time runs downwards through four threads; thick arrows are the bytes of models."""
+    """Draw how one update travels.
+
+    Time runs downwards through four threads; thick arrows are the bytes of models.
+    """
     logic, pacing, sockets, training = 110, 330, 650, 850
     heads = (
         (logic, "logic thread", "strategy, record"),
@@ -99,7 +105,7 @@ def one_update() -> str:
 
 
 def rooms() -> str:
-    """Who imports whom, from top to bottom."""
+    """Draw which package imports which, from top to bottom."""
     boxes = {
         "commands": (330, 20, 300, 46, ("edgefl/cli, commands", "what the user types")),
         "hosts": (130, 100, 700, 62, HOSTS),

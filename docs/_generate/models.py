@@ -1,6 +1,4 @@
-"""What a pydantic model says about its keys: type, default, bounds, unit, and the text below the
-key in its source.
-"""
+"""The keys of a pydantic model: type, default, bounds, unit and text (that below the key)."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-# the ending of a key -> its unit
+# ending of a key -> its unit
 UNITS = {
     "_mbit_s": "Mbit/s",
     "samples_per_s": "samples/s",
@@ -32,14 +30,14 @@ BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than
 
 @dataclass(frozen=True)
 class Key:
-    """One key of a table; all of them texts in Markdown."""
+    """One key of a table; all fields except ``model`` are Markdown."""
 
     name: str
     type: str
     default: str
     bounds: str
     text: str
-    model: type[BaseModel] | None = None  # its own table of keys
+    model: type[BaseModel] | None = None  # of its own table of keys
 
     @property
     def unit(self) -> str:
@@ -47,16 +45,17 @@ class Key:
 
 
 def keys(model: type[BaseModel]) -> list[Key]:
-    """In the order of the source, inherited ones first."""
+    """Return the keys in the order of the source, inherited ones first."""
     return [_key(model, name, field) for name, field in model.model_fields.items()]
 
 
 def undocumented(model: type[BaseModel]) -> list[str]:
+    """Return the names of keys without a text."""
     return [key.name for key in keys(model) if not key.text]
 
 
 def owner(model: type[BaseModel], name: str) -> type[BaseModel]:
-    """The class of the model's line whose source has the key."""
+    """The class among ``model`` and its bases whose source has the key."""
     return next(each for each in model.__mro__ if name in vars(each).get("__annotations__", {}))
 
 
@@ -104,7 +103,7 @@ def _bounds(field: FieldInfo) -> str:
 
 
 def _inside(hint: Any) -> Iterator[Any]:
-    """What constrains the parts of a union, as in ``Annotated[float, Field(gt=0)] | "auto"``."""
+    """Yield the constraints inside a union: ``Annotated[float, Field(gt=0)] | Literal["auto"]``."""
     if get_origin(hint) in (Union, types.UnionType):
         for part in get_args(hint):
             if get_origin(part) is Annotated:
@@ -149,7 +148,7 @@ def _inner(hint: Any) -> type[BaseModel] | None:
 
 @cache
 def texts(model: type) -> dict[str, str]:
-    """Key -> the text that follows it in the class body, in one line."""
+    """Map each key to the text below it in the class body, in one line."""
     body = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]
     assert isinstance(body, ast.ClassDef)
     found = {}

@@ -1,4 +1,4 @@
-"""The generated pages, as Markdown."""
+"""The generated reference pages, as Markdown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PACKAGES = {
 
 
 def write_all(folder: Path) -> None:
-    """Write every page that differs from what is there, so that Sphinx reads no other again."""
+    """Write every page whose text has changed, so that Sphinx reads only these again."""
     (folder / "options").mkdir(parents=True, exist_ok=True)
     made = {
         "config.md": config_page(),
@@ -47,25 +47,25 @@ def write_all(folder: Path) -> None:
 
 # ---------------------------------------------------------------------- config keys
 def config_page() -> str:
-    """Every key of an experiment file, a table of keys for each table of the file."""
+    """The page of config keys, with a table of keys for each table of the file."""
     sections = list(_sections(Experiment, ""))
     parts = [
         "# Config keys",
-        "Generated from the code. A key's unit is part of its name. The keys of a strategy, a"
-        " model, a data set or a partition are on the pages of those.",
+        "Generated from the code. A key's unit is part of its name. The options of strategies,"
+        " models, data sets and partitions are on their own pages.",
         "Only `[stop]` and `[[strategies]]` are required. A table that is left out has the defaults"
         " below.",
         "Paths of your own code and of traces are relative to the folder of the file; `data.dir` is"
         " relative to the directory in which you start edgefl. `key=value` on the command line"
         " changes one key: `stop.emulated_s=10`, `strategies.fedasync.alpha=0.4`,"
         " `groups.NAME.links.profile=wifi`, or a whole table: `'model={name = \"cnn\"}'`.",
-        'A file may begin with `extends = "other.toml"` (relative to its own folder): it then says'
-        " only what is different. Tables are merged, arrays such as `[[strategies]]` replaced; the"
-        " file needs a `name` of its own.",
+        'A file may begin with `extends = "other.toml"` (relative to its own folder). It then has'
+        " only the keys that differ. Tables are merged; arrays such as `[[strategies]]` are"
+        " replaced. The file needs its own `name`.",
     ]
     for path, model in sections:
         title = f"`[{path}]`" if path else "Top level"
-        parts += [f"## {title}", _first_paragraph(model), key_table(keys(model), path)]
+        parts += [f"## {title}", _text(model), key_table(keys(model), path)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -91,7 +91,7 @@ def key_table(found: Iterable[Key], path: str = "") -> str:
 
 # ---------------------------------------------------------------------- catalogs
 def options_table(name: str) -> str:
-    """Of a strategy, to be included where its equations are."""
+    """The table of a strategy's options; the page of strategies includes it."""
     return key_table(keys(load_strategy(name).Options)) + "\n"
 
 
@@ -114,7 +114,7 @@ def _folder(package: str) -> str:
 
 
 def _prose(module: Any, found: Any) -> str:
-    """The docstrings of a file and of what it binds, as literal text: they hold equations."""
+    """The docstrings of a file and of its plug-in, as Markdown."""
     docs = [inspect.getdoc(module) or ""]
     own = found.__doc__ if inspect.isclass(found) else None
     if own:
@@ -122,12 +122,12 @@ def _prose(module: Any, found: Any) -> str:
     return "\n\n".join(docs)
 
 
-def _first_paragraph(model: type[BaseModel]) -> str:
-    return inspect.cleandoc(model.__doc__ or "").partition("\n\n")[0]
+def _text(model: type[BaseModel]) -> str:
+    return inspect.cleandoc(model.__doc__ or "")
 
 
 def _first_sentence(model: type[BaseModel]) -> str:
-    return " ".join(_first_paragraph(model).split()).partition(". ")[0].rstrip(".") + "."
+    return " ".join(_text(model).split()).partition(". ")[0].rstrip(".") + "."
 
 
 # ---------------------------------------------------------------------- command line

@@ -1,3 +1,1 @@
-"""The schema of an experiment file: one file a family of sections, and what is said about wrong
-keys.
-"""
+"""The schema of an experiment file, one file per family of sections, and its error messages."""

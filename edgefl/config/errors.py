@@ -1,6 +1,4 @@
-"""What is wrong with a config, in one line: where it was said, the key, what was expected and
-found, the nearest valid key.
-"""
+"""One-line errors of a config: its place, the key, what was expected and found, the nearest key."""
 
 from __future__ import annotations
 
@@ -20,15 +18,15 @@ from edgefl.errors import UserError, nearest
 
 Loc = tuple[str | int, ...]  # ("strategies", 1, "alpha")
 Model = TypeVar("Model", bound=BaseModel)
-MOST_SAID = 120  # characters of an override that an error line shows
-LARGEST_INT = 2**63 - 1  # of TOML and of the messages that carry a config
+MOST_SAID = 120  # characters of an override in an error line
+LARGEST_INT = 2**63 - 1  # in TOML, and in the messages that contain a config
 
 EXPECTED = {
     "model_type": "expected a table",
     "tuple_type": "expected an array",
     "list_type": "expected an array",
     "int_type": "expected a whole number",
-    "int_parsing": "expected a whole number",  # of options that are not strict: someone's own
+    "int_parsing": "expected a whole number",  # if a plug-in's options are not strict
     "int_from_float": "expected a whole number",
     "float_type": "expected a number",
     "float_parsing": "expected a number",
@@ -40,15 +38,13 @@ EXPECTED = {
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a config was said: a file, and the overrides by the key that each of them brought
-    in.
-    """
+    """Where a config comes from: a file, and overrides by the key that each of them sets."""
 
     file: str
     overrides: Mapping[Loc, str] = field(default_factory=dict)
 
     def error(self, loc: Loc, problem: str) -> UserError:
-        """The error for the key at ``loc``."""
+        """Return the error for the key at ``loc``."""
         said = [
             self.overrides[loc[:end]]
             for end in range(len(loc), 0, -1)
@@ -64,20 +60,20 @@ class Source:
 
 
 def dotted(loc: Loc) -> str:
-    """A key as people write it: ``strategies[1].alpha``."""
+    """Format a key as people write it: ``strategies[1].alpha``."""
     return "".join(
         f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc
     ).removeprefix(".")
 
 
 def found(value: Any, most: int = 60) -> str:
-    """A value as an error line shows it, in at most so many characters."""
+    """Format a value for an error line, in at most ``most`` characters."""
     if isinstance(value, dict):
         return "a table"
     if isinstance(value, list):
         return f"an array of {len(value)}"
     if isinstance(value, int) and value.bit_length() > 4 * most:
-        return f"one of {value.bit_length()} bits"  # Python does not write thousands of digits
+        return f"one of {value.bit_length()} bits"  # Python cannot format thousands of digits
     if isinstance(value, str):
         value = value[:most]
     text = str(value).lower() if isinstance(value, bool) else repr(value)
@@ -85,7 +81,7 @@ def found(value: Any, most: int = 60) -> str:
 
 
 def as_override(text: str) -> str:
-    """An override as an error line begins with it."""
+    """Format an override as the start of an error line."""
     return f"override {found(text, MOST_SAID)}"
 
 
@@ -96,14 +92,15 @@ def validated(
     at: Loc = (),
     also: Sequence[str] = (),
 ) -> Model:
-    """``data`` as a ``model``. UserError for its first problem; ``also``: keys that stand next to
-    the model's in the same table.
+    """Validate ``data`` as a ``model``; UserError for its first problem.
+
+    ``also``: keys that are allowed next to the model's in the same table.
     """
     try:
         return model.model_validate(data)
     except ValidationError as error:
         details = error.errors(include_url=False)
-    # an unknown key first: a required key with a typo is both unknown and missing
+    # an unknown key first: a required key with a typo is reported as unknown and as missing
     worst = next((detail for detail in details if detail["type"] == "extra_forbidden"), details[0])
     key = _key(worst, data)
     tried = [detail for detail in details if detail["loc"] != key and _key(detail, data) == key]
@@ -112,11 +109,12 @@ def validated(
 
 
 def check_numbers(data: Mapping[str, Any], source: Source) -> None:
-    """Refuse what TOML lets through and no key wants: inf, nan, integers beyond 64 bits.
-    UserError.
+    """Refuse numbers that TOML allows but no key does: inf, nan, integers beyond 64 bits.
+
+    UserError for the first of them.
     """
     left: list[tuple[Loc, Any]] = [((), data)]
-    while left:  # no recursion: the data may come from the wire
+    while left:  # not recursive: the data may come from the wire
         loc, value = left.pop()
         if isinstance(value, dict):
             left += [((*loc, key), inner) for key, inner in value.items()]
@@ -131,8 +129,9 @@ def check_numbers(data: Mapping[str, Any], source: Source) -> None:
 
 
 def _key(detail: ErrorDetails, data: Any) -> Loc:
-    """Where the key of a problem is in ``data``: for a key that takes one thing or another,
-    pydantic puts what it tried behind that.
+    """Where the key of a problem is in ``data``.
+
+    For a key with a union type, pydantic appends the type that it tried; this part is removed.
     """
     loc = detail["loc"]
     for depth, part in enumerate(loc):
@@ -146,7 +145,7 @@ def _key(detail: ErrorDetails, data: Any) -> Loc:
 
 
 def _none_of(tried: Sequence[ErrorDetails]) -> str:
-    """A key takes a number or one of some words, say, and this is neither."""
+    """Format the problem of a key with a union type, such as a number or one of some words."""
     words = [
         word for detail in tried if detail["type"] == "literal_error" for word in _words(detail)
     ]
@@ -161,7 +160,7 @@ def _none_of(tried: Sequence[ErrorDetails]) -> str:
 
 
 def _fields(model: type[BaseModel], loc: Loc, also: Sequence[str]) -> list[str]:
-    """The keys that are valid at ``loc`` inside ``model``."""
+    """The valid keys at ``loc`` inside ``model``."""
     for part in loc:
         inner = (
             table_of(model.model_fields[part].annotation) if part in model.model_fields else None
@@ -177,7 +176,7 @@ def _problem(detail: ErrorDetails, valid: list[str]) -> str:
     if kind == "missing":
         given = [key for key in value if key not in valid] if isinstance(value, dict) else []
         typo = get_close_matches(str(detail["loc"][-1]), given, n=1)
-        return f"missing; {typo[0]!r} is there, is that it?" if typo else "missing"
+        return f"missing; {typo[0]!r} is given, is it this key?" if typo else "missing"
     if kind == "value_error":
         return str(detail["ctx"]["error"])
     key = str(detail["loc"][-1])
@@ -190,7 +189,7 @@ def _problem(detail: ErrorDetails, valid: list[str]) -> str:
 
 
 def _counterpart(key: str, value: Any, valid: Sequence[str]) -> str:
-    """The key beside this one that takes several of what this one takes one of, or the reverse."""
+    """Name the key that takes several values where ``key`` takes one, or the reverse."""
     if isinstance(value, list) and f"{key}s" in valid:
         return f"; several: {key}s"
     if not isinstance(value, list) and key.endswith("s") and key[:-1] in valid:
@@ -199,7 +198,7 @@ def _counterpart(key: str, value: Any, valid: Sequence[str]) -> str:
 
 
 def _plain(message: str) -> str:
-    """pydantic's sentence in our words."""
+    """Rewrite pydantic's sentence in the style of our messages."""
     for start in ("Input should be ", "String should "):
         if message.startswith(start):
             return (
@@ -211,12 +210,12 @@ def _plain(message: str) -> str:
 
 
 def _nearest_value(detail: ErrorDetails) -> str:
-    """The nearest of the words that a key takes."""
+    """The nearest of the words that a key accepts."""
     return _nearest_of(detail["input"], _words(detail)) if detail["type"] == "literal_error" else ""
 
 
 def _words(detail: ErrorDetails) -> list[str]:
-    """What a key that takes words takes."""
+    """The words that a key of literals accepts."""
     expected: str = detail["ctx"]["expected"]
     return expected.replace(" or ", ", ").replace("'", "").split(", ")
 

@@ -1,7 +1,7 @@
-"""The experiment file, typed and strict: frozen sections, unknown keys refused, units in the key
-names.
+"""The schema of the experiment file: frozen sections, strict types, unknown keys refused.
 
-``edgefl.loading.file`` reads it from TOML; the reference in ``docs`` is made from the texts here.
+The names of keys contain their units. ``edgefl.loading.file`` reads the file from TOML. The text
+below each key is its entry in the generated reference (docs/reference/generated/config.md).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from edgefl.config.section import Section
 from emulator.units import FOREVER, to_ns
 
 MOST_AUTO_SPEED = 1.0
-MOST_SPEED = 1e6  # beyond, moments do not fit into a message
+MOST_SPEED = 1e6  # with a higher speed, moments do not fit into a message
 EDGE_ID = r"^[a-z0-9][a-z0-9_-]{0,31}$"
 RUN_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
-PATTERNS = {  # in words
+PATTERNS = {  # the patterns in words, for error messages
     EDGE_ID: "at most 32 of a-z, 0-9, _ and -, beginning with a letter or digit",
     RUN_NAME: (
         "at most 64 of A-Z, a-z, 0-9, _, . and -, beginning with a letter or digit: it names a"
@@ -29,14 +29,12 @@ PATTERNS = {  # in words
 
 
 class Named(Section):
-    """A part whose ``name`` picks a file of a folder; its other keys are that file's own
-    ``Options``.
-    """
+    """A plug-in, chosen by `name`. The other keys of the table are the options of this plug-in."""
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
     name: str
-    """A name of the catalog, or your own, such as `"my_model.py:build"`; its options stand next to
-    it.
+    """Name of the plug-in: one of the catalog, or your own, such as `"my_model.py:build"`. Its
+    options are further keys of this table.
     """
 
     def options(self) -> dict[str, Any]:
@@ -44,126 +42,139 @@ class Named(Section):
 
 
 class Data(Named):
-    """Which data set, where its files lie (else $EDGEFL_DATA, else data/), what an edge has of it
-    (``edgefl.data.edge_data``), and what a model sees of a picture (``Dataset.scaled``).
-    """
+    """The data set, its files, which part of it an edge has, and the scaling of pictures."""
 
     name: str = "digits"
-    """Data set: one of `edgefl datasets`, or your own, `"my_data.py:load"`."""
+    """Name of the data set: one of `edgefl datasets`, or your own, such as `"my_data.py:load"`. Its
+    options are further keys of this table.
+    """
     dir: str | None = None
-    """Directory of its files, relative to the one in which edgefl starts; none: `$EDGEFL_DATA`,
-    else `data/`.
+    """Directory of the data set's files, relative to the directory in which edgefl starts. Default:
+    the environment variable `EDGEFL_DATA`, or `data/` if it is not set.
     """
     source: Literal["partition", "shard", "local"] = "partition"
-    """What an edge has of it: `"partition"`, the whole set, of which it takes its share; `"shard"`,
-    its own file of `edgefl data shard`; `"local"`, a data set of its own.
+    """Where an edge gets its samples. `"partition"`: it loads the whole data set and uses its share
+    of it. `"shard"`: it loads its own file, made by `edgefl data shard`. `"local"`: it has a data
+    set of its own and uses all training samples of that.
     """
     scale: Literal["raw", "unit", "standard"] = "standard"
-    """What a model sees of a picture: `"raw"`, the pixels as they are, 0 to 255 (`digits`: 0 to
-    16); `"unit"`, 0 to 1; `"standard"`, less the set's mean and divided by its deviation, in
-    most sets by channel.
+    """Scaling of pictures before the model gets them. `"raw"`: pixels as stored, 0 to 255
+    (`digits`: 0 to 16). `"unit"`: 0 to 1. `"standard"`: minus the mean of the data set and divided
+    by its standard deviation, per channel in most data sets.
     """
 
 
 class Unlabelled(Section):
-    """What the server has for distillation: ``data`` is a data set's name, or "held_out":
-    training samples that no edge gets (in-domain).
+    """Samples without labels at the server, for strategies that distil.
+
+    Without this table there are none.
     """
 
     data: str = "held_out"
-    """Samples without labels at the server, for strategies that distil: a data set by name (its
-    unlabelled part if it has one, else its training part), or `"held_out"`: training samples
-    that no edge gets, so from the same domain (`summary.json` says `in_domain`). None of them
-    may be a test sample. Without a table `[unlabelled]` there are none.
+    """Source of the samples: the name of a data set (its unlabelled part if it has one, else its
+    training part), or `"held_out"`: training samples that no edge gets. Held-out samples are from
+    the same domain (`in_domain` in `summary.json`). A sample that is also a test sample is an
+    error.
     """
     size: int = Field(2000, ge=1)
-    """How many, evenly spaced through that set: the same for every seed."""
-    transform: Literal["none", "fit"] = (
-        "none"  # "fit": another set's pictures get the channels and the size of ours
-    )
-    """`"fit"`: another set's pictures get the channels (grey or colour) and the size of ours."""
+    """Number of samples. They are evenly spaced in the source, so every seed uses the same ones."""
+    transform: Literal["none", "fit"] = "none"
+    """Conversion of another data set's pictures. `"none"`: used as they are. `"fit"`: converted to
+    the channels (grey or colour) and the size of the pictures in `[data]`.
+    """
 
 
 class Training(Section):
-    """Local SGD on an edge; a strategy may override it for all its tasks."""
+    """Local SGD on an edge. A strategy may override these values for all its tasks."""
 
     epochs: int = Field(1, ge=1)
-    """Passes over an edge's samples in one task."""
+    """Passes over the edge's samples in one task."""
     batch_size: int = Field(32, ge=1)
-    """Samples per step."""
+    """Samples per SGD step."""
     learning_rate: float = Field(0.05, gt=0)
-    """Of local SGD."""
+    """Learning rate of local SGD."""
     momentum: float = Field(0.0, ge=0, lt=1)
-    """Of local SGD, below 1; starts anew with each task."""
+    """Momentum of local SGD. The momentum buffer starts at 0 in each task."""
     weight_decay: float = Field(0.0, ge=0)
-    """Of local SGD."""
-    trainer: Literal["sgd", "none"] = "sgd"  # "none": tasks take their time and change nothing
-    """Or `"none"`: tasks take their emulated time and change nothing, for what depends on time and
-    turns alone.
+    """Weight decay (L2 penalty) of local SGD."""
+    trainer: Literal["sgd", "none"] = "sgd"
+    """`"sgd"`: edges train. `"none"`: tasks take their emulated time but return the received model
+    unchanged. Use `"none"` for studies of timing and scheduling only.
     """
 
 
 class Edges(Section):
-    """How many edges; their ids are e000, e001, ..., unless ``names`` gives them (then ``count``
-    says nothing).
-    """
+    """The number of edges, or their ids."""
 
     count: int = Field(10, ge=1, le=100_000)
-    """Number of edges; their ids are e000, e001, ..."""
+    """Number of edges. Their ids are e000, e001, ... Not used if `names` is given."""
     names: tuple[Annotated[str, Field(pattern=EDGE_ID)], ...] = Field((), strict=False)
-    """Ids of the edges instead (`count` then says nothing), as `["pi-1", "pi-2"]`: at most 32 of
-    a-z, 0-9, `_` and `-`.
+    """Ids of the edges, such as `["pi-1", "pi-2"]`, instead of `count`. An id has at most 32
+    characters from a-z, 0-9, `_` and `-`, and begins with a letter or a digit.
     """
 
     def ids(self) -> list[str]:
-        """Every edge's id; its place in the list is its share of the data and its device."""
+        """Return the ids of all edges.
+
+        The position of an edge in this list selects its share of the data and its device.
+        """
         return list(self.names) or [f"e{number:03d}" for number in range(self.count)]
 
 
 class NetworkSection(Section):
-    """The real sockets. Timers are wall seconds, but ``grace_s`` and ``task_timeout_s`` are
-    emulated: they are part of the scheme.
+    """Sockets and timers.
+
+    Timers count wall-clock seconds, except `grace_s` and `task_timeout_s`: these count emulated
+    seconds, because they are part of the experiment.
     """
 
     host: str = "127.0.0.1"
-    """Address that the coordinator listens on; off loopback it wants `--keys DIR` or `--insecure`.
+    """Address on which the coordinator listens. An address other than loopback needs `--keys DIR`
+    or `--insecure`.
     """
-    port: int = Field(0, ge=0, le=65535)  # 0: any free port
-    """TCP port; 0: any free one."""
+    port: int = Field(0, ge=0, le=65535)
+    """TCP port of the coordinator; 0: any free port."""
     join_timeout_s: float = Field(60.0, gt=0)
-    """The run starts when all edges have joined, or after this many wall seconds with those that
-    have.
+    """Wall-clock seconds to wait for edges. The run starts when all edges have joined, or after
+    this time with those that have joined.
     """
     heartbeat_s: float = Field(0.5, gt=0)
-    """Wall seconds between signs of life."""
+    """Wall-clock seconds between two heartbeats."""
     liveness_s: float = Field(4.0, gt=0)
-    """Wall seconds of silence after which an edge counts as lost; at least three heartbeats. An
-    edge that answers no ping is lost two heartbeats later, whatever else it sends.
+    """Wall-clock seconds without a message after which an edge is lost; at least 3 x `heartbeat_s`.
+    An edge that does not answer pings is lost two heartbeats later, even if it sends other
+    messages.
     """
     grace_s: float = Field(10.0, ge=0)
-    """Emulated seconds that a lost edge's task stays open."""
-    task_timeout_s: float | None = Field(None, ge=0)
-    """Emulated seconds that a task's download, training and upload may take together before it is
-    closed and its edge is free for another. Waiting for a grant, for slots or for a fresher model
-    does not count. Default: each of the three has a limit of its own, 3 x its emulated time and at
-    least `liveness_s` longer (a transfer's: that of its link alone, as often as edges share it);
-    native devices and links have none. 0: no limit.
+    """Emulated seconds for which the task of a lost edge stays open, so that the edge can rejoin.
     """
-    # how far bytes may run ahead of the service curve, besides the round trip
+    task_timeout_s: float | None = Field(None, ge=0)
+    """Emulated seconds that the download, training and upload of a task may take together. After
+    this time, the task is closed and its edge is free. Waiting for a grant, for slots or for a
+    newer model does not count. 0: no limit. Default: each of the three phases has its own limit, 3
+    x its emulated time and at least `liveness_s` longer. The emulated time of a transfer is that of
+    the link alone, times the number of edges that share it. Native devices and links have no
+    default limit.
+    """
     window_ms: float = Field(50.0, gt=0)
-    """How far bytes may run ahead of the emulated link, besides the round trip, ms of link time."""
+    """How far the sent bytes may be ahead of the emulated link, in addition to the round trip: the
+    bytes that the link carries in this many wall-clock ms.
+    """
     piece_ms: float = Field(20.0, gt=0)
-    """Size of a piece on the wire, ms of link time."""
+    """Size of a piece of a transfer on the wire: the bytes that the link carries in this many
+    wall-clock ms.
+    """
     max_edges: int = Field(100_000, ge=1)
-    """More sessions than this are refused; at least the number of edges."""
-    realtime: Literal["auto", "off"] = "auto"  # "auto": where the system allows it
-    """Real-time priority (SCHED_FIFO) of the coordinator's two threads and its sockets: `"auto"`,
-    where the system allows it; `"off"`. What they start has normal priority.
+    """Largest number of connected edges; further ones are refused. At least the number of edges."""
+    realtime: Literal["auto", "off"] = "auto"
+    """Real-time priority (SCHED_FIFO) of the coordinator's two threads and its sockets. `"auto"`:
+    used where the system allows it. `"off"`: not used. Processes that they start have normal
+    priority.
     """
 
     @model_validator(mode="after")
     def _a_heartbeat_may_be_late(self) -> NetworkSection:
-        if to_ns(self.liveness_s) < 3 * to_ns(self.heartbeat_s):  # in ns: 3 * 0.1 is more than 0.3
+        if to_ns(self.liveness_s) < 3 * to_ns(self.heartbeat_s):  # in ns, because 3 * 0.1 > 0.3
             raise ValueError(
                 f"liveness_s: expected at least 3 times heartbeat_s ({3 * self.heartbeat_s:g}),"
                 f" found {self.liveness_s:g}"
@@ -172,20 +183,18 @@ class NetworkSection(Section):
 
 
 class Stop(Section):
-    """The run ends at the first of these that is reached; at least one must be given."""
+    """When the run ends: at the first of these limits. At least one must be given."""
 
     versions: int | None = Field(None, ge=1)
-    """End at this version of the global model. Of the three `stop` keys at least one must be given;
-    the first that is reached ends the run.
-    """
+    """End the run at this version of the global model."""
     updates: int | None = Field(None, ge=1)
-    """End after this many updates that were received and not discarded."""
-    emulated_s: float | None = Field(None, gt=0, le=9e9)  # moments have 63 bits
-    """End after this many emulated seconds."""
+    """End the run after this many updates were received and not discarded."""
+    emulated_s: float | None = Field(None, gt=0, le=9e9)  # a moment in ns must fit into 63 bits
+    """End the run after this many emulated seconds."""
 
     @property
     def at_ns(self) -> int:
-        """The last moment of the run, as far as it is known."""
+        """The last moment of the run (ns); ``FOREVER`` if ``emulated_s`` is not given."""
         return FOREVER if self.emulated_s is None else to_ns(self.emulated_s)
 
     @model_validator(mode="after")
@@ -196,70 +205,82 @@ class Stop(Section):
 
 
 class Evaluation(Section):
-    """When snapshots are evaluated; never on the emulated clock."""
+    """When the global model is evaluated, and what is measured. Takes no emulated time."""
 
-    every_versions: int = Field(1, ge=0)  # 0: the first and the last model only
-    """Evaluate every so many versions; 0: not by version (the first and the last model always are).
+    every_versions: int = Field(1, ge=0)
+    """Evaluate every this many versions of the global model; 0: not by version. The first and the
+    last model are always evaluated.
     """
-    every_s: float | None = Field(None, ge=1e-9)  # below a nanosecond its moment would never pass
-    """Evaluate every so many emulated seconds, too."""
+    every_s: float | None = Field(None, ge=1e-9)  # a shorter time is 0 ns: time would never advance
+    """Also evaluate every this many emulated seconds."""
     target_accuracy: float | None = Field(None, gt=0, le=1)
-    """Test accuracy (0 to 1) whose first crossing is the time to target."""
-    # size of the fixed sample for train_loss; 0: no train_loss
+    """Target for the test accuracy, as a share of 1. The time to target is the moment at which a
+    model first reaches it.
+    """
     train_samples: int = Field(2000, ge=0)
-    """Size of the fixed sample of the devices' data for `train_loss`; 0: no `train_loss`."""
-    by_label: bool = (
-        False  # accuracy of each label too: labels.csv, and edges.csv says who holds which
-    )
-    """Accuracy of each label too: `labels.csv`, `edges.csv`, `figures/runtimes.png`."""
+    """Number of training samples for `train_loss`, a fixed sample of the edges' data; 0: no
+    `train_loss`.
+    """
+    by_label: bool = False
+    """Also measure the accuracy of each label, and write `labels.csv`, `edges.csv` (which edge has
+    which labels) and `figures/runtimes.png`.
+    """
 
 
 class UpdatesSection(Section):
-    """What the coordinator takes from an edge. ``norm_bound``: the largest L2 norm of the change
-    from the model that the edge was given, and of each vector that is no model (a gradient).
-    """
+    """Which updates the coordinator accepts."""
 
     norm_bound: float | None = Field(None, gt=0)
-    """Updates whose change has a larger L2 norm than this, in units of the weights, are discarded:
-    `"weights"` is compared with the model that the edge was given, any other vector (a gradient)
-    with 0. One update of 3e38 can ruin a model.
+    """Discard an update if the L2 norm of its change is larger than this (in the units of the
+    weights). For `"weights"`, the change is the difference from the model that the edge received;
+    for any other vector, such as a gradient, it is the vector itself. Protects the model from a
+    single extreme update.
     """
 
 
 class RecordSection(Section):
-    """What is kept besides the tables; ``payloads`` keeps every array, so that the run can be
-    replayed.
-    """
+    """What a run keeps in addition to its tables."""
 
     payloads: bool = False
     """Keep every array of the journal, so that `edgefl replay` can check the run."""
 
 
 class FidelityLimits(Section):
-    """When a run is called strained (docs/explanation/verdict.md)."""
+    """When a run on the wall clock is called strained.
+
+    See docs/explanation/verdict.md.
+    """
 
     transfer_lag_ms: float = Field(5.0, gt=0)
-    """Strained if the 99th percentile of transfers' lateness is above this ..."""
+    """Lateness in ms that is always accepted. A transfer or a task is late if it ends later than
+    this *and* later than `transfer_lag_share` of its own length. The run is strained if more than 1
+    % of its transfers are late.
+    """
     transfer_lag_share: float = Field(0.02, ge=0)
-    """... and above this share of the transfer's time."""
+    """Lateness that is always accepted, as a share of the length of the transfer or task; see
+    `transfer_lag_ms`.
+    """
     overrun_share: float = Field(0.01, ge=0)
-    """Strained if more than this share of tasks took longer than their emulated time."""
+    """The run is strained if more than this share of its tasks is late; `transfer_lag_ms` says when
+    a task is late.
+    """
 
 
 class StrategyEntry(Section):
-    """One scheme of the comparison; keys besides these two are the strategy's own options."""
+    """A strategy of the comparison. Keys other than these two are the options of the strategy."""
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
     strategy: str
-    """A scheme to compare: one of `edgefl strategies`, or your own, `"my_algo.py:MyAlgo"`; its
-    options follow in the same table.
+    """Name of the strategy: one of `edgefl strategies`, or your own, such as `"my_algo.py:MyAlgo"`.
     """
     label: str | None = None
-    """Names its directory and its row; needed if one strategy is there twice."""
+    """Name of the entry in tables, and of its directory. Required if the same strategy is listed
+    twice.
+    """
 
     @property
     def name(self) -> str:
-        """The directory and table name of this entry."""
+        """The name of this entry in tables, and of its directory."""
         return self.label or self.strategy.split(":")[-1].lower()
 
     def options(self) -> dict[str, Any]:
@@ -267,33 +288,36 @@ class StrategyEntry(Section):
 
 
 class Experiment(Section):
-    """A whole experiment file."""
+    """The keys and tables of an experiment file."""
 
     name: str = Field("run", pattern=RUN_NAME)
-    """Names the run's directory; letters, digits, `_` `.` `-`."""
-    seed: int = Field(1, ge=0)
-    """Of partition, first model, devices, selection and batches; the same for every strategy of the
-    file.
+    """Name of the experiment, and of the directory of its runs: at most 64 characters from A-Z,
+    a-z, 0-9, `_`, `.` and `-`, beginning with a letter or a digit.
     """
-    # instead of seed: a run for each
+    seed: int = Field(1, ge=0)
+    """Seed of the partition, the first model, the devices, the selection of edges and the batches.
+    All strategies of the file use the same seed.
+    """
     seeds: (
         Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1, strict=False)] | None
     ) = None
-    """Several, in place of `seed`, as `[1, 2, 3]`: every strategy runs once with each."""
-    # emulated seconds per real second, on the wall clock; "auto": the start of the run chooses it
-    speed: Annotated[float, Field(gt=0, le=MOST_SPEED)] | Literal["auto"] = 1.0
-    """Emulated seconds per real second, on the wall clock; `"auto"`: the highest up to 1 that this
-    host keeps up with. Under the virtual
-    clock it has no effect.
+    """Several seeds instead of `seed`, such as `[1, 2, 3]`. Every strategy runs once with each
+    seed.
     """
-    task: str | None = None  # "my_task.py:build": own data and model instead of [data] and [model]
-    """Your own data, model and loss instead of `[data]` and `[model]`: `"my_task.py:build"` or
+    speed: Annotated[float, Field(gt=0, le=MOST_SPEED)] | Literal["auto"] = 1.0
+    """Emulated seconds per wall-clock second. `"auto"`: the highest speed up to 1 that the host can
+    keep, chosen at the start of the run. No effect under the virtual clock.
+    """
+    task: str | None = None
+    """Your own data, model and loss instead of `[data]` and `[model]`, as `"my_task.py:build"` or
     `"my_pkg.my_task:build"`.
     """
     data: Data = Data()
     partition: Named = Named(name="iid")
+    """How the training samples are divided among the edges."""
     unlabelled: Unlabelled | None = None
     model: Named = Named(name="mlp")
+    """The model that is trained."""
     training: Training = Training()
     edges: Edges = Edges()
     links: Links = Links()
@@ -311,8 +335,10 @@ class Experiment(Section):
 
     @property
     def chosen_speed(self) -> float:
-        """``speed`` as a number. "auto" counts as the highest that it can choose where no host has
-        to keep up: under the virtual clock, and before the start of a run has chosen.
+        """``speed`` as a number.
+
+        "auto" counts as its upper limit. This is its value under the virtual clock, and before the
+        start of a run chooses one.
         """
         return MOST_AUTO_SPEED if self.speed == "auto" else self.speed
 
@@ -321,7 +347,9 @@ class Experiment(Section):
         names = [entry.name for entry in self.strategies]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"two strategies are called {twice[0]!r}: give one of them a label")
+            raise ValueError(
+                f"two strategies are named {twice[0]!r}: give one of them another label"
+            )
         return self
 
     @model_validator(mode="after")
@@ -335,13 +363,11 @@ class Experiment(Section):
             )
         twice = next((seed for seed in self.seeds if self.seeds.count(seed) > 1), None)
         if twice is not None:
-            raise ValueError(f"seeds: expected numbers that differ, found {twice} twice")
+            raise ValueError(f"seeds: expected different numbers, found {twice} twice")
         return self
 
     def by_seed(self) -> list[Experiment]:
-        """This experiment once for each of its seeds, in order, every one as if it had been
-        given that ``seed`` alone.
-        """
+        """Return this experiment once for each of its seeds, in order, each with ``seed`` alone."""
         if self.seeds is None:
             return [self]
         return [self.model_copy(update={"seed": seed, "seeds": None}) for seed in self.seeds]
@@ -361,7 +387,7 @@ class Experiment(Section):
         names, edges = [group.name for group in self.groups], len(self.edges.ids())
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"groups: two are called {twice[0]!r}")
+            raise ValueError(f"groups: two groups are named {twice[0]!r}")
         counted = sum(group.count for group in self.groups)
         if self.groups and counted != edges:
             raise ValueError(

@@ -1,5 +1,6 @@
-"""``[[faults]]`` of the experiment file: what happens to which edges and when, the same moments in
-every process and on both clocks.
+"""``[[faults]]`` of the experiment file: what happens to which edges, and when.
+
+The moments are the same in every process and on both clocks.
 """
 
 from __future__ import annotations
@@ -33,31 +34,34 @@ PROCESS_KINDS = ("kill", "restart", "freeze")
 
 
 class FaultEntry(Section):
-    """One fault (``at_s``) or a random process of them (``every_s``) on each of ``edges``."""
+    """Faults of edges: a single one (`at_s`), or a random process of faults (`every_s`)."""
 
     kind: Literal[
         "kill", "restart", "freeze", "cut", "cut_up", "cut_down", "slow", "duplicate", "corrupt"
     ]
-    """What goes wrong: `kill`, `restart`, `freeze` an edge's process; `cut`, `cut_up`, `cut_down`
-    its links; `slow` its device; `corrupt` (its next update comes damaged and is sent again) or
-    `duplicate` (comes twice, is used once).
+    """What fails. `"kill"`: the edge's process ends. `"restart"`: it starts again. `"freeze"`: it
+    stands still. `"cut"`, `"cut_up"`, `"cut_down"`: both links, the uplink or the downlink carry no
+    bytes. `"slow"`: the device runs at `factor` of its speed. `"corrupt"`: the next update arrives
+    damaged and is sent again. `"duplicate"`: the next update arrives twice and is used once.
     """
-    edges: tuple[str, ...] = Field((), strict=False)  # none named: all
-    """Ids of the edges that have the fault; `[]`: all edges."""
+    edges: tuple[str, ...] = Field((), strict=False)
+    """Ids of the edges that have the fault, or `"all"`. Default: all edges."""
     at_s: float | None = Field(None, ge=0)
-    """Once, at this emulated second; or else ..."""
+    """Emulated second of a single fault. Give either this or `every_s`."""
     every_s: float | None = Field(None, gt=0)
-    """... again and again on each of them, this many emulated seconds between the end of one and
-    the next on average (exponential, by `seed`).
+    """Mean emulated seconds from the end of one fault to the start of the next, for repeated
+    faults. The times are exponential and drawn from `seed`, for each edge separately.
     """
     for_s: float | None = Field(None, ge=1e-9)
-    """Length of a cut, a slow stretch or a freeze, emulated seconds; a kill with it is followed by
-    a restart.
+    """Length of the fault in emulated seconds; required for a cut, a slow period or a freeze. A
+    `"kill"` with a length is followed by a restart.
     """
     for_random: bool = False
-    """With `every_s`: lengths are exponential, of mean `for_s`."""
+    """With `every_s`: lengths are exponential with mean `for_s`, instead of constant."""
     factor: float | None = Field(None, gt=0, le=1)
-    """Of a slow device's speed, above 0 and at most 1."""
+    """Speed of a slow device, as a share of its full speed (0.5: half as fast). Required for
+    `"slow"` only.
+    """
 
     @field_validator("edges", mode="before")
     @classmethod
@@ -68,25 +72,28 @@ class FaultEntry(Section):
     def _whole(self) -> FaultEntry:
         if (self.at_s is None) == (self.every_s is None):
             raise ValueError(
-                "expected one of at_s (once) and every_s (again and again, mean time between)"
+                "expected one of at_s (a single fault) and every_s (mean time between repeated"
+                " faults)"
             )
         if self.for_s is None and self.kind in LASTING:
-            raise ValueError(f"for_s: missing; a {self.kind} lasts")
+            raise ValueError(f"for_s: missing; kind {self.kind} needs a length")
         if self.for_s is not None and self.kind not in (*LASTING, "kill"):
-            raise ValueError(f"for_s: a {self.kind} does not last")
+            raise ValueError(f"for_s: kind {self.kind} has no length")
         if (self.factor is None) == (self.kind == "slow"):
-            raise ValueError(
-                "factor: expected with kind slow and with no other (0.5: half as fast)"
-            )
+            raise ValueError("factor: expected with kind slow only (0.5: half as fast)")
         if self.for_random and (self.every_s is None or self.for_s is None):
-            raise ValueError("for_random: expected with every_s and for_s only")
+            raise ValueError("for_random: expected only with every_s and for_s")
         return self
 
     def hits(self, edge: str) -> bool:
+        """Whether the entry is for this edge."""
         return not self.edges or edge in self.edges
 
     def faults(self, edge: str, number: int, streams: Streams) -> Iterable[Fault]:
-        """This entry, the file's ``number``-th, on one edge; a list if there are finitely many."""
+        """Return the faults of one edge by this entry, the ``number``-th of the file.
+
+        A list if their number is finite.
+        """
         for_ns, factor = to_ns(self.for_s or 0.0), self.factor or 1.0
         if self.at_s is not None:
             return single_fault(to_ns(self.at_s), edge, self.kind, for_ns, factor)
@@ -103,12 +110,12 @@ class FaultEntry(Section):
 
 
 def schedule(entries: Sequence[FaultEntry], edges: Sequence[str], streams: Streams) -> Schedule:
-    """Everything that happens, in order of time."""
+    """Return all faults of the run, in order of time."""
     return Schedule(*(source for edge in edges for source in _sources(entries, edge, streams)))
 
 
 def revives(entries: Sequence[FaultEntry]) -> bool:
-    """Whether dead edges come back."""
+    """Whether dead edges are restarted."""
     return any(
         entry.kind == "restart" or (entry.kind == "kill" and entry.for_s is not None)
         for entry in entries
@@ -116,7 +123,7 @@ def revives(entries: Sequence[FaultEntry]) -> bool:
 
 
 def told(fault: Fault) -> dict[str, Any]:
-    """A fault as the record tells it."""
+    """A fault as a row of the record."""
     return {"kind": fault.kind, "edge": fault.target} | (
         {"for_s": fault.for_ns / NS_PER_S} if fault.for_ns else {}
     )
@@ -129,7 +136,10 @@ def gated(
     direction: str,
     streams: Streams,
 ) -> Capacity | None:
-    """The capacity of an edge's link with its outages; itself if it has none, or is not shaped."""
+    """Return the capacity of an edge's link with its outages.
+
+    ``capacity`` itself if the link has no outages or is not shaped.
+    """
     gate = outages(entries, edge, direction, streams)
     return capacity if capacity is None or gate is None else Gated(capacity, gate)
 
@@ -143,7 +153,7 @@ def outages(
 
 
 def slowed(device: Device, entries: Sequence[FaultEntry], edge: str, streams: Streams) -> Device:
-    """An edge's device with its slow and frozen stretches; itself if it has none."""
+    """Return an edge's device with its slow and frozen periods; the same device if it has none."""
     if not any(entry.kind in SLOWING and entry.hits(edge) for entry in entries):
         return device
     return Slowed(device, _timeline(entries, edge, streams, SLOWING))
@@ -163,7 +173,10 @@ def _timeline(
 def _sources(
     entries: Sequence[FaultEntry], edge: str, streams: Streams, kinds: Sequence[str] | None = None
 ) -> list[Iterable[Fault]]:
-    """The random numbers of an entry do not depend on which others are asked for."""
+    """The faults of each entry that hits ``edge``, one iterable per entry.
+
+    The random numbers of an entry do not depend on ``kinds``.
+    """
     chosen = [
         (number, entry)
         for number, entry in enumerate(entries)

@@ -1,4 +1,4 @@
-"""Which edges have which links and devices: the base sections, with what each group overrides."""
+"""The links and devices of each edge: the base sections with the overrides of its group."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from emulator.capacity.trace import Start, Trace, read_trace
 from emulator.errors import BadValue
 from emulator.units import to_ns
 
-# what a profile says: a group that names one does not take these from the base section
+# keys that a profile sets: a group with a profile does not inherit them from the base section
 ONE_PROFILE = {
     "links": (
         "up_mbit_s",
@@ -29,7 +29,7 @@ ONE_PROFILE = {
     ),
     "devices": ("samples_per_s",),
 }
-CHECKED = Source("config")  # of an experiment that has been checked: it has no faults to name
+CHECKED = Source("config")  # for a valid experiment: no error will name this source
 WITHOUT_CAPS = ("bottleneck", "tdma")  # media on which edges have no rate of their own
 TRACES = ("trace_up", "trace_down")
 Table = TypeVar("Table", bound=Section)
@@ -37,7 +37,7 @@ Table = TypeVar("Table", bound=Section)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Edges alike. ``name`` is empty if the experiment has no groups."""
+    """Edges with the same links and devices. ``name`` is empty if the experiment has no groups."""
 
     name: str
     ids: tuple[str, ...]
@@ -46,8 +46,9 @@ class Part:
 
 
 def parts(experiment: Experiment, source: Source = CHECKED) -> list[Part]:
-    """The groups in order, or one part with all edges. UserError for a key of a group that is
-    wrong.
+    """Return the groups in order, or one part with all edges.
+
+    UserError if a key of a group is invalid.
     """
     ids = experiment.edges.ids()
     if not experiment.groups:
@@ -79,8 +80,9 @@ def _merged(
 
 
 def check(experiment: Experiment, source: Source, base: Path | None) -> None:
-    """UserError for what is wrong with groups, traces and the medium together; without ``base``
-    no file is looked for.
+    """Check groups, traces and the medium together; UserError for the first problem.
+
+    Without ``base``, trace files are not read.
     """
     _check_traces(experiment.medium, ("medium",), source, base)
     for index, part in enumerate(parts(experiment, source)):
@@ -103,7 +105,10 @@ def _check_traces(table: Links | Medium, loc: Loc, source: Source, base: Path | 
 
 
 def trace(name: str, base: Path, start: Start = "run") -> Trace:
-    """The trace in a file of the config's folder. BadValue if it is none, or there is none."""
+    """Read a trace file; ``name`` is relative to ``base``, the config's directory.
+
+    BadValue if it is missing or not a trace.
+    """
     return read_trace(base / Path(name).expanduser(), start)
 
 
@@ -121,9 +126,7 @@ def traces(experiment: Experiment) -> list[str]:
 
 
 def warnings(experiment: Experiment, base: Path) -> list[str]:
-    """What people should know about the traces, and what counts for nothing, before they run
-    this.
-    """
+    """Return warnings about traces, and about keys that have no effect on the chosen medium."""
     found: list[str] = []
     for read in (trace(name, base) for name in traces(experiment)):
         found += read.warnings
@@ -145,14 +148,14 @@ def _unused(experiment: Experiment) -> list[str]:
     if rates:
         unused.append(", ".join(rates))
     return [
-        f'links: {what} counts for nothing on a medium of kind "{medium.kind}", where edges have no'
+        f'links: {what} has no effect on a medium of kind "{medium.kind}", where edges have no'
         " rate of their own"
         for what in unused
     ]
 
 
 def _rates_said(links: Links, ways: tuple[str, ...]) -> list[str]:
-    """The rates that are not what they are without being said, for messages."""
+    """The rates that differ from the defaults, for messages."""
     keys = [f"{way}_mbit_s" for way in ways]
     values = {key: getattr(links, key) for key in keys if getattr(links, key) is not None}
     unsaid = LINK_DEFAULTS if links.profile is None else {}

@@ -1,4 +1,4 @@
-"""Every key of the experiment file with its place, and what people write in its stead."""
+"""Every key of the experiment file with its place, and other names that people use for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from edgefl.config.experiment import Experiment
 from edgefl.errors import nearest
 
-SURE = 0.8  # of difflib: how like a key an option must be to be taken for it
+SURE = 0.8  # difflib ratio from which an option counts as a misspelt key
 # other names for a key: short ones, and those of other frameworks
 ALIASES = {
     "algorithm": "strategies[].strategy",
@@ -48,8 +48,9 @@ ALIASES = {
 def sections(
     model: type[BaseModel] = Experiment, at: str = ""
 ) -> Iterator[tuple[str, type[BaseModel]]]:
-    """(dotted place, model) of the whole file and of each of its tables, outermost first; an
-    array's place ends in [].
+    """Yield (dotted place, model) of the whole file and of each of its tables, outermost first.
+
+    The place of an array ends in [].
     """
     yield at, model
     for key, info in model.model_fields.items():
@@ -62,7 +63,7 @@ def sections(
 
 
 def table_of(annotation: Any) -> type[BaseModel] | None:
-    """The model that an annotation holds: itself, or that of an array's entries."""
+    """Return the model in an annotation, or that of an array's entries; None if there is none."""
     candidates = (annotation, *getattr(annotation, "__args__", ()))
     return next(
         (each for each in candidates if isinstance(each, type) and issubclass(each, BaseModel)),
@@ -71,7 +72,7 @@ def table_of(annotation: Any) -> type[BaseModel] | None:
 
 
 def _elsewhere() -> dict[str, str]:
-    """The last part of every key of the file -> the whole key, the outermost one."""
+    """Map the last part of every key of the file to the whole key; the outermost one wins."""
     return {
         name: f"{place}.{name}" if place else name
         for place, model in reversed(list(sections()))
@@ -80,8 +81,10 @@ def _elsewhere() -> dict[str, str]:
 
 
 def nearest_key(key: str, valid: Sequence[str]) -> str:
-    """A typo of a key of this table, else another name of a key, else a key that belongs into
-    another table, else all keys of this table: the end of an error line.
+    """Return the end of an error line about an unknown ``key``: what was probably meant.
+
+    In this order: the same key in another table, another name of a key, a typo of a key of this
+    table, a typo of a key of another table, else all keys of this table.
     """
     elsewhere = _elsewhere()
     if key in elsewhere and key not in valid:
@@ -95,7 +98,7 @@ def nearest_key(key: str, valid: Sequence[str]) -> str:
 
 
 def meant(name: str) -> str | None:
-    """The whole key that ``name``, written as an option, is or is nearly; None if it is none."""
+    """Return the whole key for ``name``, an option with a possible typo; None if there is none."""
     elsewhere = _elsewhere()
     name = name.strip("-").replace("-", "_").lower()
     close = get_close_matches(name, elsewhere, n=1, cutoff=SURE)

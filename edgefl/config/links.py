@@ -1,6 +1,4 @@
-"""The parts of the experiment file about the emulated world: links, devices, groups of edges
-that differ in them, a shared medium.
-"""
+"""Sections of the experiment file about the emulated world: links, devices, groups and medium."""
 
 from __future__ import annotations
 
@@ -13,10 +11,11 @@ from edgefl.config.section import Section
 from emulator import profiles
 from emulator.units import to_ns
 
-LINK_DEFAULTS = {"up_mbit_s": 10.0, "down_mbit_s": 10.0, "latency_ms": 0.0}  # without a profile
-BYTE_MBIT_MS = 0.008  # Mbit/s times ms that carry a byte
+# the values of missing keys where no profile is given
+LINK_DEFAULTS = {"up_mbit_s": 10.0, "down_mbit_s": 10.0, "latency_ms": 0.0}
+BYTE_MBIT_MS = 0.008  # one byte in Mbit/s x ms
 DEVICE_DEFAULTS = {"samples_per_s": 1000.0}
-# kind -> the keys that it takes
+# kind of medium -> the keys that it accepts
 MEDIA: Mapping[str, tuple[str, ...]] = {
     "none": (),
     "bottleneck": ("up_mbit_s", "down_mbit_s", "trace_up", "trace_down"),
@@ -32,36 +31,48 @@ def _with_defaults(data: Any, defaults: Mapping[str, Any]) -> Any:
 
 
 class Links(Section):
-    """Every edge's own uplink and downlink; "native" does no shaping and measures. A key without
-    a value has the value of the profile.
+    """The uplink and the downlink of each edge.
+
+    A missing key has the value of the profile. Without a profile: 10 Mbit/s in each direction, no
+    latency, no jitter and no loss.
     """
 
     kind: Literal["emulated", "native"] = "emulated"
-    """Or `"native"`: no shaping, the real network as it is, measured (wall clock only)."""
+    """`"emulated"`: links are shaped. `"native"`: the real network without shaping, measured (wall
+    clock only).
+    """
     profile: str | None = None
-    """One of `emulator profiles`, as `"lte"`; the other keys of `[links]` override its numbers."""
+    """Name of a link profile, such as `"lte"`; `emulator profiles` lists them. The other keys of
+    this table override its values.
+    """
     up_mbit_s: float | None = Field(None, gt=0)
-    """Every edge's own uplink, Mbit/s; 10 if there is no `profile`."""
+    """Rate of each edge's uplink. Default without a profile: 10."""
     down_mbit_s: float | None = Field(None, gt=0)
-    """Every edge's own downlink, Mbit/s; 10 if there is no `profile`."""
+    """Rate of each edge's downlink. Default without a profile: 10."""
     latency_ms: float | None = Field(None, ge=0, le=500_000)
-    """One way, ms; 0 if there is no `profile`."""
+    """One-way latency. Default without a profile: 0."""
     jitter_ms: float | None = Field(None, ge=0, le=100_000)
-    """Standard deviation of the latency, ms; bytes keep their order, and notes without bytes have
-    none.
+    """Standard deviation of the latency. Bytes keep their order. Messages without payload bytes
+    have no jitter.
     """
     loss: float | None = Field(None, ge=0, le=0.5)
-    """Share of packets lost, up to 0.5. No packet is dropped: the rate falls to what a reliable
-    transfer would get (`emulator/links/loss.py` has the formula). 0 if there is no `profile`.
+    """Packet loss as a share of 1. No packet is dropped: the rate falls to that of a reliable
+    transfer with this loss (the formula is in `emulator/links/loss.py`). Default without a profile:
+    0.
     """
     trace_up: str | None = None
-    """File with the uplink's rate over time, used instead of `up_mbit_s`: mahimahi's format, or
-    CSV `seconds,bit_s`; relative to the config's folder. A trace repeats.
+    """File with the rate of the uplink over time, instead of `up_mbit_s`. Formats: mahimahi, or CSV
+    with the columns `seconds,bit_s`. The path is relative to the config's directory. The trace
+    repeats.
     """
     trace_down: str | None = None
-    """The same for the downlink."""
+    """File with the rate of the downlink over time, instead of `down_mbit_s`. Format, path and
+    repetition are as for `trace_up`.
+    """
     trace_start: Literal["run", "first_byte"] = "run"
-    """A trace begins with the run; `"first_byte"`: with the link's first transfer."""
+    """When the traces start. `"run"`: with the run. `"first_byte"`: with the first transfer on the
+    link.
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -76,69 +87,82 @@ class Links(Section):
 
 
 class Throttling(Section):
-    """A device that grows hot after ``budget_s`` of work at full speed, has ``hot_share`` of it
-    then, and cools down within ``recovery_s`` of idling.
+    """Devices that become slower when hot.
+
+    A cold device works at full speed for `budget_s` and is then hot until the work ends.
     """
 
     budget_s: float = Field(ge=0)
-    """Devices that grow hot: full speed for so many emulated seconds of work, ..."""
+    """Emulated seconds of work at full speed before a cold device is hot."""
     hot_share: float = Field(gt=0, le=1)
-    """... then this share of it; ..."""
+    """Speed of a hot device, as a share of full speed."""
     recovery_s: float = Field(ge=1e-9)
-    """... idling for so long cools them down."""
+    """Emulated seconds without work in which a hot device restores its whole budget. A shorter time
+    restores a part of it.
+    """
 
 
 class Bursts(Section):
-    """Other work on the device: after ``calm_s`` on average, for ``burst_s`` on average,
-    ``share`` of the speed is left.
+    """Devices that other programs use too: calm periods alternate with bursts of other work.
+
+    The lengths of both are exponential.
     """
 
     calm_s: float = Field(ge=1e-9)
-    """Devices with other work to do: none for so many seconds on average, ..."""
+    """Mean emulated seconds of a calm period, at full speed."""
     burst_s: float = Field(ge=1e-9)
-    """... then some for so many on average, ..."""
+    """Mean emulated seconds of a burst of other work."""
     share: float = Field(gt=0, le=1)
-    """... which leaves this share of the speed."""
+    """Speed during a burst, as a share of full speed."""
 
 
 class Devices(Section):
-    """How fast the edges compute; "native" takes the time that this hardware takes."""
+    """How fast the edges compute."""
 
     kind: Literal["emulated", "native"] = "emulated"
-    """Or `"native"`: training takes as long as it takes on this hardware (wall clock only)."""
-    profile: str | None = None
-    """One of `emulator profiles`, as `"pi4"`; `samples_per_s` overrides its speed."""
-    # of the fastest device; the median one (lognormal); on average (exponential)
-    samples_per_s: float | None = Field(None, gt=0)
-    """Training speed of the fastest device, samples per emulated second; 1000 if there is no
-    `profile`.
+    """`"emulated"`: training takes its emulated time. `"native"`: training takes its real time on
+    this hardware (wall clock only).
     """
-    # in place of samples_per_s, on a TDMA channel (q)
+    profile: str | None = None
+    """Name of a device profile, such as `"pi4"`; `emulator profiles` lists them. `samples_per_s`
+    overrides its speed.
+    """
+    samples_per_s: float | None = Field(None, gt=0)
+    """Training speed, in samples per emulated second: that of the fastest device with `spread =
+    "uniform"`, the median with `"lognormal"`, the mean with `"exponential"`. Not used with
+    `"classes"`. Default without a profile: 1000.
+    """
     samples_per_slot: float | None = Field(None, gt=0)
-    """The same per slot of a TDMA channel, in place of it."""
-    # the slowest takes this many times as long as the fastest; uniform in between
+    """Training speed in samples per slot of a TDMA channel, instead of `samples_per_s`."""
     slowest_ratio: float = Field(1.0, ge=1)
-    """The slowest device takes this many times as long; uniform in between."""
+    """With `spread = "uniform"`: time per sample of the slowest device, divided by that of the
+    fastest one.
+    """
     spread: Literal["uniform", "lognormal", "classes", "exponential"] = "uniform"
-    """Or `"lognormal"` around a median of `samples_per_s`; or `"classes"`: a task takes 10 to 20 s,
-    30 to 50 s or very long, drawn anew each time; or `"exponential"`: all devices alike, each
-    stretch of work takes a time drawn anew, `samples_per_s` on average, so that those done first
-    are a draw by lot.
+    """Distribution of the devices' times. `"uniform"`: times per sample are evenly spaced from that
+    of the fastest device to `slowest_ratio` times as much. `"lognormal"`: speeds are log-normal
+    with median `samples_per_s`. `"classes"`: a task takes 10 to 20 s, 30 to 50 s or the time of
+    class `long`, drawn anew for each task. `"exponential"`: all devices are alike, and each period
+    of work takes an exponential time with mean speed `samples_per_s`; so which devices finish first
+    is a uniform random sample.
     """
     sigma: float | None = Field(None, ge=0, le=5)
-    """Of `"lognormal"`, where it is required: two thirds of the devices lie within a factor of
-    e^sigma of the median.
+    """With `spread = "lognormal"`, where it is required: standard deviation of the logarithm of the
+    speed. Two thirds of the devices lie within a factor of e^sigma of the median.
     """
     long: Literal["large", "mild"] = "large"
-    """Of `"classes"`: at most a tenth of the devices takes 500 to 800 s; `"mild"`: 100 to 200 s."""
+    """With `spread = "classes"`: task time of the slowest class, at most a tenth of the devices.
+    `"large"`: 500 to 800 s. `"mild"`: 100 to 200 s.
+    """
     gamma: float = Field(1.0, gt=0)
-    """Of `"classes"`: devices with more data tend to be in a slower class, the more so the smaller
-    this is. With `data.source` other than `"partition"` the sizes are not all known: they count
-    as equal.
+    """With `spread = "classes"`: how much slower devices with more data are. A smaller value
+    strengthens the relation. If `data.source` is not `"partition"`, all devices count as having
+    equal data.
     """
     task_samples: float | None = Field(None, gt=0)
-    """Of `"classes"`: so many samples, epochs counted, make a task, others take their share of its
-    time; none: all of an edge's own data does.
+    """With `spread = "classes"`: number of samples (times epochs) of a task that takes the time of
+    its class. The time of other tasks is in proportion. Default: the edge's own samples, times
+    epochs.
     """
     throttling: Throttling | None = None
     bursts: Bursts | None = None
@@ -154,7 +178,8 @@ class Devices(Section):
             profiles.device_profile(self.profile)
         if self.spread == "lognormal" and self.sigma is None:
             raise ValueError(
-                'sigma: missing, which spread = "lognormal" wants (the deviation of the logarithms)'
+                'sigma: missing; spread = "lognormal" needs it (the standard deviation of the'
+                " logarithms)"
             )
         if self.spread != "lognormal" and self.sigma is not None:
             raise ValueError(f'sigma: goes with spread = "lognormal", found "{self.spread}"')
@@ -172,8 +197,7 @@ class Devices(Section):
             self.profile is not None or self.spread == "classes"
         ):
             raise ValueError(
-                "samples_per_slot: a speed of its own; expected no profile and no spread ="
-                ' "classes" with it'
+                'samples_per_slot: expected no profile and no spread = "classes" with it'
             )
         if self.slowest_ratio != 1 and self.spread != "uniform":
             raise ValueError('slowest_ratio: goes with spread = "uniform"')
@@ -182,56 +206,71 @@ class Devices(Section):
         if len(over_time) > (0 if drawn else 1):
             spread = self.spread if drawn else "classes"
             raise ValueError(
-                f'{over_time[0]}: expected one of throttling, bursts and spread = "{spread}", not'
-                " two together"
+                f'{over_time[0]}: expected only one of throttling, bursts and spread = "{spread}"'
             )
         return self
 
 
 class Group(Section):
-    """The next ``count`` edges, with keys of ``[links]`` and ``[devices]`` that differ for them."""
+    """A group of edges with other values for keys of `[links]` and `[devices]`.
+
+    Each group takes the next `count` edges, in the order of the file.
+    """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")
-    """Edges that differ: each `[[groups]]` table takes the next `count` of them, in order."""
+    """Name of the group."""
     count: int = Field(ge=1)
-    """The counts add up to the number of edges."""
+    """Number of edges in the group. The counts of all groups must add up to the number of edges."""
     links: dict[str, Any] = Field(default_factory=dict)
-    """Keys of `[links]` that are different for them; a `profile` replaces all of its numbers."""
+    """Keys of `[links]` with other values for this group. A `profile` replaces all rates, latency,
+    jitter, loss and traces of `[links]`.
+    """
     devices: dict[str, Any] = Field(default_factory=dict)
-    """Keys of `[devices]` that are different for them."""
+    """Keys of `[devices]` with other values for this group. A `profile` replaces `samples_per_s` of
+    `[devices]`.
+    """
 
 
 class Medium(Section):
-    """What the edges' emulated links share; see ``MEDIA`` for which key goes with which kind."""
+    """A medium that the emulated links of all edges share."""
 
     kind: Literal["none", "bottleneck", "cell", "tdma"] = "none"
-    """What all emulated links share: `"bottleneck"`, one rate, and no limit of an edge's own;
-    `"cell"`, one rate, and the rates of `[links]` as caps; `"tdma"`, slots of one channel, both
-    ways, granted in order of readiness.
+    """What all emulated links share. `"none"`: nothing. `"bottleneck"`: one rate; edges have no
+    limit of their own. `"cell"`: one rate, with the rates of `[links]` as upper limits. `"tdma"`:
+    the slots of one channel, in both directions, granted in order of readiness.
     """
     up_mbit_s: float | None = Field(None, gt=0)
-    """Shared rate towards the coordinator (`"bottleneck"`, `"cell"`), in equal shares; none: not
-    shared.
+    """Shared rate towards the coordinator, divided equally (`"bottleneck"`, `"cell"`). Default:
+    uplinks are not shared.
     """
     down_mbit_s: float | None = Field(None, gt=0)
-    """The same towards the edges."""
+    """Shared rate towards the edges, divided equally (`"bottleneck"`, `"cell"`). Default: downlinks
+    are not shared.
+    """
     trace_up: str | None = None
-    """File with the shared rate towards the coordinator over time, from the run's begin on, in
-    place of `up_mbit_s`: as `links.trace_up`.
+    """File with the shared rate towards the coordinator over time, instead of `up_mbit_s`. Format,
+    path and repetition are as for `links.trace_up`. The trace starts with the run.
     """
     trace_down: str | None = None
-    """The same towards the edges."""
+    """File with the shared rate towards the edges over time, instead of `down_mbit_s`. Format, path
+    and repetition are as for `links.trace_up`. The trace starts with the run.
+    """
     rate_mbit_s: float | None = Field(None, gt=0)
     """Rate within a slot (`"tdma"`, where it is required)."""
     slot_ms: float | None = Field(None, ge=1e-6)
-    """Length of a slot (`"tdma"`, where it is required)."""
+    """Length of a slot, with its guard time (`"tdma"`, where it is required)."""
     guard_ms: float | None = Field(None, ge=0)
-    """Silent end of each slot, shorter than the slot (`"tdma"`)."""
+    """Guard time at the end of each slot, in which nothing is sent; shorter than the slot
+    (`"tdma"`). Default: 0.
+    """
     slots_per_transfer: int | None = Field(None, ge=1)
-    """Every model takes just so many slots, whatever its size (`"tdma"`)."""
+    """Number of slots for each transfer of a model, whatever its size (`"tdma"`). Default: as many
+    as its bytes need.
+    """
     frame_slots: int | None = Field(None, ge=1, le=1_000_000)
-    """So many slots make a frame, in which an edge uses, both ways, no other place than its own:
-    its number, from 0 on, modulo this (`"tdma"`); none: slots go to whoever is ready first.
+    """Number of slots in a frame (`"tdma"`). In each frame an edge uses, in both directions, only
+    one slot: the number of the edge (from 0) modulo this value. Default: no frames; the edge that
+    is ready first gets the next slot.
     """
 
     @model_validator(mode="after")
@@ -247,21 +286,21 @@ class Medium(Section):
             raise ValueError(f'{strange[0]}: expected kind = {kinds}, found "{self.kind}"')
         if self.kind in ("bottleneck", "cell") and not given:
             raise ValueError(
-                f"a {self.kind} wants up_mbit_s, down_mbit_s or both (or trace_up, trace_down)"
+                f"a {self.kind} needs up_mbit_s, down_mbit_s or both (or trace_up, trace_down)"
             )
         for way in ("up", "down"):
             if (
                 getattr(self, f"{way}_mbit_s") is not None
                 and getattr(self, f"trace_{way}") is not None
             ):
-                raise ValueError(f"trace_{way}: expected in place of {way}_mbit_s, not with it")
+                raise ValueError(f"trace_{way}: expected instead of {way}_mbit_s, not with it")
         if self.kind == "tdma":
             self._slots_are_whole()
         return self
 
     @property
     def shared(self) -> tuple[str, ...]:
-        """The directions in which edges share it."""
+        """The directions ("up", "down") in which edges share the medium."""
         return tuple(
             way
             for way in ("up", "down")

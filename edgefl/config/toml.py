@@ -1,4 +1,4 @@
-"""TOML of whoever wrote it: what no config needs is refused before anything else looks at it."""
+"""Parsing of untrusted TOML: what no config needs is refused first."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ TOO_DEEP = f"nested more than {MOST_NESTED} deep"
 
 
 class BadTOML(ValueError):
-    """Not TOML, or TOML that no config needs; the text says what is wrong, in one line."""
+    """The text is not TOML, or is TOML that no config needs; one line says what is wrong."""
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """The tables of a TOML text. BadTOML if it is none, nested too deep, or has a number that
-    Python refuses to read.
+    """Parse a TOML text into its tables.
+
+    BadTOML if it is not TOML, is nested too deep, or has a number that Python refuses to read.
     """
     try:
         tables = tomllib.loads(text)
@@ -23,7 +24,7 @@ def parsed(text: str) -> dict[str, Any]:
         raise BadTOML(str(error)) from None
     except RecursionError:
         raise BadTOML(TOO_DEEP) from None
-    except ValueError:  # Python's limit of digits: 4300
+    except ValueError:  # Python refuses integers of more than 4300 digits
         raise BadTOML("a whole number of thousands of digits, expected at most 64 bits") from None
     if too_deep(tables):
         raise BadTOML(TOO_DEEP)
@@ -31,9 +32,9 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 def too_deep(value: Any) -> bool:
-    """Whether tables and arrays are nested so deep that code which walks them would fail."""
+    """Whether tables and arrays are nested too deep for recursive code."""
     left = [(value, 0)]
-    while left:  # no recursion, of course
+    while left:  # not recursive: the recursion itself could be too deep
         inner, depth = left.pop()
         if depth > MOST_NESTED:
             return True

@@ -354,7 +354,7 @@ def test_ctrl_c_on_the_wall_clock_keeps_the_seeds_that_are_done(
             "one of local, ray, found 'rya' (nearest: 'ray')",
         ),
         ("--clock virtual seeds=[]", "override 'seeds=[]': seeds: expected at least one"),
-        ("--clock virtual seeds=[2,2]", "seeds: expected numbers that differ, found 2 twice"),
+        ("--clock virtual seeds=[2,2]", "seeds: expected different numbers, found 2 twice"),
         (
             "--clock virtual seed=3 seeds=[1,2]",
             "give seed or seeds, not both (found seed = 3, seeds = [1, 2])",

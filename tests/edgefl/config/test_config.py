@@ -96,7 +96,7 @@ def replaced(said: str, instead: str) -> str:
         # missing
         ("[stop]\nversions = 3", "", "stop: missing"),
         ("versions = 3", "", "stop: give at least one of versions, updates, emulated_s"),
-        ('name = "mlp"', 'nam = "mlp"', "model.name: missing; 'nam' is there, is that it?"),
+        ('name = "mlp"', 'nam = "mlp"', "model.name: missing; 'nam' is given, is it this key?"),
         ('strategy = "fedasync"', "", "strategies[1].strategy: missing"),
         ('name = "dirichlet"\nalpha = 0.5', 'name = "dirichlet"', "partition.alpha: missing"),
         # wrong type
@@ -171,7 +171,7 @@ def replaced(said: str, instead: str) -> str:
         (
             '"fedasync"\nalpha = 0.5',
             '"fedavg"',
-            "two strategies are called 'fedavg': give one of them a label",
+            "two strategies are named 'fedavg': give one of them another label",
         ),
         (
             "[training]",
@@ -482,8 +482,8 @@ def test_keys_that_do_not_go_together_are_blamed_on_the_override_that_brought_on
     good: Path,
 ) -> None:
     missing = (
-        'devices: sigma: missing, which spread = "lognormal" wants (the deviation of the'
-        " logarithms)"
+        'devices: sigma: missing; spread = "lognormal" needs it (the standard deviation of'
+        " the logarithms)"
     )
     assert (
         refusal(good, "devices.spread=lognormal")

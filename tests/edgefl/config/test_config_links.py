@@ -67,7 +67,7 @@ def written(tmp_path: Path, text: str) -> Path:
         ),
         (
             "[[groups]]\nname = 'x'\ncount = 2\n[[groups]]\nname = 'x'\ncount = 2",
-            "groups: two are called 'x'",
+            "groups: two groups are named 'x'",
         ),
         ("[[groups]]\nname = 'x'", "groups[0].count: missing"),
         (
@@ -89,8 +89,8 @@ def written(tmp_path: Path, text: str) -> Path:
         (
             "[devices]\nspread = 'lognormal'",
             (
-                'devices: sigma: missing, which spread = "lognormal" wants (the deviation of the'
-                " logarithms)"
+                'devices: sigma: missing; spread = "lognormal" needs it (the standard deviation of'
+                " the logarithms)"
             ),
         ),
         (
@@ -124,17 +124,11 @@ def written(tmp_path: Path, text: str) -> Path:
                 "[devices]\nthrottling = {budget_s = 1, hot_share = 0.5, recovery_s = 1}\nbursts ="
                 " {calm_s = 1, burst_s = 1, share = 0.5}"
             ),
-            (
-                'devices: throttling: expected one of throttling, bursts and spread = "classes",'
-                " not two together"
-            ),
+            ('devices: throttling: expected only one of throttling, bursts and spread = "classes"'),
         ),
         (
             "[devices]\nspread = 'exponential'\nbursts = {calm_s = 1, burst_s = 1, share = 0.5}",
-            (
-                'devices: bursts: expected one of throttling, bursts and spread = "exponential",'
-                " not two together"
-            ),
+            ('devices: bursts: expected only one of throttling, bursts and spread = "exponential"'),
         ),
         (
             "[devices]\nspread = 'exponential'\nslowest_ratio = 2",
@@ -147,7 +141,7 @@ def written(tmp_path: Path, text: str) -> Path:
                 " (nearest: 'tdma')"
             ),
         ),
-        ("[medium]\nkind = 'cell'", "medium: a cell wants up_mbit_s, down_mbit_s or both"),
+        ("[medium]\nkind = 'cell'", "medium: a cell needs up_mbit_s, down_mbit_s or both"),
         ("[medium]\nkind = 'tdma'\nrate_mbit_s = 1", "medium: slot_ms: missing"),
         (
             "[medium]\nkind = 'tdma'\nrate_mbit_s = 0\nslot_ms = 1",
@@ -192,7 +186,7 @@ def written(tmp_path: Path, text: str) -> Path:
         ),
         (
             "[medium]\nkind = 'cell'\nup_mbit_s = 1\ntrace_up = 'x.csv'",
-            "medium: trace_up: expected in place of up_mbit_s, not with it",
+            "medium: trace_up: expected instead of up_mbit_s, not with it",
         ),
         (
             "[medium]\nkind = 'cell'\ntrace_up = 'x.csv'",
@@ -268,8 +262,7 @@ def test_what_counts_for_nothing_is_warned_of(tmp_path: Path) -> None:
     text = "[medium]\nkind = 'tdma'\nslot_ms = 1\nrate_mbit_s = 1\n[links]\nprofile = 'lora-like'"
     (warning,) = warnings(config_file.load(written(tmp_path, text)), tmp_path)
     assert (
-        warning
-        == 'links: the loss of profile lora-like counts for nothing on a medium of kind "tdma",'
+        warning == 'links: the loss of profile lora-like has no effect on a medium of kind "tdma",'
         " where edges have no rate of their own"
     )
     assert not warnings(config_file.load(written(tmp_path, text + "\nloss = 0")), tmp_path)
@@ -307,7 +300,7 @@ def test_rates_of_links_that_count_for_nothing(tmp_path: Path, text: str, what: 
         []
         if what is None
         else [
-            f'links: {what} counts for nothing on a medium of kind "{kind}", where edges have no'
+            f'links: {what} has no effect on a medium of kind "{kind}", where edges have no'
             " rate of their own"
         ]
     )

@@ -89,7 +89,7 @@ def test_an_experiment_for_each_seed(tmp_path: Path) -> None:
     ("head", "line"),
     [
         ("seeds = []", "seeds: expected at least one, found an array of 0"),
-        ("seeds = [1, 2, 1]", "seeds: expected numbers that differ, found 1 twice"),
+        ("seeds = [1, 2, 1]", "seeds: expected different numbers, found 1 twice"),
         (
             "seed = 4\nseeds = [1, 2]",
             "give seed or seeds, not both (found seed = 4, seeds = [1, 2])",

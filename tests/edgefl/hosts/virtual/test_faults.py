@@ -399,7 +399,7 @@ def test_random_faults_leave_the_same_bytes_twice(tmp_path: Path) -> None:
         ({"kind": "cut", "for_s": 1.0}, "expected one of at_s"),
         ({"kind": "cut", "for_s": 1.0, "at_s": 1.0, "every_s": 1.0}, "expected one of at_s"),
         ({"kind": "cut", "at_s": 1.0}, "for_s: missing"),
-        ({"kind": "restart", "at_s": 1.0, "for_s": 1.0}, "does not last"),
+        ({"kind": "restart", "at_s": 1.0, "for_s": 1.0}, "has no length"),
         ({"kind": "slow", "at_s": 1.0, "for_s": 1.0}, "factor: expected"),
         ({"kind": "cut", "at_s": 1.0, "for_s": 1.0, "factor": 0.5}, "factor: expected"),
         ({"kind": "cut", "at_s": 1.0, "for_s": 1.0, "for_random": True}, "for_random: expected"),
