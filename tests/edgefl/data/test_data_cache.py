@@ -1,5 +1,5 @@
-"""The cache of parsed data sets: once for all processes, whole or not at all, pinned to its
-sources.
+"""The cache of parsed data sets: written once for all processes, complete or not at all, and valid
+for one state of its sources.
 """
 
 from __future__ import annotations
@@ -190,8 +190,8 @@ print(private_kb() - before)
 @pytest.mark.processes
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_process_adds_little_memory_of_its_own_for_the_data(own: Path) -> None:
-    """46 MB of pictures would be 184 MB as float32; all of them are picked once, and what is
-    mapped belongs to everybody.
+    """46 MB of images would be 184 MB as float32. All are read once, and mapped memory is shared
+    by all processes.
     """
     x, y = np.zeros((15_000, 3, 32, 32), np.uint8), np.arange(15_000) % 10
     cache.cached(

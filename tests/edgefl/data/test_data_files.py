@@ -1,4 +1,4 @@
-"""The picture sets' file formats, from tiny files made here, and what is said about wrong ones."""
+"""The file formats of image data sets, from tiny files, and the errors for wrong files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`edgefl data get`: from a local server, a directory, broken off and resumed, damaged, hostile."""
+"""`edgefl data get`: from a server or a directory; interrupted, damaged and hostile downloads."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ BIG = np.random.default_rng(1).bytes(300_000)
 
 
 class Web(ThreadingHTTPServer):
-    """Serves ``files`` under their paths; breaks the connection after ``cut`` bytes of an answer
-    as often as ``breaks`` says.
-    """
+    """Serves ``files`` under their paths; the first ``breaks`` answers end after ``cut`` bytes."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)

@@ -1,4 +1,4 @@
-"""Hugging Face data sets: local parquet files, and what is said without the extra."""
+"""Hugging Face data sets: local parquet files, and the error without the extra."""
 
 from __future__ import annotations
 

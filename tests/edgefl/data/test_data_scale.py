@@ -1,5 +1,5 @@
-"""data.scale: what a model sees of a picture's pixels, from every source of data and on both sides
-of a run.
+"""data.scale: the pixel values that a model gets, for every source of data and on both sides of a
+run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def given(folder: Path, name: str, scale: str, **options: Any) -> Any:
 
 
 def pixels(folder: Path, name: str, scale: str, **options: Any) -> np.ndarray:
-    """What a model sees of the training samples."""
+    """The training samples as a model gets them."""
     found = material.dataset(given(folder, name, scale, **options), None)
     return found.train()[0][:].numpy()
 
@@ -134,7 +134,7 @@ def test_another_scale_is_other_data(tmp_path: Path) -> None:
 
 
 def test_shard_files_serve_every_scale(tmp_path: Path) -> None:
-    """The files hold the pixels as they are, also if the config that cut them says "raw"."""
+    """The files have the original pixels, even if the config that wrote them has another scale."""
     config = tmp_path / "scales.toml"
     config.write_text(SHARES)
     command.shard(config, tmp_path / "cut")

@@ -1,4 +1,4 @@
-"""Who has which data: partition, shard files, sets of their own; the commands that draw and cut."""
+"""The edges' data: partitions, shard files, local data sets, and their commands."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_shares_in_order() -> None:
 
 # ------------------------------------------------------------------ data sets of the edges' own
 def write_mnist(folder: Path, labels: list[int]) -> None:
-    """As many pictures as labels, each of its label's grey."""
+    """Write one image per label, whose grey level is the label."""
     folder.mkdir(parents=True)
     images = np.repeat(np.array(labels, np.uint8), 4).reshape(-1, 2, 2)
     for part in ("train", "t10k"):

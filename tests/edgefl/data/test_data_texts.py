@@ -53,8 +53,8 @@ def test_words() -> None:
 
 
 def test_vocabulary_and_tokens_by_hand() -> None:
-    """good 3, bad 3, then a, film, it's, really once each: equal counts in the alphabet's order;
-    0 pads, 1 is unknown.
+    """good 3, bad 3, then a, film, it's, really once each: ties are in alphabetical order; 0 is
+    padding, 1 is unknown.
     """
     known = words.vocabulary([text for text, _ in TRAIN], 6)
     assert known == ["bad", "good", "a", "film"]

@@ -17,7 +17,7 @@ from edgefl.errors import UserError
 
 
 def doubled(levels: int) -> bytes:
-    """A list that holds a list twice, that one another twice, ...: 2 ** levels leaves."""
+    """A list that contains a list twice, which contains another twice, ...: 2 ** levels leaves."""
     text = b"]q\x00"
     for level in range(levels):
         above = struct.pack("<I", level + 1)
@@ -66,7 +66,7 @@ HOSTILE = {
 
 
 def read(folder: Path, content: bytes) -> str:
-    """What is said about a file with this content."""
+    """The error for a file with this content."""
     (folder / "bad").write_bytes(content)
     try:
         numpy_pickle.read(folder / "bad")
@@ -77,7 +77,7 @@ def read(folder: Path, content: bytes) -> str:
 
 @pytest.fixture(autouse=True)
 def little_memory() -> Any:
-    """Half a GB more than there is now."""
+    """Limit the memory to half a GB more than now."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + (1 << 29), hard))

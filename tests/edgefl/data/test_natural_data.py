@@ -1,5 +1,5 @@
-"""Data sets whose samples have a writer, a speaker, a celebrity; partitions by label and by key;
-and the models made for them.
+"""Data sets whose samples have a writer, a speaker or a celebrity; partitions by label and by key;
+and the models for these data sets.
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ LABELS = np.repeat(np.arange(10), 60)
 
 @pytest.mark.parametrize("kinds", [1, 5, 10])
 def test_each_edge_has_so_many_labels_and_samples(kinds: int) -> None:
-    """Algorithm 4: L_num labels, D in [D_min, D_max]; more edges than samples / D are no
-    trouble.
-    """
+    """Algorithm 4: L_num labels, D in [D_min, D_max]; there may be more edges than samples / D."""
     parts = few_labels.split(
         LABELS, 200, few_labels.Options(labels=kinds, min_samples=10, max_samples=50), rng()
     )
@@ -136,7 +134,7 @@ def test_a_config_s_natural_shares_come_from_its_data_set() -> None:
 
 # ------------------------------------------------------------------ EMNIST
 def test_emnist_s_pictures_stand_upright(tmp_path: Path) -> None:
-    """Its files hold rows and columns exchanged."""
+    """In its files, rows and columns are swapped."""
     pictures = np.arange(2 * 6, dtype=np.uint8).reshape(2, 2, 3)
     for part in ("train", "test"):
         for kind, array in (

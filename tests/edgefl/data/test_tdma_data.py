@@ -1,4 +1,4 @@
-"""The data and the model of the TDMA papers: one label a device, and a small CNN."""
+"""The data and the model of the TDMA papers: one label per device, and a small CNN."""
 
 from __future__ import annotations
 

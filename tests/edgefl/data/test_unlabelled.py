@@ -1,6 +1,4 @@
-"""The server's samples without labels: where they come from, that they fit, and that no test
-sample is among them.
-"""
+"""The server's unlabelled samples: their sources, their shape, and that none is a test sample."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ def learned(**sections: Any) -> Any:
 
 
 def own(folder: Path, body: str) -> str:
-    """A data set of one's own, of 8 x 8 pictures like the digits."""
+    """A user's own data set, of 8 x 8 images like the digits."""
     (folder / "own.py").write_text(
         f"import numpy as np\nfrom edgefl.data.dataset import Dataset\ndef load(directory):\n{body}"
     )
@@ -230,9 +228,7 @@ def test_colour_becomes_grey_by_brightness() -> None:
 
 # ------------------------------------------------------------------ STL-10
 def stl(folder: Path, **cut: int) -> Path:
-    """Files of a few pictures; the first pixel of row 1 is 9 in each, and their files have
-    columns first.
-    """
+    """Files with a few images, stored column by column; the first pixel of row 1 is 9 in each."""
     (folder / "stl10_binary").mkdir()
     for name, count in {"train_X": 4, "test_X": 2, "unlabeled_X": 6}.items():
         pictures = np.zeros((count, 3, 96, 96), np.uint8)

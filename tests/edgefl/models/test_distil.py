@@ -152,7 +152,7 @@ def test_clipping_keeps_the_direction_and_short_gradients() -> None:
     )
 
 
-# ------------------------------------------------------------------ a whole lesson
+# ------------------------------------------------------------------ a whole distillation
 def lesson(
     net: Workspace, samples: int | None = None, **changes: Any
 ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
@@ -193,7 +193,7 @@ def test_a_lesson_moves_the_parameters_and_leaves_buffers_and_workspace() -> Non
     assert numbers["steps"] == 3.0, "Q = one pass over 20 samples in batches of 8"
     assert not np.array_equal(vectors["weights"][:buffers], before[:buffers])
     assert np.array_equal(vectors["weights"][buffers:], before[buffers:]), (
-        "the student's normalisation buffers stand still"
+        "the student's normalisation buffers do not change"
     )
     assert np.array_equal(flat(net.model), before) and net.model.training
     assert len(vectors["first"]) == len(vectors["second"]) == buffers and all(
@@ -213,8 +213,8 @@ def test_a_lesson_depends_on_its_description_alone() -> None:
 
 
 def test_adam_goes_on_where_it_was() -> None:
-    """Two lessons of one pass, the second with the first one's moments, end where Adam of two
-    passes over the same batches does.
+    """Two distillations of one pass, the second with the moments of the first, give the same
+    weights as Adam with two passes over the same batches.
     """
     net = space()
     one, numbers = lesson(net, batch=20)

@@ -16,7 +16,7 @@ from edgefl.vectors import aligned, aligned_copy
 
 
 class Mixed(nn.Module):
-    """Everything a layout has to sort: trained, frozen and tied weights, saved, unsaved and
+    """All kinds of tensors of a layout: trained, frozen and tied weights, saved, unsaved and
     integer buffers.
     """
 
@@ -91,7 +91,7 @@ def test_the_initial_model_depends_on_the_seed_alone() -> None:
     before = torch.get_rng_state()
     first = initial(build, Streams(1))
     Workspace(build)
-    assert torch.equal(before, torch.get_rng_state()), "the global generator is somebody else's"
+    assert torch.equal(before, torch.get_rng_state()), "the global generator belongs to the user"
     torch.manual_seed(6)
     assert (
         first.tobytes()

@@ -95,7 +95,7 @@ def test_textcnn_sizes() -> None:
 
 def test_textcnn_takes_the_maximum_over_time_and_padding_is_zero() -> None:
     """Kim 2014, eq. 2-3: c_i = f(w . x_{i:i+h-1} + b), then max over i; a filter finds its words
-    wherever they stand.
+    at any place.
     """
     built = textcnn.build(
         textcnn.Options(embedding=4, filters=3, windows=(2,), dropout=0.0), (9, 6), 2
@@ -255,8 +255,8 @@ def test_batchnorm_statistics_move_in_training_and_are_used_in_evaluation() -> N
 
 
 def test_a_text_model_learns_from_integers() -> None:
-    """Word 3 says class 0, word 4 class 1; trainer, workspace and evaluation pass token numbers
-    through as they are.
+    """Word 3 means class 0, word 4 class 1; trainer, workspace and evaluation do not change token
+    numbers.
     """
     workspace = Workspace(
         lambda: textcnn.build(

@@ -28,7 +28,7 @@ def task(factor: float = 1.0) -> FakeTask:
 def sent(
     memory: dict[str, Any], factor: float = 1.0, beta: float = 0.25, rate: float = 0.5
 ) -> tuple[list[float], dict[str, list[float]]]:
-    """One step from w = 0, where the gradient is (-1, -4, 0): (what goes up, what stays)."""
+    """Take one step from w = 0, where the gradient is (-1, -4, 0): (update, memory)."""
     taught, rule = linear_trainer(TrainingPlan(1, 2, rate)), Memory(ASOFedOptions(beta=beta))
     run = finished(taught, rule, task(factor), memory)
     vectors, _ = taught.payload(run, rule)

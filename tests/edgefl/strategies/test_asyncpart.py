@@ -1,5 +1,5 @@
-"""AsyncPart (reconstructed) by hand: slots, fusing weights, and the part of the model that a
-slot replaces.
+"""AsyncPart (reconstructed) by hand: slots, weights, and the share of the model that a slot
+replaces.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def test_a_slot_s_arrivals_are_fused_at_its_end() -> None:
     story.join("b", samples=3)
     assert story.give(RunStarted()) == ["assign a,b <- 0 0 0", "alarm slot end at 5"]
     assert story.deliver("a", 4, 0, 8) == [] and story.deliver("b", 0, 4, 8) == [], (
-        "nobody is replaced before the slot's end"
+        "no edge is replaced before the slot's end"
     )
     assert end(story, 5) == ["publish 1 3 8", "assign a,b <- 1 3 8", "alarm slot end at 10"]
 
@@ -116,8 +116,8 @@ def test_periodic_triggers_go_on_beside_the_slots() -> None:
     [{"slot_s": 0.0}, {"staleness_exponent": -0.5}, {"staleness_exponent": 1000.0}, {"slots": 3}],
 )
 def test_bad_options_are_refused(bad: dict[str, Any]) -> None:
-    """With an exponent of 1000 all that is more than a version old weighs 0, and a sum of 0
-    would be divided by.
+    """With an exponent of 1000, updates older than one version would all have weight 0, and the
+    weights would be divided by their sum of 0.
     """
     with pytest.raises(ValidationError):
         AsyncPartOptions(**bad)

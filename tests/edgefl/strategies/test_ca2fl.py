@@ -1,4 +1,4 @@
-"""CA2FL against a server that does it all by brute force, and by hand (Wang et al. 2024)."""
+"""CA2FL against a brute-force server, and by hand (Wang et al. 2024)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def calibrating(**options: Any) -> Server:
 
 
 class Brute:
-    """The paper's server in float64, with every h_i in a dict and hbar summed up anew each time."""
+    """The paper's server in float64, with all h_i in a dict and hbar computed again each time."""
 
     def __init__(self, devices: int, m: int, eta: float, size: int) -> None:
         self.devices, self.m, self.eta = devices, m, eta
@@ -41,8 +41,8 @@ class Brute:
 
 @pytest.mark.parametrize(("m", "eta", "concurrency"), [(1, 1.0, 3), (3, 0.7, 4), (5, 1.0, 2)])
 def test_against_a_brute_force_server(m: int, eta: float, concurrency: int) -> None:
-    """200 updates of 7 devices, some of them several times within one buffer (M above the number
-    at work), some from old models.
+    """200 updates of 7 devices. Some come several times within one buffer (M above the number at
+    work), some from old models.
     """
     size, rng = 40, np.random.default_rng(m)
     story = Server(

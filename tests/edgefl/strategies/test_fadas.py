@@ -13,7 +13,7 @@ from edgefl.strategies.fadas import FADAS, FADASOptions
 
 
 def adapting(**options: Any) -> Server:
-    """One update a step, eta = 1, no bias correction, unless told otherwise."""
+    """One update per step, eta = 1, no bias correction by default."""
     given = {
         "buffer_size": 1,
         "concurrency": 1,
@@ -27,7 +27,7 @@ def adapting(**options: Any) -> Server:
 
 def test_without_memory_it_is_a_sign_step() -> None:
     """b1 = b2 = 0: m / sqrt(vh) = D / |D| (ALGORITHMS 6, test 7); an element that has never
-    moved stays.
+    changed stays.
     """
     story = adapting(beta1=0.0, beta2=0.0, server_learning_rate=0.5)
     story.start("a")

@@ -1,4 +1,4 @@
-"""FedAC by hand: control variates on the device and on the wire, weights by angle, the adaptive
+"""FedAC by hand: control variates on the device and in messages, weights by angle, the adaptive
 step (Zang et al. 2024).
 """
 
@@ -27,7 +27,7 @@ def sent(
     rate: float = 0.5,
     **options: Any,
 ) -> tuple[dict[str, list[float]], list[float]]:
-    """Steps from w = 0, where the gradient is (-1, -4, 0): (what goes up, the C_i that stays)."""
+    """Take steps from w = 0, where the gradient is (-1, -4, 0): (update, new C_i)."""
     taught, rule = (
         linear_trainer(TrainingPlan(epochs, 2, rate)),
         Controlled(FedACOptions(**options)),
@@ -77,7 +77,7 @@ def test_a_run_that_became_infinite_spoils_no_memory() -> None:
 
 # ------------------------------------------------------------------ server
 class Angles(Server):
-    """Updates bring a change of their device's control variate, (0, 0, 1) unless told otherwise."""
+    """Updates have a change of their device's control variate, (0, 0, 1) by default."""
 
     def bring(self, edge: str, *by: float, control: tuple[float, ...] = (0, 0, 1)) -> list[str]:
         task, version, base = self.open.pop(edge)

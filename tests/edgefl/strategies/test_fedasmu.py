@@ -1,4 +1,4 @@
-"""FedASMU's server told as stories: trigger, bound, eqs. 1 and 2, fresher models, archives; its
+"""FedASMU's server, event by event: trigger, bound, eqs. 1 and 2, fresher models, kept models; its
 ablations; bad options.
 """
 
@@ -120,7 +120,7 @@ def test_a_device_that_says_nonsense_moves_no_controls(said: dict[str, float]) -
 
 
 def test_normalisation_buffers_are_mixed_but_no_gradient() -> None:
-    """Layout with one trainable element: p counts that alone."""
+    """The layout has one trainable element: p uses only that one."""
     layout = Layout(
         (LayoutEntry("w", (1,), 0, "parameter", ""), LayoutEntry("mean", (2,), 1, "buffer", ""))
     )
@@ -212,9 +212,7 @@ def test_the_merges_jump_can_be_left_out_of_the_gradient(subtract: bool) -> None
 
 # ------------------------------------------------------------------ what is kept
 def test_older_versions_are_shared_and_freed_when_no_task_starts_from_them() -> None:
-    """Shared mode keeps w_{o-1} beside each live w_o, by reference: the very arrays that were
-    published.
-    """
+    """Shared mode keeps w_{o-1} with each live w_o, by reference: they are the published arrays."""
     story = replacing(count=3, controls="shared")
     story.start("a", "b", "c")
     published = []
@@ -299,7 +297,7 @@ def test_passes_are_the_plain_formulas() -> None:
     assert (change == (b - a)[:size]).all()
 
 
-# ------------------------------------------------------------------ the factorial
+# ------------------------------------------------------------------ the ablations
 def test_the_ablations_are_a_two_by_two_factorial() -> None:
     names = {
         "fedasmu": (True, Refresh),
@@ -350,8 +348,8 @@ def test_fixed_weights_are_fedasyncs_polynomial() -> None:
     ],
 )
 def test_options_out_of_range_are_refused(options: dict[str, Any], key: str) -> None:
-    """tau = 0 would discard everything: a fresh update has staleness 1. A trigger every 0 s
-    would never let time pass.
+    """tau = 0 would discard everything: a fresh update has staleness 1. With a trigger every 0 s,
+    time would never pass.
     """
     with pytest.raises(ValidationError) as caught:
         FedASMUOptions.model_validate(options)
@@ -383,7 +381,7 @@ def test_one_epoch_and_refresh_points_beyond_the_last_are_told() -> None:
     )
 
 
-# ---------------------------------------------------------------- faults, at the coordinator's desk
+# ------------------------------------------------------------------ faults, at the coordinator
 def desk(folder: Path) -> Desk:
     strategy = make(
         FedASMU, dispatch="replace", concurrency=2, selector="h2", subtract_merge=True, **ONE
@@ -392,7 +390,7 @@ def desk(folder: Path) -> Desk:
 
 
 def test_a_request_for_a_closed_task_is_called_off(tmp_path: Path) -> None:
-    """The edge is told to stop, the strategy is not asked."""
+    """The edge gets a message to stop, and the strategy gets no event."""
     table = desk(tmp_path)
     table.start("a", "b")
     table.hear("a", EdgeLost("a"))

@@ -1,5 +1,6 @@
-"""FedASMU's equations and the derivatives of its control parameters, against autograd and by
-hand; errata by their names.
+"""FedASMU's equations and the derivatives of its control parameters, against autograd and by hand.
+
+Tests of errata have the number of the erratum in their names.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ W_B, W_A, W_C = (2.0, 1.0, -1.0), (-1.0, 3.0, 0.5), (0.5, -2.0, 1.5)
 
 
 def alpha(controls: tuple[torch.Tensor, ...], t: int, staleness: int) -> torch.Tensor:
-    """Eq. 2, written down a second time."""
+    """Eq. 2, implemented a second time."""
     xi = controls[0] / (t**0.5 * staleness ** controls[1]) + controls[2]
     return FIRST["mu_alpha"] * xi / (1 + FIRST["mu_alpha"] * xi)
 
@@ -52,7 +53,7 @@ def by_autograd(last: str, start: tuple[float, ...] = (1.0, 1.0, 1.0)) -> list[f
 
 
 def learned(values: dict[str, float]) -> list[float]:
-    """The derivatives that a first step of the controls went down."""
+    """The derivatives, computed from the first step of the controls."""
     return [
         (FIRST[f"{name}0"] - values[name]) / ETA[f"eta_{name}"]
         for name in ("lambda", "sigma", "iota")
@@ -101,14 +102,14 @@ def one_round(**options: Any) -> Server:
 # ------------------------------------------------------------------ derivatives
 @pytest.mark.parametrize("edge", ["a", "b"])
 def test_per_device_derivatives_are_those_of_autograd(edge: str) -> None:
-    """Chain rule through the steps behind it: prod (1 - alpha_k) (W - w_q) d alpha_q."""
+    """Chain rule through the later steps: prod (1 - alpha_k) (W - w_q) d alpha_q."""
     server = third_model()
     values = deliver(server, edge, descended(server, edge))
     assert learned(values) == pytest.approx(by_autograd(edge), rel=1e-4)
 
 
 def test_shared_derivatives_are_those_of_autograd() -> None:
-    """The triple of the step that made w_3, which was c's, whoever uploads."""
+    """The triple of the step that made w_3, which was that of c, whichever device uploads."""
     for edge in "ab":
         server = third_model(controls="shared")
         assert learned(deliver(server, edge, descended(server, edge))) == pytest.approx(
@@ -194,8 +195,8 @@ def test_slopes_of_alpha_are_finite_differences(
 
 
 def test_descent_lowers_a_quadratic() -> None:
-    """One device that goes down F: its models are worth more weight, its controls rise, and F
-    falls faster than with controls that stand still.
+    """One device reduces F: its models deserve more weight, its controls rise, and F falls faster
+    than with fixed controls.
     """
     ends = []
     for eta in (0.0, 0.5):
@@ -287,8 +288,8 @@ def test_a5_sigma_moves_with_the_logarithm_of_staleness_times_lambda() -> None:
 
 
 def test_a6_whose_controls_move_is_a_mode() -> None:
-    """w_1 was made by b. Per device, a has made nothing yet: its controls stand. Shared, whoever
-    uploads from w_1 moves the one triple.
+    """w_1 was made by b. Per device: a has made no model yet, so its controls do not change.
+    Shared: any device that uploads from w_1 changes the one triple.
     """
     for controls, moved in (("device", False), ("shared", True)):
         server = Server(
@@ -339,8 +340,8 @@ def test_a11_one_letter_two_meanings_two_options() -> None:
 
 
 def test_a12_a_discarded_update_makes_no_version() -> None:
-    """The papers' index t runs on ("continue"); ours does not, and nothing is learned from the
-    update.
+    """The papers' index t increases anyway ("continue"); ours does not, and nothing is learned
+    from the update.
     """
     server = Server(make(FedASMU, dispatch="replace", concurrency=2, tau=1))
     server.start("a", "b")
@@ -362,8 +363,8 @@ def test_a13_weights_stay_in_their_range_whatever_the_controls_learn(
 
 
 def test_a13_upsilon_beyond_the_root_of_staleness_gives_no_negative_beta_and_no_pole() -> None:
-    """1 - 2 / sqrt(1) = -1: beta is held at 0, and the slopes are those of the border, so that
-    upsilon finds back.
+    """1 - 2 / sqrt(1) = -1: beta is limited to 0, and the slopes are those at the limit, so that
+    upsilon can return.
     """
     controls = DeviceControls(1.0, 2.0)
     assert controls.phi(1, 1) == 0 and controls.slopes(1.0, 1, 1) == (-1.0, -1.0)

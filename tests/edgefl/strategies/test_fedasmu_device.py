@@ -1,4 +1,4 @@
-"""FedASMU's device half: one request, one merge, what is remembered and what is told (Algorithm
+"""FedASMU's device side: one request, one merge, the memory and the reported numbers (Algorithm
 2; eqs. 9-11).
 """
 
@@ -95,8 +95,8 @@ def test_without_a_merge_nothing_is_told_of_one() -> None:
 
 
 def test_small_steps_of_the_controls_are_not_lost_between_tasks() -> None:
-    """At the printed rates a step is 1e-9 of gamma, which a float32 alone would swallow: a
-    hundred of them add up.
+    """At the printed rates a step is 1e-9 of gamma, which one float32 would lose in rounding; a
+    hundred steps must add up.
     """
     device, memory, gamma = rule(eta_gamma=1e-9, upsilon0=0.0), {}, 1.0
     for task in range(100):
@@ -123,7 +123,7 @@ ROWS = torch.eye(3).repeat(2, 1)
 
 
 def trained(memory: dict[str, Any] | None = None) -> tuple[Trainer, LocalRun, Refresh]:
-    """Five epochs of two batches of three, standing at the request of refresh point 1."""
+    """Five epochs of two batches of three, stopped at the request of refresh point 1."""
     plan = TrainingPlan(epochs=5, batch_size=3, learning_rate=0.1)
     trainer = Trainer(
         Workspace(lambda: nn.Linear(3, 1, bias=False)),
@@ -141,7 +141,7 @@ def trained(memory: dict[str, Any] | None = None) -> tuple[Trainer, LocalRun, Re
 
 
 def test_the_probe_is_the_batch_to_come_and_training_does_not_notice() -> None:
-    """Loss and gradient at any weights; the batch is the next step's."""
+    """The probe gives loss and gradient at any weights, for the batch of the next step."""
     trainer, run, device = trained()
     expected, before = [], run.weights.clone()
 
@@ -172,7 +172,7 @@ def test_what_a_device_remembers_goes_with_the_trainers_memory() -> None:
 
 
 class Curious(Refresh):
-    """Only looks."""
+    """A rule that only probes."""
 
     def merge(self, run: Any, fresh: np.ndarray, version: int) -> None:
         before = run.probe(run.weights)[0]

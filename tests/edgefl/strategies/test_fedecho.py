@@ -55,8 +55,8 @@ class Echo(Server):
 
 
 def full(**options: Any) -> Echo:
-    """Devices a and b have each moved the model of version 0; c works on it too. Nothing is
-    predicted yet.
+    """Devices a and b have each delivered from version 0; c still works on it. No prediction has
+    ended yet.
     """
     server = Echo(**options)
     server.start("a", "b", "c")
@@ -73,7 +73,7 @@ def test_an_update_is_buffered_and_its_model_predicts() -> None:
     first = sorted(server.open)[0]
     lines = server.move(first, 1, 0)
     assert lines[0] == "run predict 0 for 0.5" and lines[1].endswith("<- 0 0"), (
-        "the replacement gets x, and nobody waits"
+        "the replacement gets x, and no edge waits"
     )
     job = server.jobs["predict 0"]
     assert isinstance(job, Predict) and job.weights.tolist() == [1, 0], "x_i = x + D_i"
@@ -142,7 +142,7 @@ def test_updates_that_arrive_meanwhile_go_into_the_next_buffer() -> None:
     lines = server.taught(0, 5, 6, now=5 * S)
     assert lines[1:] == ["publish 5 6", "run distill 1 for 2"]
     made_of = [each.made_of for each in server.decisions if isinstance(each, Publish)]
-    assert made_of == [(0, 1)], "not of the two that came meanwhile"
+    assert made_of == [(0, 1)], "not of the two that came during the distillation"
     assert decision_row(server.decisions[1]) == {"do": "publish", "made_of": (0, 1)}
     assert server.jobs["distill 1"].weights.tolist() == [
         10,

@@ -27,8 +27,8 @@ CONV_AND_NORM = Layout(
 
 
 def test_a_layer_is_a_module_s_own_parameters_and_no_buffer() -> None:
-    """Not as the authors' code cuts: there a normalisation's running statistics fall into the
-    next layer and shrink with it.
+    """This differs from the authors' code: there, the running statistics of a normalisation belong
+    to the next layer and shrink with it.
     """
     assert layers(CONV_AND_NORM) == [slice(0, 2), slice(2, 4), slice(4, 7)]
 
@@ -70,7 +70,7 @@ def test_tau_has_a_maximum() -> None:
 
 
 def test_a_layer_of_zeros_is_not_held_at_zero() -> None:
-    """||w_prev|| = 0 gives gamma 0, or 0/0: the layer would stay zero for ever."""
+    """||w_prev|| = 0 gives gamma 0, or 0/0: the layer would always stay zero."""
     assert (
         shrinking(vector(0, 0), vector(1, 1), [vector(1, 1)], FedLWSOptions())
         == shrinking(vector(0, 0), vector(0, 0), [vector(0, 0)], FedLWSOptions())

@@ -83,7 +83,7 @@ def test_stage_2_gives_slow_devices_fewer_epochs_and_late_ones_smaller_steps() -
     assert strategy.scales("b") == pytest.approx({"epochs_scale": 0.75, "learning_rate_scale": 0.5})
     assert strategy.scales("c") == {"epochs_scale": 0, "learning_rate_scale": 1}
     strategy.uploads = {}
-    assert strategy.scales("a")["epochs_scale"] == 1, "nobody has delivered yet"
+    assert strategy.scales("a")["epochs_scale"] == 1, "no edge has delivered yet"
 
 
 def test_the_scales_travel_with_each_device_s_task() -> None:

@@ -1,5 +1,5 @@
-"""FedSSMU (Algorithm 3) told as stories: in-round aggregation, staleness k + 1, one version a
-round.
+"""FedSSMU (Algorithm 3), event by event: aggregation within a round, staleness k + 1, one version
+per round.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def ask(server: Server, edge: str) -> SendFresh:
 
 
 def test_a_request_is_answered_with_the_rounds_model_if_k_is_above_0() -> None:
-    """It goes by the number version + k, so that g - o + 1 = k + 1."""
+    """Its number is version + k, so that g - o + 1 = k + 1."""
     server = story(clients_per_round=3)
     server.start("a", "b", "c")
     assert ask(server, "c").weights is None

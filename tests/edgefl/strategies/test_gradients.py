@@ -1,5 +1,5 @@
-"""K-async SGD and its kin by hand: who gets the new model when, and what each gradient weighs
-(Dutta et al. 2018; WKAFL, arXiv 2203.01214, 6.1.2).
+"""K-async SGD and its variants by hand: when an edge gets the new model, and the weights of the
+gradients (Dutta et al. 2018; WKAFL, arXiv 2203.01214, 6.1.2).
 """
 
 from __future__ import annotations
@@ -156,8 +156,8 @@ def test_twafl_normalised_does_not_care_where_staleness_starts(base: int) -> Non
 
 
 def test_twafl_un_normalised_is_the_paper_s_sum() -> None:
-    """Fresh gradients count fully, gap 1 by 2/e = .736: that is what counting from 1 would take
-    off all.
+    """Fresh gradients have full weight, gap 1 has 2/e = .736: with a count from 1, all weights
+    would have this factor.
     """
     strategy = make(TWAFL, (0, 0), server_learning_rate=1.0, normalised=False)
     assert moved(strategy, [gradient(1, 0), gradient(0, 1, gap=1)]) == pytest.approx(
@@ -211,7 +211,7 @@ def test_gsgm_s_rounds_by_hand() -> None:
     server = served(GSGM, momentum=0.5)
     server.send("a", 2, 0)
     assert server.send("b", 0, 2)[1:] == ["publish -1 -1"], (
-        "u = (1, 1); both are blocked: nobody is given work"
+        "u = (1, 1); both are blocked: no edge gets work"
     )
     server.send("c", 4, 0)
     assert server.send("d", 0, 0)[1:] == [
@@ -239,8 +239,8 @@ def test_gsgm_s_steps_of_a_round_share_one_model() -> None:
 
 
 def test_gsgm_may_start_an_edge_from_the_model_that_its_own_step_left() -> None:
-    """The authors' code: a used edge is given the new model, and its next gradient, in the next
-    round, is taken there. One that joins starts from the current model.
+    """The authors' code: a used edge gets the new model, and computes its next gradient, in the
+    next round, at that model. An edge that joins starts from the current model.
     """
     server = served(GSGM, momentum=0.0, start_from="own step")
     server.send("c", 1, 0), server.send("d", 1, 0)
@@ -276,7 +276,7 @@ def test_gsgm_s_edge_that_failed_starts_again_from_its_own_last_step() -> None:
 
 
 def test_gsgm_s_last_step_of_a_round_takes_what_is_left() -> None:
-    """P = 3, K = 2: the third makes a step alone, and counts a third in the momentum."""
+    """P = 3, K = 2: the third gradient makes a step alone, and is a third of the momentum."""
     server = served(GSGM, "abc", momentum=0.5)
     server.send("a", 3, 0), server.send("b", 3, 0)
     assert server.send("c", 0, 6)[1:] == ["publish -3 -6", "assign a,b,c <- -3 -6"]

@@ -1,5 +1,5 @@
-"""MOON: the contrastive term by hand, the model that a device keeps, and what a device's first
-task lacks (Li et al. 2021).
+"""MOON: the contrastive term by hand, the model that a device keeps, and a device's first task,
+which has no previous model (Li et al. 2021).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The list of idle edges is kept, not made anew: it must be what it would be if it were."""
+"""The list of idle edges is updated, not computed again: it must equal a computed one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PORT by hand: when it steps, what each update weighs, and whom it urges (Su, Li 2022)."""
+"""PORT by hand: when it steps, the weights of updates, and which edges it urges (Su, Li 2022)."""
 
 from __future__ import annotations
 

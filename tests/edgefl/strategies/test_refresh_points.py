@@ -87,7 +87,7 @@ def test_a_reward_above_the_baseline_makes_its_refresh_point_likelier_and_one_be
     assert third[0] < third[1] - 0.03 and third[2] > third[1] + 0.3
 
 
-# ------------------------------------------------------------------ the server's part
+# ------------------------------------------------------------------ the server side
 def told(server: Server) -> dict[str, dict[str, float]]:
     return {
         edge: decision.numbers
@@ -102,8 +102,8 @@ def replacing(**options: float | str) -> Server:
 
 
 def test_a_device_is_given_refresh_points_until_its_first_merge() -> None:
-    """t_i = 0: the meta model decides anew for each task; then the device's table does, and the
-    last point is only repeated.
+    """t_i = 0: the meta model decides for each task; then the device's table does, and the last
+    point is only repeated.
     """
     server = replacing()
     server.start("a")
@@ -139,7 +139,7 @@ def test_nothing_newer_teaches_the_meta_model_nothing_and_a_first_merge_does_onc
 
 
 def test_a_refresh_point_beyond_the_last_one_was_never_drawn() -> None:
-    """Drawn 7 of 3 points: the decisions were 0, 0, 0, and the last point was taken."""
+    """Point 7 was drawn, with 3 points: the decisions were 0, 0, 0, and the last point was used."""
     points, other = (RefreshPoints(FedASMUOptions(meta_rate=0.5), Streams(1)) for _ in range(2))
     for one, given in ((points, 7), (other, 3)):
         one.assign(["a"], FRESH)
@@ -183,7 +183,7 @@ def test_heuristics_need_no_numbers_and_go_out_as_one_assign() -> None:
     assert decision.edges == ("a", "b") and decision.numbers == {}
 
 
-# ------------------------------------------------------------------ where the request stands
+# ------------------------------------------------------------------ when the request comes
 @pytest.mark.parametrize(
     ("selector", "epochs", "point"),
     [
@@ -218,8 +218,8 @@ def test_with_one_epoch_a_device_does_not_ask(selector: str) -> None:
 
 @pytest.mark.parametrize("epochs", [2, 3, 5])
 def test_no_draw_asks_before_training_or_after_the_last_epoch(epochs: int) -> None:
-    """Before any training hardly anything newer exists: a device that asked there in vain learned
-    nothing, and stayed there. After the last epoch no training is left.
+    """Before any training, a newer model almost never exists: a device that asks there learns
+    nothing and stays there. After the last epoch there is no training.
     """
     for said in (0.0, 1.0, 2.0, 9.0):
         for draw in np.linspace(0.0, 0.999, 21):
@@ -230,7 +230,7 @@ def test_no_draw_asks_before_training_or_after_the_last_epoch(epochs: int) -> No
 
 @pytest.mark.parametrize(("point", "step"), [(1, 3), (2, 6), (4, 12), (5, 12), (99, 12)])
 def test_a_refresh_point_beyond_the_last_is_the_last(point: int, step: int) -> None:
-    """The request stands after l* epochs, at step l* n; by config and by the server."""
+    """The request comes after l* epochs, at step l* n; from the config and from the server."""
     assert (
         rule(selector="fixed", refresh_point=point).checkpoint(local_run(0.0))
         == step
@@ -246,7 +246,7 @@ def test_any_refresh_point_alike_is_the_devices_own_draw() -> None:
 
 
 def test_the_checkpoint_asks_nothing_of_weights() -> None:
-    """It is called on a sketch of the run."""
+    """It is called on a run that has no weights yet."""
     sketch = SimpleNamespace(
         task=SimpleNamespace(numbers={"refresh_point": 2.0, "draw": 0.5}),
         steps=15,

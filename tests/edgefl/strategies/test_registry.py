@@ -1,5 +1,5 @@
-"""The folder is the registry: every file of edgefl/strategies defines one algorithm, and nothing
-else lies there.
+"""The folder is the registry: every file of edgefl/strategies defines one algorithm, and there are
+no other files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def test_no_other_folder_lies_there() -> None:
 
 
 def test_a_stray_helper_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that only imports a strategy, or defines another class, is none."""
+    """A file that only imports a strategy, or defines another class, is not a strategy."""
     helper = ModuleType("edgefl.strategies.some_helper")
     exec("from edgefl.strategies.fedavg import FedAvg\nclass Helper: pass\n", helper.__dict__)
     (tmp_path / "some_helper.py").touch()

@@ -1,4 +1,4 @@
-"""FedAsync and FedBuff told as stories, with three-number vectors worked out by hand."""
+"""FedAsync and FedBuff, event by event, with vectors of three numbers computed by hand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from edgefl.vectors import Layout, LayoutEntry
 
 
 def mixing(**options: Any) -> Server:
-    """FedAsync that mixes half and half unless told otherwise; two at work."""
+    """FedAsync that mixes half and half by default; two edges at work."""
     return Server(
         make(FedAsync, **{"alpha": 0.5, "staleness": "constant", "concurrency": 2} | options)
     )
@@ -142,8 +142,8 @@ def test_replace_fills_up_when_a_task_closes_or_an_edge_joins() -> None:
 def test_a_request_for_a_fresher_model_is_answered_even_if_the_strategy_says_nothing_about_it() -> (
     None
 ):
-    """A rule's checkpoint alone must do: an edge that waits and gets no answer would stand still
-    for ever.
+    """A rule's checkpoint must be enough: an edge that waits and gets no answer would wait
+    forever.
     """
     story = mixing()
     story.start("a", "b")
@@ -177,7 +177,7 @@ def test_periodic_starts_min_of_m_and_cap_minus_running() -> None:
     )
     first, second, _ = list(story.open)
     assert story.deliver(first, 0, 0, 0, now=11 * S) == ["publish 0 0 0"], (
-        "nobody is replaced before the next trigger"
+        "no edge is replaced before the next trigger"
     )
     assert story.close(second) == [] and story.join("f") == []
     assert len(story.ring(15 * S)) == 2 and len(story.open) == 3

@@ -1,4 +1,4 @@
-"""FedAvg and FedProx told as stories, with three-number vectors worked out by hand."""
+"""FedAvg and FedProx, event by event, with vectors of three numbers computed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SyncDrop: sub-models cut and put back, who goes without which units, and what the server mixes
+"""SyncDrop: sub-models cut and merged, which device lacks which units, and the server's mixing
 (Dun et al. 2023).
 """
 
@@ -53,7 +53,7 @@ def pictures() -> nn.Module:
 
 
 class Block(nn.Module):
-    """A residual block: its middle can be cut, its output not, since the shortcut goes on."""
+    """A residual block: its middle can be cut; its output cannot, because of the shortcut."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ def test_side_by_side_layers_own_different_columns() -> None:
     assert layout.view(stays, "output.weight").tolist() == [[1, 1, 1, 0, 0, 1]] * 2
 
 
-# ------------------------------------------------------------------ the edge's half
+# ------------------------------------------------------------------ the edge side
 def cut(model: nn.Module, units: list[int], drop_rate: float = 0.5) -> tuple[FakeTask, np.ndarray]:
     """A task with the sub-model of ``model`` without these units, layer by layer; and its mask."""
     layout = layout_of(model)
@@ -150,7 +150,7 @@ def cut(model: nn.Module, units: list[int], drop_rate: float = 0.5) -> tuple[Fak
 def trained(
     build: Callable[[], nn.Module], task: FakeTask, inputs: torch.Tensor, drop_rate: float = 0.5
 ) -> np.ndarray:
-    """What goes up after three steps with momentum and weight decay."""
+    """The update after three steps with momentum and weight decay."""
     plan = TrainingPlan(3, len(inputs), 0.1, weight_decay=0.01, momentum=0.9)
     trainer = Trainer(
         Workspace(build),
@@ -211,7 +211,7 @@ def test_what_was_dropped_stays_out_of_the_way(
 
 
 def test_a_model_that_cannot_be_cut_is_refused() -> None:
-    """sigmoid(0) = 0.5: the next layer would learn from units that are not there."""
+    """sigmoid(0) = 0.5: the next layer would learn from dropped units."""
     build: Callable[[], nn.Module] = lambda: nn.Sequential(
         nn.Linear(3, 4), nn.Sigmoid(), nn.Linear(4, 2)
     )
@@ -226,7 +226,7 @@ def test_a_step_costs_the_share_that_is_left() -> None:
     )
 
 
-# ------------------------------------------------------------------ the server's half
+# ------------------------------------------------------------------ the server side
 @pytest.mark.parametrize(("rank", "units"), [(0, [1, 3]), (1, [2, 3]), (2, [0, 2]), (3, [0, 2])])
 def test_the_fastest_goes_without_the_most_changed_units(rank: int, units: list[int]) -> None:
     """Scores 1, 4, 2, 3 in falling order: units 1, 3, 2, 0; rank r drops 2 from floor(r 4 / 4)
@@ -286,7 +286,7 @@ def test_only_the_elements_of_the_sub_model_are_mixed() -> None:
 
 def test_ranks_follow_the_mean_time_and_scores_the_change_in_and_out() -> None:
     """score_f = sum |w - w_0| over unit f's weights in and out: here 3, 0, 2.5, 1, and biases do
-    not count. A device that has not delivered goes without random units.
+    not count. A device that has not delivered lacks random units.
     """
     made = strategy()
     made.weights = vector(3, 0, 0, -1, 0, 9, 0, 9, 0, 0, -2.5, 0, 5)

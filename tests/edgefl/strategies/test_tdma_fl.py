@@ -24,8 +24,8 @@ from emulator.tdma.reference import simulate
 def agrees(
     folder: Path, shape: Tdma, slots: int, takes: list[int] | None = None, **options: Any
 ) -> None:
-    """Every round that ends within ``slots`` is the simulation's: who sends when and from which
-    model, who gets which.
+    """Check that every round that ends within ``slots`` equals the simulation: which device sends
+    when, from which model, and which gets the new one.
     """
     order, wait = options.get("order", "finished"), options.get("wait_for_group", False)
     found = slotted(
@@ -137,8 +137,9 @@ def test_unequal_devices_against_the_simulation(
 
 
 def test_who_computes_for_no_time_wins_the_tie_of_its_border(tmp_path: Path) -> None:
-    """Device 0 gets the model as slot 4 begins, and has finished then; so has device 1, in the
-    slot before. The lower number sends first: what is due happens before the slot is given.
+    """Device 0 gets the model at the start of slot 4 and has finished at once; device 1 has
+    finished in the slot before. The lower number sends first, because all events of that moment
+    come before the slot is assigned.
     """
     shape, takes = Tdma(3, 1, 1, 0), [0, 4, 31]
     agrees(tmp_path, shape, 41, takes, order="finished")
@@ -281,8 +282,8 @@ def test_the_server_adds_the_mean_change() -> None:
 
 @pytest.mark.parametrize(("alpha", "first"), [(1, 2), (2, 1), (3, 1), (4, 1)])
 def test_with_edges_missing_somebody_begins_whatever_alpha_is(alpha: int, first: int) -> None:
-    """Of the config's edges three have come, so that there are three groups; nobody at work
-    would mean that no round ever ends.
+    """Only three of the config's edges have joined, so there are three groups. If no edge started,
+    no round would ever end.
     """
     strategy = make(Idfl, (1,), per_round=1, alpha=alpha)
     assert isinstance(strategy, Idfl)
@@ -300,6 +301,6 @@ def event_of(server: Server, edge: str, end: float) -> Any:
 
 
 def test_simulated_rounds_are_many() -> None:
-    """The brute force itself: rounds follow one another without overlapping."""
+    """The brute-force simulation itself: rounds follow each other without overlap."""
     ends = [done.end_slot for done in islice(simulate(Tdma(7, 2, 1, 20)), 20)]
     assert ends == sorted(ends)

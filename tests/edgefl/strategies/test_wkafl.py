@@ -1,5 +1,5 @@
-"""WKAFL equation by equation, with the errata of its printed form as cases of their own (Zhou et
-al. 2022, arXiv 2203.01214).
+"""WKAFL equation by equation, with separate tests for the errata of its printed form (Zhou et al.
+2022, arXiv 2203.01214).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PLAIN: dict[str, Any] = {"server_learning_rate": 1.0, "momentum": 0.0, "stalenes
 
 
 def wkafl(kind: type[WKAFL] = WKAFL, size: int = 2, **options: Any) -> WKAFL:
-    """Without momentum and adapted rate unless told otherwise: one step moves w by -G."""
+    """Without momentum and adapted rate by default: one step moves w by -G."""
     strategy = make(kind, (0,) * size, **PLAIN | options)
     assert isinstance(strategy, WKAFL)
     return strategy
@@ -34,7 +34,7 @@ def wkafl(kind: type[WKAFL] = WKAFL, size: int = 2, **options: Any) -> WKAFL:
 def by_the_book(
     g: np.ndarray, gaps: Sequence[int], past: np.ndarray, stage: int, o: Any
 ) -> np.ndarray:
-    """eta_j G_j, line by line as the paper has it, in float64."""
+    """eta_j G_j, computed line by line as in the paper, in float64."""
     with_past = g + o.momentum * past  # eq. 4
     clipped = np.array([v * min(1, o.clip_norm / np.linalg.norm(v)) for v in with_past])
     a = np.array([(math.e / 2) ** -gap for gap in gaps])
@@ -115,7 +115,7 @@ def test_clipping_comes_after_the_estimate_is_added_and_before_the_next_one_is_m
 
 
 def test_a_step_tells_how_many_gradients_were_clipped() -> None:
-    """None at all says that CB does not fit the scale of the data."""
+    """A count of 0 in all steps shows that CB does not fit the scale of the data."""
     told = [wkafl(clip_norm=norm).step([gradient(3, 0), gradient(1, 0)]) for norm in (0.5, 2, 9)]
     assert [step.report["clipped"] for step in told] == [2, 1, 0]
 
@@ -148,8 +148,8 @@ def test_eq_5_weighs_by_half_e_to_the_minus_staleness(gap: int) -> None:
 def test_adding_a_constant_to_all_staleness_values_leaves_the_direction_unchanged(
     rows: list[tuple[float, float, int]], constant: int
 ) -> None:
-    """So it does not matter whether a fresh gradient counts 0 (the text) or 1 (the code); only
-    eq. 10 tells the difference.
+    """So a fresh gradient may have 0 (the text) or 1 (the code); only eq. 10 depends on
+    it.
     """
     one, other = (
         moved(wkafl(), [gradient(x, y, gap=gap + more) for x, y, gap in rows])
@@ -226,7 +226,7 @@ def test_gradients_that_are_all_too_long_to_be_measured_leave_the_model_where_it
 
 
 def test_steep_weights_do_not_overflow() -> None:
-    """exp(50 sim) of float32 does at beta = 100; the largest similarity is taken off first."""
+    """exp(beta sim) overflows float32 at beta = 100; the largest similarity is subtracted first."""
     assert wkafl(similarity_weight=1e4).step(
         [gradient(1, 0), gradient(1, 1)]
     ).shares == pytest.approx([0.5, 0.5], abs=0.5)
@@ -285,8 +285,8 @@ def test_stage_2_bounds_norms_by_the_estimate_s_and_not_before() -> None:
 
 
 def test_the_bound_of_stage_2_does_not_touch_the_similarities() -> None:
-    """Similarity first, rescaling second: a cosine does not know of scales. The estimate stays
-    unbounded, too.
+    """Similarity first, rescaling second: a cosine does not depend on scales. The estimate is not
+    bounded either.
     """
     one, two = wkafl(norm_ratio=0.1, stage_two_at=9), wkafl(norm_ratio=0.1, stage_two_at=0)
     taken = [gradient(3, 1), gradient(1, 0)]

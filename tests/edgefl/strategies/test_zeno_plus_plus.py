@@ -1,5 +1,5 @@
-"""Zeno++ by hand: what is accepted, when the server's gradient is made anew, and that gradient
-itself (Xie et al. 2020, arXiv 1903.07020).
+"""Zeno++ by hand: which gradients are accepted, when the server's gradient is refreshed, and that
+gradient itself (Xie et al. 2020, arXiv 1903.07020).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edgefl.streams import Streams
 
 
 def served(*own: float, **options: Any) -> GradientServer:
-    """Edges a and b at work, v = ``own``; rho is 0 unless told otherwise."""
+    """Edges a and b at work, v = ``own``; rho is 0 by default."""
     server = GradientServer(
         make(ZenoPlusPlus, (0, 0), **{"server_learning_rate": 0.5, "rho": 0.0} | options)
     )
