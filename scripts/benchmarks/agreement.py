@@ -1,9 +1,8 @@
-"""Do the two clocks agree? One experiment on the wall clock, over real sockets, and under the
-virtual clock, compared version by version.
+"""Compare the two clocks: one experiment on the wall clock and under the virtual clock.
 
-Stamps make emulated moments exact unless real bytes or real work come late, so a second comparison
-sets each version's emulated moment beside the real one at which the coordinator had it (wall
-seconds from emulated 0).
+The comparison is by version. Time stamps make emulated times exact unless real bytes or real work
+are late. A second comparison is therefore between each version's emulated time and the real time at
+which the coordinator had it (wall seconds from emulated 0).
 """
 
 from __future__ import annotations
@@ -34,8 +33,9 @@ QUICK = ["stop.emulated_s=3"]
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What one run directory tells. ``published_s``, ``arrived_s``: emulated moments;
-    ``real_s``: real ones, by version.
+    """The data of one run directory.
+
+    ``published_s`` (by version) and ``arrived_s`` are emulated times, ``real_s`` (by version) real.
     """
 
     published_s: dict[int, float]
@@ -48,9 +48,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """When a version was there: emulated seconds under the virtual clock and on the wall clock;
-    ``real_s`` on the wall clock in real ones.
-    """
+    """The times of a version: emulated under each clock, and ``real_s`` on the wall clock."""
 
     version: int
     virtual_s: float
@@ -73,16 +71,15 @@ def main() -> None:
         type=Path,
         default=CONFIG,
         metavar="FILE",
-        help="another experiment (default: configs/agreement.toml)",
+        help="experiment (default: configs/agreement.toml)",
     )
     parser.add_argument(
-        "--verbose", action="store_true", help="also print both moments of every version"
+        "--verbose", action="store_true", help="also print all times of every version"
     )
     parser.add_argument(
         "--quick",
         action="store_true",
-        help=f"{QUICK[0].partition('=')[2]} emulated seconds of the last strategy:"
-        " is everything in place?",
+        help=f"{QUICK[0].partition('=')[2]} emulated seconds of the last strategy: a quick check",
     )
     options, host = parser.parse_args(), host_line()
     experiment = load_config(options.config, QUICK if options.quick else [])
@@ -109,7 +106,7 @@ def main() -> None:
 
 # ------------------------------------------------------------------ the two runs
 def run_wall(experiment: Experiment, out: Path, base: Path) -> float:
-    """The speed that it ran at."""
+    """Run on the wall clock; return the speed."""
     say(
         f"{experiment.name} on the wall clock: {len(experiment.strategies)} strategies in real time"
     )
@@ -128,7 +125,7 @@ def run_virtual(experiment: Experiment, out: Path, base: Path) -> None:
         virtual_run.run_virtual(learned, index, out / entry.name)
 
 
-# ------------------------------------------------------------------ what they left
+# ------------------------------------------------------------------ their files
 def trace(directory: Path) -> Trace:
     events = [orjson.loads(line) for line in (directory / "events.jsonl").read_bytes().splitlines()]
     decided = [
@@ -151,8 +148,9 @@ def trace(directory: Path) -> Trace:
 
 # ------------------------------------------------------------------ the comparison
 def moments(wall: Trace, virtual: Trace, speed: float) -> list[Moments]:
-    """Of the versions that both have. With ``speed`` emulated seconds in a real one, real
-    moments are told in emulated seconds too.
+    """Return the times of the versions that both runs have.
+
+    ``speed``, emulated seconds per real second, converts real times to emulated seconds.
     """
     both = sorted(wall.published_s.keys() & virtual.published_s.keys())
     real_s = {version: speed * at_s for version, at_s in wall.real_s.items()}

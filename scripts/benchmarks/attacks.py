@@ -1,5 +1,7 @@
-"""An admitted edge that turns evil: it joins as an edge should, works for a while, then attacks the
-coordinator. Its socket and every frame are its own.
+"""Attacks by an admitted edge that becomes malicious.
+
+It joins and works like an honest edge for a while, then attacks the coordinator. It uses its own
+socket code, not the edge host's.
 """
 
 from __future__ import annotations
@@ -42,26 +44,28 @@ from edgefl.protocol.messages import (
     Welcome,
 )
 
-SAMPLES = 10  # that an edge says it has
+SAMPLES = 10  # reported number of samples
 HEARTBEAT_S = 0.2
-JOINING_S = 5.0  # patience
-BURST = 50  # frames in one go
+JOINING_S = 5.0  # time to wait for the admission
+BURST = 50  # frames per burst
 BOMB = b"\xdc\x3f\xff" * 5_700  # 17 KB: nested lists of 16,383 items each
-FAR_NS = 10**15  # emulated: eleven days
-HONEST_TASKS = 3  # before it attacks
-PAUSE_S = 0.002  # of an edge that is not let in
+FAR_NS = 10**15  # emulated, eleven days ahead
+HONEST_TASKS = 3  # tasks before the attack
+PAUSE_S = 0.002  # pause of an edge that is not admitted
 
 
 def marked(edge: str, task: int, size: int) -> np.ndarray:
-    """The update of an honest edge: whoever knows edge and task can tell whether it is whole."""
+    """Return an honest edge's update, which edge and task determine, so that it can be checked."""
     return np.full(size, crc32(f"{edge} {task}".encode()) % (1 << 24), np.float32)
 
 
 @dataclass(slots=True)
 class EvilEdge:
-    """A bare edge. ``tell(edge, task)``: the vector that it reports; ``samples``: so many, it says.
+    """An edge without a host.
 
-    ``done``: tasks whose updates were acknowledged; ``refusals``: what the coordinator has said.
+    ``tell(edge, task, size)`` returns the vector that it reports; ``samples`` is the number of
+    samples that it reports. ``done``: tasks whose updates were acknowledged; ``refusals``: reasons
+    that the coordinator gave.
     """
 
     name: str
@@ -85,7 +89,7 @@ class EvilEdge:
 
     # ------------------------------------------------------------------ sessions
     def connect(self, claimed: str | None = None) -> None:
-        """A new socket and a new session, as the edge ``claimed``."""
+        """Open a new socket and a new session, as the edge ``claimed``."""
         if self.socket is not None:
             self.socket.close()
         self.socket = self.context.socket(zmq.DEALER)
@@ -97,7 +101,7 @@ class EvilEdge:
         self.say(Hello(claimed or self.name, PROTOCOL, __version__))
 
     def join(self) -> bool:
-        """Connect, and listen until the coordinator lets it in; False if it does not."""
+        """Connect and listen until the coordinator admits the edge; False if it does not."""
         self.connect()
         until_s, before = time.monotonic() + JOINING_S, len(self.refusals)
         while not self.joined and len(self.refusals) == before and time.monotonic() < until_s:
@@ -110,7 +114,7 @@ class EvilEdge:
         return self.raw(header) if body is None else self.raw(header, bytes(body))
 
     def raw(self, *frames: bytes) -> bool:
-        """False if the socket is full."""
+        """Send the frames; return False if the socket is full."""
         self._spoke_s = time.monotonic()
         try:
             self.socket.send_multipart(frames, zmq.NOBLOCK)
@@ -118,9 +122,9 @@ class EvilEdge:
         except zmq.Again:
             return False
 
-    # ------------------------------------------------------------------ as an edge should
+    # ------------------------------------------------------------------ as an honest edge
     def listen(self) -> None:
-        """Handle all that has come, and give a sign of life."""
+        """Handle all messages that have arrived, and send a sign of life."""
         with suppress(zmq.Again, WireError):
             while True:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK)
@@ -188,27 +192,27 @@ Step = Callable[[EvilEdge, int], Any]  # a burst of an attack; the int counts th
 
 
 def _fat_offer(number: int, task: int, size: int, due_ns: int) -> Offer:
-    """As much as an offer can hold: 64 numbers with names of 64 letters."""
+    """Return the largest possible offer: 64 numbers with names of 64 letters."""
     numbers = {f"{key:064d}": 1.0 for key in range(63)} | {"samples": 1.0}
     meta = msgpack.packb([task, 0, [["weights", size]], numbers])
     return Offer(number, "update", meta, 4 * size, f"{number:048d}", due_ns)
 
 
 def offers(edge: EvilEdge, count: int) -> None:
-    """Of its own task, each with another number and due far in the future."""
+    """Send offers of its own task, each with another number and due far in the future."""
     task = edge.tasks[-1] if edge.tasks else 0
     edge.say(_fat_offer(1_000 + count, task, edge.size, FAR_NS + count))
 
 
 def requests(edge: EvilEdge, count: int) -> None:
-    """For a fresher model of its own task, each due and too late far in the future."""
+    """Request a fresher model for its own task, each due far in the future."""
     task = edge.tasks[-1] if edge.tasks else 0
     note = FreshRequest(task, 0, 1 + count, 2 * FAR_NS)
     edge.say(Stamped(FAR_NS + count, encode_note(note)))
 
 
 def others_tasks(edge: EvilEdge, count: int) -> None:
-    """Offers and requests for tasks that other edges have, or nobody has."""
+    """Send offers and requests for tasks of other edges, or for tasks that do not exist."""
     task = count % 1_000
     edge.say(_fat_offer(1_000 + count, task, edge.size, 0))
     edge.say(Stamped(0, encode_note(FreshRequest(task, 0, 1))))
@@ -219,7 +223,7 @@ def bombs(edge: EvilEdge, count: int) -> None:
 
 
 def garbage(edge: EvilEdge, count: int) -> None:
-    """Random bytes as headers, and as bodies of headers that are whole."""
+    """Send random bytes as headers, and as bodies of valid headers."""
     noise = os.urandom(random.randrange(1, 1 << 16))
     if count % 2:
         edge.raw(noise)
@@ -228,31 +232,33 @@ def garbage(edge: EvilEdge, count: int) -> None:
 
 
 def rejoins(edge: EvilEdge, count: int) -> None:
-    """Ever new sessions of its own, as fast as they come."""
+    """Open new sessions as fast as possible."""
     edge.join()
 
 
 def another_id(edge: EvilEdge, count: int) -> None:
-    """Greets with its own key as another edge."""
+    """Send a Hello as another edge, with its own key."""
     edge.connect("good-0")
     edge.socket.poll(50)
 
 
 def replays(edge: EvilEdge, count: int) -> None:
-    """Frames of an older session, and updates that were acknowledged long ago."""
+    """Send frames of an older session, and updates that were acknowledged before."""
     task = edge.done[count % len(edge.done)] if edge.done else 0
     edge.say(_fat_offer(1_000 + count, task, edge.size, 0))
     edge.raw(encode(Pong(0, 1), edge.incarnation, edge.number - 1))
 
 
 def nothing(edge: EvilEdge, count: int) -> None:
-    """It goes on as an edge should."""
+    """Behave like an honest edge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """``burst``: steps in one go; ``listens``: it reads what comes; ``named``: a pattern of what
-    must be on record about the edge then.
+    """One kind of attack.
+
+    ``burst``: steps per burst; ``listens``: whether it reads messages; ``named``: pattern of the
+    fact about the edge that must be on record afterwards.
     """
 
     step: Step = nothing
@@ -286,7 +292,7 @@ ATTACKS = {
 
 
 def attack(edge: EvilEdge, what: Attack, begin_s: float) -> NoReturn:
-    """Work as an edge should until ``begin_s`` (monotonic) and for a few tasks, then attack."""
+    """Work like an honest edge until ``begin_s`` (monotonic) and for a few tasks, then attack."""
     edge.join()
     while time.monotonic() < begin_s or len(edge.done) < HONEST_TASKS:
         edge.socket.poll(5)

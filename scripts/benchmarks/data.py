@@ -1,9 +1,8 @@
-"""How fast CIFAR-10 is loaded, against mapping its arrays with numpy, and what a process that
-trains on it keeps of it for itself.
+"""Time to load CIFAR-10, against mapping its arrays with numpy, and a process's private memory.
 
-The files are parsed once into a cache of this bench's own, then opened again by fresh processes,
-one of which also picks every training picture, batch by batch, as an edge does. Without --dir the
-files are made up: as many bytes, filled with noise.
+The files are parsed once into a separate cache and then opened by fresh processes. One of them also
+picks every training image, batch by batch, as an edge does. Without --dir the files are synthetic:
+the same number of bytes, filled with noise.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from edgefl.data import cifar10
 from edgefl.data.paths import CACHE_VARIABLE
 from edgefl.errors import UserError
 
-AGAIN_GOAL = "<= 3.9"  # times mapping the arrays: measured 2.6 to 3.2
+AGAIN_GOAL = "<= 3.9"  # multiple of mapping the arrays: measured 2.6 to 3.2
 MEMORY_GOAL = "<= 10"  # MB
-AGAIN, QUICK_AGAIN = 5, 1  # processes that open what is parsed
+AGAIN, QUICK_AGAIN = 5, 1  # processes that open the parsed data
 SAMPLES, QUICK_SAMPLES, BATCH = 10_000, 600, 32  # of one file; of one step
 LOOKING = "looking"  # first argument of this file when it starts itself
 STATUS = Path("/proc/self/status")
@@ -34,23 +33,21 @@ STATUS = Path("/proc/self/status")
 
 def main() -> None:
     parser = arguments(__doc__)
+    parser.add_argument("--dir", type=Path, metavar="DIR", help="directory with CIFAR-10's files")
     parser.add_argument(
-        "--dir", type=Path, metavar="DIR", help="the directory that has CIFAR-10's files"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="little data, one process: is everything in place?"
+        "--quick", action="store_true", help="little data, one process: a quick check"
     )
     options, host = parser.parse_args(), host_line()
     times = QUICK_AGAIN if options.quick else AGAIN
     samples = QUICK_SAMPLES if options.quick else SAMPLES
     if not STATUS.exists():
-        raise UserError(f"no {STATUS}: memory is read from there")
+        raise UserError(f"no {STATUS}, from which memory is read")
     with tempfile.TemporaryDirectory(prefix="bench-data-") as scratch:
         directory = options.dir or made_up(Path(scratch) / "files", samples)
         os.environ[CACHE_VARIABLE] = str(Path(scratch) / "cache")
         say("parsing")
         first = looked(directory)
-        say(f"{times} times what is parsed")
+        say(f"opening the parsed data {times} times")
         again = [looked(directory) for _ in range(times)]
     rows = [
         Row("CIFAR-10 the first time, parsed into the cache", first["load_s"], "s"),
@@ -79,8 +76,8 @@ def main() -> None:
 
 
 def made_up(directory: Path, samples: int) -> Path:
-    """CIFAR-10's binary files with noise for pictures."""
-    say("making up CIFAR-10's files")
+    """Write CIFAR-10's binary files with noise as images."""
+    say("writing synthetic CIFAR-10 files")
     rng = np.random.Generator(np.random.PCG64(1))
     directory.mkdir()
     for stem in (*cifar10.KIND.train, cifar10.KIND.test):
@@ -91,7 +88,7 @@ def made_up(directory: Path, samples: int) -> Path:
 
 
 def looked(directory: Path) -> dict[str, float]:
-    """What a fresh process sees. UserError if it cannot load the data."""
+    """Return the measurements of a fresh process; UserError if it cannot load the data."""
     done = subprocess.run(
         [sys.executable, __file__, LOOKING, str(directory)], capture_output=True, text=True
     )
@@ -101,12 +98,12 @@ def looked(directory: Path) -> dict[str, float]:
 
 
 def look(directory: Path) -> None:
-    """Load, pick all training samples in batches, and say how long the one took and how much
-    memory the other left.
-    """
+    """Load the data and pick all training samples in batches; print load time and memory."""
     import torch
 
-    torch.zeros(BATCH, 3, 32, 32).sub_(1).div_(2)  # what torch takes for itself is not the data's
+    torch.zeros(BATCH, 3, 32, 32).sub_(1).div_(
+        2
+    )  # so that torch's own memory is not counted as data
     before_kb, began_s = private_kb(), time.perf_counter()
     found = cifar10.load(directory)
     (inputs, _), _ = found.train(), found.test()
@@ -128,7 +125,7 @@ def look(directory: Path) -> None:
 
 
 def mapped_s() -> float:
-    """Seconds that plain numpy takes to map the arrays of the cache and to copy the labels."""
+    """Return the seconds of numpy to map the arrays of the cache and copy the labels."""
     files = sorted(Path(os.environ[CACHE_VARIABLE]).rglob("*.npy"))
     began_s = time.perf_counter()
     for file in files:
@@ -139,7 +136,7 @@ def mapped_s() -> float:
 
 
 def private_kb() -> int:
-    """Memory of this process alone: no file, nothing shared."""
+    """Return this process's private memory in kB, without files and shared pages."""
     return next(
         int(line.split()[1])
         for line in STATUS.read_text().splitlines()

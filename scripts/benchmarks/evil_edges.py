@@ -1,10 +1,12 @@
-"""What an admitted edge that turns evil does to a run: the coordinator's memory, the updates of the
-other edges, the verdict, and what is on record about the edge.
+"""Effect of an admitted edge that becomes malicious: memory, other edges, verdict, record.
+
+Measured are the coordinator's memory, the updates of the other edges, the verdict, and what
+events.jsonl says about the malicious edge.
 
     python scripts/benchmarks/evil_edges.py [--json FILE] [--seconds 10] [--attack offers]
 
-Each attack gets a real coordinator process, three honest edges and one evil one. The updates of the
-honest edges are numbers that follow from edge and task, and are compared with the journal.
+Each attack has a real coordinator process, three honest edges and one malicious edge. The updates
+of the honest edges are computed from edge and task, so they can be checked in the journal.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ MB = 1_000_000
 ELEMENTS = 2_500
 HONEST = ("good-0", "good-1", "good-2")
 HARM = ("session_ended", "discarded", "duplicate", "wire_error", "refused", "quarantined")
-SETTLING_S = 1.0  # from the coordinator's start: all have joined, and some updates have come
+SETTLING_S = 1.0  # from the coordinator's start: time for all to join and for some updates
 LOOK_S = 0.02
 NAMING_S, SOON_S = 20.0, 0.2
 PATIENCE_S = 60.0
@@ -54,7 +56,7 @@ GROWTH_GOAL = "<= 50"  # MB
 
 
 class Honest(Echo):
-    """An edge's actor whose updates can be told apart, and told from damaged ones."""
+    """An edge's actor whose updates identify edge and task, so that damage is visible."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -70,8 +72,10 @@ class Honest(Echo):
 
 @dataclass(slots=True)
 class Trial:
-    """A run with evil edges as it went. ``arrived``: whole updates by honest edge; ``spoiled``:
-    those whose bytes differ; ``harmed``: what happened to honest edges besides.
+    """The outcome of a run with malicious edges.
+
+    ``arrived``: intact updates by honest edge; ``spoiled``: number of updates with wrong bytes;
+    ``harmed``: other harm to honest edges, as rows of events.jsonl.
     """
 
     base_bytes: int = 0
@@ -88,8 +92,9 @@ class Trial:
 
     @property
     def missing(self) -> int:
-        """Tasks that honest edges began and whose updates never came, but for the one that each
-        has in hand at the end.
+        """Number of tasks that honest edges began and whose updates never arrived.
+
+        The task that each edge has at the end of the run does not count.
         """
         began = Counter(line["edge"] for line in self.events if line.get("fact") == "task_started")
         return sum(max(began[edge] - self.arrived[edge] - 1, 0) for edge in HONEST)
@@ -100,7 +105,7 @@ class Trial:
         return ", ".join([found["verdict"], *found["reasons"]])
 
     def about(self, edge: str) -> Counter[str]:
-        """What is on record about an edge, without the ordinary."""
+        """Count the facts on record about an edge, without ordinary ones."""
         return Counter(
             ": ".join(filter(None, (line["fact"], line.get("reason"))))
             for line in self.events
@@ -108,7 +113,7 @@ class Trial:
         )
 
     def named(self, name: str) -> str | None:
-        """For what the edge of this attack is on record, if it is what it should be."""
+        """Return the fact that names the edge of this attack as expected; None without one."""
         wanted = re.compile(ATTACKS[name].named)
         return next((fact for fact in self.about(evil_id(name)) if wanted.match(fact)), None)
 
@@ -133,7 +138,7 @@ def experiment(edges: Sequence[str]) -> Experiment:
 
 
 def trial(names: Sequence[str], seconds: float, base: Path) -> Trial:
-    """These attacks at a time, for ``seconds``, on a coordinator that runs in ``base``."""
+    """Run these attacks at the same time for ``seconds``; the coordinator runs in ``base``."""
     evil = {evil_id(name): ATTACKS[name] for name in names}
     config, layout = experiment([*HONEST, *evil]), prepared(base, ELEMENTS)
     keys = base / "keys" if any(what.keyed for what in evil.values()) else None
@@ -163,7 +168,7 @@ def trial(names: Sequence[str], seconds: float, base: Path) -> Trial:
         control.send(StopRun("measured"))
         answer = control.receive(PATIENCE_S)
         if answer is None:
-            raise UserError(f"{', '.join(names)}: no end of the run in {PATIENCE_S:g} s")
+            raise UserError(f"{', '.join(names)}: the run did not end within {PATIENCE_S:g} s")
         found.summary = ended(answer).summary
         coordinator.wait()
     finally:
@@ -188,7 +193,7 @@ def fork_evil(evil: EvilEdge, what: Attack, begin_s: float) -> int:
 
 
 def watch(found: Trial, process: psutil.Process, begin_s: float, until_s: float) -> None:
-    """Measure the coordinator's memory."""
+    """Measure the coordinator's memory until ``until_s``; before ``begin_s`` is the base."""
     while (now_s := time.monotonic()) < until_s:
         rss = process.memory_info().rss
         if now_s < begin_s:
@@ -198,7 +203,7 @@ def watch(found: Trial, process: psutil.Process, begin_s: float, until_s: float)
 
 
 def wait_for_names(found: Trial, names: Sequence[str], directory: Path) -> None:
-    """A busy machine may need longer until the record has all culprits."""
+    """Wait until the record names all attackers, which takes longer on a busy machine."""
     until_s = time.monotonic() + NAMING_S
     while time.monotonic() < until_s:
         found.events = read_events(directory / "events.jsonl")
@@ -208,7 +213,7 @@ def wait_for_names(found: Trial, names: Sequence[str], directory: Path) -> None:
 
 
 def judge(found: Trial, directory: Path) -> None:
-    """What the run's files say of the honest edges."""
+    """Read from the run's files what happened to the honest edges."""
     found.events = read_events(directory / "events.jsonl")
     for entry in journal.read(directory / "journal"):
         row = entry.row
@@ -244,9 +249,18 @@ def rows(name: str, found: Trial) -> list[Row]:
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument(
-        "--seconds", type=float, default=10.0, metavar="S", help="of each attack (default: 10)"
+        "--seconds",
+        type=float,
+        default=10.0,
+        metavar="S",
+        help="duration of each attack (default: 10)",
     )
-    parser.add_argument("--attack", choices=ATTACKS, action="append", help="only these (all)")
+    parser.add_argument(
+        "--attack",
+        choices=ATTACKS,
+        action="append",
+        help="only this; may be repeated (default: all)",
+    )
     chosen, host = parser.parse_args(), host_line()
     if chosen.seconds <= 0:
         raise UserError(f"--seconds {chosen.seconds:g}: expected more than 0")

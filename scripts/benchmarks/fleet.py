@@ -1,8 +1,8 @@
-"""How fast a fleet of real edge processes starts, against bare forks, and its memory.
+"""Start time of a fleet of real edge processes, against bare forks, and its memory.
 
-A warm parent forks N edges on this machine; they register at a real coordinator process and answer
-its pings. The coordinator expects one edge more than that, so that nothing else happens meanwhile.
-Then the last one comes, all train for a round, and memory is read again.
+A warm parent forks N edges on this machine. They register at a real coordinator process and answer
+its pings. The coordinator expects one more edge, so that no training begins. Then the last edge
+joins, all train for a round, and memory is measured again.
 """
 
 from __future__ import annotations
@@ -40,11 +40,13 @@ from edgefl.hosts.wall.coordinator import process as coordinator_process
 from edgefl.hosts.wall.coordinator.process import CoordinatorProcess
 from edgefl.hosts.wall.coordinator.session import UNKNOWN_RTT
 
-JOINED_GOAL = "<= 5"  # times bare forks: measured 3.1 to 3.5 with 100 edges, 4.6 on a busy machine
+JOINED_GOAL = (
+    "<= 5"  # multiple of bare forks: measured 3.1 to 3.5 with 100 edges, 4.6 on a busy machine
+)
 PSS_GOAL, LEFT_GOAL = "<= 30", "<= 0"  # MB, processes
 PATIENCE_S, LEAVE_S = 120.0, 10.0
 LOOK_S = 0.002
-MANY = 50  # edges: fewer share the pages of their parent among too few
+MANY = 50  # edges: with fewer, each edge's share of the parent's pages is too large
 AS_COORDINATOR = "as-coordinator"  # first argument of this file when it starts itself
 MB = 1e6
 Heard = TypeVar("Heard")
@@ -52,7 +54,7 @@ Heard = TypeVar("Heard")
 
 @message
 class MomentReached:
-    """``at_s``: on CLOCK_MONOTONIC."""
+    """A moment of the benchmark was reached, at ``at_s`` on CLOCK_MONOTONIC."""
 
     moment: str
     at_s: float
@@ -80,7 +82,7 @@ def main() -> None:
 
 
 def experiment_of(edges: int) -> Experiment:
-    """Digits and an MLP on fast links, every edge in every round."""
+    """Return the experiment: digits, an MLP, fast links, every edge in every round."""
     return Experiment.model_validate(
         {
             "name": "fleet",
@@ -93,7 +95,7 @@ def experiment_of(edges: int) -> Experiment:
     )
 
 
-# ------------------------------------------------------------------ what is measured
+# ------------------------------------------------------------------ measurements
 def measured(fleet: Fleet, edges: int) -> list[Row]:
     ids = fleet.experiment.edges.ids()
     say(f"forking {edges} bare processes")
@@ -121,8 +123,10 @@ def measured(fleet: Fleet, edges: int) -> list[Row]:
 
 
 def memory_rows(fleet: Fleet, when: str) -> list[Row]:
-    """PSS: what is an edge's own, and its share of what it shares. The parent's own pages are
-    shared by all its children.
+    """Return rows on memory.
+
+    PSS (proportional set size) is an edge's private memory plus its share of shared pages. All
+    children share the parent's pages.
     """
     goal = PSS_GOAL if len(fleet.experiment.edges.ids()) > MANY else None
     pss = [process.memory_full_info().pss / MB for process in fleet.edges()]
@@ -141,9 +145,7 @@ def memory_rows(fleet: Fleet, when: str) -> list[Row]:
 
 
 class Fleet:
-    """The processes of one run, started as ``edgefl run`` starts them, but without an evaluating
-    one.
-    """
+    """The processes of one run, started as by ``edgefl run``, but without an evaluator."""
 
     def __init__(self, experiment: Experiment, scratch: Path) -> None:
         self.experiment, self.scratch = experiment, scratch
@@ -151,7 +153,7 @@ class Fleet:
         self.address = ""
 
     def start_warm(self) -> str:
-        """Until it is ready to fork; the digest of its data."""
+        """Start the warm parent, wait until it can fork, and return the digest of its data."""
         self.control, theirs = Channel.pair()
         workers = [Channel.pair()[1] for _ in range(2)]  # for an evaluator and a job worker
         self.warm = self._saw(spawn("edgefl.hosts.wall.fleet.warm", [theirs, *workers]))
@@ -167,7 +169,7 @@ class Fleet:
         return heard(self.control, FleetReady).data_digest
 
     def start_coordinator(self, data_digest: str) -> None:
-        """Until it listens."""
+        """Start the coordinator and wait until it listens."""
         self.moments, theirs = Channel.pair()
         command = [sys.executable, __file__, AS_COORDINATOR, str(theirs.fileno())]
         self.server = self._saw(
@@ -193,7 +195,7 @@ class Fleet:
         self.control.send(ForkEdges(tuple(ids), self.address, 0))
 
     def told(self, moment: str) -> float:
-        """The monotonic second of ``moment``, once the coordinator has seen it."""
+        """Wait for the coordinator's report of ``moment``; return its monotonic time in seconds."""
         reached = heard(self.moments, MomentReached)
         assert reached.moment == moment
         return reached.at_s
@@ -204,7 +206,7 @@ class Fleet:
         return edges
 
     def end(self) -> int:
-        """End the run in order; how many of its processes still run after LEAVE_S."""
+        """End the run normally; return how many of its processes still run after LEAVE_S."""
         self.edges()
         self.moments.send(StopRun("measured"))
         heard(self.moments, RunEnded)
@@ -215,7 +217,7 @@ class Fleet:
         )
 
     def kill(self) -> None:
-        """Whatever is still there."""
+        """Kill all processes that still run."""
         for process in self.seen:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -227,10 +229,10 @@ class Fleet:
 
 
 def heard(channel: Channel, kind: type[Heard]) -> Heard:
-    """The next message; UserError if it is of another kind, or if none comes."""
+    """Return the next message; UserError if it is of another kind or does not arrive."""
     found = channel.receive(PATIENCE_S)
     if not isinstance(found, kind):
-        raise UserError(f"no answer for {PATIENCE_S:g} s" if found is None else str(found))
+        raise UserError(f"no answer within {PATIENCE_S:g} s" if found is None else str(found))
     return found
 
 
@@ -243,9 +245,7 @@ class Watched(CoordinatorProcess):
         return super().main()
 
     def tell_moments(self) -> None:
-        """All edges but the last have joined; each of them has answered a ping since; a round is
-        over.
-        """
+        """Report when all edges but the last joined, each answered a ping, and a round ended."""
         wanted, sessions = len(self.job.experiment.edges.ids()) - 1, self.sessions.by_edge
         moments: dict[str, Callable[[], bool]] = {
             "joined": lambda: len(sessions) >= wanted,

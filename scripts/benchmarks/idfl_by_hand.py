@@ -1,5 +1,7 @@
-"""IDFL worked out again with numpy alone, in float64: softmax regression, its gradient written by
-hand, and rounds from slot_by_slot.py. Only the batches are the run's own.
+"""IDFL recomputed with numpy only, in float64, to check a run.
+
+It is softmax regression with a hand-written gradient and rounds from slot_by_slot.py. Only the
+batches are those of the run.
 
     w_{k+1} = w_k - (eta / S) sum of u_n over S_k,   u_n = (w_khat - w_end) / eta
 """
@@ -28,13 +30,13 @@ def delay(shape: Shape) -> int:
 
 
 def difference(directory: Path, learned: Learning, steps: int) -> float:
-    """The largest between the last model of a run of SHAPE and that worked out here."""
+    """Return the largest difference between a run's last model and the one computed here."""
     found = load_file(directory / "model.safetensors")["weights"].astype(np.float64)
     return float(np.abs(found - weights(learned, steps)).max())
 
 
 def weights(learned: Learning, steps: int) -> np.ndarray:
-    """w_ROUNDS, after ``steps`` local steps a turn."""
+    """Return w_ROUNDS with ``steps`` local steps per turn."""
     models = [learned.initial_weights().astype(np.float64)]
     rounds = SlotBySlot(SHAPE).play()
     assert len(rounds) == ROUNDS and SHAPE.delay == delay(SHAPE)
@@ -56,7 +58,7 @@ def weights(learned: Learning, steps: int) -> np.ndarray:
 def batches_of(
     learned: Learning, device: int, task: int, steps: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """What the device trains on in this task: inputs and labels of each step."""
+    """Return the device's batches in this task: inputs and labels of each step."""
     edge, size = f"e{device:03d}", learned.plan.batch_size
     rng = Streams(learned.experiment.seed).rng("batches", edge, task)
     members, order = learned.shards[edge], []
@@ -71,7 +73,7 @@ def batches_of(
 
 
 def trained(weights: np.ndarray, batches: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """A step of RATE along the gradient of the mean cross-entropy, for each batch."""
+    """Return the weights after one step of RATE on the mean cross-entropy per batch."""
     for inputs, labels in batches:
         features = inputs.shape[1]
         classes = len(weights) // (features + 1)

@@ -1,8 +1,8 @@
-"""Where the time of a virtual run goes: by room of the code, then by function. Without CONFIG it is
-the run of virtual.py.
+"""Profile of a virtual run, by folder of the code and by function.
 
-A function's own time counts for its room; that of C code for the room which called it, except
-torch's and the waiting for workers. The profiler makes Python slower than it is, C code not.
+Without CONFIG it is the run of virtual.py. A function's own time counts for its folder. The time of
+C code counts for the folder that called it, except torch and waiting for workers. The profiler
+slows Python down, but not C code.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> None:
         nargs="?",
         type=Path,
         metavar="CONFIG",
-        help="an experiment; its first strategy is run",
+        help="experiment whose first strategy is run",
     )
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     parser.add_argument(
@@ -49,7 +49,7 @@ def main() -> None:
         type=int,
         default=1,
         metavar="N",
-        help="profile the host of N workers (default: 1, in this process)",
+        help="profile the host with N workers (default: 1, in this process)",
     )
     parser.add_argument(
         "--functions", type=int, default=25, metavar="N", help="functions to list (default: 25)"
@@ -89,7 +89,7 @@ def profiled(experiment: Experiment, base: Path, workers: int) -> pstats.Stats:
 def shares(
     function: Function, own_s: float, callers: dict[Function, tuple[int, int, float, float]]
 ) -> dict[str, float]:
-    """Its own time by room."""
+    """Return the function's own time by folder."""
     file, _, name = function
     if file != C_CODE:
         return {room_of(file): own_s}
@@ -104,7 +104,7 @@ def shares(
 
 
 def room_of(file: str) -> str:
-    """edgefl/hosts/pool, emulator, torch, ..."""
+    """Return the folder of a file: edgefl/hosts/virtual/pool, emulator, torch, ..."""
     path = Path(file)
     if path.is_relative_to(ROOT) and not path.is_relative_to(ROOT / ".venv"):
         return path.relative_to(ROOT).parent.as_posix()

@@ -1,10 +1,11 @@
-"""What the protocol costs: a synchronous round without training and without shaping, over real
-processes on loopback, against the same bytes over raw ZeroMQ.
+"""Cost of the protocol: a synchronous round without training or shaping, against raw ZeroMQ.
+
+Real processes on loopback send the same bytes in both cases.
 
     python scripts/benchmarks/protocol.py [--json FILE] [--case 10x10]
 
-Edges are processes that send each model straight back. A last part paces links while a strategy
-does maths on 11 M parameters.
+Edges are processes that return each model at once. A last part paces links while a strategy
+computes on 11 M parameters.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ CASES = {
     "10x10": (10, 10, 12),
     "2x45": (2, 45, 12),
 }
-# times raw ZeroMQ, which copies nothing: measured 8.7 to 11, 9.7 to 12, 7.4 to 11, 2.4 to 2.9, 0.9
-# to 1.1
+# multiples of raw ZeroMQ, which copies nothing: measured 8.7 to 11, 9.7 to 12, 7.4 to 11, 2.4 to
+# 2.9, 0.9 to 1.1
 ROUND_GOALS = {
     "2x0.25": "<= 14",
     "10x0.25": "<= 15",
@@ -68,8 +69,8 @@ CPU_GOALS = {
     "10x10": "<= 6.5",
     "2x45": "<= 2.1",
 }
-RAW_TIMES = 10  # as many rounds of raw ZeroMQ for a small model: they are short
-SPARE_MB = 4.0  # of memory
+RAW_TIMES = 10  # times more rounds of raw ZeroMQ for a small model, because they are short
+SPARE_MB = 4.0  # memory above the expected peak
 MATHS = "maths"
 JOINING_S = 1.0
 MATHS_STRATEGY = '''
@@ -96,7 +97,7 @@ class Echo:
         self.unacknowledged: dict[int, Update] = {}
         self.open_tasks: list[int] = []
         self.given_up, self.beyond, self.failed = 0, None, {}
-        self.run, self.trainer = None, None  # it never has a job to do
+        self.run, self.trainer = None, None  # an Echo never has a job
 
     def receive(self, message: Any, now: int) -> list[Send]:
         if not isinstance(message, Assignment):
@@ -111,12 +112,12 @@ class Echo:
 
 @dataclass(slots=True)
 class Outcome:
-    """One case as measured."""
+    """The measurements of one case."""
 
     rounds_s: list[float] = field(default_factory=list)
     cpu_s: float = 0.0
     base_bytes: int = (
-        0  # before the first round: the model is loaded, all edges but one have joined
+        0  # before the first round, with the model loaded and all edges but one joined
     )
     peak_bytes: int = 0
     summary: dict[str, Any] = field(default_factory=dict)
@@ -139,7 +140,7 @@ def experiment(
 
 
 def run(edges: int, elements: int, config: Experiment, base: Path) -> Outcome:
-    """A coordinator process and its echoing edges, to the end."""
+    """Run a coordinator process and its echoing edges until the end."""
     layout = prepared(base, elements)
     control, theirs = Channel.pair()
     command = [
@@ -165,14 +166,14 @@ def run(edges: int, elements: int, config: Experiment, base: Path) -> Outcome:
             outcome.peak_bytes = max(outcome.peak_bytes, process.memory_info().rss)
     coordinator.wait()
     for pid in children:
-        os.waitpid(pid, 0)  # it ends when it has heard that the run is over
+        os.waitpid(pid, 0)  # the edge ends when it learns that the run is over
     outcome.summary = ended(message).summary
     outcome.rounds_s = round_times(base / "out" / "events.jsonl")
     return outcome
 
 
 def prepared(base: Path, elements: int) -> Layout:
-    """The layout of a model of ``elements`` zeros, which lies in ``base`` then."""
+    """Write a model of ``elements`` zeros to ``base``; return its layout."""
     layout = Layout((LayoutEntry("w", (elements,), 0, "parameter", ""),))
     save_file({"weights": np.zeros(elements, np.float32)}, base / "initial.safetensors")
     (base / "layout.json").write_bytes(orjson.dumps(layout.to_json()))
@@ -180,7 +181,7 @@ def prepared(base: Path, elements: int) -> Layout:
 
 
 def listening(control: Channel, config: Experiment, base: Path, keys: Path | None = None) -> int:
-    """Start the run at the other end of ``control``; the coordinator's port."""
+    """Start the run at the other end of ``control``; return the coordinator's port."""
     control.send(
         StartRun(
             experiment=config.model_dump_json(),
@@ -206,15 +207,15 @@ def ended(message: Any) -> RunEnded:
 
 
 def still_runs(pid: int) -> bool:
-    """RuntimeError if the edge has died."""
+    """Return whether the edge process runs; RuntimeError if it failed."""
     gone, status = os.waitpid(pid, os.WNOHANG)
     if status:
-        raise RuntimeError("an edge has died")
+        raise RuntimeError("an edge process failed")
     return not gone
 
 
 def digests(config: Experiment, layout: Layout) -> tuple[str, str, str]:
-    """What an edge must have to join: config, layout, data."""
+    """Return the digests that an edge needs to join: config, layout, data."""
     return shared_digest(config, config.strategies[0]), layout.digest(), "bench"
 
 
@@ -246,7 +247,7 @@ def fork_edge(
 
 
 def round_times(events: Path) -> list[float]:
-    """Seconds between the versions (the first round is left out: it warms up)."""
+    """Return the seconds between versions, without the first round, which is the warm-up."""
     rows = [orjson.loads(line) for line in events.read_bytes().splitlines()]
     published = [
         row["t"]
@@ -257,7 +258,7 @@ def round_times(events: Path) -> list[float]:
 
 
 def measure(case: str, some: int | None) -> list[Row]:
-    """Rounds of ours, and the same bytes as often over raw ZeroMQ."""
+    """Measure rounds of edgefl, and the same bytes over raw ZeroMQ."""
     edges, size_mb, usual = CASES[case]
     rounds = some or usual
     size, name = int(size_mb * MB), f"{case} MB"
@@ -265,7 +266,7 @@ def measure(case: str, some: int | None) -> list[Row]:
     times = rounds * RAW_TIMES if size < MB else rounds
     before = raw_rounds(edges, size, times)
     ours = measured(edges, size // 4, rounds, journal=False)
-    after = raw_rounds(edges, size, times)  # both, since the neighbours come and go
+    after = raw_rounds(edges, size, times)  # before and after, because the machine's load changes
     kept = measured(edges, size // 4, rounds, journal=True)
     raw = RawRounds((before.round_s + after.round_s) / 2, (before.cpu_s + after.cpu_s) / 2)
     ours_s, ours_cpu_s = median(ours.rounds_s), ours.cpu_s / len(ours.rounds_s)
@@ -287,7 +288,7 @@ def measure(case: str, some: int | None) -> list[Row]:
 
 
 def measured(edges: int, elements: int, rounds: int, journal: bool) -> Outcome:
-    """One run over native links."""
+    """Measure one run over native links."""
     with tempfile.TemporaryDirectory(prefix="edgefl-bench-") as folder:
         return run(
             edges, elements, experiment(edges, rounds, journal, {"kind": "native"}), Path(folder)
@@ -295,8 +296,9 @@ def measured(edges: int, elements: int, rounds: int, journal: bool) -> Outcome:
 
 
 def pacing_beside_maths() -> Row:
-    """How late pieces leave while the logic thread works: 10 links at 10 Mbit/s, 0.25 MB, six
-    passes over 11 M floats an arrival.
+    """Measure how late pieces leave while the logic thread computes.
+
+    10 links at 10 Mbit/s, 0.25 MB, and six passes over 11 M floats per arrival.
     """
     say("pacing beside maths")
     links = {"kind": "emulated", "up_mbit_s": 10.0, "down_mbit_s": 10.0}
@@ -313,11 +315,11 @@ def main() -> None:
         "--case",
         choices=[*CASES, MATHS],
         action="append",
-        help="only these (all); edges x MB of the model",
+        help="only this case, edges x MB of the model; may be repeated (default: all)",
     )
     parser.add_argument("--rounds", type=int, metavar="N", help="rounds of each case")
     chosen, host = parser.parse_args(), host_line()
-    if chosen.rounds is not None and chosen.rounds < 2:  # the first one warms up
+    if chosen.rounds is not None and chosen.rounds < 2:  # the first round is the warm-up
         raise UserError(f"--rounds {chosen.rounds}: expected 2 or more")
     keep_freed_memory()  # as the warm parent does for its edges
     rows: list[Row] = []

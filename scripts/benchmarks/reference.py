@@ -1,9 +1,8 @@
-"""What the goals of the benches are measured against: this machine, in the same run, with nothing
-of ours in the way.
+"""Reference measurements of this machine without edgefl, made in the same run as the benchmark.
 
-A goal that is a multiple of one of these holds on a slow machine as on a fast one. The bounds in
-the benches are a third above what was measured in several runs on 2 cores (the figures stand beside
-them), so that code that takes 1.5 times as long misses them.
+A goal that is a multiple of a reference holds on slow and fast machines. The benchmarks' bounds are
+a third above the values measured in several runs on 2 cores, which the comments next to them give.
+Code that takes 1.5 times as long misses them.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ TURNS = 5
 RELAY_BYTES = 1 << 16
 BACKLOG = 512
 FORKS = multiprocessing.get_context("fork")
-# A process that has imported torch, as edgefl's warm parent has, forks processes that say hello
+# A process that has imported torch, like edgefl's warm parent, forks processes. They send a hello
 # over raw ZeroMQ and answer one message.
 FORKER = """
 import os, sys, torch, zmq
@@ -53,8 +52,9 @@ for _ in range(int(sys.argv[1])):
 
 # ------------------------------------------------------------------ loops
 def dispatch_s(entries: int) -> float:
-    """Seconds of a bare Python loop that takes ``entries`` from a heap and calls each; the median
-    of some turns.
+    """Return the seconds of a plain Python loop that pops ``entries`` from a heap and calls each.
+
+    It is the median of several turns.
     """
     return median(_dispatched_s(entries) for _ in range(TURNS))
 
@@ -72,7 +72,7 @@ def _dispatched_s(entries: int) -> float:
 
 
 def axpy(size: int) -> Callable[[], float]:
-    """A function that does ``y += a * x`` in numpy and returns its seconds."""
+    """Return a function that does ``y += a * x`` in numpy and returns its seconds."""
     x, y, a = np.ones(size, np.float32), np.ones(size, np.float32), np.float32(0.5)
 
     def timed() -> float:
@@ -85,7 +85,7 @@ def axpy(size: int) -> Callable[[], float]:
 
 
 def cpu_s(process: psutil.Process) -> float:
-    """CPU seconds of a process so far."""
+    """Return the CPU seconds that a process has used."""
     used = process.cpu_times()
     return used.user + used.system
 
@@ -93,15 +93,16 @@ def cpu_s(process: psutil.Process) -> float:
 # ------------------------------------------------------------------ ZeroMQ
 @dataclass(frozen=True, slots=True)
 class RawRounds:
-    """Rounds over raw ZeroMQ. ``cpu_s``: of the ROUTER's process, in a round."""
+    """Rounds over raw ZeroMQ; ``cpu_s`` is the CPU time of the ROUTER's process per round."""
 
     round_s: float
     cpu_s: float
 
 
 def raw_rounds(edges: int, size: int, rounds: int, piece: int | None = None) -> RawRounds:
-    """A ROUTER sends ``size`` bytes to each of ``edges`` DEALERs, which send them back; every
-    socket in a process of its own. ``piece``: as messages of so many bytes.
+    """Measure rounds in which a ROUTER and ``edges`` DEALERs exchange ``size`` bytes each way.
+
+    Every socket has its own process. ``piece``: the size of a message in bytes.
     """
     pieces = 1 if piece is None else -(-size // piece)
     ours, theirs = FORKS.Pipe()
@@ -121,7 +122,7 @@ def raw_rounds(edges: int, size: int, rounds: int, piece: int | None = None) -> 
 
 def _heard(pipe: Connection) -> Any:
     if not pipe.poll(PATIENCE_S):
-        raise TimeoutError(f"the raw measurement has not answered within {PATIENCE_S:g} s")
+        raise TimeoutError(f"the raw measurement did not answer within {PATIENCE_S:g} s")
     return pipe.recv()
 
 
@@ -131,7 +132,7 @@ def _serve(pipe: Connection, edges: int, size: int, pieces: int, rounds: int) ->
     names = [sock.recv_multipart()[0] for _ in range(edges)]
     body, seconds, used_s = bytes(size), [], 0.0
     for number in range(rounds + 1):
-        if number == 1:  # the first one warms up
+        if number == 1:  # the first round is the warm-up
             used_s = time.process_time()
         began_s = time.perf_counter()
         for _ in range(pieces):
@@ -145,7 +146,7 @@ def _serve(pipe: Connection, edges: int, size: int, pieces: int, rounds: int) ->
         sock.send_multipart([name, b""])
     pipe.send(RawRounds(median(seconds[1:]), used_s / rounds))
     sock.close()
-    sock.context.term()  # once the last messages have gone out
+    sock.context.term()  # after the last messages are sent
 
 
 def _echo(port: int) -> None:
@@ -164,8 +165,9 @@ def _socket(kind: int) -> zmq.Socket[bytes]:
 
 # ------------------------------------------------------------------ processes
 def forked_s(count: int) -> float:
-    """Seconds until ``count`` processes that were forked from one with torch have said hello and
-    have then answered a message.
+    """Return the seconds until ``count`` forked processes sent a hello and answered a message.
+
+    They are forked from a process that has imported torch.
     """
     with zmq.Context() as context, context.socket(zmq.ROUTER) as sock:
         sock.rcvtimeo = 1000 * int(PATIENCE_S)
@@ -179,7 +181,7 @@ def forked_s(count: int) -> float:
         )
         assert forker.stdin is not None and forker.stdout is not None
         try:
-            forker.stdout.readline()  # it has imported torch
+            forker.stdout.readline()  # torch is imported now
             began_s = time.monotonic()
             print("go", file=forker.stdin, flush=True)
             names = [sock.recv_multipart()[0] for _ in range(count)]
@@ -200,8 +202,9 @@ def forked_s(count: int) -> float:
 # ------------------------------------------------------------------ TCP
 @contextmanager
 def relay(upstream_port: int, piece: int = RELAY_BYTES) -> Iterator[tuple[int, psutil.Process]]:
-    """(port, process) of a bare relay: what comes to ``port`` goes to ``upstream_port`` and back,
-    read in pieces of at most ``piece`` bytes.
+    """Run a plain TCP relay from a new port to ``upstream_port``; yield (port, process).
+
+    It reads pieces of at most ``piece`` bytes.
     """
     ours, theirs = FORKS.Pipe()
     process = FORKS.Process(target=_relay, args=(theirs, upstream_port, piece), daemon=True)

@@ -1,9 +1,10 @@
-"""Rounds on a TDMA channel, played slot by slot from the text of the paper (Song, Hong:
-"Asynchronous Federated Learning Using Outdated Local Updates Over TDMA Channel", algorithms 1 and
-2), with devices that die and come back. It shares no line with what it is compared with.
+"""An independent simulation of rounds on a TDMA channel, slot by slot, from the paper's text.
 
-Time is counted in hundredths of a slot. What happens within a slot happens one thing after the
-other; at a border first what has ended is taken in, then slots are given away.
+The paper is Song, Hong: "Asynchronous Federated Learning Using Outdated Local Updates Over TDMA
+Channel", algorithms 1 and 2. Devices may die and return. No code is shared with the strategies.
+
+Time is in hundredths of a slot. Events within a slot happen one after another. At a slot border,
+finished transfers are handled first, then slots are assigned.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ NEVER = 10**12
 
 @dataclass(frozen=True)
 class Fault:
-    """``device`` is dead from ``at`` to ``back``; or, with ``cut``, only its uplink is."""
+    """``device`` is dead from ``at`` to ``back``; with ``cut``, only its uplink is."""
 
     device: int
     at: int
@@ -27,12 +28,14 @@ class Fault:
 
 @dataclass(frozen=True)
 class Shape:
-    """N devices that compute ``takes`` slots each (they are done ``early`` before the last of these
-    ends), S of them in a round, ``transfer`` (r) slots for
-    a model; the rounds of the first ``slots`` slots. ``start``: who has w_0 at slot 0, all
-    ("tdma"), all but those of the last ``delay`` groups ("idfl"), or the first group ("sync").
+    """The parameters of a simulation of the first ``slots`` slots.
 
-    ``missed_after`` slots after its death the server knows; ``grace`` slots later it gives up.
+    N devices compute for ``takes`` slots each and finish ``early`` before the last of these ends.
+    ``per_round`` (S) devices send in a round, and a model takes ``transfer`` (r) slots. ``start``
+    says which devices have w_0 at slot 0: all ("tdma"), all except the last ``delay`` groups
+    ("idfl"), or the first group ("sync").
+
+    The server knows of a death after ``missed_after`` slots and gives up ``grace`` slots later.
     """
 
     takes: tuple[int, ...]
@@ -56,8 +59,11 @@ class Shape:
 
 @dataclass
 class Round:
-    """(device, its model's number, slot) of each update, the least and the most rounds that they
-    are old, who got the new model, uploads lost, slots of no use, the slot behind the broadcast.
+    """One round.
+
+    ``updates``: (device, version of its model, slot); ``ages``: least and largest staleness in
+    rounds; ``receivers`` of the new model; ``lost`` uploads; ``wasted`` slots; ``end``: the slot
+    after the broadcast.
     """
 
     updates: list[tuple[int, int, int]] = field(default_factory=list)
@@ -70,8 +76,9 @@ class Round:
 
 @dataclass
 class Device:
-    """As it is, and as the server sees it: ``known`` to be there, ``model`` that its open task
-    began with.
+    """The state of a device, and the server's view of it.
+
+    ``known``: the server considers it present; ``model``: the version that its task began with.
     """
 
     takes: int
@@ -81,7 +88,7 @@ class Device:
     known: bool = True
     model: int | None = None
     finishes: int = NEVER
-    ready: int | None = None  # the slot from which on it is
+    ready: int | None = None  # the slot from which it is ready
     sends: tuple[int, int, int, bool] | None = None  # first slot, end, model, undamaged so far
 
 
@@ -94,7 +101,7 @@ class SlotBySlot:
         self.round, self.done = Round(), list[Round]()
         self.waiting: list[list[int]] = []  # groups, in the order of their models
         self.strays: list[int] = []
-        self.coming: list[tuple[int, int, int]] = []  # slot, device, life: a model is on its way
+        self.coming: list[tuple[int, int, int]] = []  # slot, device, life of models in transit
 
     # ------------------------------------------------------------------ time
     def play(self) -> list[Round]:
@@ -119,7 +126,7 @@ class SlotBySlot:
         )
 
     def events(self) -> Iterator[tuple[int, str, int]]:
-        """What befalls devices, and what the server makes of it."""
+        """Yield what happens to devices and how the server reacts: (time, event, device)."""
         for fault in self.shape.faults:
             if fault.cut:
                 yield fault.at, "cut", fault.device
@@ -179,14 +186,14 @@ class SlotBySlot:
         self.decide(now, give=True)
 
     def compute(self, now: int) -> None:
-        """Who has finished by ``now`` is ready from the next border on."""
+        """Mark devices that finished by ``now`` as ready from the next slot border."""
         for each in self.all:
             if each.finishes <= now:
                 each.ready, each.finishes = -(-each.finishes // SLOT), NEVER
 
     # ------------------------------------------------------------------ the server
     def at_work(self, known: bool) -> list[int]:
-        """Devices that have a model and have had no slot for its update."""
+        """Return the devices that have a model and have not had a slot for its update."""
         return [
             number
             for number, each in enumerate(self.all)
@@ -194,7 +201,7 @@ class SlotBySlot:
         ]
 
     def decide(self, now: int, give: bool = False) -> None:
-        """End the round, if nobody is left that could send in it; or give the slot that begins."""
+        """End the round if no device can still send in it, or else assign the slot that begins."""
         shape, sending = self.shape, any(each.sends is not None for each in self.all)
         self.compute(now)
         taken = len(self.group) - (self.round.lost if shape.on_lost == "wait" else 0)
@@ -245,8 +252,9 @@ class SlotBySlot:
             self.round = Round()
 
     def receivers(self) -> list[int]:
-        """The group whose turn it is, as far as it is there; if nobody would be at work, the next
-        ones; and those that came back.
+        """Return the present devices of the next group, and the returned devices.
+
+        If no device would be at work, further groups follow.
         """
         found: list[int] = []
         while self.waiting:

@@ -1,11 +1,10 @@
-"""What the server does with one update of an 11-million-parameter model, against numpy's ``y += a *
-x`` on that vector.
+"""Time of a strategy for one update of 11 million parameters, against numpy's ``y += a * x``.
 
-Of schemes that make a step of K = 20 gradients it is the whole step, from the first gradient's
-arrival on, and what that is per gradient.
+For schemes that make a step of K = 20 gradients it is the time of the whole step, from the first
+gradient's arrival, and that time per gradient.
 
-The two are timed in turn in one process, and the medians compared: what else the machine does falls
-on both alike.
+Both are timed in turn in one process and their medians are compared, so other load on the machine
+affects both in the same way.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from edgefl.streams import Streams
 from edgefl.vectors import Layout, LayoutEntry, aligned_copy
 
 SIZE = 11_000_000
-GOAL = "<= 3.6"  # times y += a * x: measured 2.4 to 2.6
+GOAL = "<= 3.6"  # multiple of y += a * x: measured 2.4 to 2.6
 EDGES = ("a", "b", "c", "d")
 CASES = {
     "fedasmu, controls per device": ("fedasmu", {"dispatch": "replace", "concurrency": 4}, GOAL),
@@ -54,9 +53,7 @@ STEPS = ("wkafl", "wkafl-no-selection", "k-async", "twafl", "sasgd", "gsgm")
 
 
 class Server:
-    """A strategy with some edges that answer in turn; their models, or gradients, stay the same
-    two arrays.
-    """
+    """A strategy with edges that answer in turn, always with the same two arrays."""
 
     def __init__(
         self, name: str, options: dict[str, object], size: int, edges: tuple[str, ...] = EDGES
@@ -70,7 +67,7 @@ class Server:
             Streams(1),
         )
         self.models = [aligned_copy(rng.normal(size=size).astype(np.float32)) for _ in range(2)]
-        # edge -> version and vectors that it was given
+        # edge -> version and vectors of its task
         self.open: dict[str, tuple[int, dict[str, np.ndarray]]] = {}
         self.tasks = self.count = 0
         for edge in edges:
@@ -84,11 +81,11 @@ class Server:
                 self.open |= dict.fromkeys(decision.edges, (version, decision.vectors))
 
     def update_s(self) -> float:
-        """Seconds that the next update takes the strategy."""
+        """Return the strategy's seconds for the next update."""
         edge = next(iter(self.open))
         version, given = self.open.pop(edge)
         numbers = {"samples": 10.0, "steps": 10.0, "learning_rate": 0.01, "loss": 1.0}
-        # FedAC's control variates go both ways, too
+        # FedAC also sends its control variates both ways
         names = given if self.strategy.delivers == "weights" else (self.strategy.delivers,)
         vectors = dict.fromkeys(names, self.models[self.count % 2])
         event = UpdateArrived(edge, self.count, version, given["weights"], vectors, numbers)
@@ -100,7 +97,7 @@ class Server:
         return took_s
 
     def step_s(self) -> float:
-        """Seconds that the next K updates take it."""
+        """Return the strategy's seconds for the next K updates."""
         return sum(self.update_s() for _ in range(GRADIENTS))
 
 
@@ -111,7 +108,7 @@ def rows(size: int, repeats: int) -> list[Row]:
         say(f"{name} ...")
         server = Server(strategy, options, size)
         for _ in range(2 * len(EDGES)):
-            server.update_s()  # until every device has a step to learn from
+            server.update_s()  # warm-up: every device gets a step to learn from
         pairs = [(plain(), server.update_s()) for _ in range(repeats)]
         base_s, update_s = median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
         found += [
@@ -151,7 +148,10 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--size", type=int, default=SIZE, help="parameters of the model")
     parser.add_argument(
-        "--repeats", type=int, default=15, help="updates timed, each beside one y += a * x"
+        "--repeats",
+        type=int,
+        default=15,
+        help="number of timed updates, each next to one y += a * x",
     )
     given, host = parser.parse_args(), host_line()
     if given.size < 1 or given.repeats < 1:

@@ -1,8 +1,6 @@
-"""What all benches share: rows of figures with goals, the table, ``--json FILE``, and a line on the
-machine.
+"""Output of all benchmarks: rows with goals, the table, ``--json FILE``, and a line on the machine.
 
-A bench says what it saw: a missed goal is FAIL in the table and in the file, but the exit status
-stays 0.
+A missed goal is FAIL in the table and in the file, but the exit status stays 0.
 """
 
 from __future__ import annotations
@@ -30,14 +28,16 @@ COMPARE = {"<=": operator.le, ">=": operator.ge}
 MARKS = {True: "[green]pass[/green]", False: "[bold red]FAIL[/bold red]", None: ""}
 GIB = 1 << 30
 TIMES = "x"
-PLAIN_WIDTH = 140  # in a file or a pipe
+PLAIN_WIDTH = 140  # width in a file or a pipe
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure. ``goal``: "<= 6" or ">= 0.9" in the row's unit, or None for a figure that is
-    only reported; a ``value`` of None misses any goal. The unit of a ratio to what was measured in
-    the same run (reference.py) is TIMES.
+    """One measured number.
+
+    ``goal``: "<= 6" or ">= 0.9" in the row's unit, or None for a number that is only reported. A
+    ``value`` of None misses any goal. A ratio to a measurement of the same run (reference.py) has
+    the unit TIMES.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Row:
 
     @property
     def passed(self) -> bool | None:
-        """None without a goal."""
+        """Whether the goal is met; None without a goal."""
         if self.goal is None:
             return None
         sign, bound = self.goal.split()
@@ -64,7 +64,7 @@ class Row:
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
-    """A parser with the options that every bench has; the bench adds its own."""
+    """Return a parser with the options of every benchmark."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -78,7 +78,7 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
 
 
 def run(main: Callable[[], None]) -> None:
-    """Call the bench; bad input is one line and exit status 2."""
+    """Call the benchmark; print bad input as one line and exit with status 2."""
     try:
         main()
     except (UserError, BadValue) as error:
@@ -87,13 +87,14 @@ def run(main: Callable[[], None]) -> None:
 
 
 def say(text: str) -> None:
-    """What the bench does meanwhile, beside its output."""
+    """Print progress to stderr, apart from the results."""
     Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def host_line() -> str:
-    """This machine, and how busy it was for the last minute: beside other work the figures are
-    worse than they need be.
+    """Return a line on this machine and its load of the last minute.
+
+    Other work on the machine makes the results worse.
     """
     facts, memory = host_facts(), ""
     if isinstance(facts["memory_bytes"], int):
@@ -109,8 +110,9 @@ def load() -> str:
 
 
 def report(title: str, host: str, rows: Sequence[Row], json_file: Path | None) -> None:
-    """The table under the ``host`` line (made before the bench made load of its own), and the
-    file if one is asked for.
+    """Print the table under the ``host`` line, and write ``json_file`` if given.
+
+    The ``host`` line must be made before the benchmark itself causes load.
     """
     table = Table(title=title, title_justify="left")
     for heading in ("what", "value", "unit", "goal", ""):
@@ -136,15 +138,15 @@ def report(title: str, host: str, rows: Sequence[Row], json_file: Path | None) -
 
 
 def _end(rows: Sequence[Row], json_file: Path | None) -> None:
-    """Say what was missed, and what to do next."""
+    """Print how many goals were missed, and the next step."""
     judged = [row.passed for row in rows if row.goal is not None]
     if not all(judged):
         say(
-            f"{judged.count(False)} of {len(judged)} goals missed: run it again on a machine that"
-            " does nothing else, then look for what has changed"
+            f"{judged.count(False)} of {len(judged)} goals missed: run it again on an idle machine,"
+            " then look for changes in the code"
         )
     if json_file is None:
-        say("--json FILE keeps the rows")
+        say("--json FILE writes the rows to a file")
     else:
         say(f"rows: {json_file}")
 

@@ -1,10 +1,11 @@
-"""Random shapes of TDMA rounds, as the strategies play them and as slot_by_slot.py does: who sends
-from which model and in which slot, how old updates are, who gets which model, slots wasted and
-lost. And an IDFL run worked out again by idfl_by_hand.py: the largest difference of weights.
+"""Compare random TDMA rounds of the strategies with an independent simulation, slot_by_slot.py.
 
-On the wall clock by default, over real sockets; ``--clock virtual`` also has devices that compute
-for no time, are missed, given up and come back, where moments are exact to the nanosecond only
-there.
+Compared are senders, their models and slots, staleness, receivers, wasted slots and lost uploads.
+An IDFL run is also recomputed by idfl_by_hand.py; the result is the largest difference of weights.
+
+The default is the wall clock, over real sockets. ``--clock virtual`` adds devices that compute for
+no time, and devices that die, are given up and return. Only there such times are exact to the
+nanosecond.
 """
 
 from __future__ import annotations
@@ -29,24 +30,24 @@ from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.results.tail import read_events
 
 SHAPES, SLOTS, QUICK_SLOTS = 12, 50, 20
-SLOT_S, GUARD = 0.1, 0.3  # on the wall clock: length of a slot, the silent part of it
+SLOT_S, GUARD = 0.1, 0.3  # on the wall clock: slot length in s, and the guard's share of it
 MOST_DEVICES, MOST_TAKES, MOST_TRANSFER = 12, 9, 3
 LONGEST_CUT = 12  # slots
-TRIES = 3  # of a run on a machine that was too busy to keep to the slots
-BATCH = 32  # of training.batch_size: less than any device has
+TRIES = 3  # attempts of a run on a machine that is too busy for the slots
+BATCH = 32  # training.batch_size: smaller than the data of any device
 LOCAL_STEPS, WEIGHTS_GOAL = (1, 3), "<= 1e-5"
 STRATEGIES = {"tdma": "tdma-fl", "idfl": "idfl", "sync": "sync-tdma-fl"}
 
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--shapes", type=int, default=SHAPES, metavar="N", help="how many")
-    parser.add_argument("--seed", type=int, default=1, help="of the shapes")
+    parser.add_argument("--shapes", type=int, default=SHAPES, metavar="N", help="number of shapes")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the shapes")
     parser.add_argument("--clock", choices=("wall", "virtual"), default="wall")
     parser.add_argument(
         "--quick",
         action="store_true",
-        help=f"one shape, {QUICK_SLOTS} slots; IDFL under the virtual clock: is all in place?",
+        help=f"one shape, {QUICK_SLOTS} slots, IDFL under the virtual clock: a quick check",
     )
     options, host = parser.parse_args(), host_line()
     if options.shapes < 1:
@@ -88,9 +89,11 @@ def by_hand_row(steps: int, real: bool) -> Row:
 
 
 def drawn(seed: int, number: int, real: bool = False) -> Shape:
-    """A random shape. ``real``: one that a wall clock can play, whose devices compute for some
-    time and whose deaths are never noticed, since nobody knows to the slot when that is: S at least
-    are left, and the verdict is "strained" if somebody's work is never done.
+    """Return a random shape; ``real``: one that also works on the wall clock.
+
+    There, devices compute for some time and the server never notices a death, because the slot of
+    that moment is not exact. At least S devices stay alive. The verdict is "strained" if a device
+    never finishes its work.
     """
     pick = random.Random(f"{seed} {number}")
     devices = pick.randint(1, MOST_DEVICES)
@@ -116,7 +119,7 @@ def drawn(seed: int, number: int, real: bool = False) -> Shape:
 
 
 def faults(pick: random.Random, devices: int, real: bool, most_deaths: int) -> list[Fault]:
-    """At most one for a device, and no two things at the same moment."""
+    """Return random faults: at most one per device, and no two events at the same time."""
     found: list[Fault] = []
     for device in sorted(pick.sample(range(devices), pick.randint(0, min(devices, 5)))):
         at = SLOT * pick.randint(0, SLOTS // 2)
@@ -131,7 +134,7 @@ def faults(pick: random.Random, devices: int, real: bool, most_deaths: int) -> l
 
 
 def words(shape: Shape) -> str:
-    """The shape in a line."""
+    """Return the shape as one line of text."""
     kind = STRATEGIES[shape.start] + (f" {shape.delay}" if shape.start == "idfl" else "")
     more = [shape.order, shape.on_lost, *(["wait_for_group"] if shape.wait_for_group else [])]
     return (
@@ -141,14 +144,14 @@ def words(shape: Shape) -> str:
 
 
 def _same(found: list[Round], expected: list[Round]) -> int:
-    """Rounds that are the same, from the first on."""
+    """Return how many rounds are equal, from the first on."""
     pairs = enumerate(zip(found, expected))
     return next((k for k, (one, other) in pairs if one != other), min(len(found), len(expected)))
 
 
 # ------------------------------------------------------------------ the run
 def experiment(shape: Shape, slot_s: float = 1.0, guard: float = 0.0) -> Experiment:
-    """Digits for data; nothing is trained."""
+    """Return the experiment of a shape, on digits and without training."""
     faults = [
         {
             "kind": "cut_up" if each.cut else "kill",
@@ -188,7 +191,7 @@ def experiment(shape: Shape, slot_s: float = 1.0, guard: float = 0.0) -> Experim
 
 
 def by_hand(local_steps: int, slot_s: float = 1.0, guard: float = 0.0) -> Experiment:
-    """The run that idfl_by_hand.py works out again; alpha is what the strategy finds."""
+    """Return the experiment that idfl_by_hand.py recomputes; the strategy chooses alpha."""
     given = experiment(idfl_by_hand.SHAPE, slot_s, guard).model_dump()
     entry = strategy(idfl_by_hand.SHAPE) | {"alpha": "auto", "local_steps": local_steps}
     given |= {
@@ -214,7 +217,7 @@ def strategy(shape: Shape) -> dict[str, Any]:
 
 
 def groups(shape: Shape, local_steps: int = 1) -> list[dict[str, Any]]:
-    """A device's speed: its steps, of a batch each, take so many slots."""
+    """Return one group per device, whose speed gives the number of slots for its steps."""
     samples = BATCH * local_steps
     return [
         {
@@ -230,12 +233,12 @@ def groups(shape: Shape, local_steps: int = 1) -> list[dict[str, Any]]:
 
 @cache
 def learned(devices: int) -> Learning:
-    """Data, model and shares are those of all shapes with so many devices."""
+    """Return data, model and shares, the same for all shapes with this number of devices."""
     return learning(experiment(Shape((1,) * devices, 1, 1, SLOTS)), None)
 
 
 def on_virtual(shape: Shape, expected: list[Round]) -> tuple[list[Round], str]:
-    """The rounds, and the verdict."""
+    """Run under the virtual clock; return the rounds and the verdict."""
     given = replace(learned(shape.devices), experiment=experiment(shape), _chosen={})
     with tempfile.TemporaryDirectory(prefix="tdma-shapes-") as folder:
         summary = run_virtual(given, 0, Path(folder) / "run")
@@ -243,7 +246,10 @@ def on_virtual(shape: Shape, expected: list[Round]) -> tuple[list[Round], str]:
 
 
 def on_wall(shape: Shape, expected: list[Round]) -> tuple[list[Round], str]:
-    """Again if it is not as ``expected`` and the host was too busy to be faithful."""
+    """Run on the wall clock; return the rounds and the verdict.
+
+    Repeat if the rounds differ from ``expected`` and the run was not faithful.
+    """
     for _ in range(TRIES):
         with tempfile.TemporaryDirectory(prefix="tdma-shapes-") as folder:
             options = LaunchOptions(Path(folder) / "runs", Path(folder))
@@ -257,7 +263,7 @@ def on_wall(shape: Shape, expected: list[Round]) -> tuple[list[Round], str]:
 
 
 def rounds(directory: Path, slots: int) -> list[Round]:
-    """What a run has left in events.jsonl: the rounds that ended within so many slots."""
+    """Read the rounds that ended within ``slots`` slots from a run's events.jsonl."""
     done, current, began = list[Round](), Round(), dict[str, int]()
     for event in read_events(directory / "events.jsonl"):
         decisions = event.get("decisions", [])

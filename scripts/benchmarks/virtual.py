@@ -1,8 +1,8 @@
-"""How much of a virtual run is training, and what a second worker brings.
+"""Share of training in a virtual run, and the gain from a second worker.
 
-LeNet-5 on data of Fashion-MNIST's shape, 100 devices, FedBuff with K = 20. Client updates a second
-are counted between two updates of a run, and compared with a bare torch loop over the same batches
-in the same process, in turns, so that both meet the same neighbours.
+LeNet-5 on data of Fashion-MNIST's shape, 100 devices, FedBuff with K = 20. The rate of client
+updates between two updates of a run is compared with a plain torch loop over the same batches. Both
+run in turn in the same process, so that other load on the machine affects both.
 """
 
 from __future__ import annotations
@@ -49,16 +49,17 @@ WKAFL = {"strategy": "wkafl", "buffer_size": 20}
 SERIAL_GOAL, WORKERS_GOAL = ">= 0.95", ">= 1.8"
 # % of the wall clock: measured 1.1 to 1.2; 9.0 to 9.6 with 3000 devices at work
 OVERHEAD_GOAL, MANY_OVERHEAD_GOAL = "<= 1.6", "<= 12"
-# times a bare loop: measured 86 to 100 and 2.4 to 3.7
+# multiples of a bare loop: measured 86 to 100 and 2.4 to 3.7
 IDLE_GOAL, AGENDA_GOAL = "<= 125", "<= 4.9"
 MEMORY_GOAL = "<= 2"  # GB
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much is measured. ``first``: the update from which updates are counted: by then as many
-    tasks are half done as later. ``many_steps``, of WKAFL: twice what it takes until every device
-    has had its turn.
+    """The size of the measurements.
+
+    ``first``: updates are counted from this one, when the number of half-finished tasks is steady.
+    ``many_steps``: steps of WKAFL, twice as many as it takes until every device has had a turn.
     """
 
     updates: int = 40
@@ -77,7 +78,10 @@ class Extent:
         return "build_small" if self.small else "build"
 
 
-FULL, QUICK = Extent(), Extent(2, 4, 100, 200, 10, 2000, 100, 4, 2, 1)  # is everything in place?
+FULL, QUICK = (
+    Extent(),
+    Extent(2, 4, 100, 200, 10, 2000, 100, 4, 2, 1),
+)  # QUICK: a quick check
 MEMORY, MANY = "memory", "many"  # first argument of this file when it starts itself
 GB = 1e9
 
@@ -85,20 +89,20 @@ GB = 1e9
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument(
-        "--turns", type=int, default=5, metavar="N", help="short runs of each sort (default: 5)"
+        "--turns", type=int, default=5, metavar="N", help="short runs of each kind (default: 5)"
     )
     parser.add_argument(
         "--updates",
         type=int,
         metavar="N",
-        help=f"updates counted in each (default: {FULL.updates})",
+        help=f"updates counted in each run (default: {FULL.updates})",
     )
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="small runs: is everything in place?",
+        help="small runs: a quick check",
     )
-    parser.add_argument("--ray", action="store_true", help="also with two Ray workers")
+    parser.add_argument("--ray", action="store_true", help="also measure two Ray workers")
     options, host = parser.parse_args(), host_line()
     extent = QUICK if options.quick else FULL
     if options.updates is not None:
@@ -144,7 +148,7 @@ def experiment_of(
 
 
 class Bench:
-    """The runs, in ``scratch``."""
+    """The measured runs, in the folder ``scratch``."""
 
     def __init__(self, scratch: Path, extent: Extent) -> None:
         self.scratch, self.extent, self.updates = scratch, extent, extent.updates
@@ -170,7 +174,7 @@ class Bench:
     def speeds(self, strategy: dict[str, Any], turns: int, ray: bool) -> list[Row]:
         learned, name = self.learned(strategy), strategy.get("label", strategy["strategy"])
         rates: dict[str, list[float]] = {"bare": [], "serial": [], "2 workers": []}
-        # a run may normalise batch by batch; here it is done beforehand
+        # a run may normalise each batch; here all data is normalised before
         inputs = learned.train[0][torch.arange(len(learned.train[1]))]
         say(f"{name}: {turns} turns of a bare loop, a serial run and a run with two workers")
         with open_pool(learned, 2) as pool:
@@ -203,7 +207,7 @@ class Bench:
         return rows
 
     def rate(self, learned: Learning, pool: Engine | None) -> float:
-        """Between the update when the queue is filled and the last."""
+        """Return updates per second, from the update ``first`` to the last."""
         moments: dict[int, float] = {}
         self.run(
             learned,
@@ -213,7 +217,7 @@ class Bench:
         first = self.extent.first
         return self.updates / (moments[first + self.updates] - moments[first])
 
-    # ------------------------------------------------------------------ what is not training
+    # ------------------------------------------------------------------ overhead
     def overhead(self) -> list[Row]:
         say("overhead")
         wall, other = self.walls(self.learned(FEDBUFF, updates=3 * self.updates))
@@ -228,9 +232,7 @@ class Bench:
         ]
 
     def walls(self, learned: Learning) -> tuple[float, float]:
-        """Seconds of a run, and how many of them are neither trainer nor strategy nor
-        evaluation.
-        """
+        """Return the seconds of a run, and of its part outside trainer, strategy and evaluation."""
         spent = dict.fromkeys(("train", "do", "handle"), 0.0)
         with (
             timed(Executor, "train", spent),
@@ -259,7 +261,7 @@ class Bench:
         ]
 
     def agenda(self) -> list[Row]:
-        """Entries that do nothing, one event each."""
+        """Measure agenda entries that do nothing."""
         entries = self.extent.entries
         learned = self.learned({"strategy": "edgefl.strategies.base.strategy:Strategy"})
         opened = OpenRun(
@@ -283,7 +285,7 @@ class Bench:
 
 
 class Untrained(InProcessEngine):
-    """Updates are what was sent down."""
+    """An engine without training: each update is the model that was sent down."""
 
     def __init__(self, learned: Learning) -> None:
         super().__init__(learned)
@@ -300,7 +302,7 @@ class Untrained(InProcessEngine):
 
 @contextmanager
 def timed(owner: type, name: str, spent: dict[str, float]) -> Iterator[None]:
-    """Sum up the time in a method."""
+    """Add the time spent in a method to ``spent``."""
     method = getattr(owner, name)
 
     def measured(*arguments: Any, **keywords: Any) -> Any:
@@ -318,7 +320,7 @@ def timed(owner: type, name: str, spent: dict[str, float]) -> Iterator[None]:
 
 
 def bare(learned: Learning, inputs: torch.Tensor, updates: int) -> float:
-    """Devices' epochs a second in plain torch: the steps that a run trains, and nothing else."""
+    """Return epochs of devices per second in plain torch, with the steps of a run only."""
     model, targets, section = learned.task.model(), learned.train[1], learned.experiment.training
     optimiser = torch.optim.SGD(model.parameters(), lr=section.learning_rate)
     rng = np.random.Generator(np.random.PCG64(1))
@@ -351,7 +353,7 @@ def many(extent: Extent) -> list[Row]:
 
 
 def alone(what: str, extent: Extent) -> list[float]:
-    """What a process of its own prints: its peak size tells of nothing else."""
+    """Return what a separate process prints, so that its peak memory is of this run only."""
     words = [sys.executable, __file__, what, *map(str, astuple(extent))]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
     return [float(word) for word in done.stdout.split()]

@@ -1,5 +1,6 @@
-"""What virtual.py trains: a LeNet-5 on made-up data of Fashion-MNIST's shape; and a strategy
-that merges fresher models in mid-training.
+"""The task of virtual.py: LeNet-5 on synthetic data of Fashion-MNIST's shape.
+
+Also a strategy whose devices merge fresher models during training.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ from edgefl.strategies.base.events import FreshRequested
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.fedbuff import FedBuff
 
-TRAIN, SMALL_TRAIN, TEST = 60_000, 3_000, 100  # few to test on: evaluation is not what is measured
+TRAIN, SMALL_TRAIN, TEST = (
+    60_000,
+    3_000,
+    100,
+)  # few test samples, because evaluation is not measured
 CLASSES = 10
 
 
@@ -29,7 +34,7 @@ def build_small() -> Task:
 
 
 def noisy_patterns(train: int) -> Task:
-    """Ten faint patterns under noise."""
+    """Return data of ten weak patterns under noise."""
     rng = np.random.Generator(np.random.PCG64(1))
     patterns = rng.integers(0, 60, (CLASSES, 1, 28, 28), dtype=np.uint8)
     labels = rng.integers(0, CLASSES, train + TEST)
@@ -47,9 +52,7 @@ def noisy_patterns(train: int) -> Task:
 
 
 class Halfway(LocalRule):
-    """Asks in the middle of the run, and goes on from the mean of its own model and the fresher
-    one.
-    """
+    """A rule that asks in the middle of the run and takes the mean of its and the fresher model."""
 
     def checkpoint(self, run: Any) -> int:
         return run.steps // 2
@@ -61,7 +64,7 @@ class Halfway(LocalRule):
 
 
 class Merging(FedBuff):
-    """FedBuff that answers with the newest model, if there is a newer one."""
+    """FedBuff that answers requests with the newest model, if it is newer."""
 
     rule = Halfway
 
