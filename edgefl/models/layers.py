@@ -39,10 +39,12 @@ def conv3x3(inputs: int, outputs: int, kind: Norm, stride: int = 1) -> nn.Conv2d
 def image_shape(model: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
     """Return (channels, height, width). UserError if the samples are texts."""
     if len(shape) != 3:
+        hint = "model textcnn takes texts"
+        if len(shape) == 1:
+            hint = f"give plain features the shape (1, 1, {shape[0]})"
         raise UserError(
             f"model {model} takes pictures (channels, height, width), these samples have the shape"
-            f" {shape}; model textcnn takes texts; plain features of length n are pictures of"
-            " shape (1, 1, n)"
+            f" {shape}; {hint}"
         )
     return shape[0], shape[1], shape[2]
 
