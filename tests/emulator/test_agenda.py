@@ -52,13 +52,13 @@ def test_what_is_cancelled_does_not_come_out() -> None:
     agenda.cancel(first)
     assert (agenda.next_due(), len(agenda)) == (3, 2)
     assert agenda.pop_due(3) == [(3, "b")]
-    agenda.cancel(second)  # it has come out: nothing happens, now or the second time
+    agenda.cancel(second)  # it was popped: no effect, now or at the second call
     agenda.cancel(third), agenda.cancel(third)
     assert (agenda.next_due(), len(agenda), agenda.pop_due(FOREVER)) == (FOREVER, 0, [])
 
 
 def test_cancelled_entries_take_no_room() -> None:
-    """A peer that sets a far moment and takes it back, again and again, must not fill memory."""
+    """Adding and cancelling distant moments again and again must not fill the memory."""
     agenda: Agenda[bytes] = Agenda()
     agenda.add(1, b"first")
     item = bytes(10)

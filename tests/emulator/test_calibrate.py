@@ -1,5 +1,6 @@
-"""Calibration: what is timed, what follows from the times, and the command; never how fast this
-host is.
+"""Calibration: what is timed, what follows from the times, and the command.
+
+No test depends on the speed of this host.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def test_the_speed_played_is_that_of_the_90th_percentile_rounded_down() -> None:
     ("speed", "count"), [(6400.0, 3), (6401.0, 0), (5000.0, 3), (640.0, 30), (4800.0, 4)]
 )
 def test_how_many_at_a_time(speed: float, count: int) -> None:
-    """Never more than the cores give together, and none that alone needs more than one core."""
+    """Never more than all cores together provide, and no device that needs more than one core."""
     assert Playable(6400.0, 3).at_a_time(speed) == count
 
 
@@ -133,7 +134,7 @@ def test_the_built_in_step_trains_and_leaves_torch_as_it_was() -> None:
 
 
 def test_the_step_lowers_its_loss() -> None:
-    """It is a training step, not a loop that does nothing."""
+    """It is a training step, not an empty loop."""
     torch = importlib.import_module("torch")
     losses: list[float] = []
 
@@ -199,7 +200,7 @@ def test_the_report_of_a_slow_command_on_a_busy_single_core() -> None:
     assert (
         "host     1 core, shared with the network: expect overruns" in said and "load 3.2" in said
     )
-    assert "pi4" not in said  # nobody knows how fast a Pi 4 is at that
+    assert "pi4" not in said  # the speed of a Pi 4 for this program is not known
     assert said.endswith("samples_per_s = 0.011")
 
 

@@ -1,6 +1,4 @@
-"""Every command of ``emulator`` as a user meets it: help that names what there is, one line for
-what is wrong, a hint at the end.
-"""
+"""Every command of ``emulator`` from a user's view: help, one line per error, a hint at the end."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ QUICK = (
 
 
 def said(words: list[str], status: int, capsys: pytest.CaptureFixture[str]) -> str:
-    """Standard output of a command that ends well; with another status, its one line of error."""
+    """The standard output of a command with status 0; otherwise its one line of error."""
     assert run(words) == status, words
     out, error = capsys.readouterr()
     if status == 0:
@@ -204,7 +202,7 @@ def test_what_is_wrong_with_a_trace(
 def test_a_dead_stretch_is_a_warning_and_a_proxy_begins_and_ends_with_a_hint(
     tmp_path: Path,
 ) -> None:
-    """In a process of its own, since a proxy takes signals and priority."""
+    """Run in a separate process, because a proxy sets signal handlers and priority."""
     (tmp_path / "dead.csv").write_text("0,1000000\n1,0\n9,\n")
     words = [*LINK, "--profile", "wifi", "--trace-up", "dead.csv", "--seconds", "0.01"]
     script = "from emulator.cli import main; main()"
@@ -242,8 +240,9 @@ def test_a_port_in_use(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_links_of_one_s_own(capsys: pytest.CaptureFixture[str]) -> None:
-    """The car's goodput under 1 % loss is 2.17 Mbit/s in the first second, 0.99 in the next two;
-    nothing from 3 s to 5 s; the rest at 0.99.
+    """The car's goodput under 1 % loss: 2.17 Mbit/s in the first second, 0.99 in the next two.
+
+    It is 0 from 3 s to 5 s and 0.99 Mbit/s afterwards.
     """
     runpy.run_path(str(EXAMPLES / "my_links.py"))
     home, car = capsys.readouterr().out.splitlines()

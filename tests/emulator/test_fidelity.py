@@ -1,4 +1,4 @@
-"""The verdict's rules, one test each, and the quantiles behind the numbers."""
+"""The rules of the verdict, one test each, and the quantiles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ S = 1000 * MS
 
 
 def transfers(count: int, late: int, lag_ns: int, length_ns: int = S) -> Fidelity:
-    """``count`` transfers, ``late`` of them by ``lag_ns``, the others in time."""
+    """Make ``count`` transfers: ``late`` of them ``lag_ns`` late, the others in time."""
     fidelity = Fidelity()
     for number in range(count):
         fidelity.transfer(lag_ns if number < late else 0, length_ns)
@@ -46,7 +46,7 @@ def test_one_percent_of_transfers_may_be_late() -> None:
 @pytest.mark.parametrize(
     ("lag_ns", "length_ns", "verdict"),
     [
-        (5 * MS, 20 * MS, "faithful"),  # 5 ms are allowed to any transfer
+        (5 * MS, 20 * MS, "faithful"),  # 5 ms are allowed for every transfer
         (5 * MS + 1, 20 * MS, "strained"),
         (20 * MS, S, "faithful"),  # 2 % of 1 s
         (20 * MS + 1, S, "strained"),

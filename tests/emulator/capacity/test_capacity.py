@@ -14,9 +14,7 @@ from emulator.units import FOREVER, NS_PER_S
 
 
 class Steps:
-    """(rate_bit_s, length_ns) after each other, repeated for ever: the shape of traces, outages
-    and slots.
-    """
+    """A capacity of steps (rate_bit_s, length_ns), repeated forever, as in traces and slots."""
 
     def __init__(self, steps: list[tuple[int, int]]) -> None:
         self.steps = steps
@@ -32,7 +30,7 @@ class Steps:
 
 
 class Until:
-    """``rate_bit_s`` up to ``end_ns``, then nothing, ever."""
+    """``rate_bit_s`` up to ``end_ns``, then 0 forever."""
 
     def __init__(self, rate_bit_s: int, end_ns: int) -> None:
         self.rate_bit_s, self.end_ns = rate_bit_s, end_ns
@@ -65,7 +63,7 @@ def test_nothing_takes_no_time_and_no_time_serves_nothing() -> None:
 def test_steps_serve_piece_by_piece() -> None:
     slots = Steps(
         [(8_000, 10_000_000), (0, 30_000_000)]
-    )  # 1 byte a ms for 10 ms, then 30 ms of silence
+    )  # 1 byte per ms for 10 ms, then 30 ms without service
     assert (
         served_at(slots, 0, 10) == 10_000_000
     )  # the last byte ends with its slot, not with the next one
@@ -163,9 +161,7 @@ def test_departure_inverts_arrival(delay: int, sent: int) -> None:
 def test_a_constant_rate_has_a_closed_form(
     rate_bit_s: int, start_ns: int, size_bytes: int, later_ns: int
 ) -> None:
-    """What every transfer over a plain link is planned with is what the curve over segments
-    says, to the ns.
-    """
+    """The short form of a constant rate, used on plain links, equals the curve to the ns."""
     steady, curve = Steady(rate_bit_s, start_ns), Curve(Constant(rate_bit_s), start_ns)
     assert steady.when(size_bytes) == curve.when(size_bytes)
     assert steady.served(start_ns + later_ns) == curve.served(start_ns + later_ns)

@@ -1,6 +1,4 @@
-"""Capacities of capacities: the lowest, the gated, whole periods in closed form, and those that
-never serve.
-"""
+"""Compositions: lowest and gated capacities, closed forms of periods, and ones without service."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ MS = NS_PER_S // 1000
 
 
 class Bare:
-    """A capacity without a table, so that what is made of it has to be walked."""
+    """A capacity without a table, so that the segments of its compositions must be read."""
 
     def __init__(self, capacity: Capacity) -> None:
         self.segment = capacity.segment
@@ -94,7 +92,7 @@ def test_when_is_the_smallest_moment(of: list[Capacity], start: int, size: int) 
 def test_an_outage_and_slots_cut_a_link() -> None:
     link = Lowest(
         Constant(8000), Slotted(10 * MS, 2, [0]), Windows([(20 * MS, 25 * MS)])
-    )  # a byte a ms in [0, 10), [25, 30), [40, 50), ...
+    )  # 1 byte per ms in [0, 10), [25, 30), [40, 50), ...
     assert [served_at(link, 0, size) for size in (10, 11, 15, 16, 10**9 + 15)] == [
         10 * MS,
         26 * MS,

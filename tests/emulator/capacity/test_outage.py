@@ -1,4 +1,4 @@
-"""Outages: windows, and an on/off process that depends on its seed alone."""
+"""Outages: windows, and an on/off process that depends only on its seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MS = NS_PER_S // 1000
 def test_windows_stop_the_service() -> None:
     gate = Windows(
         [(10 * MS, 20 * MS), (20 * MS, 30 * MS), (50 * MS, 60 * MS)], rate_bit_s=8000
-    )  # 1 byte a ms
+    )  # 1 byte per ms
     assert [gate.segment(t * MS) for t in (0, 10, 25, 30, 60)] == [
         (8000, 10 * MS),
         (0, 30 * MS),
@@ -60,7 +60,7 @@ windows = (
 def test_service_is_the_time_outside_the_windows(
     closed: list[tuple[int, int]], start: int, length: int
 ) -> None:
-    rate = 8 * NS_PER_S  # a byte a ns
+    rate = 8 * NS_PER_S  # 1 byte per ns
     inside = sum(max(0, min(end, start + length) - max(begin, start)) for begin, end in closed)
     gate = Windows(closed, rate)
     assert bytes_served(gate, start, start + length) == length - inside

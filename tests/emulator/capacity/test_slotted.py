@@ -17,7 +17,7 @@ MS = NS_PER_S // 1000
 def test_service_only_in_own_slots_less_the_guard() -> None:
     gate = Slotted(
         10 * MS, 4, own=[1], guard_ns=2 * MS, rate_bit_s=8000
-    )  # a byte a ms in [10, 18), [50, 58), ...
+    )  # 1 byte per ms in [10, 18), [50, 58), ...
     assert [gate.segment(t * MS) for t in (0, 10, 17, 18, 49)] == [
         (0, 10 * MS),
         (8000, 18 * MS),
@@ -43,7 +43,7 @@ def test_neighbouring_slots_join_without_a_guard_only() -> None:
     assert Slotted(10, 2, own=[1], offset_ns=25, rate_bit_s=7).segment(0) == (
         7,
         5,
-    )  # frames repeat both ways
+    )  # frames also repeat before the offset
 
 
 tables = st.integers(1, 8).flatmap(
@@ -80,7 +80,7 @@ def test_completion_is_the_slot_table_in_closed_form(
 ) -> None:
     slot_ns, slots, owners, offset_ns = table
     own = {n for n in range(slots) if owners[n] == owners[0]}
-    gate = Slotted(slot_ns, slots, own, 1, 8 * NS_PER_S, offset_ns)  # a byte a ns
+    gate = Slotted(slot_ns, slots, own, 1, 8 * NS_PER_S, offset_ns)  # 1 byte per ns
     frames, rest = divmod(size - 1, len(own) * (slot_ns - 1))
     t, left = start, rest + 1
     while True:  # the last frame, ns by slot

@@ -1,6 +1,4 @@
-"""Traces: mahimahi's format and CSV replayed exactly, over any number of periods, and what is
-refused.
-"""
+"""Traces: exact replay of mahimahi's format and CSV over any number of periods; refused input."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ MBIT = 1_000_000
 
 
 class Plain:
-    """The same steps without a table: every period is walked."""
+    """The same steps without a table: every period is read."""
 
     def __init__(self, steps: list[tuple[int, int]], origin_ns: int = 0) -> None:
         self.steps, self.origin_ns = steps, origin_ns
@@ -92,7 +90,7 @@ def test_mahimahi_carries_the_bytes_of_the_file_at_every_ms(moments: list[int]) 
     )
     for index, ms in enumerate(
         in_order, 1
-    ):  # the last of several within a ms ends it, the others lie inside
+    ):  # the last of several in a ms is at its end, the others are inside
         assert (ms - 1) * MS < served_at(trace, 0, 1500 * index) <= ms * MS
 
 
@@ -127,7 +125,7 @@ def test_csv_by_hand() -> None:
         (8000, 500 * MS),
         (0, 250 * MS),
         (16000, 250 * MS),
-    ]  # the last lasts as long as the one before
+    ]  # the last one is as long as the one before
     assert csv_steps([*rows, "2,"]) == [(8000, 500 * MS), (0, 250 * MS), (16000, 1250 * MS)]
     assert csv_steps(["0,1", "13,2", "15,3"]) == [
         (1, 13 * NS_PER_S),
@@ -166,7 +164,7 @@ def test_a_trace_may_wait_for_its_first_byte() -> None:
     waiting = Trace(steps, start="first_byte")
     assert Curve(waiting, 15 * MS).when(10) == 25 * MS
     assert waiting.segment(20 * MS) == (8000, 25 * MS)
-    assert served_at(waiting, 25 * MS, 10) == 65 * MS  # it began once and for all
+    assert served_at(waiting, 25 * MS, 10) == 65 * MS  # it begins only once
 
 
 @settings(deadline=None)
@@ -183,7 +181,7 @@ def test_the_first_byte_only_moves_a_trace(
 def test_silence_is_warned_of() -> None:
     assert Trace([(1, 1), (0, NS_PER_S)]).warnings == ()
     quiet = Trace([(0, NS_PER_S), (1, 5), (0, 600 * MS)], "lift.csv")
-    assert (quiet.dead_ns, len(quiet.warnings)) == (1600 * MS, 1)  # over the end of the period
+    assert (quiet.dead_ns, len(quiet.warnings)) == (1600 * MS, 1)  # across the end of the period
     assert (
         quiet.warnings[0]
         == "lift.csv: nothing for 1.600000000 s from 1.000000005 s on (more than 1.000000000 s)"

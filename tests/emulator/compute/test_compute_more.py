@@ -1,5 +1,6 @@
-"""Devices that differ, draw, grow hot or share their time: every duration by hand or against a
-slow but obvious count.
+"""Devices with different, random, throttled or shared speeds.
+
+Every duration is checked by hand or against a slow but simple computation.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def test_a_task_stays_in_its_class(runtime: RuntimeClass, seed: int, start_ns: i
     device = Drawn(runtime, task_samples=600, seed=seed)
     task_ns = device.duration_ns(600, start_ns)
     assert runtime.low_ns <= task_ns <= runtime.high_ns
-    assert device.duration_ns(600, start_ns) == task_ns  # whoever asks, how often they ask
+    assert device.duration_ns(600, start_ns) == task_ns  # for every caller, at every call
     assert device.duration_ns(300, start_ns) == pytest.approx(task_ns / 2, abs=1)
     assert device.duration_ns(0, start_ns) == 0
 
@@ -151,8 +152,9 @@ def test_the_smaller_gamma_the_more_the_size_decides() -> None:
 
 
 def test_one_draw_by_hand() -> None:
-    """With data of r = 1/3, 1, 5/3 of the mean, medium's p counts r times and long's r^2 times;
-    no tenth of three is a whole device.
+    """With r = 1/3, 1, 5/3, p of medium counts r times and p of long r^2 times.
+
+    A tenth of three devices is less than one device, so none is long.
     """
     shares = seeded(7).dirichlet([3, 2, 1], 3)
     best = [int(np.argmax([p[0], p[1] * r])) for p, r in zip(shares, (1 / 3, 1, 5 / 3))]
@@ -188,9 +190,9 @@ def test_runtime_classes_refuse() -> None:
         RuntimeClass("odd", 20, 10)
 
 
-# ---------------------------------------------------------------------- growing hot
+# ---------------------------------------------------------------------- thermal throttling
 def hot_phone() -> Throttled:
-    """100 samples/s for 10 s of work, then 50; cold again after 20 s of idleness."""
+    """100 samples/s for 10 s of work, then 50; cold again after 20 s of idle time."""
     return Throttled(100.0, 50.0, budget_ns=10 * S, recovery_ns=20 * S)
 
 
@@ -199,14 +201,14 @@ def test_a_throttled_device_by_hand() -> None:
     assert phone.duration_ns(500, 0) == 5 * S  # half of the budget
     assert (
         phone.duration_ns(1500, 5 * S) == 5 * S + 20 * S
-    )  # 500 more while it lasts, 1000 at half the speed
+    )  # 500 more with the rest of the budget, 1000 at half the speed
     assert phone.duration_ns(100, 30 * S) == 2 * S  # still hot
     assert phone.budget_left_ns(32 * S) == 0
-    assert phone.budget_left_ns(36 * S) == 2 * S  # 4 s idle of 20 regain 2 s of 10
+    assert phone.budget_left_ns(36 * S) == 2 * S  # 4 s of 20 s idle time restore 2 s of 10 s
     assert phone.duration_ns(300, 36 * S) == 2 * S + 2 * S
     assert (
         phone.budget_left_ns(60 * S) == 10 * S == phone.budget_left_ns(1000 * S)
-    )  # 20 s later, and never more
+    )  # 20 s later it is full, and does not grow
 
 
 def test_what_is_cut_off_has_not_been_worked() -> None:
@@ -255,9 +257,7 @@ def test_throttled_refuses(arguments: tuple[Any, ...], words: str) -> None:
 def test_throttling_against_a_count_of_every_nanosecond(
     stretches: list[tuple[int, int]], budget: int, slowdown: int, recovery: int
 ) -> None:
-    """One sample takes 1 ns cold and ``slowdown`` ns hot; a ns of idleness regains 1/recovery
-    ns.
-    """
+    """One sample takes 1 ns cold and ``slowdown`` ns hot; 1 ns idle restores 1/recovery ns."""
     device = Throttled(float(S), S / slowdown, budget, max(1, budget * recovery))
     now, left = 0, Fraction(budget)
     for samples, idle in stretches:
@@ -274,7 +274,7 @@ def test_throttling_against_a_count_of_every_nanosecond(
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=8), st.integers(0, 30))
 def test_work_in_slices_takes_as_long_as_in_one(parts: list[int], budget_s: int) -> None:
-    """Without a pause between them, whatever the slices; up to the rounding of each."""
+    """Slices of work without pauses take as long as the whole, up to the rounding of each."""
     whole, sliced = (Throttled(130.0, 37.0, budget_s * S, 60 * S) for _ in range(2))
     now = 0
     for part in parts:
@@ -366,7 +366,7 @@ def _done(pace: Bursts, now: int, end: int) -> Fraction:
     return done
 
 
-# ---------------------------------------------------------------------- who asks
+# ---------------------------------------------------------------------- callers
 @pytest.mark.parametrize(
     "device", [Rate(10.0), Bursty(10.0, Steps([], [])), Throttled(10.0, 5.0, 100 * S, S)]
 )
@@ -380,8 +380,8 @@ def test_native_hardware_starts_whenever() -> None:
 
 
 def test_an_edge_says_when_it_starts() -> None:
-    """On a device that runs at half speed from 10 s on, the stretch after a fresh-model request
-    takes twice as long.
+    """On a device with half speed from 10 s on, work after a fresh-model request takes twice as
+    long.
     """
     run = SimpleNamespace(
         steps=2,

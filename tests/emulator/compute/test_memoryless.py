@@ -1,4 +1,4 @@
-"""Devices without memory: exponential times, drawn anew for each stretch of work."""
+"""Memoryless devices: a new exponential time for each period of work."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ S = 1_000_000_000
 
 
 def test_memoryless_times_are_exponential() -> None:
-    """Mean and deviation are alike, a share of 1/e takes longer than the mean, and one that has
-    lasted may as well have just begun.
-    """
+    """Mean and deviation are equal, a share of 1/e exceeds the mean, and there is no memory."""
     device = Memoryless(32.0, seed=1)
     times = np.array([device.duration_ns(16, start) for start in range(4000)]) / S
     assert times.mean() == pytest.approx(0.5, rel=0.05) and times.std() == pytest.approx(

@@ -1,4 +1,4 @@
-"""Jitter: order kept, inverse exact, the same whoever asks, and distributed as it says."""
+"""Jitter: it keeps order, has an exact inverse, depends only on its seed, and its distribution."""
 
 from __future__ import annotations
 
@@ -56,9 +56,7 @@ def test_who_asks_and_when_changes_nothing(seed: int, distribution: str, asked: 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_arrival_is_the_latest_of_all_before(distribution: str) -> None:
-    """Against the definition, over 3 seconds, in which blocks of epochs meet (at 1.024 s and
-    2.048 s).
-    """
+    """Compare with the definition over 3 s, with two borders of blocks (1.024 s and 2.048 s)."""
     jitter = Jitter(20 * MS, 9 * MS, distribution, seed=5, epoch_ns=MS)
     delays = np.concatenate([jitter._draw(number) for number in (-1, 0, 1, 2)]).tolist()
     latest = 0
@@ -75,7 +73,7 @@ def test_arrival_is_the_latest_of_all_before(distribution: str) -> None:
 def test_the_delay_is_distributed_as_it_says(distribution: str, deviation: float) -> None:
     jitter = Jitter(
         40 * MS, 5 * MS, distribution, seed=7, epoch_ns=1000 * MS
-    )  # in such long epochs nobody is held up for long
+    )  # in such long epochs bytes are not held back for long
     delays = (
         np.array(
             [
@@ -113,7 +111,7 @@ def test_a_transfer_over_a_jittery_link_meets_its_due_moment() -> None:
     net = Network()
     net.add_link(
         "a", "up", Link(Constant(8_000), Jitter(30 * MS, 20 * MS, "normal", seed=3))
-    )  # a byte a ms
+    )  # 1 byte per ms
     model = Transfer(1, "a", "up", 500, "update")
     net.offer(model, 0)
     before = 0

@@ -1,4 +1,4 @@
-"""Kernel mode: the plan of commands, word for word; the relay's arithmetic; what is refused."""
+"""Kernel mode: the exact plan of commands, the arithmetic of the relay, and refused input."""
 
 from __future__ import annotations
 
@@ -418,8 +418,8 @@ def test_bad_input_is_one_line_and_status_2(
 @pytest.mark.processes
 @pytest.mark.parametrize("arguments", [["check"], ["run", "--up", "2mbit", "--", "true"]])
 def test_without_root_nothing_is_tried(arguments: list[str]) -> None:
-    # The first attempt only imports everything: another user may not be able to read this one's
-    # files.
+    # The first attempt only imports everything, because another user may not be able to read the
+    # files of this one.
     script = (
         "import os, sys; from emulator.cli import run; words = sys.argv[1:]; run(['kernel', 'run',"
         " '--', 'true']); os.geteuid() or os.setuid(65534)"

@@ -1,5 +1,6 @@
-"""Kernel mode where this host can: what a command gets, how it ends, and that nothing is left.
-Elsewhere each test sees that the command says why not.
+"""Kernel mode on this host: what a command gets, how it ends, and that nothing is left.
+
+If this host cannot run kernel mode, each test checks that the command gives the reason.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ MBIT = 1_000_000
 
 @cache
 def refusal(latency_ns: int = 0) -> str:
-    """Why kernel mode cannot shape (and delay) here; '' if it can."""
+    """The reason why kernel mode cannot shape (and delay) here; '' if it can."""
     try:
         require_tools(kernel_check.tools())
         choose(
@@ -60,7 +61,7 @@ Real = Callable[..., Done | None]
 
 @pytest.fixture
 def real(capfd: pytest.CaptureFixture[str]) -> Real:
-    """Runs the command; None where this host cannot and the command has said so."""
+    """Run the command; None if this host cannot and the command has said so."""
 
     def attempt(*arguments: str) -> Done | None:
         done = Done(run(["kernel", "run", *arguments]), *capfd.readouterr())
@@ -82,7 +83,7 @@ def place_of(address: str) -> Place:
 
 
 def traces(place: Place) -> list[str]:
-    """What is left of a run."""
+    """Everything that is left of a run."""
     kept = [
         Path("/var/run/netns", place.namespace),
         Path("/sys/class/net", place.host.name),
@@ -93,8 +94,9 @@ def traces(place: Place) -> list[str]:
 
 
 def alive(pids: list[int]) -> list[int]:
-    """Those that still run after a while in which a killed one should have noticed; a zombie is
-    its parent's affair.
+    """The processes that still run after enough time for a killed one to end.
+
+    Zombies do not count: their parent must reap them.
     """
     give_up = time.monotonic() + 20
     while (running := _running(pids)) and time.monotonic() < give_up:
@@ -275,8 +277,9 @@ def test_what_a_command_leaves_running_ends_with_it(real: Real) -> None:
 def started(
     real: Real, *arguments: str, patch: str = ""
 ) -> tuple[subprocess.Popen[str], Place, list[int]] | None:
-    """A run of its own process that has written its own address and process ids in a line; None
-    where this host cannot.
+    """Start a run in a separate process that prints its address and process ids in one line.
+
+    None if this host cannot.
     """
     if refusal(MS if "--latency" in arguments else 0):
         assert real(*arguments) is None
@@ -308,8 +311,7 @@ SLEEPS = ("--up", "4mbit", "--", "sh", "-c", "sleep 77 & echo $EMULATOR_OWN_ADDR
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_command_and_leaves_nothing(number: signal.Signals, real: Real) -> None:
-    # A shell that has started nothing else: one with children in the background would make them
-    # ignore SIGINT.
+    # A shell that has started nothing else: children in its background would ignore SIGINT.
     if (
         begun := started(real, *SLEEPS[:5], "echo $EMULATOR_OWN_ADDRESS $$; exec sleep 77")
     ) is None:
@@ -348,7 +350,7 @@ def test_what_a_killed_owner_left_is_removed_by_the_next_start(
     process, place, pids = begun
     process.kill()
     process.wait(30)
-    assert len(traces(place)) >= 2  # the namespace and the lock; taps go with their owner
+    assert len(traces(place)) >= 2  # the namespace and the lock; taps disappear with their owner
     done = real("--up", "4mbit", "--", "true")
     assert done is not None and done.status == 0
     assert traces(place) == []
@@ -363,7 +365,7 @@ def test_two_runs_at_once_have_places_of_their_own(real: Real) -> None:
     assert done is not None and place_of(done.out.strip()) != place
     assert Path(
         "/var/run/netns", place.namespace
-    ).exists()  # a living owner's place is nobody else's to remove
+    ).exists()  # no other process may remove the place of a living owner
     process.terminate()
     process.wait(30)
     assert traces(place) == []

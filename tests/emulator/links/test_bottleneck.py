@@ -1,6 +1,4 @@
-"""A bottleneck among links: by hand, against an exact rational simulation, and against a link of
-its own.
-"""
+"""A shared bottleneck: by hand, against an exact rational simulation, and against a plain link."""
 
 from __future__ import annotations
 
@@ -29,8 +27,9 @@ BYTE_PER_MS = 8_000  # bit/s: so that sizes in bytes read as milliseconds
 
 
 class OnOff:
-    """``rate_bit_s`` in the first ``on_ns`` of every ``period_ns``, nothing in the rest;
-    ``shift_ns`` later.
+    """``rate_bit_s`` in the first ``on_ns`` of every ``period_ns``, 0 in the rest.
+
+    All is shifted by ``shift_ns``.
     """
 
     def __init__(self, rate_bit_s: int, on_ns: int, period_ns: int, shift_ns: int = 0) -> None:
@@ -49,7 +48,7 @@ class OnOff:
 
 
 def cell(rate: object, caps: list[object | None], delay_ns: int = 0) -> tuple[Network, Bottleneck]:
-    """Edges "0", "1", ... with a cap each."""
+    """A network with edges "0", "1", ..., each with a cap."""
     net, shared = Network(), Bottleneck(rate)
     for edge, cap in enumerate(caps):
         net.add_link(str(edge), "up", shared.link(cap, Latency(delay_ns)))
@@ -91,7 +90,7 @@ def test_shares_are_max_min_fair_and_lose_nothing(rate: int, caps: list[int]) ->
     for one, cap in zip(given_, caps):
         if (
             one < cap
-        ):  # who could use more has no less than anybody, but for the bit that cannot be divided
+        ):  # a link below its cap has the largest share, except for the remainder of 1 bit/s
             assert one >= max(given_) - 1
 
 
@@ -117,7 +116,7 @@ def test_a_late_comer_slows_the_other_down_and_both_are_told() -> None:
     assert net.take_replanned() == [first, second]
     assert (net.progress(first, 10 * MS), net.next_due()) == (10, 20 * MS)
     assert due(net) == [(1, 20 * MS), (0, 25 * MS)]
-    assert net.take_replanned() == []  # a completion that was foreseen changes no plan
+    assert net.take_replanned() == []  # an expected completion changes no plan
 
 
 def test_what_a_capped_device_leaves_goes_to_the_others() -> None:
@@ -190,7 +189,7 @@ def test_moments_before_the_settled_one_count_from_there_and_are_counted() -> No
     assert [(done.due_ns, done.shifted_ns) for done in net.pop_due(FOREVER)] == [(20 * MS, 6 * MS)]
     net.offer(transfer(2, 10, 0), 30 * MS)
     assert due(net, 45 * MS) == [(2, 40 * MS)]
-    net.offer(transfer(3, 10, 0), 40 * MS)  # a late host whose moments are right loses nothing
+    net.offer(transfer(3, 10, 0), 40 * MS)  # a late host that passes the true moments loses nothing
     assert [(done.due_ns, done.shifted_ns) for done in net.pop_due(FOREVER)] == [(50 * MS, 0)]
 
 
@@ -201,7 +200,7 @@ def test_capacities_that_never_meet_serve_nothing() -> None:
 
 
 def test_many_links_of_which_few_are_busy_stay_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the busy links of the medium in question are touched: counted, not timed."""
+    """Only busy links of the affected bottleneck are touched; calls are counted, not timed."""
     touched, give = [0], SharedLink.give
 
     def counted(self: SharedLink, now: int, rate: int) -> int:
@@ -234,8 +233,9 @@ def test_many_links_of_which_few_are_busy_stay_cheap(monkeypatch: pytest.MonkeyP
 
 # ---------------------------------------------------------------- against exact rational arithmetic
 def fluid(rate: int, caps: list[int], offers: list[tuple[int, int, int]]) -> dict[int, Fraction]:
-    """number -> completion, by an event simulation in rationals. ``offers``: (moment, edge,
-    bytes) in order of time, one after another on an edge.
+    """The completion of each transfer number, by an event simulation in rational numbers.
+
+    ``offers``: (moment, edge, bytes) in order of time, one after another on each edge.
     """
     now, pending, queues = Fraction(0), list(enumerate(offers)), [[] for _ in caps]
     done: dict[int, Fraction] = {}
@@ -340,11 +340,9 @@ def test_the_bottleneck_carries_its_rate_no_more_and_no_less(
     assert len(due(net)) == len(items) and shared.bookings() == []
 
 
-# --------------------------------------------------------------- alone, it is a link like any other
+# ------------------------------------------------------------------ a link alone is a plain one
 class Alone(RuleBasedStateMachine):
-    """A link alone in its bottleneck answers as a link without one, whatever is done to both and
-    asked of one of them.
-    """
+    """A link alone in its bottleneck behaves as a plain link, after any calls and queries."""
 
     items = Bundle("items")
 
@@ -424,8 +422,9 @@ TestAlone.settings = settings(max_examples=80, stateful_step_count=30, deadline=
 
 # ------------------------------------------------------------------ a host that is late
 class Late(RuleBasedStateMachine):
-    """Three devices in a cell and a host whose moments jump back: answers agree with each other,
-    and nobody is served beyond a rate.
+    """Three devices in a cell and a host whose moments jump back.
+
+    Answers agree with each other, and no service exceeds a rate.
     """
 
     items = Bundle("items")
@@ -502,7 +501,7 @@ class Late(RuleBasedStateMachine):
     def nobody_is_served_beyond_a_rate(self, step_ns: int) -> None:
         from_ns = (
             max(self.now, self.shared.settled_ns) + 40 * MS
-        )  # past all that is on its way with an earlier delay
+        )  # later than all bytes in flight with an earlier delay
         delays = {
             number: self.net.link(item.edge, "up").delay for number, item in self.held.items()
         }
@@ -542,7 +541,7 @@ TestLate = Late.TestCase
 TestLate.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
 
 
-# ------------------------------------------------------------------ the pacer hears of it
+# ------------------------------------------------------------------ the pacer is notified
 def test_the_pacer_follows_when_others_come_and_go() -> None:
     net, _shared = cell(Constant(2_000_000), [None, None])
     pacer = Pacer(net, PiecePlan(20 * MS, 10 * MS), Fidelity())

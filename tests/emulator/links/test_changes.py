@@ -1,6 +1,4 @@
-"""Links that change while they are in use: what was before stays, what comes is new, and there
-is no step between.
-"""
+"""Links that change while in use: the past stays, only the future changes, without a jump."""
 
 from __future__ import annotations
 
@@ -30,14 +28,14 @@ BYTE_PER_MS = 8_000  # bit/s: so that sizes in bytes read as milliseconds
 
 
 class Off:
-    """A link that was cut."""
+    """A capacity that never serves: a link that was cut."""
 
     def segment(self, t_ns: int) -> tuple[int, int]:
         return 0, FOREVER
 
 
 class Steps:
-    """Known beforehand: (from_ns, rate_bit_s)."""
+    """A capacity whose steps are known in advance: (from_ns, rate_bit_s)."""
 
     def __init__(self, steps: list[tuple[int, int]]) -> None:
         self.steps = steps
@@ -50,9 +48,7 @@ class Steps:
 
 
 def network(kind: str = "plain", delay_ns: int = 0, rate: int = BYTE_PER_MS) -> Network:
-    """One link up: plain, with its own rate in a wide bottleneck, or without one in a bottleneck
-    of that rate.
-    """
+    """One uplink: plain, with its rate in a fast bottleneck, or in a bottleneck of that rate."""
     made = Network()
     match kind:
         case "plain":
@@ -70,7 +66,7 @@ def transfer(number: int, size: int, edge: str = "a") -> Transfer:
 
 
 def offered(kind: str, *sizes: int, delay_ns: int = 0) -> tuple[Network, list[Transfer]]:
-    """A network, and transfers 1, 2, ... that were offered to its link at 0."""
+    """A network, and transfers 1, 2, ... offered to its link at 0."""
     net, items = (
         network(kind, delay_ns),
         [transfer(number, size) for number, size in enumerate(sizes, 1)],
@@ -168,7 +164,7 @@ def test_a_change_in_the_past_counts_from_where_the_link_stands(kind: str) -> No
     assert net.pop_due(10 * MS)
     assert (
         net.change("a", "up", Constant(2 * BYTE_PER_MS), at=4 * MS) == 10 * MS
-    )  # the first is through
+    )  # the first is complete
     assert net.change("a", "up", Constant(BYTE_PER_MS), at=12 * MS) == 12 * MS
     assert net.change("a", "up", Constant(2 * BYTE_PER_MS), at=11 * MS) == 12 * MS
     assert due(net) == [(2, 15 * MS)]
@@ -202,7 +198,7 @@ def test_a_native_link_is_not_changed_under_its_transfers() -> None:
 
 
 class Counted(Trace):
-    """A trace that counts the segments that were read."""
+    """A trace that counts how many segments are read."""
 
     read = 0
 
@@ -231,7 +227,7 @@ def test_a_long_transfer_over_a_trace_that_was_changed_in_reads_one_period(
 
 
 def periods(capacity: Capacity, count: int) -> list[tuple[int, int]]:
-    """(from_ns, rate_bit_s) of so many segments, read one by one."""
+    """(from_ns, rate_bit_s) of the first segments, read one by one."""
     found, at_ns = [], 0
     for _ in range(count):
         rate_bit_s, until_ns = capacity.segment(at_ns)
@@ -259,7 +255,7 @@ stories = st.lists(
 def play(
     kind: str, story: list[tuple[str, int, int]], delay_ns: int, ask: bool = False
 ) -> tuple[Network, list[Transfer], list[tuple[int, int]], list[tuple[int, Delay]]]:
-    """(network, transfers, rate steps, delay steps) at the end of a story told in order of time."""
+    """Replay events in order of time; return (network, transfers, rate steps, delay steps)."""
     net, now, items, numbers = network(kind, delay_ns), 0, [], count()
     rates: list[tuple[int, int]] = [(0, BYTE_PER_MS)]
     delays: list[tuple[int, Delay]] = [(-1, Latency(delay_ns))]

@@ -44,8 +44,8 @@ def test_a_slow_link_loses_what_is_sent_again_only() -> None:
     assert goodput_bit_s(1_000_000, 0.01, 20 * MS) == 990_000
     assert goodput_bit_s(1_000_000, 0.0, 20 * MS) == 1_000_000
     assert goodput_bit_s(0, 0.2, 20 * MS) == 0
-    assert goodput_bit_s(1, 0.5, 10**15) == 1  # a link that carries something goes on doing so
-    assert goodput_bit_s(10 * GBIT, 0.1, 0) < GBIT  # timeouts remain on a path of no length
+    assert goodput_bit_s(1, 0.5, 10**15) == 1  # a rate above 0 stays above 0
+    assert goodput_bit_s(10 * GBIT, 0.1, 0) < GBIT  # timeouts remain even without a round-trip time
 
 
 @settings(deadline=None)

@@ -1,4 +1,4 @@
-"""Links and the network, by story: closed forms that can be checked by hand."""
+"""Links and the network, by example: closed forms that can be checked by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BYTE_PER_MS = 8_000  # bit/s: so that sizes in bytes read as milliseconds
 def network(
     delay_ns: int = 0, edges: str = "a", capacity: object | None = Constant(BYTE_PER_MS)
 ) -> Network:
-    """Every edge has the same link up."""
+    """A network in which every edge has the same uplink."""
     made = Network()
     for edge in edges:
         made.add_link(edge, "up", Link(capacity, Latency(delay_ns)))
@@ -54,7 +54,7 @@ def test_a_quarter_megabyte_at_two_mbit_takes_one_second() -> None:
     assert (net.progress(model, FOREVER), net.started(model)) == (
         0,
         None,
-    )  # not on its way any more
+    )  # no longer in progress
 
 
 def test_first_come_first_served() -> None:
@@ -64,7 +64,7 @@ def test_first_come_first_served() -> None:
         net.offer(item, now)
     assert [net.started(item) for item in (first, second, third)] == [0, 10 * MS, 50 * MS]
     assert net.progress(second, 110 * MS) == 0
-    assert net.progress(second, 115 * MS) == 5  # while nobody has popped the first
+    assert net.progress(second, 115 * MS) == 5  # before the first is popped
     assert due(net.pop_due(200 * MS)) == [(1, 110 * MS), (2, 130 * MS), (3, 155 * MS)]
 
 
@@ -98,7 +98,7 @@ def test_a_late_host_does_not_shift_the_next_transfer() -> None:
     net.offer(transfer(1, 10), 0)
     net.offer(transfer(2, 20, "b"), 0)
     (done,) = net.pop_due(19 * MS)  # 9 ms late
-    net.offer(transfer(3, 10), done.due_ns)  # behind the last pop
+    net.offer(transfer(3, 10), done.due_ns)  # earlier than the last pop
     assert due(net.pop_due(20 * MS)) == [(2, 20 * MS), (3, 20 * MS)]
 
 
@@ -149,7 +149,7 @@ def test_bytes_under_way_are_lost_with_the_session() -> None:
     net.offer(second, 0)
     net.suspend(
         first, 20, 120 * MS
-    )  # the first is served, 30 of its bytes are in the air; the second was being served
+    )  # the first is served, 30 of its bytes are in flight; the second was in service
     assert (net.started(second), net.progress(second, 150 * MS)) == (50 * MS, 0)
     net.resume(first, 200 * MS)
     assert due(net.pop_due(FOREVER)) == [(1, 330 * MS), (2, 380 * MS)]
@@ -164,7 +164,7 @@ def test_suspending_both_in_any_order_keeps_both_counts() -> None:
         for index in order:
             net.suspend(
                 pair[index], (10, 4)[index], 15 * MS
-            )  # a host that is late: the first was due, but not popped
+            )  # a late host: the first was due, but not popped
         assert [net.progress(item, 0) for item in pair] == [10, 4]
         for item in pair:
             net.resume(item, 20 * MS)
@@ -175,8 +175,8 @@ def test_suspending_both_in_any_order_keeps_both_counts() -> None:
     ("victim", "now_ms", "expected"),
     [
         (0, 4, [(1, 24), (2, 34)]),  # in service: the next starts at once
-        (1, 4, [(0, 20), (2, 30)]),  # in the queue: its place is closed
-        (0, 12, [(1, 30), (2, 40)]),  # served, in the air: the link was free already
+        (1, 4, [(0, 20), (2, 30)]),  # in the queue: the next one moves up
+        (0, 12, [(1, 30), (2, 40)]),  # served, in flight: the link was already free
         (1, 12, [(0, 20), (2, 32)]),
     ],
 )
@@ -200,7 +200,7 @@ def test_cancelling_what_holds_the_link_up_frees_it() -> None:
     net.suspend(broken, 5, 5 * MS)
     net.cancel(broken, 50 * MS)
     assert due(net.pop_due(FOREVER)) == [(2, 60 * MS)]
-    net.offer(broken, 70 * MS)  # offered anew, it starts anew
+    net.offer(broken, 70 * MS)  # offered again, it starts from byte 0
     assert net.progress(broken, 75 * MS) == 5
     net.cancel(broken, 75 * MS)
     net.offer(behind, 74 * MS)  # a late host: the link was in use until 75

@@ -1,4 +1,4 @@
-"""Links and the network: what holds for every capacity, queue, interruption and late host."""
+"""Links and the network: properties for every capacity, queue, interruption and late host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BYTE_PER_MS = 8_000  # bit/s: so that sizes in bytes read as milliseconds
 
 
 class OnOff:
-    """``rate_bit_s`` in the first ``on_ns`` of every ``period_ns``, nothing in the rest."""
+    """``rate_bit_s`` in the first ``on_ns`` of every ``period_ns``, 0 in the rest."""
 
     def __init__(self, rate_bit_s: int, on_ns: int, period_ns: int) -> None:
         self.rate_bit_s, self.on_ns, self.period_ns = rate_bit_s, on_ns, period_ns
@@ -35,7 +35,7 @@ class OnOff:
 def network(
     delay_ns: int = 0, edges: str = "a", capacity: object | None = Constant(BYTE_PER_MS)
 ) -> Network:
-    """Every edge has the same link up."""
+    """A network in which every edge has the same uplink."""
     made = Network()
     for edge in edges:
         made.add_link(edge, "up", Link(capacity, Latency(delay_ns)))
@@ -123,8 +123,9 @@ def test_interruptions_neither_lose_nor_give_bytes(
 
 
 def chain(late_ns: list[int], sizes_of: list[int], capacity: object) -> list[int]:
-    """Three edges that send one transfer after another, each offered when the one before is due;
-    the host wakes late.
+    """Three edges send one transfer after another, each offered when the previous one is due.
+
+    The host wakes up late.
     """
     net, numbers, moments = network(5 * MS, "abc", capacity), count(), []
     lateness = iter(late_ns)
@@ -153,7 +154,7 @@ def test_host_lateness_does_not_accumulate(
 
 
 class AnyStory(RuleBasedStateMachine):
-    """Whatever is done to a network, its cheap answers agree with a look at everything."""
+    """After any sequence of calls, the fast answers of a network equal a full search."""
 
     items = Bundle("items")
 

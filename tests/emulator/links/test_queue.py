@@ -1,4 +1,4 @@
-"""Bounded queues: what is refused, what waits outside, and that nothing else changes."""
+"""Bounded queues: what is refused, what waits outside, and that all else stays equal."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def due(net: Network, now: int = FOREVER) -> list[tuple[int, int]]:
 @kinds
 def test_what_finds_no_room_is_refused_and_counted(shared: bool) -> None:
     net = network(Bound(25), shared, delay_ns=50 * MS)
-    assert net.offer(transfer(1, 100), 0) is None  # an idle link takes anything
+    assert net.offer(transfer(1, 100), 0) is None  # an idle link accepts any size
     assert net.offer(transfer(2, 20), 0) is None
     assert net.offer(transfer(3, 6), 0) == "queue full: 20 of 25 bytes wait, no room for 6"
     assert net.offer(transfer(4, 5), 0) is None
     assert net.offer(transfer(5, 6), 100 * MS - 1) is not None
     assert (
         net.offer(transfer(6, 20), 100 * MS) is None
-    )  # the second is in service, the first in the air
+    )  # the second is in service, the first in flight
     assert net.offer(transfer(7, 26), 100 * MS) is not None
     assert (
         net.link("a", "up").dropped_bytes == 6 + 6 + 26
@@ -62,7 +62,7 @@ def test_what_finds_no_room_is_refused_and_counted(shared: bool) -> None:
     with pytest.raises(KeyError):
         net.due_at(transfer(3, 6), 1)
     assert due(net) == [(1, 150 * MS), (2, 170 * MS), (4, 175 * MS), (6, 195 * MS)]
-    assert net.offer(transfer(3, 6), 300 * MS) is None  # refused once, it may be offered again
+    assert net.offer(transfer(3, 6), 300 * MS) is None  # after a refusal it may be offered again
     assert due(net) == [(3, 356 * MS)]
 
 
@@ -73,8 +73,8 @@ def test_what_is_blocked_waits_outside_in_order(shared: bool) -> None:
     for number, size in sizes.items():
         assert net.offer(transfer(number, size), number) is None
     admitted = [net.admitted_at(transfer(number, size)) for number, size in sizes.items()]
-    # 3 enters as 2 begins; 4 finds room then too; 5 never does and enters as it begins; 6 enters as
-    # 5 begins
+    # 3 and 4 enter when 2 begins; 5 never fits and enters when it begins itself; 6 enters when 5
+    # begins
     began = 1
     assert admitted == [1, 2, began + 10 * MS, began + 10 * MS, began + 45 * MS, began + 45 * MS]
     assert [at for _, at in due(net)] == [began + at * MS for at in (10, 30, 40, 45, 145, 146)]
@@ -172,9 +172,7 @@ def test_blocking_changes_no_moment_of_service_and_keeps_order(
     assert admitted == sorted(admitted) and all(
         before <= after for before, after in zip(admitted, started)
     )
-    for moment in (
-        admitted
-    ):  # what is inside, and has not begun, is within the limit; what waits outside would not be
+    for moment in admitted:  # transfers inside that have not begun are within the limit
         inside = [
             item.size
             for item, entered, began in zip(items, admitted, started)

@@ -1,6 +1,4 @@
-"""Where service makes way for others, so that whoever cuts a transfer into pieces crosses no
-slot border.
-"""
+"""Where service pauses for others, so that pieces of a transfer do not cross a slot border."""
 
 from __future__ import annotations
 
@@ -27,8 +25,9 @@ def on_channel(grid: Grid, rate_bit_s: int = BYTE_PER_MS, delay_ns: int = 0) -> 
 
 
 def test_a_stretch_ends_with_the_usable_part_of_a_slot_and_carries_what_fits_into_it() -> None:
-    """10 ms slots with 2 ms of guard, 1 byte/ms, slots 2, 4 and 7: 8 + 8 + 4 bytes. Moments are
-    those of service, whatever the delay.
+    """10 ms slots with 2 ms of guard, 1 byte/ms, slots 2, 4 and 7: 8 + 8 + 4 bytes.
+
+    Moments are those of service, whatever the delay.
     """
     net, model = (
         on_channel(Grid(10 * MS, 2 * MS), delay_ns=3 * MS),
@@ -37,7 +36,7 @@ def test_a_stretch_ends_with_the_usable_part_of_a_slot_and_carries_what_fits_int
     net.offer(model, 0)
     assert (
         net.stretch_end(model, 0) == FOREVER and net.stretch_bytes(model, 0) == 20
-    )  # no slots yet, nothing opens either
+    )  # no slots yet, so no byte may be sent
     net.grant(model, [2, 4, 7], 0)
     ends = [net.stretch_end(model, at * MS) for at in (0, 20, 27)] + [
         net.stretch_end(model, 28 * MS - 1)
@@ -91,7 +90,7 @@ def test_pieces_cut_by_stretches_lie_in_one_slot_each_and_fill_it(data: st.DataO
     grid = Grid(slot_ns, data.draw(st.integers(0, slot_ns - 1)))
     rate_bit_s = data.draw(
         st.sampled_from([10**8, 8 * 10**8, 8 * 10**9, 3 * 10**10])
-    )  # from 80 ns a byte (several slots) to 4 bytes a ns
+    )  # from 80 ns per byte (several slots) to 4 bytes per ns
     net, model = (
         on_channel(grid, rate_bit_s),
         Transfer(1, "a", "up", data.draw(st.integers(1, 60)), "update"),

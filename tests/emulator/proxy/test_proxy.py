@@ -1,5 +1,6 @@
-"""The proxy in front of real programs, over real sockets. Nothing here asserts a speed; closed
-forms are in test_proxy_pacing.py.
+"""The proxy in front of real programs, over real sockets.
+
+No test here checks a speed; closed forms are in test_proxy_pacing.py.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Handler = Callable[[socket.socket], None]
 
 
 class Running:
-    """A proxy in a thread, ``port`` its first address."""
+    """A proxy in a thread; ``port`` is that of its first address."""
 
     def __init__(self, proxy: Proxy) -> None:
         self.proxy = proxy
@@ -71,7 +72,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 class Servers:
-    """What a test starts, stopped after it."""
+    """Everything that a test starts; it is stopped after the test."""
 
     def __init__(self) -> None:
         self._stops: list[Callable[[], None]] = []
@@ -100,10 +101,10 @@ class Servers:
         return running
 
     def serve(self, handler: Handler) -> int:
-        """A server that runs ``handler`` in a thread for each connection; its port."""
+        """Start a server that runs ``handler`` in a thread per connection; return its port."""
         listener = socket.create_server((LOCAL, 0), backlog=256)
         threading.Thread(target=self._accept, args=(listener, handler), daemon=True).start()
-        # shutdown wakes a blocked accept, close alone does not
+        # shutdown wakes a blocked accept; close does not
         self._stops.append(lambda: (listener.shutdown(socket.SHUT_RDWR), listener.close()))
         return listener.getsockname()[1]
 
@@ -124,7 +125,7 @@ class Servers:
             threading.Thread(target=self._handle, args=(handler, sock), daemon=True).start()
 
     def _handle(self, handler: Handler, sock: socket.socket) -> None:
-        with contextlib.suppress(ConnectionError):  # many tests reset what they used
+        with contextlib.suppress(ConnectionError):  # many tests reset their connections
             handler(sock)
 
 
@@ -149,7 +150,7 @@ def echo(sock: socket.socket) -> None:
 
 
 def answer_at_end(sock: socket.socket) -> None:
-    """Says what came only after the client has finished sending."""
+    """Answer with the hash of all bytes, after the client has finished sending."""
     with sock:
         sock.sendall(hashlib.sha256(read_all(sock)).digest())
 
@@ -252,14 +253,14 @@ def test_a_reset_by_the_client_reaches_the_server_behind_its_bytes(servers: Serv
 
 
 def test_a_reset_after_the_end_of_the_stream_reaches_the_server(servers: Servers) -> None:
-    """The server has read all, and waits: it would else learn of it only when it answers."""
+    """The server has read all and waits; otherwise it would notice the reset only at its answer."""
     seen: list[str] = []
 
     def wait_for_hangup(sock: socket.socket) -> None:
         read_all(sock)
         seen.append("end")
         poll = select.poll()
-        poll.register(sock, 0)  # errors and hang-ups are always told
+        poll.register(sock, 0)  # errors and hang-ups are always reported
         seen.append("reset" if poll.poll(1000 * PATIENCE_S) else "nothing")
 
     running = servers.proxy(servers.serve(wait_for_hangup), up=10**6, delay_ns=5_000_000)
@@ -355,9 +356,7 @@ def test_connections_share_their_link_fairly(servers: Servers) -> None:
     for name, sock in senders.items():
         sock.sendall(name)
         threading.Thread(target=_send_until_closed, args=(sock,), daemon=True).start()
-    wait_until(
-        lambda: min(received.values()) > 100_000
-    )  # whoever comes first has the queue for itself
+    wait_until(lambda: min(received.values()) > 100_000)  # the first one has the queue alone
     before = dict(received)
     wait_until(lambda: sum(received.values()) - sum(before.values()) > 600_000)
     shares = [received[name] - before[name] for name in received]

@@ -1,5 +1,6 @@
-"""What passes between two ends, with sockets and a clock made of plain Python: whatever they do,
-nothing breaks and no order changes.
+"""Traffic between two ends, with sockets and a clock made of plain Python.
+
+Whatever they do, nothing breaks and order is kept.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ MS = 1_000_000
 
 @dataclass
 class FakeSocket:
-    """``inbox``: what a peer sent (b"": its end); ``window``: how much it still takes;
+    """A socket of plain Python.
+
+    ``inbox``: what a peer has sent (b"": end of stream); ``window``: how many bytes it still takes;
     ``broken``: every call fails.
     """
 
@@ -30,8 +33,8 @@ class FakeSocket:
     window: int = 10**9
     broken: bool = False
     shut: bool = False
-    sent: bytearray = field(default_factory=bytearray)  # by the peer, in all
-    ended: bool = False  # the peer will not send again
+    sent: bytearray = field(default_factory=bytearray)  # by the peer, in total
+    ended: bool = False  # the peer sends nothing more
 
     def recv(self, size: int, /) -> bytes:
         if self.broken:
@@ -89,7 +92,7 @@ class Rig:
         self.traffic.fill()
 
     def tell(self, end: ConnectionEnd) -> None:
-        """What epoll says of an end that is open."""
+        """The events that epoll reports for an open end."""
         if not end.dead:
             self.traffic.is_writable(end)
         if not end.dead:
@@ -156,7 +159,7 @@ def test_a_break_behind_two_finished_streams_closes_once() -> None:
     for side in (0, 1):
         rig.send(side, b"")
     rig.turn(0)
-    rig.socks[1].broken = True  # after its end was read, before it was told of the other's
+    rig.socks[1].broken = True  # after its end of stream was read, before it got that of the other
     for _ in range(4):
         rig.turn(5 * MS)
     assert sorted(name for name, _ in rig.hung_up) == ["client", "server"]
@@ -182,8 +185,9 @@ def test_what_a_receiver_does_not_take_stops_its_sender_only() -> None:
 
 
 def test_one_of_very_many_connections_holds_less() -> None:
-    """Receivers that take nothing, thousands of them, must not fill the memory: each has its
-    share of what all may hold, 64 KiB at least.
+    """Thousands of receivers that take nothing must not fill the memory.
+
+    Each has its share of the total limit, at least 64 KiB.
     """
     for others, held in ((1000, 268_173), (100_000, 65_536)):
         rig = Rig()

@@ -1,4 +1,4 @@
-"""When chunks may leave a link: exact moments under explicit time, whoever calls late."""
+"""When chunks may leave a link: exact moments with explicit time, also if the caller is late."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_chunk_leaves_when_its_last_byte_is_served_and_arrives_a_delay_later()
 
 def test_a_late_reader_loses_nothing_while_something_waits() -> None:
     server = Server(MBIT)
-    # Read late, but before the chunk in service was through: its own clock goes on.
+    # Read late, but before the end of the chunk in service: the clock of the lane continues.
     assert [server.serve(1000, at_ns) for at_ns in (0, 999_999, 2 * MS)] == [MS, 2 * MS, 3 * MS]
 
 
@@ -73,7 +73,7 @@ def test_any_arrivals_follow_the_recursion(
             size_bytes * 8 * 10**9, rate_bit_s
         )
         free = ceil(exact)
-        # A busy period of more than ten seconds is cut into curves, less than a ns late each.
+        # A busy period of more than 10 s uses several curves, each less than 1 ns late.
         assert 0 <= server.serve(size_bytes, now) - free <= free // (10 * 10**9)
 
 
@@ -108,8 +108,8 @@ def test_room_is_a_tenth_of_a_second_of_link_time() -> None:
     assert link.has_room(0)
     link.admit(1, "b", 0)
     assert not link.has_room(0) and link.has_room(1)
-    assert link.room_at(0) == 25 * MS  # filled again from three quarters on
-    assert link.room_at(1) == FOREVER  # nothing to wait for
+    assert link.room_at(0) == 25 * MS  # filled again at three quarters
+    assert link.room_at(1) == FOREVER  # no need to wait
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_who_comes_later_owes_nothing_and_is_owed_nothing() -> None:
     second.admit(1000, "b", 3 * MS - 1)
     second.admit(1000, "b", 3 * MS - 1)
     junction.advance(20 * MS)
-    # Both tags are behind the one in service: from here on they take turns.
+    # Both tags are behind that of the chunk in service; from here on the lanes take turns.
     assert [at_ns // MS for at_ns, _ in second.pop_due(20 * MS)] == [4, 6]
     assert [at_ns // MS for at_ns, _ in first.pop_due(20 * MS)] == [1, 2, 3, 5, 7, 8]
 
@@ -173,7 +173,7 @@ def test_after_idleness_all_begin_equal() -> None:
 
 
 def test_a_slow_lane_leaves_the_rest_to_others() -> None:
-    junction, (slow, fast) = junction_of(2_000_000, None)  # a quarter of what is shared
+    junction, (slow, fast) = junction_of(2_000_000, None)  # a quarter of the shared rate
     for _ in range(3):
         slow.admit(1000, "slow", 0)
     for _ in range(12):
@@ -240,9 +240,7 @@ def test_a_late_host_changes_no_moment(offers: list[tuple[int, int, int]], late_
 
 
 def _moments(offers: list[tuple[int, int, int]], late_ns: int) -> list[tuple[int, str]]:
-    """When everything leaves, if the host looks at the junction at each arrival, or only every
-    ``late_ns``.
-    """
+    """When each chunk leaves if the host calls at each arrival, or only every ``late_ns``."""
     junction, lanes = junction_of(None, 4_000_000, 2_000_000)
     now = looked_ns = 0
     for count, (number, size_bytes, gap_ns) in enumerate(offers):
@@ -313,4 +311,4 @@ def test_the_queue_is_deeper_than_a_host_is_late() -> None:
     while link.has_room(0):
         link.admit(link.chunk_bytes(0), "a", 0)
         chunks += 1
-    assert chunks * 16 * 1024 * 80 >= DEPTH_NS  # 80 ns a byte
+    assert chunks * 16 * 1024 * 80 >= DEPTH_NS  # 80 ns per byte

@@ -1,4 +1,4 @@
-"""The TDMA channel: slots by hand, and what holds for every table of slots."""
+"""The TDMA channel: examples by hand, and properties of every slot table."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_slots_are_granted_in_any_order_and_completions_follow_the_slots() -> No
     net.grant(first, [9], 0)
     assert net.next_due() == 60 * MS and net.due_at(first, 20) == FOREVER
     net.grant(second, [3], 0)
-    net.grant(first, [0], 0)  # later said, earlier served
+    net.grant(first, [0], 0)  # offered later, served earlier
     assert (
         sorted(item.number for item in net.take_replanned()) == [1, 2, 3]
         and net.take_replanned() == []
@@ -149,7 +149,7 @@ def test_a_broken_session_gives_its_slots_back_and_needs_others() -> None:
     net.offer(model, 0)
     net.grant(model, [0, 1, 4], 0)
     net.suspend(model, 12, 15 * MS)  # 15 were due
-    assert [use.slot for use in channel.log()] == [0, 1]  # slot 1 is spent
+    assert [use.slot for use in channel.log()] == [0, 1]  # slot 1 is used up
     assert (net.next_due(), net.progress(model, FOREVER), net.started(model)) == (FOREVER, 12, 0)
     with pytest.raises(ValueError):
         net.grant(model, [4], 15 * MS)
@@ -158,7 +158,7 @@ def test_a_broken_session_gives_its_slots_back_and_needs_others() -> None:
     assert net.grant(model, [5, 8], 50 * MS) == [5, 8]
     windows = tuple(
         (at * MS, (at + 10) * MS) for at in (0, 10, 50, 80)
-    )  # those spent before the break, too
+    )  # also those used before the interruption
     assert net.pop_due(FOREVER) == [Completion(model, 0, 0, 88 * MS, windows)]
 
 
@@ -221,7 +221,7 @@ def test_only_channels_have_slots() -> None:
         net.grant(transfer(1, 1), [1], 0)
 
 
-# ------------------------------------------------------------------ whatever the table
+# ------------------------------------------------------------------ properties of every table
 @settings(deadline=None)
 @given(
     st.integers(2, 10**7),
@@ -274,8 +274,9 @@ def test_the_closed_form_is_a_count_slot_by_slot(
 
 
 class AnyTable(RuleBasedStateMachine):
-    """Grants, breaks and cancellations in any order: bytes move in logged slots only, one
-    transmitter a slot, and none is lost.
+    """Grants, interruptions and cancellations in any order.
+
+    Bytes move only in logged slots, each slot has one transmitter, and no byte is lost.
     """
 
     items = Bundle("items")

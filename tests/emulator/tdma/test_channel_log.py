@@ -1,6 +1,4 @@
-"""The slot log of a long run: bounded, and still the proof that no slot has two uses; places in
-a frame.
-"""
+"""The slot log of a long run is bounded and shows that no slot has two uses; places in a frame."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ from emulator.units import FOREVER
 
 
 def test_a_long_run_forgets_slots_that_are_long_past_and_never_gives_them_again() -> None:
-    """One transfer after the other, a slot of 1 ms each: the log stays within twice its least
-    length and what is kept.
-    """
+    """With one transfer per 1 ms slot, the log stays below twice its minimum plus what it keeps."""
     channel = Channel(Grid(MS), BYTE_PER_MS, automatic=True)
     net, longest, seen = network(channel), 0, set()
     kept = REMEMBERED_NS // MS
@@ -47,7 +43,7 @@ def test_what_was_forgotten_is_handed_over_and_cannot_be_taken_again() -> None:
     assert [use.slot for use in channel.forget(25 * MS)] == [0, 1] and [
         use.slot for use in channel.log()
     ] == [2]
-    net.offer(transfer(2, 10), 0)  # a host that says so late
+    net.offer(transfer(2, 10), 0)  # the host is late
     assert due(net) == [(1, 30 * MS), (2, 40 * MS)]
     late = transfer(3, 10)
     manual = ten()
@@ -59,7 +55,7 @@ def test_what_was_forgotten_is_handed_over_and_cannot_be_taken_again() -> None:
 
 
 def test_a_link_with_places_gets_no_others_of_a_frame() -> None:
-    """Frames of 4 slots of 10 ms; a has the second place, b the first and the last."""
+    """Frames of 4 slots of 10 ms: a has the second place, b the first and the last."""
     channel, net = ten(automatic=True), Network()
     net.add_link("a", "up", channel.link(places=[1]))
     net.add_link("b", "up", channel.link(places=[3, 0]))
@@ -100,7 +96,7 @@ def test_places_lie_in_the_frame(places: list[int]) -> None:
 @given(st.data())
 def test_the_next_free_slots_are_those_found_one_by_one(data: st.DataObject) -> None:
     grid = Grid(10, data.draw(st.integers(0, 9)), frame_slots=data.draw(st.integers(1, 5)))
-    channel, net = Channel(grid, 8 * 10**8), Network()  # 10 ns a byte
+    channel, net = Channel(grid, 8 * 10**8), Network()  # 10 ns per byte
     borders = sorted(data.draw(st.sets(st.integers(0, 400), max_size=8)))
     gate = Windows(list(zip(borders[::2], borders[1::2])))
     places = data.draw(st.none() | st.sets(st.integers(0, grid.frame_slots - 1), min_size=1))

@@ -1,6 +1,4 @@
-"""TDMA rounds: the paper's numbers, the closed forms against the channel played slot by slot,
-and the command.
-"""
+"""TDMA rounds: the numbers of the paper, closed forms against the simulation, and the command."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ def rounds(tdma: Tdma, count: int, **how: object) -> list[Round]:
     return list(islice(simulate(tdma, **how), count))
 
 
-# The paper's numbers.
+# The numbers of the paper.
 
 
 @pytest.mark.parametrize(
@@ -110,7 +108,7 @@ def test_on_unequal_devices_finished_first_is_not_oldest_base() -> None:
     assert by_base[2].uploads[0].slot == 9
 
 
-# Closed forms against the channel.
+# Closed forms against the simulation.
 
 evens = st.tuples(st.integers(1, 6), st.integers(1, 8), st.integers(1, 4), st.integers(0, 80)).map(
     lambda t: Tdma(t[0] * t[1], t[0], t[2], t[3])
@@ -336,7 +334,7 @@ def test_the_timeline_holds_what_devices_do() -> None:
         (["--S", "21"], "S 21: expected a whole number from 1 to 20"),
         (["--T", "-1"], "T -1"),
         (["--figure", "timeline.bmp"], "ends in .png, .pdf or .svg"),
-        (["--figure", "x.png", "--json", "x.png"], "the file of --json"),
+        (["--figure", "x.png", "--json", "x.png"], "another file than that of --json"),
         (
             ["--json", "nowhere/x.json"],
             "--json nowhere/x.json: expected a file in a folder that exists",
