@@ -1,10 +1,9 @@
-"""What every test needs: a cache of parsed data sets of its own, a Ctrl-C that arrives, an end
-of what it started; and the marks of what needs more.
+"""Fixtures of all tests: a separate data cache, a working Ctrl-C, the end of started processes.
 
-A test that starts a process or opens a socket has the mark `processes`, of its own or because it
-uses ``warm_python`` or ``started``; without the mark it fails. Tests without it are
-`scripts/test.sh --fast`. Where real time matters, too, the mark is `alone`: these tests run one
-after the other, in one worker.
+A test that starts a process or opens a socket needs the mark `processes`, given directly or by
+``warm_python`` or ``started``; without it the test fails. `scripts/test.sh --fast` runs the tests
+without this mark. A test that also depends on real time has the mark `alone`: such tests run one
+after another, in one worker.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ NEEDS_MARK = frozenset(
     ("os.fork", "os.posix_spawn", "subprocess.Popen", "socket.bind", "socket.connect")
 )
 collect_ignore = ["examples"]  # a user's own files; test_pages.py runs them
-_unmarked = False  # is a test without the mark running?
+_unmarked = False  # whether a test without the mark is running
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,9 +34,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Each file goes to one worker, so that its fixtures are made once; all files with tests that
-    want to be alone to the same one. (The groups of `--dist loadgroup` are part of the names of
-    tests, which pytest 9.2 does not let xdist 3.8 change.)
+    """Give each file to one worker, so that its fixtures are made once.
+
+    All files with tests marked `alone` go to the same worker. (The groups of `--dist loadgroup` are
+    part of test names, which pytest 9.2 does not let xdist 3.8 change.)
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -64,7 +64,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 def _refuse_unmarked(event: str, args: tuple[Any, ...]) -> None:
-    if _unmarked and event in NEEDS_MARK and args[:1] != ("git",):  # a run asks for its revision
+    if (
+        _unmarked and event in NEEDS_MARK and args[:1] != ("git",)
+    ):  # because a run asks git for its revision
         raise RuntimeError(f"{event}: a test that does this has the mark `processes`")
 
 
@@ -73,7 +75,7 @@ sys.addaudithook(_refuse_unmarked)
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests write nothing into the user's cache; processes that they start inherit this."""
+    """Keep tests, and the processes that they start, out of the user's cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(os.environ, "EDGEFL_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -81,8 +83,9 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _ctrl_c() -> None:
-    """A shell starts what it puts into the background with SIGINT ignored, and so would be what
-    the tests start and then interrupt.
+    """Restore SIGINT, because a shell starts background jobs with SIGINT ignored.
+
+    Processes that the tests start and interrupt would inherit this.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -90,7 +93,7 @@ def _ctrl_c() -> None:
 
 @pytest.fixture(scope="module")
 def warm_python() -> Iterator[None]:
-    """Commands of the project start as forks of a process that has imported everything."""
+    """Start commands of the project as forks of a process that has imported everything."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess, "Popen", WarmPython)
         yield
@@ -98,7 +101,7 @@ def warm_python() -> Iterator[None]:
 
 @pytest.fixture
 def started(warm_python: None) -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes of a test: none outlives it."""
+    """Collect the processes of a test and end them after it."""
     processes: list[subprocess.Popen[str]] = []
     yield processes
     for process in processes:

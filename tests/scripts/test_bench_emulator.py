@@ -1,5 +1,6 @@
-"""The arithmetic of the emulator's bench, and one small run of it over real sockets. Nothing
-here asserts a speed.
+"""The arithmetic of the emulator's benchmark, and one small run over real sockets.
+
+No test asserts a speed.
 """
 
 from __future__ import annotations

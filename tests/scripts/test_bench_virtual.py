@@ -1,6 +1,4 @@
-"""The bench of the virtual clock: its runs do what its rows say, and its profile puts time where
-it belongs.
-"""
+"""The benchmark of the virtual clock: its runs match its rows, and its profile sorts time right."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What the benches say and how they compare; the experiment of the two clocks has the gaps
-between arrivals that it promises.
-"""
+"""Messages and comparisons of the benchmarks, and the gaps between arrivals in agreement.toml."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Every program in scripts/benchmarks and scripts/studies runs in its smallest form, as a user
-would start it. Nothing here asserts a speed.
+"""Every program in scripts/benchmarks and scripts/studies runs in its smallest form.
+
+It is started like a user does. No test asserts a speed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ guard_ms = 10.0
 rate_mbit_s = 4.0
 slots_per_transfer = 1
 """
-# A study's smallest form needs no data set that is not there: what it trains does not matter.
+# A study's smallest form uses an installed data set, because the training does not matter.
 STUDY = ["--quick", "--workers", "1", "--seeds", "1"]
 SETTINGS = ["data.name=digits", "model.name=mlp", "edges.count=10", "stop.emulated_s=60"]
 UNLABELLED = [
@@ -43,7 +44,7 @@ UNLABELLED = [
 
 
 def settings(*more: str) -> list[str]:
-    """``--set KEY=VALUE`` of each; the last one of a key holds."""
+    """Return ``--set KEY=VALUE`` for each; the last value of a key is used."""
     kept = {each.partition("=")[0]: each for each in (*SETTINGS, *more)}
     return [word for each in kept.values() for word in ("--set", each)]
 
@@ -62,15 +63,15 @@ SMALLEST_STUDIES = {
     ],
     "tune_fedasmu.py": [*STUDY, *settings(), "--methods", "fedprox"],
 }
-AFTER_STUDY_TDMA = {"plan_tdma.py": ["study/small-50"]}  # needs runs; they are those of this study
+AFTER_STUDY_TDMA = {"plan_tdma.py": ["study/small-50"]}  # needs runs and takes those of this study
 NOT_IN_OUT = {"table_tdma.py"}  # has --json and no --out
 
 
 def programs(folder: Path) -> set[str]:
-    """The files that are no helpers of the others."""
+    """Return the files that are programs, not helpers."""
     return {
         path.name for path in folder.glob("*.py") if 'if __name__ == "__main__"' in path.read_text()
-    } - {"emulator_watch.py"}  # a process of emulator_accuracy.py
+    } - {"emulator_watch.py"}  # a child process of emulator_accuracy.py
 
 
 def test_every_program_has_a_smallest_form() -> None:
@@ -118,7 +119,7 @@ def test_the_table_of_the_tdma_paper_holds_what_is_planned(tmp_path: Path) -> No
 
 
 def assert_tables(folder: Path) -> None:
-    """Each table has a line."""
+    """Check that each table has a row."""
     tables = list(folder.glob("*.csv"))
     assert tables
     for table in tables:

@@ -1,4 +1,4 @@
-"""The sizes of the house rules hold for scripts too."""
+"""The house rules on sizes also apply to scripts."""
 
 from __future__ import annotations
 

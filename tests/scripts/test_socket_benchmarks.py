@@ -1,5 +1,6 @@
-"""The benchmarks that use real sockets and real time, in their smallest form. Nothing here asserts
-a speed.
+"""The benchmarks that use real sockets and real time, in their smallest form.
+
+No test asserts a speed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""FedEcho's study: every method has its points on a seed of its own, and its best one goes into
-the table, at equal emulated time.
+"""FedEcho's study: every method is tuned on a separate seed, and its best point is in the table.
+
+All methods have the same emulated time.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def accuracy(entry: dict[str, Any], seed: int) -> float:
 
 
 def leave(run: Path, entry: dict[str, Any], seed: int) -> dict[str, Any]:
-    """A long device with label 1 alone, which the model knows as well as it knows anything."""
+    """Write a run with a slow device that has only label 1, with the run's usual accuracy."""
     value = accuracy(entry, seed)
     (run / "metrics.csv").write_text(f"emulated_s,accuracy\n700.0,{value}\n")
     (run / "edges.csv").write_text(

@@ -1,6 +1,4 @@
-"""WKAFL's study: every method's rate is tuned alike on a seed of its own, and the best one goes
-into the table.
-"""
+"""WKAFL's study: every method's rate is tuned on a separate seed, and the best is in the table."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def leave(run: Path, entry: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Accuracy .9 at the method's best rate, .5 elsewhere; seed 2 is .1 better than seed 1."""
+    """Write a run: accuracy .9 at the method's best rate, else .5; seed 2 is .1 above seed 1."""
     (run / "events.jsonl").write_text("")
     (run / "metrics.csv").write_text("emulated_s,accuracy\n1.0,0.5\n")
     accuracy = (0.9 if entry["server_learning_rate"] == BEST[entry["strategy"]] else 0.5) + (

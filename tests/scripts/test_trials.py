@@ -1,6 +1,4 @@
-"""The studies' common part: trials are run as a user would, not again once they are done, and
-anew if anything about them changes.
-"""
+"""Trials of studies: run by the command line, not repeated, and run again after any change."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ def test_a_trial_is_run_once_for_each_seed_and_again_when_it_changes(
     assert load(tmp_path / "configs" / "small.toml").seeds == (
         1,
         2,
-    )  # to look at, or to run by hand
+    )  # to read, or to run by hand
     capfd.readouterr()
     assert study.do([small(trials)])
     assert "done before (fedbuff)" in capfd.readouterr().err
@@ -129,7 +127,7 @@ def test_what_is_set_on_the_command_line_holds_for_every_trial(
     assert (ran.stop.updates, ran.training.learning_rate) == (4, 0.01)
     assert trials.Study(tmp_path, (1,), 2, False)._missing(small(trials))[1] == [
         "fedbuff"
-    ]  # it is another experiment
+    ]  # because it is another experiment
 
 
 @pytest.mark.usefixtures("warm_python")
@@ -146,7 +144,7 @@ def test_the_table_says_what_is_reconstructed(trials: ModuleType, tmp_path: Path
 def test_the_table_of_a_config_without_a_target_or_without_a_time(
     trials: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both are known before an hour of runs, not behind it."""
+    """Both are reported before an hour of runs, not after it."""
     table, config = importlib.import_module("table_fedasmu"), tmp_path / "no_target.toml"
     config.write_text('strategies = [{strategy = "fedavg"}]\nstop = {versions = 2}\n')
     monkeypatch.setattr(trials.Study, "do", lambda ours, trials: True)

@@ -1,6 +1,4 @@
-"""What several test files need: tiny vectors, a tiny experiment, a strategy driven by hand, a
-coordinator with its files.
-"""
+"""Helpers of many tests: vectors, experiments, a strategy and a coordinator driven by hand."""
 
 from __future__ import annotations
 
@@ -67,7 +65,7 @@ def layout(size: int = 3) -> Layout:
 
 
 def experiment(**sections: Any) -> Experiment:
-    """Checked as from a file; three-edge names unless told otherwise."""
+    """Return a validated experiment, with three named edges unless ``sections`` say otherwise."""
     return Experiment.model_validate(
         {
             "stop": {"versions": 1000},
@@ -89,7 +87,7 @@ def plain(array: np.ndarray | None) -> str:
 
 
 def told(decision: Decision) -> str:
-    """A decision as a line of a story."""
+    """Return a decision as one line of text."""
     match decision:
         case Assign():
             return f"assign {','.join(decision.edges)} <- {plain(decision.vectors['weights'])}"
@@ -119,10 +117,11 @@ def told(decision: Decision) -> str:
 
 
 def small_run(folder: Path, progress: Any = None, **sections: Any) -> tuple[dict[str, Any], Path]:
-    """The first strategy of a small experiment (examples/my_task.py) under the virtual clock:
-    (summary, run directory).
+    """Run the first strategy of a small experiment (examples/my_task.py), virtual clock.
+
+    Return (summary, run directory).
     """
-    from edgefl.hosts.setup.learning import learning  # here: it brings torch
+    from edgefl.hosts.setup.learning import learning  # imported here, because it imports torch
     from edgefl.hosts.virtual.run import run_virtual
 
     given = experiment(
@@ -138,7 +137,8 @@ def small_run(folder: Path, progress: Any = None, **sections: Any) -> tuple[dict
 
 class Server:
     """A strategy driven by hand: each call is one event and returns the decisions as lines.
-    Tasks are numbered as the coordinator does.
+
+    Tasks are numbered as by the coordinator.
     """
 
     def __init__(self, strategy: Strategy) -> None:
@@ -198,12 +198,12 @@ class Server:
         )
 
     def move(self, edge: str, *by: float, **given: float) -> list[str]:
-        """Deliver what the edge was given, moved by ``by``."""
+        """Deliver the edge's model, moved by ``by``."""
         return self.deliver(edge, *(self.open[edge][2] + vector(*by)), **given)
 
 
 def output(out: Output) -> str:
-    """An output of an actor as a line of a story."""
+    """Return an output of an actor as one line of text."""
     match out:
         case Send(message=Assignment() as task):
             return (
@@ -228,7 +228,7 @@ def output(out: Output) -> str:
 
 
 class Desk:
-    """A coordinator with its files in ``folder``; each call returns what it put out as lines."""
+    """A coordinator with its files in ``folder``; each call returns its outputs as lines."""
 
     def __init__(
         self,
@@ -248,7 +248,7 @@ class Desk:
         return self.coordinator.record.counters
 
     def start(self, *edges: str, **samples: int) -> list[str]:
-        """With one sample each, or with so many."""
+        """Start the run with these edges; an edge has one sample unless ``samples`` says more."""
         return self.lines(self.coordinator.start({**dict.fromkeys(edges, 1), **samples}, 0))
 
     def hear(self, edge: str, message: Any, now: int = 0) -> list[str]:
@@ -274,7 +274,7 @@ class Desk:
         )
 
     def events(self) -> list[dict[str, Any]]:
-        """What events.jsonl holds so far."""
+        """Return the rows of events.jsonl so far."""
         self.record.flush()
         return read_events(self.folder / "events.jsonl")
 
@@ -282,7 +282,7 @@ class Desk:
         return [event for event in self.events() if event.get("fact") in names]
 
     def summary(self) -> dict[str, Any]:
-        """Closes the files."""
+        """Close the files and return the summary."""
         self.record.close(self.coordinator.weights)
         head = {"versions": self.coordinator.version, "emulated_s": 0.0}
         return write_summary(self.folder, head, self.counters, None, {})

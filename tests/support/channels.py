@@ -1,4 +1,4 @@
-"""A TDMA channel of round numbers."""
+"""A TDMA channel with round numbers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from emulator.tdma.slot_curve import Grid
 from emulator.units import FOREVER, NS_PER_S
 
 MS = NS_PER_S // 1000
-BYTE_PER_MS = 8_000  # bit/s: so that sizes in bytes read as milliseconds
+BYTE_PER_MS = 8_000  # in bit/s, so that a size in bytes equals its time in milliseconds
 
 
 def network(channel: Channel, delay_ns: int = 0, edges: str = "ab") -> Network:
-    """Every edge with a link up and one down."""
+    """Return a network in which every edge has an uplink and a downlink."""
     net = Network()
     for edge in edges:
         for direction in ("up", "down"):
@@ -30,5 +30,5 @@ def due(net: Network, now: int = FOREVER) -> list[tuple[int, int]]:
 
 
 def ten(guard_ms: int = 0, **more: object) -> Channel:
-    """Slots of 10 ms."""
+    """Return a channel with slots of 10 ms."""
     return Channel(Grid(10 * MS, guard_ms * MS, frame_slots=4), BYTE_PER_MS, **more)

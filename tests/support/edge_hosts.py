@@ -23,7 +23,7 @@ SETUP = Setup('{"seed": 1}', "fedavg")
 
 
 class Clock:
-    """In place of ``time``: it stands still but for waiting and sleeping."""
+    """Replacement of ``time`` that advances only by waiting and sleeping."""
 
     def __init__(self) -> None:
         self.s = 1000.0
@@ -41,8 +41,9 @@ class Clock:
 
 
 class Script:
-    """In place of ``Dealer``: each look at the socket finds the next (message, incarnation),
-    whatever the edge has said; None: nothing came.
+    """Replacement of ``Dealer``: each read of the socket returns the next (message, incarnation).
+
+    It does not depend on what the edge sent. None: no message.
     """
 
     def __init__(self, *words: tuple[Any, int] | None) -> None:

@@ -29,7 +29,7 @@ class GradientServer(Server):
 
     @property
     def report(self) -> dict[str, float]:
-        """Of the last event's step."""
+        """Return the numbers reported about the last event's step."""
         return next(decision.values for decision in self.decisions if isinstance(decision, Report))
 
     @property
@@ -42,7 +42,7 @@ def gradient(*numbers: float, gap: int = 0, loss: float = 1.0, batch: float = 4.
 
 
 def moved(strategy: Gradients, gradients: Sequence[GradientRule]) -> np.ndarray:
-    """w - w_new of one step, in float64."""
+    """Return w - w_new of one step, in float64."""
     return change(strategy.step(gradients), len(gradients[0].vector))
 
 

@@ -1,4 +1,4 @@
-"""A tiny set of pictures in MNIST's format."""
+"""A tiny set of images in MNIST's format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strategies of one's own whose models come out of jobs, for tests."""
+"""User strategies for tests, whose models are computed by jobs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from emulator.units import to_ns
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Halve:
-    """Half of each vector. ``mishap``: what becomes of the job before; "kill FILE" kills the
-    worker unless the file exists, and makes it.
+    """A job that halves each vector, unless ``mishap`` makes it fail.
+
+    "kill FILE" creates FILE and kills the worker, unless the file exists.
     """
 
     vectors: dict[str, np.ndarray]
@@ -48,11 +49,11 @@ class Halve:
 class HalvingOptions(AsynchronousOptions):
     cost_s: float = 0.3
     mishap: str = ""
-    on_update: int = 2  # the mishap is that of the job of this update, counted from 0
+    on_update: int = 2  # the update, counted from 0, whose job has the mishap
 
 
 class Halving(Asynchronous):
-    """Each update is halved in a job, and is then the next model."""
+    """A job halves each update, which is then the next model."""
 
     Options = HalvingOptions
     runs_jobs = True

@@ -1,4 +1,4 @@
-"""Small runs over shared media, and their transfers."""
+"""Small runs over a shared medium, and their transfers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ ALONE: dict[str, Any] = PAIR | {"edges": {"names": ["a"]}}
 
 
 def transfers(directory: Path, **only: str) -> list[dict[str, Any]]:
-    """The rows of links.csv with these values; bytes and ns as numbers, times as offered_ns and
-    due_ns.
-    """
+    """Return the rows of links.csv with these values; bytes, offered_ns and due_ns are numbers."""
     rows = [
         row
         for row in read_csv(directory / "links.csv")

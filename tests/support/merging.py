@@ -1,6 +1,4 @@
-"""For the tests of FedASMU and FedSSMU: a quadratic loss, a device in training made by hand,
-deliveries that tell their report.
-"""
+"""Helpers of the tests of FedASMU and FedSSMU: a quadratic loss, local runs, deliveries."""
 
 from __future__ import annotations
 
@@ -41,8 +39,9 @@ def local_run(
     memory: dict[str, Any] | None = None,
     **numbers: float,
 ) -> SimpleNamespace:
-    """A run of ``epochs`` epochs of three steps each that stands at ``weights``, at step 6;
-    ``numbers`` came with its task.
+    """Return a local run of ``epochs`` epochs of three steps, at step 6 with ``weights``.
+
+    ``numbers`` are those of its task.
     """
     return SimpleNamespace(
         task=SimpleNamespace(number=task, version=version, numbers=numbers),
@@ -59,7 +58,7 @@ def local_run(
 
 
 def deliver(server: Server, edge: str, weights: Any, **numbers: float) -> dict[str, float]:
-    """What is reported of a delivery after PATH; nothing if it is discarded."""
+    """Deliver after PATH; return the numbers reported, {} if the update is discarded."""
     task, version, base = server.open.pop(edge)
     said = {"samples": 1.0, "steps": 8.0, "learning_rate": 0.01} | numbers
     server.give(UpdateArrived(edge, task, version, base, {"weights": vector(*weights)}, said))
@@ -69,6 +68,6 @@ def deliver(server: Server, edge: str, weights: Any, **numbers: float) -> dict[s
 
 
 def descended(server: Server, edge: str) -> np.ndarray:
-    """Where this edge ends if it has gone down the true gradient of its model, for PATH."""
+    """Return the edge's model after a step of PATH along the true gradient."""
     base = server.open[edge][2]
     return base - PATH * CURVES.numpy() * base

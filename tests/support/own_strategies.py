@@ -1,5 +1,6 @@
-"""Strategies that only tests need; experiments name them as anybody's own code:
-``../support/own_strategies.py:Fresher`` from tests/examples.
+"""Strategies for tests only, which experiments name like a user's own code.
+
+For example ``../support/own_strategies.py:Fresher`` from tests/examples.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from emulator.units import to_ns
 
 
 class Halfway(LocalRule):
-    """Asks for a fresher model in the middle of the run, and takes it over whole."""
+    """A rule that asks for a fresher model in the middle of the run and replaces its own by it."""
 
     def checkpoint(self, run: Any) -> int:
         return run.steps // 2
@@ -41,7 +42,7 @@ class Fresher(FedAsync):
 
 
 class GoesOn(Halfway):
-    """Trains on meanwhile; ``merged_at``: the step of the merge, -1 without one."""
+    """A rule that continues training while it waits; ``merged_at``: step of the merge, or -1."""
 
     on_request = "train_on"
     merged_at = -1
@@ -58,13 +59,13 @@ class GoesOn(Halfway):
 
 
 class Onwards(Fresher):
-    """Its edges do not wait for the answer."""
+    """Fresher whose edges do not wait for the answer."""
 
     rule = GoesOn
 
 
 class Tardy(Onwards):
-    """Answers at the first moment at which that is too late."""
+    """Onwards that answers at the first time that is too late."""
 
     def fresh_requested(self, event: FreshRequested, now: int) -> list[Decision]:
         self.asked = event
@@ -75,7 +76,7 @@ class Tardy(Onwards):
 
 
 class Hasty(FedAsync):
-    """Calls task 0 off at ``period_s`` after the start, and gives the edge another."""
+    """FedAsync that cancels task 0 ``period_s`` after the start and gives the edge another."""
 
     def started(self, now: int) -> list[Decision]:
         return [*super().started(now), SetAlarm("hurry", to_ns(self.options.period_s))]
@@ -86,7 +87,7 @@ class Hasty(FedAsync):
 
 
 class First(FedAsync):
-    """Edge a's first delivery calls off b's first task."""
+    """FedAsync in which edge a's first delivery cancels b's first task."""
 
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
         if update.task != 0:
@@ -96,7 +97,7 @@ class First(FedAsync):
 
 
 class SendsControl(LocalRule):
-    """Its control variate covers the trainable elements, as SCAFFOLD's does."""
+    """A rule whose control variate covers the trainable elements, as in SCAFFOLD."""
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         control = run.trainable.numpy().copy()
@@ -104,7 +105,7 @@ class SendsControl(LocalRule):
 
 
 class Control(FedAvg):
-    """Expects a control variate as long as the whole model: wrong where the model has buffers."""
+    """FedAvg that expects a control variate as long as the model: wrong if it has buffers."""
 
     rule = SendsControl
 
@@ -119,13 +120,13 @@ class Hangs(LocalRule):
 
 
 class Hanging(FedAvg):
-    """Its third task hangs in training."""
+    """FedAvg whose third task hangs in training."""
 
     rule = Hangs
 
 
 class Broken(FedAvg):
-    """Fails when the second model is to be made."""
+    """FedAvg that fails when it makes the second model."""
 
     def aggregate(self, updates: list[UpdateArrived]) -> np.ndarray:
         if self.version == 1:
@@ -134,7 +135,7 @@ class Broken(FedAvg):
 
 
 class Changed(FedAvg):
-    """FedAvg until version 2, then something else: what an edited file does to a replay."""
+    """FedAvg until version 2, then different, as if the file was edited before a replay."""
 
     def aggregate(self, updates: list[UpdateArrived]) -> np.ndarray:
         weights = super().aggregate(updates)

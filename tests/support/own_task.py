@@ -1,5 +1,6 @@
-"""The points of examples/my_task.py and a network with hidden units and a normalisation: small,
-with all that an algorithm may work on.
+"""The points of examples/my_task.py with a small network that has all that algorithms need.
+
+It has hidden units and a normalisation.
 """
 
 from __future__ import annotations

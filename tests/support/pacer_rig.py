@@ -1,4 +1,4 @@
-"""A pacer over links of round numbers."""
+"""A pacer over links with round numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MBIT = 1_000_000
 
 
 class Rig:
-    """One or more edges on equal links, and a host that wakes when it is told to (or later)."""
+    """Edges on equal links, and a host that wakes at the requested time or later."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Rig:
                 )
         self.pacer = Pacer(self.network, PiecePlan(window_ns, PIECE_NS, grain_ns), self.fidelity)
         self.now = 0
-        self.sent: list[tuple[int, int, int, int]] = []  # (moment, transfer, from, to)
+        self.sent: list[tuple[int, int, int, int]] = []  # (time, transfer, from, to)
         self.done: list[Flow] = []
 
     def start(
@@ -50,7 +50,7 @@ class Rig:
         rtt_ns: int = 0,
         vectors: int = 1,
     ) -> Flow:
-        """A downlink transfer; offered at ``at``, which the host hears now."""
+        """Start a downlink transfer that was offered at ``at``; the host learns it now."""
         named = {str(n): np.zeros(elements, np.float32) for n in range(vectors)}
         outgoing = Outgoing(self.pacer.next_number(), Assignment(1, 0, named), "digest")
         transfer = Transfer(outgoing.number, edge, "down", outgoing.size, outgoing.kind)
@@ -59,7 +59,7 @@ class Rig:
         )
 
     def step(self, late_ns: int = 0) -> bool:
-        """Wake for the next thing, ``late_ns`` too late; False if there is none."""
+        """Wake for the next event, ``late_ns`` too late; return False if there is none."""
         due = self.pacer.next_due()
         if due == FOREVER:
             return False
@@ -72,18 +72,19 @@ class Rig:
         return True
 
     def until(self, t_ns: int) -> None:
-        """Work on until ``t_ns``, which is then."""
+        """Continue until ``t_ns``, and set the clock to it."""
         while self.pacer.next_due() <= t_ns:
             self.step()
         self.now = t_ns
 
     def ahead(self, flow: Flow) -> int:
-        """Bytes that the flow is ahead of its curve now."""
+        """Return how many bytes the flow is ahead of its curve now."""
         return flow.meta + flow.released - self.network.progress(flow.transfer, self.now)
 
     def allowed(self, flow: Flow, rate_bit_s: int) -> int:
-        """The window or a quarter, whichever is less, but at least one piece (with the meta,
-        which goes before everything).
+        """Return the smaller of the window and a quarter, but at least one piece.
+
+        The meta, which is sent first, is included.
         """
         window = self.pacer.pace.window_ns * rate_bit_s // (8 * NS_PER_S) + 1
         return max(min(window, flow.transfer.size // 4), flow.meta + flow.piece)

@@ -1,4 +1,4 @@
-"""The pages that a user reads, and what they tell the user to type."""
+"""The pages of the documentation, and the commands that they show."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def all_text() -> str:
 
 
 def blocks(language: str) -> list[str]:
-    """The fenced blocks of a language, page by page."""
+    """Return the fenced blocks of a language, page by page."""
     return re.findall(rf"^```{language}\n(.*?)^```$", all_text(), flags=re.MULTILINE | re.DOTALL)
 
 
 def command_lines(program: str) -> list[list[str]]:
-    """The words behind every ``program`` at the start of a line, each line once."""
+    """Return the arguments of each line that starts with ``program``, every line once."""
     lines = [line for block in blocks("sh") for line in block.replace("\\\n", " ").splitlines()]
     found = [shlex.split(line, comments=True) for line in lines if line.startswith(f"{program} ")]
     return [list(words) for words in dict.fromkeys(tuple(each[1:]) for each in found)]

@@ -1,4 +1,4 @@
-"""Where the parts of the checkout lie, for tests in any folder."""
+"""Paths of the checkout's folders, for tests in any folder."""
 
 from __future__ import annotations
 

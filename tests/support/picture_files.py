@@ -1,4 +1,4 @@
-"""Tiny files in the formats of the picture sets."""
+"""Tiny files in the formats of the image sets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BATCHES = [f"data_batch_{number}" for number in range(1, 6)]
 
 
 def parts() -> list[tuple[str, np.ndarray, np.ndarray]]:
-    """Two samples in each of CIFAR-10's six files."""
+    """Return two samples for each of CIFAR-10's six files."""
     return [
         (name, PICTURES[2 * i : 2 * i + 2], LABELS[2 * i : 2 * i + 2])
         for i, name in enumerate([*BATCHES, "test_batch"])
@@ -46,8 +46,9 @@ def check10(directory: Path) -> None:
 
 
 def write_tiny(root: Path) -> None:
-    """Three classes with two pictures each, of one colour; the class decides the red, the
-    picture the green.
+    """Write three classes with two images each, of one colour.
+
+    The class gives the red value, the image the green value.
     """
     names = ["n01", "n02", "n03"]
     (root / "val" / "images").mkdir(parents=True)

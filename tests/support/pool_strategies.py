@@ -1,4 +1,4 @@
-"""Strategies that only the tests of the pool need; see own_strategies.py."""
+"""Strategies for the tests of the worker pool only; see own_strategies.py."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from edgefl.strategies.fedasync import FedAsync
 
 
 class Learns(LocalRule):
-    """All that a rule may do: it remembers two vectors (one is small), asks where they say,
-    changes them as it merges, sends three.
+    """A rule that uses every feature.
+
+    It remembers two vectors (one is small), asks at a point that depends on them, changes them in a
+    merge, and sends three vectors.
     """
 
     remembers = ("past", "small")

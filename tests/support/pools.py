@@ -59,7 +59,7 @@ def learned_of(**sections: Any) -> Learning:
 
 
 def bytes_of(directory: Path) -> list[Any]:
-    """All that a run tells of itself, but for wall seconds."""
+    """Return all results of a run except wall seconds."""
     rows = [
         {key: value for key, value in row.items() if key != "wall_s"}
         for row in read_csv(directory / "metrics.csv")

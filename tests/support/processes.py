@@ -1,6 +1,4 @@
-"""What the tests with real processes and sockets share: a small experiment, waiting, a
-coordinator without torch, a peer made by hand.
-"""
+"""Helpers of tests with real processes and sockets: experiment, waiting, coordinator, peer."""
 
 from __future__ import annotations
 
@@ -52,7 +50,7 @@ from edgefl.results.tail import read_events
 from edgefl.strategies.base.local_rule import LocalRule
 from emulator.compute import Rate
 
-PATIENCE_S = 60.0  # nothing here takes that long; a busy machine may be slow
+PATIENCE_S = 60.0  # far more than needed, because a busy machine may be slow
 NS_PER_S = 1_000_000_000
 SMALL = """
 name = "small"
@@ -72,8 +70,9 @@ Message = TypeVar("Message")
 def start(
     started: list[subprocess.Popen[str]], *words: str, cold: bool = False
 ) -> subprocess.Popen[str]:
-    """`edgefl WORDS`, in a session of its own as if in a terminal of its own. ``cold``: a Python
-    that imports everything anew, in this session.
+    """Start `edgefl WORDS` in a separate session, as in a separate terminal.
+
+    ``cold``: a new Python that imports everything itself, in this session.
     """
     python = ColdPython if cold else subprocess.Popen
     started.append(
@@ -89,7 +88,7 @@ def start(
 
 
 def wait_for(found: Callable[[], Found]) -> Found:
-    """What ``found`` returns, once that is true."""
+    """Wait until ``found`` returns a true value, and return it."""
     until_s = time.monotonic() + PATIENCE_S
     while not (value := found()):
         assert time.monotonic() < until_s, f"waited {PATIENCE_S:g} s for {found}"
@@ -98,8 +97,9 @@ def wait_for(found: Callable[[], Found]) -> Found:
 
 
 def patiently() -> Callable[..., None]:
-    """For ``WallRun.run``: a run that never ends is a failed test, which says so. Edges of a
-    starved machine may be lost again and again.
+    """Return a callback for ``WallRun.run`` that fails the test if the run never ends.
+
+    On an overloaded machine, edges may be lost again and again.
     """
     until_s = time.monotonic() + 3 * PATIENCE_S
 
@@ -110,7 +110,7 @@ def patiently() -> Callable[..., None]:
 
 
 def happened(directory: Path, **fields: Any) -> list[dict[str, Any]]:
-    """The lines of a run's events.jsonl that have these fields."""
+    """Return the rows of a run's events.jsonl that have these fields."""
     return [
         line
         for line in read_events(directory / "events.jsonl")
@@ -119,8 +119,9 @@ def happened(directory: Path, **fields: Any) -> list[dict[str, Any]]:
 
 
 class Coordinator:
-    """A coordinator process for a model of ``size`` made-up parameters: no launcher, no warm
-    parent, no torch, no evaluation.
+    """A coordinator process for a model of ``size`` synthetic parameters.
+
+    It has no launcher, no warm parent, no torch and no evaluation.
     """
 
     def __init__(self, folder: Path, size: int, **sections: Any) -> None:
@@ -164,7 +165,7 @@ class Coordinator:
         return message
 
     def echo(self, name: str) -> None:
-        """A real edge host, in a thread, that sends every model back as it came, after 10 ms."""
+        """Start a real edge host in a thread that returns every model unchanged after 10 ms."""
 
         def build(setup: Setup) -> EdgeSide:
             return EdgeSide(
@@ -181,7 +182,7 @@ class Coordinator:
         ).start()
 
     def end(self) -> dict[str, Any]:
-        """Ask it to end in order; its summary."""
+        """Ask it to end normally; return its summary."""
         self.control.send(StopRun("interrupted"))
         summary = self.hear().summary
         assert self.process.wait(PATIENCE_S) == 0
@@ -190,7 +191,7 @@ class Coordinator:
 
 @dataclass(eq=False)
 class EchoRun:
-    """A local run that changes nothing, in one step."""
+    """A local run of one step that changes nothing."""
 
     weights: np.ndarray
     steps: int = 1
@@ -203,7 +204,7 @@ class EchoRun:
 
 
 class EchoTrainer:
-    """Trains nothing."""
+    """A trainer that does not train."""
 
     def begin(self, task: Assignment, rule: LocalRule, memory: dict[str, Any]) -> EchoRun:
         return EchoRun(task.vectors["weights"])
@@ -223,8 +224,9 @@ class EchoTrainer:
 
 
 class Peer:
-    """A bare socket: every word is the test's. ``heard`` keeps (monotonic ns, message, body) of
-    all that came.
+    """A plain socket: the test writes every message.
+
+    ``heard`` keeps (monotonic ns, message, body) of all received messages.
     """
 
     def __init__(self, port: int) -> None:
@@ -243,7 +245,7 @@ class Peer:
         self.socket.send_multipart(frames)
 
     def hear(self, kind: type[Message]) -> Message:
-        """The next message of that kind; pings are answered on the way."""
+        """Return the next message of that kind, and answer pings until then."""
         while self.socket.poll(PATIENCE_S * 1000):
             frames = self.socket.recv_multipart()
             message, self.incarnation, number = decode(frames[0])
@@ -267,7 +269,7 @@ class Peer:
         return self
 
     def task(self) -> Assignment:
-        """The next task, received as an edge should."""
+        """Receive the next task like an edge."""
         incoming, curve = Incoming(self.hear(Offer), 1 << 24), []
         while not incoming.complete:
             piece = self.hear(Piece)
@@ -288,7 +290,7 @@ class Peer:
         return outgoing
 
     def upload(self, outgoing: Outgoing) -> None:
-        """Send what was offered, never more than was credited."""
+        """Send what was offered, within the credit."""
         sent = 0
         while sent < outgoing.body:
             limit = self.hear(Credit).limit

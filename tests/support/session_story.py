@@ -1,4 +1,4 @@
-"""A table of sessions, and what each of several edge processes says to it and is told."""
+"""Sessions with several edge processes: their messages, and the coordinator's answers."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ JOIN = Join("c", "l", "d", 100, [], [])
 
 
 class Story:
-    """Sessions, and what each of several edge processes has been told. A process is its routing
-    id; its session number is that id's length.
+    """The coordinator's sessions, driven by messages of several edge processes.
+
+    A process is named by its routing id; its session number is the length of that id.
     """
 
     def __init__(self, **changes: Any) -> None:
@@ -72,7 +73,7 @@ def told(who: str, message: Any, number: int | None = None) -> Reply:
 
 
 def refusal(outcomes: list[SessionOutcome]) -> Refuse:
-    """The only answer, a Refuse."""
+    """Return the only answer, which must be a Refuse."""
     (reply,) = (outcome for outcome in outcomes if isinstance(outcome, Reply))
     assert isinstance(reply, Reply) and isinstance(reply.message, Refuse), outcomes
     return reply.message

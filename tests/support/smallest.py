@@ -1,4 +1,4 @@
-"""The benchmarks in their smallest form, run as a user would start them."""
+"""The benchmarks in their smallest form, started like a user does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 from paths import BENCHMARKS, ROOT
 
-PATIENCE_S = 300.0  # nothing here takes that long; a busy machine may be slow
+PATIENCE_S = 300.0  # far more than needed, because a busy machine may be slow
 ROW = {"name", "value", "unit", "goal", "pass"}
 SMALLEST_BENCHMARKS = {
     "agreement.py": ["--quick"],
@@ -44,7 +44,7 @@ def ran(script: Path, words: list[str], folder: Path) -> subprocess.CompletedPro
 
 
 def assert_rows(benchmark: str, folder: Path) -> None:
-    """The benchmark runs, and leaves rows that are whole."""
+    """Check that the benchmark runs and writes complete rows."""
     done = ran(
         BENCHMARKS / benchmark, [*SMALLEST_BENCHMARKS[benchmark], "--json", "rows.json"], folder
     )
@@ -57,7 +57,7 @@ def assert_rows(benchmark: str, folder: Path) -> None:
 
 
 def is_whole(row: dict[str, Any]) -> bool:
-    """A row with a goal has a finite number; only one without may say that it has none."""
+    """Return whether a row is valid: a row with a goal must have a finite number."""
     value = row["value"]
     if isinstance(value, str) or (value is None and row["goal"] is None):
         return row["goal"] is None

@@ -1,4 +1,4 @@
-"""Source files as the house rules see them: imports, functions, classes."""
+"""Source files for the checks of the house rules: imports, functions, classes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Source:
 
     @cached_property
     def classes(self) -> list[ast.ClassDef]:
-        """Those at the top level."""
+        """Return the classes at the top level."""
         return [node for node in self.tree.body if isinstance(node, ast.ClassDef)]
 
     def within(self, *rooms: str) -> bool:
@@ -95,7 +95,7 @@ class Source:
 
 
 def source_files(*trees: str) -> list[Source]:
-    """Every Python file of these folders of the checkout, sorted by path."""
+    """Return every Python file of these folders of the checkout, sorted by path."""
     files = sorted(file for tree in trees for file in (ROOT / tree).rglob("*.py"))
     return [
         Source(file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8"))

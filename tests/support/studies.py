@@ -1,6 +1,4 @@
-"""What the tests of the study scripts share: runs that nobody made, with the configs that they
-would have.
-"""
+"""Helper of the tests of studies: invented results of runs, with the configs of real runs."""
 
 from __future__ import annotations
 
@@ -28,8 +26,9 @@ SUMMARY = {
 def pretended(
     leave: Callable[[Path, dict[str, Any], int], dict[str, Any]],
 ) -> Callable[[Any, Sequence[Any]], bool]:
-    """A ``Study.do`` that runs nothing: ``leave(run, entry, seed)`` writes what a run leaves
-    there, and returns what its summary has else than SUMMARY.
+    """Return a replacement of ``Study.do`` that runs nothing.
+
+    ``leave(run, entry, seed)`` writes the files of a run and returns changes to SUMMARY.
     """
 
     def do(ours: Any, trials: Sequence[Any]) -> bool:

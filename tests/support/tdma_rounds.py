@@ -1,6 +1,4 @@
-"""What the tests of slotted strategies share: small experiments on a TDMA channel, and their
-rounds read back from what a run has left.
-"""
+"""Helpers of the tests of slotted strategies: small experiments on a TDMA channel, their rounds."""
 
 from __future__ import annotations
 
@@ -17,13 +15,15 @@ from edgefl.hosts.virtual.run import run_virtual
 from edgefl.results.tail import read_events
 from emulator.tdma.reference import Round
 
-SAMPLES = 200  # of my_task.py
+SAMPLES = 200  # samples of my_task.py
 
 
 @dataclass(slots=True)
 class Played:
-    """A round as a run has played it: (edge's number, base version, slot) of each upload, who
-    got the model, the slot behind the broadcast.
+    """A round of a run.
+
+    ``uploads``: (edge's number, base version, slot); ``receivers`` of the model; ``end_slot``: the
+    slot after the broadcast.
     """
 
     uploads: list[tuple[int, int, int]] = field(default_factory=list)
@@ -39,14 +39,15 @@ def slotted(
     strategy: str = "tdma-fl",
     **options: Any,
 ) -> Experiment:
-    """``edges`` that take ``computes`` slots (one number for all, or one each) for a task that
-    changes nothing; a slot takes a second.
+    """Return an experiment whose tasks take ``computes`` slots of one second and do not train.
+
+    ``computes``: one number for all edges, or one for each.
     """
     takes = [computes] * edges if isinstance(computes, int) else list(computes)
     shares = [SAMPLES // edges + (number < SAMPLES % edges) for number in range(edges)]
     rates = [
         share / (slot - 0.5) if slot else 1e15 for share, slot in zip(shares, takes)
-    ]  # ends in the middle of its last slot
+    ]  # so that a task ends in the middle of its last slot
     groups = [
         {"name": f"g{number}", "count": 1, "devices": {"samples_per_slot": rate}}
         for number, rate in enumerate(rates)
@@ -72,14 +73,14 @@ def slotted(
 def play(
     folder: Path, given: Experiment, learned: Learning | None = None
 ) -> tuple[dict[str, Any], list[Played]]:
-    """The summary and the rounds that were finished."""
+    """Run ``given``; return its summary and the finished rounds."""
     directory = folder / given.strategies[0].name
     summary = run_virtual(learned or learning(given, EXAMPLES), 0, directory)
     return summary, rounds(directory)
 
 
 def rounds(directory: Path) -> list[Played]:
-    """The finished rounds of a run, in order."""
+    """Read the finished rounds of a run, in order."""
     done, bases, at = [Played()], {}, {}
     for event in read_events(directory / "events.jsonl"):
         if event.get("event") == "update_arrived":
@@ -104,7 +105,7 @@ def rounds(directory: Path) -> list[Played]:
 
 
 def as_played(done: Round) -> Played:
-    """A round of the brute-force simulation in the same words."""
+    """Convert a round of the brute-force simulation to ``Played``."""
     return Played(
         [(upload.device, upload.base, upload.slot) for upload in done.uploads],
         list(done.receivers),

@@ -1,4 +1,4 @@
-"""The commands as a user starts them in several terminals."""
+"""The commands, started like a user does in several terminals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 
 def gone(processes: list[psutil.Process]) -> bool:
-    """Whether all have ended, soon; one that nobody has waited for yet counts as ended."""
+    """Wait until all processes have ended; a zombie counts as ended."""
     return wait_for(
         lambda: all(
             not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
@@ -30,7 +30,7 @@ def gone(processes: list[psutil.Process]) -> bool:
 
 
 class Terminals:
-    """A coordinator without a fleet; what its edges are told to connect to."""
+    """A coordinator without a fleet, and edges that connect to it."""
 
     def __init__(self, started: list[subprocess.Popen[str]], config: str, *words: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:

@@ -1,4 +1,4 @@
-"""Tiny files of texts in IMDb's formats."""
+"""Tiny text files in IMDb's formats."""
 
 from __future__ import annotations
 

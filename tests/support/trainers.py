@@ -1,4 +1,4 @@
-"""Tiny trainers with answers that can be worked out by hand."""
+"""Tiny trainers whose results can be computed by hand."""
 
 from __future__ import annotations
 

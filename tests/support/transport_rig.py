@@ -1,5 +1,6 @@
-"""The coordinator's end of the transfers in virtual time, with lists for a wire: what the tests
-of the transport share.
+"""Helper of the transport tests: the coordinator's side of transfers in virtual time.
+
+Lists replace the sockets.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from emulator.units import NS_PER_S
 
 MS = 1_000_000
 RATE = 2_000_000
-AHEAD_NS = 1_000 * NS_PER_S  # the edges' clocks are that much ahead of the coordinator's
+AHEAD_NS = 1_000 * NS_PER_S  # by how much the edges' clocks are ahead of the coordinator's
 MOST = 1 << 24
-GIVEN = 10  # tasks that both edges may speak of, although their models never went down
+GIVEN = 10  # tasks that both edges may name, although no model was sent
 
 
 class Clock:
-    """Emulated time as the host's clock has it; CLOCK_MONOTONIC and emulated time are the same."""
+    """The host's clock, on which CLOCK_MONOTONIC and emulated time are equal."""
 
     speed = 1.0
 
@@ -50,8 +51,10 @@ class Clock:
 
 
 class Rig:
-    """The coordinator's end for edges a and b. ``sent[edge]``: (moment, message, body size),
-    without pings; ``told``: what the logic thread hears.
+    """The coordinator's side for edges a and b.
+
+    ``sent[edge]``: (time, message, body size), without pings; ``told``: messages to the logic
+    thread.
     """
 
     def __init__(self, rate: int | None = RATE, latency_ns: int = 0, stamped: bool = True) -> None:
@@ -132,7 +135,7 @@ class Rig:
         return outgoing
 
     def arrived(self, edge: str, outgoing: Outgoing, at_ns: int | None = None) -> None:
-        """The edge says that its last byte came at ``at_ns``."""
+        """Let the edge report that its last byte arrived at ``at_ns``."""
         stamp = (self.clock.ns if at_ns is None else at_ns) + AHEAD_NS
         self.says(edge, Arrived(outgoing.number, [[outgoing.body, stamp]]))
 
@@ -153,13 +156,13 @@ class Rig:
         return outgoing
 
     def granted(self, task: int = 1) -> Outgoing:
-        """An offer of edge a that may come up from now on."""
+        """Return an offer of edge a that may be sent from now on."""
         outgoing = self.offer(task=task, due_ns=self.clock.ns)
         self.uplink.grant(Grant("a", task), self.clock.ns)
         return outgoing
 
     def pays(self, edge: str = "a") -> list[tuple[int, int, int]]:
-        """Credits so far: (moment, offset, limit)."""
+        """Return the credits so far: (time, offset, limit)."""
         return [
             (at, message.offset, message.limit)
             for at, message, _ in self.sent[edge]
@@ -173,7 +176,7 @@ class Rig:
             first += len(view)
 
     def answers(self, outgoing: Outgoing, t_ns: int) -> None:
-        """Until ``t_ns`` the edge sends each byte as soon as it is credited."""
+        """Let the edge send each byte as soon as it has credit, until ``t_ns``."""
         sent = None
         while (due := self.pacer.next_due()) <= t_ns:
             seen = len(self.pays())
@@ -186,13 +189,13 @@ class Rig:
 
     @property
     def downloads(self) -> dict[int, int]:
-        """Flow on its way down -> its task."""
+        """Return the task of each flow on the downlink."""
         flows = self.pacer.flows.items()
         return {n: flow.side.task for n, flow in flows if isinstance(flow.side, Outgoing)}
 
     @property
     def uploads(self) -> dict[int, int]:
-        """Flow on its way up -> the edge's own transfer number."""
+        """Return the edge's own transfer number of each flow on the uplink."""
         flows = self.pacer.flows.items()
         return {n: flow.side.offer.transfer for n, flow in flows if isinstance(flow.side, Incoming)}
 

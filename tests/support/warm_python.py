@@ -1,12 +1,12 @@
-"""`python -m edgefl...` without the second of imports: a fork of a process that has imported all.
+"""`python -m edgefl...` without the second of imports, by a fork of a process that has them.
 
-``WarmPython`` takes the place of ``subprocess.Popen``. A module or a script of this project runs in
-a fork, with the files, environment, folder and session that were asked for; every other command
-starts as ever. The forks come from a server process, which each test session starts
-once. What such a fork starts in turn (a launcher its coordinator) is a fork of the fork.
+``WarmPython`` replaces ``subprocess.Popen``. A module or a script of this project runs in a fork,
+with the requested files, environment, folder and session. Every other command starts as usual. The
+forks come from a server process, which each test session starts once. A process that such a fork
+starts (a launcher its coordinator) is a fork of the fork.
 
-The server forks twice and this process is a "child subreaper", so that forks are its own children:
-waiting, signals, exit statuses and trees of processes are as for processes that were started.
+The server forks twice and this process is a "child subreaper", so the forks are its own children.
+Waiting, signals, exit statuses and process trees are therefore as for normal child processes.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 MOST_BYTES, MOST_FILES = 1 << 20, 64
 HEAVY = ("matplotlib.backends.backend_agg", "sklearn.datasets", "torch._dynamo", "torch.optim")
 
-ColdPython = subprocess.Popen  # whoever stands in its place later
+ColdPython = subprocess.Popen  # kept, because tests replace the name later
 
 
 class WarmPython(ColdPython[Any]):
-    """Overrides the one step of Popen that starts the child, which is the same from 3.11 on."""
+    """Popen with another way to start the child; that step is unchanged since Python 3.11."""
 
     def _execute_child(self, args: Any, *rest: Any) -> None:
         words = _ours(args)
@@ -64,16 +64,16 @@ class WarmPython(ColdPython[Any]):
         }
         self.pid = _fork(start, {to: fd for to, fd in files.items() if fd >= 0})
         self._child_created = True
-        self._close_pipe_fds(*pipes)  # ours are kept, the fork's are closed here
+        self._close_pipe_fds(*pipes)  # keep our ends and close the fork's ends
 
 
 def _ours(args: Any) -> list[str]:
-    """What the command is to run and its words, if that is a module or a script of the project."""
+    """Return what to run and its arguments if it is a module or script of the project, else []."""
     if not isinstance(args, list) or args[:1] != [sys.executable]:
         return []
     if args[1:2] == ["-m"] and args[2].partition(".")[0] == PACKAGE:
         return list(args[2:])
-    # a script that starts itself would find there what it has left
+    # a script that starts itself would find its old state there
     script = not Server.forked and Path(args[1]).is_relative_to(SCRIPTS)
     return list(args[1:]) if script else []
 
@@ -83,7 +83,7 @@ def _may_fork() -> bool:
 
 
 def _fork(start: dict[str, Any], files: dict[int, int]) -> int:
-    """The fork's pid; ``files``: number in the fork -> number here."""
+    """Fork and return the pid; ``files``: descriptor in the fork -> descriptor here."""
     files = {fd: fd for fd in (0, 1, 2)} | files
     if not Server.forked:
         return Server.present().fork(start, files)
@@ -93,9 +93,9 @@ def _fork(start: dict[str, Any], files: dict[int, int]) -> int:
 
 # ------------------------------------------------------------------ the server
 class Server:
-    """The process that has imported everything, as this process sees it."""
+    """This process's view of the server, which has imported everything."""
 
-    forked = False  # this process is a fork itself
+    forked = False  # whether this process is a fork itself
     _present: Server | None = None
 
     @classmethod
@@ -142,14 +142,14 @@ def serve(end: socket.socket) -> None:
 
 
 def _fork_orphan(start: dict[str, Any], files: dict[int, int]) -> int:
-    """A fork whose parent has ended: the test session's process becomes its parent."""
+    """Fork with a parent that ends, so that the test session's process becomes the parent."""
     read, write = os.pipe()
     between = os.fork()
     if between == 0:
         between = os.getpid()
         pid = os.fork()
         if pid == 0:
-            while os.getppid() == between:  # or it might ask to die with this one
+            while os.getppid() == between:  # else the fork could bind its life to the wrong parent
                 time.sleep(0.001)
             _become(start, files)
         os.write(write, str(pid).encode())
@@ -166,7 +166,7 @@ def _import_all() -> None:
         import_module(name)
     package = import_module(PACKAGE)
     for module in pkgutil.walk_packages(package.__path__, f"{PACKAGE}."):
-        with suppress(Exception):  # an extra that is not installed; a bug shows in the tests
+        with suppress(Exception):  # an extra may be missing; a bug shows in the tests
             import_module(module.name)
     assert threading.active_count() == 1
 
@@ -183,7 +183,7 @@ def _become(start: dict[str, Any], files: dict[int, int]) -> NoReturn:
             runpy.run_path(what, run_name="__main__")
         else:
             sys.path[0] = start["cwd"]
-            sys.modules.pop(what, None)  # runpy warns about a module that is imported already
+            sys.modules.pop(what, None)  # because runpy warns about an imported module
             runpy.run_module(what, run_name="__main__", alter_sys=True)
         status = 0
     except SystemExit as end:
@@ -207,12 +207,12 @@ def _become(start: dict[str, Any], files: dict[int, int]) -> NoReturn:
 
 
 def _settle(start: dict[str, Any], files: dict[int, int]) -> None:
-    """What the kernel and a fresh interpreter would do: session, files, environment, folder."""
+    """Set session, files, environment and folder, as the kernel and a new interpreter do."""
     if start["session"]:
         os.setsid()
     elif start["group"] >= 0:
         os.setpgid(0, start["group"])
-    # first out of the way, since the numbers wanted may be taken
+    # move them first, because the wanted numbers may be in use
     above = max(*files, *files.values()) + 1
     moved = {to: fcntl.fcntl(fd, fcntl.F_DUPFD, above) for to, fd in files.items()}
     for to, fd in moved.items():
@@ -224,7 +224,7 @@ def _settle(start: dict[str, Any], files: dict[int, int]) -> None:
     os.environ.clear()
     os.environ.update(start["env"])
     os.chdir(start["cwd"])
-    tempfile.tempdir = None  # TMPDIR may be another one
+    tempfile.tempdir = None  # TMPDIR may be different
     Server.forked = True
     subprocess.Popen = WarmPython
 
