@@ -122,7 +122,7 @@ class VirtualRuns:
         self._begun = True
         kept = clear(self.folder, [entry.name for entry in self.experiment.strategies])
         if kept:
-            show.line(f"from earlier runs, left as they are: {', '.join(kept)}")
+            show.line(f"kept from earlier runs: {', '.join(kept)}")
 
     # ------------------------------------------------------------------ a worker for each run
     def _in_parallel(self, jobs: list[VirtualRun]) -> tuple[bool, bool]:

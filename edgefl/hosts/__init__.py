@@ -1,1 +1,1 @@
-"""The two hosts: the only rooms that own clocks, sockets, threads and processes."""
+"""The two hosts. Only this package uses clocks, sockets, threads and processes."""

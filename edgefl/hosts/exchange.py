@@ -1,9 +1,9 @@
-"""The rules of the exchange between coordinator and edges that both hosts follow.
+"""Rules of the exchange between coordinator and edges; both hosts follow them.
 
 A model moves down to its edge. An update is offered, waits until it is granted, and moves up. A
-note has no bytes: it takes the link's latency, or no emulated time at all. Here is no I/O, and no
-clock: each host keeps its own tables of what is offered and moving, and asks here what happens to
-it.
+note has no bytes: it takes the link's latency, or no emulated time at all. This module has no I/O
+and no clock. Each host keeps its own tables of what is offered and what is moving, and applies
+these rules to them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from edgefl.protocol.messages import (
 from emulator.links.network import Network, Transfer
 from emulator.tdma.channel import ChannelLink
 
-# Requests, refusals and urging belong to an algorithm. The other notes belong to the testbed: they
-# are free, so that its protocol costs no emulated time.
+# Requests, refusals and urges are part of an algorithm. The other notes are part of the testbed's
+# own protocol, which must cost no emulated time.
 CHARGED = (FreshRequest, NothingNewer, UrgeTask)
 
-# what a note ends of its task
+# kinds of transfer that a note ends
 ENDED: Mapping[type, Sequence[str]] = {
     CancelTask: (TASK, FRESH, UPDATE),
     Acknowledged: (UPDATE,),
@@ -45,10 +45,10 @@ def play_moment(
     happen: Callable[[int], None],
     ring: Callable[[int], None],
 ) -> None:
-    """Everything that is due at ``at_ns`` happens before the alarms of ``at_ns`` ring: who asks
-    for an alarm decides then with all that has come by that moment.
+    """Process everything that is due at ``at_ns``, then ring the alarms of ``at_ns``.
 
-    ``happen(at_ns)`` does what is due; what follows from it may be due at the same moment.
+    A strategy that has set an alarm so decides with all that has arrived by that moment.
+    ``happen(at_ns)`` does what is due. Its effects may be due at the same moment.
     """
     while next_due() <= at_ns:
         happen(at_ns)
@@ -56,35 +56,36 @@ def play_moment(
 
 
 def pays_latency(note: ToEdge | ToCoordinator) -> bool:
-    """Whether the note takes the link's latency, either way."""
+    """Whether the note takes the link's latency, in either direction."""
     return isinstance(note, CHARGED)
 
 
 def ends(note: ToEdge, kind: str, task: int) -> bool:
-    """Whether ``note`` ends what is offered, granted or moving, of this kind and task."""
+    """Whether ``note`` ends an offered, granted or moving transfer of this kind and task."""
     return kind in ENDED.get(type(note), ()) and getattr(note, "task", None) == task
 
 
 class Answers:
-    """Which edges still take an answer to their FreshRequest."""
+    """Which edges still accept an answer to their FreshRequest."""
 
     def __init__(self) -> None:
         self._closed: dict[str, int] = {}  # edge -> the latest task whose request is closed
 
     @staticmethod
     def closes_ns(request: FreshRequest) -> int | None:
-        """From this moment on an answer is too late: the host then closes the request. None: the
-        edge stands still until the answer comes.
+        """The moment from which an answer is too late: the host then closes the request.
+
+        None: the edge does nothing until the answer arrives.
         """
         return request.until_ns or None
 
     def close(self, edge: str, task: int) -> TooLate:
-        """The moment has come; returns what the edge is told, which ends its download."""
+        """Close the request. Returns the note for the edge, which ends the answer's download."""
         self._closed[edge] = task
         return TooLate(task)
 
     def too_late(self, edge: str, kind: str, task: int) -> bool:
-        """Whether a model for this edge must not start any more."""
+        """Whether this transfer answers a closed request: it must not start."""
         return kind == FRESH and self._closed.get(edge) == task
 
 
@@ -92,8 +93,10 @@ class Answers:
 def offer_broadcast(
     network: Network, number: int, sizes: Iterable[int], slots: tuple[int, ...], now: int
 ) -> Transfer:
-    """Put one transfer for many edges on the channel. The receivers' ``sizes`` may differ by a
-    digit of their tasks' numbers: the largest counts.
+    """Put one transfer for many edges on the channel.
+
+    The largest of the receivers' ``sizes`` (bytes) counts. They may differ by a few bytes, because
+    task numbers differ in length.
     """
     transfer = Transfer(number, ALL, "down", max(sizes), TASK)
     network.offer(transfer, now)
@@ -102,8 +105,8 @@ def offer_broadcast(
 
 
 def heard_ns(network: Network, edge: str, sent_ns: int) -> int:
-    """When ``edge`` makes use of what left the channel at ``sent_ns``: at the first border of a
-    slot after it has arrived there.
+    """When ``edge`` uses what left the channel at ``sent_ns``: at the first slot boundary after
+    its arrival at the edge.
     """
     link = network.link(edge, "down")
     assert isinstance(link, ChannelLink)

@@ -1,5 +1,6 @@
-"""The lives of edges under injected faults, for both hosts. No I/O, no clock: a host says which
-fault strikes, and carries out what comes of it.
+"""The state of edges under injected faults: alive, down or frozen. Both hosts use it.
+
+This module has no I/O and no clock. A host reports each fault and carries out its effects.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ class Effect(Enum):
     DIED = "died"
     CAME_BACK = "came back"
     FROZE = "froze"
-    STAYS_FROZEN = "stays frozen"  # it was frozen already
+    STAYS_FROZEN = "stays frozen"  # the edge was already frozen
 
 
 class FaultLives:
-    """Which of ``edges`` are down or frozen, and whose next update is to suffer.
+    """Which of ``edges`` are down or frozen, and which edges' next update is faulty.
 
     ``revives``: whether the schedule brings dead edges back. Each death and each return begins a
-    new life: what was planned for an earlier one is void.
+    new life, and cancels what was planned for the earlier one.
     """
 
     def __init__(self, edges: Collection[str], revives: bool) -> None:
@@ -35,9 +36,10 @@ class FaultLives:
         self._marked: set[tuple[str, str]] = set()  # (kind of fault, edge)
 
     def strike(self, fault: Fault, now: int) -> Iterator[Effect]:
-        """What this fault does to its edge's process, one after the other: carry each effect out
-        before you ask for the next. None if the edge is down, or if the fault strikes a link, a
-        device or an update.
+        """Yield what this fault does to its edge's process, in order.
+
+        Carry out each effect before you ask for the next. There is no effect if the edge is down,
+        or if the fault is one of a link, a device or an update.
         """
         edge = fault.target
         match fault.kind:
@@ -62,16 +64,16 @@ class FaultLives:
         self._frozen_until.pop(edge, None)
 
     def frozen_until(self, edge: str) -> int:
-        """When the edge's freeze ends or has ended; 0: in this life it was not frozen."""
+        """When the edge's latest freeze ends (ns); 0: it was not frozen in this life."""
         return self._frozen_until.get(edge, 0)
 
     def in_this_life(self, edge: str, call: Callable[[str, int], None]) -> Callable[[int], None]:
-        """``call(edge, now)`` as an entry of an agenda, void once the edge dies or comes back."""
+        """``call(edge, now)`` for an agenda; it does nothing once the edge dies or comes back."""
         life = self._lives[edge]
         return lambda now: call(edge, now) if self._lives[edge] == life else None
 
     def take(self, kind: str, edge: str) -> bool:
-        """Whether the edge's next update is to suffer this fault; asked once, it has."""
+        """Whether the edge's next update gets this fault. The first call clears the mark."""
         marked = (kind, edge) in self._marked
         self._marked.discard((kind, edge))
         return marked
@@ -83,5 +85,5 @@ class FaultLives:
 
     @property
     def deserted(self) -> bool:
-        """Whether all edges are down for good."""
+        """Whether all edges are down and the schedule brings none back."""
         return not self.revives and len(self.down) == len(self.edges)

@@ -1,4 +1,4 @@
-"""Typed messages between the processes of one machine, over a socket pair that keeps message
+"""Typed messages between processes of one machine, over a socket pair that keeps message
 boundaries.
 
 A message is a dataclass declared with ``@message``. It travels as a JSON object: "kind" is the
@@ -26,17 +26,18 @@ HINTS: dict[type, dict[str, Any]] = {}  # class -> field -> type
 
 
 class BadMessage(Exception):
-    """Not a message of these processes: they do not run the same code."""
+    """The data is not a known message: the two processes run different code."""
 
 
 @dataclass_transform(frozen_default=True)
 def message(declared: type[Message]) -> type[Message]:
-    """Make a frozen dataclass with slots and let it travel. Fields may be str, int, float, bool,
-    None, list[...], tuple[..., ...], dict[str, ...], or Any.
+    """Make the class a frozen dataclass with slots that a Channel can send.
+
+    Fields may be str, int, float, bool, None, list[...], tuple[..., ...], dict[str, ...], or Any.
     """
     kind: Any = dataclass(frozen=True, slots=True)(declared)
     if snake(kind.__name__) in KINDS:
-        raise TypeError(f"{kind.__name__}: there is a message of that name already")
+        raise TypeError(f"{kind.__name__}: a message of that name exists already")
     KINDS[snake(kind.__name__)] = kind
     hints = get_type_hints(kind)
     HINTS[kind] = {field.name: hints[field.name] for field in fields(kind)}
@@ -49,7 +50,7 @@ def encode(sent: Any) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """The message; BadMessage says what is wrong with it."""
+    """Decode a message. BadMessage says what is wrong with it."""
     try:
         values = orjson.loads(data)
         kind = KINDS[values.pop("kind")]
@@ -65,8 +66,9 @@ def decode(data: bytes) -> Any:
 
 
 def _typed(value: Any, hint: Any) -> Any:
-    """``value`` as its field's type; JSON has no tuples and may drop a float's fraction.
-    TypeError if it is something else.
+    """Convert ``value`` to its field's type: JSON has no tuples and may write a float as an int.
+
+    TypeError if the types do not match.
     """
     if hint is Any or (hint in (str, int, bool, NoneType) and type(value) is hint):
         return value
@@ -85,7 +87,7 @@ def _typed(value: Any, hint: Any) -> Any:
 
 
 class Channel:
-    """One end. Large data travels in a file that the message names."""
+    """One end of the socket pair. Large data travels in a file that the message names."""
 
     def __init__(self, end: socket.socket) -> None:
         self.end = end
@@ -105,12 +107,13 @@ class Channel:
         return self.end.fileno()
 
     def send(self, sent: Any) -> None:
-        """BrokenPipeError if the other side is gone."""
+        """Send a message. BrokenPipeError if the other side has closed."""
         self.end.send(encode(sent))
 
     def receive(self, timeout_s: float | None = None) -> Any:
-        """The next message; None if none came in time. EOFError if the other side is gone,
-        BadMessage if what came is no message.
+        """Return the next message; None if none arrives in time.
+
+        EOFError if the other side has closed, BadMessage if the data is not a message.
         """
         if timeout_s is not None and not select.select([self.end], [], [], timeout_s)[0]:
             return None
@@ -119,13 +122,11 @@ class Channel:
         except ConnectionResetError:
             data = b""
         if not data:
-            raise EOFError("the other process is gone")
+            raise EOFError("the other process has ended")
         return decode(data)
 
     def serve(self, answer: Callable[[Any], Any]) -> None:
-        """Receive messages until the other side is gone, and send what ``answer`` makes of each;
-        None: nothing.
-        """
+        """Receive messages until the other side closes. Send ``answer(message)``, unless None."""
         for order in self._messages():
             reply = answer(order)
             if reply is not None:

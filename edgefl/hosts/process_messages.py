@@ -1,4 +1,4 @@
-"""What the processes of a run tell each other.
+"""Messages between the processes of a run.
 
 ::
 
@@ -19,7 +19,7 @@ from typing import Any
 
 from edgefl.hosts.ipc import message
 
-SHARES = "shares.json"  # in the scratch directory: samples by edge, as far as the split is known
+SHARES = "shares.json"  # in the scratch directory: samples by edge, where the split is known
 
 
 # ------------------------------------------------------------------ how a run ends
@@ -30,21 +30,24 @@ class RunEnded:
 
 @message
 class RunRefused:
-    """The user can correct this: the receiver raises it as UserError."""
+    """The run failed for a reason that the user can correct: the receiver raises UserError."""
 
     reason: str
 
 
 @message
 class BugFound:
-    """``blame``: in whose code, in one line. The process has printed the rest on stderr."""
+    """The run failed in code. ``blame``: one line that says in which code.
+
+    The process has printed the traceback on stderr.
+    """
 
     blame: str
 
 
 @message
 class FirstStep:
-    """What can be refused at the start of a run has been accepted."""
+    """The run has started: it can no longer be refused."""
 
 
 @message
@@ -55,8 +58,10 @@ class ProgressLine:
 # ------------------------------------------------------------------ warm parent
 @message
 class PrepareFleet:
-    """Load data and model, and write w_0, its layout and SHARES into ``scratch``. ``experiment`` is
-    JSON; ``fleet``: with the data of all edges; ``calibrate``: measure the speed of this host.
+    """Load data and model, and write w_0, its layout and SHARES into ``scratch``.
+
+    ``experiment``: JSON. ``fleet``: load the data of all edges. ``calibrate``: measure the speed
+    of this host.
     """
 
     experiment: str
@@ -68,7 +73,10 @@ class PrepareFleet:
 
 @message
 class FleetReady:
-    """``samples_per_s``: of one core, None if not calibrated; ``samples``: by edge."""
+    """The warm parent is ready.
+
+    ``samples_per_s``: of one core, None if not calibrated. ``samples``: by edge.
+    """
 
     data_digest: str
     samples_per_s: float | None
@@ -78,8 +86,9 @@ class FleetReady:
 
 @message
 class StartWorkers:
-    """The first strategy runs at ``speed``: send stderr to the file ``log``, fork evaluator and
-    job worker.
+    """Redirect stderr to the file ``log``, and fork evaluator and job worker.
+
+    ``speed``: of the first strategy.
     """
 
     log: str
@@ -88,8 +97,9 @@ class StartWorkers:
 
 @message
 class ForkEdges:
-    """``index``: of the strategy; ``address``: of its coordinator. A process that an edge still
-    has is killed.
+    """Fork the processes of these edges. An edge's former process is killed first.
+
+    ``index``: of the strategy. ``address``: of its coordinator.
     """
 
     edges: tuple[str, ...]
@@ -99,8 +109,9 @@ class ForkEdges:
 
 @message
 class InjectFault:
-    """``fault``: "kill", "restart", "freeze" or "thaw"; the launcher turns a restart into
-    ForkEdges.
+    """Inject a fault into an edge's process.
+
+    ``fault``: "kill", "restart", "freeze" or "thaw". The launcher turns a restart into ForkEdges.
     """
 
     fault: str
@@ -118,9 +129,10 @@ class ProcessExited:
 # ------------------------------------------------------------------ coordinator
 @message
 class StartRun:
-    """``experiment`` is JSON, the other texts are paths; ``strains``: why this host cannot keep
-    up, as far as that is known beforehand; ``more``: another strategy or seed follows;
-    ``speed_auto``: the launcher has chosen the experiment's speed.
+    """Run the strategy at ``index`` of ``experiment`` (JSON). The other texts are paths.
+
+    ``more``: another strategy or seed follows. ``strains``: why this host cannot keep up, as far
+    as the start check knows. ``speed_auto``: the launcher has chosen the experiment's speed.
     """
 
     experiment: str
@@ -148,7 +160,7 @@ class StopRun:
 # ------------------------------------------------------------------ evaluator and job worker
 @message
 class EvaluateSnapshot:
-    """``file`` holds the weights; the evaluator deletes it."""
+    """Evaluate the weights in ``file``. The evaluator deletes the file."""
 
     version: int
     at_ns: int
@@ -157,7 +169,7 @@ class EvaluateSnapshot:
 
 @message
 class SnapshotScores:
-    """``scores`` are texts: JSON has no nan."""
+    """The scores of one snapshot, as texts: JSON has no nan."""
 
     version: int
     file: str
@@ -166,7 +178,7 @@ class SnapshotScores:
 
 @message
 class DoJob:
-    """``job`` is a row (``edgefl.jobs.plain``), its arrays lie in ``file``."""
+    """Run a job. ``job`` is a row (``edgefl.jobs.plain``); its arrays are in ``file``."""
 
     order: str
     due_ns: int
@@ -176,7 +188,10 @@ class DoJob:
 
 @message
 class JobFinished:
-    """``result``: vectors and numbers, the arrays in ``file``; ``real_s``: how long it took."""
+    """The result of a job. ``result``: vectors and numbers, with the arrays in ``file``.
+
+    ``real_s``: how long the job took, in real seconds.
+    """
 
     order: str
     file: str
@@ -186,7 +201,7 @@ class JobFinished:
 
 @message
 class JobRaised:
-    """``users``: the user can correct it; otherwise ``error`` is a traceback."""
+    """A job has failed. ``users``: the user can correct it; otherwise ``error`` is a traceback."""
 
     order: str
     error: str
@@ -195,6 +210,6 @@ class JobRaised:
 
 @message
 class WorkerDied:
-    """The job worker has died with its order, and another one has been forked."""
+    """The job worker has died during a job. A new one has been forked."""
 
     status: int

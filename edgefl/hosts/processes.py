@@ -1,4 +1,4 @@
-"""How processes are started here, and what they ask of the system."""
+"""Start processes, and set what the operating system does with them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 KEEP_BYTES = 1 << 30
 LARGEST_ON_HEAP = 1 << 25  # glibc takes no larger value
 MOST_FILES = 65536
-ORPHAN_S = 30  # how long a process whose parent is gone may still write
+ORPHAN_S = 30  # how long a process may still write after its parent has ended
 LIKE_CTRL_C = (signal.SIGTERM, signal.SIGHUP)
-# read when numpy is loaded; a process with more threads cannot be forked safely
+# numpy reads these when it is loaded; a process with more threads cannot be forked safely
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -31,11 +31,11 @@ def spawn(
     keep: list[Channel] | None = None,
     hold: int | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start ``python -m module FD...`` with these channel ends, which are closed here unless they
-    are in ``keep``. ``hold``: another descriptor that it is to have until it ends.
+    """Start ``python -m module FD...`` with these channel ends.
 
-    It has its own process group: a terminal's Ctrl-C reaches only this process, which ends the
-    others in order.
+    This process closes its copies of the ends, except those in ``keep``. ``hold``: one more
+    descriptor that the new process keeps open until it ends. The new process has its own process
+    group, so that a terminal's Ctrl-C reaches only this process, which ends the others in order.
     """
     fds = [channel.fileno() for channel in channels]
     process = subprocess.Popen(
@@ -52,10 +52,11 @@ def spawn(
 
 
 def fork(name: str, work: Callable[[], int | None]) -> int:
-    """The pid of a child that does ``work`` and exits with the status it returns (None: 0), or
-    with 1 and a traceback if it raises. ``name`` is for ps and top.
+    """Fork a child that runs ``work``, and return its pid.
 
-    The child ignores Ctrl-C and dies with this process.
+    The child exits with the status that ``work`` returns (None: 0), or with 1 and a traceback if
+    it raises. It ignores Ctrl-C, and the system kills it when this process ends. ps and top show
+    ``name``.
     """
     sys.stdout.flush(), sys.stderr.flush()
     parent = os.getpid()
@@ -65,7 +66,7 @@ def fork(name: str, work: Callable[[], int | None]) -> int:
     status = 1
     try:
         status = _child(name, work, parent)
-    finally:  # nothing that is raised here may return to the parent's code
+    finally:  # an exception must not return into the parent's code
         os._exit(status)
 
 
@@ -76,9 +77,9 @@ def _child(name: str, work: Callable[[], int | None], parent: int) -> int:
         for number in LIKE_CTRL_C:
             if signal.getsignal(number) is _interrupt:
                 signal.signal(number, signal.SIG_DFL)
-        _control(PR_SET_NAME, name.encode())  # the system cuts it to 15 bytes
+        _control(PR_SET_NAME, name.encode())  # Linux cuts it to 15 bytes
         die_with_parent()
-        # the parent may have died before the child asked to die with it
+        # the parent may have ended before die_with_parent took effect
         status = work() if os.getppid() == parent else 0
     except BaseException as error:
         print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
@@ -89,19 +90,20 @@ def _child(name: str, work: Callable[[], int | None], parent: int) -> int:
 
 
 def die_with_parent() -> None:
-    """From now on the system kills this process when its parent ends, however that happens."""
+    """Ask the system to kill this process when its parent ends, for whatever reason."""
     _control(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def end_soon() -> None:
-    """The system ends this process in ORPHAN_S, whatever its threads do until then."""
+    """Ask the system to end this process in ORPHAN_S seconds, whatever its threads do."""
     signal.alarm(ORPHAN_S)
 
 
 @contextmanager
 def ended_like_ctrl_c() -> Iterator[None]:
-    """A request to end, or the end of the terminal, does the same as Ctrl-C: what runs is ended
-    in order and says so. What the caller's parent has told to ignore them stays ignored.
+    """Handle SIGTERM and SIGHUP like Ctrl-C: the run ends in order and prints that.
+
+    Signals that the caller's parent has set to be ignored stay ignored.
     """
     former = {
         number: signal.signal(number, _interrupt)
@@ -129,8 +131,9 @@ def _control(option: int, value: int | bytes) -> None:
 
 
 def close_all_but(*keep: int) -> None:
-    """Close every descriptor above stderr except ``keep``. A child that kept the parent's other
-    channels open would hide that they are closed.
+    """Close every descriptor above stderr except ``keep``.
+
+    If a child kept the parent's other channels open, their other ends would not see them close.
     """
     most = min(os.sysconf("SC_OPEN_MAX"), MOST_FILES)
     for below, above in zip((2, *sorted(keep)), (*sorted(keep), most)):
@@ -138,8 +141,9 @@ def close_all_but(*keep: int) -> None:
 
 
 def keep_freed_memory() -> bool:
-    """Reuse the memory of freed models instead of returning it to the system: new pages cost as
-    much as the copy into them. False if the C library is not glibc.
+    """Reuse the memory of freed models instead of returning it to the system.
+
+    New pages cost as much time as the copy into them. False if the C library is not glibc.
     """
     if not sys.platform.startswith("linux"):
         return False

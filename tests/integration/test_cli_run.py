@@ -164,7 +164,7 @@ def test_a_run_that_cannot_keep_up_is_refused_or_strained(
         "stop.versions=1000000",
     )
     status, _, err = end(start(started, *busy, "devices.samples_per_s=100000000"))
-    asked = re.search(r"this host (\d+): speed=(\S+) would work, or --force", err)
+    asked = re.search(r"this host (\d+): set speed=(\S+) or speed=auto", err)
     assert status == 2 and asked and err.count("\n") == 1 and not (folder / "runs").exists()
 
     slowed = start(
@@ -195,7 +195,7 @@ def test_a_run_that_cannot_keep_up_is_refused_or_strained(
     found = summary(folder / "forced" / "small" / "fedasync")["fidelity"]
     assert (
         status == 0
-        and "going on by --force" in out
+        and "continuing because of --force" in out
         and found["verdict"] == "strained"
         and found["compute_overruns"] > 0
     )
@@ -292,7 +292,7 @@ def test_two_strategies_with_the_same_remote_edges_and_keys(
     terminals = Terminals(started, "two.toml", *keys)
     first = terminals.edge("e000", *keys)
     turned_away = {
-        "it wants keys (--keys DIR)": terminals.edge("e000"),
+        "it requires keys (--keys DIR)": terminals.edge("e000"),
         "edge id: 'e002' is none of this experiment's edges (edges.count, edges.names)": (
             terminals.edge("e002", *keys)
         ),

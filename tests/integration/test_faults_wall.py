@@ -153,5 +153,7 @@ def test_edges_elsewhere_cannot_be_killed(tmp_path: Path) -> None:
     wall = WallRun(
         load(config(tmp_path)), LaunchOptions(tmp_path / "runs", tmp_path, fleet=False), print
     )
-    with pytest.raises(UserError, match="kill, restart, freeze need edges that are started here"):
+    with pytest.raises(
+        UserError, match="kill, restart, freeze need edges that this command starts"
+    ):
         wall.run(lambda *_: None)

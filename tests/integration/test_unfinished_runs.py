@@ -1,4 +1,4 @@
-"""The same command again, while a run goes on and after it was killed."""
+"""The same command again: while a run goes on, and after it was killed."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def test_a_killed_run_is_kept_and_a_live_one_left_alone(
     first = start(started, *words, *LONG)
     wait_for(lambda: happened(directory, event="update_arrived"))
     beside = end(start(started, *words))
-    expected = "edgefl: runs/small: another run writes there: expected --out DIR, or wait for its"
-    assert beside == (2, "", f"{expected} end\n")
+    expected = "edgefl: runs/small: another run writes to it; wait for its end, or choose --out DIR"
+    assert beside == (2, "", f"{expected}\n")
     others = family(first)
-    for process in others:  # with the coordinator: nothing ends in order
+    for process in others:  # the coordinator, too: no process ends in order
         process.kill()
     assert gone(others)
     first.communicate()
     left = (directory / "events.jsonl").read_bytes()
     again = start(started, *words, "stop.versions=1")
     status, out, err = end(again)
-    line = "runs/small holds a run that has not ended: it is now runs/small.1\n"
+    line = "runs/small held an unfinished run: moved to runs/small.1\n"
     assert status == 0 and line in out[: 200 + len(line)], (out, err)
     assert (folder / "runs" / "small.1" / "fedasync" / "events.jsonl").read_bytes() == left
     assert (directory / "summary.json").exists()

@@ -1,1 +1,1 @@
-"""From an experiment to the parts that both hosts need."""
+"""Build the parts of a run from an experiment; both hosts use them."""

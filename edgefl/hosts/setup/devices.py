@@ -1,4 +1,4 @@
-"""From a ``[devices]`` section to the devices of so many edges."""
+"""Build the emulated devices of edges from a ``[devices]`` section."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ LONGS = {"large": LONG, "mild": MILD}
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What runtime classes go by: ``sizes`` of the edges' data if everybody knows them all, and
-    the samples of a whole ``task`` of those known here.
+    """How much the edges train; runtime classes depend on it.
+
+    ``sizes``: samples by edge, empty unless all processes know them all. ``task``: samples of a
+    whole task, for the edges whose data is known here.
     """
 
     sizes: Mapping[str, int]
@@ -41,8 +43,9 @@ class Work:
 def devices(
     section: Devices, edges: Sequence[str], streams: Streams, keys: tuple[str, ...], work: Work
 ) -> list[Device]:
-    """A device for each of ``edges``; ``keys`` tell groups apart, so that each has draws of its
-    own.
+    """Build a device for each of ``edges``.
+
+    ``keys`` identify the group of edges, so that each group has its own random numbers.
     """
     if section.kind == "native":
         return [Native() for _ in edges]
@@ -68,7 +71,7 @@ def _rates(section: Devices, count: int, streams: Streams, keys: tuple[str, ...]
 def _classes(
     section: Devices, edges: Sequence[str], streams: Streams, keys: tuple[str, ...], work: Work
 ) -> list[Device]:
-    """An edge whose data lies elsewhere counts as one of size 1: its device is not used here."""
+    """Draw runtime classes. An edge with unknown data has size 1: its device is not used here."""
     sizes = [float(work.sizes.get(edge, 1)) for edge in edges]
     classes = runtime_classes(
         sizes, LONGS[section.long], streams.rng("devices", *keys), section.gamma

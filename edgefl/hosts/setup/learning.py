@@ -1,4 +1,4 @@
-"""From an experiment to what needs torch: data, model, every edge's trainer, evaluation."""
+"""Build the parts of an experiment that need torch: data, model, trainers, evaluation."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from edgefl.vectors import Layout
 
 @dataclass(slots=True)
 class Learning:
-    """One process's data and model; trainers of all its edges share them."""
+    """One process's data and model. The trainers of all its edges share them."""
 
     experiment: Experiment
     base: Path | None
     task: Task
     workspace: Workspace
-    train: tuple[Any, torch.Tensor]  # inputs: a tensor, or Samples, which are picked like one
+    train: tuple[Any, torch.Tensor]  # inputs: a tensor, or Samples, which are indexed like one
     test: tuple[Any, torch.Tensor]
     shards: dict[str, np.ndarray]  # edge id -> indices of its training samples
     # by evaluation.train_samples
@@ -51,9 +51,9 @@ class Learning:
     _chosen: dict[int, tuple[type[Strategy], StrategyOptions]] = field(
         default_factory=dict, repr=False
     )
-    own_digest: str = ""  # of data that came in shares; else made from the data set and the shares
+    own_digest: str = ""  # of data that came in shares; otherwise data_digest computes it
     unlabelled: torch.Tensor | None = (
-        None  # the server's samples without labels, normalised: not on an edge's own machine
+        None  # the server's samples without labels, normalised; None on an edge's own machine
     )
 
     @property
@@ -65,16 +65,18 @@ class Learning:
         return {edge: len(indices) for edge, indices in self.shards.items()}
 
     def initial_weights(self) -> np.ndarray:
-        """w_0, the same for every strategy of the experiment."""
+        """The first model w_0, the same for every strategy of the experiment."""
         return initial(self.task.model, Streams(self.experiment.seed))
 
     def data_digest(self) -> str:
-        """Equal on two sides that hold the same data in the same shares."""
+        """A digest that is equal in two processes with the same data and the same shares."""
         return self.own_digest or material.digest(self.task.dataset, self.shards)
 
     def keep_beside(self, directory: Path) -> None:
-        """What a run directory has of the data: who holds which labels, if asked for; of texts,
-        a copy of the words behind the token numbers.
+        """Write what a run directory keeps of the data.
+
+        This is the number of samples by edge and label, with ``evaluation.by_label``; and for
+        texts, a copy of the words behind the token numbers.
         """
         if self.task.dataset.words is not None:
             shutil.copyfile(self.task.dataset.words, directory / VOCABULARY)
@@ -94,20 +96,19 @@ class Learning:
 
     @property
     def runs_jobs(self) -> bool:
-        """Whether any strategy of the experiment may give jobs; after this, their code is loaded
-        here.
-        """
+        """Whether any strategy of the experiment may order jobs. Loads the strategies' code."""
         jobs = [options(entry, self.base)[0].runs_jobs for entry in self.experiment.strategies]
         return any(jobs)
 
     def some_unlabelled(self, samples: int | None) -> torch.Tensor:
-        """So many of the server's samples without labels, evenly spaced; None: all. UserError if
-        there are not so many.
+        """Return this many of the server's samples without labels, evenly spaced; None: all.
+
+        UserError if there are fewer.
         """
         have = 0 if self.unlabelled is None else len(self.unlabelled)
         if self.unlabelled is None or (samples or 0) > have:
             raise UserError(
-                f"unlabelled.size: expected at least {samples or 1}, as a strategy wants, found"
+                f"unlabelled.size: expected at least {samples or 1}, as a strategy needs, found"
                 f" {have}"
             )
         return (
@@ -129,9 +130,9 @@ class Learning:
         )
 
     def rule(self, index: int) -> LocalRule:
-        """A fresh rule of the strategy at ``index`` of the experiment."""
+        """A new local rule of the strategy at ``index`` of the experiment."""
         if index not in self._chosen:
-            # looks through a folder: not for every task
+            # ``options`` searches a folder: too slow to repeat for every task
             self._chosen[index] = options(self.experiment.strategies[index], self.base)
         found, values = self._chosen[index]
         rule = found.rule(values)
@@ -145,8 +146,9 @@ class Learning:
         names: Sequence[str] | None = None,
         trainer: Callable[[str], TrainerLike[Any]] | None = None,
     ) -> dict[str, Edge]:
-        """Edge actors (all, or ``names``) for the strategy at ``index`` of the experiment;
-        ``trainer(edge)``: with these trainers.
+        """Edge actors (all, or ``names``) for the strategy at ``index`` of the experiment.
+
+        ``trainer(edge)`` makes their trainers; None: ``self.trainer``.
         """
         speeds, faults, streams = (
             devices(self.experiment, self.samples),
@@ -162,8 +164,9 @@ class Learning:
         }
 
     def evaluate(self, job: Evaluate) -> Scores:
-        """Train loss on the fixed sample of the union, or None; test loss; test accuracy; and,
-        if asked for, that of each label.
+        """Return train loss, test loss and test accuracy, then each label's accuracy if asked for.
+
+        The train loss is taken on the fixed sample of ``union``; None if that is empty.
         """
         counted = by_label.RightByLabel(self.task.metric, self.task.dataset.classes)
         metric = counted if self.experiment.evaluation.by_label else self.task.metric
@@ -179,8 +182,8 @@ class Learning:
         return train_loss, test_loss, accuracy, *(counted.shares if metric is counted else ())
 
     def union(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The fixed sample of all devices' data that the train loss is taken on: gathered once,
-        empty if none is asked for.
+        """The fixed sample of all devices' data for the train loss: drawn once, empty if the
+        config asks for none.
         """
         size = self.experiment.evaluation.train_samples
         if size not in self._union:
@@ -202,8 +205,9 @@ class Learning:
 
 
 def with_seed(learned: Learning, experiment: Experiment) -> Learning:
-    """The same data and model for another seed of the experiment, whose edges have other shares,
-    unless they came with the data.
+    """The same data and model for another seed of the experiment.
+
+    The shares are cut anew for that seed, unless they came with the data.
     """
     if learned.own_digest:
         return replace(learned, experiment=experiment, _union={})
@@ -214,8 +218,9 @@ def with_seed(learned: Learning, experiment: Experiment) -> Learning:
 def learning(
     experiment: Experiment, base: Path | None, edges: Sequence[str] | None = None
 ) -> Learning:
-    """Load the data of ``edges`` (``edgefl.data.edge_data``), build the model; one thread, so
-    that every engine computes the same bytes.
+    """Load the data of ``edges`` (``edgefl.data.edge_data``) and build the model.
+
+    torch is set to one thread, so that every engine computes the same bytes.
     """
     torch.set_num_threads(1)
     task, had = _own(experiment, base) or _named(experiment, base, edges)
@@ -241,7 +246,7 @@ def learning(
 
 
 def _check_server_samples(experiment: Experiment, base: Path | None, have: int) -> None:
-    """UserError before anything runs, and not when the strategy's first job is done."""
+    """Raise UserError before the run starts, not only when the strategy's first job runs."""
     for number, entry in enumerate(experiment.strategies):
         strategy, given = options(entry, base)
         key = f"strategies[{number}].server_samples"

@@ -1,6 +1,4 @@
-"""From an experiment to how long its tasks may take: generous, so that only what will never come
-is given up.
-"""
+"""Deadlines of an experiment's tasks: generous, so that only tasks that will never end miss them."""
 
 from __future__ import annotations
 
@@ -21,14 +19,15 @@ from emulator.capacity.service import curve_of
 from emulator.compute import Device, Drawn, Memoryless, Rate
 from emulator.units import FOREVER, to_ns
 
-TIMES = 3  # the emulated time of a phase, and at least ``liveness_s`` longer
+TIMES = 3  # times the emulated time of a phase, but at least ``liveness_s`` longer than it
 LONGEST_DRAW = 20  # times the mean: one exponential draw in 5e8 is longer
 
 
 class EmulatedLimits:
-    """Limits of one run's tasks. ``shares``: samples by edge, as far as the split is known here.
+    """Time limits of one run's tasks. ``shares``: samples by edge, where the split is known.
 
-    A transfer's time is that of its link alone, as often as there are edges that share it.
+    A transfer's limit is based on the time in which the link, used alone, carries the bytes of
+    all edges that share it.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class EmulatedLimits:
     def training_ns(self, edge: str, samples: int, task: Assignment, now: int) -> int:
         try:
             steps = self.plan.steps(task, self.rule, samples)
-        except ValueError:  # the edge will say so
+        except ValueError:  # the edge will report it
             return FOREVER
         course = Course(
             task=task,
@@ -106,8 +105,9 @@ class EmulatedLimits:
 
 
 def _longest_ns(device: Device, work: float, now: int) -> int | None:
-    """What the device takes for so many samples from ``now`` on; where stretches of work have times
-    of their own, the longest.
+    """The time (ns) that the device needs for ``work`` samples from ``now`` on.
+
+    For devices with random times it is the longest, or one that is almost never exceeded.
     """
     match device:
         case Memoryless():
@@ -120,7 +120,7 @@ def _longest_ns(device: Device, work: float, now: int) -> int | None:
 def task_limits(
     experiment: Experiment, entry: StrategyEntry, base: Path | None, shares: Mapping[str, int]
 ) -> EmulatedLimits | None:
-    """None if the config wants no deadlines."""
+    """The limits of a run's tasks; None if ``network.task_timeout_s`` is 0."""
     if experiment.network.task_timeout_s == 0:
         return None
     return EmulatedLimits(experiment, entry, base, shares)

@@ -1,6 +1,4 @@
-"""From an experiment to its network: every edge's links, what they share, and what a message
-without bytes is charged.
-"""
+"""Build an experiment's network: every edge's links, what they share, and the latency of notes."""
 
 from __future__ import annotations
 
@@ -30,13 +28,14 @@ from emulator.units import NS_PER_S, to_ns
 
 BIT_PER_MBIT = 1_000_000
 DIRECTIONS = ("up", "down")
-ALL = "*"  # no edge's id: the link of a broadcast, up to the moment at which it leaves the channel
+ALL = "*"  # not an edge's id: a broadcast's link, up to the moment when it leaves the channel
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A link's numbers: the profile's, where the section does not say otherwise. Latency and
-    jitter are one way.
+    """A link's numbers: those of the section, otherwise those of the profile.
+
+    Latency and jitter are one way.
     """
 
     rates_bit_s: dict[str, int]
@@ -47,7 +46,7 @@ class Shape:
 
 @dataclass(slots=True)
 class Builder:
-    """Makes links. Those with the same parts share one capacity: it keeps a table."""
+    """Builds links. Links with the same numbers share one capacity, because it keeps a table."""
 
     experiment: Experiment
     base: Path | None
@@ -81,7 +80,7 @@ class Builder:
         return medium.link(None if capacity is medium.capacity else capacity, delay)
 
     def alone(self, edge: str, direction: str, section: Links) -> Capacity | None:
-        """What serves the edge while no other edge sends; None if nothing is emulated."""
+        """The edge's capacity while no other edge sends; None if the link is not emulated."""
         if section.kind == "native":
             return None
         medium, kind = self.media.get(direction), self.experiment.medium.kind
@@ -95,8 +94,9 @@ class Builder:
         return self._gated(own, edge, direction)
 
     def at_most(self, size_bytes: int, direction: str) -> int:
-        """Bytes that go before the last of so many has gone, while all edges send as much: on a
-        TDMA channel, either way and in whole slots.
+        """Bytes that the link carries until ``size_bytes`` are sent, if all edges send as much.
+
+        On a TDMA channel these are whole slots, in both directions.
         """
         section, edges = self.experiment.medium, len(self.order)
         if section.kind != "tdma":
@@ -108,7 +108,7 @@ class Builder:
         return -(-2 * edges * slots * slot_ns * rate_bit_s // (8 * NS_PER_S))
 
     def _places(self, edge: str) -> tuple[int] | None:
-        """With frames, edges have places of their own in them, by their order."""
+        """The edge's slot in each frame, by the order of edges; None without frames."""
         frame_slots = self.experiment.medium.frame_slots
         return None if frame_slots is None else (self.order[edge] % frame_slots,)
 
@@ -128,7 +128,7 @@ class Builder:
         name = section.trace_up if direction == "up" else section.trace_down
         # All that a capacity depends on: links with an equal key share it.
         key = (name or shape.rates_bit_s[direction], shape.loss, shape.latency_ns)
-        # begins when this very link is used
+        # the trace begins with the first byte on this link, so the link cannot share it
         own = name is not None and section.trace_start == "first_byte"
         if key not in self.kept or own:
             self.kept[key] = self._new_capacity(name, shape.rates_bit_s[direction], section, shape)
@@ -146,10 +146,10 @@ class Builder:
 
 
 def network(experiment: Experiment, base: Path | None, granted: bool = False) -> Network:
-    """Every edge's uplink and downlink, and on a TDMA channel that of ALL. Traces are looked for in
-    ``base``.
+    """Build every edge's uplink and downlink, and on a TDMA channel the link of ALL.
 
-    ``granted``: nothing moves on a TDMA channel but in slots that somebody grants.
+    Paths of traces are relative to ``base``. ``granted``: on a TDMA channel bytes move only in
+    slots that a strategy grants.
     """
     builder, links = Builder.of(experiment, base, granted), Network()
     for part in parts(experiment):
@@ -162,7 +162,7 @@ def network(experiment: Experiment, base: Path | None, granted: bool = False) ->
 
 
 def latencies(experiment: Experiment) -> dict[str, int]:
-    """Each edge's one-way delay (ns), also charged to the notes that belong to an algorithm."""
+    """Each edge's one-way latency (ns). An algorithm's notes take it, too."""
     of_part = [
         (part.ids, 0 if part.links.kind == "native" else shape_of(part.links).latency_ns)
         for part in parts(experiment)
@@ -171,7 +171,7 @@ def latencies(experiment: Experiment) -> dict[str, int]:
 
 
 def longest_delay_ns(experiment: Experiment) -> int:
-    """The longest that a byte may be under way on any link, one way, jitter included."""
+    """The longest one-way delay (ns) of a byte on any link, including jitter."""
     shapes = [shape_of(part.links) for part in parts(experiment) if part.links.kind != "native"]
     return max(
         (
@@ -208,15 +208,15 @@ def shape_of(section: Links) -> Shape:
 
 
 def usual_bit_s(capacity: Capacity) -> int:
-    """A rate to compare with; asking a trace for it does not begin it."""
+    """A typical rate (bit/s) for comparisons. This call does not begin a trace."""
     while isinstance(capacity, (Lossy, Lowest)):
-        # of a link with outages, the link
+        # of a gated link: the capacity without its outages
         capacity = capacity.capacity if isinstance(capacity, Lossy) else capacity.parts[0]
     return round(capacity.mean_bit_s) if isinstance(capacity, Trace) else capacity.segment(0)[0]
 
 
 def _media(section: Medium, base: Path | None, granted: bool) -> dict[str, Bottleneck | Channel]:
-    """Direction -> what all emulated links share in it."""
+    """The bottleneck or channel that all emulated links share, by direction."""
     if section.kind == "tdma":
         grid = Grid(_ms(section.slot_ms) or 1, _ms(section.guard_ms) or 0, section.frame_slots or 1)
         # the first edge that is ready takes the next free slots

@@ -1,5 +1,6 @@
-"""From an experiment to its torch-free parts: devices, the strategy, the book of fidelity. The
-same on both clocks and on every machine.
+"""Build the parts of an experiment that need no torch: devices, strategy, fidelity record.
+
+They are the same on both clocks and on every machine.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from emulator.host import host_facts
 
 
 def devices(experiment: Experiment, samples: Mapping[str, int] | None = None) -> dict[str, Device]:
-    """Every edge's device by id. ``samples``: how much data the edges have, as far as that is known
-    here; runtime classes go by it.
+    """Every edge's device by id.
 
-    With ``data.source`` "shard" or "local" an edge knows only its own, so that all sizes count as
-    equal wherever this is asked.
+    ``samples``: samples by edge, where they are known; runtime classes depend on them. With
+    ``data.source`` "shard" or "local" an edge knows only its own data. Then all processes treat
+    all sizes as equal.
     """
     known = samples or {}
     work = speeds.Work(
@@ -84,7 +85,7 @@ def strategy(
     weights: np.ndarray,
     layout: Layout,
 ) -> Strategy:
-    """A fresh strategy at w_0."""
+    """A new strategy whose model is w_0."""
     found, values = options(entry, base)
     made = found(weights, layout, values, Streams(experiment.seed))
     if isinstance(made, Slotted):
@@ -93,7 +94,7 @@ def strategy(
 
 
 def fidelity(experiment: Experiment) -> Fidelity:
-    """An empty book with the config's limits and this host's facts."""
+    """An empty fidelity record with the config's limits and this host's facts."""
     limits = experiment.fidelity
     return Fidelity(
         Thresholds(
@@ -104,12 +105,14 @@ def fidelity(experiment: Experiment) -> Fidelity:
 
 
 def refuse_native(experiment: Experiment) -> None:
-    """Under the virtual clock nothing takes the time that it really takes."""
+    """Raise UserError for native devices or links: under the virtual clock nothing takes its real
+    time.
+    """
     for index, part in enumerate(parts(experiment)):
         place = f"groups[{index}]." if part.name else ""
         for name, kind in (("devices", part.devices.kind), ("links", part.links.kind)):
             if kind == "native":
                 raise UserError(
-                    f'{place}{name}.kind = "native" needs the wall clock; under the virtual clock'
-                    " give emulated numbers"
+                    f'{place}{name}.kind = "native" needs the wall clock; for the virtual clock'
+                    " set emulated numbers"
                 )

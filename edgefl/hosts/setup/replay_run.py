@@ -1,4 +1,4 @@
-"""Replaying a run directory: its own config, its first weights, its journal."""
+"""Replay a run directory from its own config, its first weights and its journal."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from edgefl.vectors import Layout, aligned_copy
 
 
 def replay_run(run: Path) -> Replay:
-    """UserError if something is missing, a decision differs, or the last weights are not those
-    of model.safetensors.
+    """Replay the run. UserError if a file is missing, a decision differs, or the last weights
+    differ from model.safetensors.
     """
     journal = run / "journal"
     for path in (run / "config.toml", journal / "initial.safetensors", journal / "layout.json"):

@@ -1,5 +1,6 @@
-"""The folder of an experiment while a command writes there: one at a time, and nothing that an
-earlier one has left unfinished is lost.
+"""The folder of an experiment while a command writes to it.
+
+Only one command writes at a time, and an earlier unfinished run is kept.
 """
 
 from __future__ import annotations
@@ -15,23 +16,26 @@ from edgefl.hosts.setup.rundir import unfinished, writable
 
 
 class RunFolder:
-    """DIR/NAME with the runs of the strategies ``names`` in it. The lock is the system's, on the
-    folder itself: it goes with the last process that holds ``fd``, however that ends.
+    """The folder DIR/NAME, which holds the runs of the strategies ``names``.
+
+    The lock is a system lock (flock) on the folder. The system releases it when the last process
+    that holds ``fd`` ends, for whatever reason.
     """
 
     def __init__(self, folder: Path, names: Collection[str]) -> None:
         self.folder, self.names = folder, names
         self.fd: int | None = None
-        self._made: list[Path] = []  # folders that were not there, the outer ones first
+        self._made: list[Path] = []  # folders that ``claim`` has made, outer ones first
 
     def refuse_if_in_use(self) -> None:
-        """UserError if another command writes there now."""
+        """Raise UserError if another command writes to the folder now."""
         if self.folder.is_dir():
             _unlock(self._lock())
 
     def claim(self) -> list[str]:
-        """Keep others out until ``release``. Returns what the user must know. UserError if another
-        command writes there, or nothing can be written.
+        """Lock the folder until ``release``. Returns messages for the user.
+
+        UserError if another command writes to the folder, or if it cannot be written.
         """
         told = []
         with writable(self.folder, "made"):
@@ -50,20 +54,20 @@ class RunFolder:
         self.fd = None
 
     def undo(self) -> None:
-        """Remove the folders that ``claim`` has made, as far as they are empty."""
+        """Remove the folders that ``claim`` has made, if they are empty."""
         for folder in reversed(self._made):
             with suppress(OSError):
                 folder.rmdir()
 
     def _lock(self) -> int | None:
-        """The descriptor that holds the lock; None where the file system has no locks."""
+        """Return the descriptor that holds the lock; None if the file system has no locks."""
         fd = os.open(self.folder, os.O_RDONLY)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(fd)
             raise UserError(
-                f"{self.folder}: another run writes there: expected --out DIR, or wait for its end"
+                f"{self.folder}: another run writes to it; wait for its end, or choose --out DIR"
             ) from None
         except OSError:
             os.close(fd)
@@ -71,7 +75,7 @@ class RunFolder:
         return fd
 
     def _move_aside(self) -> str:
-        place = self.folder.resolve()  # a link stays
+        place = self.folder.resolve()  # a symbolic link stays where it is
         numbers = range(1, 1_000_000)
         aside = next(
             path
@@ -79,10 +83,10 @@ class RunFolder:
             if not os.path.lexists(path := place.with_name(f"{place.name}.{number}"))
         )
         place.rename(aside)
-        return f"{self.folder} holds a run that has not ended: it is now {self._told(aside)}"
+        return f"{self.folder} held an unfinished run: moved to {self._told(aside)}"
 
     def _told(self, aside: Path) -> Path:
-        """As the user calls it."""
+        """The path in the form that the user gave."""
         return self.folder.with_name(aside.name) if not self.folder.is_symlink() else aside
 
     def _make(self) -> None:

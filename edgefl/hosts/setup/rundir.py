@@ -1,5 +1,6 @@
-"""Opening and closing a run directory: the resolved config in front, the summary at the end;
-both hosts use it.
+"""Open and close a run directory: write the resolved config first and the summary at the end.
+
+Both hosts use it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from emulator.fidelity import Fidelity
 from emulator.units import NS_PER_S
 
 FLUSH_S = 0.5
-WRITTEN_LATE = (  # or not at all: no old one may be left
+WRITTEN_LATE = (  # or not at all, so an old file must be deleted
     files.SUMMARY,
     files.MODEL,
     f"journal/{LINES}",
@@ -71,7 +72,7 @@ class OpenRun:
         layout: Layout,
         shares: Mapping[str, int] | None = None,
     ) -> None:
-        """``shares``: samples by edge, as far as the split is known here."""
+        """``shares``: samples by edge, where the split is known."""
         self.experiment, self.entry, self.directory, self.base = (
             experiment,
             experiment.strategies[index],
@@ -79,7 +80,7 @@ class OpenRun:
             base,
         )
         self._started_s = self._flushed_s = time.monotonic()
-        # or a UserError, before anything is written
+        # before anything is written: it may raise UserError
         made = strategy(experiment, self.entry, base, weights, layout)
         with writable(directory, "made"):
             directory.mkdir(parents=True, exist_ok=True)
@@ -95,11 +96,11 @@ class OpenRun:
         self.coordinator = Coordinator(made, experiment, self.record, shares, limits)
 
     def start_wall(self) -> None:
-        """Emulated time 0 is now: wall seconds count from here, without the joining before."""
+        """Set emulated time 0 to now. Wall seconds count from here, without the joining phase."""
         self._started_s = time.monotonic()
 
     def begin(self, clock: str, fidelity: Fidelity) -> None:
-        """config.toml says what is run, by what and on what."""
+        """Write config.toml: the experiment, and which code and host run it."""
         self.start_wall()
         facts: dict[str, Any] = {
             "strategy": self.entry.name,
@@ -108,9 +109,9 @@ class OpenRun:
             "host": fidelity.host,
         }
         if self.base is not None and (own_names(self.experiment) or traces(self.experiment)):
-            facts["base"] = str(self.base.resolve())  # where that code, or a trace, lies
+            facts["base"] = str(self.base.resolve())  # the folder of that code or trace
         if self.coordinator.strategy.reconstructed:
-            facts["reconstructed"] = True  # a display says so next to the name
+            facts["reconstructed"] = True  # displays show this next to the name
         with writable(self.directory):
             (self.directory / "config.toml").write_text(
                 dump(self.experiment, {"run": facts}), encoding="utf-8"
@@ -124,7 +125,7 @@ class OpenRun:
         fidelity: dict[str, Any],
         pace: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Write what is left and return the summary. ``pace``: of the wall clock, its speed."""
+        """Write the remaining files and return the summary. ``pace``: the wall clock's speed."""
         head = {
             "strategy": self.entry.strategy,
             "label": self.entry.name,
@@ -147,8 +148,10 @@ class OpenRun:
         )
 
     def _unlabelled(self) -> dict[str, Any]:
-        """Samples of the devices' own domain make distilling easier: a reader of the accuracy must
-        know.
+        """Facts about the unlabelled samples for summary.json.
+
+        Samples of the devices' own domain make distillation easier. A reader of the accuracy must
+        know that.
         """
         section = self.experiment.unlabelled
         assert section is not None
@@ -159,11 +162,12 @@ class OpenRun:
         }
 
     def undo(self) -> None:
-        """Delete the files of a run that did not begin, and the directories that are then empty,
-        up to the experiment's.
+        """Delete the files of a run that did not begin, and the directories that are then empty.
+
+        The experiment's directory stays.
         """
         _remove(self.directory, WRITTEN)
-        with suppress(OSError):  # not empty, or not there
+        with suppress(OSError):  # not empty, or missing
             self.directory.parent.rmdir()
 
     @property
@@ -175,7 +179,7 @@ class OpenRun:
         return self.record.wall_s()
 
     def flush_now_and_then(self) -> None:
-        """Readers see the files at most FLUSH_S late, if this is called often."""
+        """Flush the files if FLUSH_S seconds have passed since the last flush. Call this often."""
         if time.monotonic() - self._flushed_s >= FLUSH_S:
             self._flushed_s = time.monotonic()
             self.record.flush()
@@ -191,7 +195,7 @@ class OpenRun:
 
 @contextmanager
 def writable(directory: Path, to_be: str = "written") -> Iterator[None]:
-    """What the system refuses to write in there is said in one line."""
+    """Turn an OSError while writing to ``directory`` into a UserError of one line."""
     try:
         yield
     except OSError as error:
@@ -202,12 +206,12 @@ def writable(directory: Path, to_be: str = "written") -> Iterator[None]:
 
 
 def clear(folder: Path, names: Collection[str], but: Path | None = None) -> list[str]:
-    """Delete what earlier runs of the strategies ``names``, of any seed, left in ``folder``, and
-    their comparison; UserError if that fails.
+    """Delete the files of earlier runs of the strategies ``names``, and their comparison.
 
-    Only files that a run writes are deleted, in directories that hold a run of ours. Other files
-    stay, and so does the directory ``but``, which is being written. Returns the names of the runs
-    that stay because the experiment has no such strategy.
+    This covers all seeds. Only files that a run writes are deleted, and only in directories of
+    runs. Other files stay, and so does the directory ``but``, which is being written. Returns the
+    names of the runs that stay because the experiment has no such strategy. UserError if a file
+    cannot be deleted.
     """
     with writable(folder):
         runs = [
@@ -220,7 +224,7 @@ def clear(folder: Path, names: Collection[str], but: Path | None = None) -> list
             if _scheme(folder, directory) in names:
                 _remove(directory, WRITTEN)
                 if directory.parent != folder:
-                    with suppress(OSError):  # not empty: other seeds, or not ours
+                    with suppress(OSError):  # not empty: other seeds, or the user's files
                         directory.parent.rmdir()
         if runs:
             _remove(folder, registry.files())
@@ -228,7 +232,7 @@ def clear(folder: Path, names: Collection[str], but: Path | None = None) -> list
 
 
 def unfinished(folder: Path, names: Collection[str]) -> bool:
-    """Does ``folder`` hold a run of one of these strategies that has begun and has no summary?"""
+    """Whether ``folder`` holds a run of these strategies that has begun but has no summary."""
     return any(
         (run / files.EVENTS).stat().st_size and not (run / files.SUMMARY).exists()
         for name in names
@@ -241,8 +245,9 @@ def _scheme(folder: Path, run: Path) -> str:
 
 
 def _ours(directory: Path) -> list[Path]:
-    """The run of ours in a strategy's directory, and those of its seeds; links are not followed
-    out of the folder.
+    """The directories of runs in a strategy's directory: itself, and one per seed.
+
+    Symbolic links are skipped, so that nothing outside the folder is deleted.
     """
     if directory.is_symlink() or not directory.is_dir():
         return []
@@ -250,32 +255,33 @@ def _ours(directory: Path) -> list[Path]:
 
 
 def _is_ours(directory: Path) -> bool:
-    """Was it written by a run? Links are not followed out of the folder."""
+    """Whether a run has written this directory. False for symbolic links."""
     events = directory / files.EVENTS
     if directory.is_symlink() or not events.is_file():
         return False
     try:
         with events.open("rb") as file:
-            # b"": it ended before anything happened
+            # b"": the run ended before its first event
             return file.read(len(FIRST_BYTES)) in (b"", FIRST_BYTES)
     except OSError:
         return False
 
 
 def _remove(directory: Path, names: Collection[str]) -> None:
-    """These files, and the folders that are empty without them."""
+    """Delete these files, and the folders that are then empty."""
     for name in names:
         (directory / name).unlink(missing_ok=True)
     for folder in sorted(
         {(directory / name).parent for name in names}, reverse=True
     ):  # the inner ones first
-        with suppress(OSError):  # not empty, or not there
+        with suppress(OSError):  # not empty, or missing
             folder.rmdir()
 
 
 def git_commit(folder: Path = Path(__file__).parent) -> str:
-    """The commit of the checkout that ``folder`` lies in, with "+" if it has changes; "unknown"
-    outside one of ours.
+    """The commit of the edgefl checkout that ``folder`` is in, with "+" if it has changes.
+
+    "unknown" outside such a checkout.
     """
     top = _git(folder, "rev-parse", "--show-toplevel")
     return (
@@ -284,7 +290,7 @@ def git_commit(folder: Path = Path(__file__).parent) -> str:
 
 
 def _is_checkout(top: Path) -> bool:
-    """Is it ours? An installed package may lie inside somebody's own repository."""
+    """Whether this is edgefl's repository: an installed package may lie inside another one."""
     try:
         return (
             tomllib.loads((top / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
@@ -295,7 +301,7 @@ def _is_checkout(top: Path) -> bool:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    """What git says; "" if it says nothing or is not there."""
+    """The output of a git command; "" if it fails or git is not installed."""
     try:
         return subprocess.run(
             ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=5

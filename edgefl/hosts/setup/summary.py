@@ -1,6 +1,4 @@
-"""summary.json: the head, the counters, how well the run did, the reports' sections, the
-warnings, and the verdict on its time.
-"""
+"""Write summary.json: head, counters, outcome, the reports' sections, warnings and verdict."""
 
 from __future__ import annotations
 
@@ -25,8 +23,9 @@ def write_summary(
     target_accuracy: float | None,
     fidelity: dict[str, Any],
 ) -> dict[str, Any]:
-    """Of a run whose other files are written and closed; ``head`` is what the caller knows of it
-    ("emulated_s" among it). Returns the summary.
+    """Write and return the summary of a run whose other files are complete and closed.
+
+    ``head``: the caller's facts about the run, "emulated_s" among them. ``fidelity``: the verdict.
     """
     summary = {
         **head,

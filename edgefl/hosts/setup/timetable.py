@@ -1,4 +1,4 @@
-"""From an experiment to what a slotted strategy is told about its channel and its devices."""
+"""Build a slotted strategy's timetable of its channel and devices from an experiment."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from emulator.compute import Device, Rate
 from emulator.tdma.closed_form import Tdma
 from emulator.units import NS_PER_S, to_ns
 
-BESIDE_BYTES = 256  # of names and numbers beside the vector, at most
+BESIDE_BYTES = 256  # at most, for names and numbers next to the vector
 BIT_PER_MBIT = 1_000_000
 
 
 def timetable(experiment: Experiment, layout: Layout, devices: dict[str, Device]) -> Timetable:
-    """UserError if the model does not fit into the slots that the config gives it."""
+    """The timetable. UserError if the model does not fit into ``medium.slots_per_transfer``."""
     medium, plan = experiment.medium, experiment.training
     slot_ns, guard_ns = _ns(medium.slot_ms), _ns(medium.guard_ms)
     transfer_slots = slots_of_model(experiment, 4 * layout.size + BESIDE_BYTES)
@@ -42,8 +42,9 @@ def timetable(experiment: Experiment, layout: Layout, devices: dict[str, Device]
 
 
 def slots_of_model(experiment: Experiment, size_bytes: int) -> int:
-    """r: as many slots as the model needs at the channel's rate, or as the config says if they
-    are enough.
+    """Slots per model, r: the config's ``slots_per_transfer``, or as many as the model needs.
+
+    UserError if the config gives fewer than the model needs.
     """
     medium = experiment.medium
     usable_ns, rate_bit_s = (

@@ -1,3 +1,4 @@
-"""The host on the wall clock: a coordinator process, edge processes and a warm parent, over
-ZeroMQ sockets.
+"""The wall-clock host: a coordinator process, edge processes and a warm parent.
+
+Coordinator and edges communicate over ZeroMQ sockets.
 """

@@ -1,8 +1,8 @@
-"""Plain values with arrays in them, for another process on this machine: the arrays go into a file,
-the rest fits in a message.
+"""Pass values with arrays to another process of this machine: arrays in a file, the rest in a
+message.
 
-numpy releases the GIL while it writes or reads an array, so this does not delay pacing; encoding
-one large message would.
+numpy releases the GIL while it writes or reads an array, so this does not delay pacing. Encoding
+one large message would delay it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ PLACE = "array in file"  # the key that marks [offset, dtype, shape]
 
 
 def put(path: Path, value: Any) -> Any:
-    """``value`` (dicts, lists, texts, numbers, arrays) with a mark in each array's place; the
-    arrays are in the file ``path``.
+    """Write the arrays of ``value`` to the file ``path``.
+
+    Returns ``value`` (dicts, lists, texts, numbers, arrays) with a mark in each array's place.
     """
     with path.open("wb") as file:
         return _put(file, value)
 
 
 def take(path: Path, value: Any) -> Any:
-    """The value that was ``put``, its arrays as aligned read-only copies; deletes the file."""
+    """Return the value given to ``put``, with aligned read-only arrays, and delete the file."""
     found = _take(path, value)
     path.unlink()
     return found

@@ -1,5 +1,7 @@
-"""The coordinator's connections, seen from below the messages: who never gets through the
-handshake, who never joins, and who sends a message without an end.
+"""Watch the coordinator's TCP connections.
+
+This finds connections that fail in the handshake, that never join, or that send a message
+without an end.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ from typing import Protocol
 import zmq
 
 LOOK_EVERY_MS = 20
-# an honest edge says no more than Hello and Join before it is in
+# before it has joined, an honest edge sends only Hello and Join
 BEFORE_JOINING_BYTES = 1 << 20
-SPARE_BYTES = 1 << 23  # beyond the largest transfer, which an edge may have credit for
+SPARE_BYTES = 1 << 23  # on top of the largest transfer, for which an edge may have credit
 WRONG_HANDSHAKE, UNKNOWN_KEY = "wrong handshake", "unknown key"
 BROKEN_OFF, HALF_OPEN = "broken off in the handshake", "half open at the end"
 NEVER_JOINED, ENDLESS = "closed without joining", "endless message"
@@ -32,15 +34,16 @@ ACCEPTED, SUCCEEDED, DISCONNECTED = (
     int(zmq.EVENT_HANDSHAKE_SUCCEEDED),
     int(zmq.EVENT_DISCONNECTED),
 )
-EVENT = struct.Struct("=Hi")  # of libzmq: which, and its value
+EVENT = struct.Struct("=Hi")  # an event of libzmq: its kind and its value
 RECEIVED = struct.Struct("@Q")
 RECEIVED_AT = 128  # tcpi_bytes_received in Linux' struct tcp_info
 
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """One that has sent a whole message: its routing id, descriptor and inode (descriptors are
-    used again).
+    """A connection that has sent a whole message: its routing id, descriptor and inode.
+
+    The inode tells apart two connections with the same descriptor number.
     """
 
     routing: bytes
@@ -55,7 +58,7 @@ NO_CONNECTION = Connection(b"", -1, 0)
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """The bytes of a connection: ``base``: received when its last message was taken in."""
+    """The bytes of a connection. ``base``: bytes received when its last message was processed."""
 
     socket: sockets.socket
     base: int = 0
@@ -70,11 +73,11 @@ class Watched(Protocol):
 
 
 class Watch(Thread):
-    """Reads the events of the coordinator's socket, and how many bytes came by each connection.
+    """Reads the events of the coordinator's socket and counts the bytes of each connection.
 
-    libzmq hands a message over only when its last part is there, and limits the size of each
-    part but not their number: so a connection whose bytes add up to more than it may ever send
-    in one message is closed from below. ``most_bytes``: of one transfer.
+    libzmq delivers a message only when it has the last part. It limits the size of a part, but
+    not the number of parts. So this thread closes the TCP connection of a peer that sends more
+    bytes than one message may have. ``most_bytes``: of one transfer.
     """
 
     def __init__(
@@ -95,7 +98,7 @@ class Watch(Thread):
         address = f"inproc://connections-{id(self)}"
         router.socket.monitor(address, ACCEPTED | SUCCEEDED | DISCONNECTED | sum(FAILED))
         self._events: zmq.Socket = router.socket.context.socket(zmq.PAIR)
-        # without a limit: at one, libzmq's own thread would wait for this one
+        # no limit: at a limit, libzmq's own thread would wait for this thread
         self._events.rcvhwm = 0
         self._events.connect(address)
 
@@ -110,7 +113,7 @@ class Watch(Thread):
         self._events.close(linger=0)
 
     def stop(self) -> dict[str, int]:
-        """End; how many connections there were, and what was wrong with some."""
+        """End the thread. Returns how many connections there were, and counts by kind of fault."""
         self._over.set()
         self.join()
         if self._handshakes > 0:
@@ -118,7 +121,7 @@ class Watch(Thread):
         return dict(sorted(self.counts.items()))
 
     def take(self) -> None:
-        """Take in what has happened."""
+        """Process all waiting events."""
         with suppress(zmq.Again):
             while True:
                 event, value = EVENT.unpack_from(self._events.recv_multipart(zmq.NOBLOCK)[0])
@@ -129,7 +132,7 @@ class Watch(Thread):
             self.counts["connections"] += 1
             self._handshakes += 1
             self._forget(value)
-            with suppress(OSError):  # it is closed already
+            with suppress(OSError):  # already closed
                 self._streams[value] = Stream(
                     sockets.socket(sockets.AF_INET, sockets.SOCK_STREAM, fileno=value)
                 )
@@ -147,11 +150,11 @@ class Watch(Thread):
                 self.counts[NEVER_JOINED] += 1
 
     def look(self) -> None:
-        """Close each connection that has sent more than it may without ending its message."""
+        """Close each connection that has sent too many bytes without ending its message."""
         for fd, stream in self._streams.items():
             connection = self.by_fd.get(fd, NO_CONNECTION)
             most = SPARE_BYTES + self.most_bytes if connection.joined else BEFORE_JOINING_BYTES
-            with suppress(OSError):  # it is closed already
+            with suppress(OSError):  # already closed
                 received = _received(stream.socket)
                 if connection.messages != stream.messages:
                     stream.base, stream.messages = received, connection.messages
@@ -162,13 +165,13 @@ class Watch(Thread):
                     self.endless(fd)
 
     def _forget(self, fd: int) -> None:
-        """The descriptor is libzmq's: it closes it."""
+        """Forget a connection. libzmq owns its descriptor and closes it."""
         stream = self._streams.pop(fd, None)
         if stream is not None:
             stream.socket.detach()
 
 
 def _received(socket: sockets.socket) -> int:
-    """Bytes that came by this connection in all."""
+    """All bytes received on this connection so far."""
     info = socket.getsockopt(sockets.IPPROTO_TCP, sockets.TCP_INFO, RECEIVED_AT + RECEIVED.size)
     return int(RECEIVED.unpack_from(info, RECEIVED_AT)[0])

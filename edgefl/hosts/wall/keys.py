@@ -1,4 +1,4 @@
-"""CURVE keys: a file lists who may join, and the key of a message says which edge sent it.
+"""CURVE keys: a file lists the edges that may join; a message's key identifies its edge.
 
 ::
 
@@ -33,13 +33,13 @@ from edgefl.errors import UserError, nearest
 
 DOMAIN = "edgefl"
 KEY_CHARACTERS = 40  # z85 of 32 bytes
-# what others than the owner must not have: of a list or a public key, of a secret key
+# permissions that only the owner may have: for a list or a public key, for a secret key
 WRITE, READ = stat.S_IWGRP | stat.S_IWOTH, stat.S_IRWXG | stat.S_IRWXO
 
 
 @dataclass(frozen=True, slots=True)
 class ServerKeys:
-    """The coordinator's key pair (z85) and the edge id of every public key that may come in."""
+    """The coordinator's key pair (z85) and the edge id of every allowed public key."""
 
     public: bytes
     secret: bytes = field(repr=False)
@@ -56,8 +56,9 @@ class EdgeKeys:
 
 
 def new(folder: Path, edge_ids: Sequence[str]) -> None:
-    """Write keys for a coordinator and these edges into ``folder``, which must be new or empty:
-    all of them or none.
+    """Write keys for a coordinator and these edges into ``folder``: all of them or none.
+
+    UserError unless ``folder`` is new or empty.
     """
     for edge in edge_ids:
         if not re.fullmatch(EDGE_ID, edge):
@@ -68,7 +69,7 @@ def new(folder: Path, edge_ids: Sequence[str]) -> None:
     folder = folder.absolute()
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UserError(
-            f"{folder}: exists already, and keys are never overwritten: expected a new directory"
+            f"{folder}: exists already; keys are never overwritten: expected a new directory"
         )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -111,7 +112,10 @@ def _write(path: Path, text: str) -> None:
 
 
 def load_server(folder: Path) -> ServerKeys:
-    """The coordinator's keys and its allow-list. UserError if a file is missing or damaged."""
+    """Load the coordinator's keys and its list of allowed edges.
+
+    UserError if a file is missing or damaged.
+    """
     public, secret = _read_pair(folder / "coordinator.key_secret")
     path = folder / "allowed.json"
     _only_owner(path, WRITE)
@@ -141,8 +145,9 @@ def load_server(folder: Path) -> ServerKeys:
 
 
 def load_edge(folder: Path, edge: str) -> EdgeKeys:
-    """An edge's keys: needs DIR/coordinator.key and DIR/edges/NAME.key_secret only. UserError if
-    one is missing or damaged.
+    """Load an edge's keys from DIR/coordinator.key and DIR/edges/NAME.key_secret.
+
+    UserError if one is missing or damaged.
     """
     path = folder / "edges" / f"{edge}.key_secret"
     if folder.is_dir() and not path.exists():
@@ -155,8 +160,9 @@ def load_edge(folder: Path, edge: str) -> EdgeKeys:
 
 
 def _only_owner(path: Path, bits: int) -> None:
-    """UserError if others than its owner may do with the file what ``bits`` say. What is not there
-    is told by those who read it.
+    """Raise UserError if others than the owner have the permissions ``bits`` on the file.
+
+    A missing file is no error here: the code that reads it reports that.
     """
     try:
         mode = path.stat().st_mode
@@ -200,29 +206,29 @@ def _checked(key: bytes, path: Path, what: str) -> bytes:
 
 
 def secure_server(socket: zmq.Socket, keys: ServerKeys) -> None:
-    """Let only allow-listed keys in; before ``bind``, with a Doorman started in the same
+    """Accept only allowed keys. Call it before ``bind``, after starting a Doorman in the same
     context.
     """
     socket.curve_secretkey = keys.secret
     socket.curve_publickey = keys.public
     socket.curve_server = True
     socket.zap_domain = DOMAIN.encode()
-    # without this every key passes while no Doorman runs
+    # without this, every key is accepted while no Doorman runs
     socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
 
 def secure_edge(socket: zmq.Socket, keys: EdgeKeys) -> None:
-    """Prove the edge's identity and talk only to that coordinator; before ``connect``."""
+    """Prove the edge's identity and accept only that coordinator. Call it before ``connect``."""
     socket.curve_secretkey = keys.secret
     socket.curve_publickey = keys.public
     socket.curve_serverkey = keys.server
 
 
 class Doorman(ThreadAuthenticator):
-    """Decides for libzmq (ZAP) about every new connection: whether it is allowed, and as which
-    edge. ``start`` before ``bind``; ``stop`` at the end.
+    """Tells libzmq (ZAP) whether a new connection is allowed, and which edge it is.
 
-    ``shut_out``: edges in quarantine, whose keys are no longer allowed.
+    Call ``start`` before ``bind``, and ``stop`` at the end. ``shut_out``: edges in quarantine,
+    whose keys are no longer allowed.
     """
 
     shut_out: Container[str] = ()
@@ -237,14 +243,15 @@ class Doorman(ThreadAuthenticator):
         return key in self.edges and self.edges[key] not in self.shut_out
 
     def curve_user_id(self, client_public_key: bytes) -> str:
-        """Called by pyzmq: the User-Id of this public key (32 bytes), which ``edge_of`` reads from
-        its messages.
+        """Called by pyzmq: the User-Id of this public key (32 bytes).
+
+        ``edge_of`` reads it from the messages of that key.
         """
         return self.edges[z85.encode(client_public_key)]
 
 
 def edge_of(frame: zmq.Frame) -> str | None:
-    """The edge whose key sent this frame; None on a socket without keys."""
+    """The edge with whose key this frame was sent; None on a socket without keys."""
     try:
         return str(frame.get("User-Id"))
     except zmq.ZMQError:
@@ -252,8 +259,9 @@ def edge_of(frame: zmq.Frame) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine can reach ``host``. Names other than localhost count
-    as reachable.
+    """Whether only programs of this machine can reach ``host``.
+
+    Any name other than localhost counts as reachable from other machines.
     """
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
@@ -264,15 +272,16 @@ def is_loopback(host: str) -> bool:
 def must_have_keys(
     host: str, keys: ServerKeys | EdgeKeys | None, insecure: bool, said: str = "network.host"
 ) -> str | None:
-    """Refuse a network without keys: UserError off loopback, unless ``insecure``; then a warning.
-    ``said``: the key or option that named the host.
+    """Refuse a network without keys: UserError if ``host`` is not loopback.
+
+    With ``insecure`` it returns a warning instead. ``said``: the key or option that gave the host.
     """
     if keys is not None:
         return None
     if insecure:
         return (
-            f"--insecure: no keys: whoever reaches {host} can pretend to be the coordinator or any"
-            " edge, and read and change what is sent"
+            f"--insecure: no keys: anyone who can reach {host} can pretend to be the coordinator or"
+            " any edge, and can read and change all messages"
         )
     if not is_loopback(host):
         raise UserError(

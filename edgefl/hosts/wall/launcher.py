@@ -1,8 +1,8 @@
-"""Launches a run on the wall clock: the warm parent, then for each strategy a coordinator process
+"""Launch a run on the wall clock: the warm parent, then for each strategy a coordinator process
 and new edges.
 
-This process has no network socket and no model; it starts the others, watches them, and ends them
-in order.
+This process has no network socket and no model. It starts the other processes, watches them, and
+ends them in order.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from edgefl.results.summary import one_line
 
 POLL_S = 0.25
 END_PATIENCE_S = 10.0
-DATA_FILES = ("vocabulary.txt", "edges.csv")  # that the warm parent may have left in scratch
+DATA_FILES = ("vocabulary.txt", "edges.csv")  # the warm parent may have written them to scratch
 
 
 class Interrupted(Exception):
-    """The user ended the run; its results so far are kept."""
+    """The user ended the run. Its results so far are kept."""
 
     def __init__(self, summaries: list[dict[str, Any]]) -> None:
         super().__init__("interrupted")
@@ -56,21 +56,22 @@ class Interrupted(Exception):
 
 
 class ProcessDied(Exception):
-    """A process that the run needs has ended: killed from outside, or by a bug that it has
-    reported on stderr.
+    """A process that the run needs has ended: it was killed, or a bug ended it.
+
+    The process has printed the bug on stderr.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchOptions:
-    """``fleet``: fork the edges here; else wait for edges from elsewhere. ``force``: go on although
-    this host is too slow.
+    """Options of a launch.
 
-    ``within``: the directory for the results inside each strategy's, if several seeds run one
-    after the other; the ``first`` of them clears earlier runs away, ``more``: another one follows.
-    ``folder``: claimed by the first of several seeds for all of them; None: for this run alone.
-    ``headline``: what is said once nothing before the run can refuse it; the speed stands behind
-    it, if it was chosen here.
+    ``fleet``: fork the edges here; otherwise wait for edges from other terminals or machines.
+    ``force``: run even if this host is too slow. ``within``: the directory for the results inside
+    each strategy's directory, if several seeds run one after the other. ``first``: this is the
+    first seed, which deletes earlier runs. ``more``: another seed follows. ``folder``: shared by
+    several seeds; None: the run claims its own. ``headline``: printed once the run is accepted,
+    followed by the speed if the launcher has chosen it.
     """
 
     out: Path
@@ -86,8 +87,9 @@ class LaunchOptions:
 
 
 class WallRun:
-    """``watch(index, directory, port)`` is called every quarter second while strategy ``index``
-    runs; KeyboardInterrupt ends it in order.
+    """A run of all strategies of an experiment, one after the other.
+
+    ``say`` prints a line for the user. KeyboardInterrupt ends the run in order.
     """
 
     def __init__(
@@ -101,22 +103,25 @@ class WallRun:
         self.warmed_up = False
         self.control: Channel  # to the warm parent
         self.interrupted = False  # Ctrl-C was pressed
-        self.exits: list[str] = []  # processes of this strategy that died
+        self.exits: list[str] = []  # processes that died in this strategy's run
         self.speed_auto = experiment.speed == "auto"
-        # once the first coordinator listens: its port, for all strategies
+        # later the port of the first coordinator: all strategies use it
         self.port = experiment.network.port
-        # strategy -> why this host cannot keep up, as far as that is known before it runs
+        # strategy -> why this host cannot keep up, from the check before the run
         self.strains: dict[str, str] = {}
 
     def run(self, watch: Callable[[int, Path, int], None]) -> list[dict[str, Any]]:
-        """The summaries of all strategies, in order. UserError for what is wrong before a run
-        begins.
+        """Run all strategies and return their summaries, in order.
+
+        ``watch(index, directory, port)`` is called every POLL_S seconds while strategy ``index``
+        runs. UserError if a run cannot begin, Interrupted if the user has ended it.
         """
         if not self.options.fleet and any(
             entry.kind in PROCESS_KINDS for entry in self.experiment.faults
         ):
             raise UserError(
-                f"faults: {', '.join(PROCESS_KINDS)} need edges that are started here: edgefl run"
+                f"faults: {', '.join(PROCESS_KINDS)} need edges that this command starts:"
+                " edgefl run"
             )
         # between each coordinator and two children of the warm parent
         evaluations, jobs = Channel.pair(), Channel.pair()
@@ -129,7 +134,7 @@ class WallRun:
                 summary = self._run_strategy(index, ready.data_digest, workers, watch)
                 summaries.append(summary)
                 self.say(one_line(summary, title(self.directory(index))))
-                # one that has just ended by itself is whole, but nothing may follow it
+                # the run may have ended by itself just then; no other run may follow it
                 follows = self.options.more or index + 1 < len(self.experiment.strategies)
                 if summary["finished"] == "interrupted" or (self.interrupted and follows):
                     raise Interrupted(summaries)
@@ -149,7 +154,7 @@ class WallRun:
 
     @property
     def log(self) -> Path:
-        """What the edges and the evaluator write to stderr."""
+        """The file with stderr of the edges and the evaluator."""
         return self.options.out / ("_".join(filter(None, ("edges", self.options.within))) + ".log")
 
     # ------------------------------------------------------------------ processes
@@ -170,8 +175,10 @@ class WallRun:
         return ready
 
     def _choose_speed(self, ready: FleetReady) -> None:
-        """UserError naming the speed that would work, if the emulated devices train faster than
-        this host; ``force`` goes on.
+        """Choose the speed if the config says "auto", and check it.
+
+        UserError names a speed that works if the emulated devices train faster than this host.
+        With ``force`` the run goes on.
         """
         if self.speed_auto:
             speed = auto_speed(self.experiment, self.options.base, ready)
@@ -182,7 +189,7 @@ class WallRun:
         self._announce()
         for each in found:
             self.strains[each.strategy] = each.strain
-            self.say(f"going on by --force: {each}")
+            self.say(f"continuing because of --force: {each}")
 
     def _announce(self) -> None:
         speed = f"speed {self.experiment.chosen_speed:g} (auto)" if self.speed_auto else ""
@@ -204,12 +211,12 @@ class WallRun:
             "edgefl.hosts.wall.coordinator.process",
             [theirs, *workers],
             keep=workers,
-            hold=self.folder.fd,  # it may still write when this process has died
+            hold=self.folder.fd,  # it may still write after this process has died
         )
         control.send(self._start_run(index, data_digest))
         listening: Listening = _first_answer(control, process, "the coordinator")
         port = self.port = listening.port
-        if index == 0:  # not before: a run that is refused changes nothing
+        if index == 0:  # not earlier: a refused run changes nothing
             self._clear(directory)
             self._order(StartWorkers(str(self.log), self.experiment.chosen_speed))
         for name in DATA_FILES:
@@ -244,7 +251,7 @@ class WallRun:
         )
 
     def _order(self, order: Any) -> None:
-        """To the warm parent."""
+        """Send an order to the warm parent. ProcessDied if it has ended."""
         try:
             self.control.send(order)
         except BrokenPipeError:
@@ -255,19 +262,17 @@ class WallRun:
         self._order(ForkEdges(tuple(edges), address, index))
 
     def _clear(self, directory: Path) -> None:
-        """Remove earlier runs of these strategies, now that the first one writes into
-        ``directory``.
-        """
+        """Delete earlier runs of these strategies, except ``directory``, which is being written."""
         if not self.options.first:
             return
         names = [entry.name for entry in self.experiment.strategies]
         kept = clear(self.options.out, names, directory)
         if kept:
-            self.say(f"from earlier runs, left as they are: {', '.join(kept)}")
+            self.say(f"kept from earlier runs: {', '.join(kept)}")
 
     def _remove_empty_output(self) -> None:
-        """No edge came, for example."""
-        with suppress(OSError):  # not there, or not empty
+        """Remove the output directory if it has no results: for example, no edge has joined."""
+        with suppress(OSError):  # missing, or not empty
             if not self.log.stat().st_size:
                 self.log.unlink()
             self.options.out.rmdir()
@@ -275,7 +280,7 @@ class WallRun:
     def _end(self) -> None:
         if self.warm is not None:
             self.control.close()
-            if not self.warmed_up:  # it does not listen while it loads
+            if not self.warmed_up:  # it reads no messages while it loads
                 self.warm.kill()
             try:
                 self.warm.wait(timeout=END_PATIENCE_S)
@@ -294,7 +299,7 @@ class WallRun:
         index: int,
         watch: Callable[[], None],
     ) -> dict[str, Any]:
-        """The summary, once the run is over."""
+        """Watch a strategy's run until it ends, and return its summary."""
         stopping, failed = False, None
         while True:
             try:
@@ -316,14 +321,14 @@ class WallRun:
                         _stop(control, "interrupted")
             except KeyboardInterrupt:
                 if self.interrupted:
-                    raise  # a second Ctrl-C does not wait
+                    raise  # a second Ctrl-C ends at once
                 self.interrupted = stopping = True
                 _stop(control, "interrupted")
             except EOFError:
                 raise ProcessDied(f"the coordinator died (exit status {process.wait()})") from None
 
     def _inject(self, fault: InjectFault, index: int) -> None:
-        """The coordinator decides when; the warm parent has the processes."""
+        """Carry out a fault. The coordinator decides when; the warm parent owns the processes."""
         if fault.fault == "restart":
             self._fork([fault.edge], index)
         else:
@@ -335,7 +340,7 @@ class WallRun:
         return self.options.fleet and len(died) == len(self.experiment.edges.ids())
 
     def _report_exits(self) -> None:
-        """Report edges that died; the run goes on."""
+        """Report processes that died; the run goes on."""
         assert self.warm is not None
         try:
             while (message := self.control.receive(timeout_s=0)) is not None:
@@ -343,19 +348,21 @@ class WallRun:
                     case ProcessExited(name, status):
                         self.exits.append(name)
                         self.say(f"{name} died (exit status {status}; see {self.log})")
-        except EOFError:  # its edges and the evaluator died with it
+        except EOFError:  # the edges and the evaluator died with it
             raise ProcessDied(
                 f"the warm parent died (exit status {self.warm.wait()}; see {self.log})"
             ) from None
 
 
 def _stop(control: Channel, reason: str) -> None:
-    with suppress(BrokenPipeError):  # it has just ended
+    with suppress(BrokenPipeError):  # the coordinator has just ended
         control.send(StopRun(reason))
 
 
 def _refused(show: Callable[[], None]) -> OSError | None:
-    """Why the output could not be written: the run then ends in order before that is told."""
+    """Call ``show``. Returns why the output cannot be written, so that the run first ends in
+    order.
+    """
     try:
         show()
     except OSError as error:
@@ -371,7 +378,7 @@ def _first_answer(control: Channel, process: subprocess.Popen[bytes], name: str)
 
 
 def _checked(message: Any) -> Any:
-    """``message``; UserError or ProcessDied if it says that the run has failed."""
+    """Return ``message``. UserError or ProcessDied if it reports that the run has failed."""
     match message:
         case RunRefused(reason):
             raise UserError(reason)

@@ -1,6 +1,4 @@
-"""Whether this host trains as fast as the emulated devices of a run, checked before the run, and
-the speed at which it does.
-"""
+"""Check before a run whether this host trains as fast as the emulated devices, and choose a speed."""
 
 from __future__ import annotations
 
@@ -15,32 +13,32 @@ from edgefl.hosts.process_messages import FleetReady
 from edgefl.hosts.setup.plan import devices, options
 from emulator.compute import Native
 
-# Of what was measured on the idle host: coordinator, evaluator and jobs need their part of it, too.
+# Share of the rate measured on the idle host: coordinator, evaluator and jobs need the rest.
 HEADROOM = 0.7
-# What a chosen speed is rounded down to, times a power of ten: two runs on one host, whose
-# measurements differ by a few percent, mostly get the same.
+# A chosen speed is rounded down to one of these times a power of ten. Measurements of two runs on
+# one host differ by a few percent; so both runs mostly get the same speed.
 TIDY = (1.0, 0.8, 0.6, 0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.12)
 
 
 @dataclass(frozen=True, slots=True)
 class TooFast:
-    """The devices of ``strategy`` train faster than this host; samples per real second."""
+    """The devices of ``strategy`` train faster than this host. Rates: samples per real second."""
 
     strategy: str
     needed_per_s: float
     host_per_s: float
-    speed: float  # that would work
+    speed: float  # a speed that works
 
     def __str__(self) -> str:
         return (
             f"strategy {self.strategy}: its devices train up to {self.needed_per_s:.0f} samples/s"
-            f" together, this host {self.host_per_s:.0f}: speed={self.speed:g} would work, or"
-            " --force (the run will be strained); speed=auto chooses by itself"
+            f" together, this host {self.host_per_s:.0f}: set speed={self.speed:g} or speed=auto"
+            " (chooses by itself), or --force (the run will be strained)"
         )
 
     @property
     def strain(self) -> str:
-        """What a forced run records."""
+        """The reason for strain that a forced run records."""
         return (
             f"forced: its devices train up to {self.needed_per_s:.0f} samples/s, this host"
             f" {self.host_per_s:.0f}"
@@ -48,7 +46,7 @@ class TooFast:
 
 
 def too_fast(experiment: Experiment, base: Path | None, fleet: FleetReady) -> list[TooFast]:
-    """The strategies that this host cannot keep up with; none if its speed was not measured."""
+    """The strategies that are too fast for this host; none if its rate was not measured."""
     have = host_per_s(fleet)
     found = []
     for name, rate in _needed(experiment, base, fleet):
@@ -59,17 +57,16 @@ def too_fast(experiment: Experiment, base: Path | None, fleet: FleetReady) -> li
 
 
 def auto_speed(experiment: Experiment, base: Path | None, fleet: FleetReady) -> float:
-    """The highest speed up to MOST_AUTO_SPEED that every strategy may run at; MOST_AUTO_SPEED if
-    this host was not measured.
+    """The highest speed, up to MOST_AUTO_SPEED, at which this host can run every strategy.
+
+    MOST_AUTO_SPEED if the host's rate was not measured.
     """
     rates = [rate for _, rate in _needed(experiment, base, fleet)]
     return tidy(HEADROOM * host_per_s(fleet) / max(rates, default=0.0) if any(rates) else math.inf)
 
 
 def tidy(speed: float) -> float:
-    """The highest of TIDY, times a power of ten, that is not above ``speed``, and at most
-    MOST_AUTO_SPEED.
-    """
+    """Round ``speed`` down to a value of TIDY times a power of ten, at most MOST_AUTO_SPEED."""
     if speed >= MOST_AUTO_SPEED:
         return MOST_AUTO_SPEED
     power = math.floor(math.log10(speed)) + 1  # 10 ** power is above ``speed``
@@ -78,7 +75,7 @@ def tidy(speed: float) -> float:
 
 
 def host_per_s(fleet: FleetReady) -> float:
-    """Samples per real second of the cores that train; infinite if not measured."""
+    """Samples per real second of all cores that train; infinite if not measured."""
     if fleet.samples_per_s is None:
         return math.inf
     return fleet.samples_per_s * max(fleet.cores - 1, 1)
@@ -87,10 +84,10 @@ def host_per_s(fleet: FleetReady) -> float:
 def _needed(
     experiment: Experiment, base: Path | None, fleet: FleetReady
 ) -> Iterator[tuple[str, float]]:
-    """For each strategy, samples per emulated second of the fastest devices that may train at one
-    time.
+    """For each strategy, the sum of the rates (samples per emulated second) of the fastest devices
+    that may train at one time.
     """
-    # they all have a rate
+    # all emulated devices have a rate
     emulated: list[Any] = [
         device
         for device in devices(experiment, fleet.samples).values()

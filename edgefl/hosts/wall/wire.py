@@ -25,34 +25,34 @@ from edgefl.hosts.wall.keys import (
 )
 from edgefl.protocol.messages import MAX_HEADER_BYTES, MAX_PIECE_BYTES
 
-# messages per peer. Received: TCP then stops the peer. To be sent: the peer does not read, and
-# its session ends; transfers have credits and windows of their own, which bound the bytes
+# Messages per peer. At the limit of received messages, TCP stops the peer. At the limit of messages
+# to send, the peer does not read: its session ends. Credits and windows limit a transfer's bytes.
 MOST_RECEIVED, MOST_TO_SEND = 1_000, 10_000
-# a network that is silent for 30 s and comes back must not cost a connection
+# an outage of 30 s must not close a connection
 HEARTBEAT_S, SILENCE_S = 15.0, 60.0
 KEEPALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 30, zmq.TCP_KEEPALIVE_INTVL: 10}
 KEEPALIVE_TRIES = 6
-# of all headers that are taken in at a time, and of all bodies: reading a header takes 64 times as
-# long
+# Limit of the bytes of all headers received at a time. A body's byte takes 1/64 of the time of a
+# header's byte.
 MOST_HEADER_BYTES, HEADER_WEIGHT = 1 << 18, 64
 MOST_FRAMES = 2  # header and body; the routing id comes from libzmq
-ZERO_COPY_BYTES = 1 << 18  # below, handing the memory over costs more than copying it
+ZERO_COPY_BYTES = 1 << 18  # for smaller bodies, sharing the memory costs more than a copy
 # plain ints: pyzmq's flags are slow to combine
 NOW, NOW_MORE = (int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE))
 EVENTS, POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
 TURNED_AWAY: dict[int, str] = {
-    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "it wants keys (--keys DIR)",
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "it requires keys (--keys DIR)",
     zmq.EVENT_HANDSHAKE_FAILED_AUTH: (
-        "it does not know this key (allowed.json of its --keys DIR), or has shut this edge out"
+        "it does not know this key (allowed.json of its --keys DIR), or has excluded this edge"
     ),
 }
-KEYS_FOR_NOTHING = "it has no keys (leave --keys out, or give it some)"
+KEYS_FOR_NOTHING = "it has no keys (omit --keys here, or start it with --keys)"
 HUNG_UP = int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
 FILES_PER_EDGE, FILES_SPARE = 1, 64
 
 
 class Wire:
-    """What both ends share: waiting for the socket or another descriptor."""
+    """What both ends share: the socket's options, and waiting for it or another descriptor."""
 
     def __init__(self, context: zmq.Context, kind: int) -> None:
         self.socket: zmq.Socket = context.socket(kind)
@@ -60,7 +60,7 @@ class Wire:
         self.socket.sndhwm, self.socket.rcvhwm = MOST_TO_SEND, MOST_RECEIVED
         self.socket.maxmsgsize = max(MAX_HEADER_BYTES, MAX_PIECE_BYTES)
         self.socket.copy_threshold = 0  # ``_send`` decides
-        # connections whose other end is gone without a word are closed
+        # close connections whose other end has ended without closing them
         self.socket.heartbeat_ivl = round(1000 * HEARTBEAT_S)
         self.socket.heartbeat_timeout = self.socket.heartbeat_ttl = round(1000 * SILENCE_S)
         for option, value in (KEEPALIVE | {zmq.TCP_KEEPALIVE_CNT: KEEPALIVE_TRIES}).items():
@@ -72,9 +72,9 @@ class Wire:
         return bool(int(self.socket.getsockopt(EVENTS)) & POLLIN)
 
     def wait(self, other_fd: int, timeout_s: float | None) -> bool:
-        """Wait for a message, the other descriptor, or the time-out; True if the other descriptor
-        is readable.
+        """Wait for a message, the other descriptor, or the timeout.
 
+        Returns True if the other descriptor is readable.
         ZeroMQ's descriptor is edge-triggered, so EVENTS must be read before each wait.
         """
         return (
@@ -100,8 +100,10 @@ class Wire:
 
 
 class Router(Wire):
-    """The coordinator's end. With ROUTER_MANDATORY ``send`` knows that a peer is gone. Handover
-    stays off, or one key could take over another's session.
+    """The coordinator's end.
+
+    With ROUTER_MANDATORY ``send`` detects that a peer has disconnected. ROUTER_HANDOVER stays off:
+    with it, one key could take over another key's session.
     """
 
     def __init__(self, context: zmq.Context, keys: ServerKeys | None) -> None:
@@ -115,8 +117,9 @@ class Router(Wire):
             secure_server(self.socket, keys)
 
     def bind(self, host: str, port: int) -> int:
-        """Listen on ``port`` (0: any free one) and return it. UserError if the port is in use or
-        the host is not an address of this machine.
+        """Listen on ``port`` (0: any free port) and return it.
+
+        UserError if the port is in use or the host is not an address of this machine.
         """
         try:
             self.socket.bind(f"tcp://{host}:{port or '*'}")
@@ -128,8 +131,9 @@ class Router(Wire):
         return int(endpoint.decode().rpartition(":")[2])
 
     def send(self, routing: bytes, header: bytes, body: Any = None) -> bool:
-        """False if no peer has that routing id, or so much waits for it that this is not sent:
-        then it is in ``full``.
+        """Send a message to a peer. False if it was not sent.
+
+        Either no peer has that routing id, or the peer's queue is full: then it is in ``full``.
         """
         try:
             self.socket.send(routing, NOW_MORE)
@@ -143,8 +147,10 @@ class Router(Wire):
             return False
 
     def receive(self, most: int) -> Iterator[tuple[bytes, str | None, list[zmq.Frame]]]:
-        """At most ``most`` waiting messages, and a limited number of bytes: (routing id, key's
-        edge, frames). libzmq takes a message of each peer in turn.
+        """Yield at most ``most`` waiting messages, and a limited number of bytes.
+
+        An item is (routing id, edge of the key, frames). libzmq takes one message of each peer in
+        turn.
         """
         taken = 0
         for _ in range(most):
@@ -163,20 +169,21 @@ class Router(Wire):
             yield routing, edge_of(parts[-1]) if self.keyed else None, parts[1:]
 
     def take_full(self) -> list[bytes]:
-        """Peers that have not read what was sent since the last call."""
+        """Return, and forget, the peers whose queue was full since the last call."""
         if not self.full:
             return []
         full, self.full = list(self.full), {}
         return full
 
     def joined(self, routing: bytes) -> None:
-        """This peer is an edge now."""
+        """Mark this peer as a joined edge."""
         if routing in self.connections:
             self.connections[routing].joined = True
 
     def cut(self, routing: bytes) -> None:
-        """Close this peer's connection, if it is still there; libzmq forgets what it queued for
-        it. A peer may connect again.
+        """Close this peer's connection if it is open. libzmq deletes the peer's queue.
+
+        The peer may connect again.
         """
         connection = self.connections.pop(routing, NO_CONNECTION)
         with suppress(OSError):
@@ -185,7 +192,7 @@ class Router(Wire):
                     socket.shutdown(sockets.SHUT_RDWR)
 
     def forget_others(self, routings: Collection[bytes]) -> None:
-        """Keep in mind only these peers' connections."""
+        """Forget all connections except those of these peers."""
         for routing in self.connections.keys() - routings:
             connection = self.connections.pop(routing)
             if self.by_fd.get(connection.fd) is connection:
@@ -193,23 +200,23 @@ class Router(Wire):
 
 
 def _connection(routing: bytes, frame: zmq.Frame) -> Connection:
-    """The one by which this frame came."""
+    """The connection on which this frame arrived."""
     try:
         fd = int(frame.get(zmq.SRCFD))
         return Connection(routing, fd, os.fstat(fd).st_ino)
-    except (OSError, zmq.ZMQError):  # it is closed already
+    except (OSError, zmq.ZMQError):  # already closed
         return Connection(routing, -1, 0)
 
 
 class Dealer(Wire):
-    """An edge's end. Each session has a new one: old queues must not reach a new coordinator
-    before the Hello.
+    """An edge's end. Each session has a new one, so that no old queued message reaches a new
+    coordinator before the Hello.
     """
 
     def __init__(self, context: zmq.Context, keys: EdgeKeys | None, address: str) -> None:
         super().__init__(context, zmq.DEALER)
         self._keyed = keys is not None
-        # connections that the other side accepted and dropped, as far as ``turned_away`` knows
+        # connections that the other side accepted and then closed, counted by ``turned_away``
         self.hung_up = 0
         self._monitor = self.socket.get_monitor_socket(sum(TURNED_AWAY) + HUNG_UP)
         if keys is not None:
@@ -222,8 +229,9 @@ class Dealer(Wire):
             ) from error
 
     def turned_away(self) -> str | None:
-        """Why there is no connection, if the reason is the keys. libzmq does not retry after
-        that.
+        """Why the coordinator refused the connection, if the keys are the reason; otherwise None.
+
+        libzmq does not retry after such a refusal.
         """
         while self._monitor.poll(0):
             event = recv_monitor_message(self._monitor)["event"]
@@ -236,21 +244,22 @@ class Dealer(Wire):
 
     def close(self, linger_ms: int = 0) -> None:
         self.socket.disable_monitor()
-        self._monitor.close(linger=0)  # or the context would wait for it
+        self._monitor.close(linger=0)  # otherwise the context would wait for it
         super().close(linger_ms)
 
     def send(self, header: bytes, body: Any = None) -> None:
         self._send(header, body)
 
     def receive(self) -> Iterator[list[zmq.Frame]]:
-        """All waiting messages."""
+        """Yield all waiting messages."""
         while (parts := self._parts()) is not None:
             yield parts
 
 
 def room_for_edges(edges: int) -> int:
-    """Raise the limit of open files as far as allowed, and return how many are left beyond what
-    ``edges`` need. UserError if there are too few: at the limit libzmq would spin.
+    """Raise the limit of open files as far as allowed, and return how many ``edges`` leave over.
+
+    UserError if there are too few: at the limit libzmq would spin.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:

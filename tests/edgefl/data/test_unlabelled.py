@@ -70,7 +70,7 @@ def test_so_many_of_them_evenly_spaced() -> None:
         and one.some_unlabelled(None) is one.unlabelled
     )
     with pytest.raises(
-        UserError, match="unlabelled.size: expected at least 51, as a strategy wants, found 50"
+        UserError, match="unlabelled.size: expected at least 51, as a strategy needs, found 50"
     ):
         one.some_unlabelled(51)
 

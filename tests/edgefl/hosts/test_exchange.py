@@ -1,4 +1,4 @@
-"""The rules of the exchange that both hosts follow, in tiny cases by hand."""
+"""The rules of the exchange that both hosts follow, in small hand-made cases."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KINDS = (TASK, FRESH, UPDATE)
 
 # ------------------------------------------------------------------ the order of one moment
 def test_all_that_is_due_happens_before_the_alarms_of_its_moment() -> None:
-    """And what follows from it at once; what is due later waits."""
+    """Also its effects at the same moment. What is due later waits."""
     due, told = [3, 5, 5, 9], []
 
     def happen(at_ns: int) -> None:

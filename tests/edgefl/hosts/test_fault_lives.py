@@ -1,4 +1,4 @@
-"""The lives of edges under faults, struck one after the other by hand."""
+"""The state of edges under faults that the tests inject one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages between processes: what goes through the codec, and what it refuses."""
+"""Messages between processes: what the codec carries, and what it refuses."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_what_json_cannot_hold_is_refused_where_it_is_sent() -> None:
 
 
 def test_a_kind_is_declared_once() -> None:
-    with pytest.raises(TypeError, match="StopRun: there is a message of that name"):
+    with pytest.raises(TypeError, match="StopRun: a message of that name exists already"):
 
         @message
         class StopRun:

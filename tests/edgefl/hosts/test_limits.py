@@ -1,4 +1,4 @@
-"""How long tasks may take: from the numbers of the config."""
+"""Deadlines of tasks, computed from the config's numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_three_times_the_emulated_time() -> None:
 
 
 def test_at_least_as_much_longer_as_a_silent_edge_has_until_it_is_lost() -> None:
-    """4 s: short tasks must not time out where the edge would be lost and come back."""
+    """4 s: a short task must not time out before its edge is lost and can come back."""
     found = limits()
     assert found.training_ns("a", 10, TASK, 0) == 5 * S
     assert found.download_ns("a", 5_000, None, 0) == 10 * MS + 50 * MS + 4 * S
@@ -87,7 +87,7 @@ def test_what_is_shared_may_take_as_often_as_long_as_there_are_edges() -> None:
 
 
 def test_slots_of_a_tdma_channel() -> None:
-    """A model of 5000 bytes takes 5 slots of 8000 bit; either way of three edges, 30 slots."""
+    """A model of 5000 bytes takes 5 slots of 8000 bit: 30 slots for three edges, both ways."""
     medium = {"kind": "tdma", "slot_ms": 10.0, "guard_ms": 0.0, "rate_mbit_s": 0.8}
     found = limits(medium=medium, links={"latency_ms": 0.0})
     assert found.upload_ns("a", 5_000, 0) == 300 * MS + 4 * S

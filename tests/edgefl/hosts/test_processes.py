@@ -163,7 +163,7 @@ def test_no_thread_or_process_inherits_the_priority(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_request_to_end_does_what_ctrl_c_does(number: signal.Signals) -> None:
-    """Here Python's default, in a run its own."""
+    """The handler is Python's default here; a run sets its own."""
     with ended_like_ctrl_c():
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(number)
@@ -172,7 +172,7 @@ def test_a_request_to_end_does_what_ctrl_c_does(number: signal.Signals) -> None:
 
 
 def test_what_is_to_be_ignored_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """nohup, for example."""
+    """nohup does this, for example."""
     former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with ended_like_ctrl_c():

@@ -1,4 +1,4 @@
-"""Who may write into an experiment's folder, and what becomes of a run that did not end."""
+"""The lock on an experiment's folder, and what happens to an unfinished run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def files(folder: Path) -> set[str]:
 
 @pytest.mark.parametrize("within", ["", "seed3"])
 def test_what_has_not_ended_is_moved_aside_whole(tmp_path: Path, within: str) -> None:
-    """With the strategies that had ended, logs, and whatever else is there."""
+    """It moves with finished strategies, logs and all other files."""
     folder = tmp_path / "quick"
     for number in (1, 2, 3):
         begun(folder / "fedavg", ends=True)
@@ -46,7 +46,7 @@ def test_what_has_not_ended_is_moved_aside_whole(tmp_path: Path, within: str) ->
         there = files(folder)
         (told,) = claimed(folder, "fedavg", "fedasync")
         aside = tmp_path / f"quick.{number}"
-        assert told == f"{folder} holds a run that has not ended: it is now {aside}"
+        assert told == f"{folder} held an unfinished run: moved to {aside}"
         assert files(aside) == there and not list(folder.iterdir())
 
 
@@ -70,7 +70,7 @@ def test_a_link_to_another_disk_stays(tmp_path: Path) -> None:
     begun(tmp_path / "disk" / "here" / "fedavg", ends=False)
     (tmp_path / "quick").symlink_to(tmp_path / "disk" / "here", target_is_directory=True)
     (told,) = claimed(tmp_path / "quick", "fedavg")
-    assert told.endswith(f"it is now {tmp_path / 'disk' / 'here.1'}")
+    assert told.endswith(f"moved to {tmp_path / 'disk' / 'here.1'}")
     assert (tmp_path / "quick").is_symlink() and not list((tmp_path / "quick").iterdir())
 
 
@@ -81,7 +81,7 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
     assert first.claim() == [] == list(folder.iterdir())
     begun(folder / "fedavg", ends=False)
     for attempt in (second.refuse_if_in_use, second.claim, RunFolder(folder, ["fedavg"]).claim):
-        with pytest.raises(UserError, match=r"quick: another run writes there: expected --out"):
+        with pytest.raises(UserError, match=r"quick: another run writes to it; wait for its"):
             attempt()
     assert files(folder) and not (tmp_path / "runs" / "quick.1").exists(), "nothing was touched"
     first.release()

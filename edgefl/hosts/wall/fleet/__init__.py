@@ -1,1 +1,1 @@
-"""Where edge processes come from: forked on this machine from a warm parent."""
+"""Edge processes of this machine, forked from a warm parent."""

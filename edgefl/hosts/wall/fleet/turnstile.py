@@ -1,16 +1,17 @@
-"""Which edges of this machine may train now: at most cores - 1 at a time, the earliest emulated
-deadline first.
+"""Decide which edges of this machine may train now.
+
+At most cores - 1 edges train at a time. The edge with the earliest emulated deadline goes first.
 """
 
 from __future__ import annotations
 
 import heapq
 
-SILENCE_S = 1.0  # a turn that is not given back after so long is taken away
+SILENCE_S = 1.0  # a turn that is not given back after this time (real) is withdrawn
 
 
 class Turnstile:
-    """I/O-free; ``now_s`` is wall seconds. Turns are slices of at most 50 ms."""
+    """Gives out turns to train, slices of at most 50 ms. It has no I/O."""
 
     def __init__(self, turns: int) -> None:
         self.turns = turns
@@ -42,7 +43,7 @@ class Turnstile:
         self._frozen.discard(edge)
 
     def grants(self, now_s: float) -> list[str]:
-        """Edges whose turn begins now."""
+        """Give out all free turns and return the edges that get one. ``now_s``: wall seconds."""
         silent = [edge for edge, since in self._holders.items() if now_s - since > SILENCE_S]
         for edge in silent:
             del self._holders[edge]

@@ -2,8 +2,8 @@
 forks the edges.
 
 It has no zmq socket, no second thread and no real-time priority, so that forking is safe. A forked
-edge costs 15 ms and 10 MB, a cold start a second and 110 MB. It keeps running to fork replacements
-and to decide which edge may train.
+edge costs 15 ms and 10 MB; a cold start costs a second and 110 MB. The warm parent keeps running to
+fork replacements and to decide which edge may train.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ from edgefl.record.row_file import write_whole
 from edgefl.strategies.base.local_rule import LocalRule
 from emulator.host import cores
 
-JOB_WORKER = "job worker"  # no edge has that name: ids have no space
+JOB_WORKER = "job worker"  # cannot be an edge's name: edge ids have no spaces
 CALIBRATION_S = 0.4
 MOST_CALIBRATIONS = 10_000  # runs
 JOB_NICE, EDGE_NICE, EVALUATOR_NICE = 5, 10, 19
 
 
 class Warm:
-    """Serves one run: commands over ``control``, turns over one channel an edge."""
+    """Serves one run: commands over ``control``, turns over one channel per edge."""
 
     def __init__(
         self,
@@ -89,11 +89,11 @@ class Warm:
         self.turns: dict[str, socket.socket] = {}
 
     def run(self) -> None:
-        """Until the control channel closes."""
+        """Serve until the control channel closes."""
         while True:
             for key, _ in self.selector.select(0.2):
                 if key.data is not None:
-                    # else a fork in this same batch has replaced that edge
+                    # otherwise a fork in this same batch has replaced that edge
                     if self.turns.get(key.data) is key.fileobj:
                         self._turn(key.data)
                 elif not self._command():
@@ -106,12 +106,12 @@ class Warm:
     def fork(
         self, name: str, work: Callable[[], int | None], nice: int, keep: tuple[int, ...]
     ) -> None:
-        """A child that does ``work`` and exits; of the descriptors it keeps only ``keep``."""
+        """Fork a child that runs ``work`` and exits. It keeps only the descriptors ``keep``."""
 
         def child() -> int | None:
             close_all_but(*keep)
             os.nice(nice)
-            sys.setswitchinterval(0.001)  # arrivals are stamped while another thread trains
+            sys.setswitchinterval(0.001)  # to stamp arrivals on time while another thread trains
             return work()
 
         self.children[fork(name, child)] = name
@@ -134,7 +134,7 @@ class Warm:
         return True
 
     def _inject(self, fault: str, edge: str) -> None:
-        """Kill, freeze or thaw an edge's process, if it is there."""
+        """Kill, freeze or thaw an edge's process, if it runs."""
         if fault == "kill":
             self._end_children({f"edge {edge}"})
             return
@@ -144,12 +144,12 @@ class Warm:
             os.kill(pid, signal.SIGSTOP if freeze else signal.SIGCONT)
 
     def _at_speed(self, speed: float) -> None:
-        """What the launcher has chosen, if the config leaves it to the host."""
+        """Set the speed, which the launcher may have chosen."""
         experiment = self.learned.experiment.model_copy(update={"speed": speed})
         self.learned = replace(self.learned, experiment=experiment)
 
     def _start_workers(self, log: str) -> None:
-        """From now on stderr is that file."""
+        """Redirect stderr to the file ``log``, then fork evaluator and job worker."""
         file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         os.dup2(file, 2)
         os.close(file)
@@ -164,7 +164,7 @@ class Warm:
             self._fork_job_worker(self.jobs)
 
     def _fork_job_worker(self, jobs: Channel) -> None:
-        """Its end of the channel stays open here, for the next one if it dies."""
+        """Fork the job worker. Its end of the channel stays open here, for its replacement."""
         turns = self._new_turns(JOB_WORKER)
         self.fork(
             JOB_WORKER,
@@ -175,7 +175,7 @@ class Warm:
         turns.close()
 
     def _fork_edge(self, edge: str, address: str, index: int) -> None:
-        # one that missed the end of its run must not compete with the new one
+        # an old process that missed the end of its run must not compete with the new one
         self._end_children({f"edge {edge}"})
         learned, theirs = self.learned, self._new_turns(edge)
 
@@ -189,7 +189,7 @@ class Warm:
             )
             try:
                 host.run()
-            except Refused as refusal:  # or there is no coordinator any more
+            except Refused as refusal:  # or the coordinator has ended
                 print(f"{edge}: {refusal}", file=sys.stderr)
                 return 1
             return 0
@@ -205,7 +205,7 @@ class Warm:
 
     # ------------------------------------------------------------------ turns
     def _new_turns(self, name: str) -> socket.socket:
-        """The end for a child that is about to be forked."""
+        """Open a channel for turns, and return the end for a child that is about to be forked."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if name in self.turns:
             self._close_turns(name)
@@ -252,7 +252,7 @@ class Warm:
 
 
 def side(learned: Learning, edge: str, index: int, data_digest: str, setup: Setup) -> EdgeSide:
-    """What an edge of this process builds for a run; the digests check that it fits ``setup``."""
+    """Build an edge's side of a run. Its digests check that it fits the coordinator's."""
     experiment = learned.experiment
     entry = experiment.strategies[index]
     actor = learned.edges(index, [edge])[edge]
@@ -262,8 +262,10 @@ def side(learned: Learning, edge: str, index: int, data_digest: str, setup: Setu
 
 
 def calibrate(learned: Learning) -> float | None:
-    """Samples per second that one core of this host trains, from real steps of the first edge
-    (the very first do not count). None if they fail.
+    """Measure how many samples per second one core of this host trains.
+
+    This runs real steps of the first edge; its first run of steps does not count. None if they
+    fail.
     """
     edge = next(iter(learned.shards))
     trainer, rule, weights = learned.trainer(edge), LocalRule(None), learned.initial_weights()
@@ -273,11 +275,11 @@ def calibrate(learned: Learning) -> float | None:
         started = time.perf_counter()
         past = partial(_is_past, started + CALIBRATION_S - spent)
         trainer.advance(run, rule, 2 if number == 0 else None, past)
-        if number:  # the first steps set things up
+        if number:  # the first steps include one-time set-up
             spent += time.perf_counter() - started
             done += run.samples
         if run.failure is not None and not done:
-            return None  # the run will say why
+            return None  # the run will report the reason
         number += 1
     return done / max(spent, 1e-9)
 
@@ -287,16 +289,16 @@ def _is_past(moment_s: float) -> bool:
 
 
 def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
-    """Load, calibrate, write w_0 and its layout, then serve."""
+    """Load data and model, calibrate, write w_0 and its layout, then serve."""
     control, evaluations = Channel.inherited(control_fd), Channel.inherited(evaluations_fd)
     jobs = Channel.inherited(jobs_fd) if jobs_fd >= 0 else None
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    die_with_parent()  # whatever it does: loading data may take minutes
+    die_with_parent()  # also while it loads data, which may take minutes
     keep_freed_memory()
     try:
         task: PrepareFleet = control.receive()
     except EOFError:
-        return  # the launcher is gone
+        return  # the launcher has ended
     try:
         experiment = Experiment.model_validate_json(task.experiment)
         base = Path(task.base) if task.base else None
@@ -316,9 +318,9 @@ def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
     learned.keep_beside(scratch)
     rate = calibrate(learned) if task.calibrate else None
     gc.collect()
-    # all this stays loaded: the collector must not touch, and so copy, its pages in every child
+    # these objects stay; if the collector touched their pages, every child would copy them
     gc.freeze()
-    with suppress(ConnectionError):  # the launcher is gone: end, and with it the children
+    with suppress(ConnectionError):  # the launcher has ended: this process and its children end
         control.send(FleetReady(data_digest, rate, cores(), learned.samples))
         Warm(control, evaluations, jobs, learned, data_digest).run()
 

@@ -121,7 +121,7 @@ def test_new_never_overwrites(folder: Path) -> None:
     for there in (folder, folder / "coordinator.key"):
         with pytest.raises(
             UserError,
-            match="exists already, and keys are never overwritten: expected a new directory",
+            match="exists already; keys are never overwritten: expected a new directory",
         ):
             keys.new(there, ["e000"])
     assert keys.load_server(folder) == before
@@ -273,7 +273,7 @@ def test_an_edge_is_told_what_is_wrong_with_its_keys(
     keys.new(tmp_path / "others", ["e000"])
     own, wrong = keys.load_edge(folder, "e000"), keys.load_edge(tmp_path / "others", "e000")
     for server, key, line in (
-        (keys.load_server(folder), None, "it wants keys"),
+        (keys.load_server(folder), None, "it requires keys"),
         (None, own, "it has no keys"),
     ):
         wire.router(server)
@@ -313,7 +313,7 @@ def test_a_network_needs_keys(host: str, folder: Path) -> None:
         keys.must_have_keys(host, None, insecure=False)
     warning = keys.must_have_keys(host, None, insecure=True)
     assert warning is not None and warning.startswith(
-        f"--insecure: no keys: whoever reaches {host}"
+        f"--insecure: no keys: anyone who can reach {host}"
     )
     assert keys.must_have_keys(host, keys.load_server(folder), insecure=False) is None
     assert keys.must_have_keys(host, keys.load_server(folder), insecure=True) is None
