@@ -293,7 +293,7 @@ def test_two_strategies_with_the_same_remote_edges_and_keys(
     first = terminals.edge("e000", *keys)
     turned_away = {
         "it requires keys (--keys DIR)": terminals.edge("e000"),
-        "edge id: 'e002' is none of this experiment's edges (edges.count, edges.names)": (
+        "edge id: 'e002' is not one of this experiment's edges (edges.count, edges.names)": (
             terminals.edge("e002", *keys)
         ),
         "config and data differ from the coordinator's": terminals.edge(

@@ -78,7 +78,7 @@ def test_kill_9_of_a_coordinator_for_other_terminals(
         status, out, err = end(edge)
         assert (status, err) == (0, "") and "the run is over (launcher gone)" in out
     _, err = terminals.coordinator.communicate()
-    assert err == "edgefl: runs/small/fedasync: the launcher is gone, the run ends\n"
+    assert err == "edgefl: runs/small/fedasync: the launcher has ended, so the run ends\n"
 
 
 def test_a_request_to_end_ends_a_run_in_order(

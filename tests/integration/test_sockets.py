@@ -41,7 +41,7 @@ from edgefl.results.tail import read_csv, read_events
 pytestmark = pytest.mark.alone
 
 LATE = re.compile(
-    "late by more than|overran their emulated time|was not heard for|real path of edge"
+    "late by more than|overran their emulated time|no message from edge|real path of edge"
 )
 TRIES = 3  # of a run that an idle machine plays faithfully: this one may be busy
 SUMMARY_KEYS = {
@@ -288,13 +288,13 @@ def test_strangers_are_counted_and_refused(bare: Coordinator) -> None:
     peer = Peer(bare.port)
     peer.greet("bad", protocol=PROTOCOL + 1)
     assert refusal(peer) == (
-        f"protocol version: the coordinator speaks {PROTOCOL}, this edge {PROTOCOL + 1}",
+        f"protocol version: the coordinator uses {PROTOCOL}, this edge {PROTOCOL + 1}",
         True,
     )
     peer = Peer(bare.port)
     peer.greet("nobody")
     assert refusal(peer) == (
-        "edge id: 'nobody' is none of this experiment's edges (edges.count, edges.names)",
+        "edge id: 'nobody' is not one of this experiment's edges (edges.count, edges.names)",
         True,
     )
     peer = Peer(bare.port)

@@ -1,4 +1,4 @@
-"""Deadlines of an experiment's tasks: generous, so that only tasks that will never end miss them."""
+"""Deadlines of an experiment's tasks, so generous that only tasks that never end miss them."""
 
 from __future__ import annotations
 

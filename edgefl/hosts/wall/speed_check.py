@@ -1,4 +1,4 @@
-"""Check before a run whether this host trains as fast as the emulated devices, and choose a speed."""
+"""Check before a run that this host trains as fast as the emulated devices; choose the speed."""
 
 from __future__ import annotations
 

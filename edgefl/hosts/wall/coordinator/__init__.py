@@ -1,3 +1,3 @@
-"""The coordinator's process: a pacing thread with sockets and links, a logic thread with the
-actor and the record.
+"""The coordinator's process: a pacing thread with the sockets and the emulated links, and a logic
+thread with the coordinator actor and the record.
 """

@@ -1,6 +1,4 @@
-"""What an edge may still say of the tasks that it was given: nothing that it sends is without a
-bound.
-"""
+"""Limits on what an edge may send about its tasks."""
 
 from __future__ import annotations
 
@@ -10,25 +8,25 @@ from dataclasses import dataclass
 from edgefl.protocol.errors import LimitExceeded, WireError
 from emulator.units import NS_PER_S
 
-# Tasks of an edge that it may still speak of: it keeps at most 8 updates that nobody has
-# acknowledged.
+# The edge's latest tasks, about which it may still send messages. It keeps at most 8 updates that
+# are not acknowledged.
 REMEMBERED = 32
-# Of one task in one session. An edge offers an update once, again when it is urged, asks once, and
-# fails once.
+# For one task in one session. An honest edge offers an update once, offers it again when it is
+# urged, asks once, and fails once.
 MOST_OFFERS, MOST_NOTES = 4, 3
-MOST_AHEAD_S = 366 * 24 * 3600  # emulated: no training takes longer
+MOST_AHEAD_S = 366 * 24 * 3600  # emulated seconds: no training takes longer
 
 
 @dataclass(slots=True)
 class Said:
-    """Of one task in one session."""
+    """How often an edge has sent offers and notes on one task in one session."""
 
     offers: int = 0
     notes: int = 0
 
 
 class Allowances:
-    """By edge and task. A new session begins anew: the edge repeats what is open."""
+    """Counts by edge and task. A new session resets them: the edge then repeats open messages."""
 
     def __init__(self) -> None:
         self._said: defaultdict[str, OrderedDict[int, Said]] = defaultdict(OrderedDict)
@@ -44,8 +42,9 @@ class Allowances:
             said.offers = said.notes = 0
 
     def offers(self, edge: str, task: int) -> None:
-        """It offers an update. WireError if this is not its task, LimitExceeded if it offers too
-        often.
+        """Count an offered update.
+
+        WireError if this is not the edge's task, LimitExceeded if it offers too often.
         """
         said = self._of(edge, task)
         said.offers += 1
@@ -55,7 +54,7 @@ class Allowances:
             )
 
     def notes(self, edge: str, task: int) -> None:
-        """It asks for a fresher model, or says why the task failed; errors as in ``offers``."""
+        """Count a request for a fresher model or a failure report. Errors as in ``offers``."""
         said = self._of(edge, task)
         said.notes += 1
         if said.notes > MOST_NOTES:
@@ -69,8 +68,9 @@ class Allowances:
 
 
 def moment(at_ns: int, now: int) -> int:
-    """``at_ns``, which came over the wire. WireError if it is too far in the future: what waits
-    for it would wait for ever.
+    """Return ``at_ns``, which an edge has sent (emulated ns).
+
+    WireError if it is so far in the future that the run would wait for ever.
     """
     if at_ns - now > MOST_AHEAD_S * NS_PER_S:
         ahead_s = (at_ns - now) / NS_PER_S

@@ -1,4 +1,4 @@
-"""What both directions of the transfers work with."""
+"""What uplink and downlink share."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from emulator.links.network import Transfer
 
 @dataclass(frozen=True, slots=True)
 class TransferContext:
-    """Of the pacing thread. ``send(edge, message, body)``; ``tell`` reaches the logic thread;
-    ``agenda`` holds emulated moments; ``sessions``: of the edges that are there.
+    """What the transfers of the pacing thread work with.
+
+    ``send(edge, message, body)`` sends to an edge. ``tell`` sends to the logic thread. ``agenda``
+    holds emulated moments. ``sessions``: of the connected edges.
     """
 
     pacer: Pacer
@@ -36,7 +38,7 @@ class TransferContext:
         now: int,
         slots: tuple[int, ...] | None = None,
     ) -> Flow:
-        """Pace this transfer; while its edge is away, its link stands still."""
+        """Begin to pace this transfer. Its link is suspended while the edge is not connected."""
         edge = transfer.edge
         flow = self.pacer.start(
             transfer, meta, side, self.rtt_ns(edge), now, self.clock.now(), slots
@@ -52,19 +54,23 @@ class TransferContext:
         self.pacer.drop(flow, now, self.clock.now())
 
     def check_ahead(self, flow: Flow, body_bytes: int, at_ns: int, session: Session) -> None:
-        """Count it if ``body_bytes`` in all, at the receiver at ``at_ns``, came too early."""
+        """Count, in the verdict, bytes that arrived too early.
+
+        At ``at_ns`` the receiver has ``body_bytes`` in total.
+        """
         tolerance_ns = self._tolerance_ns(session)
         self.pacer.fidelity.ahead(flow.ahead(self.pacer.network, body_bytes, at_ns, tolerance_ns))
 
     def rtt_ns(self, edge: str) -> int:
-        """Of the path, in emulated ns; 0 while it is not known."""
+        """The round-trip time of the real path, in emulated ns; 0 while it is unknown."""
         session = self.sessions.get(edge)
         if session is None or session.rtt_ns == UNKNOWN_RTT:
             return 0
         return self._tolerance_ns(session)
 
     def _tolerance_ns(self, session: Session) -> int:
-        """How wrong an arrival's stamp may be: less than the round trip by which the two clocks
-        were compared.
+        """The largest error (emulated ns) of an arrival's stamp.
+
+        The two clocks are compared by a ping, so the error is below its round-trip time.
         """
         return int(session.rtt_ns * self.clock.speed)

@@ -1,4 +1,4 @@
-"""Models on their way down: offered, sent in pieces as their links allow, delivered."""
+"""Downloads of models: offered, sent in pieces as the emulated links allow, delivered."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from edgefl.protocol.messages import (
 from edgefl.protocol.transfers import Outgoing
 from emulator.links.network import Transfer
 
-REMEMBERED = 4  # deliveries of an edge that can be told again after a broken session
+REMEMBERED = 4  # deliveries per edge that can be repeated after a broken session
 
 
 class Downlink:
-    """Runs in the pacing thread. Methods that return flows return those that are done."""
+    """Downloads; runs in the pacing thread. Methods that return flows return finished ones."""
 
     def __init__(
         self, context: TransferContext, training: TrainingTimes, allowances: Allowances
     ) -> None:
         self.context, self.training, self.allowances = context, training, allowances
         self.answers = Answers()
-        # edge -> transfer -> moment
+        # edge -> transfer -> moment of delivery
         self._delivered: defaultdict[str, OrderedDict[int, int]] = defaultdict(OrderedDict)
 
-    # ------------------------------------------------------------------ what the logic thread asks
+    # ------------------------------------------------------------------ the logic thread's requests
     def carry(self, edge: str, outgoing: Outgoing, now: int) -> None:
-        """A model goes down, unless it is too late."""
+        """Start to send a model, unless it answers a closed request."""
         if self.answers.too_late(edge, outgoing.kind, outgoing.task):
             return
         self.context.start(self._transfer(edge, outgoing), len(outgoing.meta), outgoing, now)
@@ -69,13 +69,14 @@ class Downlink:
         return Transfer(outgoing.number, edge, "down", outgoing.size, outgoing.kind)
 
     def end(self, edge: str, note: ToEdge, now: int) -> None:
-        """Drop what ``note`` ends."""
+        """Drop the transfers that ``note`` ends."""
         for flow in self._ended(edge, note):
             self.context.drop(flow, now)
 
     def close(self, edge: str, task: int, now: int) -> None:
-        """No fresher model has come in time: its download ends, what it has brought counts, and
-        the edge is told.
+        """Close a request for a fresher model whose answer has not arrived in time.
+
+        The answer's download ends, and the bytes carried so far count. The edge gets a TooLate.
         """
         note, network = self.answers.close(edge, task), self.context.pacer.network
         for flow in self._ended(edge, note):
@@ -85,7 +86,7 @@ class Downlink:
         self.context.send(edge, Stamped(now, encode_note(note)))
 
     def answering(self, edge: str, task: int) -> bool:
-        """Whether a fresher model for this task is on its way."""
+        """Whether a fresher model for this task is being sent."""
         return any(
             flow.transfer.kind == FRESH and flow.side.task == task for flow in self._flows(edge)
         )
@@ -96,14 +97,16 @@ class Downlink:
         ]
 
     def _flows(self, edge: str) -> list[Flow]:
-        """Those on their way down to this edge."""
+        """The downloads of this edge."""
         flows = self.context.pacer.of_edge[edge].values()
         return [flow for flow in flows if isinstance(flow.side, Outgoing)]
 
     # ------------------------------------------------------------------ sessions
     def entered(self, edge: str, held: dict[int, int], now: int) -> list[Flow]:
-        """The edge joined and holds these bytes of these transfers. Flows that it does not know of
-        are over; the others go on from what it has.
+        """Continue the downloads of an edge that has joined again.
+
+        ``held``: received bytes by transfer. Flows that the edge does not know are dropped. The
+        others continue at the byte that the edge needs next.
         """
         done = []
         for flow in self._flows(edge):
@@ -117,21 +120,24 @@ class Downlink:
         return done
 
     def tell_again(self, edge: str, held: dict[int, int]) -> None:
-        """Deliveries that the edge has not heard of."""
+        """Repeat the deliveries of which the edge has not learned."""
         for number in held:
             if number in self._delivered[edge]:
                 self.context.send(edge, Delivered(number, self._delivered[edge][number]))
 
     # ------------------------------------------------------------------ the wire
     def send_pieces(self, flow: Flow, first: int, end: int) -> None:
-        """Body bytes [first, end) may go now."""
+        """Send body bytes [first, end)."""
         while first < end:
             view = flow.side.piece(first, min(end - first, MAX_PIECE_BYTES))
             self.context.send(flow.transfer.edge, Piece(flow.transfer.number, first), view)
             first += len(view)
 
     def arrived(self, session: Session, arrived: Arrived) -> list[Flow]:
-        """WireError if the arrivals cannot be; news of unknown transfers is ignored."""
+        """Process the edge's arrival stamps of a whole download.
+
+        WireError if the stamps are impossible. Unknown transfers are ignored.
+        """
         context = self.context
         flow = context.pacer.flows.get(arrived.transfer)
         if (
@@ -155,7 +161,7 @@ class Downlink:
         return context.pacer.last_byte(flow, at)
 
     def done(self, flow: Flow, at_ns: int) -> None:
-        """The flow counts as delivered at ``at_ns``."""
+        """Report the flow as delivered at ``at_ns``, to the edge and to the logic thread."""
         transfer, task = flow.transfer, flow.side.task
         told = self._delivered[transfer.edge]
         told[transfer.number] = at_ns

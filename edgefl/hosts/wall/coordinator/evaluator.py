@@ -20,7 +20,7 @@ from edgefl.vectors import aligned_copy
 
 
 class Evaluator:
-    """The coordinator's end: ``submit`` writes a snapshot; two threads send orders and receive
+    """The coordinator's end. ``submit`` writes a snapshot; two threads send orders and receive
     results.
 
     Evaluation may lag behind: the channel holds some hundred orders, and ``submit`` never blocks.
@@ -29,11 +29,11 @@ class Evaluator:
     def __init__(self, channel: Channel, scratch: Path) -> None:
         self.channel, self.scratch = channel, scratch
         self._orders: queue.SimpleQueue[EvaluateSnapshot] = queue.SimpleQueue()
-        # files under evaluation; a late result of an earlier strategy's coordinator is not in it
+        # files under evaluation; identifies late results for an earlier strategy's coordinator
         self._pending: set[str] = set()
 
     def listen(self, tell: Callable[[Any], None]) -> None:
-        """Pass every result to ``tell`` from now on."""
+        """Start the threads, which pass every result to ``tell``."""
         Thread(target=self._listen, args=(tell,), name="evaluations", daemon=True).start()
         Thread(target=self._send, name="snapshots", daemon=True).start()
 
@@ -44,7 +44,7 @@ class Evaluator:
         self._orders.put(EvaluateSnapshot(job.version, job.at_ns, str(path)))
 
     def _send(self) -> None:
-        with suppress(ConnectionError):  # it is gone; ``_listen`` reports that
+        with suppress(ConnectionError):  # the evaluator has ended; ``_listen`` reports that
             while True:
                 self.channel.send(self._orders.get())
 
@@ -60,7 +60,7 @@ class Evaluator:
 
 
 def serve(channel: Channel, evaluate: Callable[[Evaluate], Scores]) -> None:
-    """The evaluating process: one snapshot after the other, until the channel closes."""
+    """Run the evaluator process: evaluate snapshots one by one until the channel closes."""
 
     def scores(order: EvaluateSnapshot) -> SnapshotScores:
         path = Path(order.file)

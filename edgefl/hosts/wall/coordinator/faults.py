@@ -1,5 +1,7 @@
-"""Faults of a run on the wall clock: the pacing thread's agenda rings at their moments, the
-launcher strikes, and injected faults are excluded from the fidelity verdict.
+"""Injected faults of a run on the wall clock.
+
+The pacing thread's agenda holds their moments, and the launcher carries them out. Injected faults
+are excluded from the fidelity verdict.
 """
 
 from __future__ import annotations
@@ -17,13 +19,16 @@ from edgefl.hosts.wall.coordinator.thread_messages import Interrupt, Noticed
 from emulator.faults import Fault, Schedule
 from emulator.units import FOREVER, NS_PER_S
 
-# wall seconds by which a frozen process goes on early: its links and its computing stand still
-# until the moment itself
+# A frozen process is thawed so many wall seconds early. Its links and its emulated computing stay
+# frozen until the exact moment.
 HEAD_START_S = 0.1
 
 
 class WallFaults:
-    """``control``: to the launcher. The uplink asks what is damaged and what comes twice."""
+    """Injects the faults of ``schedule``. ``control``: channel to the launcher.
+
+    The uplink asks this class which pieces are damaged and which updates arrive twice.
+    """
 
     def __init__(
         self, pacing: Pacing, schedule: Schedule, lives: FaultLives, control: Channel
@@ -51,7 +56,7 @@ class WallFaults:
         self._wait()
 
     def _end_process(self, edge: str, now: int) -> None:
-        """What it had in hand is late through no fault of the host."""
+        """Forget the edge's work: it is late because of the fault, not because of the host."""
         self.pacing.transport.training.working.pop(edge, None)
         self.pacing.transport.gone(edge, now)
 
@@ -61,7 +66,7 @@ class WallFaults:
 
     def _thaw(self, edge: str, now: int) -> None:
         if self.lives.frozen_until(edge) - self._head_start_ns > now:
-            return  # frozen again meanwhile
+            return  # a later freeze has extended it
         self._ask("thaw", edge)
         patience_ns = int(self.pacing.sessions.expected.liveness_ns * self.pacing.clock.speed)
         self._later(now + patience_ns, edge, self._excuse_no_more)
@@ -71,15 +76,18 @@ class WallFaults:
             self.pacing.excused.discard(edge)
 
     def _ask(self, fault: str, edge: str) -> None:
-        with suppress(OSError):  # the launcher is gone: so is the run
+        with suppress(OSError):  # the launcher has ended, and the run ends with it
             self.control.send(InjectFault(fault, edge))
 
     def _later(self, at_ns: int, edge: str, call: Callable[[str, int], None]) -> None:
         self.pacing.agenda.add(at_ns, self.lives.in_this_life(edge, call))
 
-    # ------------------------------------------------------------------ what the uplink asks
+    # ------------------------------------------------------------------ the uplink's questions
     def damaged(self, edge: str, body: Any) -> Any:
-        """The piece with its last byte changed, so that the update is sent again."""
+        """Change the last byte of the piece if the edge's update is to be damaged.
+
+        The digest then fails, and the edge sends the update again.
+        """
         if not len(body) or not self.lives.take("corrupt", edge):
             return body
         body = bytearray(body)

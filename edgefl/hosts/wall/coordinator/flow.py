@@ -1,5 +1,5 @@
-"""One transfer between its emulated plan and its real bytes: what may be sent by when, and
-whether the bytes kept to it.
+"""One transfer, its emulated plan and its real bytes: which bytes may be sent when, and whether
+they were on time.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from emulator.links.network import Completion, Network, Transfer
 from emulator.units import FOREVER, NS_PER_S
 
 SMALLEST_PIECE, LARGEST_PIECE = 1 << 10, 1 << 16  # on shaped links
-ROOM_GRAINS = 2  # a piece waits for the next multiple of the grain only if it is due so much later
-# bytes that a native uplink may have under way: the socket's queue is memory too
+# a piece waits for the next multiple of the grain only if it is then due this many grains later
+ROOM_GRAINS = 2
+# bytes that a native uplink may have in transit: they fill the socket's queue, which is memory
 NATIVE_WINDOW = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class PiecePlan:
-    """How bytes run ahead of the service curve: ``window_ns`` of link time (besides the round
-    trip), in pieces of ``piece_ns``.
+    """How far bytes run ahead of the service curve: ``window_ns`` of link time plus the round
+    trip, in pieces of ``piece_ns``.
 
-    ``grain_ns``: pieces that need not go at once go at its multiples, so that one wake serves many
+    ``grain_ns``: pieces that can wait are sent at its multiples, so that one wake-up serves many
     links.
     """
 
@@ -34,12 +35,12 @@ class PiecePlan:
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    """Downlink flows hold an Outgoing, uplink flows an Incoming. Body bytes exclude the ``meta``
-    bytes, which travel in the Offer.
+    """One transfer in pieces. A downlink flow holds an Outgoing, an uplink flow an Incoming.
 
-    ``released``: body bytes that were sent or credited. ``release_at``: when the next piece may go.
-    ``due_at``: body bytes in all, at each border of released pieces -> moment at which the service
-    curve has them at the receiver. ``piece_ns``: link time of a piece.
+    Body bytes exclude the ``meta`` bytes, which travel in the Offer. ``released``: body bytes that
+    were sent or credited. ``release_at``: when the next piece may be sent. ``due_at``: for the end
+    of each released piece (total body bytes), the moment at which these bytes are at the receiver
+    by the service curve. ``piece_ns``: link time of a piece.
     """
 
     transfer: Transfer
@@ -48,7 +49,7 @@ class Flow:
     window_ns: int
     shaped: bool
     grain_ns: int
-    side: Any  # Outgoing or Incoming; who has a flow knows which
+    side: Any  # Outgoing or Incoming; the flow's owner knows which
     released: int = 0
     release_at: int = FOREVER
     piece_ns: int = 0
@@ -56,12 +57,12 @@ class Flow:
     completion: Completion | None = None
     last_byte_ns: int | None = None  # emulated moment at which the last byte arrived
     suspended: bool = False
-    broadcast: Transfer | None = None  # of a copy, the transfer that carries it
-    known: bool = False  # it counts as delivered when due, whenever its bytes come
+    broadcast: Transfer | None = None  # for a copy of a broadcast: the transfer that carries it
+    known: bool = False  # counts as delivered when due, even if its bytes arrive later
 
     @property
     def carrier(self) -> Transfer:
-        """The transfer that the network knows."""
+        """The transfer that is emulated: the broadcast's, for a copy."""
         return self.broadcast or self.transfer
 
     @property
@@ -77,17 +78,18 @@ class Flow:
         )
 
     def plan_release(self, network: Network) -> None:
-        """When the next piece may go: no earlier than service begins (on a TDMA channel, the slot
-        of its last byte), at most the window and a quarter of the transfer ahead.
+        """Set ``release_at``, when the next piece may be sent.
 
-        The first piece may be ahead by the window and its own length.
+        This is not before service begins (on a TDMA channel: the slot of the piece's last byte).
+        The piece is ahead of the service curve by at most the window, and by at most a quarter of
+        the transfer. The first piece may be ahead by the window and its own length.
         """
         if self.released >= self.body or self.suspended or self._window_full:
             self.release_at = FOREVER
             return
         if (
             self.completion is not None
-        ):  # due already, and the bytes are late: the rest goes at once
+        ):  # the transfer is already due and its bytes are late: send the rest at once
             self.release_at = self.completion.due_ns
             return
         start = network.started(self.carrier)
@@ -110,8 +112,9 @@ class Flow:
         self.release_at = self._rounded(max(by_window, by_quarter, opens), due_ns)
 
     def _next_border(self, network: Network) -> int:
-        """Body bytes in all when the next piece has gone. It ends with its slot: what lies in
-        the next one may not go before that begins.
+        """Total body bytes after the next piece.
+
+        A piece ends with its slot: bytes of the next slot must not be sent before that begins.
         """
         border = min(self.released + self.piece, self.body)
         if not self.shaped or self.completion is not None:
@@ -125,12 +128,12 @@ class Flow:
         )
 
     def _rounded(self, at_ns: int, due_ns: int) -> int:
-        """The next multiple of the grain, if there is time enough until the piece is due."""
+        """The next multiple of the grain, if there is enough time until the piece is due."""
         later_ns = -(-at_ns // self.grain_ns) * self.grain_ns
         return later_ns if later_ns + ROOM_GRAINS * self.grain_ns <= due_ns else at_ns
 
     def release(self, network: Network, now: int) -> tuple[int, int]:
-        """Release everything that may go by ``now``: body bytes [from, to)."""
+        """Release all body bytes that may be sent by ``now``; returns their range [from, to)."""
         first = self.released
         while self.release_at <= now:
             self.released = self._next_border(network)
@@ -140,9 +143,11 @@ class Flow:
         return first, self.released
 
     def ahead(self, network: Network, body_bytes: int, at_ns: int, tolerance_ns: int) -> bool:
-        """Whether ``body_bytes`` in all, at the receiver at ``at_ns``, were ahead of the service
-        curve: by more than the window, or by more than a quarter of the transfer, and a piece. The
-        curve is the network's, so a fault of ``plan_release`` is seen.
+        """Whether ``body_bytes`` (total), at the receiver at ``at_ns``, were too early.
+
+        Too early is: ahead of the service curve by more than the window and a piece, or by more
+        than a quarter of the transfer and a piece. The curve is the network's, so this also finds
+        mistakes of ``plan_release``.
         """
         due_ns, latest_ns = self.due_at.get(body_bytes), at_ns + tolerance_ns
         if due_ns is None:
@@ -150,17 +155,17 @@ class Flow:
         if latest_ns < due_ns - self.window_ns - self.piece_ns:
             return True
         if self.completion is not None:
-            return False  # the network keeps its curve no longer
+            return False  # the network no longer has its curve
         most = max(self.transfer.size // 4, self.piece) + self.piece
         return self.meta + body_bytes - network.progress(self.carrier, latest_ns) > most
 
     def finished_ns(self) -> int | None:
-        """max(last byte, due): when the actor gets it; None while either is to come."""
+        """When the actor gets the transfer: max(last byte, due); None until both are known."""
         if self.completion is None or self.last_byte_ns is None:
             return None
         if self.known:
             return self.completion.due_ns
-        # a native link's is due when offered: compared clocks may be a little off
+        # a native transfer is due when offered; compared clocks may differ a little
         return max(self.last_byte_ns, self.completion.due_ns)
 
 
@@ -173,7 +178,7 @@ def make_flow(
     rtt_ns: int,
     now: int,
 ) -> Flow:
-    """The flow of a transfer that was just offered to the network at ``now``."""
+    """Make the flow of a transfer that was offered to the network at ``now``."""
     capacity = network.link(transfer.edge, transfer.direction).capacity
     if capacity is None:
         return Flow(transfer, meta, MAX_PIECE_BYTES, 0, False, pace.grain_ns, side)
@@ -186,9 +191,7 @@ def make_flow(
 
 
 def _rate_bit_s(network: Network, transfer: Transfer, pace: PiecePlan, now: int) -> int:
-    """The link's rate at ``now``; on a shared link what the transfer gets of it as its service
-    begins.
-    """
+    """The link's rate at ``now``; on a shared link, the transfer's share as its service begins."""
     link = network.link(transfer.edge, transfer.direction)
     assert link.capacity is not None
     first_ns = network.due_at(transfer, 1) if link.bottleneck is not None else FOREVER

@@ -1,4 +1,4 @@
-"""Gaps of the pacing thread: it wanted to be awake and was not, or one turn took too long."""
+"""Gaps of the pacing thread: it woke up too late, or one turn took too long."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from collections.abc import Callable
 
 
 class Gaps:
-    """``found(began, length)`` is called for each gap longer than ``least_ns``. Moments are of
-    one monotonic clock, in ns.
+    """Calls ``found(began, length)`` for each gap longer than ``least_ns``.
 
-    A thread that sleeps as long as it intends to has no gap: a sleep counts from the moment at
-    which it was to end.
+    Moments are of one monotonic clock, in ns. An intended sleep is no gap: only the time after
+    its intended end counts.
     """
 
     def __init__(self, least_ns: int, found: Callable[[int, int], None]) -> None:
         self.least_ns, self.found = least_ns, found
-        self._busy_ns: int | None = None  # since when a turn goes on
-        self._until_ns: int | None = None  # to when it sleeps
+        self._busy_ns: int | None = None  # when the current turn began
+        self._until_ns: int | None = None  # intended end of the sleep
 
     def sleeps(self, now: int, until_ns: int) -> None:
         """The turn ends; the next one begins at ``until_ns`` or earlier."""

@@ -1,5 +1,6 @@
-"""The strategy's jobs on the wall clock: a worker process does them one after the other, and their
-results are held back until their emulated end.
+"""The strategy's jobs on the wall clock.
+
+A worker process runs them one after the other. A result is held back until the job's emulated end.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from emulator.agenda import Agenda
 from emulator.fidelity import Fidelity, spread_ms
 from emulator.quantiles import Quantiles
 
-MOST_DEATHS = 3  # of workers in one job, until the job is to blame
+MOST_DEATHS = 3  # after so many dead workers the job itself counts as the cause
 NS_PER_S = 1e9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobOrder:
-    """A job between its emulated moments."""
+    """A job with its emulated start and end."""
 
     number: int
     job: Job
@@ -43,8 +44,9 @@ class JobOrder:
 
 
 class Jobs:
-    """The coordinator's end. The logic thread calls its methods; another thread sends orders and
-    receives results, so that the logic thread never waits.
+    """The coordinator's end. The logic thread calls its methods.
+
+    Another thread sends orders and receives results, so that the logic thread never waits.
     """
 
     def __init__(
@@ -52,14 +54,14 @@ class Jobs:
     ) -> None:
         self.channel, self.scratch, self.now, self.fidelity = channel, scratch, now, fidelity
         self._orders: queue.SimpleQueue[JobOrder] = queue.SimpleQueue()
-        self._held: Agenda[tuple[Job, Result | str]] = Agenda()  # done, and not due yet
+        self._held: Agenda[tuple[Job, Result | str]] = Agenda()  # results that are not due yet
         self._given = 0
         self._lag: defaultdict[str, Quantiles] = defaultdict(Quantiles)  # by sort of job
         self._real: defaultdict[str, Quantiles] = defaultdict(Quantiles)
         self._deaths: Counter[str] = Counter()
 
     def listen(self, tell: Callable[[Any], None]) -> None:
-        """Start to send orders, and pass the outcome of each to ``tell``."""
+        """Start the thread, which passes the outcome of each order to ``tell``."""
         Thread(target=self._listen, args=(tell,), name="jobs", daemon=True).start()
 
     def submit(self, job: Job, now: int, cost_ns: int) -> None:
@@ -67,8 +69,9 @@ class Jobs:
         self._orders.put(JobOrder(self._given, job, now, now + cost_ns))
 
     def worked(self, item: Worked) -> None:
-        """Hold a result until it is due. What the job raised is raised here, as under the virtual
-        clock.
+        """Hold a result until it is due.
+
+        If the job has failed, raise UserError or Bug, as under the virtual clock.
         """
         order: JobOrder = item.order
         if item.error is not None:
@@ -88,16 +91,14 @@ class Jobs:
         self._held.add(order.due_ns, (order.job, item.result))
 
     def next_due(self) -> int:
-        """When the first of the results that are held is due."""
+        """When the first held result is due."""
         return self._held.next_due()
 
     def pop_due(self, now: int) -> list[tuple[Job, Result | str]]:
         return [held for _, held in self._held.pop_due(now)]
 
     def summary(self) -> dict[str, Any]:
-        """By kind of job: their number, how late their results were, how long they really took,
-        how many workers died.
-        """
+        """Statistics by kind of job: count, lag of results, real duration, dead workers."""
         return {
             sort: {
                 "count": lag.count,
@@ -114,15 +115,15 @@ class Jobs:
             while True:
                 tell(self._outcome(self._orders.get()))
         except (EOFError, ConnectionError):
-            return  # the processes of the run are being ended
+            return  # the run's processes are ending
 
     def _outcome(self, order: JobOrder) -> Worked:
-        """Exactly one Worked for each order, whatever happens: the strategy waits for it."""
+        """Return one Worked for each order, also after an error: the strategy waits for it."""
         try:
             return self._done(order)
         except (EOFError, ConnectionError):
             raise
-        except OSError as error:  # no room on the disk, say
+        except OSError as error:  # for example a full disk
             return Worked(
                 self.now(),
                 order,
@@ -132,7 +133,7 @@ class Jobs:
                 ),
                 users=True,
             )
-        except Exception:  # a job that cannot be put into a message: its author's bug
+        except Exception:  # the job does not fit into a message: a bug of its author
             return Worked(self.now(), order, error=traceback.format_exc())
 
     def _done(self, order: JobOrder) -> Worked:
@@ -157,7 +158,7 @@ class Jobs:
             reply = self.channel.receive()
             if isinstance(reply, WorkerDied) or reply.order == name:
                 return reply
-            # of an earlier strategy, or of a worker that was thought dead
+            # a reply to an earlier strategy's order, or from a worker that counted as dead
             if isinstance(reply, JobFinished):
                 Path(reply.file).unlink(missing_ok=True)
 
@@ -169,14 +170,14 @@ def _result(finished: JobFinished) -> Result:
 
 
 def serve(channel: Channel, learned: Any, turns: Turns) -> None:
-    """The worker process: one job after the other, each in a turn of its own, until the channel
+    """Run the worker process: one job after the other, each in its own turn, until the channel
     closes.
     """
 
     def done(order: DoJob) -> JobFinished | JobRaised | None:
         path = Path(order.file)
         if not path.exists():
-            return None  # the coordinator that gave it is gone
+            return None  # the coordinator that sent the order has ended
         job = of_plain(array_file.take(path, order.job))
         turns.take(order.due_ns)
         reply = _reply(job, learned, order.order, path.with_suffix(".done"))

@@ -1,5 +1,6 @@
-"""The logic thread: the coordinator, its strategy, the record and the journal. numpy
-releases the GIL, so maths here does not delay pacing.
+"""The logic thread: the coordinator, its strategy, the record and the journal.
+
+numpy releases the GIL, so computing here does not delay pacing.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from emulator.fidelity import Fidelity
 from emulator.units import FOREVER
 
 FLUSH_S = 0.3
-STOPPED = "stopped by an error"  # that the user can correct: a full disk
+STOPPED = "stopped by an error"  # one that the user can correct, such as a full disk
 MOST_EVALUATIONS = 100  # snapshots waiting for the evaluator
 NO_WEIGHTS = np.empty(0, np.float32)
 
 
 class Logic(Thread):
-    """Takes items from ``inbox`` one by one; what the coordinator puts out goes to the pacing
+    """Handles the items of ``inbox`` one by one, and sends the coordinator's outputs to the pacing
     thread through ``said``.
 
-    ``now`` never goes back: an event that reaches us after a later one counts as simultaneous with
-    it. Nor does it pass the stop time: all that was due by then belongs to the run, however late
-    this process handles it, and nothing later does.
+    ``now`` never decreases: an event that arrives after a later event counts as simultaneous with
+    it. It never passes the stop time either. An event that was due by the stop time belongs to the
+    run, however late this thread handles it; a later event does not.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Logic(Thread):
             evaluate,
             begun,
         )
-        self.jobs = jobs  # None: no process here does any
+        self.jobs = jobs  # None: there is no job worker
         self.at_start = at_start  # called in this thread
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.now = 0
@@ -81,13 +82,14 @@ class Logic(Thread):
         try:
             while not self.ended:
                 self._next()
-        except BaseException as error:  # ours to stop for: the main thread raises it again
+        except BaseException as error:  # ends the run: the main thread raises it again
             self.error = error
             self.said.put(Finish(STOPPED if isinstance(error, UserError) else "internal error"))
 
     def settle(self, timeout_s: float) -> None:
-        """After the end: take in the rows that are still coming; wait for evaluations under way,
-        at most ``timeout_s`` without one ending.
+        """After the end, handle the remaining items and wait for running evaluations.
+
+        The wait ends if no evaluation ends within ``timeout_s``.
         """
         while True:
             try:
@@ -120,8 +122,10 @@ class Logic(Thread):
             self.said.put(messages.WakeAt(due))
 
     def _evaluate(self, job: Evaluate) -> None:
-        """Hand a snapshot over. A score is not worth the run: with too many under way, or no
-        room on the disk, it is left out and said.
+        """Submit a snapshot for evaluation.
+
+        If too many are under way, or the disk is full, record that it is skipped: a missing score
+        must not end the run.
         """
         last = self.coordinator.finished is not None
         if self.evaluate is None:
@@ -138,7 +142,7 @@ class Logic(Thread):
 
     def _job(self, output: Run) -> None:
         if self.jobs is None:
-            raise Bug(f"no process here does jobs ({type(output.job).__name__})", [])
+            raise Bug(f"there is no job worker for {type(output.job).__name__}", [])
         assert output.duration_ns is not None  # only an evaluation has no emulated cost
         self.jobs.submit(output.job, self.now, output.duration_ns)
 
@@ -146,7 +150,7 @@ class Logic(Thread):
         now = getattr(item, "now", 0)
         over = self.ended or now > self.coordinator.stop_ns
         if over and not isinstance(item, (messages.Evaluated, messages.EvaluatorGone)):
-            return []  # what comes after the end is not part of the run
+            return []  # events after the end are not part of the run
         self.now = max(self.now, now)
         match item:
             case messages.Begin():
@@ -179,7 +183,7 @@ class Logic(Thread):
         return []
 
     def _jobs_due(self) -> list[Output]:
-        """Results whose emulated end has come."""
+        """Deliver the job results that are due."""
         due = [] if self.jobs is None else self.jobs.pop_due(self.now)
         return [
             output
@@ -194,7 +198,7 @@ class Logic(Thread):
     def _whole(self, item: messages.Whole) -> list[Output]:
         try:
             message: Any = item.incoming.message()
-            item.incoming.body = None  # aligned copies are what goes on
+            item.incoming.body = None  # free it: the message has aligned copies
         except WireError as error:
             self.said.put(messages.Reject(item.edge, str(error)))
             return []
@@ -207,7 +211,7 @@ class Logic(Thread):
                 case Send(message=Assignment() | Fresh() as message):
                     wishes.append(messages.Carry(self.now, output.to, self._outgoing(message)))
                 case Send():
-                    note = cast(ToEdge, output.message)  # a coordinator has no other addressees
+                    note = cast(ToEdge, output.message)  # a coordinator sends only to edges
                     wishes.append(messages.Note(self.now, output.to, note))
                 case Grant():
                     wishes.append(messages.Granted(self.now, output))
@@ -231,13 +235,13 @@ class Logic(Thread):
             isinstance(output, Send) and isinstance(output.message, Acknowledged)
             for output in outputs
         ):
-            # acknowledged means: its fate is in the journal, where one is kept
+            # an update is acknowledged only once its fate is in the journal, if there is one
             self.record.flush_fates()
         if wishes:
             self.said.put(*wishes)
 
     def _outgoing(self, message: Any) -> Outgoing:
-        """The same model for many edges is digested once."""
+        """Make the outgoing transfer. A model that goes to many edges is digested once."""
         if len(message.vectors) != 1:
             return Outgoing(0, message)
         vector = next(iter(message.vectors.values()))

@@ -1,5 +1,6 @@
-"""All flows of a run: which bytes may leave now, and which transfers are done. It sends nothing
-itself.
+"""All flows of a run: which bytes may be sent now, and which transfers are done.
+
+This module sends nothing itself.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from emulator.units import FOREVER
 
 @dataclass(slots=True)
 class Copies:
-    """A broadcast over real sockets: one transfer is emulated, and a real copy for every receiver
-    follows it. ``under_way``: flows of the copies, by the number of the transfer that carries them;
-    ``sent``: those that have left the channel.
+    """Broadcasts over real sockets: one emulated transfer, and a real copy for each receiver.
+
+    ``under_way``: flows of the copies, by the number of the transfer that carries them. ``sent``:
+    broadcasts that have left the channel.
     """
 
     network: Network
@@ -30,32 +32,33 @@ class Copies:
     sent: list[Completion] = field(default_factory=list)
 
     def flows(self, transfer: Transfer, own: Flow | None) -> list[Flow]:
-        """The flows whose plan is that of ``transfer``: its ``own``, or its copies."""
+        """The flows that follow the plan of ``transfer``: its ``own`` flow, or its copies."""
         return self.under_way.get(transfer.number, []) if own is None else [own]
 
     def completed(self, completion: Completion) -> Iterator[tuple[Flow, Completion]]:
-        """Each copy, with the moment at which it counts as heard."""
+        """Yield each copy with its completion, due when the receiver hears it."""
         self.sent.append(completion)
         for flow in self.under_way.pop(completion.transfer.number, []):
             due_ns = heard_ns(self.network, flow.transfer.edge, completion.due_ns)
             yield flow, replace(completion, transfer=flow.transfer, due_ns=due_ns)
 
     def take_sent(self) -> list[Completion]:
-        """The broadcasts that have left the channel since the last call: rows of the link log."""
+        """Return broadcasts that have left the channel since the last call, for the link log."""
         sent, self.sent = self.sent, []
         return sent
 
 
 def _known(flow: Flow, now: int) -> Flow:
-    """A copy that counts as delivered ``now``: unshaped, and its bytes cost no emulated time."""
+    """Mark a copy as delivered ``now``: it is unshaped and costs no emulated time."""
     flow.shaped, flow.known, flow.piece = False, True, MAX_PIECE_BYTES
     flow.completion = Completion(flow.transfer, now, now, now)
     return flow
 
 
 class Pacer:
-    """``now`` is emulated ns. Flows are known by transfer number; their release moments lie in
-    one heap (stale entries are passed over).
+    """Plans all flows of a run, by transfer number. ``now`` is emulated ns.
+
+    The moments of release are in one heap; stale entries are skipped.
     """
 
     def __init__(self, network: Network, pace: PiecePlan, fidelity: Fidelity) -> None:
@@ -66,7 +69,7 @@ class Pacer:
         self.shaped_flows = 0
         self._heap: list[tuple[int, int]] = []
         self._transfers = 0
-        self._host_now = 0  # the latest that was heard of
+        self._host_now = 0  # the latest host time that a caller gave
 
     def next_number(self) -> int:
         self._transfers += 1
@@ -82,10 +85,10 @@ class Pacer:
         host_now: int,
         slots: tuple[int, ...] | None = None,
     ) -> Flow:
-        """Offer the transfer to its link at ``now``; the host, at ``host_now``, may be late: that
-        shows as transfer lag, not as wake lag.
+        """Offer the transfer to its link at ``now``.
 
-        ``slots``: those of its TDMA channel that it is granted.
+        ``host_now`` may be later: this counts as transfer lag, not as wake lag. ``slots``: slots
+        of the TDMA channel that are granted to the transfer.
         """
         self.network.offer(transfer, now)
         if slots is not None:
@@ -101,8 +104,9 @@ class Pacer:
         now: int,
         host_now: int,
     ) -> None:
-        """One transfer in ``slots`` for all ``copies``, (transfer, side, rtt) each; without
-        slots the receivers have it already.
+        """Start one transfer in ``slots`` for all ``copies``, each (transfer, side, rtt).
+
+        Without slots the copies count as delivered.
         """
         flows = [
             make_flow(self.network, transfer, len(side.meta), side, self.pace, rtt_ns, now)
@@ -127,15 +131,16 @@ class Pacer:
         return flow
 
     def next_due(self) -> int:
-        """The next moment at which ``release`` or ``completed`` has something to do."""
+        """The next moment at which ``release`` or ``completed`` has work."""
         self._replan_shared()
         while self._heap and self._stale(self._heap[0]):
             heapq.heappop(self._heap)
         return min(self._heap[0][0] if self._heap else FOREVER, self.network.next_due())
 
     def release(self, now: int) -> Iterator[tuple[Flow, int, int]]:
-        """(flow, from, to): body bytes to send or to credit now. How late each is counts as wake
-        lag.
+        """Yield (flow, from, to): body bytes to send or to credit now.
+
+        The delay of each release counts as wake lag.
         """
         self._replan_shared()
         self._hear(now)
@@ -152,9 +157,7 @@ class Pacer:
             yield flow, first, end
 
     def completed(self, now: int) -> list[Flow]:
-        """Flows whose due moment has come and whose bytes are there: they are done, and
-        forgotten here.
-        """
+        """Remove and return the flows that are done: due by ``now``, with all bytes received."""
         done = []
         for completion in self.network.pop_due(now):
             own = self.flows.get(completion.transfer.number)
@@ -167,28 +170,28 @@ class Pacer:
         return done
 
     def took(self, flow: Flow, now: int) -> None:
-        """Bytes of an uplink flow arrived: a native link's window moves on."""
+        """Bytes of an uplink flow have arrived: move the window of a native link."""
         if not flow.shaped and flow.release_at == FOREVER:
             self._replan(flow, now)
 
     def last_byte(self, flow: Flow, at_ns: int) -> list[Flow]:
-        """The flow's last byte arrived at emulated ``at_ns``; done if it was due already."""
+        """The flow's last byte arrived at emulated ``at_ns``. Returns the flow if it is done."""
         flow.last_byte_ns = at_ns
         return [self._finish(flow)] if flow.completion is not None else []
 
     def suspend(self, edge: str, now: int) -> None:
-        """The edge's session broke: its links stand still."""
+        """Suspend the edge's links, because its session is broken."""
         for flow in self.of_edge[edge].values():
             flow.suspended = True
             if (
                 flow.completion is None and flow.broadcast is None
-            ):  # a broadcast goes on without this one
+            ):  # a broadcast continues without this receiver
                 received = flow.side.received if isinstance(flow.side, Incoming) else flow.released
                 self.network.suspend(flow.transfer, flow.meta + received, now)
             self._replan(flow, now)
 
     def resume(self, flow: Flow, body_bytes: int, now: int) -> None:
-        """Go on from what the receiver has: ``body_bytes``."""
+        """Continue after the first ``body_bytes`` bytes, which the receiver has."""
         flow.released, flow.suspended = body_bytes, False
         flow.due_at.clear()
         if flow.completion is None and flow.broadcast is None:
@@ -198,18 +201,14 @@ class Pacer:
         self._replan_behind(flow, now)
 
     def drop(self, flow: Flow, now: int, host_now: int) -> None:
-        """Cancel this transfer; its link goes on at ``now`` (the host may be late, as in
-        ``start``).
-        """
+        """Cancel this transfer at ``now``; the host may be late, as in ``start``."""
         if flow.completion is None and flow.broadcast is None:
             self.network.cancel(flow.transfer, now)
         self._forget(flow)
         self._replan_behind(flow, host_now)
 
     def count_late(self, flow: Flow, now: int) -> None:
-        """The run ends at ``now``: if the flow is due and its bytes are not there, it is late by
-        so much already.
-        """
+        """At the end of the run, count the lag of a flow that is due and incomplete."""
         completion = flow.completion
         if flow.shaped and completion is not None and flow.last_byte_ns is None:
             self.fidelity.transfer(
@@ -222,7 +221,7 @@ class Pacer:
         assert completion is not None and flow.last_byte_ns is not None
         if flow.shaped:
             late = flow.last_byte_ns - completion.due_ns
-            # a shared medium that heard of it late made it due later
+            # a shared medium that learned of the transfer late has also shifted its due moment
             late_in_all_ns = max(late, 0) + completion.shifted_ns
             self.fidelity.transfer(late_in_all_ns, completion.due_ns - completion.offered_ns)
             self.fidelity.lead(max(-late, 0))
@@ -237,12 +236,12 @@ class Pacer:
         self._host_now = max(self._host_now, host_now)
 
     def _replan_shared(self) -> None:
-        """Transfers of other edges move too, where they share a medium or a link was changed."""
+        """Replan transfers whose plan another transfer has changed, on a shared medium or link."""
         for transfer in self.network.take_replanned():
             for flow in self.copies.flows(transfer, self.flows.get(transfer.number)):
                 if (
                     flow.completion is None and flow.release_at > self._host_now
-                ):  # else it goes at once anyway
+                ):  # otherwise it is sent at once anyway
                     self._replan(flow, self._host_now)
 
     def _replan(self, flow: Flow, host_now: int) -> None:
@@ -253,7 +252,7 @@ class Pacer:
             heapq.heappush(self._heap, (flow.release_at, flow.transfer.number))
 
     def _replan_behind(self, flow: Flow, host_now: int) -> None:
-        """The link's other transfers may start at other moments now."""
+        """Replan the link's other transfers: they may start at other moments now."""
         for other in self.of_edge[flow.transfer.edge].values():
             if (
                 other is not flow

@@ -1,5 +1,6 @@
 """The pacing thread: it owns the socket, the sessions, the emulated network and the clock.
-Nothing slow happens here.
+
+Nothing slow may run here.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from emulator.agenda import Agenda
 from emulator.clock import WallClock, precise_timers
 from emulator.units import NS_PER_S
 
-MOST_MESSAGES = 500  # taken from the socket before pieces that are due get their turn again
+MOST_MESSAGES = 500  # taken from the socket before due pieces are sent
 MANY_FLOWS = 16
 PROBE_PATIENCE_S = 2.0
 LAST = (
@@ -57,10 +58,10 @@ LAST = (
 
 
 class Pacing:
-    """Runs in its own thread from ``run`` until Finish. ``said``: what the logic thread asks for;
-    ``tell``: what it hears.
+    """The pacing thread's work; ``run`` returns at Finish.
 
-    ``more``: another strategy of the comparison follows at the same address.
+    ``said``: requests of the logic thread. ``tell``: sends to the logic thread. ``more``: another
+    strategy of the comparison follows at the same address.
     """
 
     def __init__(
@@ -76,12 +77,12 @@ class Pacing:
         self.router, self.sessions, self.clock = router, sessions, clock
         self.said, self.tell, self.more = said, tell, more
         self.agenda: Agenda[Any] = Agenda()
-        self.alarms: Agenda[WakeAt] = Agenda()  # of the coordinator: behind all else of a moment
+        self.alarms: Agenda[WakeAt] = Agenda()  # of the coordinator: last at each moment
         self.transport: Transport
         self.join_by_s = time.monotonic() + join_timeout_s
-        self.waiting: dict[str, int] = {}  # who has joined before the start -> samples
-        self.silent: set[str] = set()  # edges whose session ended for want of any sign of life
-        self.excused: set[str] = set()  # edges that say nothing because the config froze them
+        self.waiting: dict[str, int] = {}  # edges that joined before the start -> samples
+        self.silent: set[str] = set()  # edges whose session ended because they sent nothing
+        self.excused: set[str] = set()  # edges that are silent because of an injected freeze
         self.started = self.over = False
         self._records = PerSecond()
 
@@ -101,7 +102,7 @@ class Pacing:
             self._tick(time.monotonic_ns(), drained)
 
     def send(self, edge: str, message: Any, body: Any = None) -> None:
-        """To an edge, if it is there; if not, it will hear what matters when it comes back."""
+        """Send to an edge if it is connected; otherwise its next session repeats what matters."""
         session = self.sessions.by_edge.get(edge)
         if session is not None:
             session.hearing.sent_bytes += 0 if body is None else len(body)
@@ -109,7 +110,10 @@ class Pacing:
 
     # ------------------------------------------------------------------ time
     def _tick(self, now: int, drained: bool) -> None:
-        """A heartbeat, if it is due; the edges' own may lie in what was not read yet."""
+        """Send heartbeats if they are due.
+
+        ``drained``: all received messages were read; otherwise edges' heartbeats may be unread.
+        """
         if now >= self.sessions.next_tick():
             self._outcomes(self.sessions.tick(now, drained))
             self.router.forget_others(self.sessions.peers())
@@ -125,8 +129,9 @@ class Pacing:
         return max(until_s, 0.0)
 
     def _wait(self, began_ns: int, gaps: Gaps) -> tuple[int, bool]:
-        """Sleep until something is to do. When the turn begins, and whether the logic thread has
-        a wish.
+        """Sleep until there is work.
+
+        Returns when the turn begins, and whether the logic thread has sent a request.
         """
         timeout_s = self._timeout_s()
         now = time.monotonic_ns()
@@ -143,7 +148,7 @@ class Pacing:
         return now, woken
 
     def _stood_still(self, began_ns: int, length_ns: int) -> None:
-        """Until the start there is nothing to be late for."""
+        """Record a gap of this thread; before the start, gaps do no harm."""
         if self.started:
             at_ns = max(self.clock.at_monotonic(began_ns), 0)
             self.transport.pacer.fidelity.stall(at_ns, length_ns)
@@ -154,8 +159,10 @@ class Pacing:
             )
 
     def _gathering_s(self, began_ns: int) -> float:
-        """With many shaped links at work, let a grain pass since the last turn ``began_ns``,
-        unless something is due: each message alone would cost a turn. How long to sleep for that.
+        """How long to sleep (s) so that one turn handles several messages.
+
+        With many shaped links, a turn for each message would cost too much. So a grain passes
+        between two turns, unless something is due. ``began_ns``: when the last turn began.
         """
         if not self.started or self.transport.pacer.shaped_flows < MANY_FLOWS:
             return 0.0
@@ -170,7 +177,7 @@ class Pacing:
         if self.waiting and not late and not self.transport.probes.done(PROBE_PATIENCE_S):
             return
         if not self.waiting:
-            self.over = True  # no edge joined: the launcher is told
+            self.over = True  # no edge has joined: the process reports it to the launcher
             return
         self.started = True
         self.clock.start()
@@ -180,15 +187,16 @@ class Pacing:
         self.tell(Begin(dict(self.waiting)))
 
     def _move(self, now: int) -> None:
-        """Everything that is due by ``now``: pieces first, then completions and alarms in the
-        order of their moments, however late we woke.
+        """Process everything that is due by ``now``: pieces first, then completions and alarms.
+
+        Completions and alarms keep the order of their moments, even if this thread woke up late.
         """
         self.transport.release(now)
         while (at_ns := min(self._next_due(), self.alarms.next_due())) <= now:
             play_moment(at_ns, self._next_due, self._happen, self._ring)
 
     def _next_due(self) -> int:
-        """Of what the pacing thread knows to come, alarms apart."""
+        """The next known moment, without alarms."""
         return min(self.agenda.next_due(), self.transport.pacer.network.next_due())
 
     def _happen(self, now: int) -> None:
@@ -206,7 +214,7 @@ class Pacing:
         for at_ns, _ in self.alarms.pop_due(now):
             self.tell(Rang(at_ns))
 
-    # ------------------------------------------------------------------ the logic thread's wishes
+    # ------------------------------------------------------------------ the logic thread's requests
     def _obey(self, woken: bool) -> None:
         for wish in self.said.take(woken):
             match wish:
@@ -253,7 +261,7 @@ class Pacing:
 
     # ------------------------------------------------------------------ the wire
     def _hear(self) -> bool:
-        """Take in what has come; False if there may be more."""
+        """Handle received messages; False if there may be more."""
         count = 0
         for routing, user, frames in self.router.receive(MOST_MESSAGES):
             now, count = time.monotonic_ns(), count + 1
@@ -285,7 +293,7 @@ class Pacing:
                     self.router.cut(outcome.routing)
 
     def _record(self, fact: str, values: dict[str, Any]) -> None:
-        """What an edge brings about again and again is not recorded each time."""
+        """Record a fact about an edge, at most MOST_RECORDS times per second."""
         if self._records.count((fact, values["edge"]), time.monotonic_ns()) <= MOST_RECORDS:
             self.tell(Noticed(self.clock.now(), fact, values))
 
@@ -308,10 +316,10 @@ class Pacing:
             return
         if edge in self.silent and (
             join.tasks or join.held
-        ):  # it lived: this host, or the path, was too slow to hear it
+        ):  # the edge was alive: this host or the path was too slow
             self.transport.pacer.fidelity.strain(
-                f"edge {edge} was not heard for {self.sessions.expected.liveness_ns / NS_PER_S:g} s"
-                " and came back"
+                f"no message from edge {edge} for"
+                f" {self.sessions.expected.liveness_ns / NS_PER_S:g} s, then it came back"
             )
         self.silent.discard(edge)
         self.tell(Heard(self.clock.now(), edge, Joined(join.samples, join.tasks)))

@@ -1,5 +1,6 @@
-"""Is the real path to an edge as fast as its emulated link? Measured when it joins: a payload
-there and back, unshaped.
+"""Check whether the real path to an edge is as fast as its emulated link.
+
+When the edge joins, an unshaped payload is sent there and back.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ class Probe:
 
 
 class Probes:
-    """``send(edge, message, body)``. A path slower than its emulated link (times ``speed``) is
-    named in the verdict.
+    """Measures the paths to the edges. ``send(edge, message, body)`` sends to an edge.
+
+    The verdict names each path that is slower than its emulated link times ``speed``.
     """
 
     def __init__(
@@ -41,21 +43,23 @@ class Probes:
         self._began_s = 0.0
 
     def begin(self, edge: str) -> None:
-        """A short ping for the round trip, then the payload."""
+        """Send a short ping for the round-trip time, then the payload."""
         self._began_s = time.monotonic()
         self.of_edge[edge] = Probe()
         self.send(edge, Ping(time.monotonic_ns()))
         self._again(edge)
 
     def done(self, patience_s: float) -> bool:
-        """Whether every edge that joined is measured, or the last one has had its time."""
+        """Whether all joined edges are measured, or ``patience_s`` has passed since the last one
+        joined.
+        """
         return (
             all(probe.done for probe in self.of_edge.values())
             or time.monotonic() - self._began_s > patience_s
         )
 
     def came(self, session: Session, pong: Pong, size: int) -> None:
-        """The payload is back."""
+        """The payload has come back: compute the rate, and measure again if it is too low."""
         probe = self.of_edge.get(session.edge)
         if probe is None or probe.done or size != PROBE_BYTES:
             return
@@ -70,7 +74,7 @@ class Probes:
         self._again(session.edge)
 
     def judge(self, edges: list[str]) -> None:
-        """At the end: a probe of one of ``edges`` that never came back speaks for itself."""
+        """At the end, report the paths to ``edges`` whose probe never came back."""
         for edge in edges:
             probe = self.of_edge.get(edge)
             if probe is not None and not probe.done and self._needed_bit_s(edge) is not None:

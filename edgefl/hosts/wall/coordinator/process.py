@@ -1,5 +1,6 @@
-"""The coordinator's process: it runs one strategy, with real-time priority where the system allows
-it, and never imports torch.
+"""The coordinator's process: it runs one strategy and never imports torch.
+
+It has real-time priority if the system allows that.
 """
 
 from __future__ import annotations
@@ -63,10 +64,10 @@ from emulator.clock import WallClock
 from emulator.host import REAL_TIME, real_time_priority
 from emulator.units import to_ns
 
-SETTLE_S = 60.0  # for evaluations that are still under way at the end
+SETTLE_S = 60.0  # patience at the end: without the end of a running evaluation
 GOODBYE_MS = 1000
-# 2 ms of the default 50: 100 links of 2 Mbit/s then cost a third of a core instead of more than
-# half
+# The grain is 2 ms with the default window of 50 ms. 100 links of 2 Mbit/s then need a third of a
+# core instead of more than half.
 GRAINS_PER_WINDOW = 25
 SILENCE_SHARE = 1.25  # edge timeout / coordinator liveness timeout
 LOGIC_PRIORITY, PACING_PRIORITY = 1, 2
@@ -75,7 +76,7 @@ EXIT_STATUS = {RunEnded: 0, BugFound: 1, RunRefused: 2}
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorTask:
-    """What one coordinator process is to run; everything large lies in ``scratch``."""
+    """What one coordinator process runs. Large data is in files in ``scratch``."""
 
     experiment: Experiment
     index: int
@@ -85,7 +86,7 @@ class CoordinatorTask:
     data_digest: str
     keys: curve.ServerKeys | None
     more: bool
-    strains: tuple[str, ...]  # known before the run begins
+    strains: tuple[str, ...]  # why the host is too slow, from the check before the run
     speed_auto: bool
 
 
@@ -104,7 +105,7 @@ class CoordinatorProcess:
         layout = Layout.from_json(orjson.loads((job.scratch / "layout.json").read_bytes()))
         weights = aligned_copy(load_file(job.scratch / "initial.safetensors")["weights"])
         self.files_left = room_for_edges(len(experiment.edges.ids()))
-        # this thread's, above the logic thread's: computing must not delay pacing on one core
+        # above the logic thread's priority: on one core, computing must not delay pacing
         self.priority = self._ask(PACING_PRIORITY)
         self.context = zmq_context(self.priority)
         self.doorman = curve.Doorman(self.context, job.keys) if job.keys is not None else None
@@ -143,7 +144,7 @@ class CoordinatorProcess:
             self._inject_faults()
 
     def main(self) -> dict[str, Any]:
-        """Until the run is over; returns the summary."""
+        """Run until the end, and return the summary."""
         self.fidelity.host |= {
             "open_files_left": self.files_left,
             "coordinator_priority": self.priority,
@@ -156,14 +157,14 @@ class CoordinatorProcess:
         Thread(target=self._obey, name="control", daemon=True).start()
         self.logic.start()
         self.pacing.run()
-        self.router.socket.disable_monitor()  # before its reader ends: libzmq would wait for it
+        self.router.socket.disable_monitor()  # before its reader ends, or libzmq would wait
         self.strangers = self.watch.stop()
         self.router.close(GOODBYE_MS)
         return self._end()
 
     def _end(self) -> dict[str, Any]:
         if self.logic.error is not None:
-            with suppress(UserError):  # what led there can be read
+            with suppress(UserError):  # so that the user can read what led to the error
                 self.run.record.flush()
             raise self.logic.error
         if not self.pacing.waiting and not self.run.coordinator.finished:
@@ -203,21 +204,27 @@ class CoordinatorProcess:
         )
 
     def _ask(self, level: int) -> str:
-        """Real-time priority for the calling thread, if it is wanted and the system allows it."""
+        """Ask for real-time priority for the calling thread, unless the config turns it off.
+
+        Returns the priority that the thread has.
+        """
         wanted = self.job.experiment.network.realtime == "auto"
         return real_time_priority(level) if wanted else "normal"
 
     def _obey(self) -> None:
-        """End the run when the launcher asks for it, or dies: then soon, even if a thread hangs."""
+        """End the run when the launcher asks for it or dies.
+
+        If it dies, the process ends soon, even if a thread hangs.
+        """
         try:
             while True:
                 self.logic.inbox.put(Interrupt(self.control.receive().reason))
         except (EOFError, OSError):
             end_soon()
             self.logic.inbox.put(Interrupt("launcher gone"))
-            with suppress(OSError):  # the terminal may be gone, too
+            with suppress(OSError):  # the terminal may have closed, too
                 print(
-                    f"edgefl: {self.job.directory}: the launcher is gone, the run ends",
+                    f"edgefl: {self.job.directory}: the launcher has ended, so the run ends",
                     file=sys.stderr,
                     flush=True,
                 )
@@ -270,7 +277,7 @@ class CoordinatorProcess:
 
 
 def shares(scratch: Path) -> dict[str, int]:
-    """Samples by edge, as far as the warm parent knows the split."""
+    """Samples by edge, if the warm parent knows the split."""
     path = scratch / SHARES
     return orjson.loads(path.read_bytes()) if path.exists() else {}
 
@@ -298,7 +305,7 @@ def expected(job: CoordinatorTask, layout: Layout) -> Expected:
 
 
 def zmq_context(priority: str) -> zmq.Context:
-    """A context whose own threads, which move the bytes, have the pacing thread's priority."""
+    """A ZeroMQ context whose threads, which move the bytes, have the pacing thread's priority."""
     context = zmq.Context()
     if priority == REAL_TIME:
         context.set(zmq.THREAD_SCHED_POLICY, os.SCHED_FIFO)
@@ -334,7 +341,7 @@ def _task(start: StartRun) -> CoordinatorTask:
 
 
 def main(control_fd: int, evaluations_fd: int = -1, jobs_fd: int = -1) -> int:
-    """Exit status: see EXIT_STATUS."""
+    """Run one strategy for the launcher. Returns the exit status, see EXIT_STATUS."""
     keep_freed_memory()
     sys.setswitchinterval(0.0002)  # the pacing thread shares the interpreter with the logic thread
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -345,11 +352,11 @@ def main(control_fd: int, evaluations_fd: int = -1, jobs_fd: int = -1) -> int:
     try:
         start: StartRun = control.receive()
     except EOFError:
-        return 1  # the launcher is gone
+        return 1  # the launcher has ended
     try:
         end = run_to_end(start, control, evaluations, jobs)
         control.send(end)
-    except ConnectionError:  # the launcher is gone; the results lie in the run directory
+    except ConnectionError:  # the launcher has ended; the results are in the run directory
         shutil.rmtree(start.scratch, ignore_errors=True)
         return 1
     return EXIT_STATUS[type(end)]

@@ -1,8 +1,9 @@
-"""Who is shut out, and how much each peer may say: bounds per connection, edge and second.
+"""Limits on what a peer may send, and the quarantine of peers that exceed them.
 
-I/O-free; ``now`` is wall ns. A peer that exceeds a bound that no honest peer reaches is in
-quarantine: its connection is muted (nothing that it sends is read or answered) and cut a moment
-later, and its edge, where the peer has proved to be one, may not come back in this run.
+This module has no I/O; ``now`` is wall ns. Limits are per connection, edge and second, and no
+honest peer reaches them. A peer that exceeds one is quarantined: its connection is muted (no
+message is read or answered) and closed soon after. If the peer has proved to be an edge, that edge
+may not come back in this run.
 """
 
 from __future__ import annotations
@@ -14,27 +15,27 @@ from edgefl.protocol.errors import LimitExceeded
 
 S_NS = 1_000_000_000
 # 10,000 pieces of 64 KiB are 5 Gbit/s: far more than one edge can send
-MOST_FRAMES = 10_000  # of one connection in a second
-MOST_HELLOS = 20  # of one connection in a second
-MOST_RECORDS = 5  # of one fact about an edge, in a second: the others are counted
-MOST_STRAYS = 20  # malformed frames of one connection without a session, in a second
+MOST_FRAMES = 10_000  # of one connection per second
+MOST_HELLOS = 20  # of one connection per second
+MOST_RECORDS = 5  # of one fact about an edge, per second; the others are only counted
+MOST_STRAYS = 20  # malformed frames of one connection without a session, per second
 # an honest edge waits 0.05 to 2 s between two sessions
 MOST_JOINS, JOINS_NS = 50, 5 * S_NS  # of one edge
-# an edge that is started with the key of another is refused for good, and ends
-MOST_CLAIMS = 10  # Hellos of one key as another edge, in as long
-CUT_AFTER_NS = S_NS  # the refusal is on its way
-FORGET_AFTER_NS = 10 * S_NS  # what the connection had sent has been read by then
+# an edge that is started with another edge's key is refused finally, and ends
+MOST_CLAIMS = 10  # Hellos of one key as another edge, within JOINS_NS
+CUT_AFTER_NS = S_NS  # time for the refusal to arrive
+FORGET_AFTER_NS = 10 * S_NS  # by then all that the connection had sent was read
 
 
 class PerSecond:
-    """Counts of anything, which begin anew each second."""
+    """Counts by key, reset each second."""
 
     def __init__(self) -> None:
         self._counts: Counter[Hashable] = Counter()
         self._began_ns = 0
 
     def count(self, key: Hashable, now: int) -> int:
-        """How many times ``key`` was counted in this second, this one included."""
+        """Count ``key``, and return how often it was counted in this second."""
         if not 0 <= now - self._began_ns < S_NS:
             self._counts.clear()
             self._began_ns = now
@@ -43,7 +44,7 @@ class PerSecond:
 
 
 class Quarantine:
-    """``edges``: edge id -> why it is shut out. ``muted`` holds routing ids of connections."""
+    """Excluded peers. ``edges``: edge id -> the reason. ``muted``: routing ids of connections."""
 
     def __init__(self) -> None:
         self.edges: dict[str, str] = {}
@@ -55,53 +56,59 @@ class Quarantine:
 
     # ------------------------------------------------------------------ bounds
     def heard(self, routing: bytes, now: int) -> None:
-        """A frame came. LimitExceeded if they are too many."""
+        """Count a frame. LimitExceeded if there are too many."""
         if self._seen.count(routing, now) > MOST_FRAMES:
             raise LimitExceeded(f"more than {MOST_FRAMES} frames in a second")
 
     def greeted(self, routing: bytes, now: int) -> None:
-        """A Hello came. LimitExceeded if they are too many."""
+        """Count a Hello. LimitExceeded if there are too many."""
         if self._seen.count((routing, "hello"), now) > MOST_HELLOS:
             raise LimitExceeded(f"more than {MOST_HELLOS} Hellos in a second")
 
     def strayed(self, routing: bytes, now: int) -> str | None:
-        """A malformed frame came outside a session: why its connection is quarantined, if it is."""
+        """Count a malformed frame outside a session. Returns a reason for quarantine, or None."""
         if self._seen.count((routing, "stray"), now) <= MOST_STRAYS:
             return None
         return f"more than {MOST_STRAYS} malformed frames in a second"
 
     def joins(self, edge: str, now: int) -> str | None:
-        """The edge is about to join: why it is quarantined instead, if it is."""
+        """Count a join of the edge. Returns a reason for quarantine, or None."""
         joins = self._joins.setdefault(edge, deque(maxlen=MOST_JOINS))
         return _too_often(joins, now, "sessions")
 
     def claims(self, user: str, now: int) -> str | None:
-        """The key of edge ``user`` greets as another edge: why it is quarantined, if it is."""
+        """Count a Hello as another edge, sent with the key of edge ``user``.
+
+        Returns a reason for quarantine, or None.
+        """
         claims = self._claims.setdefault(user, deque(maxlen=MOST_CLAIMS))
         return _too_often(claims, now, "Hellos as another edge")
 
     # ------------------------------------------------------------------ connections
     def mute(self, routing: bytes, now: int, at_once: bool = False) -> None:
-        """``at_once``: nothing is on its way to it, so that it is cut with the next heartbeat."""
+        """Stop reading this connection, and close it soon.
+
+        ``at_once``: no reply has to reach it, so the next heartbeat closes it.
+        """
         self.muted[routing] = now
         self.leave(routing, now)
         if at_once:
             self._cut[routing] = now
 
     def leave(self, routing: bytes, now: int) -> None:
-        """Cut the connection soon, unless it begins another session."""
+        """Close the connection soon, unless it begins another session."""
         self._cut.setdefault(routing, now + CUT_AFTER_NS)
 
     def stay(self, routing: bytes) -> None:
-        """The connection has a session."""
+        """The connection has a session: do not close it."""
         self._cut.pop(routing, None)
 
     def connections(self) -> set[bytes]:
-        """Muted, or to be cut."""
+        """Routing ids of connections that are muted or will be closed."""
         return {*self.muted, *self._cut}
 
     def cuts(self, now: int) -> list[bytes]:
-        """Connections to cut now."""
+        """Return the connections to close now."""
         due = [routing for routing, at_ns in self._cut.items() if at_ns <= now]
         for routing in due:
             del self._cut[routing]
@@ -112,7 +119,7 @@ class Quarantine:
 
 
 def _too_often(moments: deque[int], now: int, what: str) -> str | None:
-    """Note ``now``, or say that a full deque of such moments is too new for one more."""
+    """Append ``now``, or return a reason if the deque is full and its oldest moment too recent."""
     if len(moments) == moments.maxlen and now - moments[0] < JOINS_NS:
         return f"more than {moments.maxlen} {what} in {JOINS_NS // S_NS} s"
     moments.append(now)

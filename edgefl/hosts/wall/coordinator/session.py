@@ -1,4 +1,4 @@
-"""One session, what an edge must have to join, and what comes of a frame."""
+"""One session, what an edge must have to join, and the outcomes of a frame."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from edgefl.hosts.wall.coordinator.hearing import Hearing
 from edgefl.protocol.messages import Join, Setup
 
 UNKNOWN_RTT = 1 << 62
-# two machines' clocks drift apart by milliseconds an hour: a short round trip is worth little when
-# it is old
+# clocks of two machines drift apart by milliseconds per hour, so old pings say little
 RECENT_PINGS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What an edge must have to join, and its Setup. ``join_patience_ns``: from Setup to Join it
-    loads torch and its data.
+    """What an edge must have to join, and its Setup.
+
+    ``join_patience_ns``: time from Setup to Join, in which the edge loads torch and its data.
     """
 
     edges: frozenset[str]
@@ -36,8 +36,9 @@ class Expected:
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """One edge's connection. ``offset_ns``: its clock minus the coordinator's, from the recent
-    ping with the shortest round trip.
+    """One edge's session. ``offset_ns``: the edge's clock minus the coordinator's.
+
+    It comes from the recent ping with the shortest round-trip time, ``rtt_ns``.
     """
 
     routing: bytes
@@ -60,7 +61,7 @@ class Session:
 # ------------------------------------------------------------------ outcomes
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Send this frame; ``session`` is the number to put in its header."""
+    """Send this frame. ``session``: the number for its header."""
 
     routing: bytes
     session: int
@@ -77,7 +78,7 @@ class Entered:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """A frame of a joined edge that is not about its session."""
+    """A frame of a joined edge for the transport: it does not concern the session."""
 
     session: Session
     message: Any

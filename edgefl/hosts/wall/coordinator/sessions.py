@@ -1,8 +1,7 @@
-"""Which edge is on the other side of each routing id: greeting, digests, heartbeats, and the end of
-sessions that break the protocol.
+"""Sessions: which edge has which routing id. Greeting, digests, heartbeats, protocol errors.
 
-I/O-free: frames in with ``now`` in wall ns, outcomes out. A session is (random routing id,
-incarnation of this run, number chosen by the edge). ::
+This module has no I/O: it gets frames with ``now`` (wall ns) and returns outcomes. A session is
+(random routing id, incarnation of this run, number chosen by the edge). ::
 
     edge                         coordinator
       Hello(id, protocol)   ->     unknown id, other protocol: Refuse
@@ -11,7 +10,7 @@ incarnation of this run, number chosen by the edge). ::
                             <-   Welcome
       Pong, pieces, ...     <->  Ping, pieces, ...
 
-Setup replaces a session of the same edge that has not joined yet, Welcome one that has.
+Setup ends an earlier session of the same edge that has not joined; Welcome ends one that has.
 
 A peer that exceeds a limit (LimitExceeded) is quarantined: see ``quarantine``.
 """
@@ -46,18 +45,20 @@ from edgefl.protocol.messages import (
     Welcome,
 )
 
-SILENT = "silent"  # why a session ended: nothing was heard for the liveness time
+SILENT = "silent"  # why a session ended: no frame arrived within the liveness timeout
 WHOLE_RUN = "run"  # key of counts that belong to no edge
 MOST_TEXT = 500  # of a reason, which may quote the peer
-MOST_FAULTS = 500  # that a run records with their reasons; the others are only counted
+MOST_FAULTS = 500  # recorded with their reasons in a run; the others are only counted
 REPLACED = "replaced by a new session"
 NOT_READ = "it does not read what is sent to it"
 NO_ANSWER = "it answers no ping"
 
 
 class Sessions:
-    """The table of sessions. ``counts``: wire errors, refusals and stale frames, by kind and edge;
-    ``faults``: those to be recorded.
+    """The table of sessions.
+
+    ``counts``: wire errors, refusals and stale frames, by kind and edge. ``faults``: those to
+    record.
     """
 
     def __init__(self, expected: Expected, incarnation: int) -> None:
@@ -77,8 +78,9 @@ class Sessions:
     def receive(
         self, routing: bytes, user: str | None, header: Any, body: Any, now: int
     ) -> list[SessionOutcome]:
-        """Handle one frame. A malformed one ends the peer's session. Only a Hello, or a frame of a
-        session, is decoded.
+        """Handle one frame. A malformed frame ends the peer's session.
+
+        Only a Hello, or a frame of a session, is decoded.
         """
         self._now = now
         if routing in self.quarantined.muted:
@@ -104,9 +106,10 @@ class Sessions:
             return self.wire_error(routing, error)
 
     def tick(self, now: int, drained: bool = True) -> list[SessionOutcome]:
-        """Send heartbeats that are due, cut connections, and end sessions that have been silent
-        for too long, or have not answered for so long: only if all that came was read
-        (``drained``).
+        """Send due heartbeats, close connections, and end sessions that are silent or answer no
+        ping.
+
+        Sessions end only if all received frames were read (``drained``).
         """
         if now - self._pinged_ns < self.expected.heartbeat_ns:
             return []
@@ -129,14 +132,14 @@ class Sessions:
         return outcomes
 
     def peers(self) -> set[bytes]:
-        """Routing ids of all connections that have a session, are muted, or will be cut."""
+        """Routing ids of all connections that have a session, are muted, or will be closed."""
         return {*self.by_routing, *self.quarantined.connections()}
 
     def next_tick(self) -> int:
         return self._pinged_ns + self.expected.heartbeat_ns
 
     def wire_error(self, routing: bytes, error: WireError) -> list[SessionOutcome]:
-        """Count the error and end its session; one that exceeds a limit is quarantined."""
+        """Count the error and end its session. A peer that exceeds a limit is quarantined."""
         if isinstance(error, LimitExceeded):
             return self.quarantine(routing, str(error))
         session = self.by_routing.get(routing)
@@ -152,11 +155,12 @@ class Sessions:
     def quarantine(
         self, routing: bytes, reason: str, edge: str | None = None
     ) -> list[SessionOutcome]:
-        """Shut this peer out for the rest of the run: it is told once, nothing of this connection
-        is read any more, and it is cut. Its edge is lost and may not come back.
+        """Exclude this peer for the rest of the run.
 
-        ``edge``: its edge, if that is known; else that of its session. Without keys a session that
-        has not joined yet may only claim to be an edge: then its connection alone is shut out.
+        It gets one refusal. Then its connection is no longer read, and is closed. Its edge is lost
+        and may not come back. ``edge``: the peer's edge if the caller knows it; None: the edge of
+        its session. Without keys, a session that has not joined proves no edge: then only the
+        connection is excluded.
         """
         session = self.by_routing.get(routing)
         edge = self._who(session) if edge is None else edge
@@ -177,7 +181,7 @@ class Sessions:
         return outcomes
 
     def deaf(self, routing: bytes) -> list[SessionOutcome]:
-        """This peer does not read: what was sent to it last is lost, and so its session is over."""
+        """End the session of a peer that does not read: the last message to it is lost."""
         session = self.by_routing.get(routing)
         if session is None:
             return []
@@ -185,14 +189,12 @@ class Sessions:
         return self._drop(session, NOT_READ)
 
     def _who(self, session: Session | None) -> str | None:
-        """The edge that is on the other side, if its key or its Join shows that; any peer may
-        claim an id.
-        """
+        """The session's edge, if its key or its Join proves it: any peer can claim an id."""
         known = session is not None and (session.joined or self.expected.keyed)
         return session.edge if session is not None and known else None
 
     def finish(self, reason: str, more: bool) -> list[SessionOutcome]:
-        """Tell all edges that the run is over."""
+        """Tell all edges that the run has ended."""
         return [
             Reply(session.routing, session.number, RunFinished(printable(reason, MOST_TEXT), more))
             for session in self.by_routing.values()
@@ -227,7 +229,7 @@ class Sessions:
         return [*outcomes, Reply(routing, number, self.expected.setup)]
 
     def _shut_out(self, session: Session) -> Reply:
-        """Tell a quarantined edge once on each connection."""
+        """Refuse a quarantined edge, once per connection."""
         self.quarantined.mute(session.routing, self._now)
         reason = f"quarantined: {self.quarantined.edges[session.edge]}"
         return self._refused(session, self._who(session), reason, final=True)
@@ -235,9 +237,7 @@ class Sessions:
     def _fault(self, user: str | None, hello: Hello) -> str | None:
         expected = self.expected
         if hello.protocol != PROTOCOL:
-            return (
-                f"protocol version: the coordinator speaks {PROTOCOL}, this edge {hello.protocol}"
-            )
+            return f"protocol version: the coordinator uses {PROTOCOL}, this edge {hello.protocol}"
         if hello.package != expected.package:
             return (
                 f"edgefl version: the coordinator runs {expected.package}, this edge"
@@ -247,7 +247,7 @@ class Sessions:
             return f"key: it belongs to edge {user!r}, not to {hello.edge!r}"
         if hello.edge not in expected.edges:
             return (
-                f"edge id: {hello.edge!r} is none of this experiment's edges (edges.count,"
+                f"edge id: {hello.edge!r} is not one of this experiment's edges (edges.count,"
                 " edges.names)"
             )
         return None
@@ -258,7 +258,7 @@ class Sessions:
             self._measure(session, message, now)
             if body is None or not session.joined:
                 return []
-        if isinstance(message, Join) == session.joined:  # it comes once, and first
+        if isinstance(message, Join) == session.joined:  # Join is sent once, before all else
             raise WireError(
                 f"{type(message).__name__} {'after' if session.joined else 'before'} Join"
             )
@@ -306,7 +306,7 @@ class Sessions:
         session.measured(now - pong.sent_ns, pong.clock_ns - (pong.sent_ns + now) // 2)
 
     def _stale(self, routing: bytes, number: int) -> list[SessionOutcome]:
-        """A frame of a session that is none: its peer is told, once in a second."""
+        """Answer a frame of an unknown or ended session, at most once per second."""
         self._count("stale frame")
         if self._answered.count(routing, self._now) > 1:
             return []
@@ -315,14 +315,14 @@ class Sessions:
         return [Reply(routing, number, Refuse("this session has ended", final=False))]
 
     def _refused(self, session: Session, who: str | None, fault: str, final: bool) -> Reply:
-        """``who``: the edge whose key it is. Without keys the claimed id is only quoted."""
+        """Count a refusal and return it. ``who``: the proven edge; a claimed id is only quoted."""
         self.quarantined.leave(session.routing, self._now)
         claim = "" if who == session.edge else f"as edge {session.edge!r}: "
         self._count("refused", who, claim + fault)
         return _refuse(session, fault, final)
 
     def _count(self, sort: str, edge: str | None = None, reason: str | None = None) -> None:
-        """Count it, and record it with its ``reason`` if there is one and there is room."""
+        """Count a fault, and record it if it has a ``reason`` and the limits allow it."""
         who = edge or WHOLE_RUN
         self.counts[sort, who] += 1
         if reason is None:
@@ -334,9 +334,11 @@ class Sessions:
             self.faults.append((sort, who, printable(reason, MOST_TEXT)))
 
     def _replace(self, session: Session, reason: str, final: bool) -> list[SessionOutcome]:
-        """End another session of an edge. Once one has joined, another process with the same id
-        must not try again. Before that the other session may be the newer one, if a Hello comes
-        late: it may.
+        """End another session of an edge.
+
+        ``final``: its process must not try again, because another process with the same id has
+        joined. Before a Join the other session may be the newer one (a Hello can be late), so it
+        may try again.
         """
         return [_refuse(session, reason, final), *self._drop(session, REPLACED)]
 

@@ -1,4 +1,4 @@
-"""What the two threads of the coordinator say to each other."""
+"""Messages between the two threads of the coordinator's process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from emulator.links.network import Completion
 # ------------------------------------------------------------------ pacing -> logic
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """All who will come have joined: id -> samples. Emulated time 0 is now."""
+    """The run begins: emulated time 0 is now. ``edges``: joined edges -> samples."""
 
     edges: dict[str, int]
 
@@ -32,9 +32,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """An update's bytes are all there; putting them together and checking them is the logic
-    thread's work.
-    """
+    """All bytes of an update have arrived. The logic thread assembles and checks them."""
 
     now: int
     edge: str
@@ -51,7 +49,7 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class Rang:
-    """The coordinator's own next moment has come."""
+    """The alarm that the coordinator has set is due."""
 
     now: int
 
@@ -74,7 +72,7 @@ class Noticed:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """An evaluation's result came back."""
+    """The result of an evaluation has arrived."""
 
     version: int
     result: Scores
@@ -82,13 +80,15 @@ class Evaluated:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorGone:
-    """Its process has ended: no result will come any more."""
+    """The evaluator's process has ended: no more results will arrive."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Worked:
-    """A job of the strategy came back at emulated ``now``: its result, or in words why there is
-    none; ``error``: it raised.
+    """A job of the strategy has ended at emulated ``now``.
+
+    ``result``: the result, or a text that says why there is none. ``error``: the error that the
+    job raised.
     """
 
     now: int
@@ -97,7 +97,7 @@ class Worked:
     real_s: float = 0.0
     deaths: int = 0  # of workers
     error: str | None = None
-    users: bool = False  # the error is the user's
+    users: bool = False  # the user can correct the error
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Carry:
 
 @dataclass(frozen=True, slots=True)
 class CarryAll:
-    """Start one broadcast to several edges in these slots; (): they count as having it already."""
+    """Start one broadcast to several edges in these slots; (): it counts as delivered already."""
 
     now: int
     outgoings: list[tuple[str, Outgoing]]
@@ -145,14 +145,14 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class WakeAt:
-    """Ring the coordinator at this emulated moment."""
+    """Wake the coordinator at this emulated moment."""
 
     at_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """What the edge sent is broken (a digest differs): end its session."""
+    """An edge's update is damaged (its digest differs): end the edge's session."""
 
     edge: str
     reason: str

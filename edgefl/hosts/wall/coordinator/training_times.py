@@ -1,4 +1,4 @@
-"""What each edge computes, and whether it was done by its emulated moment."""
+"""Track what each edge computes, and whether it ends by its emulated moment."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from emulator.fidelity import Fidelity
 
 
 class TrainingTimes:
-    """``stamped``: edges whose training takes an emulated time. Others run on real hardware, which
-    is not judged.
+    """Training times of edges, for the verdict.
+
+    ``stamped``: edges whose training takes an emulated time. The others run on native devices,
+    which the verdict does not judge.
     """
 
     def __init__(self, fidelity: Fidelity, stamped: Collection[str]) -> None:
@@ -22,8 +24,9 @@ class TrainingTimes:
         self.began[edge] = (task, at_ns)
 
     def asked(self, edge: str, task: int, at_ns: int, late_ns: int) -> None:
-        """The edge stopped at ``at_ns`` to ask for a fresher model; the request came
-        ``late_ns`` after its moment.
+        """The edge stopped at ``at_ns`` to ask for a fresher model.
+
+        The request arrived ``late_ns`` after its emulated moment.
         """
         began = self.began.get(edge)
         if edge in self.stamped and began is not None and began[0] == task:
@@ -31,18 +34,18 @@ class TrainingTimes:
             self.began[edge] = (task, at_ns)
 
     def offered(self, edge: str, task: int) -> int | None:
-        """When the training of this update began; asked once."""
+        """When the training of this update began. The first call removes it."""
         if self.began.get(edge, (None, 0))[0] == task:
             return self.began.pop(edge)[1]
         return None
 
     def done(self, edge: str, began_ns: int, due_ns: int, now: int) -> None:
-        """The update that was due at ``due_ns`` is there ``now``."""
+        """The update that was due at ``due_ns`` is offered ``now``."""
         if edge in self.stamped:
             self.fidelity.task(now - due_ns, due_ns - began_ns)
 
     def overdue(self, edge: str, now: int) -> None:
-        """The edge is gone, or the run ends: count unfinished work that should be done by now."""
+        """Count unfinished work that was due by now: the edge is lost, or the run ends."""
         working = self.working.pop(edge, None)
         if working is None:
             return

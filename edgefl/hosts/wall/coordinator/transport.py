@@ -1,6 +1,4 @@
-"""Transfers over the wire, between the sessions' frames and the pacer's flows: which direction
-each frame, note and flow belongs to.
-"""
+"""Transfers over the wire: pass each frame, note and flow to the uplink or the downlink."""
 
 from __future__ import annotations
 
@@ -41,8 +39,10 @@ from emulator.agenda import Ticket
 
 @dataclass(slots=True)
 class OpenNote:
-    """What an edge has said about a task. ``tickets``: of the agenda, for the moments at which it
-    is heard and, of a request, at which an answer is too late.
+    """A note of an edge about a task.
+
+    ``tickets``: entries of the agenda. One delivers the note; a request has a second one, at the
+    moment from which an answer is too late.
     """
 
     task: int
@@ -50,7 +50,10 @@ class OpenNote:
 
 
 class Transport:
-    """Runs in the pacing thread. ``stamped``: edges whose training takes an emulated time."""
+    """All transfers of a run, in the pacing thread.
+
+    ``stamped``: edges whose training takes an emulated time.
+    """
 
     def __init__(
         self,
@@ -69,7 +72,7 @@ class Transport:
         self.notes: dict[tuple[str, type], OpenNote] = {}  # an edge's latest of each kind
 
     def end(self, edge: str, note: ToEdge, now: int) -> None:
-        """Stop what ``note`` ends at its edge."""
+        """Stop what ``note`` ends at this edge."""
         self.downlink.end(edge, note, now)
         self.uplink.end(edge, note)
         if isinstance(note, CancelTask):
@@ -79,7 +82,7 @@ class Transport:
 
     # ------------------------------------------------------------------ time
     def release(self, now: int) -> None:
-        """Send and credit what may go by ``now``."""
+        """Send and credit the bytes that may be sent by ``now``."""
         for flow, first, end in self.pacer.release(now):
             if isinstance(flow.side, Outgoing):
                 self.downlink.send_pieces(flow, first, end)
@@ -87,7 +90,7 @@ class Transport:
                 self.uplink.credit(flow, end)
 
     def complete(self, now: int) -> None:
-        """Report what is due by ``now`` and whole."""
+        """Report the transfers that are due by ``now`` and complete."""
         self._finish(self.pacer.completed(now))
         for completion in self.pacer.copies.take_sent():
             self.context.tell(Carried(completion, completion.due_ns))
@@ -97,7 +100,7 @@ class Transport:
             self.done(flow)
 
     def done(self, flow: Flow) -> None:
-        """The flow is due and its bytes are there."""
+        """Report a flow that is due and complete."""
         at = flow.finished_ns()
         assert at is not None and flow.completion is not None
         if flow.broadcast is None and not flow.known:
@@ -106,9 +109,7 @@ class Transport:
         direction.done(flow, at)
 
     def overdue(self, now: int) -> None:
-        """The run ends: count what is late and not there yet, and name the paths that were never
-        measured.
-        """
+        """At the end of the run, count what is late and incomplete, and report unmeasured paths."""
         for edge in list(self.training.working):
             self.training.overdue(edge, now)
         for edge in self.context.sessions:
@@ -118,7 +119,7 @@ class Transport:
 
     # ------------------------------------------------------------------ sessions
     def entered(self, session: Session, join: Join) -> None:
-        """An edge joined, and says what it has in hand."""
+        """An edge has joined. Continue with the open tasks and transfers that its Join names."""
         edge, held = session.edge, {pair[0]: pair[1] for pair in join.held}
         self.allowances.new_session(edge)
         self.uplink.entered(edge, join.tasks)
@@ -132,7 +133,7 @@ class Transport:
 
     # ------------------------------------------------------------------ frames
     def frame(self, session: Session, message: Any, body: Any) -> None:
-        """WireError if it is out of place."""
+        """Handle a frame of a joined edge. WireError if edges may not send it."""
         match message:
             case Piece() if body is not None:
                 self._finish(self.uplink.piece(session, message, body))
@@ -150,8 +151,10 @@ class Transport:
                 raise WireError(f"{type(message).__name__} from an edge")
 
     def _note(self, edge: str, stamped: Stamped) -> None:
-        """The edge stopped training to ask, or for good, because that failed. Asked again in a new
-        session, it is not told again while the answer is on its way.
+        """Handle a note: the edge asks for a fresher model, or its training has failed.
+
+        If a request is repeated in a new session while its answer is being sent, the coordinator
+        does not get it again.
         """
         self.training.working.pop(edge, None)
         note, now = decode_note(stamped.note), self.context.clock.now()
@@ -174,7 +177,7 @@ class Transport:
         self.notes[edge, type(note)] = OpenNote(note.task, tickets)
 
     def _forget_notes(self, edge: str, of: Callable[[int], bool]) -> None:
-        """Those on the edge's tasks that ``of`` picks are over."""
+        """Forget the edge's notes on the tasks for which ``of(task)`` holds."""
         for key in ((edge, FreshRequest), (edge, TaskFailed)):
             if key in self.notes and of(self.notes[key].task):
                 self._forget_note(key)

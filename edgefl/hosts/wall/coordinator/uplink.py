@@ -1,4 +1,4 @@
-"""Updates on their way up: offered, granted, credited piece by piece, received whole."""
+"""Uploads of updates: offered, granted, credited piece by piece, received."""
 
 from __future__ import annotations
 
@@ -28,29 +28,27 @@ MOST_OFFERS = 8  # updates that one edge may have waiting
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """An offered update: when its training began, if that is known, and its flow once it was
-    granted.
-    """
+    """An offered update: when its training began, if known, and its flow once it is granted."""
 
     offer: Offer
     task: int
     began_ns: int | None = None
     flow: Flow | None = None
-    ready: Ticket | None = None  # of the agenda: its moment is still to come
+    ready: Ticket | None = None  # the agenda's entry that reports the update as ready
 
 
 class UplinkFaults(Protocol):
-    """Injected faults, as the uplink asks about them."""
+    """The injected faults that concern the uplink."""
 
     def damaged(self, edge: str, body: Any) -> Any:
-        """The bytes of a piece as they are received."""
+        """The bytes of a piece as they are received, perhaps damaged."""
 
     def repeats(self, edge: str) -> bool:
-        """Whether this edge's update comes twice."""
+        """Whether this edge's update arrives twice."""
 
 
 class Uplink:
-    """Runs in the pacing thread. ``faults``: set before the run, where faults are injected."""
+    """Uploads; runs in the pacing thread. ``faults``: set before a run with injected faults."""
 
     faults: UplinkFaults | None = None
 
@@ -66,9 +64,9 @@ class Uplink:
         # edge -> its transfer number -> offered update
         self.waiting: defaultdict[str, dict[int, Waiting]] = defaultdict(dict)
 
-    # ------------------------------------------------------------------ what the logic thread asks
+    # ------------------------------------------------------------------ the logic thread's requests
     def grant(self, grant: Grant, now: int) -> None:
-        """An offered update may come up."""
+        """Start the upload of an offered update."""
         edge = grant.edge
         for waiting in self.waiting[edge].values():
             if waiting.task == grant.task and waiting.flow is None:
@@ -79,7 +77,7 @@ class Uplink:
                 waiting.flow = self.context.start(transfer, meta, incoming, now, grant.slots)
 
     def end(self, edge: str, note: ToEdge) -> None:
-        """Forget what ``note`` ends."""
+        """Forget the updates that ``note`` ends."""
         self._forget(edge, [each for each in self._of(edge) if ends(note, UPDATE, each.task)])
 
     def _of(self, edge: str) -> list[Waiting]:
@@ -95,13 +93,14 @@ class Uplink:
 
     # ------------------------------------------------------------------ offers
     def entered(self, edge: str, tasks: list[int]) -> None:
-        """The edge joined with these open tasks. What it had offered of others is over; the rest
-        stands still until the edge offers it again.
+        """The edge has joined with these open tasks. Forget its offers for other tasks.
+
+        The remaining uploads are suspended until the edge offers them again.
         """
         self._forget(edge, [each for each in self._of(edge) if each.task not in tasks])
 
     def offered(self, edge: str, offer: Offer) -> None:
-        """An update is ready, or its edge offers it again in a new session."""
+        """Handle an offer: an update is ready, or the edge offers it again in a new session."""
         Incoming.check(offer, self.most_bytes)
         task, now, known = places(offer.meta)[0], self.context.clock.now(), self._known(edge, offer)
         self.allowances.offers(edge, task)
@@ -111,17 +110,18 @@ class Uplink:
                 self.context.pacer.resume(known.flow, known.flow.side.received, now)
             return
         began_ns = self._began(edge, task)
-        # an urged edge offers again: this replaces the former offer
+        # an urged edge makes a new offer, which replaces the former one
         self._forget(edge, [each for each in self._of(edge) if each is known or each.task == task])
-        if known is None and began_ns is not None:  # offered again, it is not late again
+        if known is None and began_ns is not None:  # a repeated offer does not count as late again
             self.training.done(edge, began_ns, due_ns, now)
         self.waiting[edge][offer.transfer] = waiting = Waiting(offer, task, began_ns)
         ready = partial(self._ready, edge, Ready(task, len(offer.meta) + offer.size))
         waiting.ready = self.context.agenda.add(max(due_ns, now), ready)
 
     def _known(self, edge: str, offer: Offer) -> Waiting | None:
-        """What the edge has offered by this number; WireError if it may not offer this,
-        LimitExceeded if it offers too much.
+        """The edge's earlier offer with this number, or None.
+
+        WireError if the edge may not offer this, LimitExceeded if too many of its offers wait.
         """
         waiting = self.waiting[edge]
         if offer.kind != UPDATE:
@@ -131,25 +131,26 @@ class Uplink:
         return waiting.get(offer.transfer)
 
     def _began(self, edge: str, task: int) -> int | None:
-        """When the training of an update that is offered began."""
+        """When the training of an offered update began; None if unknown."""
         began_ns = self.training.offered(edge, task)
         if began_ns is not None:
             return began_ns
         return next((each.began_ns for each in self._of(edge) if each.task == task), None)
 
     def _ready(self, edge: str, ready: Ready, now: int) -> None:
-        """Its moment has come."""
+        """Report the update as ready: its emulated moment has come."""
         self.context.tell(Heard(now, edge, ready))
 
     # ------------------------------------------------------------------ bytes
     def credit(self, flow: Flow, end: int) -> None:
-        """The edge may send body bytes up to ``end``."""
+        """Allow the edge to send body bytes up to ``end``."""
         number, received = flow.side.offer.transfer, flow.side.received
         self.context.send(flow.transfer.edge, Credit(number, received, end))
 
     def piece(self, session: Session, piece: Piece, body: Any) -> list[Flow]:
-        """Returns the flow if it is done. WireError beyond the credit; pieces of a transfer that
-        was dropped meanwhile are ignored.
+        """Receive a piece. Returns the flow if it is done.
+
+        WireError for bytes beyond the credit. Pieces of a dropped transfer are ignored.
         """
         if self.faults is not None:
             body = self.faults.damaged(session.edge, body)
@@ -169,10 +170,10 @@ class Uplink:
         return self.context.pacer.last_byte(flow, now) if incoming.complete else []
 
     def done(self, flow: Flow, at_ns: int) -> None:
-        """The update is there at ``at_ns``. Offered again, it begins anew."""
+        """Pass the update, complete at ``at_ns``, to the logic thread. A new offer starts anew."""
         edge, incoming = flow.transfer.edge, flow.side
         del self.waiting[edge][incoming.offer.transfer]
         twice = self.faults is not None and self.faults.repeats(edge)
-        # the logic thread gives the first one's bytes away
+        # a copy, because the logic thread frees the body of the first one
         for each in (incoming, copy(incoming)) if twice else (incoming,):
             self.context.tell(Whole(at_ns, edge, each))

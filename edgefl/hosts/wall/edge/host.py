@@ -1,5 +1,6 @@
-"""An edge process: one thread for the socket (it stamps arrivals), one for training. It has no
-emulated clock.
+"""An edge process: one thread for the socket, which stamps arrivals, and one for training.
+
+It has no emulated clock.
 """
 
 from __future__ import annotations
@@ -50,20 +51,19 @@ from edgefl.protocol.messages import (
 
 PATIENCE_S = 60.0
 BACK_OFF_S = (0.05, 2.0)
-HANG_UPS = 3  # in one session's silence, before a warning
+HANG_UPS = 3  # closed connections, without any message, before a warning
 NS_PER_S = 1_000_000_000
 MOST_TEXT = 500  # characters of a line that may quote the coordinator
-# of a Setup: below, this process would do nothing else; beyond, it would never try again
+# Limits for a Setup: with a shorter heartbeat this process would do nothing else; with a longer
+# silence it would never try again.
 SHORTEST_HEARTBEAT_NS, LONGEST_SILENCE_NS = 100_000, 86_400 * NS_PER_S
-ANYTIME = (Ping, Refuse, RunFinished)  # from a coordinator; everything else has its turn
-BEFORE_SETUP = Setup("", "")  # its timers hold until the coordinator sends its own
+ANYTIME = (Ping, Refuse, RunFinished)  # a coordinator may send these at any time
+BEFORE_SETUP = Setup("", "")  # its timers are used until the coordinator sends its own
 
 
 @dataclass(slots=True)
 class EdgeSide:
-    """What an edge has built for a run: its actor and what it tells the coordinator about
-    itself.
-    """
+    """What an edge has built for a run: its actor, and what its Join tells the coordinator."""
 
     edge: Edge
     config_digest: str
@@ -82,15 +82,13 @@ class SessionLink:
     number: int
     heard_s: float
     incarnation: int = 0
-    greeted: bool = False  # Setup has come, and Join was sent
+    greeted: bool = False  # Setup was received and Join sent
     joined: bool = False
     pinged_s: float = field(default=0.0)
 
 
 class EdgeHost:
-    """``build(setup)`` makes this edge's EdgeSide once the coordinator has sent Setup. ``run``
-    returns when the run is over.
-    """
+    """One edge. ``build(setup)`` makes its EdgeSide once the coordinator has sent Setup."""
 
     def __init__(
         self,
@@ -121,13 +119,15 @@ class EdgeHost:
         self._given_up = 0
         self._beyond: str | None = None
         self._failed_for: str | None = None
-        # the latest request, and why tasks failed; repeated in a new session while they are open
+        # the latest request, and failures by task: a new session repeats those that are open
         self._asked: Stamped | None = None
         self._failed: dict[int, Stamped] = {}
 
     def run(self, first_patience_s: float = PATIENCE_S) -> RunFinished:
-        """Until RunFinished. Refused if the coordinator refuses this edge; Unreachable if it does
-        not answer, at first for ``first_patience_s``.
+        """Run until RunFinished.
+
+        Refused if the coordinator refuses this edge. Unreachable if it does not answer; the first
+        answer may take ``first_patience_s``.
         """
         try:
             return self._until_finished(first_patience_s)
@@ -161,25 +161,25 @@ class EdgeHost:
         if time.monotonic() - reached_s > patience_s:
             raise Unreachable(f"no answer for {patience_s:g} s: {self._likely()}")
         if self.link.dealer.hung_up >= HANG_UPS and not self._warned:
-            # only a warning: a tunnel does this too while nothing listens at its other end
+            # only a warning: a tunnel does this, too, while nothing listens at its other end
             self._warned = True
             keys = "" if self.keys is None else ", and is coordinator.key its key"
             self._say(
-                f"{self.address} takes connections and drops them: is it the coordinator{keys}?"
-                " Trying on"
+                f"{self.address} accepts connections and closes them: is it the coordinator{keys}?"
+                " Trying again"
             )
         self._connect()
 
     def _likely(self) -> str:
-        """Why there is no answer."""
+        """The likely reason why there is no answer."""
         if self.side is not None:
-            return "the coordinator has ended without a word, or the network to it is down"
+            return "the coordinator has ended without a message, or the network to it is down"
         keys = "" if self.keys is None else ", and is coordinator.key its key"
         return f"does a coordinator listen there{keys}?"
 
     # ------------------------------------------------------------------ sessions
     def _connect(self) -> None:
-        """Open a new socket and session; unfinished transfers continue in it."""
+        """Open a new socket and session. Unfinished transfers continue in it."""
         if hasattr(self, "link"):
             self.link.dealer.close()
         number = random.SystemRandom().getrandbits(60)
@@ -200,14 +200,15 @@ class EdgeHost:
         self.link.dealer.send(encode(message, self.link.incarnation, self.link.number), body)
 
     def _tell(self, message: Any) -> None:
-        """Send a message of the actor, if the session has joined; ``_welcome`` repeats what still
-        matters.
+        """Send a message of the actor if the session has joined.
+
+        Otherwise ``_welcome`` repeats later what still matters.
         """
         if self.link.joined:
             self._send(message)
 
     def _listen(self) -> bool:
-        """Handle all waiting frames; True if there were any."""
+        """Handle all waiting frames. Returns True if there were any."""
         heard, link = False, self.link
         for frames in link.dealer.receive():
             heard, link.heard_s = True, time.monotonic()
@@ -229,8 +230,9 @@ class EdgeHost:
         self._connect()
 
     def _check_turn(self, message: Any) -> None:
-        """WireError unless a coordinator may say this now: Setup after our Hello, Welcome after
-        our Join, transfers and notes after that.
+        """Raise WireError unless a coordinator may send this message now.
+
+        Setup follows the Hello, Welcome follows the Join, then transfers and notes.
         """
         awaited = None if self.link.joined else Welcome if self.link.greeted else Setup
         said = type(message) if isinstance(message, (Setup, Welcome)) else None
@@ -274,7 +276,7 @@ class EdgeHost:
             <= setup.silence_ns
             <= LONGEST_SILENCE_NS
         ):
-            raise WireError("Setup with a heartbeat or a silence that no run has")
+            raise WireError("Setup with a heartbeat or a silence timeout that no run has")
         if self.side is None:
             self.side, self.setup, self.incarnation = (
                 self.build(setup),
@@ -284,7 +286,7 @@ class EdgeHost:
             self.transfers = EdgeTransfers(self.side.most_bytes)
             self.worker = TrainingThread(self.side.edge, self.turns, self.side.speed, self.results)
             self.worker.start()
-            self.link.heard_s = time.monotonic()  # this thread did not listen while it built
+            self.link.heard_s = time.monotonic()  # this thread did not listen during ``build``
         elif (setup, self.link.incarnation) != (self.setup, self.incarnation):
             # this edge's tasks and transfers belong to the other run
             self.finished = RunFinished("another run has taken its place", more=True)
@@ -315,7 +317,7 @@ class EdgeHost:
     # ------------------------------------------------------------------ the actor
     @property
     def _side(self) -> EdgeSide:
-        assert self.side is not None, "nothing but Setup is handled before it"
+        assert self.side is not None, "only Setup is handled before this"
         return self.side
 
     def _answer(self, arrived: Any) -> None:
@@ -331,7 +333,7 @@ class EdgeHost:
             self._pause_s = BACK_OFF_S[0]
             outputs = self._side.edge.receive(message, at_ns)
             if isinstance(message, UrgeTask) and message.task not in self._side.edge.unacknowledged:
-                # another update will replace the one that was offered for later
+                # a new update will replace the one that was offered
                 self.transfers.acknowledged(message.task)
             self._carry_out(outputs, at_ns)
 
@@ -365,7 +367,7 @@ class EdgeHost:
         self._failed = {task: note for task, note in self._failed.items() if task in open_tasks}
         self._failed[failed.task] = Stamped(at_ns, encode_note(failed))
         self._tell(self._failed[failed.task])
-        if failed.reason != self._failed_for:  # a line is enough for the same failure again
+        if failed.reason != self._failed_for:  # a repeated failure gets one line, no traceback
             self._failed_for = failed.reason
             print(f"{self.name}: {failed.trace}", file=sys.stderr)
         print(
@@ -377,13 +379,12 @@ class EdgeHost:
         if given_up > self._given_up:
             self._given_up = given_up
             self._say(
-                f"{given_up} updates given up: the coordinator acknowledged none of the latest"
+                f"{given_up} updates dropped: the coordinator acknowledged none of the latest"
             )
         beyond = self._side.edge.beyond
         if beyond != self._beyond:
             self._beyond = beyond
             self._say(
-                f"an update cannot be sent: {beyond}; the coordinator discards it as of wrong"
-                " length"
+                f"an update cannot be sent: {beyond}; the coordinator discards it (wrong length)"
             )
         self._tell(self.transfers.new(update, at_ns).offer(at_ns))

@@ -1,6 +1,4 @@
-"""The edge's end of its transfers: it assembles and stamps downlink transfers, and sends uplink
-transfers as far as its credit allows.
-"""
+"""The edge's end of transfers: assemble and stamp downloads, send uploads as credit allows."""
 
 from __future__ import annotations
 
@@ -26,12 +24,12 @@ from edgefl.protocol.messages import (
 from edgefl.protocol.transfers import Incoming, Outgoing
 
 MOST_INCOMING = 4
-MOST_STAMPS = MAX_PAIRS - 1  # per transfer; of the further arrivals only the last has a stamp
+MOST_STAMPS = MAX_PAIRS - 1  # per transfer; after these only the last arrival is stamped
 
 
 @dataclass(slots=True)
 class IncomingModel:
-    """A downlink transfer: (bytes, own clock) at each arrival; ``message`` once it is whole."""
+    """A download. ``curve``: (bytes, edge's clock) at each arrival. ``message``: once complete."""
 
     incoming: Incoming
     curve: list[list[int]] = field(default_factory=list)
@@ -40,7 +38,7 @@ class IncomingModel:
 
 @dataclass(slots=True)
 class OfferedUpdate:
-    """An offered update; ``sent`` None: the next credit says from which byte on."""
+    """An offered update. ``sent``: bytes sent; None: the next credit names the first byte."""
 
     outgoing: Outgoing
     due_ns: int
@@ -48,7 +46,10 @@ class OfferedUpdate:
 
 
 class EdgeTransfers:
-    """I/O-free: frames in, frames out; ``now_ns`` is the edge's own monotonic clock."""
+    """All transfers of an edge. It has no I/O: it gets frames and returns frames.
+
+    ``now_ns`` is the edge's own monotonic clock.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
@@ -58,12 +59,12 @@ class EdgeTransfers:
 
     @property
     def held(self) -> list[list[int]]:
-        """(transfer, bytes) of every download that was not yet delivered."""
+        """(transfer, received bytes) of every download that is not yet delivered."""
         return [[number, download.incoming.received] for number, download in self.downloads.items()]
 
     @property
     def tasks(self) -> list[int]:
-        """Tasks whose model is being received or is not yet delivered."""
+        """Tasks whose model is not yet delivered."""
         return [_task_of(download) for download in self.downloads.values()]
 
     def new_session(self) -> None:
@@ -82,7 +83,7 @@ class EdgeTransfers:
         return self._whole(download, now_ns)
 
     def piece(self, piece: Piece, body: Any, now_ns: int) -> Arrived | None:
-        """Stamp the arrival; Arrived when it was the last one."""
+        """Add a piece and stamp its arrival. Returns Arrived after the last piece."""
         download = self.downloads.get(piece.transfer)
         if download is None:
             return None
@@ -92,19 +93,19 @@ class EdgeTransfers:
         return self._whole(download, now_ns)
 
     def delivered(self, number: int) -> Bulk | None:
-        """The message of a download that the coordinator declares delivered."""
+        """Return the message of a download that the coordinator declares delivered."""
         download = self.downloads.pop(number, None)
         return None if download is None else download.message
 
     def new(self, update: Update, due_ns: int) -> Outgoing:
-        """Make an update ready to be offered."""
+        """Prepare an update for its offer."""
         self._numbers += 1
         outgoing = Outgoing(self._numbers, update)
         self.uploads[outgoing.number] = OfferedUpdate(outgoing, due_ns)
         return outgoing
 
     def credit(self, credit: Credit) -> Iterator[tuple[Piece, memoryview]]:
-        """The pieces that the credit pays for."""
+        """Yield the pieces that the credit allows."""
         upload = self.uploads.get(credit.transfer)
         if upload is None:
             return
@@ -154,10 +155,10 @@ class EdgeTransfers:
 
 
 def _check_model(offer: Offer) -> None:
-    """WireError unless it offers what a device can train from."""
+    """Raise WireError unless the offer is of a model from which a device can train."""
     _, _, named, numbers = places(offer.meta)
     if offer.kind not in (TASK, FRESH) or "weights" not in dict(named):
-        raise WireError(f"a transfer of kind {offer.kind!r} that brings an edge no model")
+        raise WireError(f"a transfer of kind {offer.kind!r} without a model for the edge")
     if not all(map(math.isfinite, numbers.values())):
         raise WireError(f"a transfer of kind {offer.kind!r} with a number that is not finite")
 

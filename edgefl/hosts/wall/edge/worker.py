@@ -1,5 +1,7 @@
-"""The edge's training thread. It trains in slices, so that fresh models, cancellation and the
-machine's other edges do not wait long.
+"""The edge's training thread.
+
+It trains in slices, so that fresh models, cancellations and the machine's other edges do not wait
+long.
 """
 
 from __future__ import annotations
@@ -22,13 +24,11 @@ from emulator.units import FOREVER
 SLICE_S = 0.05
 END_PATIENCE_S = 5.0
 WANT, DONE = 1, 2
-TURN = struct.Struct("<Bq")  # WANT or DONE, and the emulated moment at which the job is due
+TURN = struct.Struct("<Bq")  # WANT or DONE, and the emulated moment (ns) when the job is due
 
 
 class Turns(Protocol):
-    """Permission to compute: edges on one machine share its cores, an edge on its own machine
-    need not ask.
-    """
+    """Permission to compute: edges of one machine share its cores."""
 
     def take(self, due_ns: int) -> None: ...
 
@@ -36,7 +36,7 @@ class Turns(Protocol):
 
 
 class OwnMachine:
-    """Always permitted."""
+    """For an edge on its own machine: computing is always permitted."""
 
     def take(self, due_ns: int) -> None:
         return None
@@ -46,7 +46,7 @@ class OwnMachine:
 
 
 class SharedTurns:
-    """Asks the warm parent over ``channel``."""
+    """For edges that share a machine: ask the warm parent over ``channel``."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -54,7 +54,7 @@ class SharedTurns:
     def take(self, due_ns: int) -> None:
         self._channel.send(TURN.pack(WANT, due_ns))
         if not self._channel.recv(1):
-            raise EOFError("the warm parent is gone")
+            raise EOFError("the warm parent has ended")
 
     def give(self) -> None:
         self._channel.send(TURN.pack(DONE, 0))
@@ -62,9 +62,7 @@ class SharedTurns:
 
 @dataclass(frozen=True, slots=True)
 class TrainOrder:
-    """A job with its emulated start and end; ``due_ns`` None: it takes as long as it really takes
-    (native).
-    """
+    """A job with its emulated start and end; ``due_ns`` None: it takes its real time (native)."""
 
     job: Train
     start_ns: int
@@ -87,19 +85,20 @@ class ThreadDied:
 
 
 class TrainingThread(Thread):
-    """Does orders one after the other and drops those whose run the edge has given up."""
+    """Runs orders one after the other, and drops orders whose run the edge has given up."""
 
     def __init__(self, edge: Edge, turns: Turns, speed: float, results: Mailbox) -> None:
         super().__init__(name="training", daemon=True)
         self.edge, self.turns, self.speed, self.results = edge, turns, speed, results
-        # edges of this host train here, so theirs is one that can
+        # on this host every edge's trainer trains in slices
         self.trainer = cast(SlicedTrainer[Any], edge.trainer)
         self.orders: queue.SimpleQueue[TrainOrder | None] = queue.SimpleQueue()
         self.ended = False
 
     def end(self) -> None:
-        """Stop at the next step: the process aborts if its interpreter ends while a thread is
-        inside torch.
+        """Stop the thread at the next training step.
+
+        The process would abort if its interpreter ended while a thread is inside torch.
         """
         self.ended = True
         self.orders.put(None)

@@ -74,7 +74,9 @@ def test_the_first_join_may_be_waited_for_longer_than_a_coordinator_that_was_the
         script.host(monkeypatch).run(900.0)
     assert 1900 < script.clock.s < 1910
     script = Script((SETUP, 7))
-    ended = "^no answer for 60 s: the coordinator has ended without a word, or the network .* down$"
+    ended = (
+        "^no answer for 60 s: the coordinator has ended without a message, or the network .* down$"
+    )
     with pytest.raises(Unreachable, match=ended):
         script.host(monkeypatch).run(900.0)
     assert 1060 < script.clock.s < 1070
@@ -100,7 +102,7 @@ def test_connections_that_are_dropped_again_and_again_are_told_once(
         script.host(monkeypatch).run()
     assert (
         capsys.readouterr().err.count(
-            "e000: tcp://192.0.2.1:1 takes connections and drops them: is it the coordinator?"
+            "e000: tcp://192.0.2.1:1 accepts connections and closes them: is it the coordinator?"
         )
         == said
     )

@@ -62,12 +62,12 @@ def test_an_edge_says_hello_is_set_up_joins_and_is_welcome() -> None:
     [
         (
             replace(HELLO, protocol=PROTOCOL + 1),
-            f"protocol version: the coordinator speaks {PROTOCOL}, this edge {PROTOCOL + 1}",
+            f"protocol version: the coordinator uses {PROTOCOL}, this edge {PROTOCOL + 1}",
         ),
         (replace(HELLO, package="1.1"), "edgefl version: the coordinator runs 1.0, this edge 1.1"),
         (
             replace(HELLO, edge="pi-3"),
-            "edge id: 'pi-3' is none of this experiment's edges (edges.count, edges.names)",
+            "edge id: 'pi-3' is not one of this experiment's edges (edges.count, edges.names)",
         ),
     ],
 )
