@@ -1,8 +1,7 @@
-"""What actors (Coordinator, Edge) give back to their host: things to do. They do nothing
-themselves.
+"""The outputs of the actors (Coordinator, Edge): actions for their host.
 
-Two decisions of a strategy reach the host as they are: Grant, once the update is there to be sent,
-and Finish, after which nothing is carried out.
+Actors do nothing themselves. Two decisions of a strategy are passed to the host unchanged: Grant,
+once the update is ready to be sent, and Finish, after which no output is carried out.
 """
 
 from __future__ import annotations
@@ -18,8 +17,9 @@ COORDINATOR = "coordinator"
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Deliver ``message`` to an edge id or to COORDINATOR; bulk messages travel over the
-    emulated link.
+    """Deliver ``message`` to an edge id or to COORDINATOR.
+
+    Bulk messages cross the emulated link.
     """
 
     to: str
@@ -28,8 +28,9 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Broadcast:
-    """Deliver tasks to all these edges with one transfer, in these slots of the channel; (): at
-    once, they have them already.
+    """Deliver tasks to several edges with one transfer, in these slots of the channel.
+
+    ``slots`` (): at once, because the edges already have the model.
     """
 
     sends: tuple[Send, ...]
@@ -38,8 +39,9 @@ class Broadcast:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """Do ``job`` (edgefl.jobs) and report ``job_done`` at now + ``duration_ns``; None: when it
-    really ends.
+    """Do ``job`` (edgefl.jobs) and report ``job_done`` at now + ``duration_ns``.
+
+    ``duration_ns`` None: report it when the job really ends.
     """
 
     job: Any = field(repr=False)

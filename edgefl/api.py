@@ -1,8 +1,8 @@
-"""What a file of your own may import: a strategy, a model, a data set, a partition or a task.
+"""Everything that your own strategy, model, data set, partition or task may import.
 
 The names in ``__all__`` are stable: ``from edgefl.api import Rounds, weighted_sum``. The modules
-behind them may move. Importing them loads neither torch nor ZeroMQ. Moments, rates and links come
-from ``emulator`` in the same way: ``from emulator import to_ns``.
+that define them may move. Importing them loads neither torch nor ZeroMQ. Moments, rates and links
+come from ``emulator``: ``from emulator import to_ns``.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ from edgefl.vectors import (
 )
 
 __all__ = [
-    # the two halves of an algorithm, and the frames to derive from
+    # the two parts of an algorithm, and the base classes to derive from
     "Strategy",
     "StrategyOptions",
     "LocalRule",
@@ -97,8 +97,8 @@ __all__ = [
     "hidden_layers",
     "submodel_mask",
     "MOST_FAILED",
-    "load_strategy",  # the class behind a name of `edgefl strategies`, to derive from that
-    # what happens to a strategy
+    "load_strategy",  # the class of a name of `edgefl strategies`, to derive from it
+    # events of a strategy
     "Event",
     "AlarmRang",
     "EdgeJoined",
@@ -110,7 +110,7 @@ __all__ = [
     "TaskClosed",
     "UpdateArrived",
     "UpdateReady",
-    # what it decides
+    # its decisions
     "Decision",
     "Assign",
     "Cancel",

@@ -1,4 +1,4 @@
-"""A dict whose KeyError tells which names there are, for what an algorithm reads by name."""
+"""A dict whose KeyError lists the existing names, for values that an algorithm reads by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class MissingName(KeyError):
-    """A name that is not there; it tells those that are."""
+    """A name that does not exist; the message lists those that do."""
 
     def __init__(self, name: object, names: Iterable[str] = ()) -> None:
         super().__init__(name)
@@ -20,7 +20,7 @@ class MissingName(KeyError):
 
 
 class ByName(dict[str, T]):
-    """What came with an event or a task, by name."""
+    """Values of an event or a task, by name."""
 
     def __missing__(self, name: object) -> T:
         raise MissingName(name, self)

@@ -1,9 +1,9 @@
-"""The folder is the registry: a name is a file in a package's folder; ``package.module:attribute``
-or ``file.py:attribute`` is as good.
+"""The folder is the registry: the name of a plug-in is that of a file in a package's folder.
 
-A package's folder also holds files that are no entries (bases, helpers), so an entry is a file that
-binds the wanted attribute at its top level. Names and one-liners are read from the source text:
-listing the models does not import torch.
+``package.module:attribute`` and ``file.py:attribute`` are also names. A package's folder also
+contains other files, such as base classes. So a plug-in is a file that binds the wanted attribute
+at its top level. Names and one-liners are read from the source text, so listing the models does not
+import torch.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ FORMS = "'package.module:attribute' or 'path/to/file.py:attribute'"
 
 
 def names(package: str, attribute: str) -> list[str]:
-    """Every entry of ``package``: the modules in its folder that bind ``attribute``, sorted."""
+    """Return the names of all plug-ins of ``package``, sorted: its modules with ``attribute``."""
     return [
         path.stem for path in sorted(_folder(package).glob("*.py")) if attribute in _bound(path)
     ]
 
 
 def one_line(package: str, name: str) -> str:
-    """First line of the entry's docstring, without importing it."""
+    """Return the first line of the plug-in's docstring, without importing it."""
     text = ast.get_docstring(_parsed(_folder(package) / f"{name}.py")) or ""
     return text.partition("\n")[0]
 
@@ -43,8 +43,9 @@ def one_line(package: str, name: str) -> str:
 def find(
     package: str, name: str, attribute: str, base: Path | None = None, what: str = "name"
 ) -> Any:
-    """``attribute`` of the entry ``name``, or the object that a dotted name or path leads to.
-    UserError calls it a ``what``.
+    """Return ``attribute`` of the plug-in ``name``, or the object with a dotted name or path.
+
+    UserError if there is none; ``what`` is its word for a plug-in.
     """
     if ":" in name:
         return load_dotted(name, base)
@@ -55,16 +56,18 @@ def find(
 
 
 def options_of(found: Any) -> type[BaseModel] | None:
-    """The ``Options`` class of a found object: its own attribute, else its module's; None if it
-    takes no options.
+    """Return the ``Options`` class of a found object: its own attribute, else its module's.
+
+    None if it takes no options.
     """
     of_module = getattr(sys.modules.get(getattr(found, "__module__", "")), "Options", None)
     return getattr(found, "Options", of_module)
 
 
 def load_dotted(name: str, base: Path | None = None) -> Any:
-    """The object that ``name`` leads to. A path is relative to ``base`` (the config's folder),
-    then to the working directory.
+    """Return the object that ``name`` refers to; UserError if it cannot be imported.
+
+    A path is relative to ``base`` (the config's folder), then to the working directory.
     """
     place, colon, attribute = name.rpartition(":")
     if not (colon and place and attribute):
@@ -98,8 +101,9 @@ def _from_package(name: str, dotted: str, folders: list[Path]) -> ModuleType:
 
 
 def _from_file(name: str, place: str, folders: list[Path]) -> ModuleType:
-    """The module in a file, registered under a name made from its path: stable, so that pickles
-    and repeated loads agree.
+    """Import the module in a file, under a name derived from its path.
+
+    The name is stable, so that pickles and repeated imports agree.
     """
     candidates = list(
         dict.fromkeys((folder / Path(place).expanduser()).resolve() for folder in folders)
@@ -117,7 +121,7 @@ def _executed(name: str, unique: str, path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(unique, path)
     assert spec is not None and spec.loader is not None  # since ``path`` is a .py file
     module = importlib.util.module_from_spec(spec)
-    sys.modules[unique] = module  # before it runs: dataclasses and pickles look their module up
+    sys.modules[unique] = module  # before execution: dataclasses and pickles look it up
     try:
         with _importable([path.parent]):
             spec.loader.exec_module(module)
@@ -128,8 +132,9 @@ def _executed(name: str, unique: str, path: Path) -> ModuleType:
 
 
 def _broken(name: str, error: Exception) -> UserError:
-    """Someone else's code may raise anything while it is imported: name it and its line, since
-    the traceback is not shown.
+    """The error for user code that raises during its import.
+
+    It names the exception and its line, since the traceback is not shown.
     """
     line, file, trace = (
         getattr(error, "lineno", None),
@@ -163,9 +168,7 @@ def own_code(name: str, found: Any) -> Iterator[None]:
 
 @contextmanager
 def _importable(folders: list[Path]) -> Iterator[None]:
-    """Put ``folders`` in front of sys.path for as long as an import takes: a file may import its
-    neighbours.
-    """
+    """Put ``folders`` first in sys.path while a file is imported, so that it finds its siblings."""
     added = [str(folder) for folder in folders]
     sys.path[:0] = added
     importlib.invalidate_caches()
@@ -173,7 +176,7 @@ def _importable(folders: list[Path]) -> Iterator[None]:
         yield
     finally:
         for folder in added:
-            if folder in sys.path:  # what was imported may have changed the path too
+            if folder in sys.path:  # the imported code may have changed the path too
                 sys.path.remove(folder)
 
 
@@ -189,7 +192,7 @@ def _parsed(path: Path) -> ast.Module:
 
 
 def _bound(path: Path) -> set[str]:
-    """Names that a file binds at its top level by def, class or assignment."""
+    """Return the names that a file binds at its top level by def, class or assignment."""
     bound: set[str] = set()
     for node in _parsed(path).body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):

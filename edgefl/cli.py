@@ -1,6 +1,4 @@
-"""The command line: puts the commands together, and makes one line of whatever the user can
-correct.
-"""
+"""The command line: registers the commands and reports errors of the user in one line."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Commands(TyperGroup):
-    """Typer ends a command after Ctrl-C without a word."""
+    """Prints a line after Ctrl-C, which Typer does not."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -68,8 +66,9 @@ app.add_typer(keys.app, name="keys")
 
 
 def main() -> None:
-    """Run the command in sys.argv. Bad input: one line on stderr, exit status 2; a bug: all that
-    is known, status 1.
+    """Run the command in sys.argv.
+
+    Bad input: one line on stderr, exit status 2. A bug: all that is known, exit status 1.
     """
     try:
         with ended_like_ctrl_c():
@@ -90,14 +89,14 @@ def main() -> None:
     except Exception as error:
         if not hasattr(
             error, "format_message"
-        ):  # what a wrong word on the command line raises; typer does not export its class
+        ):  # of click's errors, for bad words on the command line; typer does not export the class
             raise
         _refuse(explained(error, sys.argv[1:]))
     sys.exit(status if isinstance(status, int) else 0)
 
 
 def _flush_or_give_up() -> None:
-    """If stdout takes no more, Python need not try once more at its end, and complain."""
+    """Redirect stdout to /dev/null if it accepts nothing, so that Python's exit does not fail."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -105,7 +104,7 @@ def _flush_or_give_up() -> None:
 
 
 def _refuse(message: str) -> None:
-    if message:  # a group of commands without a command has printed its help
+    if message:  # empty if a group of commands without a command has printed its help
         print(f"edgefl: {printable(' '.join(message.split()))}", file=sys.stderr)
     sys.exit(2)
 

@@ -1,4 +1,4 @@
-"""What went wrong on the user's side, in one line."""
+"""Errors by the user's input or a bug, and their one-line messages."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ MOST_SHOWN = 4000  # characters of one line on a terminal
 
 
 def printable(text: str, most: int = MOST_SHOWN) -> str:
-    """``text`` as one line that is safe to print, whoever wrote it: control characters and others
-    that a terminal obeys or does not show are escaped, and the end is cut off.
+    """Return ``text`` as one line that is safe to print, even if it comes from elsewhere.
+
+    Control characters and others that a terminal obeys or does not show are escaped. A long line is
+    cut.
     """
     line = " ".join(text[: most + 1].splitlines())
     shown = "".join(
@@ -25,8 +27,10 @@ def printable(text: str, most: int = MOST_SHOWN) -> str:
 
 
 class UserError(Exception):
-    """Bad input from the user: one line that says where, what was expected and what is near. The
-    command line ends with status 2. It may quote what came from elsewhere, so it is ``printable``.
+    """Bad input from the user: one line with its place, what was expected, and what is near.
+
+    The command line ends with status 2. The message may quote text from elsewhere, so it is made
+    ``printable``.
     """
 
     def __init__(self, message: str) -> None:
@@ -34,8 +38,10 @@ class UserError(Exception):
 
 
 def nearest(name: str, valid: Iterable[str], most: int = 1) -> str:
-    """ " (nearest: 'x')" for a likely typo, ``most`` of them, else " (valid: a, b)", else "" if
-    nothing is valid: the end of an error line.
+    """Return the end of an error line about an unknown ``name``.
+
+    " (nearest: 'x')" for a likely typo, with up to ``most`` names; else " (valid: a, b)"; else ""
+    if nothing is valid.
     """
     names = sorted(valid)
     folded = {candidate.lower(): candidate for candidate in names}
@@ -47,8 +53,9 @@ def nearest(name: str, valid: Iterable[str], most: int = 1) -> str:
 
 @contextmanager
 def needs(extra: str, what: str) -> Iterator[None]:
-    """Around imports of packages that only ``extra`` installs: UserError that says so if ``what``
-    finds one missing.
+    """Wrap imports of packages that only ``extra`` installs; UserError if one is missing.
+
+    ``what``: the feature that needs them, for the message.
     """
     try:
         yield
@@ -64,40 +71,42 @@ def needs(extra: str, what: str) -> Iterator[None]:
 
 @contextmanager
 def undamaged(path: Path) -> Iterator[None]:
-    """Around the reading of what a run has written: UserError if it is not as written."""
+    """Wrap the reading of a file of a run; UserError if its content is invalid."""
     try:
         yield
     except (UserError, OSError):
         raise
-    except Exception as error:  # each format has its own
+    except Exception as error:  # each format has its own exceptions
         raise UserError(f"{path}: is damaged ({type(error).__name__}: {error})") from error
 
 
 class Bug(Exception):
-    """Our own mistake, or an algorithm's: it stops the run and shows the events that led there.
+    """A bug of edgefl or of an algorithm: it stops the run and shows the events that led to it.
 
     ``algorithm``: its class, so that ``blame`` can name the line of its file.
     """
 
     def __init__(self, message: str, story: list[str], algorithm: type | None = None) -> None:
-        super().__init__("\n  ".join([f"{message}; the story so far:", *story]))
+        super().__init__("\n  ".join([f"{message}; history:", *story]))
         self.message, self.story, self.algorithm = message, story, algorithm
 
     def tell(self) -> str:
-        """For stderr: the story, then the traceback. ``blame`` belongs below it, on the last
-        line, where people look.
+        """Return the events and the traceback, for stderr.
+
+        Print ``blame`` below it: the last line is what people read first.
         """
         trace = (
             "" if self.__cause__ is None else "".join(traceback.format_exception(self.__cause__))
         )
-        return "\n  ".join(["the story so far:", *self.story]) + f"\n{trace}".rstrip()
+        return "\n  ".join(["history:", *self.story]) + f"\n{trace}".rstrip()
 
     def blame(self) -> str:
-        """In one line: who failed at what, the exception, and the last line of the algorithm's
-        own file that led there; if what it returned is wrong, the lines where its methods begin.
+        """Return one line: who failed at what, the exception, and the line of the algorithm's file.
+
+        If a returned value is wrong, there is no such line: the lines where its methods begin.
         """
         cause = self.__cause__
-        if cause is None:  # the story is a worker's traceback
+        if cause is None:  # ``story`` is the traceback of a worker
             return " ".join(": ".join([self.message, *self.story[-1:]]).split())
         kind = self.algorithm
         place = "" if kind is None else own_place(cause, kind.__module__) or _methods(kind)
@@ -105,7 +114,7 @@ class Bug(Exception):
 
 
 def own_place(error: BaseException, module: str) -> str:
-    """ " (my_algo.py, line 12)": the last line of this module that led to ``error``; else ""."""
+    """ " (my_algo.py, line 12)": the last line of ``module`` that led to ``error``; else ""."""
     own = [
         at
         for at in traceback.walk_tb(error.__traceback__)
@@ -115,7 +124,7 @@ def own_place(error: BaseException, module: str) -> str:
 
 
 def _methods(algorithm: type) -> str:
-    """ " (my_algo.py: MyAlgo; aggregate, line 9)": where what this class returns is made."""
+    """ " (my_algo.py: MyAlgo; aggregate, line 9)": the class and the lines of its methods."""
     lines = [
         f"{name}, line {code.co_firstlineno}"
         for name, method in vars(algorithm).items()

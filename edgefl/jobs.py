@@ -1,10 +1,10 @@
-"""Descriptions of heavy work. A host does it; the actor that asked gets the result as ``job_done``.
+"""Descriptions of heavy work: a host does it, and the actor gets the result as ``job_done``.
 
-The jobs that a strategy gives (decision ``RunJob``) say themselves how they are done:
-``work(learned)``, called in a process that has torch, data and model
-(``edgefl.hosts.setup.learning.Learning``), returns named flat float32 vectors and numbers. What
-comes of a job depends on its fields alone, so that it may be done anywhere, at any time, and again
-if its worker dies. Fields are numbers, texts, vectors, and dicts of these.
+A job of a strategy (decision ``RunJob``) defines its work itself. ``work(learned)`` is called in a
+process with torch, data and model (``edgefl.hosts.setup.learning.Learning``). It returns named flat
+float32 vectors and numbers. Its result depends only on the job's fields. So a job can be done in
+any process, at any time, and again if its worker dies. Fields are numbers, texts, vectors, and
+dicts of these.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ from edgefl.errors import UserError
 from edgefl.streams import Streams
 from edgefl.vectors import aligned_copy
 
-# Of a strategy's job: vectors and numbers, as an update has them.
+# Result of a strategy's job: vectors and numbers, as in an update.
 Result = tuple[dict[str, np.ndarray], dict[str, float]]
 
-# Of Evaluate: train loss (None: not measured), test loss, accuracy; then the accuracy of each label
-# (nan: no samples of it) if asked for.
+# Result of Evaluate: train loss (None: not measured), test loss, accuracy; then, if requested, the
+# accuracy of each label (nan: it has no samples).
 Scores = tuple[float | None, float, float, *tuple[float, ...]]
 
 
 class Job(Protocol):
-    """What RunJob takes: a frozen dataclass at the top level of a module, compared by identity
-    (``eq=False``).
+    """The argument of RunJob: a frozen dataclass at the top level of a module.
+
+    It is compared by identity (``eq=False``).
     """
 
     def work(self, learned: Any) -> Result:
-        """Do it, with this process's data and model."""
+        """Do the job with this process's data and model."""
         ...
 
 
@@ -48,7 +49,7 @@ class Train:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluate:
-    """Loss and accuracy of a snapshot of the global model. It has no emulated cost."""
+    """Measure loss and accuracy of a snapshot of the global model. It has no emulated cost."""
 
     version: int
     at_ns: int
@@ -59,8 +60,9 @@ class Evaluate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Predict:
-    """The logits of a model on the unlabelled samples: {"logits": flat, samples x classes}.
-    ``samples``: on so many of them, evenly spaced; None: all.
+    """Compute the logits of a model on unlabelled samples: {"logits": flat, samples x classes}.
+
+    ``samples``: number of samples, evenly spaced; None: all.
     """
 
     weights: np.ndarray = field(repr=False)
@@ -76,11 +78,11 @@ class Predict:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Distill:
-    """Teach a model the mean logits ``teacher`` (flat, on the same samples as Predict's): new
-    "weights", Adam's "first" and "second" moments.
+    """Teach a model the mean logits ``teacher`` (flat, on the same samples as in Predict).
 
-    ``first`` and ``second`` None: Adam begins. Numbers: Adam's steps, and means over the batches
-    (edgefl.models.distil).
+    Result: new "weights", and Adam's "first" and "second" moments; as numbers, Adam's steps and
+    means over the batches (edgefl.models.distil). If ``first`` and ``second`` are None, Adam starts
+    anew.
     """
 
     weights: np.ndarray = field(repr=False)
@@ -128,11 +130,11 @@ class Distill:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gradient:
-    """The gradient of the loss at a model: {"gradient": the trainable elements}, and the loss; on a
-    batch of ``samples`` training samples.
+    """Compute the gradient of the loss at a model on a batch of ``samples`` training samples.
 
-    ``seed`` draws these samples, the same in each of a strategy's jobs, and together with ``draw``
-    the batch among them. ``labels``: they are of so many labels, drawn as well; None: of any.
+    Result: {"gradient": the trainable elements}, and the loss. ``seed`` draws these samples, the
+    same in each of a strategy's jobs; ``seed`` and ``draw`` draw the batch from them. ``labels``:
+    number of labels that the samples have, drawn as well; None: all labels.
     """
 
     weights: np.ndarray = field(repr=False)
@@ -173,13 +175,13 @@ class Gradient:
 
 
 def check_server_samples(key: str, wanted: int, have: int, of: str = "") -> None:
-    """UserError if the server is to have more samples than there are."""
+    """UserError if the server needs more samples than exist."""
     if wanted > have:
         raise UserError(f"{key}: expected at most {have}, the training samples{of}, found {wanted}")
 
 
 def plain(job: Any) -> list[Any]:
-    """[module, class, fields]: a job as lists, dicts, strings, numbers and arrays."""
+    """Return [module, class, fields]: a job as lists, dicts, strings, numbers and arrays."""
     return [
         type(job).__module__,
         type(job).__qualname__,
@@ -188,13 +190,13 @@ def plain(job: Any) -> list[Any]:
 
 
 def of_plain(row: list[Any]) -> Any:
-    """The job that ``plain`` made a row of."""
+    """Return the job of a row made by ``plain``."""
     module, name, values = row
     return getattr(import_module(module), name)(**values)
 
 
 def arrays(job: Any) -> Iterator[tuple[str, np.ndarray]]:
-    """The arrays in a job's fields, by name ("weights", "vectors.first")."""
+    """Yield the arrays in a job's fields, by name ("weights", "vectors.first")."""
     for name, value in plain(job)[2].items():
         parts = (
             {f"{name}.{key}": part for key, part in value.items()}

@@ -1,5 +1,6 @@
-"""Random streams by purpose: the same (seed, purpose, keys) gives the same numbers in every
-process, on both clocks.
+"""Random streams by purpose.
+
+The same (seed, purpose, keys) gives the same numbers in every process, on both clocks.
 """
 
 from __future__ import annotations
@@ -12,16 +13,15 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """Independent generators, named by what they are for. Never ``hash(str)``: it differs
-    between processes.
+    """Independent random generators, named by their purpose.
+
+    Never use ``hash(str)`` for this: it differs between processes.
     """
 
     seed: int
 
     def rng(self, purpose: str, *keys: int | str) -> np.random.Generator:
-        """A fresh generator for ``purpose`` and ``keys`` (edge id, task number, trigger number,
-        ...).
-        """
+        """Make a new generator for ``purpose`` and ``keys``, such as an edge id or task number."""
         spawn_key = tuple(crc32(str(key).encode()) for key in (purpose, *keys))
         return np.random.Generator(
             np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=spawn_key))

@@ -1,5 +1,6 @@
-"""Vectors of many devices in one sparse file without a name: the system keeps in memory what is
-used, and frees all at the end.
+"""Vectors of many devices in one sparse temporary file.
+
+The file has no name. The system caches its used parts in memory and frees everything at the end.
 """
 
 from __future__ import annotations
@@ -16,26 +17,28 @@ FLOAT = np.dtype(np.float32).itemsize
 
 
 class VectorStore:
-    """One float32 vector of ``size`` elements a name; names that never come take no room on the
-    disk. ``instead``: another way out, if it is full.
+    """One float32 vector of ``size`` elements per name; unused names take no space on the disk.
+
+    ``instead``: what else the user can do if the disk is full, for the error message.
     """
 
     def __init__(self, size: int, instead: str = "") -> None:
         self.size, self.instead = size, instead
-        # every row starts at the alignment that vector maths needs
+        # every row has the alignment that vector operations need
         self._stride = -(-max(size, 1) * FLOAT // ALIGNMENT) * ALIGNMENT // FLOAT
-        # it has no name: nothing is left behind, whatever happens
-        self._file = TemporaryFile(prefix="edgefl-")  # noqa: SIM115  # open as long as this object lives
+        # a file without a name is always removed, even after a crash
+        self._file = TemporaryFile(prefix="edgefl-")  # noqa: SIM115  # open as long as this object exists
         self._rows: np.ndarray = np.empty((0, self._stride), np.float32)
         self._number: dict[str, int] = {}
 
     def __len__(self) -> int:
-        """Vectors kept."""
+        """Number of stored vectors."""
         return len(self._number)
 
     def row(self, name: str) -> np.ndarray:
-        """The vector of ``name``, of zeros the first time; what is written into it is kept.
-        UserError if the disk has no room for it.
+        """Return the vector of ``name`` as a writable view; zeros the first time.
+
+        UserError if the disk has no space for it.
         """
         if name not in self._number:
             self._add(name)
@@ -50,10 +53,10 @@ class VectorStore:
                 np.ndarray
             )
         try:
-            # later, a write into the hole of a full disk would kill the process
+            # without this, writing into a hole of the file on a full disk would kill the process
             os.posix_fallocate(self._file.fileno(), number * length, length)
         except OSError as error:
-            needed = f"{length / 1e6:.0f} MB for another device's vector ({number} are there)"
+            needed = f"{length / 1e6:.0f} MB for another device's vector ({number} are stored)"
             ways = "set TMPDIR" + (f", or {self.instead}" if self.instead else "")
             raise UserError(
                 f"{gettempdir()}: no room for {needed}: {ways} ({error.strerror})"

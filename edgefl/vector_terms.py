@@ -1,5 +1,6 @@
-"""Passes over whole models in blocks that stay in the cache: each vector is read once, and
-nothing but the results is written.
+"""Operations on whole models in blocks that stay in the cache.
+
+Each vector is read once, and only results are written.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import numpy as np
 
 from edgefl.vectors import BLOCK, aligned, blocks
 
-Terms = Sequence[tuple[np.ndarray, float]]  # sum of factor * vector
+Terms = Sequence[tuple[np.ndarray, float]]  # (vector, factor) of the sum of factor * vector
 
 
 def inner(left: Terms, right: Terms, size: int) -> float:
-    """<sum f_j v_j, sum g_k u_k> over the first ``size`` elements; blocks in float32, their sum
-    in float64.
+    """Return <sum f_j v_j, sum g_k u_k> over the first ``size`` elements.
+
+    Blocks are summed in float32, the results of the blocks in float64.
     """
     length = min(BLOCK, size)
     a, b, scratch, total = aligned(length), aligned(length), aligned(length), 0.0
@@ -29,8 +31,9 @@ def inner(left: Terms, right: Terms, size: int) -> float:
 
 
 def cosine(left: Terms, right: Terms, size: int) -> float:
-    """Of the angle between sum f_j v_j and sum g_k u_k, over the first ``size`` elements; 0 if
-    either is all zero.
+    """Return the cosine of the angle between sum f_j v_j and sum g_k u_k; 0 if one of them is zero.
+
+    Only the first ``size`` elements count.
     """
     length = min(BLOCK, size)
     a, b, scratch, totals = aligned(length), aligned(length), aligned(length), np.zeros(3)
@@ -42,8 +45,9 @@ def cosine(left: Terms, right: Terms, size: int) -> float:
 
 
 def mix_keeping(old: np.ndarray, new: np.ndarray, alpha: float, change: np.ndarray) -> np.ndarray:
-    """old + alpha (new - old) as a new vector; the front of ``new - old`` goes into ``change``,
-    as much as that holds.
+    """Return old + alpha (new - old) as a new vector.
+
+    Writes the first elements of ``new - old`` into ``change``, as many as it has.
     """
     out, scratch, factor = aligned(old.size), aligned(min(BLOCK, old.size)), np.float32(alpha)
     for start in range(0, old.size, BLOCK):
@@ -57,7 +61,10 @@ def mix_keeping(old: np.ndarray, new: np.ndarray, alpha: float, change: np.ndarr
 
 
 def _sum(terms: Terms, part: slice, out: np.ndarray, scratch: np.ndarray) -> np.ndarray:
-    """The terms' sum over ``part``, in ``out`` unless it is a single plain vector."""
+    """Return the sum of the terms over ``part``.
+
+    In ``out``, unless it is a single vector with factor 1.
+    """
     (first, factor), *others = terms
     out, found = out[: part.stop - part.start], first[part]
     if factor != 1.0:

@@ -1,8 +1,8 @@
-"""Flat float32 vectors and the layout that gives their parts names.
+"""Flat float32 vectors, and the layout that names their parts.
 
 Outside the trainer a model is one vector, ``[parameters | float buffers]``, so that an algorithm
-reads like its paper's formula. A ``Layout`` says which slice is which tensor, for the algorithms
-that work layer by layer.
+reads like the formula in its paper. For algorithms that work layer by layer, a ``Layout`` says
+which slice is which tensor.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from typing import Any
 import numpy as np
 import orjson
 
-# float32 sums depend on alignment (vector units), so every vector that maths sees starts on this
-# border
+# bytes; float32 sums depend on alignment (vector units), so every vector in a computation starts at
+# a multiple of this
 ALIGNMENT = 64
-BLOCK = 1 << 15  # elements: three such blocks fit in a core's own cache
+BLOCK = 1 << 15  # elements; three such blocks fit into the private cache of a core
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutEntry:
-    """One tensor inside the flat vector; ``kind`` is "parameter" or "buffer", ``module`` the
-    owner's dotted name.
+    """One tensor inside the flat vector.
+
+    ``kind``: "parameter" or "buffer"; ``module``: the dotted name of its owner.
     """
 
     name: str
@@ -41,7 +42,7 @@ class LayoutEntry:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The tensors of a flat vector in order: every parameter first, then every float buffer."""
+    """The tensors of a flat vector in order: all parameters, then all float buffers."""
 
     entries: tuple[LayoutEntry, ...]
 
@@ -52,14 +53,16 @@ class Layout:
 
     @property
     def parameters(self) -> int:
-        """Number of trainable elements: ``vector[:layout.parameters]`` is what an algorithm may
-        treat as a gradient space.
+        """Number of trainable elements.
+
+        An algorithm may treat ``vector[:layout.parameters]`` as a gradient space.
         """
         return sum(entry.size for entry in self.entries if entry.kind == "parameter")
 
     def view(self, vector: np.ndarray, name: str) -> np.ndarray:
-        """The tensor ``name`` as a view into ``vector`` (no copy). KeyError if the layout has no
-        such tensor.
+        """Return the tensor ``name`` as a view into ``vector``, without a copy.
+
+        KeyError if the layout has no such tensor.
         """
         for entry in self.entries:
             if entry.name == name:
@@ -74,12 +77,12 @@ class Layout:
         return cls(tuple(LayoutEntry(n, tuple(s), o, k, m) for n, s, o, k, m in rows))
 
     def digest(self) -> str:
-        """Two sides with equal digests agree on every name, shape and offset."""
+        """16 hex digits; two sides with equal digests agree on every name, shape and offset."""
         return hashlib.sha256(orjson.dumps(self.to_json())).hexdigest()[:16]
 
 
 def aligned(size: int, dtype: type = np.float32) -> np.ndarray:
-    """An uninitialised vector of ``size`` elements that starts on a 64-byte border."""
+    """Return an uninitialised vector of ``size`` elements that starts at a multiple of 64 bytes."""
     itemsize = np.dtype(dtype).itemsize
     raw = np.empty(size * itemsize + ALIGNMENT, dtype=np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
@@ -87,25 +90,22 @@ def aligned(size: int, dtype: type = np.float32) -> np.ndarray:
 
 
 def aligned_copy(vector: np.ndarray) -> np.ndarray:
-    """A copy of ``vector`` on a 64-byte border."""
+    """Return a copy of ``vector`` that starts at a multiple of 64 bytes."""
     out = aligned(vector.size, vector.dtype.type)
     out[:] = vector.reshape(-1)
     return out
 
 
 def blocks(size: int) -> Iterator[slice]:
-    """The stretches of a vector of ``size`` elements that stay in the cache while several steps
-    are done on each.
-    """
+    """Yield slices of a vector of ``size`` elements that fit into the cache."""
     return (slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK))
 
 
 def weighted_sum(vectors: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
-    """sum_i weights[i] * vectors[i] in the order given, as a new aligned vector. ValueError if
-    there are none or they differ in length.
+    """Return sum_i weights[i] * vectors[i], in the given order, as a new aligned vector.
 
-    Works in blocks that stay in the cache: each input is read once from memory, whatever their
-    number.
+    ValueError if there are none or they differ in length. Works in blocks that stay in the cache,
+    so each input is read from memory once, whatever their number.
     """
     if not len(vectors) or len(vectors) != len(weights):
         raise ValueError(
@@ -128,7 +128,7 @@ def weighted_sum(vectors: Sequence[np.ndarray], weights: Sequence[float]) -> np.
 
 
 def mix(old: np.ndarray, new: np.ndarray, alpha: float) -> np.ndarray:
-    """(1 - alpha) * old + alpha * new, as a new aligned vector."""
+    """Return (1 - alpha) * old + alpha * new as a new aligned vector."""
     return weighted_sum((old, new), (1.0 - alpha, alpha))
 
 
@@ -139,12 +139,11 @@ def with_changes(
     shares: Sequence[float],
     parameters: int,
 ) -> np.ndarray:
-    """old + sum_i shares[i] (ends[i] - starts[i]) for the first ``parameters`` elements, as a new
-    aligned vector.
+    """Return old + sum_i shares[i] (ends[i] - starts[i]) as a new aligned vector.
 
-    The buffers behind them are mixed instead, (1 - sum shares) old + sum_i shares[i] ends[i], or if
-    a step is so large that the shares come to more than 1, their mean alone: a variance must not
-    become negative.
+    This is for the first ``parameters`` elements. The buffers after them are mixed instead: (1 -
+    sum shares) old + sum_i shares[i] ends[i]. If the shares add up to more than 1, the buffers are
+    the mean of ``ends`` weighted by the shares: a variance must not become negative.
     """
     out = weighted_sum([old, *ends, *starts], [1.0, *shares, *(-share for share in shares)])
     if parameters < old.size:
@@ -157,8 +156,9 @@ def with_changes(
 
 
 def distance(vector: np.ndarray, origin: np.ndarray | None = None) -> float:
-    """The L2 norm of ``vector - origin``, or of ``vector``: in float64, so that no finite float32
-    vector is too large.
+    """Return the L2 norm of ``vector - origin``, or of ``vector``.
+
+    Computed in float64, so that it cannot overflow for a finite float32 vector.
     """
     square = 0.0
     for part in blocks(vector.size):
@@ -172,9 +172,9 @@ def distance(vector: np.ndarray, origin: np.ndarray | None = None) -> float:
 def is_finite(vector: np.ndarray) -> bool:
     """True if no element is NaN or infinite.
 
-    The vector's inner product with itself tells nearly always, in one quick pass; where it is
-    infinite, a float64 sum says whether an element is, or only too large to be squared: it is
-    finite exactly when every float32 summand is.
+    The inner product of the vector with itself decides most cases in one fast pass. If it is not
+    finite, a float64 sum decides: it is finite exactly if every float32 element is. (Elements may
+    be finite but too large to be squared.)
     """
     with np.errstate(over="ignore", invalid="ignore"):  # inf - inf
         return math.isfinite(np.einsum("i,i->", vector, vector)) or math.isfinite(

@@ -1,4 +1,4 @@
-"""``edgefl check``: all that can be known of an experiment before it runs."""
+"""``edgefl check``: everything that can be known about an experiment before it runs."""
 
 from __future__ import annotations
 
@@ -32,14 +32,17 @@ if TYPE_CHECKING:
     from edgefl.hosts.process_messages import FleetReady
     from edgefl.hosts.setup.learning import Learning
 
-LONGEST_S = 20.0  # wall seconds of one strategy's estimate
+LONGEST_S = 20.0  # wall-clock seconds for the estimate of one strategy
 MB = 1e6
-MODELS_PER_EDGE = 4  # vectors of a model's size in a training: start, weights, gradient, update
+MODELS_PER_EDGE = 4  # vectors of the model's size in training: start, weights, gradient, update
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Of one strategy; ``share``: of the run that was estimated, below 1 if it was broken off."""
+    """The estimate of one strategy.
+
+    ``share``: the share of the run that was done; below 1 if the estimate reached its time limit.
+    """
 
     name: str
     emulated_s: float
@@ -51,7 +54,7 @@ class Estimate:
 
 
 class _LongEnough(Exception):
-    """The estimate has taken LONGEST_S."""
+    """The estimate has reached LONGEST_S."""
 
 
 def check(
@@ -66,14 +69,14 @@ def check(
     """
     experiment, base = load(config, overrides or ()), base_of(config)
     show.line(
-        f"{config}: keys and names are right; {_counted(len(experiment.strategies), 'strategy')},"
+        f"{config}: keys and names are valid; {_counted(len(experiment.strategies), 'strategy')},"
         f" {_counted(len(experiment.edges.ids()), 'edge')},"
         f" {_counted(len(experiment.by_seed()), 'seed')}"
     )
     for warning in (*warnings(experiment, base), *strategy_warnings(experiment, base)):
         show.warning(warning)
 
-    from edgefl.hosts.setup.learning import learning  # torch: only once the keys are right
+    from edgefl.hosts.setup.learning import learning  # after the keys, because it imports torch
 
     one = experiment.by_seed()[0]
     learned = learning(one, base)
@@ -82,7 +85,7 @@ def check(
     native = [part for part in parts(one) if "native" in (part.devices.kind, part.links.kind)]
     speed = _start_check(one, base, learned)
     if native:
-        show.line("no estimate: native devices or links take the time that they really take")
+        show.line("no estimate: the times of native devices and links are not known in advance")
     else:
         found = [estimate(learned, index) for index in range(len(one.strategies))]
         Console().print(table(found, speed, len(experiment.by_seed())))
@@ -90,7 +93,7 @@ def check(
 
 
 def data_lines(learned: Learning) -> list[str]:
-    """What the edges share, and the model."""
+    """Describe the edges' shares of the data, and the model."""
     sizes, task = sorted(learned.samples.values()), learned.task.dataset
     spread = f"{sizes[0]} to {sizes[-1]}, median {median(sizes):g}"
     return [
@@ -102,8 +105,9 @@ def data_lines(learned: Learning) -> list[str]:
 
 
 def memory_line(learned: Learning) -> str:
-    """On the wall clock every edge is a process; forks share the data. UserError if the edges
-    cannot fit.
+    """Describe the memory that the edges need; UserError if they cannot fit.
+
+    On the wall clock every edge is a process; forks share the data copy-on-write.
     """
     process, free = psutil.Process(), psutil.virtual_memory().available
     each = _fork_bytes() + MODELS_PER_EDGE * 4 * learned.layout.size
@@ -118,7 +122,7 @@ def memory_line(learned: Learning) -> str:
 
 
 def _fork_bytes() -> int:
-    """Memory of its own that a forked process has once it uses torch: measured in a fork."""
+    """The private memory of a forked process that uses torch, in bytes, measured in a fork."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -137,7 +141,7 @@ def _fork_bytes() -> int:
 
 
 def _start_check(experiment: Experiment, base: Path | None, learned: Learning) -> float:
-    """The line of the check that opens a run on the wall clock; the speed that it would have."""
+    """Do the check at the start of a wall-clock run, print its lines, and return the speed."""
     from edgefl.hosts.process_messages import FleetReady
     from edgefl.hosts.wall.fleet.warm import calibrate
     from edgefl.hosts.wall.speed_check import auto_speed, host_per_s, too_fast
@@ -153,8 +157,10 @@ def _start_check(experiment: Experiment, base: Path | None, learned: Learning) -
 
 
 def estimate(learned: Learning, index: int) -> Estimate:
-    """By a run under the virtual clock in which nothing is trained: times and bytes are those of
-    the experiment, unless a strategy decides by what was learned.
+    """Estimate a strategy by a run under the virtual clock without training.
+
+    Times and bytes are those of the experiment, unless a strategy's decisions depend on the
+    training.
     """
     from edgefl.hosts.virtual.run import run_virtual
 
@@ -200,7 +206,7 @@ def _share(experiment: Experiment, emulated_s: float, versions: int, updates: in
 
 
 def table(found: Sequence[Estimate], speed: float, seeds: int) -> Table:
-    """A row a strategy, and a note on how it was estimated."""
+    """A table with a row per strategy, and a note on the method."""
     shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for heading in ("estimate", "emul. s", "on the wall clock", "versions", "updates", "MB up"):
         shown.add_column(heading, justify="left" if heading == "estimate" else "right")
@@ -217,7 +223,7 @@ def table(found: Sequence[Estimate], speed: float, seeds: int) -> Table:
             f"{each.bytes_up * whole / MB:.3g}",
             f"{each.bytes_down * whole / MB:.3g}",
         )
-    shown.caption = "one seed; by a run under the virtual clock without training"
+    shown.caption = "one seed; from a run under the virtual clock without training"
     shown.caption_justify = "left"
     return shown
 

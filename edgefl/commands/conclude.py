@@ -1,4 +1,4 @@
-"""The end of every run: table, CSV files and figure of the runs that have results."""
+"""The end of every run: the table, CSV files and figure of the runs with results."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from edgefl.config.experiment import Experiment
 
 
 def conclude(experiment: Experiment, folder: Path) -> bool:
-    """Compare the strategies of the experiment that have results; False if one of their runs
-    ended by itself without a new model.
+    """Compare the strategies of the experiment that have results.
+
+    Return False if one of their runs ended by itself without a new model.
     """
     from edgefl.reports.family import drawable
     from edgefl.reports.registry import families

@@ -1,5 +1,6 @@
-"""The CONFIG argument that many commands take, and ``edgefl configs``: the files that come with
-the package.
+"""The CONFIG argument of many commands, and ``edgefl configs``.
+
+CONFIG may be one of the files that come with the package.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from edgefl.loading import packaged
 
 
 def located(path: Path | None) -> Path | None:
-    """``path``, or the packaged file of that name where no such file is; says so then."""
+    """Return ``path``, or the packaged file of that name if ``path`` does not exist.
+
+    Prints a note if it uses the packaged file.
+    """
     found = None if path is None else packaged.find(path)
     if found is None:
         return path
@@ -31,18 +35,20 @@ ConfigOrNone = Annotated[Path | None, ARGUMENT]
 
 
 def listing() -> None:
-    """The experiment files that come with edgefl, with a line each."""
+    """List the experiment files that come with edgefl, one line each."""
     show.rows([(name, packaged.one_line(name)) for name in packaged.names()])
 
 
 def configs(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="One of them, to print or to copy.")
+        str | None, typer.Argument(metavar="[NAME]", help="The file to print or copy.")
     ] = None,
     copy: Annotated[
         Path | None,
         typer.Option(
-            "--copy", metavar="DIR", help="Copy them, or the one, to a folder, to change them."
+            "--copy",
+            metavar="DIR",
+            help="Copy the file, or all, to a folder where you can change them.",
         ),
     ] = None,
 ) -> None:

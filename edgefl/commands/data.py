@@ -1,6 +1,4 @@
-"""``edgefl data get | plot | shard``: data sets from where they are published, who gets which
-samples, and files for edges elsewhere.
-"""
+"""``edgefl data get | plot | shard``: download data sets, draw partitions, write shards."""
 
 from __future__ import annotations
 
@@ -23,17 +21,18 @@ if TYPE_CHECKING:
 LINE_EVERY_S = 0.2
 
 app = typer.Typer(
-    no_args_is_help=True, help="Data sets: get them, look at the partition, cut them into files."
+    no_args_is_help=True,
+    help="Data sets: download them, draw the partition, write a file for each edge.",
 )
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Changes for this time: partition.alpha=0.1"),
+    typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config: partition.alpha=0.1"),
 ]
 
 
 @app.callback()
 def data() -> None:
-    """Data sets: get them, look at the partition, cut them into files."""
+    """Data sets: download them, draw the partition, write a file for each edge."""
 
 
 @app.command()
@@ -41,18 +40,16 @@ def get(
     name: Annotated[str, typer.Argument(metavar="NAME", help="One of `edgefl datasets`.")],
     directory: Annotated[
         Path | None,
-        typer.Option("--dir", metavar="DIR", help="Where to (else $EDGEFL_DATA, else data/)."),
+        typer.Option(
+            "--dir", metavar="DIR", help="Target directory (else $EDGEFL_DATA, else data/)."
+        ),
     ] = None,
     origin: Annotated[
         str | None,
-        typer.Option(
-            "--from", metavar="URL|DIR", help="Another place that has the published files."
-        ),
+        typer.Option("--from", metavar="URL|DIR", help="Another source of the published files."),
     ] = None,
 ) -> None:
-    """Download a data set from its authors' address, check it against the published checksum,
-    and unpack it.
-    """
+    """Download a data set from its authors' address, verify its checksum, and unpack it."""
     from edgefl import catalog
     from edgefl.data.download import fetch
     from edgefl.data.paths import data_dir
@@ -68,7 +65,7 @@ def get(
     downloads = getattr(module, "DOWNLOADS", ())
     if not downloads:
         raise UserError(
-            f"data get {name}: nothing to get by this command;"
+            f"data get {name}: not available by this command;"
             f" {catalog.one_line('edgefl.data', name)}"
         )
     place = directory or data_dir(None, os.environ)
@@ -89,7 +86,7 @@ def plot(
         typer.Option("--out", metavar="FILE.png", help="The figure; a PDF is written next to it."),
     ] = Path("labels.png"),
 ) -> None:
-    """Draw how many samples of which label each edge has."""
+    """Draw how many samples of each label every edge has."""
     import numpy as np
 
     with needs("lab", "a figure"):
@@ -122,10 +119,10 @@ def shard(
     ],
     overrides: Overrides = None,
 ) -> None:
-    """Write each edge's samples into a file of its own, for edges on other machines."""
+    """Write each edge's samples to its own file, for edges on other machines."""
     from edgefl.data import shards
 
-    # the files hold the pixels with the set's mean and deviation: each run scales them as it says
+    # the files have raw pixels, the mean and the deviation; each run scales them by its config
     learned = _learned(config, [*(overrides or ()), "data.scale=standard"])
     experiment = learned.experiment
     if experiment.data.source != "partition" or experiment.task is not None:
@@ -149,7 +146,7 @@ def shard(
 
 
 def _learned(config: Path, overrides: list[str] | None) -> Learning:
-    """The experiment's data in shares; of its first seed, if there are several."""
+    """Return the data of the experiment's first seed, divided among the edges."""
     from edgefl.hosts.setup.learning import learning
     from edgefl.loading.file import base_of, load
 
@@ -158,15 +155,15 @@ def _learned(config: Path, overrides: list[str] | None) -> Learning:
 
 def _other(experiment: Experiment) -> str:
     return (
-        "a task of one's own"
-        if experiment.task is not None
-        else f'source = "{experiment.data.source}"'
+        "your own task" if experiment.task is not None else f'source = "{experiment.data.source}"'
     )
 
 
 class _Ticker:
-    """How far a download is: in place on a terminal; elsewhere a line when a file begins, and
-    one when it is there.
+    """Prints the progress of a download.
+
+    On a terminal it rewrites one line. Elsewhere it prints a line at the start of a file, and one
+    at its end.
     """
 
     def __init__(self) -> None:
@@ -185,6 +182,6 @@ class _Ticker:
             print(self._text, end="\r" if terminal else "\n", file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """The last word on a file."""
+        """Print the last line for a file."""
         if self._file:
             print(self._text, file=sys.stderr, flush=True)

@@ -1,6 +1,4 @@
-"""``edgefl edge``: one edge, on this machine or another, for a coordinator that is already
-there.
-"""
+"""``edgefl edge``: one edge, on this or another machine, for a running coordinator."""
 
 from __future__ import annotations
 
@@ -21,20 +19,20 @@ if TYPE_CHECKING:
     from edgefl.config.experiment import Experiment
     from edgefl.protocol.messages import Setup
 
-# patience between two strategies: the coordinator waits for the last evaluations before it listens
-# again
+# seconds to wait between two strategies: the coordinator does its last evaluations before it
+# listens again
 BETWEEN_S = 900.0
 
 Connect = Annotated[
     str,
-    typer.Option("--connect", metavar="tcp://HOST:PORT", help="Where the coordinator listens."),
+    typer.Option("--connect", metavar="tcp://HOST:PORT", help="Address of the coordinator."),
 ]
 Name = Annotated[
     str,
     typer.Option(
         "--id",
         metavar="NAME",
-        help="Which of the experiment's edges this is: e000, or one of edges.names.",
+        help="Id of this edge in the experiment: e000, or one of edges.names.",
     ),
 ]
 Keys = Annotated[Path | None, typer.Option("--keys", metavar="DIR", help="This edge's CURVE keys.")]
@@ -52,12 +50,14 @@ DataFolder = Annotated[
     typer.Option(
         "--data",
         metavar="DIR",
-        help="Where data sets lie here (else $EDGEFL_DATA, else data/).",
+        help="Directory of data sets on this machine (else $EDGEFL_DATA, else data/).",
     ),
 ]
 AllowTask = Annotated[
     list[str] | None,
-    typer.Option("--allow-task", metavar="NAME", help="Own code that the coordinator may name."),
+    typer.Option(
+        "--allow-task", metavar="NAME", help="Your own code that the coordinator may use here."
+    ),
 ]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Allow a network without keys.")]
 
@@ -96,10 +96,10 @@ def edge(
     except Unreachable as silence:
         raise UserError(f"{name}: {connect}: {silence}") from None
     except Refused as refusal:
-        raise UserError(f"{name}: not let in by {connect}: {refusal}") from None
+        raise UserError(f"{name}: refused by {connect}: {refusal}") from None
     except KeyboardInterrupt:
         show.line(f"{name}: leaving")
-    show.hint("results lie with the coordinator: edgefl compare DIR")
+    show.hint("the coordinator has the results: edgefl compare DIR")
 
 
 def _host(address: str) -> str:
@@ -111,8 +111,9 @@ def _host(address: str) -> str:
 
 
 class SideBuilder:
-    """Builds this edge's side from what the coordinator says; data and model are loaded once for
-    all its strategies.
+    """Builds this edge's side from the coordinator's Setup.
+
+    Data and model are loaded once for all strategies.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class SideBuilder:
     ) -> None:
         self.name, self.config, self.data, self.allowed = name, config, data, allowed
         self.learned: Any = None
-        self.strategy = "no strategy"  # that was run last
+        self.strategy = "no strategy"  # name of the last one
 
     def side(self, setup: Setup) -> Any:
         from edgefl.hosts.setup.learning import learning
@@ -130,7 +131,7 @@ class SideBuilder:
         self.strategy = experiment.strategies[0].name
         if self.learned is None or self._data_differs(experiment):
             self.learned = learning(experiment, base, [self.name])
-        # another strategy, at the same index
+        # the strategy differs, its index does not
         self.learned = replace(self.learned, experiment=experiment, _chosen={})
         return side(self.learned, self.name, 0, self.learned.data_digest(), setup)
 
@@ -142,8 +143,9 @@ class SideBuilder:
         )
 
     def experiment(self, setup: Setup) -> tuple[Experiment, Path | None]:
-        """What this edge runs, and the folder that its code starts from. Where data sets lie is
-        said by --data before all others.
+        """Return the experiment of this edge, and the folder for relative paths of its code.
+
+        ``--data`` overrides the directory of data sets.
         """
         experiment, base = self._theirs_or_own(setup)
         if self.data is not None:
@@ -152,8 +154,9 @@ class SideBuilder:
         return experiment, base
 
     def _theirs_or_own(self, setup: Setup) -> tuple[Experiment, Path | None]:
-        """The coordinator's experiment, or this edge's own with the strategy that the coordinator
-        names; one strategy, at index 0.
+        """Return the coordinator's experiment, or this edge's own with the coordinator's strategy.
+
+        It has one strategy, at index 0.
         """
         from edgefl.loading.file import THEIRS, base_of, from_json, load
 
@@ -163,19 +166,18 @@ class SideBuilder:
         return _same(own, setup.config), base_of(self.config)
 
     def _mine(self, experiment: Experiment, said: str) -> Experiment:
-        """The experiment; UserError if this edge is none of it."""
+        """Return the experiment; UserError if this edge is not part of it."""
         ids = experiment.edges.ids()
         if self.name not in ids:
-            raise UserError(
-                f"{said}: edges: none of them is {self.name!r}{nearest(self.name, ids)}"
-            )
+            raise UserError(f"{said}: edges: no edge {self.name!r}{nearest(self.name, ids)}")
         return experiment
 
 
 def _same(own: Experiment, config: str) -> Experiment:
-    """This edge's experiment with the seed and the entry that the coordinator runs now, and with
-    its speed if that is left open here. If it has no such seed or entry, any other: the digests
-    will differ.
+    """Return this edge's experiment with the seed and strategy that the coordinator runs now.
+
+    Also with the coordinator's speed if ``own`` leaves it open. If it has no such seed or strategy,
+    the first is used: then the digests differ and the coordinator refuses the edge.
     """
     try:
         theirs = orjson.loads(config)

@@ -1,5 +1,6 @@
-"""``edgefl jobs``: how long the server's jobs take on this host, and so which emulated costs of
-theirs are honest.
+"""``edgefl jobs``: measures how long the server's jobs take on this host.
+
+This shows which emulated costs of these jobs are realistic.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ def jobs(
     config: Config,
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Changes for this time: unlabelled.size=500"),
+        typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config: unlabelled.size=500"),
     ] = None,
 ) -> None:
-    """Time the server's jobs (predictions, distillations) on this host: how much emulated time
-    do they need?
+    """Time the server's jobs (predictions, distillations) on this host and suggest their cost.
+
+    The cost is the emulated time of a job, an option of the strategy.
     """
     from edgefl.hosts.setup import plan
     from edgefl.hosts.setup.learning import learning
@@ -56,12 +58,12 @@ def jobs(
             " less"
         )
     show.hint(
-        f"edgefl run {config}, whose summary.json says how late jobs really were (fidelity.jobs)"
+        f"edgefl run {config}; its summary.json says how late jobs really were (fidelity.jobs)"
     )
 
 
 def lines(name: str, strategy: Strategy, learned: Learning, speed: float) -> list[str]:
-    """The report on one strategy's jobs, with what to paste into its options."""
+    """Report on one strategy's jobs, with options to paste into its config."""
     told, paste = [f"{name}, at speed {speed:g}:"], []
     for option, sort, timing in timed(strategy, learned):
         least, given = honest_s(timing, speed), getattr(strategy.options, option)
@@ -76,14 +78,12 @@ def lines(name: str, strategy: Strategy, learned: Learning, speed: float) -> lis
     return (
         [*told, f"  to paste: {', '.join(paste)}"]
         if paste
-        else [*told, "  it does not say which jobs to time (its method rehearsal)"]
+        else [*told, "  its method rehearsal names no jobs to time"]
     )
 
 
 def timed(strategy: Strategy, learned: Learning) -> Iterator[tuple[str, str, Timing]]:
-    """(the option that is its cost, the sort of job, how long it takes here) of each sort of job
-    that ``strategy`` gives.
-    """
+    """Yield (the option of its cost, the kind, its timing) for each kind of job of ``strategy``."""
     from edgefl.record.rows import snake
 
     rehearsal = strategy.rehearsal()
@@ -102,8 +102,9 @@ def timed(strategy: Strategy, learned: Learning) -> Iterator[tuple[str, str, Tim
 
 
 def honest_s(timing: Timing, speed: float) -> float:
-    """Emulated seconds, two digits: twice the 90th percentile, since a job waits for its turn
-    behind an edge's slice or another job.
+    """A realistic cost in emulated seconds, with two digits.
+
+    Twice the 90th percentile, because a job waits until an edge's slice or another job ends.
     """
     return _two_digits_up(2 * timing.p90_ns / 1e9 * speed)
 

@@ -1,4 +1,4 @@
-"""``edgefl keys new DIR``: the keys that a run beyond this machine needs."""
+"""``edgefl keys new DIR``: makes the keys for a run on several machines."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def new(
     edges: Annotated[
         int | None,
         typer.Option(
-            "--edges", min=1, max=10_000, help="Keys for e000, e001, ...; 10 if nothing is said."
+            "--edges", min=1, max=10_000, help="Number of edges (e000, e001, ...). Default: 10."
         ),
     ] = None,
     ids: Annotated[
         str | None,
-        typer.Option("--ids", metavar="A,B", help="Keys for edges with these ids instead."),
+        typer.Option("--ids", metavar="A,B", help="Ids of the edges instead."),
     ] = None,
 ) -> None:
-    """Make keys: one pair for the coordinator, one for each edge, and the list of who may join."""
+    """Make key pairs for the coordinator and each edge, and the list of edges that may join."""
     from edgefl.hosts.wall.keys import (
-        new as write_keys,  # here: the listings need no zmq
+        new as write_keys,  # imported here, because the listings need no zmq
     )
 
     if edges is not None and ids is not None:

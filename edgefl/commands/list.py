@@ -1,5 +1,6 @@
-"""``edgefl strategies | models | datasets``: what there is, a line each from the docstrings.
-Imports none of it.
+"""``edgefl strategies | models | datasets``: lists plug-ins with the first line of their docstring.
+
+Imports none of them.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from edgefl.commands import show
 
 
 def strategies() -> None:
-    """The schemes that an experiment can compare."""
-    # here: the frame brings numpy, which the other listings do not need
+    """List the strategies that an experiment can compare."""
+    # imported here: it needs numpy, which the other listings do not
     from edgefl.strategies.base.catalog import (
         file_stem,
         strategy_names,
@@ -29,13 +30,13 @@ def strategies() -> None:
 
 
 def models() -> None:
-    """The models that the edges can train."""
+    """List the models that the edges can train."""
     _list("edgefl.models", catalog.names("edgefl.models", "build"))
     show.hint('[model] name = "NAME" in a config, or edgefl run CONFIG model.name=NAME')
 
 
 def datasets() -> None:
-    """The data sets that the edges can train on."""
+    """List the data sets on which the edges can train."""
     _list("edgefl.data", catalog.names("edgefl.data", "load"))
     show.hint('[data] name = "NAME" in a config, or edgefl run CONFIG data.name=NAME')
 

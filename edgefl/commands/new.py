@@ -1,4 +1,4 @@
-"""``edgefl new``: a small file of your own that works, with its test."""
+"""``edgefl new``: writes a small working plug-in of your own, with its test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NewKind(StrEnum):
     data = "data"
 
 
-# kind -> what follows the quickstart's config on the command line
+# kind -> the override that selects the new file, after the quickstart's config
 OVERRIDES = {
     NewKind.strategy: "strategies=[{{strategy = '{file}:{title}'}}]",
     NewKind.model: "model={{name = '{file}:build'}}",
@@ -31,17 +31,17 @@ OVERRIDES = {
 
 
 def new(
-    kind: Annotated[NewKind, typer.Argument(help="What to write.")],
-    name: Annotated[str, typer.Argument(help="Its name: NAME.py and test_NAME.py are written.")],
+    kind: Annotated[NewKind, typer.Argument(help="The kind of plug-in.")],
+    name: Annotated[str, typer.Argument(help="Its name, for NAME.py and test_NAME.py.")],
     folder: Annotated[
-        Path, typer.Option("--in", metavar="DIR", help="The folder to write them to.")
+        Path, typer.Option("--in", metavar="DIR", help="The folder for the files.")
     ] = Path(),
 ) -> None:
     """Write a small working strategy, model or data set of your own, with its test."""
     name = name.removesuffix(".py").replace("-", "_")
     if not NAME.fullmatch(name):
         raise UserError(
-            f"name {name!r}: expected lower-case letters, digits and _, and a letter first, such as"
+            f"name {name!r}: expected lower-case letters, digits and _, a letter first, such as"
             " my_algo"
         )
     title = "".join(part.capitalize() for part in name.split("_"))
@@ -51,7 +51,7 @@ def new(
     }
     there = next((path for path in found if path.exists()), None)
     if there is not None:
-        raise UserError(f"{there}: exists already; choose another name or --in DIR")
+        raise UserError(f"{there}: already exists; choose another name or --in DIR")
     for path, template in found.items():
         text = template.read_text(encoding="utf-8").replace("CLASS", title).replace("NAME", name)
         try:

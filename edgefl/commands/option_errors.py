@@ -1,4 +1,4 @@
-"""What a wrong word on the command line was meant to be: one line for each of typer's errors."""
+"""One-line messages for bad words on the command line, with what was probably meant."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from edgefl.config.key_names import meant
 from edgefl.errors import nearest
 
-VIRTUAL = "a coordinator is always on the wall clock: edgefl run CONFIG --clock virtual needs none"
+VIRTUAL = "a coordinator is always on the wall clock; use edgefl run CONFIG --clock virtual"
 INSTEAD = {  # (command, option) -> what to write
     ("run", "--virtual"): "say --clock virtual",
     ("run", "--wall"): "say --clock wall",
@@ -28,7 +28,7 @@ CHOICE = re.compile(r"(?:Value error, )?'(.*)' is not one of (.*?)\.?")
 
 
 def explained(error: Any, words: Sequence[str]) -> str:
-    """The line for what typer raised about ``words``, the command line."""
+    """Return the message for ``error`` of typer; ``words``: the command line."""
     message = " ".join(error.format_message().split())
     option = getattr(error, "option_name", None)
     if option is not None and getattr(error, "ctx", None) is not None:
@@ -59,7 +59,7 @@ def _unknown_option(error: Any, option: str, words: Sequence[str], message: str)
 
 
 def _value(option: str, words: Sequence[str]) -> str:
-    """What stands behind the option on the command line."""
+    """Return the value after the option on the command line."""
     for word, following in zip(words, [*words[1:], ""]):
         if word.startswith(f"{option}="):
             return word.partition("=")[2]
@@ -69,7 +69,7 @@ def _value(option: str, words: Sequence[str]) -> str:
 
 
 def _commands_with(option: str, context: Any) -> list[str]:
-    """The other commands that have this option."""
+    """Return the other commands that have this option."""
     above = getattr(context.parent, "command", None)
     return [
         f"{context.parent.command_path} {name}"

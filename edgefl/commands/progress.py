@@ -1,5 +1,6 @@
-"""Where runs under the virtual clock stand: in place on a terminal, else a line for each of them
-every few seconds.
+"""The progress of runs under the virtual clock.
+
+On a terminal it is updated in place; elsewhere each run prints a line every few seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ PLAIN_EVERY_S, TERMINAL_EVERY_S = 5.0, 0.5
 
 
 class ProgressLines:
-    """One line for each run in progress, below what has been said for good."""
+    """One line for each active run, below the permanent output."""
 
     def __init__(self) -> None:
         self.console = Console(stderr=True)
@@ -32,7 +33,7 @@ class ProgressLines:
     def ticker(
         self, stop: Stop, say: Callable[[str], None], pool: Any = None
     ) -> Callable[[int, Any], None]:
-        """For a host to call after every step: mostly it looks at the clock and that is all."""
+        """Make a function that a host calls after every step; most calls only read the clock."""
         every_s, clock = self.every_s, time.monotonic
         pace, due_s = Pace(stop, clock()), clock() + every_s
 
@@ -61,14 +62,14 @@ class ProgressLines:
         return tick
 
     def show(self, name: str, text: str) -> None:
-        """What is new of the run ``name``."""
+        """Show the new progress of the run ``name``."""
         self._lines[name] = text
         if not self.console.is_terminal:
             self.console.print(Text(f"{name}: {text}"), soft_wrap=True)
             return
         lines = "\n".join(f"{each}: {line}" for each, line in self._lines.items())
         if self._live is None:
-            # no refreshing thread, no redirected streams: both would go along into forks
+            # no refreshing thread and no redirected streams: forks would inherit both
             self._live = Live(
                 console=self.console,
                 auto_refresh=False,
@@ -80,7 +81,7 @@ class ProgressLines:
         self._live.update(Text(lines), refresh=True)
 
     def end(self, name: str, text: str) -> None:
-        """The run ``name`` is over; ``text`` stays."""
+        """End the line of the run ``name`` and print ``text`` permanently."""
         self._lines.pop(name, None)
         self.close()
         show.line(text)

@@ -1,4 +1,4 @@
-"""``--require``: what a run must reach, for scripts and CI; exit status 3 if it does not."""
+"""``--require``: conditions on the runs, for scripts and CI; exit status 3 if one is not met."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ Require = Annotated[
     typer.Option(
         "--require",
         metavar="faithful|accuracy=X",
-        help="End with status 3 unless every run is faithful, or ends at accuracy X or more.",
+        help="Exit with status 3 unless every run is faithful, or has a final accuracy >= X.",
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """``least``: of ``accuracy``, a share."""
+    """A condition on every run; ``least`` is the smallest accuracy, as a share of 1."""
 
     name: str
     least: float = 0.0
 
 
 def requirements(words: Sequence[str]) -> list[Requirement]:
-    """UserError for a word that is no requirement."""
+    """Parse the conditions; UserError for an invalid one."""
     return [_requirement(word) for word in words]
 
 
@@ -59,7 +59,7 @@ def _requirement(word: str) -> Requirement:
 
 
 def unmet(wanted: Sequence[Requirement], experiment: Experiment, folder: Path) -> list[str]:
-    """A sentence for each requirement that a run of the experiment misses."""
+    """Return a sentence for each condition that a run of the experiment does not meet."""
     from edgefl.results import compare, rundirs
 
     if not wanted:

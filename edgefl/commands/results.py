@@ -1,4 +1,4 @@
-"""``edgefl compare``, ``edgefl plot``, ``edgefl replay``: what run directories have to tell."""
+"""``edgefl compare``, ``edgefl plot``, ``edgefl replay``: the results in run directories."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from edgefl.reports.registry import families
 
 Runs = Annotated[
     list[Path],
-    typer.Argument(
-        metavar="DIR...", help="Run directories, or the experiment's directory above them."
-    ),
+    typer.Argument(metavar="DIR...", help="Run directories, or the directory of an experiment."),
 ]
 
 
@@ -30,7 +28,7 @@ def compare(runs: Runs) -> None:
     if not rows:
         raise UserError(
             f"{runs[0]}: no run directory here (expected one with events.jsonl, or a directory of"
-            " such)"
+            " such directories)"
         )
     console = Console()
     console.print(table(rows, console.width))
@@ -40,7 +38,7 @@ def compare(runs: Runs) -> None:
 
 
 FAMILIES = families().values()
-Figure = Enum(  # type: ignore[misc]  # its members come from a folder
+Figure = Enum(  # type: ignore[misc]  # its members are found in a folder
     "Figure",
     {kind: kind for kind in ("accuracy", *(kind for each in FAMILIES for kind in each.KINDS))},
     type=str,
@@ -70,7 +68,7 @@ def plot(
         draw = plots.accuracy if family is None else family.figures()[kind.value]
     paths = draw(runs, show.png(out or Path(f"{kind.value}.png")))
     if not paths and family is not None:
-        raise UserError(f"{runs[0]}: nothing to draw; --kind {kind.value} is of {family.OF}")
+        raise UserError(f"{runs[0]}: nothing to draw; --kind {kind.value} is for {family.OF}")
     for path in paths:
         show.line(str(path))
     show.hint(f"edgefl compare {' '.join(map(str, runs))}")
@@ -84,8 +82,9 @@ def replay(
         ),
     ],
 ) -> None:
-    """Give a recorded run to a fresh strategy: same decisions, bit-equal weights, or say where
-    they part.
+    """Replay a recorded run with a fresh strategy: are decisions and weights bit-equal?
+
+    Reports the first difference, if any.
     """
     from edgefl.hosts.setup.replay_run import replay_run
 

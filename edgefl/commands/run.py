@@ -1,6 +1,4 @@
-"""``edgefl run`` and ``edgefl coordinator``: an experiment from its file to its table and
-figures.
-"""
+"""``edgefl run`` and ``edgefl coordinator``: run an experiment and show its table and figures."""
 
 from __future__ import annotations
 
@@ -27,17 +25,20 @@ from edgefl.loading.names import strategy_warnings
 
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Changes for this run: stop.emulated_s=10"),
+    typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config: stop.emulated_s=10"),
 ]
 Out = Annotated[
-    Path, typer.Option("--out", metavar="DIR", help="Results go to DIR/<name of the experiment>/.")
+    Path,
+    typer.Option(
+        "--out", metavar="DIR", help="Results are written to DIR/<name of the experiment>/."
+    ),
 ]
 RayAddress = Annotated[
     str | None,
     typer.Option(
         "--ray-address",
         metavar="auto|HOST:PORT",
-        help="With --engine ray: a running cluster (else its own).",
+        help="With --engine ray: a running cluster. Default: a new one.",
     ),
 ]
 
@@ -52,20 +53,21 @@ class Clock(StrEnum):
 
 ClockName = Annotated[
     Clock,
-    typer.Option("--clock", help="Real sockets in real time, or the same schemes at full speed."),
+    typer.Option(
+        "--clock",
+        help="wall: real sockets in real time; virtual: the same strategies, as fast as possible.",
+    ),
 ]
 Force = Annotated[
     bool,
-    typer.Option(
-        "--force", help="Go on although this host cannot keep up; the run will be strained."
-    ),
+    typer.Option("--force", help="Run even if this host cannot keep up; the run will be strained."),
 ]
 Workers = Annotated[
     int,
     typer.Option(
         "--workers",
         min=1,
-        help="Virtual clock: processes that train; the results are the same.",
+        help="Virtual clock: number of processes that train. The results do not depend on it.",
     ),
 ]
 Engine = Annotated[
@@ -91,8 +93,9 @@ def run(
     ray_address: RayAddress = None,
     require: Require = None,
 ) -> None:
-    """Run every strategy of an experiment on this machine and compare them. Without CONFIG: list
-    the experiments that come with edgefl.
+    """Run every strategy of an experiment on this machine and compare them.
+
+    Without CONFIG: list the experiments that come with edgefl.
     """
     if config is None:
         listing()
@@ -104,7 +107,7 @@ def run(
     power = _power(clock, workers, engine, ray_address)
     if clock is Clock.wall and not is_loopback(experiment.network.host):
         expected = (
-            "edgefl run stays on this machine (for edges elsewhere: edgefl coordinator): expected"
+            "edgefl run uses only this machine (for edges elsewhere: edgefl coordinator): expected"
             " 127.0.0.1"
         )
         raise UserError(f"network.host: {expected}, found {experiment.network.host!r}")
@@ -152,19 +155,19 @@ def _demand(demands: list[Requirement], experiment: Experiment, folder: Path) ->
 
 
 def _exit(well: bool, to_the_end: bool) -> None:
-    """The exit status: 0, 1 if not all went well, or what shells give after Ctrl-C."""
+    """Exit with status 1 if something failed, or with that of shells after Ctrl-C."""
     if not (well and to_the_end):
         raise typer.Exit(1 if to_the_end else INTERRUPTED_STATUS)
 
 
 def _power(clock: Clock, workers: int, engine: EngineName, ray_address: str | None) -> Power:
-    """UserError for options that would have no effect."""
+    """Return the workers to use; UserError for options that would have no effect."""
     if clock is Clock.wall and (
         workers > 1 or engine is not EngineName.local or ray_address is not None
     ):
         raise UserError(
             "--workers, --engine and --ray-address are for --clock virtual; on the wall clock every"
-            " edge is a process of its own"
+            " edge is its own process"
         )
     if ray_address is not None and engine is not EngineName.ray:
         raise UserError(f"--ray-address {ray_address}: expected --engine ray with it")
@@ -178,7 +181,7 @@ def _power(clock: Clock, workers: int, engine: EngineName, ray_address: str | No
 
 
 def _warn(experiment: Experiment, config: Path) -> None:
-    """Print what the user may want to change before the run begins."""
+    """Print warnings about the config before the run begins."""
     base = base_of(config)
     for warning in (*warnings(experiment, base), *strategy_warnings(experiment, base)):
         show.warning(warning)

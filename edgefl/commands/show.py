@@ -1,4 +1,4 @@
-"""What every command prints alike."""
+"""Output functions that all commands share."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from edgefl.errors import UserError, printable
 
 
 def rows(entries: Sequence[tuple[str, str]]) -> None:
-    """A name and a line about it, one pair a line: wrapped in a column of its own on a terminal,
-    never in a pipe.
+    """Print names with a line about each.
+
+    On a terminal, long lines are wrapped in their column; in a pipe, they are not.
     """
     width = max((len(name) for name, _ in entries), default=0)
     console = Console()
@@ -32,38 +33,39 @@ def rows(entries: Sequence[tuple[str, str]]) -> None:
 
 
 def line(text: str) -> None:
-    """One line, as it is but for what a terminal would obey."""
+    """Print one line, with control characters escaped."""
     Console().print(Text(printable(text)), soft_wrap=True)
 
 
 def version(wanted: bool) -> None:
-    """For ``--version``: print it and end."""
+    """For ``--version``: print the version and exit."""
     if wanted:
         line(f"edgefl {__version__}")
         raise typer.Exit
 
 
 def warning(text: str | None) -> None:
-    """A line on stderr, if there is anything to warn of."""
+    """Print a warning to stderr, if there is one."""
     if text is not None:
         print(f"edgefl: warning: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def table(console: Console, shown: Table | None) -> None:
-    """Below what has been printed."""
+    """Print a table after an empty line, if there is one."""
     if shown is not None:
         console.print()
         console.print(shown)
 
 
 def hint(command: str) -> None:
-    """The last line of a command: what to do next."""
+    """Print the last line of a command: what to do next."""
     Console().print(Text(f"next: {command}", style="dim"), soft_wrap=True)
 
 
 def png(path: Path) -> Path:
-    """Where a figure goes: the PNG here, the PDF in the same folder. UserError for another ending:
-    a PNG must not be called "figure.svg".
+    """Check the path of a figure: the PNG; a PDF is written next to it.
+
+    UserError for another suffix, because a PNG must not be named "figure.svg".
     """
     if path.suffix != ".png" or path.is_dir():
         raise UserError(

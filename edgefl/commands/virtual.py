@@ -1,8 +1,8 @@
 """Runs under the virtual clock: every seed of every strategy, on the requested number of workers.
 
-As long as there are at least as many runs left as workers, each worker does whole runs in parallel
-with the others. The rest is done run by run, with all workers training inside each. Either way
-every run gives the same bytes as alone.
+While at least as many runs as workers remain, each worker does whole runs, in parallel with the
+others. The remaining runs are done one by one, with all workers training in each. In both cases
+every run writes the same bytes as alone.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ class EngineName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """What may be used: so many worker processes, here or on the Ray cluster at that address
-    (None: one that is started for the runs).
+    """The resources for runs: the number of worker processes, and where they are.
+
+    ``ray_address``: the Ray cluster; None: start one for the runs.
     """
 
     workers: int = 1
@@ -56,8 +57,9 @@ class VirtualRun:
 
 
 class VirtualRuns:
-    """Seed by seed, so that after Ctrl-C the seeds that are done have been run with every
-    strategy.
+    """All runs of an experiment, seed by seed.
+
+    So after Ctrl-C, all strategies have been run with each completed seed.
     """
 
     def __init__(self, experiment: Experiment, base: Path, folder: Path, power: Power) -> None:
@@ -88,7 +90,7 @@ class VirtualRuns:
         self.interrupted = False
 
     def run(self) -> bool:
-        """All runs, or those until Ctrl-C; False if one has died, which is reported."""
+        """Do all runs, or those until Ctrl-C; False if one died, after a message."""
         parallel = (
             len(self.jobs) // self.power.workers * self.power.workers if self._may_fork else 0
         )
@@ -101,7 +103,7 @@ class VirtualRuns:
             if not self._begun:
                 raise
             self.interrupted = True
-            return True  # between two runs, or the second Ctrl-C
+            return True  # Ctrl-C between two runs, or the second Ctrl-C
         finally:
             self.lines.close()
             self.claim.undo()
@@ -112,7 +114,7 @@ class VirtualRuns:
         return self.power.engine is EngineName.local and self.power.workers > 1
 
     def _begin(self) -> None:
-        """Remove earlier runs, once nothing can be refused."""
+        """Remove earlier runs; called only when no check can fail any more."""
         from edgefl.hosts.setup.rundir import clear
 
         if self._begun:
@@ -126,8 +128,9 @@ class VirtualRuns:
 
     # ------------------------------------------------------------------ a worker for each run
     def _in_parallel(self, jobs: list[VirtualRun]) -> tuple[bool, bool]:
-        """(whether no run died, whether the others may begin: not after a Ctrl-C, nor after a
-        bug).
+        """Do the runs in parallel; return (no run died, the remaining runs may begin).
+
+        The remaining runs do not begin after a Ctrl-C or a bug.
         """
         from edgefl.hosts.virtual.parallel_runs import ParallelRuns
         from edgefl.hosts.virtual.run import run_virtual
@@ -154,7 +157,7 @@ class VirtualRuns:
         runs = ParallelRuns(self.power.workers, work, heard, ended)
         outcome = runs.run(len(jobs))
         for number, status in outcome.died.items():
-            lies = f"what it wrote lies in {jobs[number].directory}"
+            lies = f"its files are in {jobs[number].directory}"
             blamed = f": {outcome.blamed[number]}" if number in outcome.blamed else ""
             print(
                 f"edgefl: {jobs[number].name} died (exit status {status}); {lies}{blamed}",
@@ -168,7 +171,7 @@ class VirtualRuns:
             if number not in outcome.done and number not in outcome.died
         ]
         if bug and left:
-            print(f"edgefl: not begun after that: {', '.join(left)}", file=sys.stderr)
+            print(f"edgefl: not run because of this: {', '.join(left)}", file=sys.stderr)
         return not outcome.died, not (bug or outcome.interrupted)
 
     # ------------------------------------------------------------------ all workers for one run
@@ -178,7 +181,7 @@ class VirtualRuns:
                 return
 
     def _of_one_seed(self, jobs: list[VirtualRun]) -> bool:
-        """Its strategies in order; False after a Ctrl-C."""
+        """Do the runs of one seed in order; False after a Ctrl-C."""
         from edgefl.hosts.virtual.pool.engine import open_pool
 
         with open_pool(

@@ -1,4 +1,4 @@
-"""Runs on the wall clock: their seeds one after the other, with a live display."""
+"""Runs on the wall clock: one seed after the other, with a live display."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 
 def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) -> bool:
-    """Run every seed, or those until Ctrl-C: False if there was one. Exit status 1 if a process
-    dies that the run needs.
+    """Run every seed, or those until Ctrl-C; False after a Ctrl-C.
+
+    Exit with status 1 if a process dies that the run needs.
     """
     from edgefl.hosts.setup.run_folder import RunFolder
     from edgefl.hosts.wall.launcher import Interrupted, LaunchOptions, ProcessDied, WallRun
@@ -60,9 +61,9 @@ def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) 
     except KeyboardInterrupt:
         if number == 0:
             raise
-        return False  # between two seeds
+        return False  # Ctrl-C between two seeds
     except ProcessDied as death:
-        print(f"edgefl: {death}; what was written so far lies in {folder}", file=sys.stderr)
+        print(f"edgefl: {death}; the files so far are in {folder}", file=sys.stderr)
         raise typer.Exit(1) from None
     finally:
         screen.close()
@@ -77,12 +78,13 @@ def _headline(experiment: Experiment) -> str:
 
 
 class Screen:
-    """The live display of a wall-clock run: a screen on a terminal, a line every few seconds
-    elsewhere.
+    """The live display of a wall-clock run.
+
+    On a terminal it is a screen; elsewhere it prints a line every few seconds.
     """
 
     def __init__(self) -> None:
-        self.launcher: WallRun  # of the seed that runs
+        self.launcher: WallRun  # of the current seed
         self.console = Console()
         self.view: LiveView | None = None
         self.live: Live | None = None
@@ -90,7 +92,7 @@ class Screen:
         self._said_s = time.monotonic()
 
     def watch(self, index: int, directory: Path, port: int) -> None:
-        """Show what is new in the run directory."""
+        """Show the news of the run directory."""
         if directory != self._directory:
             self.close()
             experiment = self.launcher.experiment
@@ -114,7 +116,7 @@ class Screen:
         self.live.update(screen, refresh=True)
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
         (self.live.console if self.live else self.console).print(
             printable(text), highlight=False, markup=False, soft_wrap=True
         )

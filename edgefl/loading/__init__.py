@@ -1,3 +1,4 @@
-"""From a file and the command line to an Experiment. It resolves names, so it stands above the
-strategies.
+"""From a file and the command line to an ``Experiment``.
+
+This resolves names of strategies, so it is above them in the layers.
 """

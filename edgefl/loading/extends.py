@@ -1,4 +1,4 @@
-"""``extends = "other.toml"``: a config that says only what is different from another one."""
+"""``extends = "other.toml"``: a config with only the keys that differ from another config."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from edgefl.config.errors import found
 from edgefl.errors import UserError
 
 KEY = "extends"
-PICKED = ("model", "partition")  # tables whose other keys belong to what their ``name`` picks
-INSTEAD = {"seed": "seeds", "seeds": "seed"}  # a key that takes the place of another
+PICKED = ("model", "partition")  # tables whose other keys are options of the plug-in ``name``
+INSTEAD = {"seed": "seeds", "seeds": "seed"}  # a key that replaces another
 
 
 def resolved(path: Path, read: Callable[[Path], dict[str, Any]]) -> tuple[dict[str, Any], str]:
-    """(the config in ``path`` with all that it extends, what to call it in an error line).
-    UserError for a circle, or no file there.
+    """Return the config in ``path`` with all that it extends, and its name for error lines.
 
-    Tables are merged key by key, arrays and everything else replaced. Another ``name`` of a model
-    or partition brings its own options.
+    Tables are merged key by key; arrays and all other values are replaced. A new ``name`` of a
+    model or partition discards the old options. UserError for a cycle or a missing file.
     """
     layers, chain = [read(path)], [path]
     while KEY in layers[-1]:
@@ -39,21 +38,19 @@ def resolved(path: Path, read: Callable[[Path], dict[str, Any]]) -> tuple[dict[s
 
 
 def _other(layer: Mapping[str, Any], chain: list[Path]) -> Path:
-    """The file that the last one of ``chain`` extends, relative to its own folder."""
+    """Return the file that the last one of ``chain`` extends, relative to its own folder."""
     path, name = chain[-1], layer[KEY]
     if not isinstance(name, str):
         raise UserError(
-            f'{path}: {KEY}: expected the path of another config, as "base.toml", found'
+            f'{path}: {KEY}: expected the path of another config, such as "base.toml", found'
             f" {found(name)}"
         )
-    if "name" not in layer:  # else its results would take the place of the other's
-        raise UserError(
-            f"{path}: name: missing; a config that extends another needs a name of its own"
-        )
+    if "name" not in layer:  # otherwise its results would overwrite those of the other
+        raise UserError(f"{path}: name: missing; a config that extends another needs its own name")
     other = path.parent / Path(name).expanduser()
     if other.resolve() in [each.resolve() for each in chain]:
         raise UserError(
-            f"{path}: {KEY}: goes in a circle: {' -> '.join(each.name for each in (*chain, other))}"
+            f"{path}: {KEY}: is a cycle: {' -> '.join(each.name for each in (*chain, other))}"
         )
     return other
 

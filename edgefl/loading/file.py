@@ -1,5 +1,6 @@
-"""The experiment file between disk, command line and wire: TOML in, checked; resolved TOML out;
-the part that edges must share.
+"""The experiment file between disk, command line and wire.
+
+It reads and checks TOML, writes the resolved TOML, and makes the part that edges share.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from edgefl.loading import names as config_names
 from edgefl.loading import overrides as config_overrides
 from edgefl.loading import packaged, received
 
-THEIRS = "the coordinator's config"  # as error lines call it
+THEIRS = "the coordinator's config"  # its name in error lines
 FACTS = "run"  # the table that a run adds to its config
 SHARED = (
     "seed",
@@ -40,14 +41,15 @@ SHARED = (
     "faults",
 )
 HEADER = (
-    "# The configuration of a run, with every default. [run] holds facts about it and is left out"
-    " when this file is read again.\n"
+    "# The configuration of a run, with every default. [run] has facts about the run and is"
+    " ignored when this file is read again.\n"
 )
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
-    """The experiment in a TOML file, changed by ``key.path=value`` overrides. UserError, in one
-    line, for whatever is wrong.
+    """Read the experiment in a TOML file and apply ``key.path=value`` overrides.
+
+    UserError, in one line, for the first problem.
     """
     raw, called = config_extends.resolved(path, _read)
     base = _base(raw.pop(FACTS, None), path)
@@ -56,8 +58,9 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
 
 
 def base_of(path: Path) -> Path:
-    """The folder that own code named in the file starts from: the file's own, or for a run's
-    config.toml the one that the run had.
+    """The folder to which paths of a user's own code are relative.
+
+    This is the folder of the file; for a run's config.toml, the folder of the original config.
     """
     return _base(config_extends.resolved(path, _read)[0].get(FACTS), path)
 
@@ -94,8 +97,9 @@ def _checked(raw: Mapping[str, Any], source: Source, base: Path | None) -> Exper
 
 
 def dump(experiment: Experiment, extra: Mapping[str, Any]) -> str:
-    """The whole experiment as TOML, with ``extra`` tables (``load`` leaves out [run] alone);
-    None is left out, since TOML has no null.
+    """Write the whole experiment as TOML, with ``extra`` tables.
+
+    ``load`` ignores only [run] of these. Keys with None are omitted, because TOML has no null.
     """
     return HEADER + tomli_w.dumps(experiment.model_dump(exclude_none=True) | _without_none(extra))
 
@@ -110,22 +114,24 @@ def _without_none(value: Any) -> Any:
 
 def _shared(experiment: Experiment, entry: StrategyEntry) -> dict[str, Any]:
     whole = experiment.model_dump(mode="json", exclude_none=True)
-    whole["data"].pop("dir", None)  # where files lie is each machine's own matter
+    whole["data"].pop("dir", None)  # each machine has its own directory of data
     return {key: whole[key] for key in SHARED if key in whole} | {
         "strategies": [entry.model_dump(mode="json", exclude_none=True)]
     }
 
 
 def shared_digest(experiment: Experiment, entry: StrategyEntry) -> str:
-    """16 hex digits over all that the coordinator and its edges must agree on."""
+    """16 hex digits of a hash of everything on which the coordinator and its edges must agree."""
     return hashlib.sha256(
         orjson.dumps(_shared(experiment, entry), option=orjson.OPT_SORT_KEYS)
     ).hexdigest()[:16]
 
 
 def to_json(experiment: Experiment, entry: StrategyEntry) -> str:
-    """What an edge needs of the experiment to run ``entry``: the shared part, what makes it a
-    valid experiment, and which code of one's own all its strategies need.
+    """Encode what an edge needs of the experiment to run ``entry``.
+
+    This is the shared part, the keys that make it a valid experiment, and the names of user code
+    that any strategy of the comparison needs.
     """
     whole = experiment.model_dump(
         mode="json",
@@ -138,8 +144,10 @@ def to_json(experiment: Experiment, entry: StrategyEntry) -> str:
 
 
 def from_json(text: str, allowed: Collection[str] = ()) -> Experiment:
-    """An experiment from the wire, with one strategy. UserError if it is damaged, names code that
-    is neither in a catalog nor ``allowed``, or files outside the directory of data sets.
+    """Decode and check an experiment from the wire, with one strategy.
+
+    UserError if it is damaged, or names code that is neither in a catalog nor ``allowed``, or files
+    outside the directory of data sets.
     """
     source = Source(THEIRS)
     try:

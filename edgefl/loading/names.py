@@ -1,4 +1,4 @@
-"""The names in a config that pick a file, and the options that belong to what they pick."""
+"""Checks of the names in a config that select a plug-in, and of the plug-in's options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgefl.errors import UserError, nearest
 from edgefl.reports import registry
 from edgefl.strategies.base.catalog import load as load_strategy
 
-PARTS = {  # table -> where its name is looked up, what the file must bind, what people call it
+PARTS = {  # table -> package of its plug-ins, attribute that a plug-in binds, word for messages
     "data": ("edgefl.data", "load", "data set"),
     "model": ("edgefl.models", "build", "model"),
     "partition": ("edgefl.data.partition", "split", "partition"),
@@ -25,17 +25,16 @@ SEED_NAME = r"seed\d+"
 
 
 def check(experiment: Experiment, source: Source, base: Path | None) -> None:
-    """UserError for the first name that leads nowhere, or option that its file does not take.
-    Imports no torch.
+    """Check all names and options; UserError for the first unknown one. Does not import torch.
 
-    Own models, partitioners, data and tasks are not run here, since they may import anything: only
-    their files are looked for.
+    User code for models, partitions, data and tasks is not executed here, because it may import
+    anything. Only the existence of its files is checked.
     """
     ids = experiment.edges.ids()
     if len(set(ids)) < len(ids):
         raise source.error(
             ("edges", "names"),
-            "expected names that differ, found"
+            "expected different names, found"
             f" {next(name for name in ids if ids.count(name) > 1)!r} twice",
         )
     if experiment.task is not None:
@@ -54,18 +53,19 @@ def check(experiment: Experiment, source: Source, base: Path | None) -> None:
 
 
 def strategy_warnings(experiment: Experiment, base: Path | None) -> list[str]:
-    """What people should know about the strategies' options before they run them."""
+    """Return warnings about the options of the strategies."""
     found: list[str] = []
     for entry in experiment.strategies:
         strategy, options = load_strategy(entry.strategy, base), entry.options()
         given = [
-            f"option {old} has a new name, {new}: write {new} = {options[old]}"
+            f"option {old} is now named {new}: write {new} = {options[old]}"
             for old, new in strategy.Options.old_keys().items()
             if old in options
         ]
         edges = len(experiment.edges.ids())
         given += [
-            f"{key} = {options[key]} is more than there are edges: all {edges} work at one time"
+            f"{key} = {options[key]} is more than the number of edges: all {edges} work at the"
+            " same time"
             for key in strategy.edges_at_work
             if key in options and options[key] > edges
         ]
@@ -77,7 +77,7 @@ def strategy_warnings(experiment: Experiment, base: Path | None) -> list[str]:
 
 
 def own_names(experiment: Experiment) -> list[str]:
-    """Every name in ``experiment`` that leads to code outside the catalogs."""
+    """Return every name in ``experiment`` that refers to code outside the catalogs."""
     picked = (
         experiment.task,
         experiment.data.name,
@@ -135,8 +135,8 @@ def _check_unlabelled(experiment: Experiment, source: Source, base: Path | None)
         if needed:
             raise source.error(
                 ("unlabelled", "data"),
-                f"{name!r} wants {needed[0]}, for which [unlabelled] has no key: expected another,"
-                f" or {catalog.FORMS}",
+                f"{name!r} needs {needed[0]}, for which [unlabelled] has no key: expected another"
+                f" data set, or {catalog.FORMS}",
             )
 
 
@@ -153,7 +153,7 @@ def _check_faults(experiment: Experiment, source: Source) -> None:
         ):
             raise source.error(
                 ("faults", number, "kind"),
-                f'a {entry.kind} closes links, and with medium.kind = "tdma" edges have none of'
+                f'a {entry.kind} closes links, but with medium.kind = "tdma" edges have no links of'
                 " their own",
             )
         for part in config_groups.parts(experiment, source):
@@ -176,9 +176,7 @@ def _check_own(name: str, loc: Loc, source: Source, base: Path | None) -> None:
 
 
 def check_own_file(name: str, folders: Sequence[Path]) -> None:
-    """UserError unless ``name`` has the form of code of one's own and its file, if it names one,
-    is in one of the folders.
-    """
+    """UserError unless ``name`` has the form of user code and its file, if any, is in a folder."""
     place, _, attribute = name.rpartition(":")
     if not (place and attribute):
         raise UserError(f"expected {catalog.FORMS}, found {name!r}")
@@ -195,7 +193,7 @@ def _check_strategy(
     of_seed = re.fullmatch(SEED_NAME, entry.name)
     if not re.fullmatch(DIRECTORY_NAME, entry.name) or of_seed or entry.name in beside:
         key = "strategy" if entry.label is None else "label"
-        kept = ", which is what a seed's directory is called" if of_seed else ""
+        kept = ", which is the name of a seed's directory" if of_seed else ""
         raise source.error(
             (*loc, key),
             f"expected a name for a directory (letters, digits, _ . -), found {entry.name!r}{kept}",
@@ -208,7 +206,7 @@ def _check_strategy(
     if strategy.needs_unlabelled and unlabelled is None:
         raise source.error(
             loc,
-            f"{entry.strategy} distils: expected a table [unlabelled] that says from which samples",
+            f"{entry.strategy} distils: expected a table [unlabelled] with its samples",
         )
     wanted = entry.options().get("unlabelled_samples") or 0
     if unlabelled is not None and wanted > unlabelled.size:
@@ -231,7 +229,7 @@ def _check_devices(experiment: Experiment, source: Source) -> None:
 def _check_channel(
     experiment: Experiment, entry: StrategyEntry, loc: Loc, source: Source, base: Path | None
 ) -> None:
-    """What a strategy refuses of the edges and the medium that it is to run on."""
+    """Report what a strategy refuses about the edges and the medium."""
     found = load_strategy(entry.strategy, base)
     medium, values = experiment.medium, found.Options.model_validate(entry.options())
     refused = found.refuses(
@@ -253,5 +251,5 @@ def _check_channel(
     ):
         raise source.error(
             ("links", "kind"),
-            f"{entry.name} gives out slots: expected emulated links, found a native one",
+            f"{entry.name} assigns slots: expected emulated links, found a native one",
         )

@@ -1,4 +1,4 @@
-"""``key.path=value`` from the command line, put into a config before it is checked."""
+"""``key.path=value`` from the command line, applied to a config before it is checked."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from edgefl.errors import UserError, nearest
 
 
 def apply(raw: dict[str, Any], overrides: Sequence[str]) -> dict[Loc, str]:
-    """Change ``raw`` in place; returns which override brought in which key. UserError if one
-    does not fit.
+    """Change ``raw`` in place and return the override of each key that it set.
+
+    UserError if an override does not fit.
     """
     origins: dict[Loc, str] = {}
     for text in overrides:
@@ -21,7 +22,7 @@ def apply(raw: dict[str, Any], overrides: Sequence[str]) -> dict[Loc, str]:
         keys = path.strip().split(".")
         if not equals or not all(keys) or len(keys) > MOST_NESTED:
             raise UserError(
-                f"{as_override(text)}: expected key.path=value, as training.epochs=2 or"
+                f"{as_override(text)}: expected key.path=value, such as training.epochs=2 or"
                 " strategies.0.alpha=0.5"
             )
         origins[_put(raw, keys, _value(value), text)] = text
@@ -29,7 +30,7 @@ def apply(raw: dict[str, Any], overrides: Sequence[str]) -> dict[Loc, str]:
 
 
 def _value(text: str) -> Any:
-    """A TOML value, else the text itself, so that text needs no quotes."""
+    """Parse a TOML value; any other text is itself the value, so that text needs no quotes."""
     try:
         tables = parsed(f"value = {text}")
     except BadTOML:
@@ -38,7 +39,7 @@ def _value(text: str) -> Any:
 
 
 def _put(raw: dict[str, Any], keys: list[str], value: Any, text: str) -> Loc:
-    """Returns the outermost key that the file did not have, else the key itself."""
+    """Set the key and return the outermost key that the file did not have, else the key itself."""
     node: Any = raw
     loc: Loc = ()
     created: Loc | None = None
@@ -55,7 +56,7 @@ def _put(raw: dict[str, Any], keys: list[str], value: Any, text: str) -> Loc:
 
 
 def _step(node: Any, key: str, loc: Loc, text: str) -> str | int:
-    """The key or index that ``key`` means inside ``node``."""
+    """Return the key or index for ``key`` inside ``node``."""
     if isinstance(node, dict):
         return key
     if not isinstance(node, list):
@@ -77,7 +78,7 @@ def _step(node: Any, key: str, loc: Loc, text: str) -> str | int:
 
 
 def _entry_name(entry: Any, loc: Loc) -> str:
-    """The name of an entry, not checked yet, of ``strategies`` or ``groups``; "" without one."""
+    """The name of an entry, not checked yet, of ``strategies`` or ``groups``; "" if it has none."""
     if loc == ("groups",):
         return str(entry.get("name", "")) if isinstance(entry, dict) else ""
     if loc != ("strategies",):

@@ -1,4 +1,4 @@
-"""The experiment files that come with the package: what a checkout has as ``configs/``."""
+"""The experiment files that are part of the package: ``configs/`` of a checkout."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from pathlib import Path
 from edgefl.errors import UserError
 from edgefl.loading.extends import KEY
 
-FOLDER = Path(__file__).parents[1] / "configs"  # in a checkout a link to its configs/
+FOLDER = Path(__file__).parents[1] / "configs"  # in a checkout, a link to its configs/
 
 
 def names() -> list[str]:
-    """Every packaged file under the path that it has in a checkout: configs/quickstart.toml."""
+    """Return every packaged file by its path in a checkout, such as configs/quickstart.toml."""
     return [file.relative_to(FOLDER.parent).as_posix() for file in sorted(FOLDER.rglob("*.toml"))]
 
 
 def find(path: Path) -> Path | None:
-    """The packaged file that ``path`` names; None if a file is there, or none is packaged."""
+    """Return the packaged file for ``path``; None if ``path`` exists or is not packaged."""
     if path.exists() or path.as_posix() not in names():
         return None
     return FOLDER.parent / path
 
 
 def one_line(name: str) -> str:
-    """The first sentence of the comment at the head of a packaged file."""
+    """The first sentence of the comment at the top of a packaged file."""
     lines = (FOLDER.parent / name).read_text(encoding="utf-8").splitlines()
     comment = " ".join(line.lstrip("# ") for line in takewhile(lambda line: line[:1] == "#", lines))
     return comment.partition(". ")[0].rstrip(".")
 
 
 def nearest(path: Path) -> str:
-    """The end of an error line for a file that is not there."""
+    """Return the end of an error line for a missing file."""
     close = get_close_matches(path.as_posix(), names(), n=1)
     if close:
         return f" (nearest that comes with edgefl: {close[0]!r})"
@@ -43,19 +43,21 @@ def nearest(path: Path) -> str:
 
 
 def text(name: str) -> str:
-    """The packaged file; ``name`` may lack configs/ and .toml. UserError if there is none."""
+    """Read a packaged file; ``name`` may omit configs/ and .toml. UserError if there is none."""
     return (FOLDER.parent / _whole(name)).read_text(encoding="utf-8")
 
 
 def copy_one(name: str, folder: Path) -> Path:
-    """Copy one packaged file, and those that it extends, to ``folder``, in the same places below
-    it. UserError if one is there already.
+    """Copy one packaged file, and those that it extends, to ``folder``.
+
+    The copies have the same relative paths. Returns the path of the first copy. UserError if a
+    target exists.
     """
     found = FOLDER.parent / _whole(name)
     for source in _with_bases(found):
         target = folder / source.relative_to(FOLDER)
         if target.exists():
-            raise UserError(f"--copy {folder}: {target} is there already")
+            raise UserError(f"--copy {folder}: {target} already exists")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
@@ -65,7 +67,7 @@ def copy_one(name: str, folder: Path) -> Path:
 
 
 def _with_bases(path: Path) -> Iterator[Path]:
-    """``path``, what it extends, what that extends, and so on."""
+    """Yield ``path``, the file that it extends, and so on."""
     yield path
     other = tomllib.loads(path.read_text(encoding="utf-8")).get(KEY)
     if other is not None:
@@ -81,10 +83,10 @@ def _whole(name: str) -> str:
 
 
 def copy(folder: Path) -> None:
-    """Copy all of them to ``folder``. UserError if something is there already."""
+    """Copy all packaged files to ``folder``. UserError if it exists."""
     try:
         shutil.copytree(FOLDER, folder)
     except FileExistsError as error:
-        raise UserError(f"--copy {folder}: expected a new folder, found one") from error
+        raise UserError(f"--copy {folder}: already exists, expected a new folder") from error
     except OSError as error:
         raise UserError(f"--copy {folder}: {error.strerror or error}") from error

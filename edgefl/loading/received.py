@@ -1,5 +1,7 @@
-"""What a config from the wire may name on the machine that receives it: code only if its user
-allows it, and files only below the directory of its data sets.
+"""What a config from the wire may name on the machine that receives it.
+
+It may name code only if the user of this machine allows it, and files only below the directory of
+its data sets.
 """
 
 from __future__ import annotations
@@ -16,14 +18,12 @@ from edgefl.config.groups import TRACES
 from edgefl.errors import UserError
 from edgefl.loading.names import check_own_file
 
-OWN = "own_code"  # key beside the experiment's: every name of code outside the catalogs
+OWN = "own_code"  # a key next to the experiment's: all names of code outside the catalogs
 MOST_OWN = 1000
 
 
 def own_code(raw: dict[str, Any], source: Source) -> list[str]:
-    """Take from ``raw`` the names of code that the whole comparison needs, not its next strategy
-    alone.
-    """
+    """Remove and return the names of user code that any strategy of the comparison needs."""
     names = raw.pop(OWN, [])
     if (
         not isinstance(names, list)
@@ -35,14 +35,16 @@ def own_code(raw: dict[str, Any], source: Source) -> list[str]:
 
 
 def check_code(names: Sequence[str], allowed: Collection[str], source: Source) -> None:
-    """UserError that tells all that is missing here: names that are not ``allowed``, files that
-    are not there, and what of those allowed cannot be imported.
+    """UserError with everything that is missing on this machine.
+
+    These are names that are not ``allowed``, missing files, and allowed code that cannot be
+    imported.
     """
     refused = [name for name in dict.fromkeys(names) if name not in allowed]
     problems = dict.fromkeys(
         problem for name in names if (problem := _problem(name, name in allowed)) is not None
     )
-    said = "names code that is not whole here"
+    said = "names code that is not complete here"
     if refused:
         options = " ".join(f"--allow-task {shlex.quote(name)}" for name in refused)
         several = " and ".join(map(repr, refused))
@@ -52,7 +54,7 @@ def check_code(names: Sequence[str], allowed: Collection[str], source: Source) -
 
 
 def _problem(name: str, allowed: bool) -> str | None:
-    """What keeps this machine from importing it; without leave, only its file is looked for."""
+    """Why this machine cannot import it; if it is not allowed, only its file is checked."""
     try:
         check_own_file(name, (Path.cwd(),))
         if allowed:
@@ -63,17 +65,18 @@ def _problem(name: str, allowed: bool) -> str | None:
 
 
 def check_paths(raw: dict[str, Any], allowed: Collection[str], source: Source) -> None:
-    """UserError for the first text that would lead out of the directory of data sets if it named
-    a file there. Any key may be such a name: those of options of one's own are not known here.
+    """UserError for the first text that may be a file outside the directory of data sets.
 
-    Traces are files of the coordinator: no edge opens them. An ``allowed`` name may lead anywhere.
+    All texts are checked, because any option of user code may be a file name. Exceptions: traces,
+    which no edge opens, and ``allowed`` names.
     """
     if isinstance(raw.get("data"), dict) and raw["data"].get("dir") is not None:
         raise source.error(
-            ("data", "dir"), "is this machine's own matter: expected --data DIR here, and none sent"
+            ("data", "dir"),
+            "is set on each machine: expected --data DIR here, and none in the config",
         )
     left: list[tuple[Loc, Any]] = [((), raw)]
-    while left:  # no recursion: the sender chose the depth
+    while left:  # not recursive: the sender chose the depth
         loc, value = left.pop()
         if isinstance(value, dict):
             left += [((*loc, key), inner) for key, inner in value.items() if key not in TRACES]

@@ -1,3 +1,1 @@
-"""What travels between coordinator and edges: typed messages, their bytes, and whole transfers
-in pieces. No socket here.
-"""
+"""Messages between coordinator and edges, their encoding, and transfers in pieces. No sockets."""

@@ -1,9 +1,9 @@
-"""Bytes of messages: one msgpack header, then raw buffers. Everything that comes in is checked
-against the message's types and limits.
+"""The encoding of messages: one msgpack header, then raw buffers.
 
-A header is [code, incarnation, session, fields...], of at most the bytes that the largest fields
-of its kind can take. No list in it is long or holds lists: pairs of numbers travel as bytes. So
-reading it takes a time in proportion to its bytes.
+Everything received is checked against the message's types and limits. A header is [code,
+incarnation, session, fields...]. It has at most the bytes that the largest fields of its kind take.
+No list in it is long or contains lists: pairs of numbers are encoded as bytes. So decoding takes
+time in proportion to the number of bytes.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ NOTES = (
 SMALL = (*messages.Frame.__args__, *NOTES)
 CODES = {kind: code for code, kind in enumerate(SMALL)}
 NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in SMALL}
-MOST = 2**62  # of an int without a Limit of its own
+MOST = 2**62  # for an int without its own Limit
 PAIR_BYTES = 16
-HEAD_BYTES = 1 + 3 * 9  # the list, and three ints
+HEAD_BYTES = 1 + 3 * 9  # the list and its first three ints
 NO_HEADER = "header is not [code, incarnation, session, ...]"
 INT_BYTES = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}  # msgpack's unsigned ints
 
 
 def _check(hint: Any) -> Check:
-    """A predicate for one field's annotation."""
+    """Make a predicate from one field's annotation."""
     if get_origin(hint) is Annotated:
         base, limit = get_args(hint)
         return _limited(base, limit)
@@ -88,7 +88,7 @@ CHECKS = [
 
 
 def _most_bytes(hint: Any) -> int:
-    """Of one field, as msgpack."""
+    """The largest size of one field in msgpack."""
     if hint is bool:
         return 1
     base, limit = get_args(hint)
@@ -106,7 +106,7 @@ PAIRS = {
 
 
 def encode(message: Any, incarnation: int, session: int) -> bytes:
-    """The header frame of a small message: [code, incarnation, session, fields...]."""
+    """Encode the header frame of a small message: [code, incarnation, session, fields...]."""
     kind = type(message)
     values = [getattr(message, name) for name in NAMES[kind]]
     for at in PAIRS[kind]:
@@ -116,12 +116,12 @@ def encode(message: Any, incarnation: int, session: int) -> bytes:
 
 
 def says(header: bytes | memoryview, kind: type) -> bool:
-    """Whether this is a header of a ``kind``, well-formed or not."""
+    """Whether this is a header of a message of class ``kind``, even if malformed."""
     return len(header) > 1 and header[0] >> 4 == 9 and header[1] == CODES[kind]
 
 
 def head(header: bytes | memoryview) -> tuple[Any, int, int]:
-    """(kind, incarnation, session), whatever follows; WireError if it has no such head."""
+    """Decode (kind, incarnation, session) without the fields; WireError if they are malformed."""
     kind = _kind(header)
     incarnation, at = _int(header, 2)
     session, _ = _int(header, at)
@@ -140,7 +140,7 @@ def _kind(header: bytes | memoryview) -> Any:
 
 
 def _int(header: bytes | memoryview, at: int) -> tuple[int, int]:
-    """The int that begins at byte ``at``, and where it ends."""
+    """Return the int that begins at byte ``at``, and its end."""
     first = header[at] if at < len(header) else 0xC1
     if first < 0x80:
         return first, at + 1
@@ -151,16 +151,16 @@ def _int(header: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def decode(header: bytes | memoryview) -> tuple[Any, int, int]:
-    """(message, incarnation, session); WireError says what is wrong with it."""
+    """Decode (message, incarnation, session); WireError if it is malformed."""
     kind = _kind(header)
     try:
-        # memory is taken for the length it claims
+        # limits, because msgpack allocates memory for the length that a list claims
         row = msgpack.unpackb(header, max_array_len=MAX_LIST, max_map_len=0)
     except msgpack.StackError:
         raise LimitExceeded(f"{kind.__name__} is nested too deep") from None
     except Exception as error:
-        if "exceeds max_" in str(error):  # msgpack has no exception of its own for that
-            raise LimitExceeded(f"{kind.__name__} holds too long a list: {error}") from None
+        if "exceeds max_" in str(error):  # msgpack has no exception class for this
+            raise LimitExceeded(f"{kind.__name__} has too long a list: {error}") from None
         raise WireError(f"header is not msgpack: {error}") from None
     if not isinstance(row, list) or len(row) < 3 or any(type(v) is not int for v in row[:3]):
         raise WireError(NO_HEADER)
@@ -180,7 +180,7 @@ def encode_note(note: Any) -> bytes:
 
 
 def decode_note(data: bytes) -> Any:
-    """A note between actors; WireError for any other message."""
+    """Decode a note between actors; WireError for any other message."""
     message = decode(data)[0]
     if not isinstance(message, NOTES):
         raise WireError(f"{type(message).__name__} is not a note")
@@ -188,8 +188,9 @@ def decode_note(data: bytes) -> Any:
 
 
 def pack(message: Bulk) -> tuple[bytes, list[np.ndarray]]:
-    """(meta, arrays): the arrays are sent as they lie in memory, the meta says what they are.
-    All are float32 and flat.
+    """Return (meta, arrays) of a bulk message; the arrays are flat float32.
+
+    Arrays are sent as they are in memory; the meta names and sizes them.
     """
     return _meta(message), [
         np.ascontiguousarray(vector, dtype=np.float32).reshape(-1)
@@ -198,7 +199,7 @@ def pack(message: Bulk) -> tuple[bytes, list[np.ndarray]]:
 
 
 def size_of(message: Bulk) -> int:
-    """Bytes that the message takes on its link: the same on both clocks."""
+    """Bytes of the message on its emulated link: the same on both clocks."""
     return len(_meta(message)) + sum(4 * vector.size for vector in message.vectors.values())
 
 
@@ -210,7 +211,7 @@ def _meta(message: Bulk) -> bytes:
 
 
 def places(meta: bytes) -> tuple[int, int, list[tuple[str, int]], dict[str, float]]:
-    """(number, version, [(name, elements)], numbers) of a bulk message; WireError if malformed."""
+    """Decode (number, version, [(name, elements)], numbers) of a meta; WireError if malformed."""
     try:
         number, version, rows, numbers = msgpack.unpackb(
             meta, max_array_len=MAX_ARRAYS, max_map_len=MAX_ARRAYS
@@ -232,13 +233,14 @@ def places(meta: bytes) -> tuple[int, int, list[tuple[str, int]], dict[str, floa
         type(key) is str and len(key) <= MAX_NAME and type(value) is float
         for key, value in numbers.items()
     ):
-        raise WireError("transfer numbers are not floats by name")
+        raise WireError("transfer numbers are not a table of floats")
     return number, version, named, numbers
 
 
 def unpack(kind: str, meta: bytes, body: np.ndarray) -> Bulk:
-    """The message from its meta and its body (uint8, 64-byte aligned): vectors are views, copied
-    only where they are not aligned.
+    """Make the message from its meta and its body (uint8, 64-byte aligned).
+
+    Vectors are views; only those that are not aligned are copied.
     """
     number, version, named, numbers = places(meta)
     if body.size != 4 * sum(size for _, size in named):

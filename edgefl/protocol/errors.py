@@ -1,25 +1,25 @@
-"""Errors of the wire, by who is to blame."""
+"""Errors of the protocol, by their cause."""
 
 from __future__ import annotations
 
 
 class WireError(Exception):
-    """The peer sent something malformed, oversized or out of order: its session is dropped and
-    counted, the run goes on.
+    """The peer sent something malformed, too large or out of order.
+
+    Its session is dropped and counted; the run continues.
     """
 
 
 class LimitExceeded(WireError):
-    """The peer sent what no honest peer sends, not even by mistake or over a bad path: it is
-    quarantined for the rest of the run.
+    """The peer sent what no honest peer sends, not even by mistake or over a bad path.
+
+    It is quarantined for the rest of the run.
     """
 
 
 class Refused(Exception):
-    """The other side will not have us (another protocol, config, layout or data); the text says
-    which.
-    """
+    """The other side refuses us: another protocol, config, layout or data; the text says which."""
 
 
 class Unreachable(Refused):
-    """The other side does not answer, or no more."""
+    """The other side does not answer, or has stopped answering."""

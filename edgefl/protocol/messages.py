@@ -1,21 +1,21 @@
 """Every message of the protocol, with its limits.
 
-Three sorts. *Bulk* messages carry models and cross the emulated link as a transfer. *Notes* are
-small messages between the actors. *Frames* belong to the transport: sessions, offers, pieces,
-credits.
+There are three kinds. *Bulk* messages carry models and cross the emulated link as a transfer.
+*Notes* are small messages between the actors. *Frames* belong to the transport: sessions, offers,
+pieces, credits.
 
-How one update travels (downlink and uplink alike, only the side that paces differs)::
+How one update travels. Downlink and uplink are alike; only the side that paces differs::
 
     coordinator                                   edge
-      Offer(task, sizes, digest)       ------->     allocates
+      Offer(task, sizes, digest)       ------->     allocates memory
       Piece, Piece, ...   (paced here) ------->     stamps each arrival
                                        <-------   Arrived(curve)
       Delivered(at = max(due, last))   ------->     Edge.receive(Assignment, now = at); trains
                                        <-------   Offer(update, due = at + emulated compute time)
-      at due: Coordinator may Allow; Credit ---->
+      at due: Coordinator may Grant; Credit --->
                                        <-------   Piece, Piece, ... (never beyond the credit)
       Coordinator.receive(Update, now = max(due, last))
-      Acknowledged                     ------->     forgets it
+      Acknowledged                     ------->     frees the update
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 PROTOCOL = 2
-# the Setup frame carries a whole config; the codec derives the limit of every other header
+# for the Setup frame, which has a whole config; the codec computes the limit of other headers
 MAX_HEADER_BYTES = 1 << 20
 MAX_PIECE_BYTES = 1 << 20
-MAX_ARRAYS = 64  # vectors of a bulk message, and numbers
-MAX_NAME = 64  # letters
-MAX_LIST = 16  # items of any list in a header, and fields
-MAX_PAIRS = 1 << 12  # arrivals that are stamped; more of them have no stamp
-MAX_NOTE = 1 << 12  # bytes; of TaskFailed's texts, together below that:
+MAX_ARRAYS = 64  # vectors of a bulk message; also its numbers
+MAX_NAME = 64  # characters
+MAX_LIST = 16  # items of any list in a header; also its fields
+MAX_PAIRS = 1 << 12  # stamps of arrivals; later arrivals have none
+MAX_NOTE = 1 << 12  # bytes; the texts of TaskFailed together must be smaller:
 MOST_REASON = 500
 MOST_TRACE = 3000
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The largest int, or the longest str, bytes, list or dict, that a field may hold."""
+    """The largest value of an int, or the largest length of a str, bytes, list or dict."""
 
     most: int
 
@@ -54,12 +54,12 @@ Offset = Annotated[int, Limit(2**40)]
 
 # ------------------------------------------------------------------ bulk
 TASK, FRESH, UPDATE = "task", "fresh", "update"  # kinds of a transfer, in Offers and in links.csv
-DROPPED = "dropped"  # in links.csv: the part of a fresher model that came until it was too late
+DROPPED = "dropped"  # in links.csv: the transferred part of a fresher model that was too late
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assignment:
-    """Work for an edge: the vectors to start from, and numbers that override its training plan."""
+    """A task for an edge: vectors to start from, and numbers that override its training plan."""
 
     kind: ClassVar[str] = TASK
     number: int
@@ -70,7 +70,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fresh:
-    """A newer global model for an edge in training."""
+    """A newer global model for an edge that is training."""
 
     kind: ClassVar[str] = FRESH
     number: int
@@ -93,7 +93,7 @@ class Update:
 # ------------------------------------------------------------------ notes between the actors
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """An edge stands ready; ``tasks`` are those that it still works on (none after a restart)."""
+    """An edge is ready; ``tasks`` are those that it still works on (none after a restart)."""
 
     samples: Count
     tasks: Annotated[list[int], Limit(MAX_LIST)]
@@ -101,14 +101,14 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The task's model is on the edge and training begins."""
+    """The task's model is on the edge, and training begins."""
 
     task: Count
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The update of ``task``, of so many bytes, waits for the uplink."""
+    """The update of ``task`` (``size_bytes``) is ready for the uplink."""
 
     task: Count
     size_bytes: Count = field(default=0, compare=False)
@@ -116,8 +116,9 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class TaskFailed:
-    """Training raised an exception: the task will have no update. ``reason``: in one line;
-    ``trace``: the traceback.
+    """Training raised an exception, so the task will have no update.
+
+    ``reason`` is one line, ``trace`` the traceback.
     """
 
     task: Count
@@ -127,10 +128,10 @@ class TaskFailed:
 
 @dataclass(frozen=True, slots=True)
 class FreshRequest:
-    """An edge in training, before ``step``, asks for a model newer than ``version``.
+    """A training edge asks, before ``step``, for a model newer than ``version``.
 
-    ``until_ns``: it trains on, and an answer that comes at this emulated moment or later is too
-    late; 0: it stands still until the answer.
+    ``until_ns``: the edge continues to train, and an answer at this emulated moment or later is too
+    late. 0: the edge waits for the answer.
     """
 
     task: Count
@@ -141,15 +142,16 @@ class FreshRequest:
 
 @dataclass(frozen=True, slots=True)
 class NothingNewer:
-    """The answer to a FreshRequest when the edge's version is still the newest."""
+    """The answer to a FreshRequest if the edge's version is still the newest."""
 
     task: Count
 
 
 @dataclass(frozen=True, slots=True)
 class TooLate:
-    """No answer to this task's FreshRequest has come in time, and none will: of the host, to
-    whom the moments of both are known.
+    """The answer to this task's FreshRequest was not in time, and none will follow.
+
+    It comes from the host, which knows the moments of both.
     """
 
     task: Count
@@ -164,14 +166,14 @@ class CancelTask:
 
 @dataclass(frozen=True, slots=True)
 class UrgeTask:
-    """End the work on ``task`` at the next step and report what there is."""
+    """End the work on ``task`` at the next step and send the update as it is."""
 
     task: Count
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """The update's fate is on record: the edge may forget it."""
+    """The coordinator has recorded what happens to the update, so the edge may free it."""
 
     task: Count
 
@@ -179,7 +181,7 @@ class Acknowledged:
 # ------------------------------------------------------------------ frames of the transport
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """First word of a session."""
+    """The first message of a session."""
 
     edge: Id
     protocol: Count
@@ -188,10 +190,10 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The answer: what is run. ``config`` is the shared part of the experiment as JSON.
+    """The answer to Hello: what to run. ``config`` is the shared part of the experiment as JSON.
 
-    ``heartbeat_ns``: how often the edge gives a sign of life; ``silence_ns``: how long it waits for
-    one before it begins a new session.
+    ``heartbeat_ns``: interval of the edge's heartbeats. ``silence_ns``: time without a heartbeat of
+    the coordinator after which the edge begins a new session.
     """
 
     config: Annotated[str, Limit(1 << 19)]
@@ -202,11 +204,10 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """The edge has built its side and says what it built; after a broken session also what it still
-    works on and holds.
+    """The edge is set up: digests of what it built and, after a broken session, what it still has.
 
-    ``held``: (transfer, bytes of its body received) for each downlink transfer that it has not been
-    told to be delivered.
+    ``tasks``: those that it still works on. ``held``: (transfer, received bytes of its body) for
+    each downlink transfer without a Delivered.
     """
 
     config: Digest
@@ -219,12 +220,12 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The edge is in."""
+    """The edge is admitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The edge is not let in, or its session was dropped; ``final``: trying again will not help."""
+    """The edge is not admitted, or its session was dropped; ``final``: a retry will not help."""
 
     reason: Text
     final: bool
@@ -232,15 +233,16 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Heartbeat; ``sent_ns`` comes back in the Pong. With a payload it probes the path."""
+    """A heartbeat; the Pong returns ``sent_ns``. With a payload it measures the path."""
 
     sent_ns: Count
 
 
 @dataclass(frozen=True, slots=True)
 class Pong:
-    """Echo of a Ping (payload too), with the edge's own clock; ``sent_ns`` 0: the edge's own
-    heartbeat.
+    """The echo of a Ping and its payload, with the edge's clock.
+
+    ``sent_ns`` 0: the edge's own heartbeat.
     """
 
     sent_ns: Count
@@ -249,8 +251,9 @@ class Pong:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A transfer is about to come: what it holds, its size and digest. ``due_ns``: emulated
-    moment at which it is offered (uplink).
+    """Announces a transfer: its content, size and digest.
+
+    ``due_ns``: the emulated moment at which it is ready (uplink only).
     """
 
     transfer: Count
@@ -263,7 +266,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Bytes of a transfer from ``offset``; they follow as a raw frame."""
+    """Bytes of a transfer from ``offset`` on; they follow as a raw frame."""
 
     transfer: Count
     offset: Offset
@@ -271,8 +274,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """The edge may send the transfer's bytes up to ``limit``, from ``offset`` on if it starts
-    anew.
+    """The edge may send the transfer's bytes up to ``limit``.
+
+    If the transfer is restarted, it sends from ``offset`` on.
     """
 
     transfer: Count
@@ -282,7 +286,10 @@ class Credit:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """The downlink transfer is complete: (bytes, edge clock) at each piece's arrival."""
+    """The downlink transfer is complete.
+
+    ``curve``: (bytes, edge clock) at the arrival of each piece.
+    """
 
     transfer: Count
     curve: Annotated[list[list[int]], Limit(MAX_PAIRS)]
@@ -290,7 +297,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The transfer counts as delivered at this emulated moment."""
+    """The transfer is delivered at this emulated moment."""
 
     transfer: Count
     at_ns: Count
@@ -298,8 +305,9 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Stamped:
-    """A note that the edge's actor sent at the emulated moment ``at_ns``; ``note`` is the
-    encoded note.
+    """A note that the edge's actor sent at the emulated moment ``at_ns``.
+
+    ``note`` is the encoded note.
     """
 
     at_ns: Count
@@ -308,8 +316,9 @@ class Stamped:
 
 @dataclass(frozen=True, slots=True)
 class Working:
-    """The edge computes for ``task``, which must be done at the emulated moment ``due_ns``: if
-    it never is, the host could not keep up.
+    """The edge computes for ``task`` and must end at the emulated moment ``due_ns``.
+
+    A task that does not end in time shows that the host could not keep up.
     """
 
     task: Count
@@ -318,7 +327,10 @@ class Working:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """The run is over. ``more``: another strategy of the comparison follows at the same address."""
+    """The run has ended.
+
+    ``more``: another strategy of the comparison follows at the same address.
+    """
 
     reason: Text
     more: bool

@@ -1,6 +1,4 @@
-"""One bulk message on its way: cut into pieces on one side, put together and checked on the
-other.
-"""
+"""One bulk message in transfer: cut into pieces on one side, joined and checked on the other."""
 
 from __future__ import annotations
 
@@ -16,12 +14,16 @@ from edgefl.vectors import aligned
 
 
 class Outgoing:
-    """A message as bytes: the meta travels in the Offer and counts, the body in pieces that
-    share the message's memory.
+    """A message as bytes: the meta is sent in the Offer, the body in pieces.
+
+    Both count as its size. The pieces share the message's memory.
     """
 
     def __init__(self, number: int, message: Bulk, of_body: str | None = None) -> None:
-        """``of_body``: the body's digest, if it is known already (one model for many edges)."""
+        """Pack ``message``.
+
+        ``of_body``: the body's digest if it is already known (one model for many edges).
+        """
         self.number = number
         self.kind = message.kind
         self.task = message.number
@@ -36,7 +38,7 @@ class Outgoing:
         return Offer(self.number, self.kind, self.meta, self.body, self.digest, due_ns)
 
     def piece(self, offset: int, most: int) -> memoryview:
-        """Bytes from ``offset``, at most ``most``, never across two arrays."""
+        """Return at most ``most`` bytes from ``offset`` on, never across two arrays."""
         for start, part in zip(self._starts, self._parts):
             if start <= offset < start + len(part):
                 return part[offset - start : offset - start + most]
@@ -45,10 +47,10 @@ class Outgoing:
 
 @dataclass(slots=True)
 class Incoming:
-    """A transfer being put together; pieces come in order, each exactly where the last one ended.
+    """A transfer that is being received; each piece must start where the last one ended.
 
-    One that comes in a single piece is kept where it lies: ``message`` aligns it, off the thread
-    that receives.
+    A transfer of a single piece is not copied here: ``message`` aligns it, and does not run on the
+    receiving thread.
     """
 
     offer: Offer
@@ -61,7 +63,7 @@ class Incoming:
 
     @staticmethod
     def check(offer: Offer, most_bytes: int) -> None:
-        """WireError if the offer cannot be what it says, before any memory is taken."""
+        """WireError if the offer is inconsistent or too large; before any memory is allocated."""
         if offer.kind not in BULK:
             raise WireError(f"no transfer of kind {offer.kind!r}")
         if offer.size > most_bytes:
@@ -74,7 +76,7 @@ class Incoming:
         return self.received == self.offer.size
 
     def add(self, offset: int, data: memoryview) -> None:
-        """Put a piece in; WireError if it is out of order or too long."""
+        """Add a piece; WireError if it is out of order or too long."""
         end = offset + len(data)
         if (
             offset != self.received
@@ -95,7 +97,7 @@ class Incoming:
         self.received = end
 
     def message(self) -> Bulk:
-        """The whole message; WireError if its digest is not the offered one."""
+        """Return the whole message; WireError if its digest is not the offered one."""
         body = np.empty(0, np.uint8) if self.body is None else self.body
         if whole_digest(self.offer.meta, body_digest([body])) != self.offer.digest:
             raise WireError(f"transfer {self.offer.transfer} does not match its digest")
@@ -103,15 +105,17 @@ class Incoming:
 
 
 def most_body(model_bytes: int) -> int:
-    """Bytes of vectors in one transfer, at most: eight models, and a MiB for what goes with a
-    small one.
+    """The largest number of bytes of vectors in one transfer.
+
+    Eight models, and 1 MiB for other vectors where the model is small.
     """
     return 8 * model_bytes + (1 << 20)
 
 
 def beyond_limits(message: Bulk, most_bytes: int) -> str | None:
-    """Which limit the other side would refuse this message for, or None. What passes these has a
-    meta that fits into an Offer.
+    """Return the limit by which the other side would refuse this message, or None.
+
+    The meta of a message within these limits fits into an Offer.
     """
     for what, named in (("vectors", message.vectors), ("numbers", message.numbers)):
         if len(named) > MAX_ARRAYS:
@@ -120,7 +124,7 @@ def beyond_limits(message: Bulk, most_bytes: int) -> str | None:
         if wrong:
             return (
                 f"a name among its {what} is {str(wrong[0])[:MAX_NAME]!r}, expected text of at most"
-                f" {MAX_NAME} letters"
+                f" {MAX_NAME} characters"
             )
     size = sum(4 * vector.size for vector in message.vectors.values())
     return (
@@ -131,7 +135,7 @@ def beyond_limits(message: Bulk, most_bytes: int) -> str | None:
 
 
 def body_digest(arrays: list[np.ndarray]) -> str:
-    """Of the bytes of all arrays, one behind the other."""
+    """The digest of the bytes of all arrays, concatenated."""
     state = xxhash.xxh3_128()
     for array in arrays:
         state.update(array.view(np.uint8).data)
@@ -139,5 +143,8 @@ def body_digest(arrays: list[np.ndarray]) -> str:
 
 
 def whole_digest(meta: bytes, of_body: str) -> str:
-    """Of a transfer: another content is another transfer, and starts at byte 0."""
+    """The digest of a transfer, from its meta and its body's digest.
+
+    A transfer with another digest is another transfer and starts at byte 0.
+    """
     return xxhash.xxh3_64_hexdigest(meta) + of_body

@@ -63,7 +63,7 @@ def summary(directory: Path) -> dict[str, Any]:
             "run small.toml --clock virtual links.kind=native",
             'links.kind = "native" needs the wall clock',
         ),
-        ("run small.toml network.host=0.0.0.0", "network.host: edgefl run stays on this machine"),
+        ("run small.toml network.host=0.0.0.0", "network.host: edgefl run uses only this machine"),
         (
             "coordinator small.toml network.host=0.0.0.0",
             "network.host: '0.0.0.0' is not loopback and there are no keys: expected --keys DIR",

@@ -132,8 +132,8 @@ def test_keys_new(edgefl: Command, tmp_path: Path) -> None:
         (
             ["coordinator", "c.toml", "--clock", "virtual"],
             (
-                "No such option: --clock (a coordinator is always on the wall clock: edgefl run"
-                " CONFIG --clock virtual needs none)"
+                "No such option: --clock (a coordinator is always on the wall clock; use edgefl run"
+                " CONFIG --clock virtual)"
             ),
         ),
         (

@@ -86,7 +86,7 @@ def test_the_command_line_lists_copies_and_uses_them(tmp_path: Path) -> None:
     assert load(tmp_path / "mine" / "quickstart.toml").name == "quickstart"
     again = edgefl("configs", "--copy", "mine", cwd=tmp_path)
     assert again.returncode == 2
-    assert again.stderr == "edgefl: --copy mine: expected a new folder, found one\n"
+    assert again.stderr == "edgefl: --copy mine: already exists, expected a new folder\n"
     used = edgefl("data", "plot", "configs/quickstart.toml", cwd=tmp_path)
     assert used.returncode == 0 and (tmp_path / "labels.png").exists()
     assert f"using the one that comes with edgefl: {packaged.FOLDER}" in used.stderr
@@ -102,7 +102,7 @@ def test_one_of_them_is_printed_or_copied_with_what_it_extends(
     copied = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.toml"))
     assert copied == ["wkafl/mnist_1000_10.toml", "wkafl/wallclock.toml"]
     assert load(tmp_path / "wkafl" / "wallclock.toml").name == "wkafl-wallclock"
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         configs.configs("wkafl/wallclock", tmp_path)
     with pytest.raises(UserError, match="no packaged config 'quickstrat'.*quickstart.toml"):
         configs.configs("quickstrat")

@@ -34,7 +34,7 @@ def test_the_tests_that_it_writes_pass(tmp_path: Path) -> None:
 
 def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text("precious")
-    with pytest.raises(UserError, match="test_mine.py: exists already"):
+    with pytest.raises(UserError, match="test_mine.py: already exists"):
         new(NewKind.model, "mine", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["test_mine.py"]
 

@@ -197,7 +197,7 @@ def replaced(said: str, instead: str) -> str:
         (
             "[training]\nepochs = 2",
             "[edges]\nnames = ['a', 'b', 'a']",
-            "edges.names: expected names that differ, found 'a' twice",
+            "edges.names: expected different names, found 'a' twice",
         ),
         (
             "[training]\nepochs = 2",
@@ -411,22 +411,22 @@ def test_overrides_by_path_index_and_name(good: Path) -> None:
         (
             "seed",
             (
-                "override 'seed': expected key.path=value, as training.epochs=2 or"
-                " strategies.0.alpha=0.5"
+                "override 'seed': expected key.path=value, such as training.epochs=2"
+                " or strategies.0.alpha=0.5"
             ),
         ),
         (
             "training..epochs=1",
             (
-                "override 'training..epochs=1': expected key.path=value, as training.epochs=2 or"
-                " strategies.0.alpha=0.5"
+                "override 'training..epochs=1': expected key.path=value, such as training.epochs=2"
+                " or strategies.0.alpha=0.5"
             ),
         ),
         (
             "=1",
             (
-                "override '=1': expected key.path=value, as training.epochs=2 or"
-                " strategies.0.alpha=0.5"
+                "override '=1': expected key.path=value, such as training.epochs=2"
+                " or strategies.0.alpha=0.5"
             ),
         ),
     ],

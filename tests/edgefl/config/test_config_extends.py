@@ -134,11 +134,11 @@ def test_a_run_keeps_the_resolved_config(tmp_path: Path) -> None:
         ({"ours": 'extends = "base.toml"\n'}, r"ours\.toml: name: missing"),
         (
             {"ours": 'extends = "ours.toml"\nname = "x"\n'},
-            r"extends: goes in a circle: ours\.toml -> ours\.toml",
+            r"extends: is a cycle: ours\.toml -> ours\.toml",
         ),
         (
             {"a": 'extends = "b.toml"\nname = "a"\n', "b": 'extends = "a.toml"\nname = "b"\n'},
-            r"a\.toml: extends: goes in a circle: b\.toml -> a\.toml -> b\.toml",
+            r"a\.toml: extends: is a cycle: b\.toml -> a\.toml -> b\.toml",
         ),
         (
             {"ours": 'extends = "base.toml"\nname = "x"\nlinks.up_mbit = 1.0\n'},

@@ -25,13 +25,13 @@ AT_WORK = [
 
 def said(name: str, **options: int) -> list[str]:
     given = experiment(edges={"count": EDGES}, strategies=[{"strategy": name, **options}])
-    return [line for line in strategy_warnings(given, None) if "than there are edges" in line]
+    return [line for line in strategy_warnings(given, None) if "than the number of edges" in line]
 
 
 @pytest.mark.parametrize(("name", "key"), AT_WORK)
 def test_more_than_there_are_edges_is_told(name: str, key: str) -> None:
     assert said(name, **{key: EDGES + 1}) == [
-        f"{name}: {key} = 7 is more than there are edges: all 6 work at one time"
+        f"{name}: {key} = 7 is more than the number of edges: all 6 work at the same time"
     ]
     assert said(name, **{key: EDGES}) == []
 

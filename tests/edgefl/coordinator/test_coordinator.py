@@ -555,7 +555,7 @@ def test_a_bug_s_last_line_says_who_and_what(tmp_path: Path) -> None:
     with pytest.raises(Bug) as caught:
         desk.start("a")
     told, blame = caught.value.tell(), caught.value.blame()
-    assert told.startswith("the story so far:\n  0 {'event': 'edge_joined'") and told.endswith(
+    assert told.startswith("history:\n  0 {'event': 'edge_joined'") and told.endswith(
         "ZeroDivisionError: no weights at all"
     )
     assert re.fullmatch(

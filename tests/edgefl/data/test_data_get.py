@@ -303,7 +303,7 @@ def test_zip_archives(web: Web, tmp_path: Path) -> None:
 
 def test_sets_without_an_address() -> None:
     with pytest.raises(
-        UserError, match="nothing to get by this command; .*included in scikit-learn"
+        UserError, match="not available by this command; .*included in scikit-learn"
     ):
         command.get("digits")
     with pytest.raises(UserError) as caught:

@@ -293,6 +293,6 @@ def test_a_data_set_that_wants_options_of_its_own_is_refused_in_one_line(tmp_pat
     )
     with pytest.raises(
         UserError,
-        match="unlabelled.data: 'huggingface' wants path, for which .unlabelled. has no key",
+        match="unlabelled.data: 'huggingface' needs path, for which .unlabelled. has no key",
     ):
         load(config)

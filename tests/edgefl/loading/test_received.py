@@ -75,7 +75,7 @@ def test_traces_are_files_of_the_coordinator() -> None:
 
 
 def test_the_place_of_data_sets_never_comes_over_the_wire() -> None:
-    with pytest.raises(UserError, match=r"data\.dir: is this machine's own matter: .*--data DIR"):
+    with pytest.raises(UserError, match=r"data\.dir: is set on each machine: .*--data DIR"):
         file.from_json(wire(data={"name": "digits", "dir": "sets"}))
 
 
@@ -92,7 +92,7 @@ def test_the_data_option_wins(tmp_path: Path, mine: bool) -> None:
 
 def test_an_experiment_without_this_edge() -> None:
     text = wire(edges={"names": ["a", "b"]})
-    with pytest.raises(UserError, match=r"the coordinator's config: edges: none of them is 'e000'"):
+    with pytest.raises(UserError, match=r"the coordinator's config: edges: no edge 'e000'"):
         SideBuilder("e000", None, None, []).experiment(Setup(text, "fedavg"))
 
 

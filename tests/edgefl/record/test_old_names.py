@@ -112,7 +112,7 @@ def test_the_old_key_is_accepted_with_a_warning(
     options = FedASMUOptions.model_validate(experiment.strategies[0].options())
     assert options.refresh_point == 2
     assert strategy_warnings(experiment, tmp_path) == [
-        "fedasmu: option slot has a new name, refresh_point: write refresh_point = 2"
+        "fedasmu: option slot is now named refresh_point: write refresh_point = 2"
     ]
 
 

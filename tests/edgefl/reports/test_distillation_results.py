@@ -104,7 +104,7 @@ def test_they_can_be_drawn_again(
     results.plot([run], tmp_path / "again.png", results.Figure("distillation"))
     assert (tmp_path / "again.pdf").stat().st_size > 1000 and "again.png" in capsys.readouterr().out
     for kind, of in (("controls", "fedasmu"), ("aggregation", "wkafl")):
-        with pytest.raises(UserError, match=f"nothing to draw; --kind {kind} is of {of}"):
+        with pytest.raises(UserError, match=f"nothing to draw; --kind {kind} is for {of}"):
             results.plot([run], tmp_path / "none.png", results.Figure(kind))
     assert not list(tmp_path.glob("none*"))
 

@@ -111,7 +111,7 @@ def test_no_strategy_may_be_called_like_a_seed(tmp_path: Path) -> None:
         UserError,
         match=(
             r"strategies\[0\].label: expected a name for a directory .* found 'seed7', which is"
-            r" what a seed's directory is called"
+            r" the name of a seed's directory"
         ),
     ):
         load(config(tmp_path), ["strategies.0.label=seed7"])

@@ -297,7 +297,7 @@ def test_slots_never_overlap_and_keep_to_the_channel(tmp_path: Path) -> None:
         ),
         (
             {"links": {"kind": "native"}},
-            r"links.kind: tdma-fl gives out slots: expected emulated links",
+            r"links.kind: tdma-fl assigns slots: expected emulated links",
         ),
         (
             {
