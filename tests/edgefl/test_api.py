@@ -1,5 +1,6 @@
-"""The public interfaces: edgefl.api and emulator. Their names exist and are complete, load nothing
-heavy, and are all that an example needs.
+"""The public interfaces edgefl.api and emulator.
+
+Their names exist and are complete, import nothing heavy, and are all that the examples need.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ BASE = ROOT / "edgefl" / "strategies" / "base"
 
 
 def public_classes(file: Path) -> dict[str, type]:
-    """Name -> class, of those that a file of edgefl/strategies/base defines."""
+    """Map name to class, for classes defined in edgefl/strategies/base."""
     module = importlib.import_module(f"edgefl.strategies.base.{file.stem}")
     return {
         name: value
@@ -64,8 +65,9 @@ def test_edgefl_api_has_every_base_class_event_and_decision(file: Path) -> None:
 
 
 def test_edgefl_api_has_what_strategies_are_made_of() -> None:
-    """A strategy of the folder could be a user's own file: what it imports from edgefl is in the
-    interface, other algorithms and the room of the dissemination strategies excepted.
+    """A shipped strategy could be a user's own file: the interface has all that it imports.
+
+    Exceptions: other algorithms, and the package of the dissemination strategies.
     """
     missing = {}
     for name in strategy_names():
@@ -90,7 +92,9 @@ def test_a_strategy_by_name_can_be_derived_from() -> None:
 
 
 def test_emulator_says_where_each_name_comes_from() -> None:
-    """The list, the table that loads a name, and the imports that type checkers read agree."""
+    """Three lists agree: ``__all__``, the table that loads a name, and the imports for type
+    checkers.
+    """
     tree = ast.parse((ROOT / "emulator" / "__init__.py").read_text(encoding="utf-8"))
     (typed,) = [node for node in tree.body if isinstance(node, ast.If)]
     declared = {
@@ -133,7 +137,7 @@ def test_examples_import_the_interface_alone(file: Path) -> None:
 
 @pytest.mark.parametrize("name", APIS)
 def test_nothing_in_the_packages_imports_its_own_interface(name: str) -> None:
-    """The modules import each other, so that no circle can arise."""
+    """The modules import each other directly, so that the interface causes no cycle."""
     package = ROOT / name.partition(".")[0]
     found = []
     for file in sorted(package.rglob("*.py")):

@@ -1,6 +1,4 @@
-"""The layout as a test: which room stands above which, no circle of imports, one name for one
-thing.
-"""
+"""The architecture as a test: layers, no import cycles, one name for one concept."""
 
 from __future__ import annotations
 
@@ -11,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from source_tree import Source, source_files
 
-# From the lowest room to the highest: a file imports from its own room and from lower ones. A room
-# is a folder or a file; the longest entry that fits a module counts.
+# From the lowest room to the highest. A file imports only from its own room and lower ones. A room
+# is a folder or a file; a module belongs to the longest entry that fits.
 EMULATOR = (
     "errors units quantiles agenda clock host capacity delay compute faults links tdma fidelity"
     " profile_table profiles calibrate proxy kernel commands cli"
@@ -71,7 +69,7 @@ SHARED_FILE_NAMES = {
     "transfer",
     "transfers",
 }
-# Names of former layouts, and second names of one concept: what they are called now.
+# Names that are no longer used -> the current name.
 RETIRED_NAMES = {
     "Allow": "Grant",
     "Permit": "Grant",
@@ -95,13 +93,13 @@ def sources() -> list[Source]:
 
 
 def room_of(module: str) -> int | None:
-    """The place of a module's room in ORDER; None for one that no entry fits."""
+    """The position of a module's room in ORDER; None if no entry fits."""
     fitting = [room for room in ORDER if f"{module}.".startswith(f"{room}.")]
     return ORDER.index(max(fitting, key=len)) if fitting else None
 
 
 def targets(source: Source, modules: set[str], lazy: bool) -> dict[str, int]:
-    """Module that the source imports (inside functions too, if ``lazy``) -> the first line."""
+    """Map each imported module to its first line; ``lazy``: with imports inside functions."""
     found: dict[str, int] = {}
     for imported in source.imports:
         # "from a import b" needs a.b if that is a module, else a.
@@ -112,7 +110,7 @@ def targets(source: Source, modules: set[str], lazy: bool) -> dict[str, int]:
 
 
 def import_cycles(sources: list[Source]) -> list[str]:
-    """Each cycle of imports once, as "a -> b -> a". Those for types alone count too."""
+    """Each import cycle once, as "a -> b -> a". Imports for types count too."""
     modules = {source.module for source in sources}
     graph = {source.module: sorted(targets(source, modules, lazy=False)) for source in sources}
     cycles: list[str] = []
@@ -132,7 +130,7 @@ def import_cycles(sources: list[Source]) -> list[str]:
 
 
 def upward_imports(sources: list[Source]) -> list[str]:
-    """Imports of a room that stands above the importing one, and modules that belong to no room."""
+    """Imports from a higher room, and modules that belong to no room."""
     modules = {source.module for source in sources}
     found = []
     for source in sources:
@@ -189,7 +187,7 @@ def test_a_file_name_repeats_only_where_its_folder_says_the_difference(
 
 
 def identifiers(source: Source) -> Iterator[tuple[int, str]]:
-    """(line, name) of what the file names: classes, functions, variables, arguments, attributes."""
+    """(line, name) of all names: classes, functions, variables, arguments, attributes."""
     for node in ast.walk(source.tree):
         match node:
             case ast.ClassDef(name=name) | ast.FunctionDef(name=name):

@@ -1,4 +1,4 @@
-"""The reference has every key that a config can have, with a text: it is made from the code."""
+"""The generated reference has every config key, with a text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from _generate.models import keys, undocumented
 
 
 def file_keys() -> Iterator[str]:
-    """Every dotted key of the file itself; strategies[].strategy for the keys of an entry."""
+    """Yield every dotted key of the file; strategies[].strategy for the keys of an entry."""
     for place, model in sections():
         for key in model.model_fields:
             if not any(
@@ -33,7 +33,7 @@ def file_keys() -> Iterator[str]:
 
 
 def options() -> Iterator[tuple[str, type[BaseModel]]]:
-    """Every catalog entry that takes options."""
+    """Yield every plug-in with options."""
     for name in strategy_names():
         yield f"strategy {name}", load(name).Options
     for package, attribute, _ in pages.PACKAGES.values():

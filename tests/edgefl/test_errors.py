@@ -1,4 +1,4 @@
-"""Texts that someone else wrote, as one line that a terminal only shows."""
+"""Text from elsewhere, printed as one line without control characters."""
 
 from __future__ import annotations
 

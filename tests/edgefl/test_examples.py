@@ -1,6 +1,4 @@
-"""Strategy, model and task of one's own, from outside the checkout: the examples, copied
-elsewhere and run.
-"""
+"""The examples of a user's strategy, model and task, copied out of the checkout and run."""
 
 from __future__ import annotations
 
@@ -65,7 +63,7 @@ def test_an_own_strategy_and_task(elsewhere: Path) -> None:
 
 
 def test_the_changed_formula_makes_another_model(elsewhere: Path) -> None:
-    """Dirichlet shares differ in size, so that the plain mean is not the weighted one."""
+    """Dirichlet shares differ in size, so the plain mean differs from the weighted one."""
     both = TASK + CONFIG + STRATEGY + PLAIN
     own, plain = (go(elsewhere, both, index)[1] for index in (0, 1))
     assert (own / "model.safetensors").read_bytes() != (plain / "model.safetensors").read_bytes()

@@ -1,4 +1,4 @@
-"""A base install: what needs a package of an extra says so in one line, and a run ends in order."""
+"""A base install: a feature that needs an extra package says so in one line, and runs complete."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ strategies = [{strategy = "fedasync"}, {strategy = "fedasmu"}]
 
 
 def edgefl(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """The command on a base install."""
+    """Run the command on a base install."""
     return subprocess.run(
         [sys.executable, "-c", BASE, ",".join(LAB.values()), *words],
         capture_output=True,

@@ -1,5 +1,6 @@
-"""The house rules of the design as a test: sizes, annotations, who may import whom, what is
-banned where. Failures list file:line.
+"""The house rules as a test: sizes, annotations, layers, banned modules.
+
+Failures list file:line.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ NUMPY_RANDOM = {
 }  # own state; everything else is shared or unseeded
 PICKLES = {"pickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
 TORCH_ROOMS = ("edgefl/edges/trainer.py", "edgefl/models/", "edgefl/data/", "edgefl/hosts/")
-# Room -> what no line of it may import, inside functions neither.
+# Room -> modules that it must not import, not even inside functions.
 OUTER = ("edgefl.hosts", "edgefl.cli", "edgefl.commands")
 NEVER = {
     "emulator/": ("edgefl", "torch", "zmq"),
@@ -154,9 +155,7 @@ def rooms(source: Source) -> Iterator[Finding]:
 
 
 def bans(source: Source) -> Iterator[Finding]:
-    """Clocks, sleep, sockets, threads, shared or unseeded random state; they have their own
-    rooms (FREE).
-    """
+    """Clocks, sleep, sockets, threads, shared or unseeded random state are allowed only in FREE."""
     if source.within(*FREE):
         return
     for imported in source.imports:
@@ -185,7 +184,7 @@ def bans(source: Source) -> Iterator[Finding]:
 
 
 def honesty(source: Source) -> Iterator[Finding]:
-    """Nothing is unpickled, no branch asks whether the run is real, nothing is left for later."""
+    """No pickles, no branch on whether the run is simulated, no stubs, no TODOs."""
     for imported in source.imports:
         if imported.of(*PICKLES):
             yield imported.line, f"{imported.names[-1]}: nothing here is ever unpickled"

@@ -1,5 +1,6 @@
-"""What the README and the pages of docs/ show is what works: their code is that of tests/examples,
-their command lines exist, and those that need no network run.
+"""The README and the pages of docs/ show what works.
+
+Their code is that of tests/examples, their command lines exist, and those without network are run.
 """
 
 from __future__ import annotations
@@ -150,9 +151,7 @@ def test_an_example_works_from_outside_the_checkout(
 
 
 def edgefl_alone(words: list[str]) -> None:
-    """The same in a process of its own: this one has other tests' threads, which no fork may
-    meet.
-    """
+    """Run the command in its own process: other tests' threads in this one must not be forked."""
     result = subprocess.run(
         [sys.executable, "-m", "edgefl.cli", *words], capture_output=True, text=True
     )
@@ -160,7 +159,7 @@ def edgefl_alone(words: list[str]) -> None:
 
 
 def edgefl(words: list[str]) -> None:
-    """Run the command in this process and see that it ends well."""
+    """Run the command in this process and check its exit status."""
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, (
         f"edgefl {shlex.join(words)}\n{result.output}\n{result.exception!r}"

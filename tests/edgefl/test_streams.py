@@ -1,4 +1,4 @@
-"""Random streams by purpose: the same everywhere, independent of each other."""
+"""Random streams by purpose: the same in every process, and independent of each other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def first(seed: int, purpose: str, *keys: int | str) -> int:
 
 
 def test_the_same_numbers_in_every_process() -> None:
-    """Golden: hash(str) would give others in each process, another numpy must not."""
+    """Golden values: hash(str) would differ in each process; another numpy must not change them."""
     assert first(1, "selection", 0) == 6784947345739512746
     assert first(1, "selection", 0) == first(1, "selection", 0)
 

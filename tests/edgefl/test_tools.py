@@ -1,4 +1,4 @@
-"""The tools of a contributor: one configuration of them, and each exception with its reason."""
+"""The tools of a contributor: one configuration, and a reason for each exception."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collections.abc import Iterator
 import pytest
 from paths import ROOT
 
-# Put together here, so that this file has none.
+# Concatenated here, so that this file itself contains none.
 MARKS = "|".join(("no" + "qa", "type: " + "ignore", "fmt: " + "(skip|off)", "mypy: " + "ignore"))
 EXCEPTION = re.compile(rf"#\s*(ruff: )?({MARKS})")
 WITH_REASON = re.compile(rf"#\s*({MARKS}|: [A-Z]+\d+|\[[a-z-]+\]|, )+\s+# \w+ \w+")
 
 
 def unexplained(text: str) -> Iterator[int]:
-    """The lines that make an exception for a tool and do not say why behind it."""
+    """The lines with an exception for a tool but without a reason."""
     for number, line in enumerate(text.splitlines(), 1):
         if EXCEPTION.search(line) and not WITH_REASON.search(line):
             yield number

@@ -1,4 +1,4 @@
-"""Flat vectors and their layout: sums by hand, the same bits however the inputs lie in memory."""
+"""Flat vectors and their layout: sums checked by hand, and equal bits for any memory alignment."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def noise(seed: int, size: int) -> np.ndarray:
 
 
 def shifted(source: np.ndarray) -> np.ndarray:
-    """The same numbers 4 bytes off the border."""
+    """The same numbers, 4 bytes off the alignment."""
     out = aligned(source.size + 1)[1:]
     out[:] = source
     return out
@@ -91,9 +91,7 @@ def test_a_weighted_sum_by_hand() -> None:
 
 @pytest.mark.parametrize("size", [1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 7])
 def test_blocks_change_nothing(size: int) -> None:
-    """The blocks are for the cache: element by element it is the plain float32 sum in the order
-    given.
-    """
+    """Blocks only help the cache: the result is the plain float32 sum in the given order."""
     inputs, weights = [noise(seed, size) for seed in range(3)], [0.5, -1.25, 0.3]
     plain = inputs[0] * np.float32(0.5)
     for one, factor in zip(inputs[1:], weights[1:]):
@@ -143,8 +141,9 @@ def test_is_finite() -> None:
 def test_buffers_behind_changes_are_mixed_and_a_variance_stays_one(
     share: float, parameter: float, variance: float
 ) -> None:
-    """Two changes of 4, variances of 0.5: w = 0 + 2 share 4; (1 - 2 share) 1.5 + 2 share 0.5,
-    but never less than nothing of the old 1.5.
+    """Two changes of 4, variances of 0.5: w = 0 + 2 share 4.
+
+    The variance is (1 - 2 share) 1.5 + 2 share 0.5, but the factor of the old 1.5 is never below 0.
     """
     old, end, start = vector(0, 1.5), vector(4, 0.5), vector(0, 9)
     found = with_changes(old, [end, end], [start, start], [share, share], parameters=1)

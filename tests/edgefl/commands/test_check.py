@@ -1,4 +1,4 @@
-"""``edgefl check``: what it estimates is what a run does."""
+"""``edgefl check``: its estimates agree with a real run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The command line's short commands: listings without heavy imports, keys, and one line for
-whatever is wrong.
-"""
+"""Short commands: listings without heavy imports, keys, and one line for each error."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ Command = Callable[..., tuple[int, str, str]]
 def edgefl(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Command:
-    """`edgefl WORDS` in this process and an empty folder: exit status, stdout, stderr."""
+    """Run `edgefl WORDS` in this process and an empty folder; return (status, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
 
     def run(*words: str) -> tuple[int, str, str]:

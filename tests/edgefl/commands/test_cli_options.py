@@ -1,4 +1,4 @@
-"""What people expect of any command line: a version, and completion."""
+"""Standard features of a command line: a version, and completion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The experiment files that come with the package: found without a checkout, listed, copied."""
+"""The packaged experiment files: found without a checkout, listed, copied."""
 
 from __future__ import annotations
 

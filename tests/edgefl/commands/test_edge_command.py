@@ -1,4 +1,4 @@
-"""What `edgefl edge` makes of the coordinator's Setup."""
+"""How `edgefl edge` uses the coordinator's Setup."""
 
 from __future__ import annotations
 

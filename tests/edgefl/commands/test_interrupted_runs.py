@@ -1,4 +1,4 @@
-"""Ctrl-C: what there is is shown as interrupted, and the exit status says so, on both clocks."""
+"""Ctrl-C on both clocks: results are shown as interrupted, and the exit status says so."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_wall_clock_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch, command: str, ended: str
 ) -> None:
     class Run:
-        """In place of the processes."""
+        """A stub for the processes."""
 
         port = 0
 

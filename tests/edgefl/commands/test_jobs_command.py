@@ -1,6 +1,4 @@
-"""``edgefl jobs``: every sort of job is timed as the strategy would give it, and the config's
-cost is judged.
-"""
+"""``edgefl jobs`` times every kind of job as the strategy does it, and judges the config's cost."""
 
 from __future__ import annotations
 
@@ -63,7 +61,7 @@ def test_each_sort_of_job_is_timed_and_its_cost_judged(
 
 
 def test_what_is_timed_is_what_a_run_would_do() -> None:
-    """Prediction on the samples asked for, then a lesson of them with Adam's moments made."""
+    """Prediction on the configured samples, then a distillation with existing Adam moments."""
     sections: dict[str, Any] = {
         "task": "my_task.py:build",
         "unlabelled": {"size": 50},

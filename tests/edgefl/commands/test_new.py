@@ -1,4 +1,4 @@
-"""``edgefl new``: what it writes works as it is, and nothing is overwritten."""
+"""``edgefl new``: its files work without changes, and it overwrites nothing."""
 
 from __future__ import annotations
 

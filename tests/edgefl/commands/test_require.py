@@ -1,4 +1,4 @@
-"""``--require``: status 3 where a run misses it, and only there."""
+"""``--require``: exit status 3 if a run does not meet the condition, and only then."""
 
 from __future__ import annotations
 

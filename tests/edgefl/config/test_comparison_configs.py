@@ -1,5 +1,6 @@
-"""configs/comparison: the papers' twelve pairs of model and data with their numbers, and each of
-them started on a handful of samples.
+"""configs/comparison: the papers' twelve pairs of model and data, with their numbers.
+
+Each config is also started on a few samples.
 """
 
 from __future__ import annotations
@@ -105,9 +106,7 @@ def test_the_numbers_are_those_of_the_papers(path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory with a few samples of every set, full-sized, in the format that its
-    authors publish.
-    """
+    """A data directory with a few full-sized samples of every set, in the published format."""
     root = tmp_path_factory.mktemp("data")
     write_binary10(root / "cifar-10-batches-bin")
     (root / "cifar-100-binary").mkdir()
@@ -143,9 +142,7 @@ SMALL = (
 def test_each_config_starts_and_makes_a_first_model(
     path: Path, files: Path, tmp_path: Path
 ) -> None:
-    """With the methods that look into the model's structure; the others take any vector, and one
-    config has them all.
-    """
+    """Run the strategies that depend on the model's structure; one config runs all strategies."""
     given = load(path, [*SMALL, f"data.dir={files}"]).by_seed()[0]
     learned = learning(given, path.parent)
     for index, entry in enumerate(given.strategies):

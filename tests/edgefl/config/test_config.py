@@ -1,6 +1,4 @@
-"""The experiment file: every kind of bad input gives its one line; overrides; dump and load;
-what edges must share.
-"""
+"""The experiment file: error lines of bad input, overrides, dump and load, digests."""
 
 from __future__ import annotations
 

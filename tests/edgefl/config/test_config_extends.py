@@ -1,5 +1,6 @@
-"""Configs that extend another: what is merged, what is replaced, what is refused; and every
-config of the project parses.
+"""Configs that extend another: what is merged, replaced and refused.
+
+Every shipped config parses.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def test_every_config_of_the_project_parses(path: Path) -> None:
 
 def test_the_names_of_all_configs_differ() -> None:
     names = [loaded(path).name for path in FILES]
-    assert len(set(names)) == len(names)  # else one's results would take the place of another's
+    assert len(set(names)) == len(names)  # otherwise one would overwrite the results of another
 
 
 def test_tables_are_merged_and_arrays_replaced(tmp_path: Path) -> None:

@@ -1,6 +1,4 @@
-"""[links], [devices], [[groups]] and [medium] of the experiment file: what they make of the
-edges, and every kind of bad input.
-"""
+"""[links], [devices], [[groups]] and [medium]: their effect on edges, and bad input."""
 
 from __future__ import annotations
 
@@ -466,8 +464,9 @@ CLASSED = {f"e{number:03d}": 100 * number + 10 for number in range(9)} | {"e009"
 
 
 def test_a_class_goes_by_the_edge_s_data_and_takes_its_time_for_all_of_it() -> None:
-    """Whatever an edge has, a task of it takes 10 to 20 s, 30 to 50 s or 500 to 800 s; so many
-    samples with ``task_samples``.
+    """A task of all an edge's samples takes 10 to 20 s, 30 to 50 s or 500 to 800 s.
+
+    With ``task_samples``, this holds for a task of this number of samples.
     """
     given = experiment(edges={"count": 10}, training={"epochs": 2}, devices={"spread": "classes"})
     made = devices(given, CLASSED)
@@ -479,8 +478,9 @@ def test_a_class_goes_by_the_edge_s_data_and_takes_its_time_for_all_of_it() -> N
 
 
 def test_where_nobody_knows_all_sizes_they_count_as_equal_everywhere() -> None:
-    """With shards an edge on another machine knows its own size alone, and must come to the same
-    class as the launcher.
+    """With shards, an edge on another machine knows only the size of its own data.
+
+    It must still compute the same class as the launcher.
     """
     given = experiment(edges={"count": 10}, devices={"spread": "classes"}, data={"source": "shard"})
     whole = devices(given, CLASSED)

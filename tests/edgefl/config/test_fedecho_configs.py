@@ -1,5 +1,6 @@
-"""configs/fedecho holds the paper's settings: one case a statement of its section 5 and appendix
-A.
+"""configs/fedecho has the paper's settings, one case per statement.
+
+The statements are in section 5 and appendix A.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A key that is none names the one that was meant."""
+"""The error for an unknown key names the key that was probably meant."""
 
 from __future__ import annotations
 

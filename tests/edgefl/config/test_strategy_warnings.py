@@ -1,4 +1,4 @@
-"""More edges asked for at one time than there are: the run goes on with all, and says so."""
+"""A strategy that asks for more edges than exist gets all of them, with a warning."""
 
 from __future__ import annotations
 

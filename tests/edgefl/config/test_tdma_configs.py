@@ -1,6 +1,4 @@
-"""The settings of configs/tdma are the paper's: groups, computing times, delays, and models that
-fit their slots.
-"""
+"""configs/tdma has the paper's groups, times and delays, and models that fit their slots."""
 
 from __future__ import annotations
 
@@ -61,7 +59,7 @@ def test_the_settings_are_those_of_the_paper(name: str) -> None:
 
 
 def test_a_turn_is_one_gradient_unless_the_config_says_otherwise() -> None:
-    """The paper's equations as they stand (A); the other two readings have names of their own."""
+    """The paper's equations as written (A); the two other interpretations have their own names."""
     assert SlottedOptions().local_steps == 1
     rates = {name: load(FOLDER / f"{name}.toml").training.learning_rate for name in READINGS}
     assert rates == READINGS

@@ -1,5 +1,6 @@
-"""The configs of WKAFL's experiments: each is what its name says, with the values of the paper's
-code (arXiv 2203.01214; table II).
+"""The configs of WKAFL's experiments have the values of the paper's code.
+
+Source: arXiv 2203.01214, table II.
 """
 
 from __future__ import annotations

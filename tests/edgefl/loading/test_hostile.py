@@ -1,5 +1,6 @@
-"""Configs and overrides made to break the parser, or what walks their tables afterwards: one
-line.
+"""Configs and overrides made to break the parser, or code that walks their tables.
+
+Each gives one error line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a config from the wire may name on an edge's machine: code, and files."""
+"""Which code and files a config from the wire may name on an edge's machine."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_speed_that_is_none_is_not_taken(tmp_path: Path, speed: Any) -> None:
 
 # ------------------------------------------------------------------ code
 def own_everything(folder: Path) -> str:
-    """The first Setup of a comparison whose parts are all the user's own."""
+    """The first Setup of a comparison in which all parts are user code."""
     for name in OWN:
         place, _, attribute = name.partition(":")
         text = f"from edgefl.api import Strategy\nclass {attribute}(Strategy): ..."

@@ -1,6 +1,4 @@
-"""Bytes of messages: what goes in comes out; what nobody may send is a WireError and nothing
-else.
-"""
+"""The encoding of messages: a round trip changes nothing, and malformed input is a WireError."""
 
 from __future__ import annotations
 
@@ -40,9 +38,7 @@ HEAD = (7, 2**60)  # incarnation, session
 
 
 def values(hint: Any) -> st.SearchStrategy[Any]:
-    """Everything that a field with this annotation may hold (short texts, or the search takes
-    for ever).
-    """
+    """All values that a field with this annotation may have; short texts, to limit the search."""
     if hint is bool:
         return st.booleans()
     assert get_origin(hint) is Annotated
@@ -114,7 +110,7 @@ def test_the_longest_values_pass_and_one_more_does_not() -> None:
 
 
 def plain(hint: Any) -> Any:
-    """A harmless value."""
+    """A valid value."""
     if hint is bool:
         return False
     return {int: 1, str: "a", bytes: b"a", list[int]: []}.get(get_args(hint)[0], b"")
@@ -235,7 +231,7 @@ def test_arrays_in_arrays_are_refused() -> None:
 
 
 def test_no_header_takes_more_work_than_its_bytes() -> None:
-    """A list claims memory for its items: 17 KB of lists in lists would claim 67 MB."""
+    """A list claims memory for its items: 17 KB of nested lists would claim 67 MB."""
     head = bytes([0x95, CODES[m.Arrived], 1, 1])
     bombs = [
         head + claim * (17_000 // len(claim))

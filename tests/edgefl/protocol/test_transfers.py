@@ -1,6 +1,4 @@
-"""A model on its way in pieces: cut without copying, put together in order, checked before it is
-believed.
-"""
+"""A model in pieces: cut without copying, joined in order, verified before use."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ MOST = 1 << 20
 
 
 def update(*sizes: int) -> Update:
-    """Vectors a, b, ... of these sizes; no element occurs twice."""
+    """An update with vectors a, b, ... of these sizes; all elements differ."""
     ends = np.cumsum([0, *sizes])
     named = {
         chr(97 + i): np.arange(ends[i], ends[i + 1], dtype=np.float32) + 1
@@ -94,7 +92,7 @@ def test_the_vectors_are_aligned_and_views_where_they_can_be() -> None:
 
 def test_a_single_piece_is_kept_where_it_lies_and_aligned_for_maths() -> None:
     outgoing = Outgoing(1, update(16))
-    store = aligned(65, np.uint8)[1:]  # off every border
+    store = aligned(65, np.uint8)[1:]  # not aligned
     store[:] = outgoing.piece(0, 64)
     incoming = Incoming(outgoing.offer(0), MOST)
     incoming.add(0, store.data)
