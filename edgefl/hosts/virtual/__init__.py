@@ -1,3 +1,1 @@
-"""The host under the virtual clock: whole runs in one thread, their training on one or more
-workers.
-"""
+"""The virtual-clock host: a whole run in one thread, with training on one or more workers."""

@@ -1,8 +1,8 @@
-"""Faults of a run under the virtual clock: edges that die, come back and freeze, at their moments
-and to the nanosecond.
+"""Injected faults of a run under the virtual clock, exact to the nanosecond: edges die, come back
+and freeze.
 
-Cuts, slow stretches and what a freeze does to links and computing lie in the capacities and
-devices; here they are only recorded.
+The capacities and devices model link cuts, slow periods, and the effect of a freeze on links and
+computing. This module only records these.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from emulator.units import FOREVER
 
 
 class VirtualFaults:
-    """Strikes the edges of ``host``. ``fresh(edge)``: an edge that has just started.
-    ``liveness_ns``, emulated: an edge that was not heard for so long is lost. ``samples``: by edge.
+    """Injects the faults of ``schedule`` into the edges of ``host``.
+
+    ``fresh(edge)`` makes an edge that has just started. ``liveness_ns`` (emulated): after this
+    silence an edge is lost. ``samples``: by edge.
     """
 
     def __init__(
@@ -35,12 +37,12 @@ class VirtualFaults:
     ) -> None:
         self.host, self.schedule, self.lives, self.fresh = host, schedule, lives, fresh
         self.liveness_ns, self.samples = liveness_ns, samples
-        self._lost: set[str] = set()  # for the coordinator
+        self._lost: set[str] = set()  # edges that the coordinator has lost
         self._wait()
 
-    # ------------------------------------------------------------------ what the host asks
+    # ------------------------------------------------------------------ the host's questions
     def nothing_left(self) -> bool:
-        """Only faults are left, and no edge comes back; or all edges are down for good."""
+        """Whether only faults are left and no edge comes back, or all edges are down for good."""
         host = self.host
         if len(host.agenda) > 1 or self.lives.some_return:
             return False
@@ -49,8 +51,9 @@ class VirtualFaults:
 
     @property
     def _deserted(self) -> bool:
-        """All edges are down for good. Alarms that repeat (periodic evaluation) would go on for
-        ever, because no moment ends this run.
+        """Whether all edges are down for good in a run without a stop time.
+
+        Such a run must end here: repeated alarms (periodic evaluation) would keep it going.
         """
         coordinator = self.host.coordinator
         return (
@@ -74,7 +77,7 @@ class VirtualFaults:
     def repeats(self, edge: str) -> bool:
         return self.lives.take("duplicate", edge)
 
-    # ------------------------------------------------------------------ what strikes
+    # ------------------------------------------------------------------ the faults
     def _wait(self) -> None:
         self.host.agenda.add(self.schedule.next_due(), self._strike)
 
@@ -90,10 +93,10 @@ class VirtualFaults:
     def _carry_out(self, effect: Effect, fault: Fault, now: int) -> None:
         edge = fault.target
         match effect:
-            case Effect.DIED:  # the coordinator knows when it has missed the edge for long enough
+            case Effect.DIED:  # the coordinator learns of it after the liveness timeout
                 self.host.replace(edge, self.fresh(edge), now)
                 self._later(now + self.liveness_ns, edge, self._miss)
-            case Effect.CAME_BACK:  # in a new session, which ends the former one if that is open
+            case Effect.CAME_BACK:  # in a new session, which ends a former one that is still open
                 self.host.forget_offers(edge)
                 self._miss(edge, now)
                 self._join(edge, [], now)
@@ -108,9 +111,7 @@ class VirtualFaults:
             self._miss(edge, now)
 
     def _thaw(self, edge: str, now: int) -> None:
-        """The edge goes on where it stood; if it was missed, in a new session, in which it tells
-        its open tasks.
-        """
+        """The edge continues its work. If it was lost, it joins again with its open tasks."""
         if self.lives.frozen_until(edge) <= now and edge in self._lost:
             self._join(edge, self.host.open_tasks(edge), now)
 

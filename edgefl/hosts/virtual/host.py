@@ -1,5 +1,6 @@
-"""The virtual host: pop the next due thing, jump there, dispatch. One event a transfer, never
-one a piece.
+"""The virtual host: take the next due event, jump to its moment, dispatch it.
+
+A transfer is one event, not one event per piece.
 """
 
 from __future__ import annotations
@@ -45,26 +46,26 @@ from emulator.units import FOREVER
 
 
 class HostFaults(Protocol):
-    """Injected faults, as the host asks about them."""
+    """The injected faults that concern the host."""
 
     def nothing_left(self) -> bool:
-        """Whether the run can end, because only faults are still to come."""
+        """Whether the run can end, because only faults are left."""
 
     def is_down(self, edge: str) -> bool: ...
 
     def spoils(self, edge: str, update: Update, now: int) -> bool:
-        """Whether the update came damaged. Its session is then over, and it is offered again."""
+        """Whether the update arrives damaged. If so, its session ends, and it is offered again."""
 
     def repeats(self, edge: str) -> bool:
-        """Whether this edge's update comes twice."""
+        """Whether this edge's update arrives twice."""
 
 
 class VirtualHost:
-    """Drives one coordinator and its edges in one thread; same seed, same trace, byte for byte.
+    """Runs one coordinator and its edges in one thread. The same seed gives the same bytes.
 
-    The work itself is the ``pool``'s: a job is started when it is asked for and collected at its
-    emulated end, so that what happens meanwhile in emulated time may be worked on at the same time.
-    ``faults``: set before ``run``, where faults are injected.
+    The ``pool`` does the work. A job is started when an actor asks for it and collected at its
+    emulated end. So jobs that overlap in emulated time can run in parallel. ``faults``: set before
+    ``run`` if the run has injected faults.
     """
 
     faults: HostFaults | None = None
@@ -86,17 +87,20 @@ class VirtualHost:
         self._moving: defaultdict[str, dict[int, tuple[Transfer, Any]]] = defaultdict(dict)
         self._offered: defaultdict[str, dict[int, Update]] = defaultdict(dict)  # by edge and task
         self._answers = Answers()
-        # by edge: what it asked for last, while its run is not over
+        # by edge: its latest training job, until its run ends
         self._training: dict[str, Train] = {}
-        # by edge: what waits for the answer to a request, and when it is due
+        # by edge: a job that waits for the answer to a FreshRequest, and when it is due
         self._open: dict[str, tuple[Train, int]] = {}
-        self._evaluations: deque[Evaluate] = deque()  # not on record yet
+        self._evaluations: deque[Evaluate] = deque()  # not recorded yet
         self._transfers = 0
 
     def run(
         self, samples: Mapping[str, int], progress: Callable[[int], None] | None = None
     ) -> None:
-        """From joining (``samples`` by edge) to the end; Ctrl-C ends the run in order."""
+        """Run from the joining of edges (``samples`` by edge) to the end.
+
+        ``progress(now)`` is called after each step. Ctrl-C ends the run in order.
+        """
         try:
             self._do(COORDINATOR, self.coordinator.start(dict(samples), 0), 0)
             while not self.ended:
@@ -109,19 +113,20 @@ class VirtualHost:
             self._finish("interrupted")
         self._record(wait=True)
 
-    # ------------------------------------------------------------------ what faults ask for
+    # ------------------------------------------------------------------ also called by faults
     def tell(self, edge: str, message: ToCoordinator | EdgeLost, now: int) -> None:
-        """The coordinator gets the edge's message."""
+        """Pass an edge's message to the coordinator."""
         self._do(COORDINATOR, self.coordinator.receive(edge, message, now), now)
 
     def offer(self, edge: str, update: Update, now: int) -> None:
-        """The update waits for its grant."""
+        """Offer an update; it waits for its grant."""
         self._offered[edge][update.number] = update
         self.tell(edge, Ready(update.number, size_of(update)), now)
 
     def replace(self, edge: str, actor: Edge, now: int) -> None:
-        """The edge's process is gone, with its run and its transfers; ``actor`` knows of no task,
-        so that it ignores what still reaches it.
+        """Replace an edge whose process has died, and drop its run and its transfers.
+
+        ``actor`` has no task, so it ignores messages that still arrive.
         """
         self.edges[edge] = actor
         self._drop_unused_run(edge)
@@ -132,7 +137,7 @@ class VirtualHost:
         self._offered.pop(edge, None)
 
     def open_tasks(self, edge: str) -> list[int]:
-        """Tasks that the edge works on, and those whose models are on their way to it."""
+        """Tasks that the edge has, and tasks whose models it is receiving."""
         coming = [
             message.number
             for transfer, message in self._moving[edge].values()
@@ -156,7 +161,7 @@ class VirtualHost:
             self._record(wait=False)
 
     def _next_due(self) -> int:
-        """Of all but the coordinator's alarms; after the end nothing happens any more."""
+        """The next moment of an event other than an alarm; FOREVER after the end."""
         return FOREVER if self.ended else min(self.agenda.next_due(), self.network.next_due())
 
     def _happen(self, now: int) -> None:
@@ -164,7 +169,7 @@ class VirtualHost:
             (completion, self._moving[completion.transfer.edge].pop(completion.transfer.number)[1])
             for completion in self.network.pop_due(now)
         ]
-        # all are taken out first: what has arrived cannot be cancelled
+        # all are removed first: a transfer that has arrived cannot be cancelled
         for completion, message in whole:
             self._arrived(completion, message, now)
         for _, call in self.agenda.pop_due(now):
@@ -174,7 +179,7 @@ class VirtualHost:
         if self.coordinator.next_due() <= now:
             self._do(COORDINATOR, self.coordinator.wake(now), now)
 
-    # ------------------------------------------------------------------ what the actors ask for
+    # ------------------------------------------------------------------ outputs of the actors
     def _do(self, actor: str, outputs: list[Output], now: int) -> None:
         for output in outputs:
             if self.ended:
@@ -194,7 +199,7 @@ class VirtualHost:
                         now,
                         output.slots,
                     )
-                case Run(job=Evaluate()):  # no emulated cost, and only the record waits for it
+                case Run(job=Evaluate()):  # costs no emulated time; only the record waits for it
                     self.pool.start(output.job, now)
                     self._evaluations.append(output.job)
                 case Run():
@@ -214,7 +219,10 @@ class VirtualHost:
         self.agenda.add(now + delay_ns, lambda at: self._hear(edge, message, at))
 
     def _take_ended(self, edge: str, note: ToEdge) -> list[Transfer]:
-        """Forget what ``note`` ends; returns the transfers, which the network still carries."""
+        """Forget the offers and transfers that ``note`` ends.
+
+        Returns the transfers, which the caller must cancel in the network.
+        """
         offered, moving = self._offered[edge], self._moving[edge]
         for task in [task for task in offered if ends(note, UPDATE, task)]:
             del offered[task]
@@ -233,7 +241,7 @@ class VirtualHost:
         self._do(edge, outputs, now)
         if edge in self._open and not self.edges[edge].asking:
             job, due_ns = self._open.pop(edge)
-            if self._training.get(edge) is job:  # nothing came that changes it
+            if self._training.get(edge) is job:  # no message has replaced the job
                 self.pool.start(job, due_ns)
 
     def _to_coordinator(self, edge: str, message: Any, now: int) -> None:
@@ -275,7 +283,7 @@ class VirtualHost:
         self._moving[ALL][transfer.number] = transfer, broadcast
 
     def _given(self, send: Send, now: int) -> None:
-        """A broadcast task has reached one of its edges, which works on it while it is open."""
+        """A broadcast task has reached an edge, which begins it if the task is still open."""
         if self.faults is not None and self.faults.is_down(send.to):
             return
         task = cast(Assignment, send.message)
@@ -287,7 +295,10 @@ class VirtualHost:
         self._hear(edge, task, now)
 
     def _too_late(self, edge: str, task: int, now: int) -> None:
-        """No fresher model has come in time: its download ends, and what it has brought counts."""
+        """Close a request whose answer has not arrived in time.
+
+        The answer's download ends, and the bytes carried so far count.
+        """
         if self.ended:
             return
         note = self._answers.close(edge, task)
@@ -322,7 +333,7 @@ class VirtualHost:
         if isinstance(job, Train):
             self._training[actor] = job
         if isinstance(job, Train) and self.edges[actor].asking:
-            self._open[actor] = job, due_ns  # what is to be trained is known with the answer
+            self._open[actor] = job, due_ns  # the answer decides from which model to train
         else:
             self.pool.start(job, due_ns)
         self.agenda.add(due_ns, lambda at: self._end(actor, job, at))
@@ -338,14 +349,14 @@ class VirtualHost:
         self._do(actor, outputs, now)
 
     def _drop_unused_run(self, edge: str) -> None:
-        """The pool drops a run that its edge has dropped."""
+        """Drop the pool's run if its edge has dropped it."""
         job = self._training.get(edge)
         if job is not None and job.run is not self.edges[edge].run:
             del self._training[edge]
             self.pool.drop(job.run)
 
     def _record(self, wait: bool) -> None:
-        """Evaluations go to the record in the order in which they were asked for."""
+        """Record finished evaluations in the order of their requests. ``wait``: all of them."""
         while self._evaluations and (wait or self.pool.ready(self._evaluations[0])):
             job = self._evaluations.popleft()
             self._do(

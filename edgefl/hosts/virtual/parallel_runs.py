@@ -1,8 +1,8 @@
-"""Parallel runs: whole runs at the same time, each in a forked process of its own. They need
-nothing from each other, and so no common pool.
+"""Parallel runs: whole runs at the same time, each in its own forked process.
 
-Forked processes share the parent's data set copy-on-write. Each has its own process group: a
-terminal's Ctrl-C reaches only the parent, which passes it on. They die with the parent.
+The runs are independent, so they need no common pool. Forked processes share the parent's data set
+copy-on-write. Each has its own process group: a terminal's Ctrl-C reaches only the parent, which
+passes it on. They die with the parent.
 """
 
 from __future__ import annotations
@@ -36,20 +36,24 @@ Report = Callable[[str], None]
 
 @dataclass(slots=True)
 class RunsOutcome:
-    """What came of the jobs, by their place in the list; a job that is nowhere was never begun
-    or broke off before its first event.
+    """The outcome of the jobs, by their place in the list.
+
+    A job that is not listed was never begun, or was stopped before its first event.
     """
 
     done: dict[int, dict[str, Any]] = field(default_factory=dict)
     died: dict[int, int] = field(default_factory=dict)  # -> exit status
-    blamed: dict[int, str] = field(default_factory=dict)  # of these, -> whose bug it was
+    blamed: dict[int, str] = field(default_factory=dict)  # those with a bug -> in whose code
     interrupted: bool = False
 
 
 class ParallelRuns:
-    """``work(job, report, begun)`` runs in the fork and returns a summary; ``report(line)`` there
-    is ``heard(job, line)`` here, and the summary ``ended(job, summary)`` (None: it died).
-    ``begun()`` says that the job has made its first step: its start refuses nothing any more.
+    """Runs jobs in forked processes, at most ``workers`` at a time.
+
+    ``work(job, report, begun)`` runs in the fork and returns a summary. It calls ``report(line)``
+    with a line of progress, and ``begun()`` after its first step: from then on the job cannot be
+    refused. The parent calls ``heard(job, line)`` for each line and ``ended(job, summary)`` at the
+    end (None: the job died).
     """
 
     def __init__(
@@ -64,21 +68,21 @@ class ParallelRuns:
         self._waiting: deque[int] = deque()
         self._running: dict[Channel, tuple[int, int]] = {}  # -> pid, job
         self._begun: set[int] = set()
-        self._refused: dict[int, str] = {}  # job -> what the user can correct
-        self._told: set[int] = set()  # jobs that were told to end
+        self._refused: dict[int, str] = {}  # job -> the error that the user can correct
+        self._told: set[int] = set()  # jobs that were asked to end
 
     @property
     def busy(self) -> int:
-        """Workers with a run in hand."""
+        """How many workers run a job now."""
         return len(self._running)
 
     def run(self, jobs: int) -> RunsOutcome:
-        """All jobs in order, at most ``workers`` at a time. Ctrl-C ends those that run, in order,
-        and begins no other; a second one kills. After a bug in one no other is begun; one that was
-        killed leaves the others alone.
+        """Run all jobs in order, at most ``workers`` at a time.
 
-        UserError if a job found something that the user can correct; the others are ended in order.
-        If several jobs did, it tells of the first one in the list, whichever was faster.
+        After Ctrl-C no job is begun, and running jobs end in order; a second Ctrl-C kills them.
+        After a bug in one job no other job is begun. If a job is killed, the others go on.
+        UserError if a job finds an error that the user can correct; the others then end in order.
+        If several jobs find one, the error of the first in the list is raised.
         """
         self._waiting.extend(range(jobs))
         try:
@@ -101,8 +105,10 @@ class ParallelRuns:
         return self.outcome
 
     def _end_in_order(self, all_of_them: bool) -> None:
-        """Tell running jobs to end, each once. After a refusal, a job that stands before it in the
-        list may go on until it has begun, since it may have something to refuse, too.
+        """Ask running jobs to end, each once.
+
+        After a refusal, an earlier job of the list may go on until it has begun, because it may be
+        refused, too.
         """
         for pid, job in self._running.values():
             may_refuse = job not in self._begun and job < min(self._refused, default=0)
@@ -117,12 +123,12 @@ class ParallelRuns:
             ours.close()
             os.setpgid(0, 0)
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            with suppress(KeyboardInterrupt):  # told to end, perhaps while it reports its end
+            with suppress(KeyboardInterrupt):  # asked to end, perhaps while it reports its end
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
                 return self._child(job, theirs)
             return 0
 
-        # a SIGINT waits until the child handles it: we send each job only one
+        # a SIGINT must wait until the child handles it, because each job gets only one
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self._running[ours] = fork("edgefl run", child), job
@@ -131,7 +137,7 @@ class ParallelRuns:
         theirs.close()
 
     def _child(self, job: int, channel: Channel) -> int:
-        """In the fork; returns its exit status."""
+        """Run the job in the fork. Returns the exit status."""
         told = False
 
         def begun() -> None:
@@ -160,7 +166,7 @@ class ParallelRuns:
                 status = self._bury(channel)
                 if (
                     status and not self._refused
-                ):  # else it was told to stop, perhaps while it was refusing, too
+                ):  # otherwise it was asked to end, perhaps while it reported a refusal
                     self._died(job, status)
                 continue
             self._take(self._running[channel][1], message)
@@ -168,7 +174,7 @@ class ParallelRuns:
     def _died(self, job: int, status: int) -> None:
         self.outcome.died[job] = status
         self.ended(job, None)
-        if status > 0:  # a bug, and no signal: the others are likely to run into it, too
+        if status > 0:  # a bug, not a signal: the other jobs are likely to have it, too
             self._waiting.clear()
 
     def _take(self, job: int, message: Any) -> None:
@@ -186,7 +192,7 @@ class ParallelRuns:
                 self.ended(job, message.summary)
 
     def _bury(self, channel: Channel) -> int:
-        """Wait for a fork that has ended, or is about to; returns its exit status."""
+        """Wait for a fork that has ended or is about to end. Returns its exit status."""
         pid, _ = self._running.pop(channel)
         channel.close()
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

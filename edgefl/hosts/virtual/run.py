@@ -1,4 +1,4 @@
-"""One strategy of an experiment under the virtual clock."""
+"""Run one strategy of an experiment under the virtual clock."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ Progress = Callable[[int, OpenRun], None]
 
 
 class DelayedInterrupt:
-    """Holds a Ctrl-C back until the step at hand is done, so that no event is left half decided
-    or half recorded; a second one does not wait.
+    """Delays Ctrl-C until the current step is done, so that each event is fully recorded.
+
+    A second Ctrl-C does not wait.
     """
 
     def __init__(self) -> None:
         self.asked = False
 
     def __enter__(self) -> DelayedInterrupt:
-        # no other thread may set a handler, or is interrupted
+        # only the main thread may set a handler, and only it is interrupted
         self._main = threading.current_thread() is threading.main_thread()
         if self._main:
             self._former = signal.signal(signal.SIGINT, self._ask)
@@ -84,8 +85,9 @@ def run_virtual(
     progress: Progress | None = None,
     pool: Engine | None = None,
 ) -> dict[str, Any]:
-    """Run strategy ``index``; returns the summary. ``progress(now_ns, run)`` is called after
-    every step. ``pool`` None: work is done here.
+    """Run strategy ``index``, and return the summary.
+
+    ``progress(now_ns, run)`` is called after every step. ``pool`` None: train in this process.
     """
     experiment, pool = learned.experiment, pool or InProcessEngine(learned)
     refuse_native(experiment)
@@ -105,12 +107,12 @@ def run_virtual(
             raise KeyboardInterrupt
 
     try:
-        # what is there by now stays: the collector need not walk through it again and again
+        # objects that exist now stay: the garbage collector need not visit them again
         gc.freeze()
         with DelayedInterrupt() as interrupt:
             host.run(learned.samples, after_step)
     finally:
         gc.unfreeze()
-        pool.clear()  # tasks under way at the end
-        run.record.flush()  # if a bug ends the run here, what led to it can be read
+        pool.clear()  # tasks that are not done at the end
+        run.record.flush()  # if a bug ends the run here, the user can read what led to it
     return run.end("virtual", host.clock.now(), run.wall_s, book.summary())

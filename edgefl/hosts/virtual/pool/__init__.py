@@ -1,3 +1,4 @@
-"""Engines of the virtual clock: they train in this process, in forked workers, or on a Ray cluster,
-with the same bytes as result.
+"""Engines of the virtual clock: they train in this process, in forked workers or on Ray.
+
+All give the same bytes.
 """

@@ -1,4 +1,4 @@
-"""What a worker pool asks of its backend, and what the backend reports."""
+"""The interface between a worker pool and its backend: orders and reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class WorkerFailure:
-    """What an order raised in its worker; ``users``: it was a UserError."""
+    """The error that an order raised in its worker. ``users``: it was a UserError."""
 
     text: str
     users: bool
@@ -18,7 +18,7 @@ class WorkerFailure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkerOrder:
-    """Train ``run`` to ``until`` (on from where it stands, if ``stands``), or do ``job``."""
+    """Do ``job``. ``stands``: the job's run has stopped at a checkpoint in this worker."""
 
     number: int
     job: Any
@@ -27,12 +27,11 @@ class WorkerOrder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkerReport:
-    """``result``: of order ``number``; or ``ready``: the worker can take orders; or ``lost``: why
-    it no longer can.
+    """A worker's report: the ``result`` of order ``number``, or ``ready``, or ``lost``.
 
-    The result of a Train is None if the run stands before its end, else as
-    ``orders.plain_outcome`` gives it. Every order that is not lost with its worker is reported
-    once, forgotten ones too (with any result).
+    ``ready``: the worker can take orders. ``lost``: why it no longer can. The result of a Train is
+    None if the run stopped before its end, otherwise that of ``orders.plain_outcome``. Every order
+    is reported once unless its worker is lost; a forgotten order may report any result.
     """
 
     worker: Any
@@ -43,24 +42,24 @@ class WorkerReport:
 
 
 class WorkerBackend(Protocol):
-    """Workers somewhere. A worker is any object that ``wait`` names in its reports."""
+    """Provides workers. A worker is any object that ``wait`` names in its reports."""
 
     def add_worker(self) -> None:
-        """Start one more; ``wait`` reports when it is ready."""
+        """Start one more worker; ``wait`` reports when it is ready."""
         ...
 
     def send(self, worker: Any, order: WorkerOrder) -> None: ...
 
     def forget(self, worker: Any, number: int) -> None:
-        """Drop an order, at the next chance, or the run that it has left standing."""
+        """Drop an order as soon as possible, or the run that it left at a checkpoint."""
         ...
 
     def wait(self, timeout_s: float | None) -> list[WorkerReport]:
-        """All reports that are there; None: wait until there is one."""
+        """Return all available reports. ``timeout_s`` None: wait until there is one."""
         ...
 
     def release(self, array: np.ndarray) -> None:
-        """No later order holds this vector."""
+        """Release a vector that no later order uses."""
         ...
 
     def close(self) -> None:

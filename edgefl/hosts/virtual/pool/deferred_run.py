@@ -1,9 +1,9 @@
-"""A deferred run: a training task before it is trained. The virtual host's edges hold these instead
-of models.
+"""Deferred runs: training tasks that are not trained yet.
 
-The outcome of a task is a pure function of (strategy, edge, task, the edge's memory, the fresher
-models merged on the way). So it may be trained at any time between its emulated start and end, in
-any worker, and again if it was lost.
+The virtual host's edges hold these instead of models. The outcome of a task is a pure function of
+(strategy, edge, task, the edge's memory, the fresher models merged during training). So a task can
+be trained at any real time between its emulated start and end, in any worker, and again if a
+worker is lost.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from edgefl.vectors import aligned_copy
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunOutcome:
-    """What a run sends (vectors, numbers) and what the edge remembers; or why there is nothing."""
+    """What a run sends (vectors, numbers) and what the edge remembers, or why the run failed."""
 
     vectors: dict[str, np.ndarray] = field(default_factory=dict)
     numbers: dict[str, float] = field(default_factory=dict)
@@ -34,28 +34,27 @@ class RunOutcome:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class DeferredRun(Course):
-    """A run without its weights. ``step`` is where it stands in emulated time; ``outcome`` is set
-    once it stands at its end.
+    """A run without its weights.
+
+    ``step``: the steps done in emulated time. ``outcome`` is set once the run has ended.
     """
 
     index: int  # of the strategy
     edge: str
-    kept: Mapping[str, np.ndarray]  # the edge's memory as it began
-    # copies for the rule to read while it computes its checkpoint
+    kept: Mapping[str, np.ndarray]  # the edge's memory when the run began
+    # copies of ``kept`` that the rule reads while it computes its checkpoint
     memory: dict[str, Any] = field(default_factory=dict)
     merges: list[Merge] = field(default_factory=list)
     outcome: RunOutcome | None = None
 
     def end(self, outcome: RunOutcome) -> None:
-        """It is trained, or it has failed."""
+        """Set the outcome: the run is trained, or it has failed."""
         self.outcome = outcome
         self.failure = self.failure or outcome.failure
 
 
 class Describer:
-    """Takes the place of an edge's trainer: it makes deferred runs, copies no model and draws no
-    batches.
-    """
+    """A trainer that only makes deferred runs: it copies no model and draws no batches."""
 
     def __init__(self, index: int, edge: str, plan: TrainingPlan, samples: int) -> None:
         self.index, self.edge, self.plan, self.samples = index, edge, plan, samples
@@ -63,8 +62,10 @@ class Describer:
     def begin(
         self, task: Assignment, rule: LocalRule, memory: Mapping[str, np.ndarray]
     ) -> DeferredRun:
-        """Of the rule's hooks only ``checkpoint`` is called: on copies, since the real run will
-        call it too.
+        """Make a deferred run.
+
+        Of the rule's hooks, only ``checkpoint`` is called. It gets copies, because the real run
+        will call it, too.
         """
         kept = {name: memory[name] for name in rule.remembers if name in memory}
         steps = self.plan.steps(task, rule, self.samples)
@@ -88,7 +89,7 @@ class Describer:
         self.merge_at(run, run.step, fresh, version)
 
     def kept(self, run: DeferredRun) -> DeferredRun:
-        """The run as it is: nothing beyond its step has been trained."""
+        """Return the run unchanged: nothing beyond its step has been trained."""
         return run
 
     def merge_at(self, run: DeferredRun, step: int, fresh: np.ndarray, version: int) -> None:

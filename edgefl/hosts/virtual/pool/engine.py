@@ -1,6 +1,4 @@
-"""What the virtual host asks of an engine; the engine that trains in this process; and how an
-engine is opened.
-"""
+"""Engines: their interface, the engine that trains in this process, and how to open one."""
 
 from __future__ import annotations
 
@@ -21,16 +19,16 @@ from edgefl.jobs import Train
 
 
 class Engine(Protocol):
-    """Does jobs at some time between ``start`` and ``finish``. Results depend only on the jobs: not
-    on engine, workers, or order.
+    """Does jobs at some real time between ``start`` and ``finish``.
 
-    A ``Train`` advances ``job.run`` (a DeferredRun): when it is finished, the run stands at
-    ``until_step``, or has failed. Other jobs give a result.
+    Results depend only on the jobs, not on the engine, the workers or the order. A ``Train``
+    advances ``job.run`` (a DeferredRun) to ``until_step``, or the run fails. Other jobs return a
+    result.
     """
 
     workers: int
     note: str | None
-    """A line for the user, if something is not as requested."""
+    """A line for the user if something differs from the request."""
 
     @property
     def busy(self) -> int:
@@ -38,8 +36,9 @@ class Engine(Protocol):
         ...
 
     def start(self, job: Any, due_ns: int) -> None:
-        """Announce a job whose result is due at ``due_ns`` (emulated). A further Train of a run
-        replaces one that was not finished.
+        """Announce a job whose result is due at ``due_ns`` (emulated).
+
+        A new Train of a run replaces one that was not finished.
         """
         ...
 
@@ -48,7 +47,10 @@ class Engine(Protocol):
         ...
 
     def finish(self, job: Any) -> Any:
-        """Wait for the result, also of a job that was not started; raises what the job raised."""
+        """Wait for the result and return it; start the job if needed.
+
+        Raises the error that the job raised.
+        """
         ...
 
     def drop(self, run: DeferredRun) -> None:
@@ -56,13 +58,14 @@ class Engine(Protocol):
         ...
 
     def clear(self) -> None:
-        """Forget everything that was started."""
+        """Forget all started jobs."""
         ...
 
 
 class InProcessEngine:
-    """Trains only when the result is due: cancelled runs cost nothing, and one run at a time has
-    weights.
+    """Trains in this process, and only when the result is due.
+
+    So cancelled runs cost nothing, and only one run at a time has weights.
     """
 
     workers = 1
@@ -116,10 +119,10 @@ def open_pool(
     engine: Literal["local", "ray"] = "local",
     ray_address: str | None = None,
 ) -> Iterator[Engine]:
-    """An engine for the runs of this experiment, one after the other, until the block ends.
+    """Open an engine for runs of this experiment, one after the other, until the block ends.
 
-    ``local``: forked workers; with 0 or 1, this process. ``ray``: actors on the cluster at
-    ``ray_address`` ("auto": the one of this machine; None: one that is started for this block).
+    ``local``: forked workers; with 0 or 1 worker, this process. ``ray``: actors on the cluster at
+    ``ray_address`` ("auto": this machine's cluster; None: a cluster started for this block).
     """
     if workers < 0:
         raise UserError(f"--workers {workers}: expected 1 or more")
@@ -150,18 +153,18 @@ def _on_ray(learned: Learning, workers: int, address: str | None) -> WorkerPool:
 
 def _forked(learned: Learning, workers: int) -> WorkerPool:
     if not sys.platform.startswith("linux"):
-        raise NoRoom(f"they need Linux, this is {sys.platform}")
+        raise NoRoom(f"they need Linux, and this is {sys.platform}")
     return WorkerPool(ForkedBackend(learned, workers), workers)
 
 
 def _idle(learned: Learning, workers: int) -> str | None:
-    """A note if there are more workers than any strategy has devices that train at one time."""
+    """A note if there are more workers than devices that train at one time in any strategy."""
     edges = len(learned.shards)
     chosen = [options(entry, learned.base) for entry in learned.experiment.strategies]
     most = max(found.concurrency(values, edges) for found, values in chosen)
     return (
-        f"{workers} workers, but at most {most} devices train at one time: the others have little"
-        " to do"
+        f"{workers} workers, but at most {most} devices train at one time: the other workers are"
+        " mostly idle"
         if workers > most
         else None
     )

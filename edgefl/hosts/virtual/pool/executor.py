@@ -1,5 +1,6 @@
-"""The executor trains: it has one process's data and model, and the runs that stand at a
-checkpoint. Each worker of an engine has one.
+"""The executor trains and runs jobs. Each worker of an engine has one.
+
+It has its process's data and model, and the runs that have stopped at a checkpoint.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from edgefl.strategies.base.local_rule import LocalRule
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stretch:
-    """Train a task to step ``until``: on from where its run stands (``task`` None), or from its
-    start, with all merges on the way.
+    """Train a task to step ``until``, with all merges on the way.
+
+    ``task`` None: continue the run from its checkpoint; otherwise train from the task's start.
     """
 
     index: int
@@ -35,7 +37,7 @@ class Stretch:
 
 @dataclass(slots=True, eq=False)
 class Standing:
-    """A run with what belongs to it; ``merged``: how many fresher models are in it."""
+    """A run with its rule and trainer. ``merged``: how many fresher models were merged into it."""
 
     run: LocalRun
     rule: LocalRule
@@ -44,7 +46,7 @@ class Standing:
 
 
 class Executor:
-    """Does stretches and jobs one after the other."""
+    """Runs stretches and jobs one after the other."""
 
     def __init__(self, learned: Learning) -> None:
         self.learned = learned
@@ -53,11 +55,13 @@ class Executor:
     def train(
         self, key: Any, stretch: Stretch, given_up: Callable[[], bool] | None = None
     ) -> RunOutcome | None:
-        """The outcome, which may be a failure, or None if the run now stands before its end (kept
-        under ``key``) or ``given_up``, which is called after each step.
+        """Train a stretch, and return the outcome, which may be a failure.
+
+        None if the run has stopped at a checkpoint (kept under ``key``), or if ``given_up()``,
+        called after each step, returns True.
         """
         standing = self._standing.pop(key, None) if stretch.task is None else self._begin(stretch)
-        assert standing is not None, "the run does not stand in this worker"
+        assert standing is not None, "this worker does not have the run"
         run, rule, trainer = standing.run, standing.rule, standing.trainer
         for merge in stretch.merges[standing.merged :]:
             if not trainer.advance(run, rule, merge.step, given_up):
@@ -73,16 +77,17 @@ class Executor:
         return outcome if run.failure is None else RunOutcome(failure=run.failure)
 
     def forget(self, key: Any) -> None:
-        """Drop its run."""
+        """Drop the run that is kept under ``key``."""
         self._standing.pop(key, None)
 
     def do(self, job: Any) -> Any:
-        """Any other job: an evaluation, or ``job.work(learned)``."""
+        """Do any other job: an evaluation, or ``job.work(learned)``."""
         return self.learned.evaluate(job) if isinstance(job, Evaluate) else job.work(self.learned)
 
     def warm_up(self) -> None:
-        """Train one step, so that forked workers find everything set up; and load the sample of
-        the train loss, so that they share it.
+        """Train one step, so that torch is set up before workers are forked.
+
+        Also draw the sample for the train loss, so that the workers share it.
         """
         edge = next(iter(self.learned.shards))
         trainer, rule = self.learned.trainer(edge), LocalRule(None)

@@ -1,7 +1,7 @@
-"""Workers on this machine: processes that are forked when everything is loaded and share data and
-model copy-on-write.
+"""Workers on this machine: forked processes that share data and model copy-on-write.
 
-Control messages go over a socket pair, vectors lie in shared memory. A worker dies with its parent.
+Control messages go over a socket pair; vectors are in shared memory. A worker dies with its
+parent.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ from edgefl.jobs import Train
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.vectors import aligned_copy
 
-LOOK_S = 0.05  # how often a worker in training looks whether it is still wanted
+LOOK_S = 0.05  # how often a worker checks during training whether its order was cancelled
 
 
 @dataclass(slots=True, eq=False)
 class Process:
-    """One worker as its parent sees it. ``outs``: by order, its strategy and the cells for its
-    result.
+    """The parent's view of one worker.
+
+    ``outs``: by order, the index of its strategy and the cells for its result.
     """
 
     pid: int
     stream: MessageStream
     outs: dict[int, tuple[int, list[int]]] = field(default_factory=dict)
-    written: bool = True  # nothing waits to be sent, as the selector knows
+    written: bool = True  # nothing waits to be sent, according to the selector
 
 
 class ForkedBackend:
@@ -52,11 +53,11 @@ class ForkedBackend:
 
     def __init__(self, learned: Learning, workers: int) -> None:
         rules = [learned.rule(index) for index in range(len(learned.experiment.strategies))]
-        # vectors of an outcome, by strategy, as far as is known
+        # the largest known number of vectors of an outcome, by strategy
         self._results = [1 + len(rule.remembers) for rule in rules]
         cells = workers * max(self._results) * (DEPTH + LOOK_AHEAD) + _standing(learned, rules)
         self._arena = Arena(cells, least=2 * workers, elements=learned.layout.size)
-        # id of a vector -> its cell, and the vector: held, so that no other gets that id
+        # id of a vector -> its cell, and the vector: referenced, so that its id is not reused
         self._inputs: dict[int, tuple[int, np.ndarray]] = {}
         self._selector = selectors.DefaultSelector()
         self._processes: set[Process] = set()
@@ -131,7 +132,7 @@ class ForkedBackend:
         kept: dict[str, np.ndarray],
         failure: list[str] | None,
     ) -> list[Any]:
-        """An outcome copied out of its cells, which are used again."""
+        """Copy an outcome out of its cells, which will be reused."""
         self._results[index] = max(self._results[index], len(vectors) + len(kept))
         return [
             {name: aligned_copy(vector) for name, vector in vectors.items()},
@@ -141,11 +142,11 @@ class ForkedBackend:
         ]
 
     def _bury(self, process: Process) -> str:
-        """Kill it if it still runs; returns how it ended."""
+        """Kill the worker if it still runs. Returns how it ended."""
         self._selector.unregister(process.stream)
         process.stream.close()
         self._processes.discard(process)
-        os.kill(process.pid, signal.SIGKILL)  # until it is waited for, the number is its own
+        os.kill(process.pid, signal.SIGKILL)  # before waitpid, no other process has this pid
         _, status = os.waitpid(process.pid, 0)
         for _, outs in process.outs.values():
             self._free(outs)
@@ -174,8 +175,9 @@ class ForkedBackend:
 
 
 def _standing(learned: Learning, rules: list[LocalRule]) -> int:
-    """How many runs may stand at a checkpoint, each over a start model of its own. A cell that
-    is never used takes no memory.
+    """How many runs may wait at a checkpoint, each with its own start model.
+
+    A cell that is never used takes no memory.
     """
     chosen = [options(entry, learned.base) for entry in learned.experiment.strategies]
     most = [found.concurrency(values, len(learned.shards)) for found, values in chosen]
@@ -191,10 +193,10 @@ def _standing(learned: Learning, rules: list[LocalRule]) -> int:
 
 # ------------------------------------------------------------------ the worker's process
 def _work(end: socket.socket, arena: Arena, executor: Executor) -> None:
-    """In the fork, until its parent is gone."""
+    """Run a worker in the fork, until its parent ends."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     close_all_but(end.fileno())
-    # what is there stays for good: the collector must not touch, and so copy, its pages
+    # these objects stay; if the garbage collector touched their pages, they would be copied
     gc.freeze()
     keep_freed_memory()
     with suppress(EOFError):
@@ -202,14 +204,14 @@ def _work(end: socket.socket, arena: Arena, executor: Executor) -> None:
 
 
 class _Worker:
-    """Takes orders until its parent is gone (EOFError)."""
+    """Handles orders until its parent ends (EOFError)."""
 
     def __init__(self, stream: MessageStream, arena: Arena, executor: Executor) -> None:
         self.stream, self.arena, self.executor = stream, arena, executor
         self.orders: deque[list[Any]] = deque()
         self.selector = selectors.DefaultSelector()
         self.selector.register(stream, selectors.EVENT_READ)
-        self.unwanted: set[int] = set()  # of the orders in hand
+        self.unwanted: set[int] = set()  # cancelled orders among ``current`` and ``orders``
         self.current = -1
         self._looked_s = 0.0
 
@@ -226,7 +228,7 @@ class _Worker:
             self.current = -1
 
     def _done(self, order: list[Any]) -> tuple[WorkerFailure | None, Any, list[int]]:
-        """Failure, result, and the cells for the result."""
+        """Do an order. Returns failure, result, and the cells for the result."""
         kind, number, *_, outs = order
         if number in self.unwanted:
             return None, None, []
@@ -273,7 +275,7 @@ class _Worker:
             return cell
 
         self.stream.send(pack([number, fault and [fault.text, fault.users], result], place))
-        if self.stream.pending:  # more than the socket holds: the parent reads whenever it waits
+        if self.stream.pending:  # the socket is full; the parent reads it whenever it waits
             self.selector.modify(self.stream, selectors.EVENT_WRITE)
             while self.stream.pending:
                 self.selector.select()

@@ -1,4 +1,4 @@
-"""Orders to workers as plain data and arrays, and back."""
+"""Convert orders and outcomes to plain data and arrays, and back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edgefl.protocol.messages import Assignment
 
 
 def plain(order: WorkerOrder) -> list[Any]:
-    """[kind, number, ...]: lists, dicts, strings, numbers and arrays."""
+    """An order as [kind, number, ...]: lists, dicts, strings, numbers and arrays."""
     job = order.job
     if not isinstance(job, Train):
         return ["do", order.number, jobs.plain(job)]
@@ -35,7 +35,7 @@ def plain(order: WorkerOrder) -> list[Any]:
 
 
 def stretch(row: list[Any]) -> Stretch:
-    """Of a "train" order."""
+    """The stretch of a "train" order."""
     _, _, index, edge, task, kept, merges, until = row
     return Stretch(
         index,
@@ -48,12 +48,12 @@ def stretch(row: list[Any]) -> Stretch:
 
 
 def job(row: list[Any]) -> Any:
-    """Of a "do" order."""
+    """The job of a "do" order."""
     return jobs.of_plain(row[2])
 
 
 def plain_outcome(outcome: RunOutcome | None) -> list[Any] | None:
-    """The result of a "train" order; ``outcome`` is its reverse."""
+    """The result of a "train" order as plain data; ``outcome`` is the reverse."""
     if outcome is None:
         return None
     failure = outcome.failure and [outcome.failure.reason, outcome.failure.trace]

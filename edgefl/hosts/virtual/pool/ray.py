@@ -1,8 +1,7 @@
 """Workers on a Ray cluster: actors of one CPU each, which load data and model on their machine.
-Vectors go through Ray's object store, each version put there once.
 
-Ray pickles what it carries: anyone who can reach a Ray cluster can run code on it. Nothing of that
-reaches our own protocol.
+Vectors go through Ray's object store; each version is stored once. Ray pickles its messages: anyone
+who can reach a Ray cluster can run code on it. Our own protocol uses no pickle.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from edgefl.hosts.virtual.pool.orders import failure, job, plain, plain_outcome,
 from edgefl.vectors import ALIGNMENT, aligned_copy
 
 CONNECT_S = 3.0
-PATIENCE_S = 60.0  # without any worker
+PATIENCE_S = 60.0  # how long to wait for a first worker
 MOST_FAILED_STARTS = 3
-HTTP2_SETTINGS = b"\x04"  # type of the first frame that either side sends (RFC 9113, 3.4)
+HTTP2_SETTINGS = b"\x04"  # type of the first frame of each side (RFC 9113, section 3.4)
 HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + HTTP2_SETTINGS + bytes(5)
 
 
 class RayWorker:
-    """The actor."""
+    """The Ray actor of one worker."""
 
     def __init__(self, experiment: str, base: str | None) -> None:
         self.executor = Executor(
@@ -43,10 +42,10 @@ class RayWorker:
         )
 
     def load(self) -> None:
-        """Returns once the constructor has loaded everything."""
+        """Return once the constructor has loaded everything."""
 
     def work(self, row: list[Any]) -> tuple[Any, Any]:
-        """(failure, result) of an order; its vectors come as references."""
+        """Do an order, and return (failure, result). Vectors arrive as references."""
         import ray
 
         row = exchanged(
@@ -65,8 +64,9 @@ class RayWorker:
 
 
 class RayBackend:
-    """A WorkerBackend on the cluster at ``address``; None: on one that it starts and ends.
-    UserError if there is none.
+    """A WorkerBackend on the cluster at ``address``; None: on its own cluster.
+
+    UserError if there is no such cluster.
     """
 
     def __init__(self, learned: Learning, workers: int, address: str | None) -> None:
@@ -83,10 +83,10 @@ class RayBackend:
         self._actor = ray.remote(num_cpus=1)(RayWorker)
         base = None if learned.base is None else str(learned.base.resolve())
         self._begin = (learned.experiment.model_dump_json(), base)
-        self._refs: dict[Any, tuple[Any, int]] = {}  # of a result -> actor and order
+        self._refs: dict[Any, tuple[Any, int]] = {}  # reference of a result -> actor and order
         self._loading: dict[Any, Any] = {}  # reference of ``load`` -> actor
         self._actors: list[Any] = []
-        # id of a vector -> its reference, and the vector: held, so that no other gets that id
+        # id of a vector -> its reference, and the vector: referenced, so that its id is not reused
         self._inputs: dict[int, tuple[Any, np.ndarray]] = {}
         self._failed_starts = 0
 
@@ -102,7 +102,7 @@ class RayBackend:
         self._refs[worker.work.remote(row)] = worker, order.number
 
     def forget(self, worker: Any, number: int) -> None:
-        """An order that has begun is trained to its end: Ray cannot interrupt it."""
+        """Drop an order. If it has begun, it is trained to its end: Ray cannot interrupt it."""
         for ref in [ref for ref, at in self._refs.items() if at == (worker, number)]:
             with suppress(self._ray.exceptions.RayError):
                 self._ray.cancel(ref)
@@ -141,7 +141,7 @@ class RayBackend:
         if ref in self._loading:
             return [self._loaded(ref, self._loading.pop(ref))]
         if ref not in self._refs:
-            return []  # its actor was lost a moment ago
+            return []  # its actor has just been lost
         actor, number = self._refs.pop(ref)
         try:
             fault, result = self._ray.get(ref)
@@ -158,7 +158,7 @@ class RayBackend:
             self._failed_starts += 1
             if self._failed_starts >= MOST_FAILED_STARTS:
                 raise UserError(
-                    f"no Ray worker could begin: {str(error).strip().splitlines()[-1]}"
+                    f"no Ray worker could start: {str(error).strip().splitlines()[-1]}"
                 ) from error
             return self._lost(actor, error)
         self._failed_starts = 0
@@ -214,7 +214,7 @@ def _connect(ray: Any, address: str | None, workers: int) -> None:
         where = "on this machine (auto)" if address == "auto" else f"at {address!r}"
         raise UserError(
             f"no Ray cluster {where}: start one with `ray start --head`, or give the HOST:PORT"
-            " of one"
+            " of a running one"
         ) from error
     except (RuntimeError, ValueError) as error:
         raise UserError(
@@ -223,8 +223,9 @@ def _connect(ray: Any, address: str | None, workers: int) -> None:
 
 
 def _reach(address: str) -> None:
-    """UserError unless a server at ``address`` speaks HTTP/2, as Ray does. Ray itself would try for
-    minutes.
+    """Raise UserError unless a server at ``address`` answers in HTTP/2, as Ray does.
+
+    Ray itself would try for minutes.
     """
     if address == "auto":
         return
@@ -234,7 +235,7 @@ def _reach(address: str) -> None:
             connection.settimeout(CONNECT_S)
             connection.sendall(HTTP2_GREETING)
             if connection.recv(4)[3:] != HTTP2_SETTINGS:
-                raise OSError("something else listens there")
+                raise OSError("another program listens there")
     except (OSError, ValueError) as error:
         raise UserError(
             f"no Ray cluster at {address!r} ({error}): expected HOST:PORT, as `ray start --head`"

@@ -1,13 +1,14 @@
-"""An engine of several workers: which worker does what, and what happens if one is lost. The
-``WorkerBackend`` has the workers.
+"""An engine of several workers: which worker does which job, and what happens if one is lost.
 
-    start -> waiting, by emulated end -> sent (DEPTH a worker) -> done -> finish
+The ``WorkerBackend`` provides the workers. ::
+
+    start -> waiting, by emulated end -> sent (DEPTH per worker) -> done -> finish
                   ^                        |
                   +------ worker lost <----+
 
-A run that stands at its checkpoint stays with its worker and goes on there. At most LOOK_AHEAD
-tasks a worker are sent, or done and not collected, unless the host waits for one: tasks far ahead
-may still be cancelled.
+A run that has stopped at its checkpoint stays with its worker and continues there. At most
+LOOK_AHEAD tasks per worker are sent, or done but not collected, unless the host waits for a task:
+tasks far ahead may still be cancelled.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from edgefl.hosts.virtual.pool.orders import arrays, outcome
 from edgefl.jobs import Train
 
 LOOK_AHEAD = 4
-DEPTH = 2  # one in work, and one at hand when it ends
-MOST_DEATHS = 3  # of workers in one task, until the task is to blame
+DEPTH = 2  # orders per worker: one that it does, and the next one
+MOST_DEATHS = 3  # after so many lost workers the task itself counts as the cause
 
 
 class State(Enum):
@@ -48,8 +49,9 @@ AHEAD = (State.SENT, State.DONE)
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """A run or a job, from ``start`` until it is collected or dropped. ``worker`` has its order,
-    or its standing run.
+    """A run or a job, from ``start`` until it is collected or dropped.
+
+    ``worker`` has its order, or its run that has stopped at a checkpoint.
     """
 
     key: Any
@@ -66,7 +68,10 @@ class Item:
 
 @dataclass(slots=True, eq=False)
 class PoolWorker:
-    """``sent``: its orders, the one in work first; ``own``: waiting items whose runs stand here."""
+    """A worker. ``sent``: numbers of its orders, the current one first.
+
+    ``own``: waiting items whose runs have stopped in this worker.
+    """
 
     id: Any
     sent: list[int] = field(default_factory=list)
@@ -202,16 +207,17 @@ class WorkerPool:
             self._become(item, State.DONE)
 
     def _worker_lost(self, worker: PoolWorker | None, why: str) -> None:
-        """Replace it. Its orders and its standing runs are trained again from their start, with
-        all that was merged.
+        """Replace the worker. Its orders and its stopped runs are trained again from their start.
+
+        This includes all merges.
         """
         self._backend.add_worker()
         if worker is None:
-            return  # it was lost before it was ready
+            return  # lost before it was ready
         for item in [item for item in self._items.values() if item.worker is worker]:
             item.worker = None
             if item.state is State.SENT:
-                item.deaths += worker.sent[0] == item.number  # the first one was in work
+                item.deaths += worker.sent[0] == item.number  # the first order was being done
                 self._renumber(item)
                 self._put(item)
                 if item.deaths >= MOST_DEATHS:
@@ -226,7 +232,7 @@ class WorkerPool:
 
     # ------------------------------------------------------------------ items
     def _put(self, item: Item) -> None:
-        """Queue it: for the worker where its run stands, else for all."""
+        """Queue the item: for the worker that has its run, otherwise for all workers."""
         self._pushes += 1
         item.pushed = self._pushes
         self._become(item, State.WAITING)
@@ -236,14 +242,14 @@ class WorkerPool:
         )
 
     def _recall(self, item: Item) -> None:
-        """It is to be done again, or not at all: its worker may forget it."""
+        """Take the item from its worker, which may forget it: it will be done again, or never."""
         if item.worker is not None:
             self._backend.forget(item.worker.id, item.number)
         item.worker = None
         self._renumber(item)
 
     def _renumber(self, item: Item) -> None:
-        """Reports under its former number are ignored from now on."""
+        """Give the item a new number. Reports with the old number are then ignored."""
         self._numbered.pop(item.number, None)
         item.number = self._numbers
         self._numbers += 1
@@ -270,7 +276,7 @@ class WorkerPool:
 
 
 def _first(heap: list[tuple[int, int, Item]]) -> Item | None:
-    """The item on top; entries of items that no longer wait there are removed."""
+    """The first item of the heap, after removing entries of items that no longer wait in it."""
     while heap and (heap[0][2].state is not State.WAITING or heap[0][2].pushed != heap[0][1]):
         heapq.heappop(heap)
     return heap[0][2] if heap else None

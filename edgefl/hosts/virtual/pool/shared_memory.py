@@ -1,8 +1,8 @@
-"""Memory that a process and the workers forked from it share, and messages whose vectors lie there.
+"""Memory shared by a process and its forked workers, and messages whose vectors are in it.
 
-The memory is an anonymous mapping: it has no name, so a killed run leaves nothing behind. It is cut
-into cells of one model each; the process that opened it decides who may write to which. A vector
-without a cell travels inside its message instead, which costs a copy or two.
+The memory is an anonymous mapping: it has no name, so a killed run leaves nothing behind. It is
+divided into cells of one model each. The process that opened it decides which worker may write to
+which cell. A vector without a cell travels inside its message, which costs one or two copies.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ MOST_READ = 1 << 20
 
 
 class NoRoom(Exception):
-    """Not enough shared memory; says why."""
+    """There is not enough shared memory, or workers cannot run here; the text says why."""
 
 
 class Arena:
-    """``cells`` cells for ``elements`` float32 each, or fewer if there is no room for all. NoRoom
-    if fewer than ``least`` fit.
+    """``cells`` cells for ``elements`` float32 each, or fewer if memory is short.
+
+    NoRoom if fewer than ``least`` fit.
     """
 
     def __init__(self, cells: int, least: int, elements: int) -> None:
@@ -53,7 +54,7 @@ class Arena:
                 f"no {cells * self.stride / 1e6:.0f} MB of shared memory ({error})"
             ) from error
         self._bytes = np.frombuffer(self._memory, np.uint8)
-        self._free = list(range(cells))  # a heap: cells that have memory already are taken first
+        self._free = list(range(cells))  # a heap: cells that already have memory are taken first
 
     def take(self) -> int | None:
         return heapq.heappop(self._free) if self._free else None
@@ -65,7 +66,7 @@ class Arena:
         return vector.dtype == np.float32 and vector.ndim == 1 and vector.nbytes <= self.stride
 
     def view(self, cell: int, elements: int) -> np.ndarray:
-        """The first elements of a cell, which begins at a page boundary."""
+        """The first ``elements`` elements of a cell, which begins at a page boundary."""
         start = cell * self.stride
         return self._bytes[start : start + 4 * elements].view(np.float32)
 
@@ -74,15 +75,16 @@ class Arena:
 
 
 def pack(message: Any, place: Callable[[np.ndarray], int | None]) -> bytes:
-    """``message``: plain data and arrays; ``place`` puts a vector into a cell and returns which, or
-    None if it is to travel in the message.
+    """Encode ``message``: plain data and arrays.
+
+    ``place`` writes a vector to a cell and returns the cell; None: it travels in the message.
     """
 
     def other(value: Any) -> Any:
         if isinstance(value, np.generic):
             return value.item()
         if not isinstance(value, np.ndarray):
-            raise TypeError(f"{type(value).__name__} cannot be handed to a worker")
+            raise TypeError(f"{type(value).__name__} cannot be sent to a worker")
         cell = place(value)
         if cell is not None:
             return msgpack.ExtType(IN_CELL, PLACE.pack(cell, value.size))
@@ -94,9 +96,7 @@ def pack(message: Any, place: Callable[[np.ndarray], int | None]) -> bytes:
 
 
 def unpack(data: bytes, arena: Arena) -> Any:
-    """The message. Vectors in cells are read-only views: they change when the cell is used
-    again.
-    """
+    """Decode a message. Vectors in cells are read-only views: they change if the cell is reused."""
 
     def array(code: int, content: bytes) -> np.ndarray:
         if code == IN_CELL:
@@ -113,8 +113,9 @@ def unpack(data: bytes, arena: Arena) -> Any:
 
 
 class MessageStream:
-    """Whole messages over a stream socket, without blocking: what cannot be sent yet is sent by
-    ``push``, later.
+    """Whole messages over a stream socket, without blocking.
+
+    ``push`` sends later what the socket does not take now.
     """
 
     def __init__(self, end: socket) -> None:
@@ -125,7 +126,7 @@ class MessageStream:
 
     @property
     def pending(self) -> bool:
-        """Whether something waits for ``push``."""
+        """Whether data waits for ``push``."""
         return bool(self._out)
 
     def fileno(self) -> int:
@@ -136,8 +137,9 @@ class MessageStream:
         self.push()
 
     def push(self) -> None:
-        """Send as much as the socket takes. If the other side is gone, all of it is dropped;
-        ``receive`` reports that.
+        """Send as much as the socket takes.
+
+        If the other side has closed, all data is dropped, and ``receive`` reports that.
         """
         try:
             while self._out:
@@ -152,8 +154,9 @@ class MessageStream:
             self._out.clear()
 
     def receive(self) -> list[bytes]:
-        """All whole messages so far; EOFError if the other side is gone and everything it sent has
-        been received.
+        """Return all whole messages so far.
+
+        EOFError if the other side has closed and all its messages have been returned.
         """
         ended = False
         with suppress(BlockingIOError):
@@ -168,7 +171,7 @@ class MessageStream:
             messages.append(bytes(self._in[LENGTH.size : LENGTH.size + size]))
             del self._in[: LENGTH.size + size]
         if ended and not messages:
-            raise EOFError("the other process is gone")
+            raise EOFError("the other process has ended")
         return messages
 
     def close(self) -> None:

@@ -274,8 +274,8 @@ def test_one_worker_is_this_process_and_fewer_are_none() -> None:
 def test_more_workers_than_tasks_is_said() -> None:
     with open_pool(learned_of(strategies=[{"strategy": "fedasync", "concurrency": 1}]), 2) as pool:
         assert (
-            pool.note
-            == "2 workers, but at most 1 devices train at one time: the others have little to do"
+            pool.note == "2 workers, but at most 1 devices train at one time:"
+            " the other workers are mostly idle"
         )
 
 

@@ -61,7 +61,7 @@ def test_only_vectors_that_fit_go_into_slots() -> None:
 
 
 def test_what_is_no_plain_data_is_refused() -> None:
-    with pytest.raises(TypeError, match="object cannot be handed to a worker"):
+    with pytest.raises(TypeError, match="object cannot be sent to a worker"):
         pack([object()], lambda one: None)
 
 
