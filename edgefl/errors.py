@@ -101,9 +101,10 @@ class Bug(Exception):
         return "\n  ".join(["history:", *self.story]) + f"\n{trace}".rstrip()
 
     def blame(self) -> str:
-        """Return one line: who failed at what, the exception, and the line of the algorithm's file.
+        """Return one line: who failed at what, the exception, and the place in its file.
 
-        If a returned value is wrong, there is no such line: the lines where its methods begin.
+        The place is the last line of the algorithm's file that led to the exception. If a returned
+        value is wrong, there is no such line; then it is the lines where the methods begin.
         """
         cause = self.__cause__
         if cause is None:  # ``story`` is the traceback of a worker

@@ -133,6 +133,14 @@ def _first_sentence(model: type[BaseModel]) -> str:
 # ---------------------------------------------------------------------- command line
 def cli_page(app: typer.Typer, name: str) -> str:
     command = typer.main.get_command(app)
+    _keep_whole_sentences(command)
     context = typer.Context(command, info_name=name)
     text: str = get_docs_for_click(obj=command, ctx=context, name=name, title=f"`{name}`")
     return text
+
+
+def _keep_whole_sentences(group: Any) -> None:
+    """Give each command a short help: without one, click cuts its help at 45 characters."""
+    for command in getattr(group, "commands", {}).values():
+        command.short_help = " ".join((command.help or "").partition("\n\n")[0].split())
+        _keep_whole_sentences(command)

@@ -61,11 +61,12 @@ def check(
     config: Config,
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Changes, as for edgefl run."),
+        typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config, as for edgefl run."),
     ] = None,
 ) -> None:
-    """Check an experiment without running it: keys, names, files, data, memory and this host's
-    speed, with an estimate of duration and bytes.
+    """Check an experiment without running it, and estimate its duration and bytes.
+
+    Checks keys, names, files, data, memory and the speed of this host.
     """
     experiment, base = load(config, overrides or ()), base_of(config)
     show.line(

@@ -1,4 +1,4 @@
-"""One-line errors of a config: its place, the key, what was expected and found, the nearest key."""
+"""One-line errors of a config: place, key, what was expected and found, and the nearest key."""
 
 from __future__ import annotations
 

@@ -182,7 +182,9 @@ class Devices(Section):
                 " logarithms)"
             )
         if self.spread != "lognormal" and self.sigma is not None:
-            raise ValueError(f'sigma: goes with spread = "lognormal", found "{self.spread}"')
+            raise ValueError(
+                f'sigma: expected only with spread = "lognormal", found "{self.spread}"'
+            )
         strange = next(
             (
                 key
@@ -192,7 +194,7 @@ class Devices(Section):
             None,
         )
         if strange is not None and self.spread != "classes":
-            raise ValueError(f'{strange}: goes with spread = "classes"')
+            raise ValueError(f'{strange}: expected only with spread = "classes"')
         if self.samples_per_slot is not None and (
             self.profile is not None or self.spread == "classes"
         ):
@@ -200,7 +202,7 @@ class Devices(Section):
                 'samples_per_slot: expected no profile and no spread = "classes" with it'
             )
         if self.slowest_ratio != 1 and self.spread != "uniform":
-            raise ValueError('slowest_ratio: goes with spread = "uniform"')
+            raise ValueError('slowest_ratio: expected only with spread = "uniform"')
         over_time = [key for key in ("throttling", "bursts") if getattr(self, key) is not None]
         drawn = self.spread in ("classes", "exponential")
         if len(over_time) > (0 if drawn else 1):

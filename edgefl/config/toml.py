@@ -1,4 +1,4 @@
-"""Parsing of untrusted TOML: what no config needs is refused first."""
+"""Parsing of untrusted TOML; values that no config needs are refused first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TOO_DEEP = f"nested more than {MOST_NESTED} deep"
 
 
 class BadTOML(ValueError):
-    """The text is not TOML, or is TOML that no config needs; one line says what is wrong."""
+    """The text is not TOML, or has values that no config needs; the message is one line."""
 
 
 def parsed(text: str) -> dict[str, Any]:

@@ -93,13 +93,16 @@ def written(tmp_path: Path, text: str) -> Path:
         ),
         (
             "[devices]\nsigma = 0.5",
-            'devices: sigma: goes with spread = "lognormal", found "uniform"',
+            'devices: sigma: expected only with spread = "lognormal", found "uniform"',
         ),
-        ("[devices]\ntask_samples = 100", 'devices: task_samples: goes with spread = "classes"'),
-        ("[devices]\nlong = 'mild'", 'devices: long: goes with spread = "classes"'),
+        (
+            "[devices]\ntask_samples = 100",
+            'devices: task_samples: expected only with spread = "classes"',
+        ),
+        ("[devices]\nlong = 'mild'", 'devices: long: expected only with spread = "classes"'),
         (
             "[devices]\nspread = 'lognormal'\nsigma = 1\ngamma = 2",
-            'devices: gamma: goes with spread = "classes"',
+            'devices: gamma: expected only with spread = "classes"',
         ),
         (
             "[devices]\nspread = 'classes'\ngamma = 0",
@@ -107,7 +110,7 @@ def written(tmp_path: Path, text: str) -> Path:
         ),
         (
             "[devices]\nspread = 'lognormal'\nsigma = 1\nslowest_ratio = 2",
-            'devices: slowest_ratio: goes with spread = "uniform"',
+            'devices: slowest_ratio: expected only with spread = "uniform"',
         ),
         (
             "[devices]\nthrottling = {budget_s = 1, hot_share = 0.5}",
@@ -130,7 +133,7 @@ def written(tmp_path: Path, text: str) -> Path:
         ),
         (
             "[devices]\nspread = 'exponential'\nslowest_ratio = 2",
-            'devices: slowest_ratio: goes with spread = "uniform"',
+            'devices: slowest_ratio: expected only with spread = "uniform"',
         ),
         (
             "[medium]\nkind = 'tdm'",
