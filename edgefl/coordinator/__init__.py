@@ -1,1 +1,1 @@
-"""The coordinator as an actor: open tasks, checks and open jobs. It opens no file."""
+"""The coordinator as an actor: tasks, deadlines, checks and jobs. It opens no file or socket."""

@@ -1,4 +1,4 @@
-"""Checks of what comes in (updates of edges, results of jobs) and of what goes out."""
+"""Checks of updates and job results, and of messages to edges."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ TOO_LARGE = "norm above updates.norm_bound"
 
 
 class Claims:
-    """What edges say of themselves and are weighed by: none gets more weight than it can have.
+    """Limits for the numbers that edges report and that set their weight in a mean.
 
-    ``shares``: samples by edge, where the coordinator knows the split; ``batch_size``: of a
-    gradient that is of one batch.
+    ``shares``: samples by edge, where the coordinator knows the split. ``batch_size``: samples of
+    a gradient of one batch.
     """
 
     def __init__(self, shares: Mapping[str, int], batch_size: int) -> None:
         self.shares, self.batch_size = shares, batch_size
-        self.samples: dict[str, int] = {}  # with which each edge joined, as far as it is believed
+        self.samples: dict[str, int] = {}  # accepted samples, by edge
 
     def joined(self, edge: str, samples: int) -> int:
-        """How many of the ``samples`` with which it joins are believed."""
+        """Store and return how many of the ``samples`` are accepted with which an edge joins."""
         self.samples[edge] = believed = min(samples, self.shares.get(edge, samples))
         return believed
 
     def most(self, edge: str) -> dict[str, float]:
-        """The largest value of each number that is a weight."""
+        """The largest accepted value of each number that is a weight."""
         return {"samples": float(self.samples[edge]), "batch": float(self.batch_size)}
 
     def capped(self, edge: str, numbers: Mapping[str, float]) -> dict[str, float]:
-        """Of ``numbers`` those that are too large, with the largest value that is believed. What
-        is not finite is left to ``update_fault``.
+        """Return those of ``numbers`` that are too large, with their largest accepted values.
+
+        ``update_fault`` handles numbers that are not finite.
         """
         return {
             name: most
@@ -53,7 +54,7 @@ class Claims:
 def update_fault(
     task: OpenTask, update: Update, strategy: Strategy, norm_bound: float | None = None
 ) -> tuple[str | None, dict[str, Any]]:
-    """Why this update of ``task`` cannot be used, or None; and what helps to find the mistake."""
+    """Why this update of ``task`` cannot be used, or None; and details for the record."""
     if update.version != task.version:
         return "wrong base version", {}
     sizes = {name: vector.size for name, vector in update.vectors.items()}
@@ -65,15 +66,17 @@ def update_fault(
     if not _finite(update.vectors, update.numbers):
         return "not finite", {}
     if not update.numbers.get("samples", 0) > 0:
-        return "no samples", {}  # a mean by samples would fail
+        return "no samples", {}  # a mean weighted by samples would fail
     return (None, {}) if norm_bound is None else _norm_fault(task, update, norm_bound)
 
 
 def _norm_fault(
     task: OpenTask, update: Update, norm_bound: float
 ) -> tuple[str | None, dict[str, Any]]:
-    """A model is measured by how far it is from the one that the edge was given, whatever else
-    goes up by itself.
+    """Check the norm of each vector of an update.
+
+    For a model this is the distance to the model that the edge was given; for other vectors it is
+    their own norm.
     """
     for name, vector in update.vectors.items():
         origin = task.base if name == "weights" and task.base.size == vector.size else None
@@ -84,8 +87,9 @@ def _norm_fault(
 
 
 def result_fault(vectors: Mapping[str, np.ndarray], numbers: Mapping[str, float]) -> str | None:
-    """Why this result of a job cannot be used, or None. TypeError unless its arrays are flat
-    float32: that is its author's bug.
+    """Why this result of a job cannot be used, or None.
+
+    TypeError unless its arrays are flat float32: this is a bug of the job's author.
     """
     wrong = [
         name
@@ -101,7 +105,7 @@ def result_fault(vectors: Mapping[str, np.ndarray], numbers: Mapping[str, float]
 
 
 def check_published(weights: Any, model: np.ndarray) -> None:
-    """TypeError or ValueError unless it is like the model so far."""
+    """Raise TypeError or ValueError unless ``weights`` has the shape and type of the model."""
     expected = f"expected float32 {model.shape}"
     if not isinstance(weights, np.ndarray):
         raise TypeError(f"published {_described(weights)}, {expected}, a numpy array")
@@ -110,7 +114,7 @@ def check_published(weights: Any, model: np.ndarray) -> None:
 
 
 def model_of(assign: Assign) -> np.ndarray:
-    """What the edges start from. ValueError if it is not there."""
+    """The model from which the edges start. ValueError if the Assign has none."""
     if "weights" not in assign.vectors:
         names = ", ".join(map(repr, assign.vectors)) or "nothing"
         raise ValueError(f"an Assign brings {names}, expected 'weights'")
@@ -118,8 +122,10 @@ def model_of(assign: Assign) -> np.ndarray:
 
 
 def sendable(message: ModelMessage, model: np.ndarray) -> ModelMessage:
-    """The message. ValueError if edges would refuse it: they would begin a new session over it
-    again and again. TypeError for what is no array, or no number.
+    """Return the message if edges accept it; they would answer a bad one with a new session.
+
+    ValueError if it exceeds the limits of messages. TypeError for a value that is not an array or
+    not a number.
     """
     for name, vector in message.vectors.items():
         if not isinstance(vector, np.ndarray):

@@ -1,5 +1,6 @@
-"""The coordinator as an actor: it asks the strategy about every event; ``RunState`` carries its
-decisions out.
+"""The coordinator as an actor: it gives every event to the strategy.
+
+``RunState`` carries out the strategy's decisions.
 """
 
 from __future__ import annotations
@@ -31,18 +32,17 @@ from emulator.units import FOREVER, to_ns
 
 
 class Coordinator(RunState):
-    """Events in (``start``, ``receive``, ``wake``, ``job_done``), outputs out; ``now`` is emulated
-    ns.
+    """Gets events (``start``, ``receive``, ``wake``, ``job_done``) and returns outputs.
 
-    Own alarms: "stop", "evaluate", "close NUMBER" and "deadline NUMBER"; the strategy's are
-    prefixed with "strategy ".
+    ``now`` is emulated ns. Its own alarms are "stop", "evaluate", "close NUMBER" and "deadline
+    NUMBER"; names of the strategy's alarms have the prefix "strategy ".
     """
 
     # ------------------------------------------------------------------ what the host calls
     def start(self, edges: dict[str, int], now: int) -> list[Output]:
-        """The run begins with these edges (id -> samples)."""
+        """Begin the run with these edges (id -> samples)."""
         if self.finished:
-            return []  # interrupted before it began
+            return []  # interrupted before the start
         evaluation = self.experiment.evaluation
         if self.stop_ns < FOREVER:
             self.alarms.set("stop", self.stop_ns)
@@ -56,7 +56,7 @@ class Coordinator(RunState):
         return outputs + self._ask(ev.RunStarted(), now)
 
     def receive(self, sender: str, message: ToCoordinator | ev.EdgeLost, now: int) -> list[Output]:
-        """A message of an edge, or what the host knows of it (Joined, EdgeLost, Started, Ready)."""
+        """Handle an edge's message, or the host's news of it (Joined, EdgeLost, Started, Ready)."""
         if self.finished:
             return []
         match message:
@@ -80,7 +80,7 @@ class Coordinator(RunState):
         return FOREVER if self.finished else self.alarms.agenda.next_due()
 
     def wake(self, now: int) -> list[Output]:
-        """Ring what is due."""
+        """Ring the alarms that are due."""
         outputs: list[Output] = []
         for name in self.alarms.due(now):
             if not self.finished:
@@ -90,8 +90,9 @@ class Coordinator(RunState):
     def job_done(
         self, job: Evaluate | Job, result: Scores | Result | str, now: int
     ) -> list[Output]:
-        """An evaluation ended, with its scores; or a job of the strategy: its result, or why there
-        is none.
+        """Handle the end of an evaluation or of a strategy's job.
+
+        ``result``: scores of an evaluation; of a job, its result or why there is none.
         """
         if isinstance(job, Evaluate):
             self.record.recorder.metrics(job, *cast(Scores, result))
@@ -156,11 +157,12 @@ class Coordinator(RunState):
             return self._ask(ev.UpdateReady(edge, number), now)
         self.record.fact(now, "update_ready", edge=edge, task=number)
         self.deadlines.granted(task, now)
-        return [Grant(edge, number)]  # no medium to share: at once
+        return [Grant(edge, number)]  # nothing schedules the uplink: grant at once
 
     def _settled(self, edge: str, number: int, now: int) -> list[Output]:
-        """An update whose fate is on record already, or of a task that was closed without it:
-        the edge may forget it.
+        """Record and acknowledge an update of a task that is not open, so that the edge drops it.
+
+        It is a duplicate, or its task was closed before it arrived.
         """
         late = self.tasks.late(edge, number)
         if late is not None:
@@ -197,10 +199,10 @@ class Coordinator(RunState):
         )
 
     def _failed(self, edge: str, message: TaskFailed, now: int) -> list[Output]:
-        """Training raised an exception; with most edges failing, there is no hope for the run."""
+        """Handle a training failure. The run ends if training fails on most edges."""
         acknowledged = Send(edge, Acknowledged(message.task))
         task = self.tasks.of(edge, message.task)
-        if task is None or task.ready:  # closed; or urged, it has an update all the same
+        if task is None or task.ready:  # closed, or an urged edge has already offered an update
             return [acknowledged]
         reason, trace = self.failures.add(edge, message.reason, message.trace)
         self.record.fact(
@@ -215,11 +217,11 @@ class Coordinator(RunState):
     def _fresh_requested(self, edge: str, message: FreshRequest, now: int) -> list[Output]:
         task = self.tasks.of(edge, message.task)
         if task is None:
-            # The edge waits for an answer, and its task is closed.
+            # The edge waits for an answer, but its task is closed.
             return [Send(edge, CancelTask(message.task))]
         if 0 < message.until_ns <= now:
             self.record.fact(now, "request_too_late", edge=edge, task=task.number)
-            return []  # its training is over, or will be before anything can come
+            return []  # an answer would arrive after the edge's last merge
         if not message.until_ns:
             task.asked = True
             self.deadlines.stop(task, now)
@@ -232,7 +234,7 @@ class Coordinator(RunState):
             return self.finish("emulated_s", now)
         if name == "evaluate":
             every_s = self.experiment.evaluation.every_s
-            assert every_s is not None  # or that alarm would not be set
+            assert every_s is not None  # otherwise that alarm would not be set
             self.alarms.set("evaluate", now + to_ns(every_s))
             return self._evaluate(now) if self.evaluated != self.version else []
         if name.startswith("close "):
@@ -244,7 +246,7 @@ class Coordinator(RunState):
 
     # ------------------------------------------------------------------ tasks
     def _timed_out(self, task: OpenTask, now: int) -> list[Output]:
-        """Its edge is there and does not deliver: it is free for another task."""
+        """Close a task whose connected edge does not deliver. The edge can get another task."""
         reason, cancel = self.deadlines.reason(task), Send(task.edge, CancelTask(task.number))
         self.record.fact(now, "task_timed_out", edge=task.edge, task=task.number, phase=task.phase)
         return [cancel, *self._close(task, reason, now, late=TASK_TIMED_OUT)]
@@ -271,9 +273,9 @@ class Coordinator(RunState):
             decisions = do.up_to_finish(self.strategy.handle(event, now))
             outputs, numbers = self._carry_out(decisions, event, now)
         except UserError:
-            raise  # the disk is full, say: not the algorithm's mistake
+            raise  # for example a full disk: not the algorithm's mistake
         except Exception as error:
-            # the story has them
+            # the story has the numbers
             kind = type(self.strategy)
             short = {key: value for key, value in row.items() if key != "numbers"}
             failed = f"{kind.__name__} failed at {short}"

@@ -1,6 +1,7 @@
-"""How long an open task may still take. Download, training and upload count; waiting for a grant,
-for slots or for the answer to a request does not, and neither does the time of a lost edge, which
-has its own limit.
+"""Deadlines of open tasks.
+
+Download, training and upload count. Waiting for a grant, for slots or for the answer to a request
+does not count. The time of a lost edge does not count either: it has its own limit.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ DOWNLOAD, TRAINING, UPLOAD = "download", "training", "upload"
 
 
 class TaskLimits(Protocol):
-    """What a task may take, in emulated ns; FOREVER where nothing is known of it."""
+    """Time limits of a task's phases, in emulated ns; FOREVER if nothing is known."""
 
     @property
     def total_ns(self) -> int | None:
-        """Of all together, if the config says so; None: each has a limit of its own."""
+        """The limit of all phases together, if the config gives one; None: one limit per phase."""
 
     def download_ns(
         self, edge: str, size_bytes: int, slots: tuple[int, ...] | None, now: int
@@ -31,7 +32,7 @@ class TaskLimits(Protocol):
 
 
 class Deadlines:
-    """Sets the alarm "deadline NUMBER" while the time of a task runs; ``limits`` None: never."""
+    """Sets the alarm "deadline NUMBER" while the time of a task counts; ``limits`` None: never."""
 
     def __init__(self, alarms: Alarms, limits: TaskLimits | None) -> None:
         self.alarms, self.limits = alarms, limits
@@ -47,7 +48,7 @@ class Deadlines:
             )
 
     def started(self, task: OpenTask, samples: int, now: int, answer_bytes: int = 0) -> None:
-        """Its model is on the edge; or the answer to its request is on the way."""
+        """Training has started, or it continues once the answer of ``answer_bytes`` arrives."""
         if self.limits is None or task.ready or task.message is None:
             return
         limit_ns = self.limits.training_ns(task.edge, samples, task.message, now)
@@ -60,7 +61,7 @@ class Deadlines:
             self._run(task, UPLOAD, self.limits.upload_ns(task.edge, task.size_bytes, now), now)
 
     def stop(self, task: OpenTask, now: int) -> None:
-        """It waits for something that is not its edge's matter."""
+        """Stop the task's time: it waits for something that its edge does not control."""
         task.goes_on = False
         if task.since_ns is not None:
             self.alarms.drop(f"deadline {task.number}")
@@ -69,13 +70,13 @@ class Deadlines:
             task.since_ns = None
 
     def lost(self, task: OpenTask, now: int) -> None:
-        """Its edge is: the grace time runs now."""
+        """The task's edge is lost: stop its time, because the grace time runs now."""
         runs = task.since_ns is not None
         self.stop(task, now)
         task.goes_on = runs
 
     def back(self, task: OpenTask, now: int) -> None:
-        """Its edge is, with the time that was left."""
+        """The task's edge is back: continue with the remaining time."""
         if task.goes_on:
             self._set(task, now)
 
@@ -83,7 +84,7 @@ class Deadlines:
         self.alarms.drop(f"deadline {task.number}")
 
     def reason(self, task: OpenTask) -> str:
-        """Why the task is closed when its alarm rings."""
+        """Why the task is closed when its deadline passes."""
         assert self.limits is not None
         total_ns = self.limits.total_ns
         if total_ns is not None:

@@ -1,4 +1,4 @@
-"""Which edges fail in training, and why: what they say of it is a peer's word, made printable."""
+"""Which edges fail in training, and why. Texts from edges are made printable."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ MOST_TRACES = 20  # tracebacks kept in the record, one for each reason
 
 @dataclass(slots=True)
 class Failures:
-    """``failing``: the edges whose latest training has failed."""
+    """Failures of training. ``failing``: the edges whose latest training has failed."""
 
     failing: set[str] = field(default_factory=set)
     _traced: set[str] = field(default_factory=set)
 
     def add(self, edge: str, reason: str, trace: str) -> tuple[str, dict[str, str]]:
-        """The reason in one line, and {"trace": the traceback} the first time that it fails so."""
+        """Count a failure. Returns the reason in one line.
+
+        For a new reason it also returns {"trace": the traceback}.
+        """
         self.failing.add(edge)
         reason = printable(" ".join(reason.split()), MOST_REASON)
         if reason in self._traced or len(self._traced) >= MOST_TRACES:
@@ -31,5 +34,5 @@ class Failures:
         self.failing.discard(edge)
 
     def of_most(self, edges: int) -> bool:
-        """Whether more than half of so many edges fail."""
+        """Whether more than half of ``edges`` edges fail."""
         return 2 * len(self.failing) > edges

@@ -1,6 +1,4 @@
-"""Everything that happens in a run passes here: it is counted, then handed to a recorder, which
-writes it down or does not.
-"""
+"""The ledger counts everything that happens in a run, and passes it to a recorder."""
 
 from __future__ import annotations
 
@@ -18,19 +16,19 @@ STORY_LENGTH = 20  # events shown with a bug
 
 
 class Recorder(Protocol):
-    """What a run is recorded by: ``edgefl.record.record.Record`` writes files."""
+    """Records a run: ``edgefl.record.record.Record`` writes files."""
 
     def event(self, now: int, event: Event, decisions: list[Decision], row: Row) -> None:
-        """An event given to the strategy and what was decided; ``row``: both for events.jsonl."""
+        """Record an event and the strategy's decisions; ``row``: both for events.jsonl."""
 
     def fact(self, now: int, row: Row) -> None:
-        """What happened that is no event for the strategy."""
+        """Record something that is not an event for the strategy."""
 
     def link(self, completion: Completion, finished_ns: int) -> None:
-        """A transfer ended."""
+        """Record the end of a transfer."""
 
     def snapshot(self, version: int) -> None:
-        """This version is going to be evaluated: its moment is now."""
+        """Record that this version, as it is now, will be evaluated."""
 
     def metrics(
         self,
@@ -40,11 +38,11 @@ class Recorder(Protocol):
         accuracy: float,
         *by_label: float,
     ) -> None:
-        """An evaluation ended with these ``edgefl.jobs.Scores``."""
+        """Record the scores of an evaluation (``edgefl.jobs.Scores``)."""
 
 
 class Ledger:
-    """Counts, keeps the latest events for the story behind a bug, and passes on to ``recorder``."""
+    """Counts, keeps the latest events for reports of bugs, and passes all on to ``recorder``."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -52,7 +50,7 @@ class Ledger:
         self._story: deque[tuple[int, Row]] = deque(maxlen=STORY_LENGTH)
 
     def begin(self, now: int, event: Event) -> dict[str, Any]:
-        """An event is about to be given to the strategy; its row."""
+        """Begin an event, before the strategy gets it. Returns its row."""
         row = event_row(event)
         self._story.append((now, row))
         return row
@@ -66,24 +64,26 @@ class Ledger:
         decisions: list[Decision],
         numbers: list[list[int]],
     ) -> None:
-        """The strategy, at ``version``, has decided on an event (``row``: its ``event_row``);
-        ``numbers``: each Assign's task numbers.
+        """Record the strategy's decisions on an event.
+
+        ``version``: before the event. ``row``: the event's ``event_row``. ``numbers``: the task
+        numbers of each Assign.
         """
         whole = event_line(row, version, decisions, numbers)
         self.counters.take(whole)
         self.recorder.event(now, event, decisions, whole)
 
     def fact(self, now: int, fact: str, **values: Any) -> None:
-        """What happened that is no event for the strategy."""
+        """Record something that is not an event for the strategy."""
         row = {"fact": fact, **values}
         self.counters.take(row)
         self.recorder.fact(now, row)
 
     def link(self, completion: Completion, finished_ns: int) -> None:
-        """A transfer ended; its bytes count from now on."""
+        """Record the end of a transfer, and count its bytes."""
         self.counters.link(completion.transfer.direction, completion.transfer.size)
         self.recorder.link(completion, finished_ns)
 
     def story(self) -> list[str]:
-        """The latest events, a line each."""
+        """The latest events, one line each."""
         return [f"{at} {row}" for at, row in self._story]

@@ -1,4 +1,4 @@
-"""The strategy's jobs that are under way: from RunJob to the one event with the result."""
+"""The strategy's open jobs: from RunJob to the event with the result."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from edgefl.strategies.base.events import JobDone, JobFailed
 
 
 class OpenJobs:
-    """``allowed``: the hosts have workers for them. A job is known by its identity."""
+    """Open jobs, by identity. ``allowed``: the hosts have workers for jobs."""
 
     def __init__(self, allowed: bool) -> None:
         self.allowed = allowed
         self.names: dict[Job, str] = {}
 
     def open(self, decision: RunJob) -> Run:
-        """What the host is to do. ValueError if there are no workers, or if another job of that
-        name is under way.
+        """Open a job, and return the order for the host.
+
+        ValueError if there are no workers, or if another job of that name is open.
         """
         if not self.allowed:
             raise ValueError(
@@ -31,8 +32,9 @@ class OpenJobs:
         return Run(decision.job, decision.cost_ns)
 
     def end(self, job: Job, result: Result | str) -> JobDone | JobFailed | None:
-        """The event for the strategy: a result, or why there is none. None if the strategy had it
-        already: a job may be done twice.
+        """Close a job, and return the strategy's event: its result, or why there is none.
+
+        None if the job is already closed: a job may be done twice.
         """
         name = self.names.pop(job, None)
         if name is None:

@@ -1,6 +1,4 @@
-"""What the strategy decides is carried out here: on the open tasks, the alarms, the jobs and the
-model, as outputs.
-"""
+"""Carry out the strategy's decisions on open tasks, alarms, jobs and the model, as outputs."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ from edgefl.vectors import is_finite
 
 
 class RunState:
-    """Where a run stands, and what its strategy's decisions make of it; ``now`` is emulated ns."""
+    """The state of a run, changed by its strategy's decisions. ``now`` is emulated ns."""
 
     def __init__(
         self,
@@ -37,9 +35,7 @@ class RunState:
         shares: Mapping[str, int] | None = None,
         limits: TaskLimits | None = None,
     ) -> None:
-        """``shares``: samples by edge, where the split is known here; ``limits`` None: tasks may
-        take as long as they like.
-        """
+        """``shares``: samples by edge, where the split is known. ``limits`` None: no deadlines."""
         self.strategy = strategy
         self.experiment = experiment
         self.claims = Claims(shares or {}, experiment.training.batch_size)
@@ -55,10 +51,10 @@ class RunState:
         self.deadlines = Deadlines(self.alarms, limits)
         self.evaluated = -1
         self.finished: str | None = None
-        self.stop_ns = experiment.stop.at_ns  # what is due later is not part of the run
+        self.stop_ns = experiment.stop.at_ns  # later events are not part of the run
 
     def finish(self, reason: str, now: int) -> list[Output]:
-        """End the run in order, from inside or outside."""
+        """End the run in order. The host and the coordinator itself call this."""
         if self.finished:
             return []
         outputs = self._evaluate(now) if self.evaluated != self.version else []
@@ -80,7 +76,7 @@ class RunState:
     def _carry_out(
         self, decisions: list[do.Decision], event: ev.Event, now: int
     ) -> tuple[list[Output], list[list[int]]]:
-        """The outputs, and for each Assign the numbers of its tasks."""
+        """Carry out decisions. Returns the outputs, and the task numbers of each Assign."""
         outputs: list[Output] = []
         numbers: list[list[int]] = []
         for decision in decisions:
@@ -99,13 +95,13 @@ class RunState:
                 case do.Discard():
                     if not isinstance(event, ev.UpdateArrived) or event.task != decision.task:
                         raise ValueError(
-                            f"task {decision.task} cannot be discarded now: only the update in"
-                            " hand can"
+                            f"task {decision.task} cannot be discarded now: only the update that"
+                            " has just arrived can"
                         )
                 case do.Finish():
                     break
                 case do.Report():
-                    pass  # for the record alone
+                    pass  # only for the record
                 case do.RunJob():
                     outputs.append(self.jobs.open(decision))
                 case _:
@@ -141,7 +137,7 @@ class RunState:
         raise TypeError(f"not a decision: {decision!r}")
 
     def _held(self, decision: do.Grant | do.SendFresh | do.Cancel) -> OpenTask:
-        """The open task that a decision names with its edge."""
+        """The open task that a decision names. ValueError if its edge has no such task."""
         task = self.tasks.of(decision.edge, decision.task)
         if task is None:
             raise ValueError(
@@ -150,7 +146,11 @@ class RunState:
         return task
 
     def _answered(self, task: OpenTask, now: int) -> None:
-        """What is left of its training goes on: at most the whole, and the way of the answer."""
+        """Continue the deadline of a task whose request is answered.
+
+        The limit covers the answer's download and a whole training, because the remaining training
+        is at most that.
+        """
         if task.asked:
             task.asked = False
             self.deadlines.started(
@@ -164,14 +164,16 @@ class RunState:
                 " for it"
             )
         task.waits = False
-        if slots is None:  # a strategy that gives out slots looks after them itself
+        if slots is None:  # a strategy that grants slots watches them itself
             self.deadlines.granted(task, now)
         return [Grant(task.edge, task.number, slots)]
 
     def _open(self, edge: str, assign: do.Assign, now: int) -> Assignment:
         busy = edge in self.tasks.by_edge
         if busy or edge not in self.present:
-            raise ValueError(f"cannot assign to {edge!r}: it is {'busy' if busy else 'not there'}")
+            raise ValueError(
+                f"cannot assign to {edge!r}: it is {'busy' if busy else 'not connected'}"
+            )
         task = self.tasks.add(edge, self.version, model_of(assign))
         task.message = sendable(
             Assignment(task.number, task.version, assign.vectors, assign.numbers), self.weights

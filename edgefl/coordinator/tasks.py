@@ -1,4 +1,4 @@
-"""The coordinator's state: the tasks that it gave out, and its alarms."""
+"""The coordinator's state: the tasks that it has assigned, and its alarms."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from emulator.agenda import Agenda, Ticket
 from emulator.units import FOREVER
 
 TASK_CLOSED, TASK_TIMED_OUT = "task closed", "task timed out"  # why a late update is not used
-# tasks closed without an update that are remembered: a late update of an older one passes for a
-# duplicate
+# how many tasks closed without an update are remembered; a late update of an older task counts as
+# a duplicate
 MOST_CLOSED = 10_000
 
 
 @dataclass(slots=True)
 class OpenTask:
-    """A task from Assign until its update, its closing, or its cancelling; ``base`` is the model
-    that the edge started from.
+    """A task from Assign until its update arrives, or it is closed or cancelled.
 
-    ``lost``: its edge is not there at present; ``ready``: its update was offered, of
-    ``size_bytes``; ``waits``: and the strategy has not granted the uplink. ``message``: what the
-    edge was sent.
+    ``base``: the model from which the edge started. ``lost``: its edge is not connected now.
+    ``ready``: its update, of ``size_bytes``, was offered. ``waits``: that update waits for a grant
+    of the uplink. ``message``: the Assignment that was sent.
 
-    Of its deadline: the ``phase`` and its limit, the time that is left, and since when it runs
-    (None: it stands still).
+    Deadline: ``phase`` and its limit ``limit_ns``, the remaining time ``left_ns``, and since when
+    that time runs (``since_ns``; None: it is stopped).
     """
 
     number: int
@@ -38,25 +37,26 @@ class OpenTask:
     lost: bool = False
     ready: bool = False
     waits: bool = False
-    asked: bool = False  # it stands still until the answer to its request
+    asked: bool = False  # training pauses until the answer to its request
     message: Assignment | None = field(default=None, repr=False)
     size_bytes: int = 0
     phase: str = ""
     limit_ns: int = FOREVER
     left_ns: int = FOREVER
     since_ns: int | None = None
-    goes_on: bool = False  # it ran when the edge was lost
+    goes_on: bool = False  # the deadline's time ran when the edge was lost
 
 
 @dataclass(slots=True)
 class Tasks:
-    """Open tasks by number and by edge (one each), and those that were closed without an update,
-    which may still come.
+    """Open tasks by number and by edge (one per edge), and tasks closed without an update.
+
+    The update of a closed task may still arrive.
     """
 
     open: dict[int, OpenTask] = field(default_factory=dict)
     by_edge: dict[str, OpenTask] = field(default_factory=dict)
-    # number -> edge, and what is to be recorded of a late update; the oldest first
+    # number -> edge, and why a late update is not used; the oldest first
     closed: OrderedDict[int, tuple[str, str]] = field(default_factory=OrderedDict)
     count: int = 0
 
@@ -67,7 +67,7 @@ class Tasks:
         return task
 
     def of(self, edge: str, number: int) -> OpenTask | None:
-        """The open task ``number`` if it is this edge's."""
+        """The open task ``number`` if it belongs to this edge; otherwise None."""
         task = self.open.get(number)
         return task if task is not None and task.edge == edge else None
 
@@ -78,8 +78,9 @@ class Tasks:
         return self.by_edge[edge]
 
     def remove(self, task: OpenTask, delivered: bool, late: str) -> None:
-        """The task is over; without a delivery, its update is late from now on, and ``late`` says
-        why it is not used.
+        """Remove an open task.
+
+        If its update was not delivered, it is late from now on. ``late`` says why it is not used.
         """
         del self.open[task.number]
         del self.by_edge[task.edge]
@@ -89,8 +90,9 @@ class Tasks:
                 self.closed.popitem(last=False)
 
     def late(self, edge: str, number: int) -> str | None:
-        """Why the update of a task that was closed without one is not used, the first time it
-        comes; later it is a duplicate: None.
+        """Why the late update of a closed task is not used.
+
+        None if the task is not remembered, or from the second call on: then it is a duplicate.
         """
         if self.closed.get(number, ("", ""))[0] != edge:
             return None
@@ -99,7 +101,7 @@ class Tasks:
 
 @dataclass(slots=True)
 class Alarms:
-    """Named moments: the same name set again moves it."""
+    """Named moments. Setting a name again moves it."""
 
     agenda: Agenda[str] = field(default_factory=Agenda)
     at: dict[str, tuple[int, Ticket]] = field(default_factory=dict)
@@ -113,8 +115,9 @@ class Alarms:
             self.agenda.cancel(self.at.pop(name)[1])
 
     def due(self, now: int) -> Iterator[str]:
-        """The names that ring at ``now``, one after the other: each may still move or drop those
-        behind it.
+        """Yield the names that are due at ``now``.
+
+        The caller's reaction to one name may move or drop later ones.
         """
         for at_ns, name in self.agenda.pop_due(now):
             if name in self.at and self.at[name][0] == at_ns:

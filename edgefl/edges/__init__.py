@@ -1,1 +1,1 @@
-"""What runs on a device: the edge and its trainer."""
+"""The parts that run on a device: the edge and its trainer."""

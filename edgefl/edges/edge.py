@@ -1,6 +1,4 @@
-"""The edge as an actor: it trains what it is given, asks for a fresher model where its rule says
-so, and offers its update.
-"""
+"""The edge as an actor: it trains its tasks, may ask for fresher models, and offers updates."""
 
 from __future__ import annotations
 
@@ -34,14 +32,15 @@ from edgefl.protocol.transfers import beyond_limits, most_body
 from edgefl.strategies.base.local_rule import LocalRule
 from emulator.compute import Device
 
-MOST_UNACKNOWLEDGED = 8  # updates kept for offering again; beyond that the oldest is given up
+MOST_UNACKNOWLEDGED = 8  # updates kept for a repeated offer; the oldest beyond that is dropped
 
 
 @dataclass(slots=True)
 class Latest:
-    """The task at hand, or the last one until its update is acknowledged: when its run began, with
-    what memory, and whether it asks for a fresher model. ``done_ns``: when its run is, or was, at
-    its end; None: not known beforehand.
+    """The current task, or the last one until its update is acknowledged.
+
+    ``memory``: the edge's memory when the run began. ``asks``: the run asks for a fresher model.
+    ``done_ns``: when the run ends or has ended; None: not known in advance.
     """
 
     task: Assignment
@@ -54,11 +53,11 @@ class Latest:
 class Edge(Generic[CourseT]):
     """One device. ``now`` is emulated ns and comes from the coordinator; the edge owns no clock.
 
-    Its phases are those of ``edgefl.edges.phase``. While it waits for the answer to a FreshRequest,
-    training stands still (``on_request = "wait"``, FedASMU's Algorithm 2), or goes on
-    (``"train_on"``). Its host may then be through with a run whose request is still open: the
-    update is held until the answer, or the word that none came in time, and if a fresher model
-    comes, the run is taken back to its request.
+    Its phases are those of ``edgefl.edges.phase``. Between a FreshRequest and its answer, training
+    pauses (``on_request = "wait"``, FedASMU's Algorithm 2) or continues (``"train_on"``). With
+    ``"train_on"`` a run may end while its request is open. The edge then holds the update until
+    the answer, or a TooLate, arrives. If a fresher model arrives, the run is set back to the
+    request.
     """
 
     def __init__(
@@ -68,23 +67,23 @@ class Edge(Generic[CourseT]):
         self.trainer = trainer
         self.rule = rule
         self.device = device
-        self.memory: dict[str, np.ndarray] = {}  # what the rule remembers between tasks
+        self.memory: dict[str, np.ndarray] = {}  # what the rule keeps between tasks
         # task -> what it adds to the memory once its update is acknowledged
         self._learned: dict[int, dict[str, np.ndarray]] = {}
         self._phases = PhaseMachine(name)
         self.task: Assignment | None = None
         self.run: CourseT | None = None
         self.latest: Latest | None = None
-        # task whose model is still to come, moment at which it was urged
+        # a task whose model has not arrived yet, and the moment when it was urged
         self.urged: tuple[int, int] | None = None
         self.ask_at: int | None = None
-        self.refresh: ConcurrentRefresh[CourseT] | None = None  # of its run, if that trains on
-        self.too_late = False  # no answer to its request came in time
+        self.refresh: ConcurrentRefresh[CourseT] | None = None  # if its run continues in training
+        self.too_late = False  # no answer to its request arrived in time
         self.unacknowledged: dict[int, Update] = {}
-        # by task, until the coordinator has acknowledged it or knows of no such task
+        # by task, until the coordinator acknowledges the failure or cancels the task
         self.failed: dict[int, TaskFailed] = {}
-        self.given_up = 0  # updates dropped unacknowledged
-        self.beyond: str | None = None  # the limit that an update of this algorithm passed
+        self.given_up = 0  # updates dropped without acknowledgement
+        self.beyond: str | None = None  # the limit that an update of this algorithm exceeded
 
     @property
     def phase(self) -> Phase:
@@ -92,13 +91,14 @@ class Edge(Generic[CourseT]):
 
     @property
     def asking(self) -> bool:
-        """Its request is open."""
+        """Whether a request is open."""
         return self.phase in ASKING
 
     @property
     def open_tasks(self) -> list[int]:
-        """Numbers of the tasks that the coordinator may not have closed yet; a new session
-        reports them.
+        """Numbers of the tasks that may still be open for the coordinator.
+
+        A new session reports them.
         """
         at_hand = [self.task.number] if self.task else []
         return sorted({*self.unacknowledged, *self.failed, *at_hand})
@@ -130,10 +130,10 @@ class Edge(Generic[CourseT]):
         return []
 
     def job_done(self, job: Train, result: Any, now: int) -> list[Output]:
-        """The local run stands at ``job.until_step``."""
+        """Continue after a job: the local run has reached ``job.until_step``, or has failed."""
         run, task = self.run, self.task
         if run is None or task is None or job.run is not run:
-            return []  # cancelled or replaced meanwhile
+            return []  # cancelled or replaced
         if self.ask_at is not None and run.step < run.steps and run.failure is None:
             return self._ask(task, run, now)
         self._phases.move(PhaseEvent.DONE)
@@ -150,13 +150,15 @@ class Edge(Generic[CourseT]):
         return [Send(COORDINATOR, update)]
 
     def _fail(self, task: Assignment, failure: TrainingFailure) -> Send:
-        """The task has failed, and the edge is free for another."""
+        """Report a failed task; the edge is free for another one."""
         self.failed[task.number] = failed = TaskFailed(task.number, failure.reason, failure.trace)
         return Send(COORDINATOR, failed)
 
     def _update(self, task: Assignment, run: CourseT) -> Update:
-        """The run's outcome. One that cannot travel goes empty: the coordinator discards it and
-        closes the task, instead of waiting without end.
+        """The run's update.
+
+        An update that exceeds the limits of messages is sent empty. The coordinator then discards
+        it and closes the task, instead of waiting for ever.
         """
         vectors, numbers = self.trainer.payload(run, self.rule)
         numbers = {**numbers, "too_late": 1.0} if self.too_late else numbers
@@ -174,7 +176,7 @@ class Edge(Generic[CourseT]):
             self.given_up += 1
 
     def _waits_for(self, task: int, now: int | None) -> bool:
-        """Whether an answer that comes ``now`` can still be used."""
+        """Whether an answer that arrives ``now`` can still be used."""
         late = now is not None and self.refresh is not None and now >= self.refresh.until_ns
         return self.asking and self.task is not None and self.task.number == task and not late
 
@@ -190,7 +192,7 @@ class Edge(Generic[CourseT]):
         return Run(Train(run, run.steps), self.refresh.end_ns - now)
 
     def _go_on(self, answer: PhaseEvent, now: int) -> list[Output]:
-        """Nothing is to be merged."""
+        """Continue without a merge."""
         run, held = self._run_at_hand(), self.phase is Phase.HELD
         self._phases.move(answer)
         if self.refresh is None:
@@ -203,18 +205,18 @@ class Edge(Generic[CourseT]):
 
     def _begin(self, task: Assignment, now: int) -> list[Output]:
         self._phases.move(PhaseEvent.BEGUN)
-        # a rule that asks for a name which is not there is told those that are
+        # a rule that asks for a missing name gets an error that lists the existing names
         task = replace(task, vectors=ByName(task.vectors), numbers=ByName(task.numbers))
         self.task, self.refresh, self.too_late = task, None, False
         try:
             self.run = run = self.trainer.begin(task, self.rule, self.memory)
-        except Exception as error:  # the strategy's numbers make no run
+        except Exception as error:  # the strategy's numbers are invalid for a run
             self._phases.move(PhaseEvent.DONE)
             self.task = self.run = self.latest = None
             return [self._fail(task, training_failure(error, BEFORE, type(self.rule).__module__))]
         self.latest = Latest(task, dict(self.memory), now, run.checkpoint is not None)
         self.ask_at = run.checkpoint
-        if self.ask_at == 0:  # nothing to train before: no turn to wait for
+        if self.ask_at == 0:  # no training before the request
             return self._ask(task, run, now)
         until_step = run.steps if self.ask_at is None else min(self.ask_at, run.steps)
         whole: list[Output] = [self._train(run, until_step, now)]
@@ -223,27 +225,26 @@ class Edge(Generic[CourseT]):
         return self._cut_short(*self.urged, now) or whole
 
     def _cut_short(self, number: int, urged_ns: int, now: int) -> list[Output]:
-        """End the run of this task at the first step, but not before one, that is done at or after
-        ``urged_ns``.
+        """End the run of this task at the first step that is done at or after ``urged_ns``.
 
-        The run begins again and goes up to that step: training may be ahead of emulated time, or
-        through, with its update offered for later.
+        The run has at least one step. It begins again and ends at that step, because real training
+        may be ahead of emulated time, or may have ended with an update offered for a later moment.
         """
         latest = self.latest
         if latest is None or latest.task.number < number:
-            self.urged = (number, urged_ns)  # its model is still to come
+            self.urged = (number, urged_ns)  # its model has not arrived yet
             return []
         reported = self.run is None if latest.done_ns is None else latest.done_ns <= urged_ns
         if latest.task.number > number or latest.asks or reported:
             return []
-        if latest.done_ns is None:  # real hardware: what is done is done
+        if latest.done_ns is None:  # native device: the steps done so far stay
             run = self._run_at_hand()
             run.steps = max(1, run.step)
             return []
         return self._begin_again(latest, latest.done_ns, urged_ns, now)
 
     def _begin_again(self, latest: Latest, due_ns: int, urged_ns: int, now: int) -> list[Output]:
-        """``due_ns``: when the whole run is, or was, at its end."""
+        """Train an urged task again with fewer steps. ``due_ns``: when the whole run ends."""
         run, began_ns = self.trainer.begin(latest.task, self.rule, latest.memory), latest.began_ns
 
         def done_ns(step: int) -> int:
@@ -253,7 +254,7 @@ class Edge(Generic[CourseT]):
             return began_ns + duration_ns
 
         steps = 1 + bisect_left(range(1, run.steps), urged_ns, key=done_ns)
-        end_ns = done_ns(steps)  # asked last: a device may remember its last stretch of work
+        end_ns = done_ns(steps)  # the last call: a device may remember its last stretch of work
         if end_ns >= due_ns:
             return []
         self._phases.move(PhaseEvent.URGED)
@@ -269,8 +270,9 @@ class Edge(Generic[CourseT]):
         return [Run(Train(self.run, steps), end_ns - now)]
 
     def _ask(self, task: Assignment, run: CourseT, now: int) -> list[Output]:
-        """Ask before the step at which the run stands; then train on, if the rule wants that and
-        it is known when the run will be done.
+        """Ask for a fresher model before the run's next step.
+
+        Then continue training if the rule wants that and the end of the run is known in advance.
         """
         self.ask_at = None
         if self.rule.on_request == "train_on":

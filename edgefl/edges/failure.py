@@ -1,6 +1,6 @@
-"""Why a run on a device has no outcome: an algorithm, a model or its data may raise in training.
+"""Failures of training: an algorithm, a model or its data may raise an exception.
 
-That is no reason to stop the edge: its task has failed, which the coordinator is told.
+The edge goes on: its task has failed, and it reports that to the coordinator.
 """
 
 from __future__ import annotations
@@ -16,15 +16,20 @@ BEFORE = "before its first step"
 
 @dataclass(frozen=True, slots=True)
 class TrainingFailure:
-    """``reason``: the step, its batch, and the exception in one line; ``trace``: its traceback."""
+    """Why a run has no outcome.
+
+    ``reason``: the step, its batch and the exception in one line. ``trace``: the traceback.
+    """
 
     reason: str
     trace: str
 
 
 def training_failure(error: Exception, where: str, module: str) -> TrainingFailure:
-    """``where`` it happened; ``module``: the algorithm's, whose line is named if it has one in the
-    traceback. Both texts are short enough for their message.
+    """Describe an exception in training. Both texts are short enough for their message.
+
+    ``where``: where in the run it happened. ``module``: the algorithm's module; the reason names
+    its line if the traceback has one.
     """
     name = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
     told = " ".join(f"{where}: {name}{error}{own_place(error, module)}".split())
@@ -37,4 +42,4 @@ def _bytes(text: str) -> bytes:
 
 
 def _text(data: bytes) -> str:
-    return data.decode(errors="ignore")  # a letter at the border may be cut
+    return data.decode(errors="ignore")  # the first or last character may be cut

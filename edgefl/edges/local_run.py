@@ -1,5 +1,6 @@
-"""What a device is told about training, and one training task in progress, as plain data (no
-torch needed to hold it).
+"""The plan of training and one training task in progress, as plain data.
+
+This module does not import torch at run time.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ MOST_EPOCHS = 100_000  # of one task
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """SGD with drop_last = False: epochs x ceil(samples / batch_size) steps. A rule that takes one
-    gradient takes it of a whole batch, see ``Course.whole_batches``.
+    """SGD with drop_last = False: epochs x ceil(samples / batch_size) steps.
+
+    A rule that only computes one gradient uses a whole batch, see ``Course.whole_batches``.
     """
 
     epochs: int
@@ -34,36 +36,37 @@ class TrainingPlan:
     momentum: float = 0.0
 
     def epochs_of(self, task: TaskLike) -> int:
-        """The task's own number or the plan's, times its scale, rounded. ValueError below 1,
-        unless it is the scale that leads there, and for more than any training needs.
+        """Epochs of ``task``: its own number or the plan's, times its scale, rounded, at least 1.
+
+        ValueError if the number is below 1 before scaling, or above MOST_EPOCHS after it.
         """
         epochs = int(task.numbers.get("epochs", self.epochs))
         if epochs < 1:
             raise ValueError(f"task {task.number} asks for {epochs} epochs, expected at least 1")
         scaled = max(1, round(epochs * task.numbers.get("epochs_scale", 1.0)))
-        if scaled > MOST_EPOCHS:  # memory is taken for all of them
+        if scaled > MOST_EPOCHS:  # the order of samples needs memory for all epochs
             raise ValueError(
                 f"task {task.number} asks for {scaled:.3g} epochs, expected at most {MOST_EPOCHS}"
             )
         return scaled
 
     def learning_rate_of(self, task: TaskLike) -> float:
-        """The task's own or the plan's, times its scale."""
+        """Learning rate of ``task``: its own or the plan's, times its scale."""
         return float(task.numbers.get("learning_rate", self.learning_rate)) * task.numbers.get(
             "learning_rate_scale", 1.0
         )
 
     def steps(self, task: TaskLike, rule: LocalRule, samples: int) -> int:
-        """The steps of ``task`` on a device of so many samples, and no more than the task's
-        ``most_steps``.
-        """
+        """Steps of ``task`` on a device with ``samples`` samples, at most its ``most_steps``."""
         steps = self.epochs_of(task) * -(-samples // self.batch_size) if rule.moves else 1
         return min(steps, int(task.numbers.get("most_steps", steps)))
 
 
 class TaskLike(Protocol):
-    """What the trainer reads of a task: ``vectors["weights"]`` to start from; ``numbers`` may
-    override or scale epochs and learning_rate.
+    """What the trainer reads of a task.
+
+    Training starts from ``vectors["weights"]``. ``numbers`` may override or scale epochs and
+    learning_rate.
     """
 
     @property
@@ -81,15 +84,16 @@ class TaskLike(Protocol):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Course:
-    """How far one task on one device has got, in steps and in samples. One that has failed goes no
-    further, and has no outcome.
+    """The progress of one task on one device, in steps and in samples.
+
+    A run that has failed does not continue and has no outcome.
     """
 
     task: TaskLike
     local_samples: int
     batch_size: int
     steps: int
-    # every batch has batch_size samples, however few the device has; it goes through them again
+    # every batch has batch_size samples; a device with fewer samples repeats them
     whole_batches: bool = False
     step: int = 0
     checkpoint: int | None = None  # the step before which the rule wants a fresher model
@@ -105,24 +109,20 @@ class Course:
         return self.samples_at(self.step)
 
     def samples_at(self, step: int) -> int:
-        """Samples processed when ``step`` steps are done; the last batch of an epoch may be
-        smaller.
-        """
+        """Samples processed after ``step`` steps. The last batch of an epoch may be smaller."""
         if self.whole_batches:
             return step * self.batch_size
         epochs, batches = divmod(step, self.steps_per_epoch)
         return epochs * self.local_samples + min(batches * self.batch_size, self.local_samples)
 
     def samples_until(self, step: int) -> int:
-        """Samples to be processed from here to ``step``: what the emulated compute time of that
-        stretch depends on.
-        """
+        """Samples to process from here to ``step``; the emulated computing time depends on it."""
         return self.samples_at(step) - self.samples
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Merge:
-    """A fresher model that goes into a run when ``step`` steps are done."""
+    """A fresher model that is merged into a run after ``step`` steps."""
 
     step: int
     weights: np.ndarray
@@ -131,18 +131,17 @@ class Merge:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class LocalRun(Course):
-    """One task on one device, with its weights; see ``LocalRule`` for what an algorithm may do with
-    it.
+    """One task on one device, with its weights. ``LocalRule`` says what an algorithm may change.
 
     ``start`` may share memory with the received vector and is never written to. ``weights`` is the
-    run's own and always current.
+    run's own vector and always current.
     """
 
     layout: Layout
     start: torch.Tensor
     weights: torch.Tensor
     trainable: torch.Tensor  # weights[:parameters], a view
-    # the vectors that the rule remembers: copies, given back by Trainer.remembered
+    # copies of the vectors that the rule remembers; Trainer.remembered returns them
     memory: dict[str, torch.Tensor]
     learning_rate: float
     order: torch.Tensor  # sample indices, epoch after epoch
@@ -150,9 +149,9 @@ class LocalRun(Course):
     counters: list[torch.Tensor]
     random_state: torch.Tensor  # of torch's generator, for models that draw (dropout)
     loss_sum: float = 0.0
-    coming: Merge | None = None  # what ``Trainer.advance`` is to merge on its way
+    coming: Merge | None = None  # ``Trainer.advance`` will merge it
     gradient: torch.Tensor | None = None  # set at the end of a run whose rule does not move
-    # while a fresher model is merged, see ``LocalRule.merge``
+    # set while a fresher model is merged, see ``LocalRule.merge``
     probe: Callable[[torch.Tensor], tuple[float, torch.Tensor]] | None = None
 
     @property
@@ -162,7 +161,7 @@ class LocalRun(Course):
 
 
 def set_checkpoint(run: Course, rule: LocalRule) -> None:
-    """Ask the rule before which step it wants a fresher model."""
+    """Ask the rule before which step it wants a fresher model, and store the answer."""
     try:
         run.checkpoint = rule.checkpoint(run)
     except Exception as error:

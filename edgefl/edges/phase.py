@@ -1,7 +1,7 @@
-"""The phases of an edge's work, and what leads from one to the next.
+"""The phases of an edge's work, and the transitions between them.
 
-Everything that moves an edge from phase to phase stands in TRANSITIONS. What is not in the table is
-a bug: messages that come too late or mean another task are sorted out before they get here.
+TRANSITIONS lists all allowed transitions. Any other one is a bug: the edge ignores late messages
+and messages about other tasks before they reach this table.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ MOST_TOLD = 20  # transitions that the message of a bug shows
 
 
 class Phase(Enum):
-    """Where an edge stands with its task."""
+    """The phase of an edge's work on its task."""
 
-    IDLE = "idle"  # it has no task in hand
-    TRAINING = "training"  # no request is open: not asked yet, answered, or never to be asked
-    WAITING = "waiting"  # training stands still until the answer to its request
-    REFRESHING = "refreshing"  # it trains on while its request is open
-    HELD = "held"  # trained to the end; the update is held until the answer
+    IDLE = "idle"  # it has no task
+    TRAINING = "training"  # no request is open: it asks later, was answered, or never asks
+    WAITING = "waiting"  # training pauses until the answer to its request
+    REFRESHING = "refreshing"  # it continues training while its request is open
+    HELD = "held"  # training has ended; the update is held until the answer
 
 
 class PhaseEvent(Enum):
-    """What can happen to an edge."""
+    """An event that changes the phase."""
 
-    BEGUN = "task begun"  # also in the place of a task that the coordinator has closed
+    BEGUN = "task begun"  # it may replace a task that the coordinator has closed
     ASKED = "request sent, and training stands still"
     ASKED_ON = "request sent, and training goes on"
     FRESH = "answer: a fresher model"
@@ -65,7 +65,7 @@ ASKING = (Phase.WAITING, Phase.REFRESHING, Phase.HELD)  # a request is open
 
 
 class PhaseMachine:
-    """The phase of the edge ``name``, and how it came there."""
+    """The phase of the edge ``name``, with its latest transitions."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -73,7 +73,7 @@ class PhaseMachine:
         self._told: deque[tuple[PhaseEvent, Phase]] = deque(maxlen=MOST_TOLD)
 
     def move(self, event: PhaseEvent) -> None:
-        """To the phase that ``event`` leads to. Bug if the table has none."""
+        """Move to the phase to which ``event`` leads. Bug if the table has no such transition."""
         expected = TRANSITIONS[self.phase]
         if event not in expected:
             raise Bug(

@@ -1,5 +1,6 @@
-"""An edge that trains on while the fresher model that it asked for comes down (``on_request =
-"train_on"``, ours): what is left of its run.
+"""Training that continues while a requested fresher model is downloaded.
+
+This is ``on_request = "train_on"``, our own variant.
 """
 
 from __future__ import annotations
@@ -15,30 +16,34 @@ from emulator.compute import Device
 
 @dataclass(slots=True, eq=False)
 class ConcurrentRefresh(Generic[CourseT]):
-    """The rest of a run from its request on. Its end does not move, whatever the answer.
+    """The rest of a run after its request. The answer does not change when it ends.
 
-    ``kept``: the run as it stood at the request. A fresher model is merged at the first step that
-    is done at or after its arrival, if a step is still to come behind that; so one that comes at
-    ``until_ns`` or later is too late.
+    ``kept``: the run at the moment of the request. A fresher model is merged at the first step
+    boundary at or after its arrival, if at least one step follows. So a model that arrives at
+    ``until_ns`` or later is too late. ``done_ns(step)``: when that step is done.
     """
 
     kept: CourseT
-    done_ns: Callable[[int], int]  # when a step is done
+    done_ns: Callable[[int], int]
     until_ns: int
     end_ns: int
 
     def step_at(self, arrived_ns: int) -> int:
-        """Steps done when what arrives at that moment, before ``until_ns``, is merged."""
+        """Steps done when a model that arrives at ``arrived_ns`` (< ``until_ns``) is merged."""
         first = self.kept.step
         step = first + bisect_left(range(first, self.kept.steps - 1), arrived_ns, key=self.done_ns)
-        self.done_ns(self.kept.steps)  # asked last: a device may remember its last stretch of work
+        # the last call is for the whole run: a device may remember its last stretch of work
+        self.done_ns(self.kept.steps)
         return step
 
 
 def concurrent_refresh(
     kept: CourseT, device: Device, work: float, now: int
 ) -> ConcurrentRefresh[CourseT] | None:
-    """From ``now`` on; None for real hardware: when a step will be done is not known beforehand."""
+    """The rest of the run ``kept`` from ``now`` on.
+
+    None for a native device: the times of its steps are not known in advance.
+    """
 
     def done_ns(step: int) -> int:
         duration_ns = device.duration_ns(kept.samples_until(step) * work, now)

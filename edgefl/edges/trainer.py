@@ -1,6 +1,4 @@
-"""Local training in slices: SGD on flat vectors, with an algorithm's edge half (``LocalRule``)
-called at its hooks.
-"""
+"""Local training in slices: SGD on flat vectors that calls the hooks of a ``LocalRule``."""
 
 from __future__ import annotations
 
@@ -19,13 +17,12 @@ from edgefl.vectors import aligned, aligned_copy
 
 
 class Trainer:
-    """Trains one device's samples: the rows ``members`` of ``inputs`` and ``targets`` (all rows if
-    None).
+    """Trains on one device's samples.
 
-    What the rule, the model or the loss raises becomes the run's ``failure``.
-
-    Trainers of one process may share ``workspace``, ``inputs`` and ``targets``, and their runs may
-    be advanced in turn, slice by slice.
+    The samples are the rows ``members`` of ``inputs`` and ``targets`` (all rows if None). An
+    exception of the rule, the model or the loss becomes the run's ``failure``. Trainers of one
+    process may share ``workspace``, ``inputs`` and ``targets``, and their runs may advance in turn,
+    slice by slice.
     """
 
     def __init__(
@@ -48,8 +45,9 @@ class Trainer:
             raise ValueError(f"edge {edge} has no samples to train on")
 
     def begin(self, task: TaskLike, rule: LocalRule, memory: Mapping[str, np.ndarray]) -> LocalRun:
-        """A run at its first step, with the rule's ``begin`` and ``checkpoint`` called.
-        ValueError if the task's numbers make no run.
+        """Make a run at its first step, and call the rule's ``begin`` and ``checkpoint``.
+
+        ValueError if the task's numbers are invalid.
         """
         start, failure = self._start(task, rule)
         weights = wrap(aligned_copy(start.numpy()))
@@ -85,7 +83,7 @@ class Trainer:
     def _start(
         self, task: TaskLike, rule: LocalRule
     ) -> tuple[torch.Tensor, TrainingFailure | None]:
-        """The model to start from; zeros if that cannot be made."""
+        """Return the model to start from; if the rule fails, zeros and the failure."""
         layout = self.workspace.layout
         try:
             return wrap(self._checked(rule.unpack(task, layout))), None
@@ -100,8 +98,10 @@ class Trainer:
         until_step: int | None = None,
         deadline: Callable[[], bool] | None = None,
     ) -> bool:
-        """Train to ``until_step`` (None: to the end) or until ``deadline()``, asked after each
-        step, is true. True if it got there, or has failed.
+        """Train to ``until_step`` (None: to the end), or until ``deadline()`` is true.
+
+        ``deadline()`` is called after each step. Returns True if the run has reached ``until_step``
+        or has failed.
         """
         stop, coming = run.steps if until_step is None else min(until_step, run.steps), run.coming
         if coming is not None and coming.step <= stop:
@@ -127,7 +127,7 @@ class Trainer:
         return run.step >= stop or run.failure is not None
 
     def merge(self, run: LocalRun, rule: LocalRule, fresh: np.ndarray, version: int) -> None:
-        """Let the rule put a fresher global model into the run, between two slices."""
+        """Let the rule merge a fresher global model into the run, between two slices."""
         if run.failure is not None:
             return
         run.probe = lambda weights: self._probe(run, weights)
@@ -139,9 +139,7 @@ class Trainer:
             run.probe = None
 
     def kept(self, run: LocalRun) -> LocalRun:
-        """The run as it stands now, to go on from later, independent of how the current one
-        continues.
-        """
+        """Copy the run in its present state. The copy does not change if the run continues."""
         weights = wrap(aligned_copy(run.weights.numpy()))
         return replace(
             run,
@@ -153,14 +151,16 @@ class Trainer:
         )
 
     def merge_at(self, run: LocalRun, step: int, fresh: np.ndarray, version: int) -> None:
-        """Let ``advance`` merge it when it has done ``step`` steps."""
+        """Let ``advance`` merge a fresher model after ``step`` steps."""
         run.coming = Merge(step, fresh, version)
 
     def payload(
         self, run: LocalRun, rule: LocalRule
     ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-        """What goes up: copies of the rule's vectors; its numbers with samples (the device's),
-        steps (done) and loss (mean over batches). Nothing of a run that has failed.
+        """Return the vectors and numbers of the update; nothing if the run has failed.
+
+        The vectors are copies of the rule's. To the rule's numbers it adds samples (of the device),
+        steps (done) and loss (mean over batches).
         """
         if run.failure is not None:
             return {}, {}
@@ -179,8 +179,9 @@ class Trainer:
             return {}, {}
 
     def remembered(self, run: LocalRun, rule: LocalRule) -> dict[str, np.ndarray]:
-        """Copies of the vectors that the edge keeps for its next task, once this one is
-        acknowledged.
+        """Copies of the vectors that the edge keeps for its next task.
+
+        The edge uses them once this task's update is acknowledged.
         """
         try:
             return {
@@ -191,20 +192,21 @@ class Trainer:
             return {}
 
     def forward(self, weights: np.ndarray | torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
-        """Outputs of another flat vector: evaluation mode, no gradient, and the run in progress
-        does not notice.
+        """Outputs of the model at another flat vector, in evaluation mode without gradients.
+
+        The run in progress is not affected.
         """
         with self.workspace.inference(weights) as model:
             outputs: torch.Tensor = model(inputs)
             return outputs
 
     def features(self, weights: np.ndarray | torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
-        """As ``forward``, but what enters the last linear layer."""
+        """The inputs of the last linear layer; otherwise like ``forward``."""
         with self.workspace.inference(weights):
             return self.workspace.with_features(inputs)[1]
 
     def _fail(self, run: LocalRun, rule: LocalRule, error: Exception, where: str) -> None:
-        """Keep the first failure of the run."""
+        """Record a failure of the run; the first one counts."""
         run.failure = run.failure or training_failure(error, where, type(rule).__module__)
 
     def _try_step(self, run: LocalRun, rule: LocalRule) -> None:
@@ -238,14 +240,15 @@ class Trainer:
         run.step += 1
 
     def _probe(self, run: LocalRun, weights: torch.Tensor) -> tuple[float, torch.Tensor]:
-        """Loss of the batch to come at ``weights``, and its gradient. Works on copies: training
-        does not notice.
+        """Loss of the next batch at ``weights``, and its gradient.
+
+        It uses copies, so training is not affected.
         """
         self.workspace.point(
             wrap(aligned_copy(weights.numpy())), [counter.clone() for counter in run.counters]
         )
         with torch.random.fork_rng(devices=[]):
-            torch.set_rng_state(run.random_state)  # dropout as in the step to come
+            torch.set_rng_state(run.random_state)  # the same dropout as in the next step
             inputs, targets = self._batch(run)
             loss = self.loss(self.workspace.model(inputs), targets)
             self.workspace.gradient.zero_()
@@ -264,7 +267,7 @@ class Trainer:
         return self.inputs.index_select(0, index), self.targets.index_select(0, index)
 
     def _order(self, task: TaskLike, steps: int, whole_batches: bool) -> torch.Tensor:
-        """Passes over the samples, each in an order of its own, as many as the steps need."""
+        """The order of samples: as many shuffled passes over them as the steps need."""
         rng = self.streams.rng("batches", self.edge, task.number)
         samples, batch = len(self.members), self.plan.batch_size
         passes = (
@@ -288,11 +291,9 @@ class Trainer:
 
 
 class NullTrainer(Trainer):
-    """Trains nothing (``trainer = "none"``): a task takes its emulated time and gives back the
-    model that it was given.
+    """Trains nothing (``trainer = "none"``): a task takes its emulated time and returns its model.
 
-    Steps are counted and not done, so that what depends on time and turns alone can be run for
-    100,000 slots.
+    Steps are only counted. So a study that depends on time only can run for 100,000 slots.
     """
 
     def _advance(

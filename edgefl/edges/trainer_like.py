@@ -1,5 +1,6 @@
-"""What an edge wants of its trainer. No torch here: the virtual clock's edges only describe their
-training.
+"""The interface of an edge's trainer.
+
+It needs no torch, because under the virtual clock edges only describe their training.
 """
 
 from __future__ import annotations
@@ -17,26 +18,26 @@ CourseT = TypeVar("CourseT", bound=Course)
 
 
 class TrainerLike(Protocol[CourseT]):
-    """Makes runs of tasks. Who advances them to where the edge wants them is the host's matter.
+    """Makes runs of tasks. The host decides who advances them.
 
-    What an algorithm raises is the run's ``failure``; only ``begin`` may raise, for a task whose
-    numbers make no run.
+    An exception of an algorithm becomes the run's ``failure``. Only ``begin`` may raise, for a task
+    whose numbers are invalid.
     """
 
     def begin(self, task: Assignment, rule: LocalRule, memory: Mapping[str, np.ndarray]) -> CourseT:
-        """A run at its first step; its ``checkpoint`` is known."""
+        """Make a run at its first step, with its ``checkpoint`` set."""
         ...
 
     def merge(self, run: CourseT, rule: LocalRule, fresh: np.ndarray, version: int) -> None:
-        """Merge a fresher global model at the step where the run stands."""
+        """Merge a fresher global model at the run's present step."""
         ...
 
     def merge_at(self, run: CourseT, step: int, fresh: np.ndarray, version: int) -> None:
-        """Merge it when ``step`` steps are done."""
+        """Merge a fresher global model after ``step`` steps."""
         ...
 
     def kept(self, run: CourseT) -> CourseT:
-        """The run as it stands now, to go on from later."""
+        """Copy the run in its present state."""
         ...
 
     def payload(
@@ -60,5 +61,5 @@ class SlicedTrainer(TrainerLike[CourseT], Protocol[CourseT]):
         until_step: int | None = None,
         deadline: Callable[[], bool] | None = None,
     ) -> bool:
-        """Train to ``until_step`` or until ``deadline()`` is true. True if it got there."""
+        """Train to ``until_step``, or until ``deadline()``. Returns True at ``until_step``."""
         ...

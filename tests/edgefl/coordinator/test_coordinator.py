@@ -600,7 +600,7 @@ def test_a_number_that_an_update_has_not_tells_those_that_it_has(tmp_path: Path)
 MISTAKES: list[tuple[Any, str]] = [
     ([assign("b"), assign("b")], "cannot assign to 'b': it is busy"),
     ([assign("b", "b")], "cannot assign to 'b': it is busy"),
-    ([assign("z")], "cannot assign to 'z': it is not there"),
+    ([assign("z")], "cannot assign to 'z': it is not connected"),
     ([do.Assign(("b",), {})], "an Assign brings nothing, expected 'weights'"),
     ([do.Assign(("b",), {"w": vector(1, 2, 3)})], "an Assign brings 'w', expected 'weights'"),
     (
@@ -615,7 +615,10 @@ MISTAKES: list[tuple[Any, str]] = [
     ([do.Publish(None)], "published None, expected float32 (3,), a numpy array"),
     ([do.Publish(vector(1, 2))], "published float32 (2,), expected float32 (3,)"),
     ([do.Publish(np.zeros(3))], "published float64 (3,), expected float32 (3,)"),
-    ([do.Discard(7, "x")], "task 7 cannot be discarded now: only the update in hand can"),
+    (
+        [do.Discard(7, "x")],
+        "task 7 cannot be discarded now: only the update that has just arrived can",
+    ),
     ([do.Cancel("b", 9)], "edge 'b' has no open task 9"),
     ([do.Cancel("a", 0)], "edge 'a' has no open task 0"),  # it has just delivered
     ([assign("b"), do.Cancel("a", 1)], "edge 'a' has no open task 1"),
