@@ -1,4 +1,4 @@
-"""What tests of whole commands share."""
+"""Fixtures for tests of whole commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from processes import SMALL
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with a small experiment."""
+    """The working directory, which holds a small experiment."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     (tmp_path / "small.toml").write_text(SMALL)

@@ -1,5 +1,6 @@
-"""`edgefl run`, `coordinator` and `edge` as a user calls them: separate processes, keys, bad
-input, Ctrl-C, kill -9.
+"""`edgefl run`, `coordinator` and `edge` as a user calls them.
+
+The tests use separate processes, keys, bad input, Ctrl-C and kill -9.
 """
 
 from __future__ import annotations
@@ -200,10 +201,10 @@ def test_a_run_that_cannot_keep_up_is_refused_or_strained(
         and found["compute_overruns"] > 0
     )
 
-    # three devices, the slowest half as fast: together three quarters of this host
+    # three devices, the slowest half as fast: together they need three quarters of this host
     fitting = f"devices.samples_per_s={0.35 * int(asked[1]):.1f}"
-    # in one session with the hogs: Linux may share the processor evenly between sessions, however
-    # many processes each has
+    # in the same session as the processes that use the CPU: Linux may share the processor evenly
+    # between sessions, whatever the number of their processes
     beside_hogs = start(
         started, *busy, fitting, "--force", "stop.emulated_s=1.5", "--out", "hogs", cold=True
     )
@@ -256,7 +257,7 @@ def test_ctrl_c_ends_a_virtual_run_in_order(
     assert summary(directory)["finished"] == "interrupted"
     assert (
         replay_run(directory).version == summary(directory)["versions"] > 0
-    )  # no event was left half done
+    )  # no event was recorded only in part
 
 
 def test_kill_9_of_the_launcher_leaves_no_process(
@@ -311,10 +312,10 @@ def test_two_strategies_with_the_same_remote_edges_and_keys(
         assert (status, err) == (0, "") and out.count("the run is over (versions)") == 2
     found = [summary(folder / "runs" / "small" / name) for name in ("first", "fedasync")]
     assert [each["versions"] for each in found] == [3, 3]
-    refused = {"refused (e001)": 1, "refused (e002)": 1}  # by whose key it was
+    refused = {"refused (e001)": 1, "refused (e002)": 1}  # by the edge to which the key belongs
     assert [each["fidelity"]["wire"] for each in found] == [refused, {}]
     strangers = found[0]["fidelity"]["strangers"]
-    # the edge without keys, whichever end saw it first
+    # the edge without keys; either end may see it first
     assert strangers.get("wrong handshake", 0) + strangers.get("broken off in the handshake", 0)
 
 

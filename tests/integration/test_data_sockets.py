@@ -1,5 +1,5 @@
-"""On real sockets: a model with BatchNorm under three strategies, and edges that have nothing
-but their own data.
+"""On real sockets: a model with BatchNorm under three strategies, and edges that have only their
+own data.
 """
 
 from __future__ import annotations

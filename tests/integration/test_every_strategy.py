@@ -1,5 +1,5 @@
-"""Every algorithm of the catalog in whole runs: under the virtual clock twice, byte for byte,
-and what each puts on the links.
+"""Every algorithm of the catalog in whole runs: twice under the virtual clock with equal bytes, and
+what each sends over the links.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SMALL = {
 LARGE_STEPS = {
     "fadas": {"server_learning_rate": 0.1},
     "fedac": {"server_learning_rate": 0.1},
-}  # theirs are for hundreds of versions
+}  # their own defaults are for hundreds of versions
 RUN: dict[str, Any] = {
     "task": "../support/own_task.py:build",
     "stop": {"versions": 5},
@@ -47,7 +47,9 @@ PAYLOADS: dict[str, Any] = {"record": {"payloads": True}}
 
 
 def medium(name: str) -> dict[str, Any]:
-    """Slotted strategies want slots to give out, distilling ones samples without labels."""
+    """Options of the medium: slotted strategies need slots, distilling ones need unlabelled
+    samples.
+    """
     slots = (
         {"medium": {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 10.0, "rate_mbit_s": 1.0}}
         if load(name).schedules_slots
@@ -72,7 +74,7 @@ def run(
 def recorded(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[str], tuple[dict[str, Any], Path]]:
-    """A run of the strategy with its payloads, made once for all that is asked of it."""
+    """A run of the strategy with its payloads, made once for all tests."""
     return cache(lambda name: run(tmp_path_factory.mktemp(name), name, RUN | PAYLOADS))
 
 
@@ -98,8 +100,10 @@ def test_it_learns_and_the_same_seed_leaves_the_same_bytes(
 def test_the_links_carry_what_the_method_sends(
     name: str, recorded: Callable[[str], tuple[dict[str, Any], Path]]
 ) -> None:
-    """ALGORITHMS 0.2: one model down and one up, but for SyncDrop's sub-models and the indices
-    of what they lack, and FedAC's control variates.
+    """ALGORITHMS 0.2: one model down and one up.
+
+    Exceptions: SyncDrop's sub-models with the indices of what they lack, and FedAC's control
+    variates.
     """
     _, directory = recorded(name)
     sizes = {(row["kind"], int(row["bytes"])) for row in read_csv(directory / "links.csv")}
@@ -112,14 +116,17 @@ def test_the_links_carry_what_the_method_sends(
 def test_it_replays_from_its_journal(
     name: str, recorded: Callable[[str], tuple[dict[str, Any], Path]]
 ) -> None:
-    """The strategy alone, given the recorded events: the same decisions, bit-equal weights."""
+    """The strategy alone gets the recorded events: it makes the same decisions and bit-equal
+    weights.
+    """
     _, directory = recorded(name)
     assert replay_run(directory).version == 5
 
 
 def trained_s(directory: Path) -> list[float]:
-    """How long each edge's first task took from its model's arrival to its update, trained and
-    ready: links are known, the rest is computing.
+    """How long each edge's first task took from its model's arrival to its ready update.
+
+    The times of the links are known; the rest is computing.
     """
     events = read_events(directory / "events.jsonl")
     started = {event["task"]: event["t"] for event in events if event.get("fact") == "task_started"}
@@ -131,8 +138,8 @@ def trained_s(directory: Path) -> list[float]:
 
 
 def test_extra_computing_and_smaller_models_show_in_the_emulated_time(tmp_path: Path) -> None:
-    """One edge of 100 samples a second and 200 samples: 2 s; MOON takes 5/3 of that, SyncDrop
-    3/4.
+    """One edge with 100 samples per second and 200 samples takes 2 s. MOON takes 5/3 of that,
+    SyncDrop 3/4.
     """
     one = {
         "edges": {"names": ["a"]},
@@ -150,9 +157,7 @@ def test_extra_computing_and_smaller_models_show_in_the_emulated_time(tmp_path: 
 
 
 def test_a_device_s_memory_lasts_from_task_to_task(tmp_path: Path) -> None:
-    """Without its memory each of these algorithms is another one: the second task would end
-    elsewhere.
-    """
+    """Without its memory each of these algorithms would end its second task with another result."""
     for name, plain in (
         ("moon", {"mu": 0.0}),
         ("feddyn", {"alpha": 1e-9}),

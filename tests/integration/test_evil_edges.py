@@ -1,7 +1,8 @@
-"""Admitted edges that turn evil, beside honest ones, over real processes and sockets: the
-coordinator's memory stays what it was, the others' updates come whole, and the culprits are named.
+"""Admitted edges that attack, together with honest ones, over real processes and sockets.
 
-The attacks are those of scripts/benchmarks/evil_edges.py, all at a time and for a short while.
+The coordinator's memory does not grow, the other edges' updates arrive complete, and the record
+names the attackers. The attacks are those of scripts/benchmarks/evil_edges.py, all at the same time
+and for a short while.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def bench() -> Iterator[ModuleType]:
 def trial_of(
     bench: ModuleType, warm_python: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Any]:
-    """The run in which this attack took place: one with keys, one without."""
+    """The run with this attack: one run has keys, one has none."""
     runs = {
         names: bench.trial(names, SECONDS, tmp_path_factory.mktemp("run"))
         for names in (KEYLESS, (KEYED,))

@@ -1,6 +1,4 @@
-"""Training that raises, on both hosts: the same failed tasks for the same reasons, and the same
-end.
-"""
+"""Training that raises, on both hosts: the same failed tasks, the same reasons, the same end."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from edgefl.results.tail import read_events
 
 pytestmark = pytest.mark.processes
 
-# 67, 67 and 66 samples: the last batch of edge c has one, which its batch norm refuses.
+# 67, 67 and 66 samples: the last batch of edge c has one sample, and batch norm needs two.
 CONFIG = f"""
 name = "failing"
 task = "{SUPPORT / "own_task.py"}:build"
@@ -42,7 +40,7 @@ HOOK = "before its first step: this model has no layers to speak of (pool_strate
 def runs(
     warm_python: None, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, tuple[Path, Path]]:
-    """Strategy -> its run directories on the wall clock and under the virtual clock."""
+    """The run directories of each strategy, on the wall clock and under the virtual clock."""
     folder = tmp_path_factory.mktemp("failing")
     (folder / "failing.toml").write_text(CONFIG)
     options = LaunchOptions(folder / "runs", folder, force=True)
@@ -57,7 +55,7 @@ def runs(
 
 
 def failures(directory: Path) -> set[tuple[str, str]]:
-    """(edge, reason) of all failed tasks; each is told to the strategy, too."""
+    """(edge, reason) of all failed tasks; the strategy gets each of them, too."""
     events = read_events(directory / "events.jsonl")
     failed = [(row["edge"], row["reason"]) for row in events if "training_failed" in row.values()]
     closed = [(row["edge"], row["reason"]) for row in events if "task_closed" in row.values()]

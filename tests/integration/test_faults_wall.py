@@ -1,6 +1,4 @@
-"""Faults on real processes: the same story as under the virtual clock, and no strain of the
-host's own.
-"""
+"""Faults on real processes: the events of the virtual clock, and no strain of the host."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ def table(kind: str, edge: str, at_s: float, for_s: float | None) -> str:
     return f'[[faults]]\nkind = "{kind}"\nedges = ["{edge}"]\nat_s = {at_s}\n{lasts}'
 
 
-AT_ONCE_S = 1.0  # a process that starts or joins takes a moment; emulated time does not know of it
+AT_ONCE_S = 1.0  # a process needs a moment to start or join, which costs no emulated time
 
 
 def config(folder: Path) -> Path:
@@ -78,7 +76,7 @@ def test_edges_come_and_go_as_under_the_virtual_clock(
     wall, virtual = (comings_and_goings(directory, edge) for directory in pair[:2])
     assert [what for what, _ in wall] == [what for what, _ in virtual]
     assert all(abs(there - here) < AT_ONCE_S for (_, there), (_, here) in zip(wall, virtual))
-    times = {"e000": 2, "e001": 1, "e002": 0}  # a damaged update costs a session, too
+    times = {"e000": 2, "e001": 1, "e002": 0}  # a damaged update also costs a session
     assert [what for what, _ in virtual] == [
         "edge_joined",
         *(["edge_lost", "edge_joined"] * times[edge]),
@@ -109,7 +107,7 @@ def test_the_faults_are_on_record_at_their_moments(pair: tuple[Path, Path, dict[
 def test_nothing_arrives_over_a_cut_link_or_from_a_frozen_edge(
     pair: tuple[Path, Path, dict[str, Any]],
 ) -> None:
-    slack_s = 0.3  # what had left before arrives a moment later
+    slack_s = 0.3  # bytes that were sent before arrive a moment later
     for directory in pair[:2]:
         for edge, begin_s, end_s in (("e002", 1.0, 2.5), ("e001", 3.5, 6.0), ("e000", 1.0, 3.0)):
             came = [line["t"] for line in happened(directory, event="update_arrived", edge=edge)]
@@ -141,7 +139,7 @@ def test_twice_is_once_and_what_came_damaged_is_sent_again(
 
 
 def test_no_process_is_left(pair: tuple[Path, Path, dict[str, Any]]) -> None:
-    expected = Server.present().process.pid  # it forks for the other tests, too
+    expected = Server.present().process.pid  # this process also forks for the other tests
     assert not [
         child
         for child in psutil.Process().children()

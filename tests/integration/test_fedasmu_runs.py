@@ -1,5 +1,6 @@
-"""Whole runs of FedASMU, its ablations and FedSSMU on both hosts, with a tiny model: merges
-happen, traces are equal, journals replay.
+"""Whole runs of FedASMU, its ablations and FedSSMU on both hosts, with a tiny model.
+
+Merges happen, traces are equal, and journals replay.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def test_a_run_repeats_byte_for_byte_and_replays(tmp_path: Path, entry: dict[str
 
 @pytest.mark.parametrize("entry", [ENTRIES[0], ENTRIES[6]], ids=["fedasmu", "fedssmu"])
 def test_requests_merges_and_downloads_agree(tmp_path: Path, entry: dict[str, Any]) -> None:
-    """Each model that a request found was downloaded, and the device tells of merging just that
+    """Each model that a request found was downloaded, and the device reports a merge of this
     version.
     """
     _, directory = small_run(tmp_path, **SECTIONS | {"stop": {"versions": 40}}, strategies=[entry])
@@ -138,7 +139,7 @@ def test_with_one_epoch_no_device_asks(tmp_path: Path) -> None:
 
 
 def test_a_device_keeps_what_it_learned_from_task_to_task(tmp_path: Path) -> None:
-    """Gamma goes on from where it was; the baseline is the mean of rewards that it should be."""
+    """Gamma continues from its last value; the baseline is the mean of rewards."""
     _, directory = small_run(
         tmp_path,
         **SECTIONS | {"stop": {"versions": 30}},
@@ -158,7 +159,7 @@ def test_a_device_keeps_what_it_learned_from_task_to_task(tmp_path: Path) -> Non
 )
 def test_edges_that_die_between_request_and_merge(tmp_path: Path, entry: dict[str, Any]) -> None:
     """Tasks close after their request; the edges come back without their memory, and the run
-    goes on.
+    continues.
     """
     dying = {
         "faults": [{"kind": "kill", "every_s": 12.0, "for_s": 0.5}],
@@ -167,7 +168,7 @@ def test_edges_that_die_between_request_and_merge(tmp_path: Path, entry: dict[st
     }
     slow = {
         "links": {"up_mbit_s": 0.01, "down_mbit_s": 0.001}
-    }  # so that a fresh model is long under way
+    }  # so that the download of a fresh model takes long
     _, directory = small_run(tmp_path, **SECTIONS | dying | slow, strategies=[entry])
     closed = {event["task"] for event in happened(directory, event="task_closed")}
     promised = {
@@ -197,9 +198,7 @@ def test_two_workers_leave_the_bytes_of_one(tmp_path: Path, entry: dict[str, Any
 @pytest.mark.alone
 @pytest.mark.usefixtures("warm_python")
 def test_over_real_sockets(tmp_path: Path) -> None:
-    """FedASMU and FedSSMU with processes: models are merged, and the journals replay bit for
-    bit.
-    """
+    """FedASMU and FedSSMU with processes: models are merged, and journals replay bit for bit."""
     strategies = (
         'strategies = [{strategy = "fedasmu", dispatch = "replace", concurrency = 3, selector ='
         ' "h2"}, {strategy = "fedssmu", clients_per_round = 3}]\n'

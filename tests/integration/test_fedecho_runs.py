@@ -1,5 +1,5 @@
-"""FedEcho from end to end: both clocks, the same bytes whoever works, replay, what the server
-holds, what is reported.
+"""FedEcho from end to end: both clocks, equal bytes for any workers, replay, server memory,
+reports.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def test_a_worker_that_dies_in_the_middle_of_distilling_is_replaced_and_nothing_
 
     def once(job: Distill, with_these: Any) -> Any:
         result = work(job, with_these)
-        if job.steps and not marker.exists():  # in the second round, before anybody has heard of it
+        if job.steps and not marker.exists():  # in the second round, before any process knows of it
             marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return result
@@ -103,7 +103,9 @@ def test_a_worker_that_dies_in_the_middle_of_distilling_is_replaced_and_nothing_
 def test_a_client_that_falls_silent_in_the_middle_of_a_run_holds_nobody_up_and_still_teaches(
     tmp_path: Path,
 ) -> None:
-    """Killed at 4 s, once it has reported: its logits stay, and those who are left go on."""
+    """The client is killed at 4 s, after its report: its logits stay in use, and the others
+    continue.
+    """
     summary, directory = small_run(
         tmp_path, **SECTIONS | {"faults": [{"kind": "kill", "edges": ["e000"], "at_s": 4.0}]}
     )
@@ -133,8 +135,8 @@ def test_the_lessons_change_the_model(tmp_path: Path) -> None:
 
 
 def test_the_server_holds_what_the_paper_counts(tmp_path: Path) -> None:
-    """Versions in use, the current one among them, the buffer, Adam's moments, and N |U| C
-    logits: within 10 %, whenever no job is under way.
+    """Versions in use with the current one, the buffer, Adam's moments, and N |U| C logits: within
+    10 %, whenever no job is open.
     """
     seen: list[tuple[float, float]] = []
 
@@ -173,7 +175,7 @@ def test_the_server_holds_what_the_paper_counts(tmp_path: Path) -> None:
 
 
 def arrays_of(thing: Any) -> list[np.ndarray]:
-    """Every array that ``thing`` of ours holds, at any depth."""
+    """Every array that ``thing``, an object of this package, holds at any depth."""
     if isinstance(thing, np.ndarray):
         return [thing]
     if isinstance(thing, dict):
@@ -237,11 +239,10 @@ def test_on_the_wall_clock_jobs_take_their_emulated_time_and_the_run_replays(
 
 @pytest.mark.alone
 def test_the_two_clocks_agree(wall: tuple[dict[str, Any], Path], tmp_path: Path) -> None:
-    """The same model and the same rounds, where the run was faithful: an untimely computer may
-    order updates differently.
+    """The same model and the same rounds if the run was faithful: a late host may reorder updates.
 
-    A prediction and an update of another device that come within milliseconds of each other may
-    change places: that changes nothing.
+    A prediction and an update of another device may change places if they arrive within
+    milliseconds of each other. That changes nothing.
     """
     summary, directory = wall
     given = load(directory / "config.toml")
@@ -257,8 +258,8 @@ def test_the_two_clocks_agree(wall: tuple[dict[str, Any], Path], tmp_path: Path)
 
 
 def course(directory: Path) -> tuple[list[tuple[str, int]], list[tuple[float, float]]]:
-    """What the models depend on: the order of the updates that came before the last step, and
-    whose predictions taught each round.
+    """What the models depend on: the order of the updates before the last step, and the devices
+    whose predictions were used in each round.
     """
     events = read_events(directory / "events.jsonl")
     last = max(

@@ -1,4 +1,4 @@
-"""No room for files or for what is printed: one line, and results that can be read."""
+"""A full disk, for files or for printed text: the run ends with one line and readable results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONG = ("stop.versions=1000000", "stop.emulated_s=100000")
 def test_a_run_that_may_write_no_more_ends_with_a_line(
     folder: Path, started: list[subprocess.Popen[str]], clock: str
 ) -> None:
-    """A limit of size takes the place of a full disk: the same refusal of a write."""
+    """A limit of file size replaces a full disk: the system refuses to write in the same way."""
     process = start(started, "run", "small.toml", "--clock", clock, *LONG, "speed=20", "--force")
     directory = folder / "runs" / "small" / "fedasync"
     for one in [process.pid] if clock == "virtual" else [coordinator(process, directory)]:
@@ -59,6 +59,6 @@ def test_an_output_that_takes_nothing_is_a_line(folder: Path, words: tuple[str, 
         )
     line = "edgefl: a result, or what is printed, cannot be written (No space left on device)\n"
     assert (found.returncode, found.stderr) == (2, line)
-    if words:  # the table alone is missing
+    if words:  # only the table is missing
         directory = folder / "runs" / "small" / "fedasync"
         assert orjson.loads((directory / "summary.json").read_bytes())["versions"] == 1

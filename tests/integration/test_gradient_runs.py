@@ -1,5 +1,6 @@
-"""Whole runs of the K-asynchronous family on both hosts, with a tiny model; one worker or two;
-their summary, table and figure.
+"""Whole runs of the K-asynchronous family on both hosts, with a tiny model.
+
+With one worker or two; with their summary, table and figure.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ def test_one_worker_or_two_leave_the_same_bytes(name: str, tmp_path: Path) -> No
 
 
 def test_an_edge_takes_one_batch_and_sends_a_gradient_with_its_loss(tmp_path: Path) -> None:
-    """100 samples a second and a batch of 8: .08 s; up goes one vector of the model's trainable
-    size.
+    """100 samples per second and a batch of 8 take .08 s. The upload is one vector of the model's
+    trainable size.
     """
     _, directory = small_run(
         tmp_path, **SECTIONS | {"devices": {"samples_per_s": 100.0}}, strategies=[entry("k-async")]
@@ -96,7 +97,7 @@ def test_an_edge_takes_one_batch_and_sends_a_gradient_with_its_loss(tmp_path: Pa
 
 
 def test_edges_with_fewer_samples_than_a_batch_are_no_faster(tmp_path: Path) -> None:
-    """A batch of 128 at 100 samples a second: 1.28 s for all, also for who has fewer samples."""
+    """128 samples at 100 per second take 1.28 s on each edge, also with fewer samples."""
     given = SECTIONS | {"devices": {"samples_per_s": 100.0}, "training": {"batch_size": 128}}
     _, directory = small_run(tmp_path, **given, strategies=[entry("k-async")])
     events = read_events(directory / "events.jsonl")
@@ -112,7 +113,7 @@ def test_edges_with_fewer_samples_than_a_batch_are_no_faster(tmp_path: Path) -> 
 @pytest.mark.alone
 @pytest.mark.usefixtures("warm_python")
 def test_over_real_sockets(tmp_path: Path) -> None:
-    """WKAFL, GSGM and Zeno++ with processes: gradients go up, steps are made, and the journals
+    """WKAFL, GSGM and Zeno++ with processes: edges send gradients, steps are made, and the journals
     replay bit for bit.
     """
     strategies = (
@@ -213,8 +214,8 @@ def test_eight_schemes_look_different_and_gradients_are_counted_in_whole_numbers
 
 
 def test_stability_is_the_deviation_of_the_last_ten_in_log_coordinates() -> None:
-    """Five times 1 and five times .1: logarithms 0 and -1, deviation .5. Fewer than ten, or a
-    zero: none.
+    """Five times 1 and five times .1: logarithms 0 and -1, deviation .5. None with fewer than ten
+    values or with a zero.
     """
     assert stability([1.0, 0.1] * 5) == pytest.approx(0.5)
     assert (

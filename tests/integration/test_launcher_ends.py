@@ -1,6 +1,4 @@
-"""The end of the launcher, from outside: in order where it is asked for, with all its processes
-where it is killed.
-"""
+"""The end of the launcher: in order on request, and with all its processes if it is killed."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from terminals import Terminals, end, family, gone
 pytestmark = pytest.mark.alone
 
 LONG = ("stop.versions=1000000", "stop.emulated_s=100000")
-# Its thread never comes back from the third update; the coordinator has a second for that.
+# Its thread hangs in the third update; the coordinator then has one second to end.
 HANGS = """
 import time
 from edgefl.hosts import processes

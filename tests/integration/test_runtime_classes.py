@@ -1,6 +1,4 @@
-"""Runtime classes in whole runs: on both hosts a task takes the time that is drawn for its
-edge's class.
-"""
+"""Runtime classes in whole runs: on both hosts a task takes the time drawn for its edge's class."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ strategies = [{{strategy = "fedac", concurrency = 6, buffer_size = 2}}]
 
 
 def taken_s(directory: Path) -> dict[tuple[str, int], tuple[float, float]]:
-    """(edge, task) -> (when it began, how long it took)."""
+    """(edge, task) -> (when the task began, how long it took)."""
     events = read_events(directory / "events.jsonl")
     started = {event["task"]: event["t"] for event in events if event.get("fact") == "task_started"}
     return {

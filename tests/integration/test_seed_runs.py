@@ -1,5 +1,5 @@
-"""Several seeds as a user runs them: the same bytes as alone, however many workers; Ctrl-C; one
-that is killed; bad input.
+"""Several seeds as a user runs them: the same bytes as one by one, with any number of workers;
+Ctrl-C; a killed run; bad input.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 def here(*words: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The status of `edgefl run s.toml --clock virtual WORDS` in this process, which must not
+    """The exit status of `edgefl run s.toml --clock virtual WORDS` in this process, which must not
     fork.
     """
     monkeypatch.setattr(sys, "argv", ["edgefl", "run", "s.toml", "--clock", "virtual", *words])
@@ -74,7 +74,7 @@ def summary(directory: Path) -> dict[str, Any]:
 
 
 def told(folder: Path) -> dict[str, tuple[bytes, ...]]:
-    """What must be the same, by run directory."""
+    """What must be equal, by run directory."""
     names = ("events.jsonl", "links.csv", "model.safetensors", "config.toml")
     return {
         str(path.parent.relative_to(folder)): tuple(
@@ -93,7 +93,7 @@ def test_a_seed_among_others_gives_the_same_bytes_as_alone(
 ) -> None:
     beside = start(
         started, "seeds=[1, 4]", "--workers", "3", "--out", "beside"
-    )  # three runs at once, then the three train for the fourth
+    )  # three runs at once, then the three workers train for the fourth run
     assert here("seeds=[4]", "--out", "alone", monkeypatch=monkeypatch) == 0
     alone = told(folder / "alone" / "s")
     assert set(alone) == {"fedasync", "fedavg"}, "a single seed lies where it always lay"
@@ -265,8 +265,8 @@ def told_dirs(folder: Path) -> list[str]:
 def test_edges_elsewhere_stay_for_every_seed(
     folder: Path, started: list[subprocess.Popen[str]]
 ) -> None:
-    """One edge takes the coordinator's config, with its own task allowed; the other compares it
-    with its own config.
+    """One edge takes the coordinator's config and only allows its own task. The other compares the
+    coordinator's config with its own.
     """
     text = (
         TASK.replace("count = 3", "count = 2")

@@ -1,6 +1,4 @@
-"""Real processes and real sockets: the same run as under the virtual clock, faults, bad peers,
-bytes at the emulated rate.
-"""
+"""Real processes and sockets: the run of the virtual clock, faults, bad peers, byte rates."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ pytestmark = pytest.mark.alone
 LATE = re.compile(
     "late by more than|overran their emulated time|no message from edge|real path of edge"
 )
-TRIES = 3  # of a run that an idle machine plays faithfully: this one may be busy
+TRIES = 3  # of a run that is faithful on an idle machine: this machine may be busy
 SUMMARY_KEYS = {
     "strategy",
     "clock",
@@ -99,7 +97,7 @@ def summary(directory: Path) -> dict[str, Any]:
 
 
 def story(directory: Path) -> list[dict[str, Any]]:
-    """What the strategy was told and what it decided, without the times."""
+    """The strategy's events and decisions, without the times."""
     return [
         {key: value for key, value in line.items() if key != "t"}
         for line in read_events(directory / "events.jsonl")
@@ -112,9 +110,7 @@ def order(directory: Path) -> list[int]:
 
 
 def test_an_idle_short_run_is_faithful(pair: tuple[Path, Path]) -> None:
-    """A machine that is busy with something else may be late, and then the run says so; it has no
-    other reason.
-    """
+    """A busy machine may be late, and then the run reports it; there must be no other reason."""
     found = summary(pair[0])["fidelity"]
     assert (found["verdict"] == "faithful") == (found["reasons"] == [])
     assert not [reason for reason in found["reasons"] if not LATE.search(reason)]
@@ -196,8 +192,9 @@ def send_signal(launcher: WallRun, edge: str, number: int) -> None:
 
 
 def script(launcher: WallRun, directory: Path, address: list[str]) -> Iterator[Any]:
-    """Kills e000 and freezes e001 while they work, brings both back, and yields what has to
-    happen before it goes on.
+    """Kills e000 and freezes e001 while they work, then brings both back.
+
+    It yields what must happen before it continues.
     """
 
     def arrived(edge: str) -> list[dict[str, Any]]:
@@ -344,7 +341,7 @@ def test_a_bad_edge_is_dropped_and_the_others_go_on(bare: Coordinator) -> None:
     peer = Peer(bare.port).join("bad", bare.digests)
     task = peer.task()
     outgoing = peer.offer(task, np.ones(SIZE, np.float32))
-    outgoing.piece(0, SIZE)[:4] = b"\0\0\0\0"  # other bytes than were offered
+    outgoing.piece(0, SIZE)[:4] = b"\0\0\0\0"  # bytes that differ from the offered ones
     peer.upload(outgoing)
     assert refusal(peer) == ("protocol error: transfer 1 does not match its digest", False)
     peer = Peer(bare.port).join("bad", bare.digests)
@@ -400,14 +397,15 @@ def test_a_coordinator_that_was_stopped_is_never_faithful(tmp_path: Path) -> Non
 # ------------------------------------------------------------------ bytes at the emulated rate
 @pytest.mark.usefixtures("warm_python")
 def test_bytes_arrive_at_the_emulated_rate(tmp_path: Path) -> None:
-    """0.25 MB at 2 Mbit/s: 1 s, never ahead of the service curve by more than the window and the
-    round trip.
+    """0.25 MB at 2 Mbit/s take 1 s.
+
+    Bytes are never ahead of the service curve by more than the window and the round trip.
     """
     size, rate_bit_s, allowed_s = (
         62_500,
         2_000_000,
         0.050 + 0.020,
-    )  # the window, and the piece that is on its way
+    )  # the window, and the piece in transit
     bare = Coordinator(
         tmp_path,
         size,

@@ -1,5 +1,5 @@
-"""The compared algorithms over real sockets: the run of the virtual clock, and the bytes of the
-method on the wire.
+"""The compared algorithms over real sockets: the run of the virtual clock, and the method's bytes
+on the wire.
 """
 
 from __future__ import annotations
@@ -91,8 +91,9 @@ def order(directory: Path) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_both_clocks_make_the_same_model(name: str, runs: dict[str, tuple[Path, Path]]) -> None:
-    """What edges remember between tasks is part of it. On a busy machine close arrivals may
-    change places: then there is nothing to compare.
+    """This includes what edges remember between tasks.
+
+    On a busy machine arrivals that are close may change places; then the runs cannot be compared.
     """
     wall, virtual = runs[name]
     if order(wall) != order(virtual):
@@ -116,8 +117,8 @@ def test_the_wire_carries_what_the_method_sends(
 
 
 def test_an_edge_in_a_terminal_of_its_own_has_each_strategy_s_half() -> None:
-    """Its data and model stay from strategy to strategy; each is the only one of the experiment
-    that it is told.
+    """The edge keeps data and model from strategy to strategy. The coordinator sends each strategy
+    alone.
     """
     given = experiment(
         strategies=[{"strategy": "fedavg"}, {"strategy": "moon"}, {"strategy": "syncdrop"}]

@@ -1,5 +1,5 @@
 """Slotted strategies over real sockets: the rounds, slots and models of the virtual clock, and
-bytes that keep to their slots.
+bytes that stay in their slots.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from emulator.tdma.closed_form import Tdma
 
 pytestmark = pytest.mark.alone
 
-TRIES = 3  # of a run that an idle machine plays faithfully: this one may be busy
+TRIES = 3  # of a run that is faithful on an idle machine: this machine may be busy
 NAMES = ("tdma-fl", "idfl")
 MS = 1_000_000
 CONFIG = f"""
@@ -76,8 +76,9 @@ def values(directory: Path) -> list[dict[str, float]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_both_clocks_play_the_same_slots(name: str, runs: dict[str, tuple[Path, Path]]) -> None:
-    """Who sends in which slot, from which model, and who gets the next one; and so the last
-    model, bit for bit.
+    """Which edge sends in which slot, from which model, and which edge gets the next one.
+
+    So the last model is equal bit for bit.
     """
     wall, virtual = runs[name]
     if rounds(wall) != rounds(virtual) and any(each["wasted_slots"] for each in values(wall)[1:]):
@@ -93,8 +94,9 @@ def test_both_clocks_play_the_same_slots(name: str, runs: dict[str, tuple[Path, 
     ("name", "shape"), [("tdma-fl", Tdma(6, 2, 1, 5)), ("idfl", Tdma(6, 1, 1, 5, 2))]
 )
 def test_rounds_end_as_planned(name: str, shape: Tdma, runs: dict[str, tuple[Path, Path]]) -> None:
-    """33 or 34 samples at 7 a slot are 5 slots. On the wall clock a round ends within a slot of
-    the plan, shifted by the slots lost.
+    """33 or 34 samples at 7 per slot take 5 slots.
+
+    On the wall clock a round ends within one slot of the plan, shifted by the lost slots.
     """
     assert shape.delay == Tdma(6, shape.per_round, 1, 5).auto_delay * (name == "idfl")
     for directory, most in zip(runs[name], (1, 0)):
@@ -127,9 +129,7 @@ def test_no_byte_lies_outside_its_slot_in_the_plan(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_broadcast_is_one_transfer(name: str, runs: dict[str, tuple[Path, Path]]) -> None:
-    """Its bytes count once, however many edges hear it; w_0 is there beforehand and counts for
-    nothing.
-    """
+    """Its bytes count once, for any number of receivers; w_0 is known and costs nothing."""
     for directory in runs[name]:
         down: list[dict[str, Any]] = transfers(directory, direction="down")
         assert {row["edge"] for row in down} == {"*"} and 8 <= len(down) <= 10

@@ -1,5 +1,6 @@
-"""Tasks that take too long, on both hosts: closed at the same moments for the same reasons. And an
-edge that gives signs of life and never delivers.
+"""Tasks that take too long are closed at the same moments for the same reasons on both hosts.
+
+Also an edge that sends heartbeats but never delivers.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def test_both_hosts_close_the_same_tasks(warm_python: None, tmp_path: Path) -> N
 
 
 def test_an_edge_that_never_delivers_holds_up_no_round(warm_python: None, tmp_path: Path) -> None:
-    """Its process lives, and its training hangs."""
+    """The edge's process lives, but its training hangs."""
     run = wall(tmp_path, HANGS)
     directory = run.directory(0)
     assert read_events(directory / "events.jsonl")[-1]["reason"] == "versions"

@@ -1,5 +1,7 @@
-"""Whole runs in which devices train on while a fresher model comes down, on both clocks; see
-test_train_on.py.
+"""Whole runs in which devices continue training while a fresher model is downloaded, on both
+clocks.
+
+See also test_train_on.py.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ LATENCY_NS = 10 * MS
 
 
 def tasks(directory: Path) -> dict[int, dict[str, Any]]:
-    """Task -> its "asked", "ready" and "update"."""
+    """By task: its moments "asked", "ready" and "update"."""
     rows: dict[int, dict[str, Any]] = {}
     for event in read_events(directory / "events.jsonl"):
         name = {
@@ -62,8 +64,9 @@ def tasks(directory: Path) -> dict[int, dict[str, Any]]:
     ids=["fast", "slow", "scarce"],
 )
 def test_merges_by_arithmetic(tmp_path: Path, links: dict[str, Any], after: set[int]) -> None:
-    """Steps end at t1 + duration(samples); arrivals are those of links.csv; the end is that of a
-    run that never asked.
+    """Steps end at t1 + duration(samples); arrivals are those of links.csv.
+
+    The run ends when a run without a request would end.
     """
     _, directory = small_run(tmp_path, **RUN | links)
     device, samples = (
@@ -126,9 +129,7 @@ def test_what_was_too_late_is_shown(tmp_path: Path) -> None:
 
 
 def test_nothing_is_trained_that_an_answer_may_change(tmp_path: Path) -> None:
-    """Each run is given to the engine twice: up to its request, and, once the answer is known,
-    to its end.
-    """
+    """The engine gets each run twice: up to its request, then, with the answer, to its end."""
     learned = learning(experiment(task="my_task.py:build", **RUN | SLOW), EXAMPLES)
     starts: Counter[tuple[int, int]] = Counter()
 
@@ -239,8 +240,9 @@ def test_what_is_half_duplex_waits(tmp_path: Path) -> None:
 @pytest.mark.alone
 @pytest.mark.usefixtures("warm_python")
 def test_both_clocks_merge_at_the_same_step(tmp_path: Path) -> None:
-    """The sockets' edges have trained to their end when the model comes. Arrivals are 40 ms from
-    the next step; task 4's is too late.
+    """On real sockets the edges have trained to their end when the model arrives.
+
+    Arrivals are 40 ms from the next step; that of task 4 is too late.
     """
     lines = [
         'name = "onward"',

@@ -1,4 +1,4 @@
-"""The launcher: what it does when nothing is left to wait for."""
+"""The launcher when there is nothing left to wait for."""
 
 from __future__ import annotations
 

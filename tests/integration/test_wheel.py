@@ -1,4 +1,4 @@
-"""The package without the checkout: a wheel, installed alone, runs the quickstart."""
+"""The package without the checkout: an installed wheel runs the quickstart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WHERE = "import edgefl, emulator; print(edgefl.__file__, emulator.__file__, sep=
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    """What the command prints; without any way to the checkout."""
+    """The output of a command that cannot import the checkout."""
     free = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     done = subprocess.run(
         list(map(str, command)), capture_output=True, text=True, cwd=cwd, env=free, check=False
@@ -29,7 +29,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the sdist, and the wheel that is built from it."""
+    """A folder with the sdist and the wheel built from it."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     for name in ("pyproject.toml", "README.md", "LICENSE", "edgefl", "emulator", "configs"):
         (source / name).symlink_to(ROOT / name)
@@ -39,9 +39,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh environment with the wheel alone; the packages it needs are the ones of the
-    tests.
-    """
+    """A new environment with only the wheel; the packages that it needs are those of the tests."""
     folder = tmp_path_factory.mktemp("environment") / "venv"
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=built)
     run(
@@ -52,7 +50,7 @@ def environment(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     site = next(folder.glob("lib/python*/site-packages"))
     ours = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
-    # The .pth files in there, one of which leads to the checkout, are not followed.
+    # Python does not read the .pth files in there, one of which names the checkout.
     (site / "packages_of_the_tests.pth").write_text("\n".join(ours))
     return folder
 

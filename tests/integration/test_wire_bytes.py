@@ -1,5 +1,5 @@
-"""What each compared method puts on the wire, counted outside of it: by a relay between an edge
-and the coordinator, socket byte by socket byte.
+"""The bytes that each compared method puts on the wire, counted by a relay between edge and
+coordinator.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ ONE_BY_ONE = (
     "asofed",
     "syncdrop",
     "fedac",
-)  # those that are not here send as FedAvg and PORT do: test_strategies_sockets.py
+)  # other methods send as FedAvg and PORT do: test_strategies_sockets.py
 DOWN, UP = (
     {"syncdrop": SUB_MODEL + DROPPED, "fedac": 2 * MODEL},
     {"syncdrop": SUB_MODEL, "fedac": 2 * MODEL},
 )  # ALGORITHMS 0.2; else one model
 EXTRA = {"port": ", least_updates = 1", "fedac": ", buffer_size = 1"}
-# bytes: the experiment that the edge is told, offers, credits, signs of life; a quarter of a model
+# bytes: the experiment sent to the edge, offers, credits, heartbeats; a quarter of a model
 # is 38,000
 TALK = 12_000
 CONFIG = f"""
@@ -53,7 +53,7 @@ evaluation = {{every_versions = 0, train_samples = 0}}
 
 
 def tables() -> str:
-    """A [[strategies]] table for each method, one task at a time."""
+    """One [[strategies]] table per method, with one task at a time."""
     one = dict.fromkeys(ROUNDS, "clients_per_round = 1") | {
         name: f"concurrency = 1{EXTRA.get(name, '')}" for name in ONE_BY_ONE
     }
@@ -65,15 +65,13 @@ def tables() -> str:
 
 @dataclass
 class Counted:
-    """Bytes of one TCP connection; "up" is towards the coordinator."""
+    """Bytes of one TCP connection; "up": towards the coordinator."""
 
     bytes: dict[str, int] = field(default_factory=lambda: {"up": 0, "down": 0})
 
 
 class Relay:
-    """Passes every connection on to ``port``; each session of an edge is a connection of its
-    own.
-    """
+    """Passes every connection on to ``port``; each session of an edge is one connection."""
 
     def __init__(self, port: int) -> None:
         self.to = port
@@ -84,12 +82,12 @@ class Relay:
         Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
-        with suppress(OSError):  # closed: the test is over
+        with suppress(OSError):  # closed: the test has ended
             while True:
                 edge, _ = self.server.accept()
                 try:
                     coordinator = socket.create_connection(("127.0.0.1", self.to))
-                except OSError:  # between two strategies nobody listens
+                except OSError:  # between two strategies there is no listener
                     edge.close()
                     continue
                 self.open += [edge, coordinator]
@@ -121,8 +119,9 @@ class Relay:
 def carried(
     warm_python: None, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, dict[str, Counted]]:
-    """The experiment's directory, and what crossed the sockets: one edge, one session a
-    strategy, in their order.
+    """The experiment's directory and the bytes of its sockets.
+
+    There is one edge, with one session per strategy, in their order.
     """
     started: list[subprocess.Popen[str]] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -146,8 +145,9 @@ def carried(
 def test_the_sockets_carry_the_method_s_vectors_and_little_else(
     name: str, carried: tuple[Path, dict[str, Counted]]
 ) -> None:
-    """A probe of the path each way, then models and talk: ALGORITHMS 0.2. The last version's
-    next task may be on its way when the run ends.
+    """A probe of the path each way, then models and small messages: ALGORITHMS 0.2.
+
+    The task after the last version may be in transit when the run ends.
     """
     directory, crossed = carried
     rows = read_csv(directory / name / "links.csv")
@@ -158,5 +158,5 @@ def test_the_sockets_carry_the_method_s_vectors_and_little_else(
         delivered = sum(row["kind"] == kind and row["finished_s"] != "" for row in rows)
         models, talk = divmod(crossed[name].bytes[direction] - PROBE_BYTES, 4 * elements)
         assert 2 <= delivered <= models <= delivered + more
-        cut_short = models < delivered + more  # the next task, on its way when the run ended
+        cut_short = models < delivered + more  # the next task, in transit when the run ended
         assert talk < TALK or cut_short

@@ -1,4 +1,4 @@
-"""Updates are weighed by what an edge can have; none is used that is not finite, or too large."""
+"""Limits on an edge's weight, and updates that are not finite or too large."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_gradients_batch_is_no_larger_than_a_batch() -> None:
 
 # ------------------------------------------------------------------ norm_bound
 def test_an_update_that_moves_too_far_is_discarded_and_the_next_ones_count(tmp_path: Path) -> None:
-    """One finite update of 3e38 in a mean would leave no model for anyone."""
+    """One finite update of 3e38 in a mean would destroy the model."""
     desk = rounds(tmp_path, updates={"norm_bound": 5.0})
     desk.update("a", 0, HUGE, HUGE, HUGE, samples=10)
     assert "a <- task 2 v1 (3 4 0)" in desk.update("b", 1, 3, 4, 0, samples=30)
@@ -116,7 +116,7 @@ def test_an_update_that_moves_too_far_is_discarded_and_the_next_ones_count(tmp_p
     norm = float(np.float32(HUGE)) * math.sqrt(3)
     assert found.pop("norm") == pytest.approx(norm)
     assert found == {"task": 0, "reason": TOO_LARGE, "vector": "weights", "norm_bound": 5.0}
-    # measured from the model that it was given, (3 4 0)
+    # the distance to the model that it was given, (3 4 0)
     desk.update("a", 2, 3, 4, 5, version=1, samples=10)
     desk.update("b", 3, 3, 4, 5.1, version=1, samples=30)
     assert facts(desk)[1]["norm"] == pytest.approx(5.1)

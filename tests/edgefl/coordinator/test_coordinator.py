@@ -1,6 +1,4 @@
-"""The coordinator told as stories: what it hears, what it puts out, what its files say
-afterwards.
-"""
+"""The coordinator in scripted sequences: its inputs, its outputs, and its files afterwards."""
 
 from __future__ import annotations
 
@@ -33,8 +31,9 @@ ACK = "<- Acknowledged"
 
 
 class Scripted(Strategy):
-    """Decides what the test has written down for the kind of event: a list of decisions, or a
-    function of event and now.
+    """Makes the decisions that the test gives for the kind of event.
+
+    They are a list, or a function of event and now.
     """
 
     script: ClassVar[dict[type, Any]] = {}
@@ -179,8 +178,9 @@ def test_lost_twice_the_grace_time_begins_anew(rounds: Desk) -> None:
 
 
 def test_a_restarted_edge_has_forgotten_its_task(rounds: Desk) -> None:
-    """It joins without the task, with or without having been missed: the task closes at once,
-    and the edge can work again.
+    """The edge joins without the task, whether it was lost or not.
+
+    The task closes at once, and the edge can work again.
     """
     rounds.update("a", 0, 2, 0, 0)
     rounds.hear("b", EdgeLost("b"), now=1 * S)
@@ -286,7 +286,7 @@ def test_what_the_strategy_discards_is_told_by_its_event(tmp_path: Path) -> None
 
 def test_the_events_alone_tell_what_the_summary_says(tmp_path: Path) -> None:
     """A crashed run has no summary: counters and the live display are made from the events,
-    refused updates and all.
+    including discarded updates.
     """
     desk = Desk(
         tmp_path, make(FedAsync, alpha=0.5, staleness="constant", concurrency=3, max_staleness=1)
@@ -321,7 +321,7 @@ def test_the_events_alone_tell_what_the_summary_says(tmp_path: Path) -> None:
 
 
 def test_the_first_model_that_is_not_finite_is_recorded(tmp_path: Path) -> None:
-    """A method may diverge and come back; neither ends the run."""
+    """A method may diverge and recover; neither ends the run."""
     values = iter((1.0, np.inf, 2.0, np.nan))
 
     def answer(event: ev.Event, now: int) -> list[do.Decision]:
@@ -343,7 +343,7 @@ class Silent:
 
 
 def test_a_coordinator_needs_no_file() -> None:
-    """It counts what stops it itself."""
+    """It counts itself what it needs for its stop rules."""
     strategy = make(FedAsync, alpha=0.5, concurrency=1)
     coordinator = Coordinator(strategy, experiment(stop={"updates": 2}), Silent())
     coordinator.start({"a": 1}, 0)
@@ -376,7 +376,7 @@ def test_stop_at_a_version(tmp_path: Path) -> None:
 
 
 def test_stop_after_updates(tmp_path: Path) -> None:
-    """Discarded ones do not count."""
+    """Discarded updates do not count."""
     desk = Desk(tmp_path, make(FedAvg, clients_per_round=3), stop={"updates": 2})
     desk.start("a", "b", "c")
     desk.update("a", 0, np.nan, 0, 0)
@@ -418,7 +418,7 @@ def test_finish_is_the_last_decision_that_is_carried_out(tmp_path: Path) -> None
 
 
 def test_after_finish_the_strategy_hears_nothing(tmp_path: Path) -> None:
-    """Finish at the first of three that join: the other two, and RunStarted, come too late."""
+    """Finish when the first of three edges joins: the other two, and RunStarted, are too late."""
     desk = scripted(tmp_path, {ev.EdgeJoined: [do.Finish("no edge wanted")]})
     assert desk.start("a", "b", "c") == ["evaluate v0", "finish: no edge wanted"]
     assert [event.get("event", event.get("fact")) for event in desk.events()] == [
@@ -447,8 +447,9 @@ def test_an_end_before_the_beginning(tmp_path: Path) -> None:
 def test_a_run_in_which_nobody_can_deliver_ends(
     tmp_path: Path, strategy: Strategy, reason: str
 ) -> None:
-    """A learning rate that makes every model infinite, and nothing but versions to stop at; one
-    delivery, and it is counted anew.
+    """A learning rate makes every model infinite, and only versions could stop the run.
+
+    After one delivery the count begins again.
     """
     desk, refused = Desk(tmp_path, strategy), 0
     desk.start("a", "b", "c")
@@ -497,7 +498,7 @@ def test_zero_versions_switches_the_rhythm_off(tmp_path: Path) -> None:
 
 
 def test_every_so_many_seconds_if_there_is_something_new(tmp_path: Path) -> None:
-    """Alarms at 2, 6 (heard at 3), 7, ... s: version 0 is not evaluated twice."""
+    """Alarms at 2, 6 (handled at 3), 7, ... s: version 0 is not evaluated twice."""
     assert evaluated(tmp_path, every_versions=0, every_s=2.0) == [
         "evaluate v0",
         "evaluate v1",
@@ -509,7 +510,7 @@ def test_every_so_many_seconds_if_there_is_something_new(tmp_path: Path) -> None
 
 
 def test_the_table_of_metrics(tmp_path: Path) -> None:
-    """Rows in order of arrival: evaluations run beside the run."""
+    """Rows are in order of arrival: evaluations run in parallel to the run."""
     desk = Desk(tmp_path, make(FedAvg))
     desk.coordinator.job_done(
         Evaluate(3, 5 * S + 1, vector(0, 0, 0), 70, 80), (0.25, 1.5, 0.125), 6 * S
@@ -570,7 +571,7 @@ def test_a_bug_s_last_line_says_who_and_what(tmp_path: Path) -> None:
 
 
 def test_what_a_strategy_returns_is_blamed_on_the_lines_of_its_methods(tmp_path: Path) -> None:
-    """Nothing of its file is in the traceback any more."""
+    """The traceback no longer has a line of its file."""
     desk = scripted(tmp_path, {ev.RunStarted: lambda event, now: [do.Publish([1.0])]})
     with pytest.raises(Bug) as caught:
         desk.start("a")
@@ -765,7 +766,7 @@ def test_what_is_remembered_of_closed_tasks_does_not_grow_for_ever() -> None:
 
 
 def test_what_may_be_acknowledged_is_in_the_files(rounds: Desk) -> None:
-    """Its fate: an event with its decisions, or a fact."""
+    """Its fate is an event with its decisions, or a fact."""
     rounds.update("a", 0, 1, 0, 0)
     rounds.update("b", 1, np.nan, 0, 0)
     rounds.record.flush_fates()
@@ -824,7 +825,7 @@ def test_what_is_no_message_is_a_mistake(rounds: Desk) -> None:
 
 
 def test_a_task_that_edges_would_refuse_is_the_strategys_fault(tmp_path: Path) -> None:
-    """They take at most 64 vectors, of eight models and a MiB in all."""
+    """Edges accept at most 64 vectors, of eight models and one MiB in total."""
     many = {"weights": vector(1, 2, 3), **{f"v{n}": vector(1) for n in range(64)}}
     long = {"weights": vector(1, 2, 3), "more": np.zeros(300_000, np.float32)}
     for number, (vectors, told) in enumerate(

@@ -1,4 +1,4 @@
-"""A task that takes too long is closed; what it waits for does not count."""
+"""A task that takes too long is closed; time in which it waits does not count."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from emulator.units import FOREVER
 
 @dataclass
 class Limits:
-    """Of every task: 1 s of download, 10 s of training, 2 s of upload."""
+    """Limits of every task: 1 s of download, 10 s of training, 2 s of upload."""
 
     total_ns: int | None = None
     training: int = 10 * S
@@ -35,7 +35,7 @@ class Limits:
 
 
 def desk_of(folder: Path, limits: Limits | None) -> Desk:
-    """FedAvg's first round: tasks 0, 1 and 2 are those of a, b and c."""
+    """FedAvg's first round: tasks 0, 1 and 2 belong to a, b and c."""
     desk = Desk(folder, make(FedAvg, clients_per_round=3), limits=limits)
     desk.start("a", "b", "c")
     for number, edge in enumerate("abc"):
@@ -113,7 +113,7 @@ def test_the_time_of_a_lost_edge_does_not_count(desk: Desk) -> None:
 
 
 def test_a_wait_for_the_uplink_goes_on_when_its_edge_comes_back(tmp_path: Path) -> None:
-    """Nothing begins to run that stood still before."""
+    """A deadline that was stopped before does not begin to run."""
     desk = desk_of(tmp_path, Limits())
     task = desk.coordinator.tasks.open[2]
     desk.coordinator.deadlines.stop(task, 2 * S)

@@ -1,5 +1,5 @@
-"""Training that raises on an edge: its task is closed with the reason, and with most edges failing
-the run ends.
+"""Training that raises on an edge: its task is closed with the reason; if most edges fail, the run
+ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REASON = "step 3 of 3, batch of 1 sample: ValueError: too small"
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
-    """Tasks 0, 1 and 2 are those of a, b and c."""
+    """Tasks 0, 1 and 2 belong to a, b and c."""
     found = Desk(tmp_path, make(FedAvg, clients_per_round=3))
     found.start("a", "b", "c")
     return found
@@ -68,7 +68,7 @@ def test_an_edge_that_delivers_again_fails_no_more(desk: Desk) -> None:
 
 
 def test_a_failure_that_is_none_any_more_is_acknowledged_alone(desk: Desk) -> None:
-    """Told again in a new session; and of an urged edge that has an update after all."""
+    """It is repeated in a new session, or an urged edge has an update after all."""
     desk.hear("c", failed(2))
     desk.hear("b", Ready(1))
     assert desk.hear("c", failed(2)) == ["c <- Acknowledged 2"]
@@ -78,7 +78,7 @@ def test_a_failure_that_is_none_any_more_is_acknowledged_alone(desk: Desk) -> No
 
 
 def test_tracebacks_are_kept_of_few_reasons_only() -> None:
-    """A peer may give as many reasons as it likes."""
+    """A peer may send any number of reasons."""
     failures = Failures()
     kept = [failures.add("a", f"reason {number}", "x")[1] for number in range(2 * MOST_TRACES)]
     assert kept == [{"trace": "x"}] * MOST_TRACES + [{}] * MOST_TRACES

@@ -1,4 +1,4 @@
-"""Jobs of a strategy: RunJob, JobDone at its emulated end on both clocks, once; what fails;
+"""Jobs of a strategy: RunJob, then one JobDone at its emulated end on both clocks; failures;
 journal and replay.
 """
 
@@ -48,7 +48,7 @@ def halving(**options: Any) -> dict[str, Any]:
 
 # ------------------------------------------------------------------ the coordinator
 def desk(folder: Path, kind: type[Halving] = Halving, **options: Any) -> tuple[Desk, Any]:
-    """A coordinator that has just heard an update of a; and the job that came of it."""
+    """A coordinator that has just handled an update of a, and the resulting job."""
     made = Desk(folder, make(kind, concurrency=1, **options), stop={"versions": 3})
     made.start("a", "b")
     outputs = made.coordinator.receive("a", update(0), 5 * S)
@@ -191,8 +191,9 @@ def wall(
     warm_python: None,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[dict[str, Any], Callable[[str], Path], Path]:
-    """Three strategies one after the other, each with a mishap in its third job: summaries by
-    name, directories by name, the marker.
+    """Three strategies one after the other, each with a failure in its third job.
+
+    Returns summaries by name, directories by name, and the marker.
     """
     folder = tmp_path_factory.mktemp("wall")
     mishaps = {"once": f"kill {folder / 'killed'}", "always": "always", "nan": "nan"}
@@ -267,7 +268,7 @@ def test_a_job_that_cannot_be_handed_over_ends_the_run(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_ends_the_run_and_says_so(tmp_path: Path) -> None:
-    """Were it silent, the strategy would wait for its result for ever."""
+    """If it were silent, the strategy would wait for its result for ever."""
     jobs, told = Jobs(Channel.pair()[0], tmp_path / "gone", lambda: 7, Fidelity()), SimpleQueue()
     jobs.listen(told.put)
     jobs.submit(Halve({"weights": vector(1, 2)}, ""), 0, S)

@@ -1,4 +1,4 @@
-"""The edge told as stories: a fake trainer, a device of 10 samples a second."""
+"""The edge in scripted sequences: a fake trainer, and a device with 10 samples per second."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class FakeRun:
 
 
 class FakeTrainer:
-    """Weights stay what they were; ``remembered`` counts the tasks done."""
+    """Weights do not change; ``remembered`` counts the finished tasks."""
 
     def __init__(self, checkpoint: int | None) -> None:
         self.checkpoint = checkpoint
@@ -65,7 +65,7 @@ class FakeTrainer:
 
 
 class Device:
-    """An edge and its worker: ``train`` does the job that the edge asked for last."""
+    """An edge and its worker: ``train`` does the edge's latest job."""
 
     def __init__(
         self, checkpoint: int | None = None, work: float = 1.0, native: bool = False

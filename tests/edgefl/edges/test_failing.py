@@ -1,4 +1,4 @@
-"""What an algorithm, its model or its data raises in training becomes a failed task."""
+"""An exception of an algorithm, its model or its data in training makes a failed task."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def failing(hook: str) -> Edge[LocalRun]:
 
 
 def carried_out(edge: Edge[LocalRun], outputs: list[Any], now: int = 0) -> tuple[Any, int]:
-    """What the edge sends to the coordinator at last, and when; a fresher model comes at once."""
+    """What the edge finally sends to the coordinator, and when; a fresher model arrives at once."""
     while True:
         for out in outputs:
             match out:
@@ -116,8 +116,9 @@ def carried_out(edge: Edge[LocalRun], outputs: list[Any], now: int = 0) -> tuple
     ],
 )
 def test_a_hook_that_raises_is_a_failed_task(hook: str, told_s: int, where: str) -> None:
-    """It is told when the work in hand would have been done, up to the request or to the end: at
-    the same moment by a host that trains early and by one that trains late.
+    """The failure is reported when the current work would have ended, at the request or at the end.
+
+    A host that trains early and one that trains late report it at the same moment.
     """
     edge = failing(hook)
     told, now = carried_out(edge, edge.receive(task(), 0))
@@ -164,7 +165,7 @@ class Late(Raises):
 
 
 def test_an_urged_edge_that_ends_before_the_failure_has_an_update() -> None:
-    """It trains ahead of emulated time, and has failed in a step that is still to come."""
+    """Training is ahead of emulated time, and a step of the future has already failed."""
     edge = Edge("e1", linear_trainer(PLAN), Late("adjust"), Rate(1.0))
     told, due_ns = carried_out(edge, edge.receive(task(), 0))
     assert isinstance(told, TaskFailed) and due_ns == 6 * S
@@ -221,7 +222,7 @@ def test_a_device_is_free_for_the_next_task_after_a_failure() -> None:
 def test_a_failure_is_told_again_in_a_new_session(
     monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
-    """Until it is acknowledged: the coordinator may not have heard it in the former one."""
+    """It is repeated until it is acknowledged: it may have been lost in the former session."""
     built = side()
     built.edge.failed = {3: TaskFailed(3, "step 1 of 1: ValueError", "Traceback")} if known else {}
     script = Script((SETUP, 7), (Welcome(), 7), (RunFinished("versions", False), 7))

@@ -1,4 +1,4 @@
-"""The table of an edge's phases: messages walk every transition in it, and every other one is
+"""The table of an edge's phases: messages cause every transition in it, and every other one is
 refused.
 """
 
@@ -46,7 +46,7 @@ class AskingRule(LocalRule):
 
 
 class Walk:
-    """An edge at two samples a second; ``kind``: its rule's ``on_request``, or "never"."""
+    """An edge with two samples per second. ``kind``: its rule's ``on_request``, or "never"."""
 
     def __init__(self, kind: str) -> None:
         torch.set_num_threads(1)
@@ -69,7 +69,7 @@ class Walk:
         self.hear(Assignment(self.number, 0, {"weights": vector(0, 0, 5)}))
 
     def train(self) -> None:
-        """Do the job that it asked for last."""
+        """Do the edge's latest job."""
         job = self.job
         self.edge.trainer.advance(job.run, self.edge.rule, job.until_step)
         self.take(self.edge.job_done(job, None, self.now))
@@ -93,7 +93,7 @@ LATE: Step = lambda walk: walk.hear(TooLate(walk.number))
 CANCEL: Step = lambda walk: walk.hear(CancelTask(walk.number))
 URGE: Step = lambda walk: walk.hear(UrgeTask(walk.number))
 
-TO: dict[Phase, tuple[str, list[Step]]] = {  # the kind of edge, and what brings it there
+TO: dict[Phase, tuple[str, list[Step]]] = {  # the kind of edge, and the steps that lead there
     Phase.IDLE: ("never", []),
     Phase.TRAINING: ("never", [BEGIN]),
     Phase.WAITING: ("wait", [BEGIN, TRAIN]),
@@ -195,7 +195,7 @@ def test_a_model_that_comes_when_it_is_too_late_leaves_the_request_open() -> Non
     walk = Walk("train_on")
     BEGIN(walk)
     TRAIN(walk)
-    walk.now = 5 * S  # the last step begins: nothing would be trained behind a merge
+    walk.now = 5 * S  # the last step begins: no step would follow a merge
     FRESH(walk)
     NOTHING(walk)
     assert walk.edge.phase is Phase.REFRESHING

@@ -1,5 +1,6 @@
-"""``on_request = "train_on"``: training goes on while the fresher model comes down, and nothing
-about its end moves; both clocks agree.
+"""``on_request = "train_on"``: training continues while the fresher model is downloaded.
+
+The end of training does not change, and both clocks agree.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ NEWER = Fresh(7, 3, {"weights": vector(8, 0, 4)})
 
 
 class Asks(LocalRule):
-    """Asks before step 2, and merges half and half; it remembers the merge, and counts steps in
+    """Asks before step 2, and merges half and half. It remembers the merge and counts steps in
     place.
     """
 
@@ -73,8 +74,9 @@ class Asks(LocalRule):
 
 
 class Story:
-    """An edge at two samples a second unless told otherwise: begun at 10 s, steps end at 11, 12,
-    ... 16 s; it asks at 12 s.
+    """An edge with two samples per second by default.
+
+    Begun at 10 s, its steps end at 11, 12, ... 16 s; it asks at 12 s.
     """
 
     def __init__(self, device: Device | None = None, rule: LocalRule | None = None) -> None:
@@ -83,7 +85,7 @@ class Story:
         self.outputs = self.edge.receive(Assignment(7, 0, {"weights": vector(0, 0, 5)}), 10 * S)
 
     def asks(self) -> tuple[FreshRequest, Run]:
-        """The request, and what it trains on."""
+        """The request, and the job that continues training."""
         (first,) = self.outputs
         assert isinstance(first, Run) and first.duration_ns is not None
         self.edge.trainer.advance(first.job.run, self.edge.rule, first.job.until_step)
@@ -96,7 +98,7 @@ class Story:
         return sent.message, rest
 
     def trains(self, run: Run, now: int) -> list[Output]:
-        """To its end, as a worker does in slices of one step."""
+        """Train the run to its end, as a worker does in slices of one step."""
         assert run.duration_ns is not None
         while not self.edge.trainer.advance(
             run.job.run, self.edge.rule, run.job.until_step, lambda: True
@@ -132,7 +134,9 @@ def merged_by_hand(step: int | None) -> list[float]:
 def test_it_is_merged_at_the_first_step_done_at_or_after_its_arrival(
     arrived_ns: int, step: int, ahead: int
 ) -> None:
-    """Whatever the host has trained by then; the run ends when it would have ended anyway."""
+    """This holds whatever the host has trained by then; the run ends when it would have ended
+    anyway.
+    """
     story = Story()
     request, rest = story.asks()
     assert request == FreshRequest(7, 0, 2, until_ns=15 * S + 1) and rest.duration_ns == 4 * S
@@ -158,7 +162,7 @@ def test_it_is_merged_at_the_first_step_done_at_or_after_its_arrival(
 
 @pytest.mark.parametrize("through", [False, True])
 def test_one_that_comes_in_the_last_step_or_later_is_too_late(through: bool) -> None:
-    """No step would be left behind it. The host says so at that moment; the update tells."""
+    """No step would follow the merge. The host reports it at that moment, and the update has it."""
     story = Story()
     _, rest = story.asks()
     outputs = story.trains(rest, 12 * S) if through else []
@@ -249,7 +253,7 @@ def test_real_hardware_stands_still() -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 10**9), st.booleans())
 def test_with_an_infinitely_fast_downlink_it_is_waiting(samples_per_s: int, newer: bool) -> None:
-    """The answer is there at the moment of the request: same weights, same numbers, same end."""
+    """The answer arrives at the moment of the request: same weights, same numbers, same end."""
     stands, goes = Asks(None), Asks(None)
     stands.on_request = "wait"
     ends = []
@@ -292,7 +296,7 @@ def notes(rig: Rig) -> list[tuple[int, Any]]:
 
 
 def test_a_download_ends_when_it_is_too_late_and_what_it_brought_counts() -> None:
-    """2 Mbit/s: 25,000 bytes in 100 ms, and the link is free for what waits behind."""
+    """2 Mbit/s: 25,000 bytes in 100 ms; then the link is free for waiting transfers."""
     rig = Rig()
     asked(rig, 100 * MS)
     rig.carry(kind=Fresh)
@@ -325,8 +329,8 @@ def test_an_answer_in_time_is_left_alone() -> None:
 
 
 def test_a_broken_session_asks_again() -> None:
-    """While its answer is on its way that is no new request; when it is too late, the edge hears
-    so.
+    """While its answer is being sent, this is no new request; when it is too late, the edge gets a
+    TooLate.
     """
     rig = Rig()
     asked(rig, 200 * MS)

@@ -70,7 +70,7 @@ def test_a_task_may_override_epochs_and_learning_rate() -> None:
         0.4375,
         1.0,
         0.0,
-    ]  # 0 -> 0.25 -> 0.4375, and 0 -> 1 in one step: there the residual is 0
+    ]  # 0 -> 0.25 -> 0.4375, and 0 -> 1 in one step: the residual at 1 is 0
     with pytest.raises(ValueError, match="0 epochs"):
         linear_trainer(plan).begin(start_at(0, 0, 0, numbers={"epochs": 0}), LocalRule(None), {})
 
@@ -167,7 +167,7 @@ def test_a_rule_that_does_not_move_sends_one_gradient() -> None:
 
 
 class RowsOfBatch(LocalRule):
-    """Notes what its one batch is made of."""
+    """Records the rows of its one batch."""
 
     moves = False
 
@@ -179,8 +179,9 @@ class RowsOfBatch(LocalRule):
 def test_a_gradient_is_of_a_whole_batch_drawn_uniformly_from_however_few_samples(
     local_samples: int,
 ) -> None:
-    """Batches of 4, however few samples a device has: so all devices need the same time. Over many
-    tasks every sample is drawn equally often; none comes again before all were drawn.
+    """Batches of 4, however few samples a device has: so all devices need the same time.
+
+    Over many tasks every sample is drawn equally often; none is drawn again before all were drawn.
     """
     rows = torch.arange(float(local_samples))[:, None].repeat(1, 3)
     plan = TrainingPlan(epochs=1, batch_size=4, learning_rate=0.0)
@@ -253,8 +254,9 @@ def test_vectors_of_the_wrong_length_are_refused() -> None:
 
 
 def restless() -> nn.Module:
-    """Carries every kind of state that could leak between runs: statistics, batch counts that
-    matter, random draws.
+    """A model with every kind of state that could leak between runs.
+
+    Statistics, batch counts that matter, random draws.
     """
     return nn.Sequential(
         nn.Flatten(),

@@ -1,5 +1,6 @@
-"""An urged edge: its run ends at the next step, whatever its host has trained or offered
-already; both clocks agree on which step that is.
+"""An urged edge: its run ends at the next step, whatever its host has trained or offered.
+
+Both clocks agree on that step.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ PLAN = TrainingPlan(6, 2, 0.125, momentum=0.5)  # six steps of two samples
 
 
 def edge(device: Any = None, rule: LocalRule | None = None) -> Edge:
-    """Two samples a second unless told otherwise: a step takes 1 s."""
+    """An edge with two samples per second by default: a step takes 1 s."""
     torch.set_num_threads(1)
     return Edge("a", linear_trainer(PLAN), rule or LocalRule(None), device or Rate(2.0))
 
@@ -56,7 +57,7 @@ def trained(on: Edge, outputs: list[Output], began_ns: int) -> tuple[Update, int
 
 
 def after(steps: int) -> list[float]:
-    """The weights that so many steps come to."""
+    """The weights after so many steps."""
     one = edge()
     run = one.trainer.begin(task(), one.rule, {})
     one.trainer.advance(run, one.rule, steps)
@@ -68,7 +69,7 @@ def after(steps: int) -> list[float]:
     ("urged_ns", "steps"), [(0, 1), (1, 1), (S, 1), (S + 1, 2), (7 * S // 2, 4), (4 * S, 4)]
 )
 def test_the_run_ends_at_the_first_step_at_or_after_the_moment(urged_ns: int, steps: int) -> None:
-    """Begun at 10 s, steps end at 11, 12, ... s; a run has one step at least."""
+    """Begun at 10 s, steps end at 11, 12, ... s; a run has at least one step."""
     one = edge()
     one.receive(task(), 10 * S)
     update, end_ns = trained(one, one.receive(UrgeTask(7), 10 * S + urged_ns), 10 * S + urged_ns)
@@ -80,7 +81,7 @@ def test_the_run_ends_at_the_first_step_at_or_after_the_moment(urged_ns: int, st
 
 
 def test_what_was_trained_beyond_it_is_trained_again() -> None:
-    """A socket's edge works as fast as it can: here five steps while two have passed."""
+    """An edge on real sockets trains as fast as it can: here five steps while two have passed."""
     one = edge()
     (run,) = one.receive(task(), 0)
     one.trainer.advance(run.job.run, one.rule, 5)
@@ -165,8 +166,9 @@ def test_a_run_that_asks_for_a_fresher_model_goes_on_to_its_end() -> None:
 
 
 def test_a_hot_device_s_steps_end_when_it_says() -> None:
-    """2 samples a second for 2 s of work, then 1: steps end at 1, 2, 4, 6, ... s; and it knows
-    how much it has worked.
+    """2 samples per second for 2 s of work, then 1: steps end at 1, 2, 4, 6, ... s.
+
+    The device remembers how much it has worked.
     """
     device = Throttled(2.0, 1.0, 2 * S, 100 * S)
     one = edge(device)
@@ -187,7 +189,7 @@ def test_real_hardware_stops_where_it_is() -> None:
 
 # ------------------------------------------------------------------ the coordinator
 class Urges(Strategy):
-    """Gives a work, then urges whoever it was told to at once."""
+    """Assigns a task, then urges the given edges at once."""
 
     whom = "a"
 
@@ -237,7 +239,7 @@ def urges(directory: Path) -> list[tuple[float, str]]:
 
 
 def steps(directory: Path) -> dict[int, float]:
-    """Task -> steps that its update was trained for."""
+    """By task: the steps for which its update was trained."""
     return {
         event["task"]: event["numbers"]["steps"]
         for event in read_events(directory / "events.jsonl")
@@ -246,8 +248,8 @@ def steps(directory: Path) -> dict[int, float]:
 
 
 def test_late_edges_report_at_once(tmp_path: Path) -> None:
-    """Nothing is fused until the slowest has reported: it does within a step and its upload, not
-    at the end of its epochs.
+    """The strategy waits for the slowest edge: it reports within one step and its upload, not at
+    the end of its epochs.
     """
     _, directory = small_run(tmp_path, **RUN)
     asked = urges(directory)
@@ -268,7 +270,9 @@ def test_late_edges_report_at_once(tmp_path: Path) -> None:
 @pytest.mark.alone
 @pytest.mark.usefixtures("warm_python")
 def test_both_clocks_cut_the_same_step(tmp_path: Path) -> None:
-    """The sockets' edges have trained further, or offered their update, when they are urged."""
+    """On real sockets the edges have trained further, or have offered their update, when they are
+    urged.
+    """
     lines = [
         'name = "urge"',
         "seed = 3",

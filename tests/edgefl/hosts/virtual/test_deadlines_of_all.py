@@ -1,4 +1,4 @@
-"""Every strategy of the catalog goes on when a task is closed because it takes too long."""
+"""Every strategy of the catalog continues after a task is closed because it takes too long."""
 
 from __future__ import annotations
 

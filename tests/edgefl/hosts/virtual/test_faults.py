@@ -1,4 +1,4 @@
-"""Faults under the virtual clock: their schedule, and what each kind does, to the nanosecond."""
+"""Faults under the virtual clock: their schedule, and the effect of each kind, exact to the ns."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ BEGUN, READY, HERE = (
 
 
 def story(folder: Path, *faults: dict[str, Any], **sections: Any) -> list[tuple[str, int]]:
-    """(what, when in ns) of everything but joining at 0 and the end."""
+    """(event, moment in ns) of everything except joining at 0 and the end."""
     _, directory = small_run(folder, **ALONE | {"faults": faults} | sections)
     events = read_events(directory / "events.jsonl")
     return [
@@ -324,8 +324,9 @@ def test_when_all_are_dead_for_good_the_run_ends(tmp_path: Path) -> None:
 def test_alarms_that_repeat_keep_no_run_of_the_dead_going(
     tmp_path: Path, alarms: dict[str, Any]
 ) -> None:
-    """An edge is missed 4 s after its death and its task closed 10 s later; nothing but a
-    trigger or an evaluation every few seconds is left.
+    """An edge is lost 4 s after its death, and its task is closed 10 s later.
+
+    Then only a trigger or an evaluation every few seconds is left.
     """
 
     def impatient(now: int, run: Any) -> None:

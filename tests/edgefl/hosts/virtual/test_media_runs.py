@@ -1,5 +1,5 @@
-"""Whole runs over shared media, profiles and traces: closed forms under the virtual clock, and
-the same moments over real sockets.
+"""Whole runs over shared media, profiles and traces: closed forms under the virtual clock, and the
+same moments over real sockets.
 """
 
 from __future__ import annotations
@@ -35,9 +35,7 @@ def test_two_edges_at_a_bottleneck_take_twice_as_long(tmp_path: Path, kind: str)
         for direction, bit_s in (("up", 10_000), ("down", 40_000)):
             rows = transfers(directory, direction=direction)
             assert len(rows) == 2 * times
-            for (
-                row
-            ) in rows:  # both are offered at one moment: they have as much data and the same device
+            for row in rows:  # both are offered at one moment: equal data and equal devices
                 assert (
                     row["due_ns"]
                     == row["offered_ns"] + carried_ns(times * row["size"], bit_s) + 10 * MS
@@ -45,7 +43,7 @@ def test_two_edges_at_a_bottleneck_take_twice_as_long(tmp_path: Path, kind: str)
 
 
 def test_the_cap_of_one_leaves_more_to_the_other(tmp_path: Path) -> None:
-    """Of 40 kbit/s, a slow link takes its 8, the other the 32 that are left."""
+    """Of 40 kbit/s, a slow link takes its 8, the other link the remaining 32."""
     groups = [
         {"name": "slow", "count": 1, "links": {"down_mbit_s": 0.008}},
         {"name": "fast", "count": 1},
@@ -64,8 +62,9 @@ def test_the_cap_of_one_leaves_more_to_the_other(tmp_path: Path) -> None:
 
 
 def test_a_cell_whose_rate_is_a_trace(tmp_path: Path) -> None:
-    """A byte a ms, except for a second from 20 ms on: two downlinks with half of it each; a run
-    keeps where the file lies.
+    """One byte per ms, except for one second from 20 ms on; each of two downlinks gets half.
+
+    The run stores where the trace file is.
     """
     (tmp_path / "cell.csv").write_text("0,8000\n0.02,0\n1.02,8000\n60,\n")
     medium = {"kind": "cell", "trace_down": str(tmp_path / "cell.csv")}
@@ -115,7 +114,7 @@ def test_updates_end_at_their_slots_borders_and_never_overlap(
 
 
 def test_slots_go_to_whoever_is_ready_first(tmp_path: Path) -> None:
-    """All three fall due within one long slot; a's device is the slowest."""
+    """All three are ready within one long slot; the device of a is the slowest."""
     groups = [
         {"name": name, "count": 1, "devices": {"samples_per_s": rate}}
         for name, rate in (("a", 100.0), ("b", 104.0), ("c", 102.0))
@@ -161,7 +160,7 @@ def test_groups_have_the_times_of_their_profiles(tmp_path: Path) -> None:
         )
 
 
-TUNNEL = "0,80\n1,0\n2,8000\n60,\n"  # ten bytes, a second of silence, then a byte a ms
+TUNNEL = "0,80\n1,0\n2,8000\n60,\n"  # ten bytes, a second of silence, then one byte per ms
 
 
 @pytest.mark.parametrize("start", ["run", "first_byte"])
@@ -227,8 +226,9 @@ CELL = 'medium = {kind = "cell", up_mbit_s = 0.4, down_mbit_s = 0.8}'
 @pytest.mark.alone
 @pytest.mark.usefixtures("warm_python")
 def test_real_bytes_keep_to_a_shared_medium_and_a_trace(tmp_path: Path) -> None:
-    """Every transfer is scheduled as under the virtual clock; the bytes are there at most a busy
-    machine's lateness after that.
+    """Every transfer is scheduled as under the virtual clock.
+
+    The bytes arrive at most as much later as a busy machine is late.
     """
     from edgefl.hosts.setup.learning import learning
     from edgefl.hosts.virtual.run import run_virtual
@@ -256,12 +256,12 @@ def test_real_bytes_keep_to_a_shared_medium_and_a_trace(tmp_path: Path) -> None:
         if (off_ns := abs(found[name]["due_ns"] - row["due_ns"])) >= 100 * MS
     }
     if late and summary["fidelity"]["verdict"] == "strained":
-        pytest.skip("this machine was too busy to train in time")  # the run says so itself
+        pytest.skip("this machine was too busy to train in time")  # the run reports this itself
     assert not late
 
 
 def by_round(rows: list[dict[str, Any]]) -> dict[tuple[str, str, int], dict[str, Any]]:
-    """(edge, direction, round) -> row; an edge has one transfer each way in a round."""
+    """(edge, direction, round) -> row; an edge has one transfer per direction in a round."""
     found: dict[tuple[str, str, int], dict[str, Any]] = {}
     for row in rows:
         of_link = sum(

@@ -1,4 +1,4 @@
-"""Whole runs in forks of their own: which refusal is told does not depend on who is faster."""
+"""Whole runs in forked processes: which refusal is reported does not depend on speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines of the virtual clock: the same bytes whoever trains, whatever dies; and nothing left
+"""Engines of the virtual clock: the same bytes with any worker, also after deaths, and nothing left
 behind.
 """
 
@@ -40,7 +40,7 @@ def pids(pool: Any) -> list[int]:
 
 
 def left(pids_before: list[int]) -> list[int]:
-    """Those of our former workers that are still there, be it as zombies."""
+    """Former workers that still exist, also as zombies."""
     return [child.pid for child in psutil.Process().children() if child.pid in pids_before]
 
 
@@ -312,7 +312,7 @@ def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.processes
 @pytest.mark.parametrize("name", strategy_names())
 def test_every_strategy_of_the_catalog_may_be_trained_elsewhere(tmp_path: Path, name: str) -> None:
-    """Its edge half keeps what it needs in the run and the edge's memory, not in itself."""
+    """Its local rule keeps its state in the run and in the edge's memory, not in itself."""
     sections = SPREAD | {
         "task": None,
         "data": {"name": "digits"},

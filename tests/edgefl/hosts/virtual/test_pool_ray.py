@@ -1,5 +1,5 @@
-"""Workers on a Ray cluster of two nodes on this machine: the same bytes, also when a worker and
-a node are lost.
+"""Workers on a Ray cluster of two nodes on this machine: equal bytes, also after the loss of a
+worker or a node.
 """
 
 from __future__ import annotations

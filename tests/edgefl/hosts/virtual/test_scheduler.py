@@ -1,4 +1,4 @@
-"""Which worker does what: a pool over a backend that only notes what it is asked for."""
+"""Which worker does what: a pool over a backend that only records its calls."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ RESULT = [{"weights": vector(1, 2, 3)}, {"samples": 1.0}, {}, None]
 
 
 class Noted:
-    """``orders``: those not reported yet, by worker ("A", "B", ...); ``told``: all requests."""
+    """``orders``: unfinished orders by worker ("A", "B", ...). ``told``: all calls."""
 
     def __init__(self) -> None:
         self.orders: dict[str, list[WorkerOrder]] = {}
         self.told: list[str] = []
         self.reports: list[WorkerReport] = []
         self.released: list[np.ndarray] = []
-        self.by_hand = True  # else ``wait`` ends each worker's first order
+        self.by_hand = True  # otherwise ``wait`` ends each worker's first order
 
     def add_worker(self) -> None:
         name = "ABCDEF"[len(self.orders)]
@@ -65,7 +65,7 @@ class Noted:
         return None
 
     def end(self, worker: str, result: Any = RESULT) -> None:
-        """The worker's first order is done."""
+        """End the worker's first order."""
         order = self.orders[worker].pop(0)
         at_checkpoint = isinstance(order.job, Train) and order.job.until_step < order.job.run.steps
         self.reports.append(WorkerReport(worker, order.number, None if at_checkpoint else result))
@@ -195,7 +195,7 @@ def test_a_task_that_loses_every_worker_ends_the_run(backend: Noted) -> None:
     pool.start(innocent, 20)
     for name in "ABC"[:MOST_DEATHS]:
         backend.lose(name)
-        pool.ready(job), pool.ready(job)  # the loss is heard, and then that another is here
+        pool.ready(job), pool.ready(job)  # the loss is reported, then that another worker is ready
     with pytest.raises(
         UserError, match="3 workers were lost at task 0 of edge a .killed by signal 9."
     ):
@@ -220,9 +220,7 @@ def test_what_is_called_off_is_forgotten_and_its_report_means_nothing(backend: N
 
 
 def test_a_run_that_is_to_end_elsewhere_begins_again(backend: Noted) -> None:
-    """It was sent up to its end, and is now wanted at step 3 first: training may have passed
-    that.
-    """
+    """It was sent up to its end and is now needed at step 3: training may have passed that."""
     pool = WorkerPool(backend, 1)
     run = deferred(0)
     pool.start(Train(run, 4), 50)

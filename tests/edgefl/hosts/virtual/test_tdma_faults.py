@@ -1,5 +1,5 @@
-"""Slotted strategies where something goes wrong: devices that die in their slots, come late or
-come back, and configs that cannot work.
+"""Slotted strategies when something fails: devices that die in their slots, are late or come back,
+and impossible configs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ SLOTS: dict[str, Any] = {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 10.0, "ra
 def with_faults(
     folder: Path, faults: list[dict[str, Any]], slots: int = 60, **options: Any
 ) -> tuple[dict[str, Any], Path]:
-    """Six devices that take 2 slots, two a round: e000 sends in slot 2, e001 in 3, the broadcast
-    is in 4.
+    """Six devices that take 2 slots, two per round.
+
+    e000 sends in slot 2, e001 in slot 3, and the broadcast is in slot 4.
     """
     given = slotted(6, 2, slots=slots, per_round=2, **options).model_copy(
         update={"faults": experiment(faults=faults, edges={"count": 6}).faults}
@@ -45,8 +46,8 @@ def reports(directory: Path) -> list[dict[str, float]]:
 
 
 def test_a_device_that_dies_in_its_slot_costs_that_slot(tmp_path: Path) -> None:
-    """The round goes on without it: one update, the broadcast in its slots as ever, and nobody
-    else is late.
+    """The round continues without it: one update, the broadcast in its planned slots, and no other
+    device is late.
     """
     _, directory = with_faults(tmp_path, [{"kind": "kill", "edges": ["e001"], "at_s": 3.5}])
     first, second, *_ = reports(directory)
@@ -66,7 +67,9 @@ def test_or_the_round_waits_for_another(tmp_path: Path) -> None:
 
 
 def test_a_device_that_is_cut_off_in_its_slot_loses_it(tmp_path: Path) -> None:
-    """It is there, with its task called off, and gets a model with the others of its group."""
+    """The device is connected, its task is cancelled, and it gets a model with the others of its
+    group.
+    """
     _, directory = with_faults(
         tmp_path, [{"kind": "cut_up", "edges": ["e001"], "at_s": 3.2, "for_s": 0.5}]
     )
@@ -80,8 +83,9 @@ def test_a_device_that_is_cut_off_in_its_slot_loses_it(tmp_path: Path) -> None:
 def test_an_update_that_comes_damaged_costs_its_slot_and_gets_another(
     tmp_path: Path, per_round: int, on_lost: str
 ) -> None:
-    """Its device offers it again, behind all that were ready before; nobody gets two models at
-    once, and the rounds go on with S each.
+    """Its device offers it again, after all updates that were ready before.
+
+    No device gets two models at once, and the rounds continue with S updates each.
     """
     given = slotted(6, 2, slots=60, per_round=per_round, on_lost=on_lost)
     faults = [{"kind": "corrupt", "edges": ["e001"], "at_s": 2.5}]
@@ -108,8 +112,10 @@ def test_an_update_that_comes_damaged_costs_its_slot_and_gets_another(
 
 
 def test_latency_beyond_the_guard_wastes_a_slot_a_round(tmp_path: Path) -> None:
-    """The last upload of each round is there only in the slot behind its own, which nobody can
-    use: 2 + 1 at first, then 1 a round.
+    """The last upload of each round arrives only in the slot after its own, which no device can
+    use.
+
+    2 + 1 wasted slots at first, then 1 per round.
     """
     given = slotted(6, 2, slots=40, per_round=2)
     play(
@@ -126,8 +132,9 @@ def test_latency_beyond_the_guard_wastes_a_slot_a_round(tmp_path: Path) -> None:
 
 
 def test_jitter_beyond_the_guard_loses_nothing(tmp_path: Path) -> None:
-    """The guard is as long as the mean delay, 40 ms, and delays vary from 0 to 80: rounds wait
-    for the longest, and no upload counts as lost.
+    """The guard is as long as the mean delay of 40 ms, and delays vary from 0 to 80 ms.
+
+    Rounds wait for the longest delay, and no upload counts as lost.
     """
     given = slotted(6, 2, slots=60, per_round=2)
     links = experiment(links={"latency_ms": 40.0, "jitter_ms": 10.0}, edges={"count": 6}).links
@@ -142,8 +149,8 @@ def test_jitter_beyond_the_guard_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_when_no_update_is_of_any_use_the_run_ends(tmp_path: Path) -> None:
-    """Settings that make every model infinite: what comes is discarded, and no version would
-    ever come of it.
+    """With these settings every model is infinite: all updates are discarded, and no new version
+    would appear.
     """
     sections = experiment(
         training={"learning_rate": 1e30, "weight_decay": 1.0, "epochs": 3},
@@ -180,8 +187,9 @@ SOON = {"heartbeat_s": 0.1, "liveness_s": 1.0, "grace_s": 12.0}
 
 
 def away(folder: Path, fault: dict[str, Any], per_round: int, **options: Any) -> Path:
-    """Five devices that take 2 slots; a device is missed a slot after it fell silent, and its task
-    is closed 12 slots later.
+    """Five devices that take 2 slots.
+
+    A device is lost one slot after its last message, and its task is closed 12 slots later.
     """
     sections = experiment(faults=[fault], network=SOON, edges={"count": 5})
     given = slotted(5, 2, slots=40, per_round=per_round, **options).model_copy(
@@ -202,7 +210,7 @@ def granted(directory: Path) -> list[tuple[int, int]]:
 
 
 def test_a_device_that_is_known_to_be_lost_gets_no_slot(tmp_path: Path) -> None:
-    """e003 is ready at slot 2, dies, and is missed from 3.5 on: its slot 8 is e004's."""
+    """e003 is ready at slot 2, dies, and is lost from 3.5 on: e004 gets its slot 8."""
     directory = away(tmp_path, {"kind": "kill", "edges": ["e003"], "at_s": 2.5}, 1)
     assert [each["lost"] for each in reports(directory)] == [0] * 19
     assert {slot - 2 * number for number, (_, slot) in enumerate(granted(directory))} == {2}
@@ -210,7 +218,7 @@ def test_a_device_that_is_known_to_be_lost_gets_no_slot(tmp_path: Path) -> None:
 
 
 def test_it_keeps_its_place_and_is_the_first_again_when_it_is_back(tmp_path: Path) -> None:
-    """Frozen from 2.5 to 9.2, e003 has finished at 2 as before: the next slot is its."""
+    """Frozen from 2.5 to 9.2, e003 has finished at 2 as before: it gets the next slot."""
     fault = {"kind": "freeze", "edges": ["e003"], "at_s": 2.5, "for_s": 6.7}
     directory = away(tmp_path, fault, 1)
     assert granted(directory)[:6] == [(0, 2), (1, 4), (2, 6), (4, 8), (3, 10), (0, 12)]
@@ -221,8 +229,9 @@ def test_it_keeps_its_place_and_is_the_first_again_when_it_is_back(tmp_path: Pat
 def test_a_round_ends_without_it_or_waits_until_its_grace_ends(
     tmp_path: Path, on_lost: str, ends: list[int]
 ) -> None:
-    """All five send in a round, e004 dies computing and is missed at 2.5: round 0 ends behind four
-    uploads; or it waits until the task is closed, at 14.5.
+    """All five send in a round; e004 dies while it computes and is lost at 2.5.
+
+    Round 0 ends after four uploads, or it waits until the task is closed, at 14.5.
     """
     directory = away(tmp_path, {"kind": "kill", "edges": ["e004"], "at_s": 1.5}, 5, on_lost=on_lost)
     told = reports(directory)
@@ -245,8 +254,9 @@ def test_when_all_are_gone_the_run_ends(tmp_path: Path) -> None:
 
 
 def test_a_late_device_misses_its_turn_and_the_record_says_so(tmp_path: Path) -> None:
-    """e002 takes 9 slots where the others take 2: the next one takes its slot, and it is counted
-    once a turn.
+    """e002 takes 9 slots, the others take 2.
+
+    The next device takes its slot, and it is counted once per turn.
     """
     _, played = play(
         tmp_path, slotted(6, [2, 2, 9, 2, 2, 2], slots=80, strategy="idfl", per_round=2, alpha=1)
@@ -259,7 +269,7 @@ def test_a_late_device_misses_its_turn_and_the_record_says_so(tmp_path: Path) ->
 
 
 def test_slots_never_overlap_and_keep_to_the_channel(tmp_path: Path) -> None:
-    """slots.csv proves it: one use a slot, broadcasts once for all their receivers."""
+    """slots.csv shows it: one use per slot; a broadcast counts once for all its receivers."""
     _, directory = with_faults(
         tmp_path, [{"kind": "kill", "edges": ["e001"], "at_s": 3.5, "for_s": 9.0}]
     )

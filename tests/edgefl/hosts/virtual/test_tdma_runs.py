@@ -1,5 +1,5 @@
-"""Whole runs over a TDMA channel: places in a frame, cuts, the log of the slots, and devices
-that never do two things at once.
+"""Whole runs over a TDMA channel: places in a frame, cuts, the log of the slots, and half-duplex
+devices.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def test_frames_are_of_slots(medium: dict[str, Any], line: str) -> None:
 
 
 def test_an_edge_that_is_cut_off_gets_no_slot_meanwhile(tmp_path: Path) -> None:
-    """a's uplink is cut from 3 to 5 s, b is frozen from 6 to 7 s; the others go on."""
+    """The uplink of a is cut from 3 to 5 s, b is frozen from 6 to 7 s; the others continue."""
     _, directory = small_run(
         tmp_path,
         medium=SLOTS,
@@ -127,7 +127,7 @@ def test_an_edge_that_is_cut_off_gets_no_slot_meanwhile(tmp_path: Path) -> None:
 def test_an_edge_never_computes_while_it_sends_or_receives(
     tmp_path: Path, strategy: str, medium: dict[str, Any]
 ) -> None:
-    """Why half-duplex needs no key: an edge has one task at a time, and training stands still
+    """Why half-duplex needs no config key: an edge has one task at a time, and training pauses
     while it waits for a fresher model.
     """
     speeds = {"samples_per_s": 100.0, "slowest_ratio": 2.0}

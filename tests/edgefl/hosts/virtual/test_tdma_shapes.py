@@ -1,5 +1,6 @@
-"""Slotted strategies against rounds that were played slot by slot from the paper's text, and an
-IDFL run against one worked out with numpy alone (slot_by_slot.py, idfl_by_hand.py).
+"""Slotted strategies against rounds that are simulated slot by slot from the paper's text.
+
+Also an IDFL run against one computed with numpy only (slot_by_slot.py, idfl_by_hand.py).
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ def shapes() -> Any:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_shapes_are_played_as_slot_by_slot(part: int, shapes: Any) -> None:
-    """Who sends which update in which slot, how old it is, who gets the model, slots wasted and
-    lost: N up to 12, S that does not divide N, r 1 to 3, times from 0 on, deaths and returns.
+    """Which device sends which update in which slot, its age, the model's receivers, slots wasted
+    and lost.
+
+    N up to 12, S that does not divide N, r from 1 to 3, times from 0 on, deaths and returns.
     """
     for number in range(part, SHAPES, PARTS):
         shape = shapes.drawn(SEED, number)
@@ -68,9 +71,10 @@ def uneven(count: int) -> list[tuple[int, int, int, int]]:
 
 
 def test_the_automatic_delay_is_the_longest_that_loses_no_slot(shapes: Any) -> None:
-    """Also where S does not divide N: of all delays, tried one by one, the longest with which every
-    round has S updates and none ends later. Longer ones, where there are any with which no round
-    ends later, do it by rounds of fewer updates, and then updates are sent later.
+    """It is the longest of all delays with which every round has S updates and no round ends later.
+
+    This also holds if S does not divide N. With some longer delays no round ends later either; but
+    their rounds have fewer updates, so that updates are sent later.
     """
     longer = 0
     for shape in uneven(100):
@@ -87,7 +91,7 @@ def test_the_automatic_delay_is_the_longest_that_loses_no_slot(shapes: Any) -> N
 def with_each_delay(
     shapes: Any, devices: int, per_round: int, transfer: int, computes: int
 ) -> dict[int, list[Any]]:
-    """The first rounds, the same number for every delay."""
+    """The first rounds, equally many for every delay."""
     groups = -(-devices // per_round)
     count = 2 * groups + devices
     slots = (count + groups) * (transfer * (per_round + 1) + computes)
@@ -102,7 +106,7 @@ def ends_no_later(run: list[Any], plain: list[Any]) -> bool:
 
 
 def sends_no_later(run: list[Any], plain: list[Any]) -> bool:
-    """The n-th update of all is in its slot as early as without delay."""
+    """The n-th update of all is sent as early as without delay."""
     slots, before = ([slot for each in one for _, _, slot in each.updates] for one in (run, plain))
     return all(slot <= early for slot, early in zip(slots, before))
 
@@ -111,7 +115,7 @@ def sends_no_later(run: list[Any], plain: list[Any]) -> bool:
 def test_an_idfl_run_worked_out_again_with_numpy(
     local_steps: int, shapes: Any, tmp_path: Path
 ) -> None:
-    """The same batches, w and its gradients by hand: 40 models, updates two rounds old."""
+    """The same batches, w and its gradients computed here: 40 models, updates two rounds old."""
     learned = learning(shapes.by_hand(local_steps), None)
     summary = run_virtual(learned, 0, tmp_path / "idfl")
     assert summary["versions"] == 40 and summary["staleness"].keys() == {"0", "1", "2"}

@@ -1,5 +1,5 @@
-"""Whole runs under the virtual clock: the same seed gives the same bytes, and the times are the
-closed forms.
+"""Whole runs under the virtual clock: the same seed gives the same bytes, and times match closed
+forms.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def bytes_of(directory: Path) -> list[bytes]:
 # ------------------------------------------------------------------ same seed, same trace
 @pytest.mark.processes
 def test_the_same_seed_leaves_the_same_bytes_in_every_process(tmp_path: Path) -> None:
-    """Times, numbers trained and weights, byte for byte; hash(str) differs in the other process."""
+    """Times, trained numbers and weights are equal bytes, although hash(str) differs in the other
+    process.
+    """
     _, here = small_run(tmp_path / "here", **ASYNC)
     code = (
         "import pathlib, test_virtual, builders;"
@@ -72,7 +74,7 @@ def test_a_second_run_in_the_same_place_leaves_nothing_of_the_first(tmp_path: Pa
 
 
 def trace(directory: Path) -> str:
-    """Times, events and decisions, without any trained number."""
+    """Times, events and decisions, without trained numbers."""
     lines = []
     for event in read_events(directory / "events.jsonl"):
         words = [f"{event['t']:.9f}", event.get("event") or f"({event['fact']})"]
@@ -121,7 +123,7 @@ def trace(directory: Path) -> str:
     ],
 )
 def test_the_trace_is_the_golden_one(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
-    """To write it anew after a change that is meant: EDGEFL_GOLDEN=1 pytest, and read the
+    """After an intended change, write the file again with EDGEFL_GOLDEN=1 pytest, and read the
     difference.
     """
     _, directory = small_run(
@@ -140,8 +142,9 @@ def carried_ns(size: int, mbit_s: float, latency_ns: int) -> int:
 
 
 def test_a_round_takes_download_compute_upload_and_two_latencies(tmp_path: Path) -> None:
-    """To the nanosecond, as the slowest of three edges of different data and speed; the next
-    round begins at that moment.
+    """Exact to the ns: the slowest of three edges with different data and speed sets the time.
+
+    The next round begins at that moment.
     """
     sections = SPREAD | {
         "stop": {"versions": 3},
@@ -200,7 +203,7 @@ def test_fedprox_without_mu_is_fedavg_bit_for_bit(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------ a fresher model
 def moments(directory: Path, task: int) -> dict[str, int]:
-    """ns at which each thing happened to one task."""
+    """The moments (ns) of all events of one task."""
     events = [
         event for event in read_events(directory / "events.jsonl") if event.get("task") == task
     ]
@@ -216,7 +219,7 @@ def requests(directory: Path) -> list[dict[str, Any]]:
 
 
 def test_whoever_asks_first_hears_that_nothing_is_newer(tmp_path: Path) -> None:
-    """One edge alone: request and answer cost a latency each; training stands still meanwhile."""
+    """One edge alone: request and answer cost a latency each; training pauses between them."""
     _, directory = small_run(
         tmp_path,
         edges={"names": ["a"]},
@@ -259,7 +262,7 @@ def test_a_fresher_model_is_downloaded_merged_and_trained_on_from(tmp_path: Path
         )
         at = moments(directory, event["task"])
         if row is None or "update_ready" not in at:
-            continue  # under way at the end of the run
+            continue  # not finished at the end of the run
         fresh_ns = to_ns(float(row["scheduled_s"]))
         assert fresh_ns == to_ns(event["t"]) + carried_ns(int(row["bytes"]), 0.04, 10_000_000)
         samples = next(
@@ -278,16 +281,16 @@ def test_a_fresher_model_is_downloaded_merged_and_trained_on_from(tmp_path: Path
 @pytest.mark.parametrize(
     ("after_s", "heard_of_it", "carried"),
     [
-        (0.005, [], []),  # on its way down: the bytes that are left do not come
+        (0.005, [], []),  # being downloaded: the remaining bytes are not carried
         (0.0178, ["task_started"], ["task"]),  # it arrives at that moment
         (1.0, ["task_started"], ["task"]),  # in training
-        (2.05, ["task_started", "update_ready"], ["task"]),  # on its way up
+        (2.05, ["task_started", "update_ready"], ["task"]),  # being uploaded
     ],
 )
 def test_nothing_of_a_cancelled_task_moves_any_more(
     tmp_path: Path, after_s: float, heard_of_it: list[str], carried: list[str]
 ) -> None:
-    """And the task that follows is not held up by it."""
+    """It does not delay the next task."""
     hasty = {"strategy": "../support/own_strategies.py:Hasty", "period_s": after_s}
     sections = {
         "edges": {"names": ["a"]},
@@ -311,8 +314,9 @@ def test_nothing_of_a_cancelled_task_moves_any_more(
 
 
 def test_what_arrives_at_the_moment_of_its_cancelling_has_arrived(tmp_path: Path) -> None:
-    """Edges a and b have as many samples and the same device: a's update is heard first, and b's
-    is there as well.
+    """Edges a and b have as many samples and the same device.
+
+    The coordinator gets the update of a first; that of b has arrived as well.
     """
     summary, directory = small_run(
         tmp_path,
@@ -325,8 +329,9 @@ def test_what_arrives_at_the_moment_of_its_cancelling_has_arrived(tmp_path: Path
 
 
 def test_the_training_loss_is_that_of_the_devices_data(tmp_path: Path) -> None:
-    """Ten samples of the cloud around 0 and none of the other: where all is called 0 nothing is
-    lost on them, and much on the rest.
+    """There are ten samples of the cloud around 0 and none of the other.
+
+    A model that always answers 0 has no loss on them, and a large loss on the rest.
     """
     from edgefl.hosts.setup.learning import learning
 

@@ -1,4 +1,4 @@
-"""What an admitted edge sends takes a bounded room, whatever it is and however often it comes."""
+"""The messages of an admitted edge take a limited memory, whatever it sends and however often."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rig() -> Rig:
 
 
 def until_too_many(say: Callable[[int], object]) -> int:
-    """How often the edge may say it; it is quarantined for more."""
+    """How often the edge may send it before it is quarantined."""
     for number in range(MANY):
         try:
             say(number)
@@ -63,7 +63,7 @@ def test_offers_of_many_tasks_are_bounded(rig: Rig) -> None:
 
 
 def test_endless_requests_leave_two_moments(rig: Rig) -> None:
-    """When it is heard, and when an answer is too late."""
+    """One when the request is delivered, and one when an answer is too late."""
     said = until_too_many(lambda step: ask(rig, step=step, until_ns=2 * FAR_NS))
     assert said == allowances.MOST_NOTES and len(rig.agenda) == 2
     for task in range(GIVEN):
@@ -76,7 +76,7 @@ def test_endless_requests_leave_two_moments(rig: Rig) -> None:
 def test_a_failure_that_comes_early_does_not_take_back_the_request_before_it(
     rig: Rig, end: ToEdge
 ) -> None:
-    """Edges say what will be before its emulated moment."""
+    """Edges send reports before their emulated moment."""
     request, failed = FreshRequest(1, 0, 1, 20 * MS), TaskFailed(1, "no", "trace")
     rig.says("a", Stamped(10 * MS, encode_note(request)))
     rig.says("a", Stamped(15 * MS, encode_note(failed)))
@@ -112,7 +112,7 @@ def test_a_restarted_edges_offers_and_requests_leave_nothing(rig: Rig) -> None:
     ask(rig, task=1, until_ns=2 * FAR_NS)
     rig.offer(task=2, due_ns=FAR_NS)
     rig.breaks("a")
-    rig.joins("a", tasks=[1])  # a broken session: what is open stays
+    rig.joins("a", tasks=[1])  # a broken session: open notes stay
     assert len(rig.agenda) == 2
     rig.breaks("a")
     rig.joins("a")

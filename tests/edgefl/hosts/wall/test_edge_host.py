@@ -1,5 +1,7 @@
-"""The edge's process without a network: scripted words of a coordinator, a clock that only
-waiting moves; one update too large, for real.
+"""The edge's process without a network: scripted messages of a coordinator, and a clock that only
+waiting moves.
+
+One test sends an update that is really too large.
 """
 
 from __future__ import annotations

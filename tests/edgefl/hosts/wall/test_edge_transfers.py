@@ -1,5 +1,5 @@
-"""The edge's end of its transfers: downloads put together and stamped, uploads sent as far as
-the credit goes.
+"""The edge's end of transfers: downloads are assembled and stamped, uploads are sent as credit
+allows.
 """
 
 from __future__ import annotations

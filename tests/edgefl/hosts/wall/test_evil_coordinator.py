@@ -1,5 +1,7 @@
-"""What an edge does with a coordinator that breaks the rules: every message in every state of a
-session, texts made for a terminal, and numbers that no coordinator sends.
+"""How an edge handles a coordinator that breaks the rules.
+
+It gets every message in every state of a session, texts for a terminal, and numbers that no
+coordinator sends.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class Words(Script):
 
 
 def sent(number: int, message: Any, at_ns: int = 5) -> list[Any]:
-    """A model on its way down, and that it counts as delivered."""
+    """A model that is sent, and its Delivered."""
     outgoing = Outgoing(number, message)
     pieces = [(Piece(number, 0), 7, outgoing.piece(0, 1 << 20))] if outgoing.body else []
     return [(outgoing.offer(0), 7), *pieces, (Delivered(number, at_ns), 7)]

@@ -1,4 +1,4 @@
-"""A gap is time in which the pacing thread had something to do and did not run."""
+"""A gap is time in which the pacing thread had work but did not run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_long_sleep_that_was_intended_is_no_gap() -> None:
     night = Night()
     for _ in range(3):
         night.turn(works=MS, intends=60 * S, sleeps=60 * S)
-        night.turn(works=MS, intends=60 * S, sleeps=S)  # a message came
+        night.turn(works=MS, intends=60 * S, sleeps=S)  # a message arrived
     night.turn(works=0, intends=0, sleeps=0)
     assert night.found == []
 

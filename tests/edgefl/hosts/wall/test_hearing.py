@@ -29,17 +29,17 @@ def test_an_edge_that_answers_no_ping_is_lost_after_a_while() -> None:
 def test_an_answer_to_a_later_ping_answers_those_before() -> None:
     hearing = Hearing()
     hearing.pinged(1 * S), hearing.pinged(2 * S)
-    hearing.answered(3 * S)  # that of a probe, sent between two heartbeats
+    hearing.answered(3 * S)  # the answer to a probe, sent between two heartbeats
     assert not hearing.pings
 
 
 def test_a_slow_path_has_time_for_what_was_sent_before_a_ping() -> None:
-    """A model of 45 MB goes to a native link at once; the next ping comes out behind it."""
+    """A model of 45 MB is sent to a native link at once; the edge reads the next ping after it."""
     hearing = Hearing()
     hearing.sent_bytes += 45_000_000
     hearing.pinged(0)
     whole_s = 45_000_000 * 8 // SLOWEST_BIT_S
     assert not hearing.is_lost(whole_s * S, S) and hearing.is_lost((whole_s + 2) * S, S)
     hearing.answered(0)
-    hearing.pinged(10 * S)  # nothing was sent since
+    hearing.pinged(10 * S)  # nothing was sent since then
     assert hearing.is_lost(12 * S, S)

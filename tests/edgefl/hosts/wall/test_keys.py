@@ -1,5 +1,5 @@
-"""Keys: written whole or not at all, read with clear errors, and on real sockets they say who
-sent what.
+"""Keys: written completely or not at all, read with clear errors; on real sockets they identify the
+sender.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from edgefl.errors import UserError
 from edgefl.hosts.wall import keys
 from edgefl.hosts.wall.wire import Dealer
 
-PASSING_MS = 5000  # a generous wait for what must come
-BLOCKED_MS = 300  # a wait for what must not come
+PASSING_MS = 5000  # a generous wait for what must arrive
+BLOCKED_MS = 300  # a wait for what must not arrive
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def folder(tmp_path: Path) -> Path:
 
 @dataclass
 class Wire:
-    """A context that keeps its sockets: one that is forgotten closes and takes what it has not
-    sent with it.
+    """A context that references its sockets: otherwise a socket would be closed and lose its
+    messages.
     """
 
     context: zmq.Context = field(default_factory=zmq.Context)
@@ -91,7 +91,7 @@ def test_an_edge_needs_only_its_own_files(folder: Path, tmp_path: Path) -> None:
     there = tmp_path / "there"
     (there / "edges").mkdir(parents=True)
     for name in ("coordinator.key", "edges/pi-1.key_secret"):
-        shutil.copy(folder / name, there / name)  # with its mode
+        shutil.copy(folder / name, there / name)  # with its permissions
     assert keys.load_edge(there, "pi-1") == keys.load_edge(folder, "pi-1")
 
 
@@ -235,11 +235,11 @@ def test_strangers_get_nothing_through(folder: Path, wire: Wire, tmp_path: Path)
     wrong_server = keys.EdgeKeys(friend.public, friend.secret, stranger.server)
     outside = [wire.dealer(edge) for edge in (unknown_key, wrong_server, None)]
     for socket in outside:
-        with suppress(zmq.Again):  # it has been turned away already
+        with suppress(zmq.Again):  # it has been refused already
             socket.send(b"let me in", zmq.NOBLOCK)
     assert not router.poll(BLOCKED_MS)
     inside = wire.dealer(friend)
-    inside.send(b"hello")  # the door still opens for those it should
+    inside.send(b"hello")  # allowed keys are still accepted
     assert router.poll(PASSING_MS) and router.recv_multipart()[1] == b"hello"
     doorman.stop()
 
@@ -254,7 +254,7 @@ def test_without_a_doorman_the_door_stays_shut(folder: Path, wire: Wire) -> None
 
 
 def until_told(edge: Dealer, found: Callable[[str | None], bool]) -> str | None:
-    """What the edge's end says of its connection, once that is what is looked for."""
+    """What the edge's end reports of its connection, once it is the expected report."""
     until_s = time.monotonic() + PASSING_MS / 1000
     while not found(said := edge.turned_away()):
         assert time.monotonic() < until_s
@@ -267,8 +267,9 @@ def until_told(edge: Dealer, found: Callable[[str | None], bool]) -> str | None:
 def test_an_edge_is_told_what_is_wrong_with_its_keys(
     folder: Path, wire: Wire, tmp_path: Path
 ) -> None:
-    """No keys where there should be, keys where there are none; of a wrong coordinator.key, only
-    that it is hung up on, again and again.
+    """Missing keys, keys that nothing needs, and a wrong coordinator.key.
+
+    In the last case an edge only sees that its connections are closed again and again.
     """
     keys.new(tmp_path / "others", ["e000"])
     own, wrong = keys.load_edge(folder, "e000"), keys.load_edge(tmp_path / "others", "e000")

@@ -1,4 +1,4 @@
-"""The launcher without processes: what it does when its output takes no more."""
+"""The launcher without processes: what it does when its output cannot be written."""
 
 from __future__ import annotations
 

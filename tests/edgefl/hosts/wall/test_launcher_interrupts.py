@@ -1,4 +1,4 @@
-"""Ctrl-C while a strategy ends by itself: nothing follows it, and what it did stays whole."""
+"""Ctrl-C while a strategy ends by itself: no other run follows, and its results stay complete."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The logic thread on its own: what belongs to the run, by its moment and not by when the thread
-gets to it.
+"""The logic thread on its own: an event's moment decides whether it belongs to the run, not when
+the thread handles it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STOP_NS = 25 * S
 
 
 def ended(directory: Path, *items: Any) -> Logic:
-    """A run of 25 emulated seconds whose logic thread has taken in these items."""
+    """A run of 25 emulated seconds whose logic thread has handled these items."""
     given = experiment(stop={"emulated_s": 25.0}, network={"task_timeout_s": 0.0})
     run = OpenRun(given, 0, directory, None, vector(0, 0, 0), layout())
     logic = Logic(run.coordinator, run.record, Mailbox(), Fidelity(), None, lambda: None)
@@ -37,8 +37,9 @@ def ended(directory: Path, *items: Any) -> Logic:
 
 
 def test_what_is_due_after_the_stop_does_not_happen(tmp_path: Path) -> None:
-    """A host that was starved gets to everything at once, 159 s late: first to what it finds at
-    its sockets now, then to what was due meanwhile.
+    """A host without CPU time handles everything at once, 159 s late.
+
+    First it handles what arrives at its sockets now, then what was due before.
     """
     logic = ended(
         tmp_path,

@@ -1,4 +1,4 @@
-"""Pieces against the service curve, in virtual time: never far ahead of it, never behind,
+"""Pieces against the service curve, in virtual time: never far ahead of it and never behind,
 whatever the host does.
 """
 
@@ -18,8 +18,8 @@ from emulator.units import FOREVER, NS_PER_S
 
 
 def take(rate_bit_s: int, size: int) -> int:
-    """ns for ``size`` bytes, rounded up: written once more, so that the emulator is not checked
-    against itself.
+    """ns for ``size`` bytes, rounded up; computed here again, so that the emulator is not its own
+    check.
     """
     return -(-size * 8 * NS_PER_S // rate_bit_s)
 
@@ -106,7 +106,7 @@ def test_a_broken_session_goes_on_without_a_burst(
     rig.until(int(when * (latency + take(rate, flow.transfer.size) - 1)))
     due_by_then = rig.network.progress(flow.transfer, rig.now)
     rig.pacer.suspend("a", rig.now)
-    assert rig.pacer.next_due() == FOREVER  # an outage: nothing moves
+    assert rig.pacer.next_due() == FOREVER  # an outage: no byte moves
     rig.now = back = rig.now + outage
     held = int(kept * flow.released)
     rig.pacer.resume(flow, held, back)
@@ -122,8 +122,9 @@ def test_a_broken_session_goes_on_without_a_burst(
 
 
 def test_pieces_of_many_links_leave_together_where_they_can_wait() -> None:
-    """Ten links that start 0.3 ms apart, 2 ms grain: after the first piece of each, every piece
-    leaves at a multiple of 2 ms.
+    """Ten links that start 0.3 ms apart, with a grain of 2 ms.
+
+    After the first piece of each, every piece is sent at a multiple of 2 ms.
     """
     rig, flows = Rig(edges="abcdefghij", grain_ns=2 * MS), []
     for number, edge in enumerate("abcdefghij"):
@@ -138,16 +139,17 @@ def test_pieces_of_many_links_leave_together_where_they_can_wait() -> None:
 
 
 def test_one_transfer_by_hand() -> None:
-    """0.25 MB/s, 15 ms pieces of 3750 bytes, a window of 50 ms; 40,000 bytes, of which a quarter
-    is 40 ms.
+    """0.25 MB/s, pieces of 3750 bytes (15 ms), a window of 50 ms.
+
+    A quarter of the 40,000 bytes takes 40 ms.
     """
     rig = Rig(2 * MBIT, latency_ns=5 * MS)
     flow = rig.start(10_000)
     quarter = flow.transfer.size // 4
     while rig.step():
         pass
-    # A quarter goes as service begins, each later piece when all but a quarter of the bytes up to
-    # its end are due.
+    # A quarter is sent when service begins. Each later piece is sent when the bytes up to its end,
+    # except a quarter, are due.
     ends = [min(3750 * n, 40_000) for n in range(1, 12)]
     moments = [0, 0, *(5 * MS + take(2 * MBIT, flow.meta + end - quarter) for end in ends[2:])]
     assert flow.piece == 3750 and ends[1] < quarter < ends[2]
@@ -214,7 +216,7 @@ def test_a_transfer_ends_with_its_last_byte_if_that_is_late() -> None:
 def test_late_wakes_and_late_offers_are_told_apart() -> None:
     rig = Rig()
     rig.now = 300 * MS
-    rig.start(10_000, at=0)  # all of it due already
+    rig.start(10_000, at=0)  # all of it is already due
     rig.step()
     assert rig.fidelity.wake_lag.max == 0
     rig.start(10_000)
@@ -224,7 +226,7 @@ def test_late_wakes_and_late_offers_are_told_apart() -> None:
 
 def test_arrivals_ahead_of_the_service_curve_are_seen() -> None:
     rig = Rig(2 * MBIT)
-    flow = rig.start(20_000)  # 80 kB: 15 ms a piece, a quarter is 80 ms, the window 50 ms
+    flow = rig.start(20_000)  # 80 kB: 15 ms per piece, a quarter is 80 ms, the window 50 ms
     rig.until(40 * MS)
     (first, _), (second, due) = list(flow.due_at.items())[:2]
     earliest = due - flow.window_ns - flow.piece_ns
@@ -236,15 +238,15 @@ def test_arrivals_ahead_of_the_service_curve_are_seen() -> None:
     )
     assert not flow.ahead(
         rig.network, second, earliest - 1 * MS, 1 * MS
-    )  # the clocks are compared no better than that
+    )  # the clocks are compared with this precision
     assert not flow.ahead(
         rig.network, second - 1, -NS_PER_S, 0
-    )  # bytes between two borders are not judged
+    )  # bytes between two piece ends are not judged
 
 
 def test_a_small_transfer_may_be_ahead_by_a_quarter_and_a_piece_only() -> None:
     rig = Rig(2 * MBIT)
-    flow = rig.start(5_000)  # 20 kB: 80 ms in all, well within the window and a piece
+    flow = rig.start(5_000)  # 20 kB: 80 ms in total, well within the window and a piece
     rig.until(70 * MS)
     assert not flow.ahead(rig.network, 7_500, 0, 0)
     assert flow.ahead(rig.network, 11_250, 0, 0)
@@ -381,7 +383,7 @@ def test_nothing_is_released_for_an_edge_that_is_gone_even_if_it_is_due() -> Non
     rig = Rig()
     flow = rig.start(10_000)
     rig.now = 2 * NS_PER_S
-    rig.done += rig.pacer.completed(rig.now)  # due, and the host had no time to send a byte
+    rig.done += rig.pacer.completed(rig.now)  # due, but the host had no time to send a byte
     rig.pacer.suspend("a", rig.now)
     assert rig.pacer.next_due() == FOREVER
     rig.pacer.resume(flow, 0, rig.now + 5)
@@ -420,7 +422,7 @@ def test_whatever_happens_every_transfer_that_is_not_dropped_comes_to_its_end(se
     assert flows and all(
         flow.released == flow.body and flow.completion is not None for flow in flows
     )
-    assert rig.fidelity.wake_lag.max == 0  # no moment was planned before its time had come
+    assert rig.fidelity.wake_lag.max == 0  # no moment was planned in the past
 
 
 def test_a_dropped_transfer_is_never_heard_of_again() -> None:

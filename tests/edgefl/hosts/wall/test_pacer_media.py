@@ -1,4 +1,4 @@
-"""Pieces on shared media: none before its slot on a TDMA channel, sizes after the share at a
+"""Pieces on shared media: none before its slot on a TDMA channel; sizes by the share at a
 bottleneck.
 """
 
@@ -34,7 +34,9 @@ class SlotRig(Rig):
 @pytest.mark.parametrize("latency_ns", [0, 30 * MS])
 @pytest.mark.parametrize("late_ns", [0, 7 * MS])
 def test_no_byte_goes_before_its_slot(latency_ns: int, late_ns: int) -> None:
-    """Slots far apart: the window, wider than what lies between them, opens none."""
+    """The slots are far apart. The window is wider than the time between them, but opens no slot
+    early.
+    """
     rig, slots = SlotRig(automatic=False, latency_ns=latency_ns), [1, 4, 5, 11]
     flow = rig.start(4000)
     assert not rig.sent and rig.network.grant(flow.transfer, slots, 0) == slots
@@ -50,9 +52,7 @@ def test_no_byte_goes_before_its_slot(latency_ns: int, late_ns: int) -> None:
 
 @pytest.mark.parametrize("piece_ns", [4 * MS, PIECE_NS, 70 * MS])
 def test_a_piece_carries_bytes_of_one_slot_only(piece_ns: int) -> None:
-    """Pieces of 1000, 3750 and 17500 bytes, 4500 bytes a slot: each ends with its slot at the
-    latest.
-    """
+    """Pieces of 1000, 3750 and 17500 bytes, 4500 bytes per slot: pieces end with their slot."""
     rig, slots = SlotRig(automatic=False, latency_ns=0), [1, 2, 5, 9]
     rig.pacer.pace = PiecePlan(200 * MS, piece_ns, 2 * MS)
     flow = rig.start(4000)
@@ -93,9 +93,7 @@ def test_a_piece_on_a_shared_link_takes_its_time_at_the_share(others: int) -> No
 
 
 def test_a_newcomer_delays_the_pieces_of_the_others() -> None:
-    """Alone, a would be through after 400 ms; with b from 100 ms on, it is after 700 ms, and its
-    pieces keep to that.
-    """
+    """Alone, a ends after 400 ms; with b from 100 ms on, after 700 ms. Its pieces follow that."""
     rig, bottleneck = Rig(edges=""), Bottleneck(Constant(8 * MBIT))
     for edge in "ab":
         rig.network.add_link(edge, "down", bottleneck.link())

@@ -1,4 +1,6 @@
-"""The pacing thread on its own: what a late wake must not change, and who is said to be missing."""
+"""The pacing thread on its own: what a late wake-up must not change, and which edges it reports as
+missing.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ from emulator.fidelity import Fidelity
 
 
 class Completions:
-    """Stands in for transport, pacer and network at once: completions at given moments."""
+    """Replaces transport, pacer and network: completions at given moments."""
 
     def __init__(self, told: list[Any], *moments: int) -> None:
         self.told, self.agenda = told, Agenda()
@@ -58,8 +60,9 @@ def test_a_late_wake_tells_completions_and_alarms_in_the_order_of_their_moments(
 
 
 def test_alarms_ring_behind_everything_else_of_their_moment() -> None:
-    """Whoever set the alarm decides with all that has come by then, in whatever order it was put
-    down, and with what follows from it at once.
+    """A strategy that has set an alarm decides with everything that has arrived by then.
+
+    This includes the effects at the same moment, in any order of planning.
     """
     told: list[Any] = []
     pacing = Pacing(None, None, None, Mailbox(), told.append, 1.0, False)
@@ -92,13 +95,13 @@ def test_a_diverged_model_has_scores_that_are_no_numbers(
     (item,) = told
     assert isinstance(item, Evaluated) and item.version == 3
     np.testing.assert_equal(np.array(item.result, dtype=float), np.array(scores, dtype=float))
-    assert list(tmp_path.iterdir()) == []  # the snapshot is gone
+    assert list(tmp_path.iterdir()) == []  # the snapshot is deleted
     ours.end.shutdown(2)
     server.join(5)
 
 
 class Asleep:
-    """A router and a clock: each wait takes as long as the test says, whatever was intended."""
+    """A router and a clock: each wait takes the time that the test sets, whatever was intended."""
 
     def __init__(self, *waits_s: float) -> None:
         self.waits_s, self.asked_s = list(waits_s), []
@@ -114,9 +117,7 @@ class Asleep:
 
 
 def slept(monkeypatch: pytest.MonkeyPatch, *waits_s: float) -> tuple[Fidelity, list[float]]:
-    """A pacing thread with nothing to do but heartbeats each half second, in the fourth second of
-    its run.
-    """
+    """A pacing thread with only heartbeats, each half second, in the fourth second of its run."""
     host = Asleep(*waits_s)
     monkeypatch.setattr(pacing_file.time, "monotonic_ns", host.monotonic_ns)
     monkeypatch.setattr(pacing_file.time, "sleep", lambda seconds: None)

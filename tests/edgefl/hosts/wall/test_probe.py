@@ -1,6 +1,4 @@
-"""The real path to an edge, measured when it joins; and the mailbox through which two threads
-wake each other.
-"""
+"""The real path to an edge, measured when it joins; and the mailbox between two threads."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ S = 1_000 * MS
 
 
 class Rig:
-    """Probes of edge a under a clock of our own."""
+    """Probes of edge a with a clock of the test."""
 
     def __init__(
         self,
@@ -122,7 +120,7 @@ def test_the_start_waits_only_so_long_after_the_last_edge_came(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rig = Rig(monkeypatch)
-    assert rig.probes.done(2.0)  # nobody there
+    assert rig.probes.done(2.0)  # no edge
     rig.now += 60 * S
     rig.probes.begin("a")
     assert not rig.probes.done(2.0)
@@ -133,7 +131,7 @@ def test_the_start_waits_only_so_long_after_the_last_edge_came(
 @pytest.mark.parametrize("size", [0, PROBE_BYTES - 1, PROBE_BYTES + 1])
 def test_another_payload_measures_nothing(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     rig = Rig(monkeypatch)
-    rig.probes.came(rig.session, Pong(1, 0), PROBE_BYTES)  # nobody asked
+    rig.probes.came(rig.session, Pong(1, 0), PROBE_BYTES)  # not requested
     rig.probes.begin("a")
     rig.comes_back(5 * S, size)
     assert rig.probes.of_edge["a"].best_bit_s == 0 and len(rig.sent) == 2
@@ -156,7 +154,7 @@ def test_a_mailbox_is_readable_while_something_is_in_it() -> None:
 
 def test_a_mailbox_that_nobody_empties_blocks_nobody() -> None:
     mailbox = Mailbox()
-    for number in range(70_000):  # more than a pipe holds
+    for number in range(70_000):  # more than a pipe can hold
         mailbox.put(number)
     assert len(mailbox.take()) == 70_000
     while readable(mailbox):
@@ -183,7 +181,7 @@ def test_a_byte_that_comes_after_its_item_was_taken_wakes_once() -> None:
     mailbox.put(1)
     assert mailbox.take(woken=False) == [
         1
-    ]  # taken by one who was awake anyway: the byte is still there
+    ]  # the reader was awake and took it: the byte is still in the pipe
     assert readable(mailbox) and mailbox.take(woken=True) == []
     assert not readable(mailbox)
     mailbox.put(2)

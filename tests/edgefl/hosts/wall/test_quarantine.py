@@ -1,4 +1,7 @@
-"""Who exceeds a limit is told once, named, cut and shut out; the other edges do not notice."""
+"""A peer that exceeds a limit gets one refusal, is recorded, disconnected and excluded.
+
+The other edges are not affected.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,7 @@ def test_a_quarantined_connection_is_not_read_or_answered_and_is_cut_once() -> N
 
 
 def test_a_stranger_who_exceeds_a_limit_loses_its_connection_only() -> None:
-    """Without keys a session that has not joined yet may only claim to be that edge."""
+    """Without keys, a session that has not joined proves no edge."""
     story = Story()
     story.joins("a")
     story.says("bb", HELLO, incarnation=0)
@@ -160,7 +163,7 @@ def test_stale_frames_are_answered_once_a_second_and_counted() -> None:
 
 
 def test_a_connection_without_a_session_is_cut_a_moment_later() -> None:
-    """Else an edge that never reads would keep its queues: one for each of its sessions."""
+    """Otherwise an edge that never reads would keep its queues, one per session."""
     story = Story()
     story.joins("a")
     story.joins("bb")
@@ -189,7 +192,7 @@ def test_a_quarantine_of_an_edge_is_recorded_whatever_strangers_did_before() -> 
 
 
 def test_a_flood_keeps_no_heartbeat_back_and_is_cut_while_it_lasts() -> None:
-    """What came was not all read: then no edge counts as silent, but pings and cuts go on."""
+    """If received frames are unread, no edge counts as silent; but pings and cuts continue."""
     story = Story()
     story.joins("a")
     for _ in range(MOST_STRAYS + 1):
@@ -208,8 +211,9 @@ def test_a_count_begins_anew_each_second() -> None:
 
 
 def test_a_key_that_greets_as_another_edge_again_and_again_is_shut_out() -> None:
-    """Once it is a mistake: the edge is refused for good, and ends. The other edge does not notice,
-    and the one whose key it is does not come back.
+    """Once is a mistake: the edge is refused finally, and ends.
+
+    The claimed edge is not affected, and the edge to which the key belongs does not come back.
     """
     story = Story(keyed=True)
     story.joins("a", user="pi-1")

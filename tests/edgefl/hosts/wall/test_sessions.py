@@ -1,6 +1,4 @@
-"""Who may join, who is told why not, and what becomes of sessions that break, hang, lie or come
-back.
-"""
+"""Which edges may join, which refusals they get, and how sessions end or recover."""
 
 from __future__ import annotations
 
@@ -93,7 +91,7 @@ def test_a_join_that_does_not_fit_says_what_differs(join: Join, reason: str) -> 
     refused = refusal(story.says("a", join))
     assert refused.final and refused.reason == f"{reason} the coordinator's"
     assert not story.sessions.by_routing
-    # without keys any peer may claim to be pi-1: the count is not the edge's
+    # without keys any peer can claim to be pi-1: the count is not the edge's
     assert story.count("refused") == 1 and not story.count("refused", "pi-1")
     assert story.sessions.faults == [("refused", WHOLE_RUN, f"as edge 'pi-1': {refused.reason}")]
 
@@ -185,7 +183,8 @@ def test_every_later_frame_needs_that_key_too(user: str | None) -> None:
 def test_a_new_session_replaces_the_old_one_when_it_joins() -> None:
     story = Story()
     story.joins("a")
-    assert story.says("bb", HELLO, incarnation=0) == [told("bb", SETUP)]  # the old one still works
+    # the old session still works until the new one joins
+    assert story.says("bb", HELLO, incarnation=0) == [told("bb", SETUP)]
     assert isinstance(story.says("a", Piece(1, 0), b"x")[0], Passed)
     refused, gone, welcome, entered = story.says("bb", JOIN)
     assert refused == told("a", Refuse("another process has taken over as edge pi-1", final=True))
@@ -235,15 +234,16 @@ def test_a_broken_hello_on_the_same_socket_ends_the_session() -> None:
 
 
 def test_a_hello_that_comes_late_does_not_end_the_newer_try() -> None:
-    """A slow path delivers the first try after the second one, which must not be told for good
-    that another process has its place.
+    """A slow path delivers the first Hello after the second one.
+
+    The newer session must not get a final refusal.
     """
     story = Story()
     story.says("newer", HELLO, incarnation=0)
     refused, setup = story.says("older try", HELLO, incarnation=0)
     assert setup == told("older try", SETUP)
     assert refused == told("newer", Refuse("another session of edge pi-1 has begun", final=False))
-    # it begins again, and gets in; the older one is no longer there
+    # it begins again and joins; the older session is gone
     assert story.says("newer yet", HELLO, incarnation=0)[-1] == told("newer yet", SETUP)
     assert isinstance(story.says("newer yet", JOIN)[-1], Entered)
 
@@ -292,14 +292,14 @@ def test_a_silent_edge_is_lost_after_its_liveness_and_may_come_back() -> None:
 def test_any_frame_is_a_sign_of_life(sign_of_life: Any) -> None:
     story = Story()
     story.joins("a")
-    for _ in range(2):  # longer than its liveness
+    for _ in range(2):  # longer than the liveness timeout
         story.after(3)
         story.says("a", sign_of_life)
     assert "pi-1" in story.sessions.by_edge
 
 
 def test_an_edge_that_answers_no_ping_is_lost_whatever_else_it_says() -> None:
-    """Its heartbeats alone would keep its task open for ever."""
+    """Otherwise its heartbeats would keep its task open for ever."""
     story = Story()
     story.joins("a")
     story.joins("bb", edge="pi-2")
@@ -330,9 +330,9 @@ def test_an_edge_may_load_for_two_minutes_between_setup_and_join() -> None:
     story = Story()
     story.says("a", HELLO, incarnation=0)
     for _ in range(60):
-        assert story.after(2) == []  # no pings: it could not answer
+        assert story.after(2) == []  # no pings, because it could not answer
     assert isinstance(story.says("a", JOIN)[1], Entered)
-    assert story.after(3) == [told("a", Ping(story.now))]  # from now on it has to answer
+    assert story.after(3) == [told("a", Ping(story.now))]  # from now on it must answer
 
 
 def test_who_never_joins_is_forgotten() -> None:
@@ -481,7 +481,7 @@ def test_the_quickest_recent_ping_says_how_far_the_clocks_are_apart() -> None:
     story.says("a", Pong(sent, sent + 4_000 + 5 * S))  # symmetric: the edge's clock is 5 s ahead
     assert (session.rtt_ns, session.offset_ns) == (8_000, 5 * S)
     sent, story.now = story.now, story.now + 100_000
-    story.says("a", Pong(sent, sent + 90_000 + 5 * S))  # a slow one is not believed
+    story.says("a", Pong(sent, sent + 90_000 + 5 * S))  # a slow ping is not used
     assert (session.rtt_ns, session.offset_ns) == (8_000, 5 * S)
     sent, story.now = story.now, story.now + 2_000
     story.says("a", Pong(sent, sent + 1_000 + 5 * S + 7))
@@ -535,7 +535,7 @@ def test_texts_of_edges_are_recorded_and_sent_as_plain_lines() -> None:
 
 
 def test_the_end_of_a_run_is_told_in_words_that_every_edge_reads() -> None:
-    """A strategy, or an edge that fails, may end a run with any reason."""
+    """The reason for the end of a run may come from a strategy or from an edge that fails."""
     story = Story()
     story.joins("a")
     (reply,) = story.sessions.finish("diverged\x1b[2J\n" + "x" * 5000, more=False)

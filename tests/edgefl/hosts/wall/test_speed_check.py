@@ -1,4 +1,4 @@
-"""Which speed a host keeps up with: refused above it, or chosen."""
+"""The speed that a host can keep up with: a higher one is refused, or this one is chosen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts as training that was late: pure cases."""
+"""Which training counts as late, without any I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DUE_NS = 2 * NS_PER_S
 
 @pytest.fixture
 def times() -> TrainingTimes:
-    """Edge a has an emulated device and trains task 1 from 1 s to 2 s; b is real hardware."""
+    """Edge a has an emulated device and trains task 1 from 1 s to 2 s; b has a native device."""
     times = TrainingTimes(Fidelity(), stamped="a")
     for edge in "ab":
         times.begins(edge, 1, NS_PER_S)

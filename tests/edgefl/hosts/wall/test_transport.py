@@ -1,5 +1,5 @@
-"""Downlink transfers as the coordinator's end sees them: what goes out when, what counts as
-delivered when.
+"""Downlink transfers at the coordinator's end: what is sent when, and what counts as delivered
+when.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def test_a_download_whose_last_byte_is_late_counts_from_that_byte(rig: Rig) -> N
     due = take(outgoing.size)
     rig.until(due + 40 * MS)
     assert rig.heard(Heard) == []
-    rig.arrived("a", outgoing, due + 30 * MS)  # by the edge's clock; the news took 10 ms
+    rig.arrived("a", outgoing, due + 30 * MS)  # by the edge's clock; the report took 10 ms
     assert rig.sent["a"][-1] == (due + 40 * MS, Delivered(outgoing.number, due + 30 * MS), 0)
     assert (
         rig.heard(Heard) == [Heard(due + 30 * MS, "a", Started(1))]
@@ -242,7 +242,7 @@ def test_a_request_takes_the_links_latency_from_its_stamp(at_ns: int, heard_ns: 
 
 @pytest.mark.parametrize(("at_ns", "heard_ns"), [(100 * MS, 100 * MS), (10 * MS, 90 * MS)])
 def test_a_failure_is_heard_at_its_moment(at_ns: int, heard_ns: int) -> None:
-    """Like an offer, it is the testbed's own note and takes no latency."""
+    """Like an offer, it is a note of the testbed's own protocol and takes no latency."""
     rig = Rig(latency_ns=20 * MS)
     rig.until(90 * MS)
     failed = TaskFailed(1, "step 1 of 2: ValueError", "Traceback")

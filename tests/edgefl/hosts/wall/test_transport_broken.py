@@ -1,4 +1,4 @@
-"""Transfers whose session breaks: both ways they go on at the byte where they broke, or are
+"""Transfers whose session breaks: in both directions they continue at the same byte, or are
 dropped.
 """
 
@@ -51,7 +51,7 @@ def test_an_upload_goes_on_where_it_broke(rig: Rig) -> None:
     rig.answers(outgoing, due)
     assert rig.pays()[seen][1] == received > 20_000
     assert rig.heard(Whole)[0].now == due and rig.heard(Whole)[0].incoming.message().number == 1
-    assert len([item for item in rig.told if isinstance(item, Heard)]) == 1  # Ready was said once
+    assert len([item for item in rig.told if isinstance(item, Heard)]) == 1  # Ready was sent once
     assert rig.fidelity.verdict == "faithful"
 
 
@@ -113,8 +113,8 @@ def test_a_permit_between_joining_and_offering_again_is_not_taken_back(rig: Rig)
 
 
 def test_an_update_that_is_offered_again_after_it_came_is_ready_again(rig: Rig) -> None:
-    """Its acknowledgement was lost with the session, or its digest was wrong: the coordinator
-    knows which.
+    """Its acknowledgement was lost with the session, or its digest was wrong. The coordinator knows
+    which.
     """
     outgoing = rig.granted()
     rig.answers(outgoing, NS_PER_S)
@@ -181,7 +181,7 @@ def test_a_delivery_that_was_said_to_nobody_is_said_again(rig: Rig) -> None:
     outgoing = rig.carry()
     rig.until(take(outgoing.size) - 1)
     rig.arrived("a", outgoing)
-    session = rig.sessions.pop("a")  # gone, and nobody knows yet
+    session = rig.sessions.pop("a")  # disconnected, but not yet noticed
     rig.until(NS_PER_S)
     rig.sessions["a"] = session
     rig.breaks("a")
@@ -210,8 +210,9 @@ def test_a_download_to_an_absent_edge_moves_nothing(rig: Rig) -> None:
 
 # ------------------------------------------------------------------ both ends together
 class BothEnds:
-    """The coordinator's and the edge's end of one task and its update. Frames lie on the wire
-    until ``flow``; a break loses them.
+    """The coordinator's and the edge's end of one task and its update.
+
+    Frames wait on the wire until ``flow``; a break loses them.
     """
 
     def __init__(self, seed: int) -> None:
@@ -237,7 +238,7 @@ class BothEnds:
         )
 
     def flow(self) -> None:
-        """What lies on the wire reaches the other end."""
+        """Deliver the frames on the wire to the other end."""
         down, up, self.down, self.up = self.down, self.up, [], []
         for message, body in up:
             self.rig.says("a", message, body)

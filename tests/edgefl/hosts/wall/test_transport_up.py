@@ -1,5 +1,5 @@
-"""Uplink transfers: offered, granted, credited, received; and what ends the session of an edge
-that does not keep to it.
+"""Uplink transfers: offered, granted, credited and received; and violations that end an edge's
+session.
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ def test_an_update_waits_for_its_due_moment_and_comes_up_by_credits(rig: Rig) ->
 
 
 def test_another_offer_of_a_task_takes_the_first_one_s_place(rig: Rig) -> None:
-    """An urged edge takes back what it had offered for later: of the two moments only the new
-    one counts.
-    """
+    """An urged edge replaces its offer for a later moment: only the new moment counts."""
     rig.offer(due_ns=300 * MS, number=5, value=1.0)
     rig.until(100 * MS)
     outgoing = rig.offer(due_ns=200 * MS, number=6, value=2.0)
@@ -125,7 +123,7 @@ def test_an_offer_that_comes_late_is_ready_at_once_and_an_overrun(rig: Rig) -> N
     assert rig.told[-1] == Heard(4 * NS_PER_S, "a", Ready(1))
     assert (rig.fidelity.tasks, rig.fidelity.overruns) == (1, 1)
     rig.breaks("a"), rig.joins("a")
-    rig.offer(due_ns=3 * NS_PER_S, number=6)  # offered again, it is no second overrun
+    rig.offer(due_ns=3 * NS_PER_S, number=6)  # a repeated offer is no second overrun
     assert (rig.fidelity.tasks, rig.fidelity.overruns) == (1, 1)
 
 
@@ -193,7 +191,7 @@ def test_an_edge_has_only_so_many_offers(rig: Rig) -> None:
         rig.offer(number=number, task=number, elements=1)
     with pytest.raises(WireError, match=f"{MOST_OFFERS} waiting"):
         rig.offer(number=99, elements=1)
-    rig.offer(number=3, task=3, elements=1)  # again is not one more
+    rig.offer(number=3, task=3, elements=1)  # a repeated offer does not count
     rig.transport.end("a", Acknowledged(0), 0)
     rig.offer(number=99, elements=1)
 
@@ -204,7 +202,7 @@ def test_what_is_on_record_is_forgotten_and_frees_its_link(rig: Rig) -> None:
     rig.until(40 * MS)
     rig.transport.end("a", Acknowledged(1), 40 * MS)
     assert rig.uploads == {2: 6}
-    rig.upload(first, 0, 100)  # was on its way
+    rig.upload(first, 0, 100)  # was in transit
     rig.until(40 * MS + take(second.size))
     assert rig.heard(Whole) == [] and rig.sent["a"][-1][1] == Credit(6, 0, 40_000)
 
@@ -219,7 +217,7 @@ def test_a_grant_for_nothing_does_nothing(rig: Rig) -> None:
 
 # ------------------------------------------------------------------ injected faults
 class Faults:
-    """Each strikes the next piece or the next update."""
+    """Each fault affects the next piece or the next update."""
 
     def __init__(self, corrupt: bool = False, duplicate: bool = False) -> None:
         self.corrupt, self.duplicate = corrupt, duplicate

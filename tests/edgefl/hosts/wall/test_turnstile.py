@@ -1,4 +1,6 @@
-"""Who trains when: the earliest emulated deadline first, never more than there are turns."""
+"""Which edges train when: the earliest emulated deadline first, and never more than there are
+turns.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def test_a_silent_holder_is_passed_over() -> None:
     assert turns.grants(0.0) == ["frozen"]
     assert turns.grants(SILENCE_S) == []
     assert turns.grants(SILENCE_S + 0.001) == ["next"]
-    turns.done("frozen")  # it wakes up and gives back what it no longer holds
+    turns.done("frozen")  # it continues and gives back a turn that it no longer has
     assert turns.grants(SILENCE_S + 0.002) == []
 
 

@@ -1,4 +1,4 @@
-"""The coordinator's socket: whom it can cut off, and how much it takes in at a time."""
+"""The coordinator's socket: closing a peer's connection, and how much it receives at a time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def context() -> Iterator[zmq.Context]:
 
 
 class Wired:
-    """A Router and peers that are connected to it."""
+    """A Router and connected peers."""
 
     def __init__(self, context: zmq.Context) -> None:
         self.context = context
@@ -47,7 +47,7 @@ class Wired:
         self.port = self.router.bind("127.0.0.1", 0)
 
     def peer(self, port: int | None = None) -> zmq.Socket:
-        """A peer that does not connect again when it is cut."""
+        """A peer that does not connect again after its connection is closed."""
         socket: zmq.Socket = self.context.socket(zmq.DEALER)
         socket.setsockopt(zmq.RECONNECT_IVL, -1)
         socket.connect(f"tcp://127.0.0.1:{port or self.port}")
@@ -81,7 +81,7 @@ def test_a_peer_that_is_cut_is_gone_and_the_others_stay(context: zmq.Context) ->
     bad, good = wired.routing(culprit), wired.routing(other)
     wired.router.cut(bad)
     assert gone(wired, bad)
-    wired.router.cut(bad)  # twice does no harm
+    wired.router.cut(bad)  # a second cut does no harm
     other.send(b"still here")
     assert wired.heard() == [(good, [b"still here"])]
     assert wired.router.send(good, b"so am I")
@@ -110,7 +110,7 @@ def test_only_living_connections_are_kept_in_mind(context: zmq.Context) -> None:
     wired.router.forget_others({routings[2], b"unknown"})
     assert list(wired.router.connections) == [routings[2]]
     assert list(wired.router.by_fd.values()) == list(wired.router.connections.values())
-    wired.router.cut(routings[0])  # unknown by now
+    wired.router.cut(routings[0])  # no longer known
     assert wired.router.send(routings[0], b"hello")
 
 
@@ -127,7 +127,7 @@ def test_a_turn_takes_in_a_limited_number_of_bytes(context: zmq.Context) -> None
 
 
 def test_a_peer_that_floods_does_not_keep_the_others_waiting(context: zmq.Context) -> None:
-    """libzmq takes a message of each peer in turn, so that each turn hears all of them."""
+    """libzmq takes one message of each peer in turn, so each turn receives from all of them."""
     wired = Wired(context)
     flood, other = wired.peer(), wired.peer()
     bad, good = wired.routing(flood), wired.routing(other)
@@ -158,7 +158,7 @@ def test_a_peer_that_does_not_read_is_named_and_holds_up_nobody(
 
 
 class Relay:
-    """A path between peers and a port that can fall silent without closing anything."""
+    """A path between peers and a port that can fall silent without closing a connection."""
 
     def __init__(self, port: int) -> None:
         self.port, self.silent = port, threading.Event()
@@ -186,7 +186,7 @@ class Relay:
 def test_a_path_that_falls_silent_costs_no_connection_until_it_is_dead(
     context: zmq.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with 15 s and 60 s, but 50 times as fast: a silence of 0.5 s is one of 25 s."""
+    """Like 15 s and 60 s, but 50 times as fast: a silence of 0.5 s stands for 25 s."""
     assert wire.SILENCE_S > 30 + wire.HEARTBEAT_S
     monkeypatch.setattr(wire, "HEARTBEAT_S", 0.3)
     monkeypatch.setattr(wire, "SILENCE_S", 1.2)
@@ -207,7 +207,7 @@ def test_a_path_that_falls_silent_costs_no_connection_until_it_is_dead(
 
 # ------------------------------------------------------------------ strangers
 class Watched(Wired):
-    """A Router, with its connections watched."""
+    """A Router with watched connections."""
 
     def __init__(self, context: zmq.Context) -> None:
         super().__init__(context)
@@ -248,7 +248,7 @@ def test_strangers_are_counted_by_what_they_did(context: zmq.Context) -> None:
     counts = wired.end()
     half_open.close()
     assert counts["connections"] == 6 and counts[HALF_OPEN] == 1
-    assert sum(counts.values()) == 6 + 5  # all but the friend
+    assert sum(counts.values()) == 6 + 5  # all except the honest peer
 
 
 def test_a_wrong_key_is_counted(context: zmq.Context, tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_a_wrong_key_is_counted(context: zmq.Context, tmp_path: Path) -> None:
 
 
 def bare_peer(port: int) -> sockets.socket:
-    """A connection that has shaken hands (ZMTP 3.0, no keys): what follows is the test's."""
+    """A connection after its handshake (ZMTP 3.0, no keys): the test sends the rest."""
     peer = sockets.create_connection(("127.0.0.1", port))
     peer.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32))
     properties = b"\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
@@ -317,7 +317,7 @@ def test_a_message_without_an_end_is_cut_off_early(context: zmq.Context) -> None
 
 
 def test_an_edge_may_send_what_it_has_credit_for(context: zmq.Context) -> None:
-    """While the coordinator does not listen, all of it is under way."""
+    """While the coordinator does not read, all of it is in transit."""
     wired = Watched(context)
     edge = wired.peer()
     wired.router.joined(wired.routing(edge))
