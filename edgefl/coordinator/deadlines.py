@@ -100,6 +100,10 @@ class Deadlines:
         self._set(task, now)
 
     def _set(self, task: OpenTask, now: int) -> None:
+        """Start the time of the task; if its edge is lost, ``back`` starts it."""
+        if task.lost:
+            task.goes_on = True
+            return
         task.since_ns, task.goes_on = now, False
         if task.left_ns < FOREVER:
             self.alarms.set(f"deadline {task.number}", now + task.left_ns)

@@ -112,6 +112,15 @@ def test_the_time_of_a_lost_edge_does_not_count(desk: Desk) -> None:
     assert closed(desk) == [(24.0, "c", "edge lost")], "the grace time is the limit then"
 
 
+def test_an_upload_granted_to_a_lost_edge_has_its_time_when_the_edge_is_back(desk: Desk) -> None:
+    """The update was announced before the connection broke, and is ready while it is broken."""
+    desk.hear("c", EdgeLost("c"), 4 * S)
+    desk.hear("c", Ready(2), 5 * S)
+    assert "deadline 2" not in desk.coordinator.alarms.at
+    desk.hear("c", Joined(1, [2]), 9 * S)
+    assert desk.coordinator.alarms.at["deadline 2"][0] == 11 * S
+
+
 def test_a_wait_for_the_uplink_goes_on_when_its_edge_comes_back(tmp_path: Path) -> None:
     """A deadline that was stopped before does not begin to run."""
     desk = desk_of(tmp_path, Limits())
