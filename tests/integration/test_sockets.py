@@ -308,14 +308,15 @@ def test_strangers_are_counted_and_refused(bare: Coordinator) -> None:
         bare.echo(name)
     wait_for(lambda: happened(bare.directory, event="update_arrived", edge="bad"))
     found = bare.end()
-    assert found["fidelity"]["wire"] == {
-        "quarantined": 1,
-        "refused": 3,
-        "wire error": 3,
-    }
+    # libzmq closes the connection with the frame that is too large, or the thread that counts bytes
+    # does: only the latter is on record
+    quarantined = [fact["reason"] for fact in happened(bare.directory, fact="quarantined")]
+    assert "3 frames in a message, at most 2" in quarantined
+    assert set(quarantined) <= {"3 frames in a message, at most 2", "a message without an end"}
+    counts = {"quarantined": len(quarantined), "refused": 3, "wire error": 3}
+    assert found["fidelity"]["wire"] == counts and len(quarantined) <= 2
     assert (
         len(happened(bare.directory, fact="wire_error")) == 3
-        and len(happened(bare.directory, fact="quarantined")) == 1
         and len(happened(bare.directory, fact="refused")) == 3
     )
 

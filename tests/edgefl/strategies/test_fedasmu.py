@@ -271,7 +271,7 @@ def test_a_full_disk_is_one_line_and_no_bus_error(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(
         UserError,
-        match=r'no room for .* \(1 are there\): set TMPDIR, or controls = "shared" \(No space',
+        match=r'no room for .* \(1 are stored\): set TMPDIR, or controls = "shared" \(No space',
     ):
         store.row("b")
     assert len(store) == 1 and store.row("a")[0] == 1
