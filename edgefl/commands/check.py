@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 import time
 from collections.abc import Sequence
@@ -90,7 +91,7 @@ def check(
     else:
         found = [estimate(learned, index) for index in range(len(one.strategies))]
         Console().print(table(found, speed, len(experiment.by_seed())))
-    show.hint(f"edgefl run {config}")
+    show.hint(shlex.join(["edgefl", "run", str(config), *(overrides or ())]))
 
 
 def data_lines(learned: Learning) -> list[str]:

@@ -300,13 +300,13 @@ def pacing_beside_maths() -> Row:
 
     10 links at 10 Mbit/s, 0.25 MB, and six passes over 11 M floats per arrival.
     """
-    say("pacing beside maths")
+    say("pacing next to computation")
     links = {"kind": "emulated", "up_mbit_s": 10.0, "down_mbit_s": 10.0}
     with tempfile.TemporaryDirectory(prefix="edgefl-bench-") as folder:
         (Path(folder) / "maths.py").write_text(MATHS_STRATEGY)
         outcome = run(10, 62_500, experiment(10, 8, False, links, "maths.py:Maths"), Path(folder))
     lag = outcome.summary["fidelity"]["wake_lag_ms"]
-    return Row("lateness p99 of pieces beside maths", lag["p99"], "ms")
+    return Row("lateness p99 of pieces next to computation", lag["p99"], "ms")
 
 
 def main() -> None:

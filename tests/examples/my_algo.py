@@ -1,6 +1,4 @@
-"""A strategy of one's own: rounds with the plain mean, so that an edge with much data counts no
-more than the others.
-"""
+"""Your own strategy: rounds with the plain mean, so that every edge counts the same."""
 
 from edgefl.api import Rounds, weighted_sum
 

@@ -1,5 +1,5 @@
-"""A data set of one's own, from my_data.npz in the data directory: pictures x (n, channels,
-height, width) as uint8, labels y (n,).
+"""Your own data set, from my_data.npz in the data directory: images x (n, channels, height, width)
+as uint8, labels y (n,).
 """
 
 import numpy as np

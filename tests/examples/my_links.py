@@ -1,5 +1,5 @@
-"""Links of one's own: two devices share a cell; one of them drives along a trace, through a
-tunnel, and loses packets.
+"""Your own links: two devices share a cell. One of them drives along a trace, through a tunnel, and
+loses packets.
 """
 
 from emulator import (

@@ -1,5 +1,5 @@
-"""A model of one's own: one convolution and a linear layer; ``Options`` are the keys beside
-[model] name.
+"""Your own model: one convolution and a linear layer. ``Options`` are the keys next to ``name`` in
+[model].
 """
 
 from torch import nn

@@ -1,5 +1,5 @@
-"""A task of one's own: 240 points around two centres, and a linear model. ``loss`` and
-``metric`` could be given too.
+"""Your own task: 240 points around two centres, and a linear model. ``loss`` and ``metric`` have
+defaults.
 """
 
 import numpy as np

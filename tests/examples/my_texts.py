@@ -1,4 +1,4 @@
-"""A text data set of one's own: lines of ``train.txt`` and ``test.txt`` in the data directory, each
+"""Your own text data set: lines of ``train.txt`` and ``test.txt`` in the data directory, each
 "label<TAB>text".
 """
 

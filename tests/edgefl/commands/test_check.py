@@ -49,7 +49,8 @@ def test_the_command_tells_all_and_leads_on() -> None:
     for part in ("3 strategies, 4 edges, 1 seed", "1438 training samples", "4810 parameters"):
         assert part in told.output
     assert "memory: about" in told.output and "samples/s; speed" in told.output
-    assert told.output.splitlines()[-1] == f"next: edgefl run {QUICKSTART}"
+    words = " ".join(SHORT)
+    assert told.output.splitlines()[-1] == f"next: edgefl run {QUICKSTART} {words}"
 
 
 def test_edges_that_do_not_fit_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
