@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import tempfile
 import time
@@ -111,8 +110,10 @@ def memory_line(learned: Learning) -> str:
 
     On the wall clock every edge is a process; forks share the data copy-on-write.
     """
+    from edgefl.hosts.processes import forked_bytes
+
     process, free = psutil.Process(), psutil.virtual_memory().available
-    each = _fork_bytes() + MODELS_PER_EDGE * 4 * learned.layout.size
+    each = forked_bytes(_use_torch) + MODELS_PER_EDGE * 4 * learned.layout.size
     needed = process.memory_info().rss + len(learned.samples) * each
     text = (
         f"memory: about {needed / MB:.0f} MB for {_counted(len(learned.samples), 'edge')} on the"
@@ -123,23 +124,10 @@ def memory_line(learned: Learning) -> str:
     return text
 
 
-def _fork_bytes() -> int:
-    """The private memory of a forked process that uses torch, in bytes, measured in a fork."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            import torch
+def _use_torch() -> None:
+    import torch
 
-            torch.ones(1000).sum()
-            os.write(writer, str(psutil.Process().memory_full_info().uss).encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as answer:
-        found = answer.read()
-    os.waitpid(pid, 0)
-    return int(found or 0)
+    torch.ones(1000).sum()
 
 
 def _start_check(experiment: Experiment, base: Path | None, learned: Learning) -> float:

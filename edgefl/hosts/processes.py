@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import psutil
+
 from edgefl.hosts.ipc import Channel
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
@@ -87,6 +89,22 @@ def _child(name: str, work: Callable[[], int | None], parent: int) -> int:
     with suppress(OSError, ValueError):
         sys.stdout.flush(), sys.stderr.flush()
     return status or 0
+
+
+def forked_bytes(work: Callable[[], object]) -> int:
+    """Run ``work`` in a fork, and return the private memory that the fork has then, in bytes."""
+    reader, writer = os.pipe()
+
+    def measure() -> None:
+        work()
+        os.write(writer, str(psutil.Process().memory_full_info().uss).encode())
+
+    pid = fork("memory", measure)
+    os.close(writer)
+    with os.fdopen(reader) as answer:
+        found = answer.read()
+    os.waitpid(pid, 0)
+    return int(found)
 
 
 def die_with_parent() -> None:

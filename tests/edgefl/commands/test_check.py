@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from edgefl.cli import app
 from edgefl.commands import check
 from edgefl.errors import UserError
+from edgefl.hosts import processes
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.loading.file import load
@@ -54,6 +55,6 @@ def test_the_command_tells_all_and_leads_on() -> None:
 
 
 def test_edges_that_do_not_fit_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "_fork_bytes", lambda: 10**15)
+    monkeypatch.setattr(processes, "forked_bytes", lambda work: 10**15)
     with pytest.raises(UserError, match=r"fewer edges \(edges.count\)"):
         check.memory_line(learning(load(QUICKSTART, SHORT), None))

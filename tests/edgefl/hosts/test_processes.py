@@ -24,6 +24,7 @@ from edgefl.hosts.processes import (
     end_soon,
     ended_like_ctrl_c,
     fork,
+    forked_bytes,
     keep_freed_memory,
     spawn,
 )
@@ -171,12 +172,19 @@ def test_a_request_to_end_does_what_ctrl_c_does(number: signal.Signals) -> None:
     assert signal.getsignal(number) is signal.SIG_DFL
 
 
+def test_the_private_memory_of_a_fork_is_measured() -> None:
+    kept: list[bytearray] = []
+    small, large = forked_bytes(lambda: None), forked_bytes(lambda: kept.append(bytearray(1 << 26)))
+    assert abs(large - small - (1 << 26)) < 1 << 22 and kept == []
+
+
 def test_what_is_to_be_ignored_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """nohup does this, for example."""
     former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with ended_like_ctrl_c():
             signal.raise_signal(signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, former)
 
