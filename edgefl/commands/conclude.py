@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from edgefl.commands import show
 from edgefl.config.experiment import Experiment
 
+if TYPE_CHECKING:
+    from edgefl.results.compare import Row
 
-def conclude(experiment: Experiment, folder: Path) -> bool:
-    """Compare the strategies of the experiment that have results.
 
-    Return False if one of their runs ended by itself without a new model.
-    """
+def conclude(experiment: Experiment, folder: Path) -> list[Row]:
+    """Compare the strategies of the experiment that have results, and return their runs."""
     from edgefl.reports.family import drawable
     from edgefl.reports.registry import families
     from edgefl.results import compare, rundirs, spread, table
@@ -24,7 +25,7 @@ def conclude(experiment: Experiment, folder: Path) -> bool:
     ]
     rows = compare.load(*schemes)
     if not rows:
-        return True
+        return []
     console = Console()
     console.print(table.table(rows, console.width))
     compare.write_csv(rows, folder / "comparison.csv")
@@ -44,4 +45,4 @@ def conclude(experiment: Experiment, folder: Path) -> bool:
     show.hint(
         f"edgefl compare {folder}, or look into {rundirs.runs_of(schemes[0])[0] / 'summary.json'}"
     )
-    return all(row.versions or row.finished == "interrupted" for row in rows)
+    return rows

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -58,17 +56,9 @@ def _requirement(word: str) -> Requirement:
     )
 
 
-def unmet(wanted: Sequence[Requirement], experiment: Experiment, folder: Path) -> list[str]:
-    """Return a sentence for each condition that a run of the experiment does not meet."""
-    from edgefl.results import compare, rundirs
-
-    if not wanted:
-        return []
-    schemes = [
-        scheme for entry in experiment.strategies if rundirs.runs_of(scheme := folder / entry.name)
-    ]
-    rows = compare.load(*schemes)
-    if not rows:
+def unmet(wanted: Sequence[Requirement], rows: Sequence[Row]) -> list[str]:
+    """Return a sentence for each condition that one of the runs does not meet."""
+    if wanted and not rows:
         return ["--require: there is no run"]
     return [sentence for row in rows for each in wanted for sentence in _misses(each, row)]
 

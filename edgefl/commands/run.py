@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +23,9 @@ from edgefl.config.groups import warnings
 from edgefl.errors import UserError, printable
 from edgefl.loading.file import base_of, load
 from edgefl.loading.names import strategy_warnings
+
+if TYPE_CHECKING:
+    from edgefl.results.compare import Row
 
 Overrides = Annotated[
     list[str] | None,
@@ -120,8 +124,7 @@ def run(
         to_the_end = not runs.interrupted
     else:
         to_the_end = on_wall.run_seeds(experiment, config, folder, fleet=True, force=force)
-    _exit(conclude(experiment, folder) and whole, to_the_end)
-    _demand(demands, experiment, folder)
+    _exit(conclude(experiment, folder), demands, whole, to_the_end)
 
 
 def coordinator(
@@ -142,22 +145,25 @@ def coordinator(
     _warn(experiment, config)
     folder = out / experiment.name
     to_the_end = on_wall.run_seeds(experiment, config, folder, fleet=False, keys=keys)
-    _exit(conclude(experiment, folder), to_the_end)
-    _demand(demands, experiment, folder)
+    _exit(conclude(experiment, folder), demands, True, to_the_end)
 
 
-def _demand(demands: list[Requirement], experiment: Experiment, folder: Path) -> None:
-    missed = unmet(demands, experiment, folder)
+def _exit(
+    rows: Sequence[Row], demands: Sequence[Requirement], whole: bool, to_the_end: bool
+) -> None:
+    """Exit with status 1 if something failed, with that of shells after Ctrl-C, or with STATUS if
+    a run misses a demand.
+
+    ``whole``: no run died. A run that ended by itself without a new model has failed.
+    """
+    made = all(row.versions or row.finished == "interrupted" for row in rows)
+    if not (made and whole and to_the_end):
+        raise typer.Exit(1 if to_the_end else INTERRUPTED_STATUS)
+    missed = unmet(demands, rows)
     for sentence in missed:
         print(f"edgefl: {printable(sentence)}", file=sys.stderr)
     if missed:
         raise typer.Exit(STATUS)
-
-
-def _exit(well: bool, to_the_end: bool) -> None:
-    """Exit with status 1 if something failed, or with that of shells after Ctrl-C."""
-    if not (well and to_the_end):
-        raise typer.Exit(1 if to_the_end else INTERRUPTED_STATUS)
 
 
 def _power(clock: Clock, workers: int, engine: EngineName, ray_address: str | None) -> Power:
