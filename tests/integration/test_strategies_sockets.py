@@ -12,9 +12,9 @@ from paths import SUPPORT
 from safetensors.numpy import load_file
 from sent_elements import DOWN, MODEL, MOST_HEADER, UP
 
-from edgefl.commands.edge import SideBuilder
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.virtual.run import run_virtual
+from edgefl.hosts.wall.edge.side import SideBuilder
 from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load, to_json
 from edgefl.protocol.messages import Setup

@@ -47,13 +47,12 @@ from edgefl.hosts.processes import (
 from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.wall.coordinator import jobs as jobs_of
 from edgefl.hosts.wall.coordinator.evaluator import serve
-from edgefl.hosts.wall.edge.host import EdgeHost, EdgeSide
+from edgefl.hosts.wall.edge.host import EdgeHost
+from edgefl.hosts.wall.edge.side import side
 from edgefl.hosts.wall.edge.worker import TURN, WANT, SharedTurns
 from edgefl.hosts.wall.fleet.turnstile import Turnstile
-from edgefl.loading.file import shared_digest
 from edgefl.protocol.errors import Refused
-from edgefl.protocol.messages import Assignment, Setup
-from edgefl.protocol.transfers import most_body
+from edgefl.protocol.messages import Assignment
 from edgefl.record.row_file import write_whole
 from edgefl.strategies.base.local_rule import LocalRule
 from emulator.host import cores
@@ -249,16 +248,6 @@ class Warm:
             if status and name == JOB_WORKER and self.jobs is not None:
                 self._fork_job_worker(self.jobs)
                 self.jobs.send(WorkerDied(status))  # the coordinator sends the job again
-
-
-def side(learned: Learning, edge: str, index: int, data_digest: str, setup: Setup) -> EdgeSide:
-    """Build an edge's side of a run. Its digests check that it fits the coordinator's."""
-    experiment = learned.experiment
-    entry = experiment.strategies[index]
-    actor = learned.edges(index, [edge])[edge]
-    most_bytes = most_body(4 * learned.layout.size)
-    digests = (shared_digest(experiment, entry), learned.layout.digest(), data_digest)
-    return EdgeSide(actor, *digests, learned.samples[edge], experiment.chosen_speed, most_bytes)
 
 
 def calibrate(learned: Learning) -> float | None:

@@ -1,11 +1,11 @@
-"""How `edgefl edge` uses the coordinator's Setup."""
+"""How an edge uses the coordinator's Setup."""
 
 from __future__ import annotations
 
 import pytest
 from builders import experiment
 
-from edgefl.commands.edge import _same
+from edgefl.hosts.wall.edge.side import matched
 from edgefl.loading.file import shared_digest, to_json
 
 
@@ -15,7 +15,7 @@ def test_an_edge_takes_the_speed_that_the_coordinator_has_chosen(
 ) -> None:
     theirs = experiment(speed=0.4)
     entry = theirs.strategies[0]
-    here = _same(experiment(speed=own), to_json(theirs, entry))
+    here = matched(experiment(speed=own), to_json(theirs, entry))
     assert (shared_digest(here, entry) == shared_digest(theirs, entry)) is joins
     assert here.chosen_speed == (0.4 if joins else 1.0)
 
@@ -23,5 +23,5 @@ def test_an_edge_takes_the_speed_that_the_coordinator_has_chosen(
 def test_a_damaged_setup_gives_the_edge_its_own() -> None:
     own = experiment(speed="auto", seed=4)
     for damaged in ("{", '{"speed": []}', "[]"):
-        here = _same(own, damaged)
+        here = matched(own, damaged)
         assert (here.seed, here.chosen_speed) == (4, 1.0)
