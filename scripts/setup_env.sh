@@ -4,8 +4,9 @@
 #
 #   PYTHON=python3.12         the interpreter for a new .venv (3.11 or newer; default: the first one found)
 #   EDGEFL_TORCH_INDEX=URL    the package index for torch; empty: the index of pip's own settings.
-#                             If unset, on Linux, and without an index in pip's settings: PyTorch's CPU builds, because
-#                             the default x86 build brings gigabytes of CUDA libraries that this project does not use.
+#                             If unset, on x86 Linux, and without an index in pip's settings: PyTorch's CPU builds,
+#                             because the default build brings gigabytes of CUDA libraries that this project does not use.
+#                             On 64-bit ARM the pinned version is a CPU build on every index.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -13,7 +14,9 @@ constraints="$root/scripts/constraints.txt"
 venv="$root/.venv"
 venv_python="$venv/bin/python"
 stamp="$venv/.edgefl-setup"
-torch_version=$(sed -n 's/^torch==//p' "$constraints")
+[ "$(uname -m)" = aarch64 ] && other='!=' || other='=='  # how the pins of other machines are marked
+pins=$(sed -e '/^#/d' -e "/; platform_machine $other \"aarch64\"\$/d" -e 's/;.*//' "$constraints")
+torch_version=$(sed -n 's/^torch==//p' <<<"$pins")
 torch_cpu_index="https://download.pytorch.org/whl/cpu"
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 
@@ -67,16 +70,16 @@ PYTHON
 }
 
 missing_packages() {  # prints the pinned packages that .venv lacks or has in another version
-    "$venv_python" - "$constraints" <<'PYTHON'
+    "$venv_python" - $pins <<'PYTHON'
 import sys
 from importlib.metadata import PackageNotFoundError, version
-for line in open(sys.argv[1], encoding="utf-8"):
-    name, _, pinned = line.strip().partition("==")
+for pin in sys.argv[1:]:
+    name, _, pinned = pin.partition("==")
     try:
-        found = version(name) if pinned else ""
+        found = version(name)
     except PackageNotFoundError:
         found = "none"
-    if pinned and found.split("+")[0] != pinned:
+    if found.split("+")[0] != pinned:
         print(name)
 PYTHON
 }
@@ -85,7 +88,7 @@ torch_index() {  # prints the index for torch; empty: pip's own settings decide
     local settings
     if [ -n "${EDGEFL_TORCH_INDEX+set}" ]; then
         printf '%s' "$EDGEFL_TORCH_INDEX"
-    elif [ "$(uname -s)" = Linux ]; then
+    elif [ "$(uname -sm)" = "Linux x86_64" ]; then
         settings=$("$venv_python" -m pip config list)
         grep -qE 'index.url|find.links|no.index' <<<"$settings" || printf '%s' "$torch_cpu_index"
     fi
@@ -122,6 +125,7 @@ install() {
     fi
     pip_install setuptools  # the build runs in .venv too, so that its version is pinned
     pip_install --no-build-isolation --editable "${root}[lab,dev]"
+    "$venv_python" -c 'import torch' || fail "the installed torch does not import; see docs/how-to/install.md"
 }
 
 new_enough "$venv_python" || make_venv

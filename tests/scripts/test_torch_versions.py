@@ -1,0 +1,74 @@
+"""Which torch the set-up takes on which machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fake_machine import FakeMachine
+from packaging.markers import Environment
+from packaging.requirements import Requirement
+from paths import ROOT
+
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+PIWHEELS = "global.extra-index-url='https://www.piwheels.org/simple'"
+
+
+def pinned(machine: str) -> list[str]:
+    """Return the versions of torch that pip takes from constraints.txt on ``machine``."""
+    lines = (ROOT / "scripts" / "constraints.txt").read_text().splitlines()
+    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    environment: Environment = {"platform_machine": machine}  # type: ignore[typeddict-item]
+    return [
+        str(pin.specifier).removeprefix("==")
+        for pin in pins
+        if pin.name == "torch" and (pin.marker is None or pin.marker.evaluate(environment))
+    ]
+
+
+def test_each_machine_has_one_version() -> None:
+    assert pinned("aarch64") == ["2.9.1"]  # PyPI's last one that is a CPU build and runs on a Pi 4
+    assert len(pinned("x86_64")) == 1 and pinned("x86_64") == pinned("arm64")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("settings", ["", PIWHEELS])
+def test_setup_env_takes_the_pinned_one_from_pips_own_index_on_arm(
+    tmp_path: Path, settings: str
+) -> None:
+    machine = FakeMachine(tmp_path, "aarch64", FAKE_PIP_SETTINGS=settings)
+    machine.python(machine.root / ".venv" / "bin" / "python")
+    done = machine.run("setup_env.sh")
+    assert done.returncode == 0, done.stderr
+    assert "torch 2.9.1" in done.stdout
+    assert [call for call in machine.pip_calls if "torch==" in call] == []
+    assert all(call.startswith("- ") for call in machine.pip_calls)
+    assert all("--constraint" in call for call in machine.pip_calls)
+
+
+@pytest.mark.processes
+def test_setup_env_takes_an_index_that_is_named(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path, "aarch64", EDGEFL_TORCH_INDEX=CPU_INDEX)
+    machine.python(machine.root / ".venv" / "bin" / "python")
+    assert machine.run("setup_env.sh").returncode == 0
+    (call,) = [call for call in machine.pip_calls if "torch==" in call]
+    assert call.startswith(f"{CPU_INDEX} ") and call.endswith("--no-deps torch==2.9.1")
+
+
+@pytest.mark.processes
+def test_setup_env_takes_the_cpu_builds_on_x86(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path, "x86_64")
+    machine.python(machine.root / ".venv" / "bin" / "python")
+    assert machine.run("setup_env.sh").returncode == 0
+    (call,) = [call for call in machine.pip_calls if "torch==" in call]
+    assert call.startswith(f"{CPU_INDEX} ") and call.endswith(f"torch=={pinned('x86_64')[0]}")
+
+
+@pytest.mark.processes
+def test_setup_env_ends_if_torch_does_not_import(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path, "aarch64", FAKE_TORCH_FAILS="yes")
+    machine.python(machine.root / ".venv" / "bin" / "python")
+    done = machine.run("setup_env.sh")
+    assert done.returncode == 1
+    assert "setup: the installed torch does not import" in done.stderr.splitlines()[-1]
+    assert not (machine.root / ".venv" / ".edgefl-setup").exists()  # so the next call tries again
