@@ -120,7 +120,7 @@ def shard(
     overrides: Overrides = None,
 ) -> None:
     """Write each edge's samples to its own file, for edges on other machines."""
-    from edgefl.data import shards
+    from edgefl.data import edge_data, shards
 
     # the files have raw pixels, the mean and the deviation; each run scales them by its config
     learned = _learned(config, [*(overrides or ()), "data.scale=standard"])
@@ -130,9 +130,9 @@ def shard(
             'data shard: expected a data set of [data] with source = "partition", found'
             f" {_other(experiment)}"
         )
-    paths = shards.write(
-        out, experiment.data.name, learned.task.dataset, learned.shards, learned.data_digest()
-    )
+    whole = learned.task.dataset
+    digests = edge_data.digests(whole, learned.shards)
+    paths = shards.write(out, experiment.data.name, whole, learned.shards, digests)
     sizes = [path.stat().st_size for path in paths[:-1]]
     smallest, largest = min(sizes) / 1e6, max(sizes) / 1e6
     show.line(

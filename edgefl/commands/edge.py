@@ -47,6 +47,15 @@ DataFolder = Annotated[
         help="Directory of data sets on this machine (else $EDGEFL_DATA, else data/).",
     ),
 ]
+ShardsFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--shards",
+        metavar="DIR",
+        help="Read this edge's own file of `edgefl data shard` in DIR, or in DIR/seedN for seed N,"
+        " whatever data.source the coordinator has.",
+    ),
+]
 AllowTask = Annotated[
     list[str] | None,
     typer.Option(
@@ -62,6 +71,7 @@ def edge(
     keys: Keys = None,
     config: OwnConfig = None,
     data: DataFolder = None,
+    shards: ShardsFolder = None,
     allow_task: AllowTask = None,
     insecure: Insecure = False,
 ) -> None:
@@ -72,12 +82,14 @@ def edge(
     from edgefl.hosts.wall.keys import load_edge, must_have_keys
     from edgefl.protocol.errors import Refused, Unreachable
 
+    if data is not None and shards is not None:
+        raise UserError("edge: expected --data or --shards, found both")
     host = _host(connect)
     if not re.fullmatch(EDGE_ID, name):
         raise UserError(f"--id {name!r}: expected {PATTERNS[EDGE_ID]}")
     own = load_edge(keys, name) if keys else None
     show.warning(must_have_keys(host, own, insecure, said="--connect"))
-    builder = SideBuilder(name, config, data, allow_task or [])
+    builder = SideBuilder(name, config, data, allow_task or [], shards)
     patience_s = PATIENCE_S
     show.line(f"{name}: joining {connect}")
     try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from inspect import signature
@@ -70,6 +71,15 @@ def digest(found: Dataset, shares: Shares) -> str:
     for indices in shares.values():
         state.update(np.ascontiguousarray(indices, dtype=np.int64).data)
     return state.hexdigest()
+
+
+def digests(found: Dataset, shares: Shares) -> dict[str, str]:
+    """Return the ``digest`` for every scale that a data set of the scale "standard" has."""
+    result = {}
+    for scale in ("standard", "raw", "unit"):
+        with suppress(UserError):  # texts have one scale
+            result[scale] = digest(found.scaled(scale), shares)
+    return result
 
 
 def dataset(experiment: Experiment, base: Path | None, directory: Path | None = None) -> Dataset:
@@ -137,12 +147,11 @@ def _directory(experiment: Experiment) -> Path:
 
 
 def _sharded(experiment: Experiment, here: list[str], wants_test: bool) -> EdgeData:
-    found, shares, whole = shards.read(
+    found, shares, by_scale = shards.read(
         _directory(experiment), experiment.data.name, here, wants_test
     )
     scale = experiment.data.scale
-    told = whole if scale == "standard" else sha256(f"{whole} {scale}".encode()).hexdigest()[:16]
-    return EdgeData(found.scaled(scale), shares, told)
+    return EdgeData(found.scaled(scale), shares, by_scale.get(scale, by_scale["standard"]))
 
 
 def _local(experiment: Experiment, base: Path | None, here: list[str], alone: bool) -> EdgeData:

@@ -27,10 +27,15 @@ ABOUT = "edgefl"
 
 
 def write(
-    directory: Path, name: str, found: Dataset, shares: Mapping[str, np.ndarray], digest: str
+    directory: Path,
+    name: str,
+    found: Dataset,
+    shares: Mapping[str, np.ndarray],
+    digests: Mapping[str, str],
 ) -> list[Path]:
     """Write one file per edge and one with the test samples; for texts, also the vocabulary.
 
+    ``digests``: those of the whole data set and all shares, by scale (``edge_data.digests``).
     UserError unless ``directory`` is new or empty.
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
@@ -43,7 +48,8 @@ def write(
         "std": found.std,
         "vocabulary": found.vocabulary,
         "pixel_max": found.pixel_max,
-        "whole": digest,
+        "whole": digests["standard"],
+        "digests": dict(digests),
     }
     if found.words is not None:
         shutil.copyfile(found.words, directory / FILE)
@@ -56,8 +62,8 @@ def write(
 
 def read(
     directory: Path, name: str, edges: Sequence[str], wants_test: bool
-) -> tuple[Dataset, dict[str, np.ndarray], str]:
-    """Return (data, shares, digest) of some edges' files, with the test samples if wanted.
+) -> tuple[Dataset, dict[str, np.ndarray], dict[str, str]]:
+    """Return (data, shares, digests) of some edges' files, with the test samples if wanted.
 
     UserError for a file that is missing or wrong.
     """
@@ -93,7 +99,9 @@ def read(
         words=words,
         pixel_max=about.get("pixel_max"),  # older files do not have it
     )
-    return found, in_order({edge: len(part[1]) for edge, part in parts.items()}), about["whole"]
+    shares = in_order({edge: len(part[1]) for edge, part in parts.items()})
+    digests = {"standard": about["whole"]} | about.get("digests", {})  # older files lack the others
+    return found, shares, digests
 
 
 def in_order(counts: Mapping[str, int]) -> dict[str, np.ndarray]:

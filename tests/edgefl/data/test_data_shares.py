@@ -19,7 +19,7 @@ from edgefl.data.partition import dirichlet
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning, with_seed
 from edgefl.hosts.virtual.run import run_virtual
-from edgefl.loading.file import load
+from edgefl.loading.file import load, shared_digest
 
 CONFIG = """
 name = "shares"
@@ -101,6 +101,21 @@ def test_shards_keep_their_shares_whatever_the_seed(config: Path, tmp_path: Path
     assert (
         with_seed(whole, whole.experiment.model_copy(update={"seed": 5})).samples != whole.samples
     )
+
+
+@pytest.mark.parametrize("scale", ["standard", "raw", "unit"])
+def test_a_shard_fits_a_coordinator_that_has_the_whole_set(
+    scale: str, config: Path, tmp_path: Path
+) -> None:
+    command.shard(config, tmp_path / "cut", ["data.scale=unit"])
+    theirs = given(config, data__scale=scale)
+    mine = given(config, data__scale=scale, data__source="shard", data__dir=tmp_path / "cut")
+    whole, edge = learning(theirs, tmp_path, ()), learning(mine, tmp_path, ["b"])
+    assert edge.data_digest() == whole.data_digest()
+    (entry,) = theirs.strategies
+    assert shared_digest(theirs, entry) == shared_digest(mine, entry)
+    local = given(config, data__scale=scale, data__source="local")
+    assert shared_digest(local, entry) != shared_digest(mine, entry)
 
 
 def test_wrong_shard_files_are_named(config: Path, tmp_path: Path) -> None:

@@ -36,9 +36,15 @@ class SideBuilder:
     """
 
     def __init__(
-        self, name: str, config: Path | None, data: Path | None, allowed: list[str]
+        self,
+        name: str,
+        config: Path | None,
+        data: Path | None,
+        allowed: list[str],
+        shards: Path | None = None,
     ) -> None:
         self.name, self.config, self.data, self.allowed = name, config, data, allowed
+        self.shards = shards
         self.learned: Learning | None = None
         self.strategy = "no strategy"  # name of the last one
 
@@ -60,13 +66,18 @@ class SideBuilder:
     def experiment(self, setup: Setup) -> tuple[Experiment, Path | None]:
         """Return the experiment of this edge, and the folder for relative paths of its code.
 
-        ``--data`` overrides the directory of data sets.
+        ``--data`` overrides the directory of data sets, ``--shards`` the source of the samples.
         """
         experiment, base = self._theirs_or_own(setup)
-        if self.data is not None:
-            here = experiment.data.model_copy(update={"dir": str(self.data)})
-            experiment = experiment.model_copy(update={"data": here})
-        return experiment, base
+        changes = {} if self.data is None else {"dir": str(self.data)}
+        if self.shards is not None:
+            if experiment.data.source == "local":
+                raise UserError('--shards: the run has data.source = "local": expected --data')
+            of_seed = self.shards / f"seed{experiment.seed}"
+            folder = of_seed if of_seed.is_dir() else self.shards
+            changes = {"dir": str(folder), "source": "shard"}
+        here = experiment.data.model_copy(update=changes)
+        return experiment.model_copy(update={"data": here}), base
 
     def _theirs_or_own(self, setup: Setup) -> tuple[Experiment, Path | None]:
         """Return the coordinator's experiment, or this edge's own with the coordinator's strategy.
