@@ -25,7 +25,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-PROTOCOL = 2
+PROTOCOL = 3
 # for the Setup frame, which has a whole config; the codec computes the limit of other headers
 MAX_HEADER_BYTES = 1 << 20
 MAX_PIECE_BYTES = 1 << 20
@@ -288,7 +288,7 @@ class Credit:
 class Arrived:
     """The downlink transfer is complete.
 
-    ``curve``: (bytes, edge clock) at the arrival of each piece.
+    ``curve``: (bytes, edge clock) at the arrival of the Offer (0 bytes) and of each piece.
     """
 
     transfer: Count
@@ -326,6 +326,18 @@ class Working:
 
 
 @dataclass(frozen=True, slots=True)
+class Trained:
+    """A native device has trained on ``samples`` samples for ``task`` in ``spent_ns`` of real time.
+
+    A more expensive step counts as more samples, as in ``emulator.compute.Device``.
+    """
+
+    task: Count
+    samples: Offset
+    spent_ns: Count
+
+
+@dataclass(frozen=True, slots=True)
 class RunFinished:
     """The run has ended.
 
@@ -354,5 +366,6 @@ Frame = (
     | Delivered
     | Stamped
     | Working
+    | Trained
     | RunFinished
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 EVENTS, LINKS, METRICS, SLOTS = "events.jsonl", "links.csv", "metrics.csv", "slots.csv"
+MEASURED = "measured.csv"
 LABELS, EDGES = "labels.csv", "edges.csv"
 MODEL, SUMMARY = "model.safetensors", "summary.json"
 
@@ -17,6 +18,10 @@ METRIC_COLUMNS = (
     "bytes_down",
 )
 LINK_COLUMNS = ("edge", "direction", "kind", "bytes", "offered_s", "scheduled_s", "finished_s")
+# ``what``: a direction ("up", "down"), PING or TRAINING. ``number``: of the transfer or the task.
+# ``amount``: bytes or samples. All times of a row are those of one clock.
+MEASURED_COLUMNS = ("what", "edge", "number", "began_s", "ended_s", "amount")
+PING, TRAINING = "ping", "training"
 SLOT_COLUMNS = ("begins_s", "ends_s", "edge", "direction", "kind")
 
 

@@ -1,4 +1,5 @@
-"""The files of a running run: events.jsonl, links.csv, metrics.csv, slots.csv, labels.csv.
+"""The files of a running run: events.jsonl, links.csv, metrics.csv, slots.csv, labels.csv,
+measured.csv.
 
 At the end it adds the last model.
 """
@@ -47,6 +48,7 @@ class Record:
             self._table(files.METRICS, files.METRIC_COLUMNS),
         )
         self._slot_rows: Any = None  # of slots.csv, created with the first slot
+        self._measured_rows: Any = None  # of measured.csv, created with the first row
         self._label_rows: Any = None  # of labels.csv, created with the first row
 
     def event(self, now: int, event: Event, decisions: list[Decision], row: Row) -> None:
@@ -87,6 +89,17 @@ class Record:
             [seconds_text(begin_ns), seconds_text(end_ns), *who]
             for begin_ns, end_ns in completion.windows_ns
         )
+
+    def measured(
+        self, what: str, edge: str, number: int | None, stretch: tuple[int, int, int]
+    ) -> None:
+        """Write a stretch (begin, end, amount) of a native link or device into measured.csv."""
+        self._measured_rows = self._measured_rows or self._table(
+            files.MEASURED, files.MEASURED_COLUMNS
+        )
+        began_ns, ended_ns, amount = stretch
+        moments = (seconds_text(began_ns), seconds_text(ended_ns))
+        self._measured_rows.writerow([what, edge, number, *moments, amount])
 
     def snapshot(self, version: int) -> None:
         """Note the current wall time for the metrics row of ``version``."""

@@ -198,6 +198,11 @@ class EchoRun:
     step: int = 0
     checkpoint: int | None = None
     failure: TrainingFailure | None = None
+    task: Assignment | None = None
+
+    @property
+    def samples(self) -> int:
+        return 10 * self.step
 
     def samples_until(self, step: int) -> int:
         return 10

@@ -43,6 +43,7 @@ WRITTEN_LATE = (  # or not at all, so an old file must be deleted
     f"journal/{LINES}",
     f"journal/{BLOBS}",
     files.SLOTS,
+    files.MEASURED,
     files.LABELS,
     files.EDGES,
     "vocabulary.txt",

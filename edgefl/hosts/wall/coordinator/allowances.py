@@ -12,17 +12,18 @@ from emulator.units import NS_PER_S
 # are not acknowledged.
 REMEMBERED = 32
 # For one task in one session. An honest edge offers an update once, offers it again when it is
-# urged, asks once, and fails once.
-MOST_OFFERS, MOST_NOTES = 4, 3
+# urged, asks once, fails once, and reports the time of each part of its training once.
+MOST_OFFERS, MOST_NOTES, MOST_TRAINED = 4, 3, 4
 MOST_AHEAD_S = 366 * 24 * 3600  # emulated seconds: no training takes longer
 
 
 @dataclass(slots=True)
 class Said:
-    """How often an edge has sent offers and notes on one task in one session."""
+    """How often an edge has sent offers, notes and reports on one task in one session."""
 
     offers: int = 0
     notes: int = 0
+    trained: int = 0
 
 
 class Allowances:
@@ -39,7 +40,7 @@ class Allowances:
 
     def new_session(self, edge: str) -> None:
         for said in self._said[edge].values():
-            said.offers = said.notes = 0
+            said.offers = said.notes = said.trained = 0
 
     def offers(self, edge: str, task: int) -> None:
         """Count an offered update.
@@ -59,6 +60,13 @@ class Allowances:
         said.notes += 1
         if said.notes > MOST_NOTES:
             raise LimitExceeded(f"more than {MOST_NOTES} notes on task {task} in one session")
+
+    def trained(self, edge: str, task: int) -> None:
+        """Count a report of the time of a training. Errors as in ``offers``."""
+        said = self._of(edge, task)
+        said.trained += 1
+        if said.trained > MOST_TRAINED:
+            raise LimitExceeded(f"more than {MOST_TRAINED} reports on task {task} in one session")
 
     def _of(self, edge: str, task: int) -> Said:
         said = self._said[edge].get(task)

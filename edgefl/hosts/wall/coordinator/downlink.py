@@ -128,10 +128,11 @@ class Downlink:
     # ------------------------------------------------------------------ the wire
     def send_pieces(self, flow: Flow, first: int, end: int) -> None:
         """Send body bytes [first, end)."""
-        while first < end:
-            view = flow.side.piece(first, min(end - first, MAX_PIECE_BYTES))
-            self.context.send(flow.transfer.edge, Piece(flow.transfer.number, first), view)
-            first += len(view)
+        for border in flow.cuts(first, end):
+            while first < border:
+                view = flow.side.piece(first, min(border - first, MAX_PIECE_BYTES))
+                self.context.send(flow.transfer.edge, Piece(flow.transfer.number, first), view)
+                first += len(view)
 
     def arrived(self, session: Session, arrived: Arrived) -> list[Flow]:
         """Process the edge's arrival stamps of a whole download.
@@ -156,7 +157,9 @@ class Downlink:
         for size, stamp in arrived.curve:
             at = now
             if session.rtt_ns != UNKNOWN_RTT:
-                at = min(context.clock.at_monotonic(stamp - session.offset_ns), now)
+                moment_ns = context.clock.at_monotonic(stamp - session.offset_ns)
+                flow.arrived(size, moment_ns)  # one clock, so the time between two is exact
+                at = min(moment_ns, now)
             context.check_ahead(flow, size, at, session)
         return context.pacer.last_byte(flow, at)
 

@@ -4,15 +4,19 @@ they were on time.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgefl.protocol.messages import MAX_PIECE_BYTES
+from edgefl.protocol.messages import MAX_PAIRS
 from edgefl.protocol.transfers import Incoming, Outgoing
 from emulator.links.network import Completion, Network, Transfer
 from emulator.units import FOREVER, NS_PER_S
 
 SMALLEST_PIECE, LARGEST_PIECE = 1 << 10, 1 << 16  # on shaped links
+# Pieces of a native transfer: so many that the arrivals show its rate over time; large ones of a
+# large model, because they are sent without a copy. The first one only marks the first arrival.
+NATIVE_PIECES, NATIVE_PIECE_BYTES = 16, (1 << 14, 1 << 18)
 # a piece waits for the next multiple of the grain only if it is then due this many grains later
 ROOM_GRAINS = 2
 # bytes that a native uplink may have in transit: they fill the socket's queue, which is memory
@@ -37,6 +41,9 @@ class PiecePlan:
 class Flow:
     """One transfer in pieces. A downlink flow holds an Outgoing, an uplink flow an Incoming.
 
+    ``stamps``: of a native transfer, (body bytes, emulated moment) at each arrival, on the
+    receiver's clock. ``broken``: its session ended before it was whole.
+
     Body bytes exclude the ``meta`` bytes, which travel in the Offer. ``released``: body bytes that
     were sent or credited. ``release_at``: when the next piece may be sent. ``due_at``: for the end
     of each released piece (total body bytes), the moment at which these bytes are at the receiver
@@ -59,6 +66,8 @@ class Flow:
     suspended: bool = False
     broadcast: Transfer | None = None  # for a copy of a broadcast: the transfer that carries it
     known: bool = False  # counts as delivered when due, even if its bytes arrive later
+    stamps: list[tuple[int, int]] = field(default_factory=list)
+    broken: bool = False
 
     @property
     def carrier(self) -> Transfer:
@@ -127,6 +136,18 @@ class Flow:
             ),
         )
 
+    def cuts(self, first: int, end: int) -> Iterator[int]:
+        """Yield the ends of the pieces in which body bytes [first, end) go onto the wire."""
+        if self.shaped or self.known:
+            yield end
+            return
+        if first == 0 and end > SMALLEST_PIECE:
+            first = SMALLEST_PIECE
+            yield first
+        while first < end:
+            first = min(first + self.piece, end)
+            yield first
+
     def _rounded(self, at_ns: int, due_ns: int) -> int:
         """The next multiple of the grain, if there is enough time until the piece is due."""
         later_ns = -(-at_ns // self.grain_ns) * self.grain_ns
@@ -141,6 +162,11 @@ class Flow:
                 self.due_at[self.released] = network.due_at(self.carrier, self.meta + self.released)
             self.plan_release(network)
         return first, self.released
+
+    def arrived(self, body_bytes: int, at_ns: int) -> None:
+        """Note that the receiver had ``body_bytes`` in total at ``at_ns``, on a native link."""
+        if not self.shaped and len(self.stamps) < MAX_PAIRS:
+            self.stamps.append((body_bytes, at_ns))
 
     def ahead(self, network: Network, body_bytes: int, at_ns: int, tolerance_ns: int) -> bool:
         """Whether ``body_bytes`` (total), at the receiver at ``at_ns``, were too early.
@@ -181,7 +207,9 @@ def make_flow(
     """Make the flow of a transfer that was offered to the network at ``now``."""
     capacity = network.link(transfer.edge, transfer.direction).capacity
     if capacity is None:
-        return Flow(transfer, meta, MAX_PIECE_BYTES, 0, False, pace.grain_ns, side)
+        least, most = NATIVE_PIECE_BYTES
+        piece = min(max((transfer.size - meta) // NATIVE_PIECES, least), most)
+        return Flow(transfer, meta, piece, 0, False, pace.grain_ns, side)
     rate = _rate_bit_s(network, transfer, pace, now)
     piece = min(max(rate * pace.piece_ns // (8 * NS_PER_S), SMALLEST_PIECE), LARGEST_PIECE)
     piece_ns = (meta + piece) * 8 * NS_PER_S // rate if rate else pace.piece_ns

@@ -28,10 +28,16 @@ class Hearing:
     def pinged(self, now: int) -> None:
         self.pings.append((now, self.sent_bytes))
 
-    def answered(self, sent_ns: int) -> None:
-        """Record the answer to the ping of ``sent_ns``: all bytes sent before it were read."""
+    def answered(self, sent_ns: int) -> bool:
+        """Record the answer to the ping of ``sent_ns``: all bytes sent before it were read.
+
+        False if no such ping was open.
+        """
+        was_open = False
         while self.pings and self.pings[0][0] <= sent_ns:
+            was_open = self.pings[0][0] == sent_ns
             self.read_bytes = self.pings.popleft()[1]
+        return was_open
 
     def is_lost(self, now: int, patience_ns: int) -> bool:
         """Whether the oldest unanswered ping is too old.

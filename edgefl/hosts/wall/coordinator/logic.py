@@ -169,6 +169,8 @@ class Logic(Thread):
                 return self._jobs_due()
             case messages.Carried():
                 self.coordinator.record.link(item.completion, item.finished_ns)
+            case messages.Measured():
+                self._measured(item)
             case messages.Noticed():
                 self._fact(item.fact, **item.values)
             case messages.Evaluated():
@@ -190,6 +192,11 @@ class Logic(Thread):
             for job, result in due
             for output in self.coordinator.job_done(job, result, self.now)
         ]
+
+    def _measured(self, item: messages.Measured) -> None:
+        if not self.ended:
+            for stretch in item.stretches:
+                self.record.measured(item.what, item.edge, item.number, stretch)
 
     def _fact(self, fact: str, **values: Any) -> None:
         if not self.ended:  # "finished" is the last line

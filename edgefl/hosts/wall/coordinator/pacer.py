@@ -182,7 +182,7 @@ class Pacer:
     def suspend(self, edge: str, now: int) -> None:
         """Suspend the edge's links, because its session is broken."""
         for flow in self.of_edge[edge].values():
-            flow.suspended = True
+            flow.suspended = flow.broken = True
             if (
                 flow.completion is None and flow.broadcast is None
             ):  # a broadcast continues without this receiver

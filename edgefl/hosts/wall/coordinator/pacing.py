@@ -13,6 +13,7 @@ from edgefl.hosts.exchange import pays_latency, play_moment
 from edgefl.hosts.wall.coordinator.gaps import Gaps
 from edgefl.hosts.wall.coordinator.quarantine import MOST_RECORDS, PerSecond
 from edgefl.hosts.wall.coordinator.session import (
+    Answered,
     Cut,
     Entered,
     Passed,
@@ -285,6 +286,8 @@ class Pacing:
                     self._reply(outcome.routing, outcome.session, outcome.message)
                 case Passed():
                     self._frame(outcome)
+                case Answered() if self.started:
+                    self.transport.answered(outcome)
                 case Entered():
                     self._entered(outcome)
                 case SessionEnded():

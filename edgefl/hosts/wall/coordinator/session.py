@@ -77,6 +77,15 @@ class Entered:
 
 
 @dataclass(frozen=True, slots=True)
+class Answered:
+    """The edge has answered the heartbeat of ``sent_ns`` now, ``rtt_ns`` later (host time)."""
+
+    edge: str
+    sent_ns: int
+    rtt_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Passed:
     """A frame of a joined edge for the transport: it does not concern the session."""
 
@@ -100,4 +109,4 @@ class Cut:
     routing: bytes
 
 
-SessionOutcome = Reply | Entered | Passed | SessionEnded | Cut
+SessionOutcome = Reply | Entered | Answered | Passed | SessionEnded | Cut

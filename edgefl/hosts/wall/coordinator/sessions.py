@@ -23,6 +23,7 @@ from typing import Any
 from edgefl.errors import printable
 from edgefl.hosts.wall.coordinator.quarantine import MOST_RECORDS, PerSecond, Quarantine
 from edgefl.hosts.wall.coordinator.session import (
+    Answered,
     Cut,
     Entered,
     Expected,
@@ -255,9 +256,9 @@ class Sessions:
     def _frame(self, session: Session, message: Any, body: Any, now: int) -> list[SessionOutcome]:
         session.heard_ns = now
         if isinstance(message, Pong):
-            self._measure(session, message, now)
+            answered = self._measure(session, message, now)
             if body is None or not session.joined:
-                return []
+                return answered
         if isinstance(message, Join) == session.joined:  # Join is sent once, before all else
             raise WireError(
                 f"{type(message).__name__} {'after' if session.joined else 'before'} Join"
@@ -299,11 +300,13 @@ class Sessions:
             Entered(session, join),
         ]
 
-    def _measure(self, session: Session, pong: Pong, now: int) -> None:
+    def _measure(self, session: Session, pong: Pong, now: int) -> list[SessionOutcome]:
         if not 0 < pong.sent_ns <= now:
-            return  # the edge's own heartbeat
-        session.hearing.answered(pong.sent_ns)
-        session.measured(now - pong.sent_ns, pong.clock_ns - (pong.sent_ns + now) // 2)
+            return []  # the edge's own heartbeat
+        rtt_ns = now - pong.sent_ns
+        session.measured(rtt_ns, pong.clock_ns - (pong.sent_ns + now) // 2)
+        was_open = session.hearing.answered(pong.sent_ns)
+        return [Answered(session.edge, pong.sent_ns, rtt_ns)] if was_open else []
 
     def _stale(self, routing: bytes, number: int) -> list[SessionOutcome]:
         """Answer a frame of an unknown or ended session, at most once per second."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from edgefl.hosts.wall.coordinator.stretches import Stretch
 from edgefl.jobs import Scores
 from edgefl.protocol.messages import ToCoordinator, ToEdge
 from edgefl.protocol.transfers import Incoming, Outgoing
@@ -45,6 +46,19 @@ class Carried:
 
     completion: Completion
     finished_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a native link or device did: rows of measured.csv, see ``edgefl.record.files``.
+
+    ``number``: of the transfer or the task; None for a ping. ``stretches``: (begin, end, amount).
+    """
+
+    what: str
+    edge: str
+    number: int | None
+    stretches: list[Stretch]
 
 
 @dataclass(frozen=True, slots=True)

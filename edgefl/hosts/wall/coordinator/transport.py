@@ -8,13 +8,15 @@ from functools import partial
 from typing import Any
 
 from edgefl.hosts.exchange import pays_latency
+from edgefl.hosts.setup.network import DIRECTIONS
 from edgefl.hosts.wall.coordinator.allowances import Allowances, moment
 from edgefl.hosts.wall.coordinator.context import TransferContext
 from edgefl.hosts.wall.coordinator.downlink import Downlink
 from edgefl.hosts.wall.coordinator.flow import Flow
 from edgefl.hosts.wall.coordinator.probe import Probes
-from edgefl.hosts.wall.coordinator.session import Session
-from edgefl.hosts.wall.coordinator.thread_messages import Carried
+from edgefl.hosts.wall.coordinator.session import Answered, Session
+from edgefl.hosts.wall.coordinator.stretches import stretches
+from edgefl.hosts.wall.coordinator.thread_messages import Carried, Measured
 from edgefl.hosts.wall.coordinator.training_times import TrainingTimes
 from edgefl.hosts.wall.coordinator.uplink import Uplink
 from edgefl.protocol.codec import decode_note
@@ -31,9 +33,11 @@ from edgefl.protocol.messages import (
     Stamped,
     TaskFailed,
     ToEdge,
+    Trained,
     Working,
 )
 from edgefl.protocol.transfers import Outgoing
+from edgefl.record.files import PING, TRAINING
 from emulator.agenda import Ticket
 
 
@@ -87,7 +91,7 @@ class Transport:
             if isinstance(flow.side, Outgoing):
                 self.downlink.send_pieces(flow, first, end)
             else:
-                self.uplink.credit(flow, end)
+                self.uplink.credit(flow, first, end)
 
     def complete(self, now: int) -> None:
         """Report the transfers that are due by ``now`` and complete."""
@@ -107,6 +111,25 @@ class Transport:
             self.context.tell(Carried(flow.completion, at))
         direction = self.downlink if isinstance(flow.side, Outgoing) else self.uplink
         direction.done(flow, at)
+        if not flow.broken and (found := stretches(flow.stamps)):
+            transfer = flow.transfer
+            self.context.tell(Measured(transfer.direction, transfer.edge, transfer.number, found))
+
+    def answered(self, answered: Answered) -> None:
+        """Report the round trip of a heartbeat if the edge's path is not emulated."""
+        links = (self.pacer.network.link(answered.edge, way) for way in DIRECTIONS)
+        if any(link.capacity is None for link in links):
+            sent_ns = self.context.clock.at_monotonic(answered.sent_ns)
+            ended_ns = self.context.clock.at_monotonic(answered.sent_ns + answered.rtt_ns)
+            self.context.tell(Measured(PING, answered.edge, None, [(sent_ns, ended_ns, 0)]))
+
+    def _trained(self, edge: str, trained: Trained) -> None:
+        self.allowances.trained(edge, trained.task)
+        clock = self.context.clock
+        ended_ns, spent_ns = clock.now(), int(trained.spent_ns * clock.speed)
+        if edge not in self.training.stamped and 0 < spent_ns <= ended_ns:
+            stretch = (ended_ns - spent_ns, ended_ns, trained.samples)
+            self.context.tell(Measured(TRAINING, edge, trained.task, [stretch]))
 
     def overdue(self, now: int) -> None:
         """At the end of the run, count what is late and incomplete, and report unmeasured paths."""
@@ -141,6 +164,8 @@ class Transport:
                 self._finish(self.downlink.arrived(session, message))
             case Offer():
                 self.uplink.offered(session.edge, message)
+            case Trained():
+                self._trained(session.edge, message)
             case Working():
                 self.training.working[session.edge] = message
             case Stamped():

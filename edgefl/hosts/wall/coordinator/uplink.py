@@ -142,10 +142,11 @@ class Uplink:
         self.context.tell(Heard(now, edge, ready))
 
     # ------------------------------------------------------------------ bytes
-    def credit(self, flow: Flow, end: int) -> None:
-        """Allow the edge to send body bytes up to ``end``."""
+    def credit(self, flow: Flow, first: int, end: int) -> None:
+        """Allow the edge to send body bytes [first, end)."""
         number, received = flow.side.offer.transfer, flow.side.received
-        self.context.send(flow.transfer.edge, Credit(number, received, end))
+        for limit in flow.cuts(first, end):
+            self.context.send(flow.transfer.edge, Credit(number, received, limit))
 
     def piece(self, session: Session, piece: Piece, body: Any) -> list[Flow]:
         """Receive a piece. Returns the flow if it is done.
@@ -165,6 +166,7 @@ class Uplink:
             )
         now, incoming = self.context.clock.now(), flow.side
         incoming.add(piece.offset, body)
+        flow.arrived(incoming.received, now)
         self.context.check_ahead(flow, incoming.received, now, session)
         self.context.pacer.took(flow, now)
         return self.context.pacer.last_byte(flow, now) if incoming.complete else []

@@ -341,6 +341,8 @@ class EdgeHost:
         for result in self.results.take(woken):
             if isinstance(result, ThreadDied):
                 raise result.error
+            if result.trained is not None:
+                self._tell(result.trained)
             self._carry_out(
                 self._side.edge.job_done(result.order.job, None, result.at_ns), result.at_ns
             )

@@ -29,7 +29,10 @@ MOST_STAMPS = MAX_PAIRS - 1  # per transfer; after these only the last arrival i
 
 @dataclass(slots=True)
 class IncomingModel:
-    """A download. ``curve``: (bytes, edge's clock) at each arrival. ``message``: once complete."""
+    """A download. ``curve``: (bytes, edge's clock) at the arrival of its offer and of each piece.
+
+    ``message``: once complete.
+    """
 
     incoming: Incoming
     curve: list[list[int]] = field(default_factory=list)
@@ -77,10 +80,11 @@ class EdgeTransfers:
             return None
         if len(self.downloads) >= MOST_INCOMING:
             raise WireError(f"{len(self.downloads)} downloads are under way already")
-        download = IncomingModel(Incoming(offer, self.most_bytes))
+        # its first bytes are here: the time until the last ones is that of the wire alone
+        download = IncomingModel(Incoming(offer, self.most_bytes), [[0, now_ns]])
         _check_model(offer)
         self.downloads[offer.transfer] = download
-        return self._whole(download, now_ns)
+        return self._whole(download)
 
     def piece(self, piece: Piece, body: Any, now_ns: int) -> Arrived | None:
         """Add a piece and stamp its arrival. Returns Arrived after the last piece."""
@@ -90,7 +94,7 @@ class EdgeTransfers:
         download.incoming.add(piece.offset, body)
         if len(download.curve) < MOST_STAMPS or download.incoming.complete:
             download.curve.append([download.incoming.received, now_ns])
-        return self._whole(download, now_ns)
+        return self._whole(download)
 
     def delivered(self, number: int) -> Bulk | None:
         """Return the message of a download that the coordinator declares delivered."""
@@ -142,7 +146,7 @@ class EdgeTransfers:
         }
         return [(upload.outgoing, upload.due_ns) for upload in self.uploads.values()]
 
-    def _whole(self, download: IncomingModel, now_ns: int) -> Arrived | None:
+    def _whole(self, download: IncomingModel) -> Arrived | None:
         incoming = download.incoming
         if not incoming.complete:
             return None
@@ -151,7 +155,7 @@ class EdgeTransfers:
         except WireError:
             del self.downloads[incoming.offer.transfer]  # begin again at byte 0
             raise
-        return Arrived(incoming.offer.transfer, download.curve or [[0, now_ns]])
+        return Arrived(incoming.offer.transfer, download.curve)
 
 
 def _check_model(offer: Offer) -> None:

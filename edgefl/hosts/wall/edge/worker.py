@@ -19,6 +19,7 @@ from edgefl.edges.edge import Edge
 from edgefl.edges.trainer_like import SlicedTrainer
 from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.jobs import Train
+from edgefl.protocol.messages import Trained
 from emulator.units import FOREVER
 
 SLICE_S = 0.05
@@ -71,10 +72,14 @@ class TrainOrder:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The order is done; ``at_ns`` is the stamp of its outcome."""
+    """The order is done; ``at_ns`` is the stamp of its outcome.
+
+    ``trained``: for a native device, what it has done in how much time.
+    """
 
     order: TrainOrder
     at_ns: int
+    trained: Trained | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +117,7 @@ class TrainingThread(Thread):
             self.results.put(ThreadDied(error))
 
     def _work(self, order: TrainOrder) -> None:
-        finished, spent_ns = False, 0
+        finished, spent_ns, before = False, 0, order.job.run.samples
         while not finished and not self.ended and order.job.run is self.edge.run:
             self.turns.take(FOREVER if order.due_ns is None else order.due_ns)
             began = time.monotonic_ns()  # waiting for a turn does not count
@@ -124,8 +129,13 @@ class TrainingThread(Thread):
             )
             spent_ns += time.monotonic_ns() - began
             self.turns.give()
-        native = order.start_ns + int(spent_ns * self.speed)
-        self.results.put(Result(order, native if order.due_ns is None else order.due_ns))
+        if order.due_ns is not None:
+            self.results.put(Result(order, order.due_ns))
+            return
+        run = order.job.run
+        samples = round((run.samples - before) * self.edge.rule.work)
+        trained = Trained(run.task.number, samples, spent_ns) if samples else None
+        self.results.put(Result(order, order.start_ns + int(spent_ns * self.speed), trained))
 
     def _slice_over(self, end_s: float) -> Callable[[], bool]:
         return lambda: self.ended or time.monotonic() >= end_s

@@ -8,7 +8,7 @@ import pytest
 from transport_rig import GIVEN, MS, Rig
 
 from edgefl.hosts.wall.coordinator import allowances, uplink
-from edgefl.hosts.wall.coordinator.thread_messages import Heard
+from edgefl.hosts.wall.coordinator.thread_messages import Heard, Measured
 from edgefl.protocol.codec import encode_note
 from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import (
@@ -19,6 +19,7 @@ from edgefl.protocol.messages import (
     Stamped,
     TaskFailed,
     ToEdge,
+    Trained,
 )
 from emulator.units import NS_PER_S
 
@@ -70,6 +71,15 @@ def test_endless_requests_leave_two_moments(rig: Rig) -> None:
         if task != 1:
             ask(rig, task, until_ns=2 * FAR_NS)
     assert len(rig.agenda) == 2
+
+
+def test_reports_of_a_training_are_bounded(rig: Rig) -> None:
+    rig = Rig(stamped=False)
+    rig.until(MS)
+    said = until_too_many(lambda n: rig.says("a", Trained(1, 10, 1)))
+    assert said == allowances.MOST_TRAINED == len(rig.heard(Measured))
+    with pytest.raises(WireError, match="none of those"):
+        rig.says("a", Trained(GIVEN + 1, 10, 1))
 
 
 @pytest.mark.parametrize("end", [CancelTask(1), Acknowledged(1)])

@@ -23,7 +23,17 @@ from edgefl.hosts.wall.keys import EdgeKeys
 from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.jobs import Train
 from edgefl.protocol.errors import Unreachable
-from edgefl.protocol.messages import Hello, Join, Pong, Refuse, RunFinished, Setup, Welcome
+from edgefl.protocol.messages import (
+    Assignment,
+    Hello,
+    Join,
+    Pong,
+    Refuse,
+    RunFinished,
+    Setup,
+    Trained,
+    Welcome,
+)
 from edgefl.strategies.base.local_rule import LocalRule
 from emulator.compute import Native
 
@@ -142,7 +152,9 @@ def test_refused_for_ever_it_asks_ever_more_slowly_but_not_beyond_two_seconds(
 
 
 # ------------------------------------------------------------------ native compute time
-def test_waiting_for_a_turn_is_no_native_compute_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_native_device_reports_its_samples_and_its_time_without_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     clock, slices = Clock(), iter([False, False, True])
     monkeypatch.setattr(edge_worker, "time", clock)
 
@@ -151,19 +163,23 @@ def test_waiting_for_a_turn_is_no_native_compute_time(monkeypatch: pytest.Monkey
             clock.sleep(8.0)
 
     class Slow(EchoTrainer):
-        def advance(self, *_: Any) -> bool:
+        def advance(self, run: EchoRun, *_: Any) -> bool:
             clock.sleep(0.5)
+            run.step += 1
             return next(slices)
 
     edge, results = Edge("e000", Slow(), LocalRule(None), Native()), Mailbox()
-    edge.run = EchoRun(np.zeros(3, np.float32))
+    edge.rule.work = 1.5
+    task = Assignment(4, 0, {"weights": np.zeros(3, np.float32)})
+    edge.run = EchoRun(task.vectors["weights"], task=task)
     worker = TrainingThread(edge, Busy(), 2.0, results)
-    worker.orders.put(TrainOrder(Train(edge.run, 1), 5 * NS_PER_S, None))
+    worker.orders.put(TrainOrder(Train(edge.run, 3), 5 * NS_PER_S, None))
     worker.orders.put(None)
     worker.run()
-    assert [result.at_ns for result in results.take()] == [
-        5 * NS_PER_S + 3 * NS_PER_S
-    ]  # three slices of half a second, at double speed
+    (result,) = results.take()
+    # three slices of half a second, at double speed
+    assert result.at_ns == 5 * NS_PER_S + 3 * NS_PER_S
+    assert result.trained == Trained(4, 45, 3 * NS_PER_S // 2)  # 30 samples that cost 1.5 each
 
 
 # ------------------------------------------------------------------ an update that cannot travel

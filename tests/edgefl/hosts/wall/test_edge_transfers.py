@@ -29,7 +29,10 @@ def test_a_download_is_stamped_piece_by_piece_and_kept_until_its_moment() -> Non
     assert transfers.piece(Piece(9, 0), outgoing.piece(0, 150), 20) is None
     assert transfers.held == [[9, 150]] and transfers.tasks == [5]
     arrived = transfers.piece(Piece(9, 150), outgoing.piece(150, 400), 30)
-    assert arrived is not None and (arrived.transfer, arrived.curve) == (9, [[150, 20], [400, 30]])
+    assert arrived is not None and (arrived.transfer, arrived.curve) == (
+        9,
+        [[0, 10], [150, 20], [400, 30]],
+    )
     message = transfers.delivered(9)
     assert isinstance(message, Assignment) and message.numbers == {"epochs": 2.0}
     np.testing.assert_array_equal(message.vectors["weights"], np.arange(100))

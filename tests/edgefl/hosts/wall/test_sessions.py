@@ -13,6 +13,7 @@ from edgefl.hosts.wall.coordinator.quarantine import MOST_RECORDS
 from edgefl.hosts.wall.coordinator.session import (
     RECENT_PINGS,
     UNKNOWN_RTT,
+    Answered,
     Entered,
     Passed,
     Reply,
@@ -496,6 +497,16 @@ def test_clocks_that_drift_apart_are_followed() -> None:
         story.now += S
         story.says("a", Pong(story.now - 2_000, story.now - 1_000 + 20_000 * second))
     assert (session.rtt_ns, session.offset_ns) == (2_000, 20_000)
+
+
+def test_only_the_answer_to_an_open_heartbeat_is_a_measured_round_trip() -> None:
+    story = Story()
+    story.joins("a")
+    (ping,) = [out.message for out in story.after(0.5) if isinstance(out, Reply)]
+    story.now += 7_000
+    assert story.says("a", Pong(ping.sent_ns - 1, 5)) == []  # no such heartbeat
+    assert story.says("a", Pong(ping.sent_ns, 5)) == [Answered("pi-1", ping.sent_ns, 7_000)]
+    assert story.says("a", Pong(ping.sent_ns, 5)) == []  # answered already
 
 
 @pytest.mark.parametrize("sent_ns", [0, 200 * S])
