@@ -6,18 +6,17 @@ digest is stored when it is written. The whole directory can be deleted at any t
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import orjson
+from filelock import FileLock
 
 from edgefl.data.dataset import Dataset
 from edgefl.data.paths import CACHE_VARIABLE, cache_dir
@@ -42,7 +41,7 @@ def cached(
     entry = root / f"{name}-{_key(sources, options)}"
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with _alone(root / f"{entry.name}.lock"):
+        with FileLock(root / f"{entry.name}.lock"):
             if not entry.exists():
                 _fill(entry, parse)
     except OSError as error:
@@ -71,32 +70,32 @@ def _key(sources: Sequence[Path], options: str) -> str:
 def _fill(entry: Path, parse: Callable[[Path], Dataset]) -> None:
     folder = Path(tempfile.mkdtemp(prefix=f"{entry.name}.", dir=entry.parent))
     try:
-        found = parse(folder)
-        for name in ARRAYS:
-            array = getattr(found, name)
-            if (
-                isinstance(array, np.memmap)
-                and Path(array.filename or "") == folder / f"{name}.npy"
-            ):
-                array.flush()
-            else:
-                np.save(folder / f"{name}.npy", array, allow_pickle=False)
-        for name, column in found.columns.items():
-            np.save(folder / f"{COLUMN}{name}.npy", column, allow_pickle=False)
-        about = {
-            "classes": found.classes,
-            "mean": found.mean,
-            "std": found.std,
-            "vocabulary": found.vocabulary,
-            "pixel_max": found.pixel_max,
-            "digest": found.digest(),
-        }
-        about["columns"] = list(found.columns)
-        (folder / ABOUT).write_bytes(orjson.dumps(about))
-        folder.rename(entry)  # whole or not at all
+        _write(parse(folder), folder)
+        folder.rename(entry)  # whole or not at all; on Windows no file in it may be open
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def _write(found: Dataset, folder: Path) -> None:
+    for name in ARRAYS:
+        array = getattr(found, name)
+        if isinstance(array, np.memmap) and Path(array.filename or "") == folder / f"{name}.npy":
+            array.flush()
+        else:
+            np.save(folder / f"{name}.npy", array, allow_pickle=False)
+    for name, column in found.columns.items():
+        np.save(folder / f"{COLUMN}{name}.npy", column, allow_pickle=False)
+    about = {
+        "classes": found.classes,
+        "mean": found.mean,
+        "std": found.std,
+        "vocabulary": found.vocabulary,
+        "pixel_max": found.pixel_max,
+        "digest": found.digest(),
+        "columns": list(found.columns),
+    }
+    (folder / ABOUT).write_bytes(orjson.dumps(about))
 
 
 def _opened(entry: Path) -> Dataset:
@@ -130,11 +129,3 @@ def _opened(entry: Path) -> Dataset:
         raise UserError(
             f"{entry}: a damaged entry of the cache of parsed data sets ({error}): delete it"
         ) from error
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Hold a lock that one process has at a time; the system releases it if the process ends."""
-    with open(path, "wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -22,7 +22,9 @@ KEEP_BYTES = 1 << 30
 LARGEST_ON_HEAP = 1 << 25  # glibc takes no larger value
 MOST_FILES = 65536
 ORPHAN_S = 30  # how long a process may still write after its parent has ended
-LIKE_CTRL_C = (signal.SIGTERM, signal.SIGHUP)
+LIKE_CTRL_C = [  # Windows has no SIGHUP
+    getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
+]
 # numpy reads these when it is loaded; a process with more threads cannot be forked safely
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 

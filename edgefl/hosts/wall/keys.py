@@ -162,8 +162,11 @@ def load_edge(folder: Path, edge: str) -> EdgeKeys:
 def _only_owner(path: Path, bits: int) -> None:
     """Raise UserError if others than the owner have the permissions ``bits`` on the file.
 
-    A missing file is no error here: the code that reads it reports that.
+    A missing file is no error here: the code that reads it reports that. Windows has no such
+    permissions, so there nothing is checked.
     """
+    if os.name != "posix":
+        return
     try:
         mode = path.stat().st_mode
     except OSError:

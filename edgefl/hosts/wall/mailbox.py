@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
+import weakref
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 
@@ -18,13 +22,13 @@ class Mailbox:
         self._items: deque[Any] = deque()
         # a byte is in the pipe, or will be at once: saves a system call for most puts and takes
         self._signalled = False
-        self.fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.fd, self._read, self._write = _pipe(self) if hasattr(os, "pipe2") else _sockets()
 
     def put(self, *items: Any) -> None:
         self._items.extend(items)
         if not self._signalled:
             self._signalled = True
-            os.write(self._write_fd, b"!")
+            self._write(b"!")
 
     def take(self, woken: bool = True) -> list[Any]:
         """Take all items that are in the queue now. ``woken``: the descriptor was readable.
@@ -35,7 +39,7 @@ class Mailbox:
         """
         if woken:
             with suppress(BlockingIOError):
-                os.read(self.fd, 4096)
+                self._read(4096)
         elif not self._signalled:
             return []
         # before the items are taken: items put from now on are signalled again
@@ -44,3 +48,25 @@ class Mailbox:
         while self._items:
             taken.append(self._items.popleft())
         return taken
+
+
+Ends = tuple[int, Callable[[int], bytes], Callable[[bytes], int]]  # descriptor, read, write
+
+
+def _pipe(owner: Mailbox) -> Ends:
+    """Open a pipe that is closed when no thread has ``owner`` any more."""
+    fds = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    for fd in fds:
+        weakref.finalize(owner, os.close, fd).atexit = False
+    return fds[0], partial(os.read, fds[0]), partial(os.write, fds[1])
+
+
+def _sockets() -> Ends:
+    """Open a socket pair: macOS has no pipe2, and on Windows select takes only sockets.
+
+    It takes twice the time of a pipe.
+    """
+    ours, theirs = socket.socketpair()
+    for end in (ours, theirs):
+        end.setblocking(False)
+    return ours.fileno(), ours.recv, theirs.send

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import select
 import socket as sockets
 from collections.abc import Collection, Iterator
@@ -48,7 +47,6 @@ TURNED_AWAY: dict[int, str] = {
 }
 KEYS_FOR_NOTHING = "it has no keys (omit --keys here, or start it with --keys)"
 HUNG_UP = int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
-FILES_PER_EDGE, FILES_SPARE = 1, 64
 
 
 class Wire:
@@ -254,20 +252,3 @@ class Dealer(Wire):
         """Yield all waiting messages."""
         while (parts := self._parts()) is not None:
             yield parts
-
-
-def room_for_edges(edges: int) -> int:
-    """Raise the limit of open files as far as allowed, and return how many ``edges`` leave over.
-
-    UserError if there are too few: at the limit libzmq would spin.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    left = hard - edges * FILES_PER_EDGE - FILES_SPARE
-    if left < 0:
-        raise UserError(
-            f"{edges} edges need {edges * FILES_PER_EDGE + FILES_SPARE} open files, this system"
-            f" allows {hard} (ulimit -n)"
-        )
-    return left

@@ -46,6 +46,7 @@ from edgefl.hosts.wall.coordinator.faults import WallFaults
 from edgefl.hosts.wall.coordinator.flow import PiecePlan
 from edgefl.hosts.wall.coordinator.jobs import Jobs
 from edgefl.hosts.wall.coordinator.logic import Logic
+from edgefl.hosts.wall.coordinator.open_files import room_for_edges
 from edgefl.hosts.wall.coordinator.pacer import Pacer
 from edgefl.hosts.wall.coordinator.pacing import Pacing
 from edgefl.hosts.wall.coordinator.probe import Probes
@@ -54,7 +55,7 @@ from edgefl.hosts.wall.coordinator.sessions import WHOLE_RUN, Sessions
 from edgefl.hosts.wall.coordinator.thread_messages import Endless, Interrupt
 from edgefl.hosts.wall.coordinator.transport import Transport
 from edgefl.hosts.wall.mailbox import Mailbox
-from edgefl.hosts.wall.wire import Router, room_for_edges
+from edgefl.hosts.wall.wire import Router
 from edgefl.loading.file import shared_digest, to_json
 from edgefl.protocol.messages import Setup
 from edgefl.protocol.transfers import most_body

@@ -138,12 +138,19 @@ def test_another_payload_measures_nothing(monkeypatch: pytest.MonkeyPatch, size:
 
 
 # ------------------------------------------------------------------ the mailbox
+@pytest.fixture(params=["pipe", "sockets"])
+def mailbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mailbox:
+    """A mailbox with a pipe, as on Linux, and one with sockets, as elsewhere."""
+    if request.param == "sockets":
+        monkeypatch.delattr(os, "pipe2")
+    return Mailbox()
+
+
 def readable(mailbox: Mailbox) -> bool:
     return bool(select.select([mailbox.fd], [], [], 0)[0])
 
 
-def test_a_mailbox_is_readable_while_something_is_in_it() -> None:
-    mailbox = Mailbox()
+def test_a_mailbox_is_readable_while_something_is_in_it(mailbox: Mailbox) -> None:
     assert not readable(mailbox) and mailbox.take() == []
     mailbox.put(WakeAt(1), WakeAt(2))
     mailbox.put(Finish("done"))
@@ -152,8 +159,7 @@ def test_a_mailbox_is_readable_while_something_is_in_it() -> None:
     assert not readable(mailbox) and mailbox.take() == []
 
 
-def test_a_mailbox_that_nobody_empties_blocks_nobody() -> None:
-    mailbox = Mailbox()
+def test_a_mailbox_that_nobody_empties_blocks_nobody(mailbox: Mailbox) -> None:
     for number in range(70_000):  # more than a pipe can hold
         mailbox.put(number)
     assert len(mailbox.take()) == 70_000
@@ -163,8 +169,8 @@ def test_a_mailbox_that_nobody_empties_blocks_nobody() -> None:
     assert readable(mailbox) and os.get_blocking(mailbox.fd) is False
 
 
-def test_a_mailbox_between_two_threads_loses_nothing() -> None:
-    mailbox, items = Mailbox(), 20_000
+def test_a_mailbox_between_two_threads_loses_nothing(mailbox: Mailbox) -> None:
+    items = 20_000
     writer = Thread(target=lambda: [mailbox.put(number) for number in range(items)])
     taken: list[int] = []
     writer.start()
@@ -176,8 +182,7 @@ def test_a_mailbox_between_two_threads_loses_nothing() -> None:
     assert taken == list(range(items))
 
 
-def test_a_byte_that_comes_after_its_item_was_taken_wakes_once() -> None:
-    mailbox = Mailbox()
+def test_a_byte_that_comes_after_its_item_was_taken_wakes_once(mailbox: Mailbox) -> None:
     mailbox.put(1)
     assert mailbox.take(woken=False) == [
         1
@@ -186,3 +191,12 @@ def test_a_byte_that_comes_after_its_item_was_taken_wakes_once() -> None:
     assert not readable(mailbox)
     mailbox.put(2)
     assert readable(mailbox) and mailbox.take(woken=True) == [2]
+
+
+def test_a_mailbox_that_is_dropped_closes_its_descriptors() -> None:
+    mailbox = Mailbox()
+    fd = mailbox.fd
+    assert os.fstat(fd)
+    del mailbox
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
