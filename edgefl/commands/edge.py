@@ -11,11 +11,7 @@ import typer
 from edgefl.commands import show
 from edgefl.commands.configs import located
 from edgefl.config.experiment import EDGE_ID, PATTERNS
-from edgefl.errors import UserError, printable
-
-# seconds to wait between two strategies: the coordinator does its last evaluations before it
-# listens again
-BETWEEN_S = 900.0
+from edgefl.errors import UserError
 
 Connect = Annotated[
     str,
@@ -62,12 +58,19 @@ AllowTask = Annotated[
         "--allow-task", metavar="NAME", help="Your own code that the coordinator may use here."
     ),
 ]
+Forever = Annotated[
+    bool,
+    typer.Option(
+        "--forever", help="Join run after run, and wait in between, until a signal ends this edge."
+    ),
+]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Allow a network without keys.")]
 
 
 def edge(
-    connect: Connect,
     name: Name,
+    connect: Connect,
+    forever: Forever = False,
     keys: Keys = None,
     config: OwnConfig = None,
     data: DataFolder = None,
@@ -75,12 +78,15 @@ def edge(
     allow_task: AllowTask = None,
     insecure: Insecure = False,
 ) -> None:
-    """Join a run as one edge: train and send updates until the coordinator ends the run."""
-    from edgefl.hosts.wall.edge.host import MOST_TEXT, PATIENCE_S, EdgeHost
+    """Join a run as one edge: train and send updates until the coordinator ends the run.
+
+    Exit status 0: the run is over, or a signal ended this edge. 2: it was refused, or no
+    coordinator answered.
+    """
+    from edgefl.hosts.wall.edge.membership import Membership
     from edgefl.hosts.wall.edge.side import SideBuilder
-    from edgefl.hosts.wall.edge.worker import OwnMachine
     from edgefl.hosts.wall.keys import load_edge, must_have_keys
-    from edgefl.protocol.errors import Refused, Unreachable
+    from edgefl.protocol.errors import Refused
 
     if data is not None and shards is not None:
         raise UserError("edge: expected --data or --shards, found both")
@@ -89,21 +95,16 @@ def edge(
         raise UserError(f"--id {name!r}: expected {PATTERNS[EDGE_ID]}")
     own = load_edge(keys, name) if keys else None
     show.warning(must_have_keys(host, own, insecure, said="--connect"))
-    builder = SideBuilder(name, config, data, allow_task or [], shards)
-    patience_s = PATIENCE_S
-    show.line(f"{name}: joining {connect}")
+
+    def builder() -> SideBuilder:
+        return SideBuilder(name, config, data, allow_task or [], shards)
+
+    builder().own()  # a mistake in it ends this command now, not when a coordinator answers
+    member = Membership(name, own, lambda: connect, builder, show.line)
     try:
-        while True:
-            finished = EdgeHost(name, connect, own, builder.side, OwnMachine()).run(patience_s)
-            patience_s = BETWEEN_S
-            reason = printable(finished.reason, MOST_TEXT)
-            show.line(f"{name}: {builder.strategy}: the run is over ({reason})")
-            if not finished.more:
-                break
-    except Unreachable as silence:
-        raise UserError(f"{name}: {connect}: {silence}") from None
+        member.forever() if forever else member.one_run()
     except Refused as refusal:
-        raise UserError(f"{name}: refused by {connect}: {refusal}") from None
+        raise UserError(f"{name}: {refusal}") from None
     except KeyboardInterrupt:
         show.line(f"{name}: leaving")
     show.hint("the coordinator has the results: edgefl compare DIR")

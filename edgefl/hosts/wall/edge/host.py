@@ -118,7 +118,7 @@ class EdgeHost:
         self._warned = False
         self._given_up = 0
         self._beyond: str | None = None
-        self._failed_for: str | None = None
+        self._failed_for = self._said = ""
         # the latest request, and failures by task: a new session repeats those that are open
         self._asked: Stamped | None = None
         self._failed: dict[int, Stamped] = {}
@@ -189,7 +189,9 @@ class EdgeHost:
         self._send(Hello(self.name, PROTOCOL, edgefl.__version__))
 
     def _say(self, text: str) -> None:
-        print(printable(f"{self.name}: {text}"), file=sys.stderr, flush=True)
+        if text != self._said:  # a text that repeats is printed once
+            self._said = text
+            print(printable(f"{self.name}: {text}"), file=sys.stderr, flush=True)
 
     def _heartbeat(self, now_s: float) -> None:
         if self.link.joined and now_s - self.link.pinged_s > self.setup.heartbeat_ns / NS_PER_S:

@@ -84,10 +84,17 @@ class SideBuilder:
 
         It has one strategy, at index 0.
         """
-        if self.config is None:
+        own = self.own()
+        if own is None or self.config is None:
             return self._mine(from_json(setup.config, self.allowed), THEIRS), Path.cwd()
-        own = self._mine(load(self.config), str(self.config))
         return matched(own, setup.config), base_of(self.config)
+
+    def own(self) -> Experiment | None:
+        """Return this edge's own experiment, if there is one.
+
+        UserError if its file has a mistake, or this edge is not part of it.
+        """
+        return None if self.config is None else self._mine(load(self.config), str(self.config))
 
     def _mine(self, experiment: Experiment, said: str) -> Experiment:
         """Return the experiment; UserError if this edge is not part of it."""
