@@ -23,6 +23,7 @@ Finding = tuple[int, str]
 COMMAND_LINE = ("edgefl/cli", "edgefl/commands/", "emulator/cli")
 FREE = (
     "edgefl/hosts/",
+    "edgefl/launch/",
     *COMMAND_LINE,
     "emulator/clock.py",
     "emulator/proxy/",
@@ -56,7 +57,7 @@ NUMPY_RANDOM = {
 PICKLES = {"pickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
 TORCH_ROOMS = ("edgefl/edges/trainer.py", "edgefl/models/", "edgefl/data/", "edgefl/hosts/")
 # Room -> modules that it must not import, not even inside functions.
-OUTER = ("edgefl.hosts", "edgefl.cli", "edgefl.commands")
+OUTER = ("edgefl.hosts", "edgefl.launch", "edgefl.cli", "edgefl.commands")
 NEVER = {
     "emulator/": ("edgefl", "torch", "zmq"),
     "edgefl/strategies/": (
@@ -149,9 +150,9 @@ def rooms(source: Source) -> Iterator[Finding]:
         if (
             imported.of("edgefl.hosts")
             and not imported.typing_only
-            and not source.within("edgefl/hosts/", *COMMAND_LINE)
+            and not source.within("edgefl/hosts/", "edgefl/launch/", *COMMAND_LINE)
         ):
-            yield imported.line, "only the command line wires hosts"
+            yield imported.line, "only launches and the command line wire hosts"
 
 
 def bans(source: Source) -> Iterator[Finding]:

@@ -32,7 +32,7 @@ def side(learned: Learning, edge: str, index: int, data_digest: str, setup: Setu
 class SideBuilder:
     """Builds this edge's side from the coordinator's Setup.
 
-    Data and model are loaded once for all strategies.
+    Data and model are loaded once for all strategies. ``learned``: they are loaded already.
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class SideBuilder:
         data: Path | None,
         allowed: list[str],
         shards: Path | None = None,
+        learned: Learning | None = None,
     ) -> None:
         self.name, self.config, self.data, self.allowed = name, config, data, allowed
-        self.shards = shards
-        self.learned: Learning | None = None
+        self.shards, self.learned = shards, learned
         self.strategy = "no strategy"  # name of the last one
 
     def side(self, setup: Setup) -> EdgeSide:

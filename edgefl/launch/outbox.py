@@ -1,0 +1,71 @@
+"""Lines to a reader that may be slow or away, and lines from chunks of bytes; no I/O."""
+
+from __future__ import annotations
+
+from collections import deque
+
+MOST_PENDING = 1 << 20  # bytes of lines that may be dropped
+
+
+class Outbox:
+    """Messages that wait for their reader. Lines of text are dropped if too many wait."""
+
+    def __init__(self, most_bytes: int = MOST_PENDING) -> None:
+        self.most_bytes = most_bytes
+        self.dropped = 0
+        self._waiting: deque[tuple[bytes, bool]] = deque()  # (message, may be dropped)
+        self._droppable = 0  # bytes of them
+        self._begun = 0  # bytes of the first message that are sent
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, message: bytes, may_drop: bool = False, first: bool = False) -> None:
+        """Add a message. ``first``: before all others, which works only between two messages."""
+        if may_drop:
+            if self._droppable + len(message) > self.most_bytes:
+                self.dropped += 1
+                return
+            self._droppable += len(message)
+        if first:
+            assert not self._begun
+            self._waiting.appendleft((message, may_drop))
+        else:
+            self._waiting.append((message, may_drop))
+
+    def next(self) -> bytes:
+        """The bytes to be sent next."""
+        return self._waiting[0][0][self._begun :]
+
+    def sent(self, size_bytes: int) -> None:
+        """This many of them were sent."""
+        self._begun += size_bytes
+        message, may_drop = self._waiting[0]
+        if self._begun >= len(message):
+            self._waiting.popleft()
+            self._begun = 0
+            self._droppable -= len(message) if may_drop else 0
+
+    def rewind(self) -> None:
+        """There is a new reader: the first message is sent again from its beginning."""
+        self._begun = 0
+
+
+class LineSplitter:
+    """Lines from chunks of bytes. A line that is too long comes in parts."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self._rest = b""
+
+    def split(self, data: bytes) -> list[bytes]:
+        """Return the complete lines, without their ends."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > self.most_bytes:
+            lines, self._rest = [*lines, self._rest], b""
+        return [line.removesuffix(b"\r") for line in lines]
+
+    def rest(self) -> list[bytes]:
+        """Return the last line if it has no end."""
+        rest, self._rest = self._rest, b""
+        return [rest] if rest else []
