@@ -124,7 +124,7 @@ install() {
         fi
     fi
     pip_install setuptools  # the build runs in .venv too, so that its version is pinned
-    pip_install --no-build-isolation --editable "${root}[lab,dev]"
+    pip_install --no-build-isolation --editable "${root}[lab,launch,dev]"
     "$venv_python" -c 'import torch' || fail "the installed torch does not import; see docs/how-to/install.md"
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -38,10 +38,14 @@ EXPECTED = {
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a config comes from: a file, and overrides by the key that each of them sets."""
+    """Where a config comes from: a file, and overrides by the key that each of them sets.
+
+    ``near`` ends the error line about an unknown key, given it and the valid keys of its table.
+    """
 
     file: str
     overrides: Mapping[Loc, str] = field(default_factory=dict)
+    near: Callable[[str, Sequence[str]], str] = nearest_key
 
     def error(self, loc: Loc, problem: str) -> UserError:
         """Return the error for the key at ``loc``."""
@@ -104,7 +108,11 @@ def validated(
     worst = next((detail for detail in details if detail["type"] == "extra_forbidden"), details[0])
     key = _key(worst, data)
     tried = [detail for detail in details if detail["loc"] != key and _key(detail, data) == key]
-    problem = _none_of(tried) if len(tried) > 1 else _problem(worst, _fields(model, key[:-1], also))
+    problem = (
+        _none_of(tried)
+        if len(tried) > 1
+        else _problem(worst, _fields(model, key[:-1], also), source)
+    )
     raise source.error((*at, *key), problem)
 
 
@@ -169,10 +177,10 @@ def _fields(model: type[BaseModel], loc: Loc, also: Sequence[str]) -> list[str]:
     return [*model.model_fields, *also]
 
 
-def _problem(detail: ErrorDetails, valid: list[str]) -> str:
+def _problem(detail: ErrorDetails, valid: list[str], source: Source) -> str:
     kind, value = detail["type"], detail["input"]
     if kind == "extra_forbidden":
-        return f"unknown key{nearest_key(str(detail['loc'][-1]), valid)}"
+        return f"unknown key{source.near(str(detail['loc'][-1]), valid)}"
     if kind == "missing":
         given = [key for key in value if key not in valid] if isinstance(value, dict) else []
         typo = get_close_matches(str(detail["loc"][-1]), given, n=1)

@@ -6,7 +6,7 @@ It reads and checks TOML, writes the resolved TOML, and makes the part that edge
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +46,20 @@ HEADER = (
 )
 
 
-def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
+def load(
+    path: Path,
+    overrides: Sequence[str] = (),
+    placed: Callable[[Experiment], Experiment] = lambda experiment: experiment,
+) -> Experiment:
     """Read the experiment in a TOML file and apply ``key.path=value`` overrides.
 
-    UserError, in one line, for the first problem.
+    ``placed`` may change the edges before names and options are checked. UserError, in one line,
+    for the first problem.
     """
     raw, called = config_extends.resolved(path, _read)
     base = _base(raw.pop(FACTS, None), path)
     source = Source(called, config_overrides.apply(raw, overrides))
-    return _checked(raw, source, base)
+    return _checked(raw, source, base, placed)
 
 
 def base_of(path: Path) -> Path:
@@ -89,9 +94,14 @@ def _read(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: is not valid TOML: {error}") from error
 
 
-def _checked(raw: Mapping[str, Any], source: Source, base: Path | None) -> Experiment:
+def _checked(
+    raw: Mapping[str, Any],
+    source: Source,
+    base: Path | None,
+    placed: Callable[[Experiment], Experiment] = lambda experiment: experiment,
+) -> Experiment:
     check_numbers(raw, source)
-    experiment = validated(Experiment, raw, source)
+    experiment = placed(validated(Experiment, raw, source))
     config_names.check(experiment, source, base)
     return experiment
 

@@ -23,7 +23,8 @@ EDGEFL = (
     " hosts.processes hosts.setup hosts.exchange hosts.wall.keys hosts.wall.connections"
     " hosts.wall.wire hosts.wall.array_file hosts.wall.mailbox hosts.virtual.pool hosts.virtual"
     " hosts.wall.edge hosts.wall.coordinator hosts.wall.fleet hosts.wall.speed_check"
-    " hosts.wall.launcher launch commands api cli"
+    " hosts.wall.launcher launch.host launch.ranges"
+    " launch.inventory launch.placement launch.connections launch commands api cli"
 )
 ORDER = [
     *(f"emulator.{room}" for room in EMULATOR.split()),

@@ -1,0 +1,1 @@
+"""Connections to hosts: by ssh, into a network namespace, or to this machine."""

@@ -1,0 +1,262 @@
+"""What a connection to a host can do, and its errors."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from edgefl.errors import printable
+from edgefl.launch.host import Host
+
+BLOCK_BYTES = 1 << 18
+LONGEST_LINE_BYTES = 1 << 20
+MOST_SAID = 300  # characters of a host's words in an error line
+MOST_SHOWN = 80  # and of a command
+NO_ENV: Mapping[str, str] = {}
+# $1: target, $2: mode, $3: bytes. `cat` also ends if the connection breaks, so the size is checked.
+PUT = """
+set -e
+umask 077
+mkdir -p -- "$(dirname -- "$1")"
+part="$1.part$$"
+trap 'rm -f -- "$part"' EXIT
+cat >"$part"
+[ "$(($(wc -c <"$part")))" = "$3" ] || { echo "not all of $3 bytes arrived" >&2; exit 1; }
+chmod "$2" "$part"
+mv -f -- "$part" "$1"
+"""
+
+
+class HostError(Exception):
+    """A failure of one host, in one line; other hosts go on."""
+
+    def __init__(self, host: str, reason: str) -> None:
+        super().__init__(printable(f"{host}: {reason}"))
+        self.host, self.reason = host, printable(reason)
+
+
+class UnknownHostKey(HostError):
+    """The host's key is not in known_hosts. It may be added after a person has accepted it.
+
+    ``entry``: the line for ``file``. ``question``: what ssh asks, in several lines.
+    """
+
+    def __init__(self, host: str, kind: str, fingerprint: str, file: Path, entry: str) -> None:
+        super().__init__(host, f"unknown host key ({kind}, fingerprint {fingerprint})")
+        self.kind, self.fingerprint, self.file, self.entry = kind, fingerprint, file, entry
+
+    def question(self) -> str:
+        """Return the question of ssh about this key."""
+        return (
+            f"The authenticity of host '{self.host}' can't be established.\n"
+            f"{self.kind} key fingerprint is {self.fingerprint}.\n"
+            "Are you sure you want to continue connecting (yes/no)?"
+        )
+
+    def accept(self) -> None:
+        """Add the key to ``file``. OSError if that cannot be written."""
+        self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self.file.open("a+b") as file:
+            whole = file.tell() == 0 or _last_byte(self.file) == b"\n"
+            file.write((b"" if whole else b"\n") + self.entry.encode() + b"\n")
+
+
+def _last_byte(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The end of a command on a host; a signal N gives the status 128 + N."""
+
+    status: int
+    out: bytes
+    err: bytes
+
+    def said(self) -> str:
+        """The last line of stderr, else of stdout, for an error line."""
+        lines = (self.err.strip() or self.out.strip()).decode(errors="replace").splitlines()
+        return printable(lines[-1], MOST_SAID) if lines else f"exit status {self.status}"
+
+
+class Stdin(Protocol):
+    """The standard input of a process on a host."""
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes; returns when few are waiting. BrokenPipeError if the process is gone."""
+
+    def close(self) -> None:
+        """Send the end of the file. May be called twice."""
+
+
+class RemoteProcess(Protocol):
+    """A process on a host. Read ``lines`` and ``err_lines``, or it may block."""
+
+    @property
+    def stdin(self) -> Stdin:
+        """Its standard input."""
+
+    def lines(self) -> AsyncIterator[bytes]:
+        """Yield the lines of stdout without their ends, until the process closes it."""
+
+    def err_lines(self) -> AsyncIterator[bytes]:
+        """Yield the lines of stderr."""
+
+    async def read(self, most: int = BLOCK_BYTES) -> bytes:
+        """Return the next bytes of stdout, at most ``most``; b"" at its end."""
+
+    async def wait(self) -> int:
+        """Wait for the end, and return the status.
+
+        HostError if the connection was lost before.
+        """
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the process and those that it started in its session."""
+
+    def kill(self) -> None:
+        """Send SIGKILL to them."""
+
+
+class HostConnection(ABC):
+    """A connection to one host. All methods raise HostError if the host or the network fails.
+
+    ``own_address``: the address of this machine as the host can reach it; None if it is unknown.
+    """
+
+    def __init__(self, host: Host, own_address: str | None) -> None:
+        self.host, self.own_address = host, own_address
+
+    @abstractmethod
+    async def start(self, argv: Sequence[str], *, env: Mapping[str, str] = NO_ENV) -> RemoteProcess:
+        """Start a command; "~/" at the start of a word, or of a value of ``env``, is the home."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End the connection. Processes that it started get the end of their stdin."""
+
+    async def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30.0
+    ) -> Done:
+        """Run a command to its end. HostError if it takes longer than ``timeout_s``."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                process = await self.start(argv)
+                with _killed_unless_ended(process):
+                    return await _communicate(process, _blocks(stdin))
+        except TimeoutError:
+            words = shlex.join(argv)[:MOST_SHOWN]
+            raise HostError(self.host.name, f"no end of {words} in {timeout_s:g} s") from None
+
+    async def put(
+        self,
+        source: Path | bytes,
+        target: str,
+        mode: int = 0o644,
+        sent: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        """Write a file on the host, atomically; folders are made.
+
+        ``sent`` is called with the bytes of each part that was sent. OSError if ``source`` cannot
+        be read.
+        """
+        size = len(source) if isinstance(source, bytes) else source.stat().st_size
+        process = await self.start(["sh", "-c", PUT, "sh", target, f"{mode:o}", str(size)])
+        with _killed_unless_ended(process):
+            done = await _communicate(process, _blocks(source), sent)
+        if done.status:
+            raise HostError(self.host.name, f"{target} cannot be written ({done.said()})")
+
+    async def get(self, source: str, target: Path) -> None:
+        """Copy a file of the host to this machine, atomically; folders are made."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        process = await self.start(["cat", "--", source])
+        process.stdin.close()
+        part = target.with_name(f"{target.name}.part{os.getpid()}")
+        try:
+            with _killed_unless_ended(process), part.open("wb") as file:
+                said = asyncio.create_task(_all(process.err_lines()))
+                while block := await process.read():
+                    file.write(block)
+                done = Done(await process.wait(), b"", await said)
+            if done.status:
+                raise HostError(self.host.name, f"{source} cannot be read ({done.said()})")
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def _blocks(source: Path | bytes) -> Iterator[bytes]:
+    if isinstance(source, bytes):
+        for start in range(0, len(source), BLOCK_BYTES):
+            yield source[start : start + BLOCK_BYTES]
+        return
+    with source.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            yield block
+
+
+async def _communicate(
+    process: RemoteProcess,
+    blocks: Iterator[bytes],
+    sent: Callable[[int], None] = lambda size: None,
+) -> Done:
+    """Send ``blocks`` to the process, and wait for its end."""
+    out = asyncio.create_task(_read(process))
+    err = asyncio.create_task(_all(process.err_lines()))
+    try:
+        with suppress(BrokenPipeError):  # it may end before it has read everything
+            for block in blocks:
+                await process.stdin.write(block)
+                sent(len(block))
+        process.stdin.close()
+        return Done(await process.wait(), await out, await err)
+    finally:
+        out.cancel(), err.cancel()
+
+
+async def lines_of(read: Callable[[], Awaitable[bytes]]) -> AsyncIterator[bytes]:
+    """Yield lines without their ends, from a function that returns the next bytes.
+
+    A line of more than LONGEST_LINE_BYTES is cut into several.
+    """
+    rest = b""
+    while block := await read():
+        *whole, rest = (rest + block).split(b"\n")
+        for line in whole:
+            yield line.removesuffix(b"\r")
+        if len(rest) > LONGEST_LINE_BYTES:
+            yield rest
+            rest = b""
+    if rest:
+        yield rest
+
+
+async def _read(process: RemoteProcess) -> bytes:
+    found = bytearray()
+    while block := await process.read():
+        found += block
+    return bytes(found)
+
+
+async def _all(lines: AsyncIterator[bytes]) -> bytes:
+    return b"\n".join([line async for line in lines])
+
+
+@contextmanager
+def _killed_unless_ended(process: RemoteProcess) -> Iterator[None]:
+    """Kill the process if the block is left by an exception, such as a timeout."""
+    try:
+        yield
+    except BaseException:
+        process.kill()
+        raise

@@ -1,0 +1,259 @@
+"""Commands on another machine, by ssh. A host's key is always checked."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+
+from edgefl.launch.connections.connection import (
+    BLOCK_BYTES,
+    MOST_SAID,
+    NO_ENV,
+    HostConnection,
+    HostError,
+    UnknownHostKey,
+    lines_of,
+)
+from edgefl.launch.host import SSH_PORT, Host
+
+CONNECT_S, LOGIN_S = 10.0, 20.0
+KEEPALIVE_S, KEEPALIVES = 5.0, 3  # a host that is silent for 15 s is lost
+GLOBAL_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
+KINDS = {"ssh-ed25519": "ED25519", "ssh-rsa": "RSA"}
+
+
+def known_hosts_file(host: Host) -> Path:
+    """The file to which an accepted key is added."""
+    return host.known_hosts or Path("~/.ssh/known_hosts").expanduser()
+
+
+class _KeyWatcher(asyncssh.SSHClient):
+    """Refuses each key that known_hosts does not have, and keeps the last one for the message."""
+
+    refused: tuple[str, str, int, asyncssh.SSHKey] | None = None
+
+    def validate_host_public_key(
+        self, host: str, addr: str, port: int, key: asyncssh.SSHKey
+    ) -> bool:
+        self.refused = (host, addr, port, key)
+        return False
+
+
+async def open_ssh(host: Host) -> SSHConnection:
+    """Log in with a key.
+
+    UnknownHostKey if the host's key is not known, HostError if the host cannot be reached, its key
+    has changed, or it refuses the login.
+    """
+    known, watcher = _known(host), _KeyWatcher()
+    given: dict[str, Any] = {"username": host.user, "port": host.port}
+    if host.identity is not None:
+        given["client_keys"] = [str(host.identity)]
+    try:
+        connection = await asyncssh.connect(
+            host.name,
+            known_hosts=known,
+            client_factory=lambda: watcher,
+            preferred_auth="publickey",
+            connect_timeout=CONNECT_S,
+            login_timeout=LOGIN_S,
+            keepalive_interval=KEEPALIVE_S,
+            keepalive_count_max=KEEPALIVES,
+            **{key: value for key, value in given.items() if value is not None},
+        )
+    except asyncssh.HostKeyNotVerifiable as error:
+        raise _about_key(host, known, watcher, error) from error
+    except asyncssh.PermissionDenied as error:
+        raise HostError(host.name, _refusal(host)) from error
+    except asyncssh.KeyImportError as error:
+        raise HostError(
+            host.name, f"identity {host.identity}: {_identity_problem(error)}"
+        ) from error
+    except (OSError, asyncssh.Error, ValueError) as error:
+        raise HostError(host.name, _unreachable(host, error)) from error
+    socket_name = connection.get_extra_info("sockname")
+    return SSHConnection(host, socket_name[0] if socket_name else None, connection)
+
+
+def _known(host: Host) -> asyncssh.SSHKnownHosts:
+    """All known keys; an empty list if there are no files, so that no key is accepted unseen."""
+    files = [file for file in (known_hosts_file(host), GLOBAL_KNOWN_HOSTS) if file.is_file()]
+    try:
+        return asyncssh.read_known_hosts([str(file) for file in files])
+    except (OSError, ValueError) as error:
+        raise HostError(host.name, f"{' or '.join(map(str, files))}: {error}") from error
+
+
+def _about_key(
+    host: Host, known: asyncssh.SSHKnownHosts, watcher: _KeyWatcher, error: Exception
+) -> HostError:
+    if watcher.refused is None:  # a revoked key, or a certificate
+        return HostError(host.name, f"host key refused: {error}")
+    name, address, port, key = watcher.refused
+    fingerprint = key.get_fingerprint()
+    algorithm = key.get_algorithm()
+    kind = KINDS.get(algorithm, "ECDSA" if algorithm.startswith("ecdsa") else algorithm)
+    place = name if port == SSH_PORT else f"[{name}]:{port}"
+    file = known_hosts_file(host)
+    if known.match(name, address, None if port == SSH_PORT else port)[0]:
+        return HostError(
+            host.name,
+            f"the host key has changed (now {kind}, fingerprint {fingerprint}): someone may be"
+            " listening. If the change is expected: ssh-keygen -R"
+            f" {shlex.quote(place)} -f {shlex.quote(str(file))}",
+        )
+    public = key.export_public_key().decode().split()
+    return UnknownHostKey(host.name, kind, fingerprint, file, f"{place} {public[0]} {public[1]}")
+
+
+def _refusal(host: Host) -> str:
+    who = f"user {host.user!r}" if host.user else "your user name there"
+    key = f"the key {host.identity}" if host.identity else "your keys (~/.ssh, ssh-agent)"
+    return f"the host refused {key} for {who}: add the public key to its authorized_keys"
+
+
+def _identity_problem(error: Exception) -> str:
+    if "passphrase" in str(error).lower():
+        return "has a passphrase: run ssh-add, and leave out identity"
+    return f"is no private key ({error})"
+
+
+def _unreachable(host: Host, error: Exception) -> str:
+    port = host.port or SSH_PORT
+    if isinstance(error, TimeoutError):
+        return f"no answer from port {port} in {CONNECT_S:g} s"
+    if isinstance(error, OSError):
+        number = error.errno or 0  # below 0: of the resolver, which has words of its own
+        why = os.strerror(number) if number > 0 else error.strerror or error
+        return f"cannot be reached at port {port} ({why})"
+    return f"no ssh connection ({error})"
+
+
+class SSHConnection(HostConnection):
+    """A login on another machine."""
+
+    def __init__(
+        self, host: Host, own_address: str | None, connection: asyncssh.SSHClientConnection
+    ) -> None:
+        super().__init__(host, own_address)
+        self._connection = connection
+        self._signals: set[asyncio.Task[None]] = set()
+
+    async def start(self, argv: Sequence[str], *, env: Mapping[str, str] = NO_ENV) -> SSHProcess:
+        process = await self._exec(command(argv, env))
+        pid = (await process.stdout.readline()).strip()  # what `command` makes the shell say first
+        if not pid.isdigit():
+            said = (pid or await process.stderr.read(MOST_SAID)).decode(errors="replace")
+            raise HostError(self.host.name, f"the shell there failed: {said or 'no output'}")
+        return SSHProcess(self.host, process, partial(self._signal, int(pid)))
+
+    async def close(self) -> None:
+        with suppress(TimeoutError, OSError, asyncssh.Error):
+            async with asyncio.timeout(CONNECT_S):
+                await asyncio.gather(*self._signals)
+                self._connection.close()
+                await self._connection.wait_closed()
+
+    async def _exec(self, line: str) -> asyncssh.SSHClientProcess[bytes]:
+        try:
+            return await self._connection.create_process(line, encoding=None)
+        except (OSError, asyncssh.Error) as error:
+            raise HostError(self.host.name, f"lost the connection ({error})") from error
+
+    def _signal(self, pid: int, name: str) -> None:
+        """Send a signal to a session there; the server may refuse to do it (for root it does)."""
+        task = asyncio.create_task(self._kill(pid, name))
+        self._signals.add(task)
+        task.add_done_callback(self._signals.discard)
+
+    async def _kill(self, pid: int, name: str) -> None:
+        with suppress(HostError):  # without a connection nothing can be sent
+            process = await self._exec(f"kill -{name} -- -{pid}")
+            await process.wait()
+
+
+def command(argv: Sequence[str], env: Mapping[str, str] = NO_ENV) -> str:
+    """Format a command for the shell of a login; its first line of output is its process id.
+
+    Not all servers accept variables, so `env` sets them.
+    """
+    words = [f"{key}={_word(value)}" for key, value in env.items()]
+    whole = [*(["env", *words] if words else []), *map(_word, argv)]
+    return " ".join(["exec sh -c", shlex.quote('echo $$; exec "$@"'), "sh", *whole])
+
+
+def _word(text: str) -> str:
+    if text == "~":
+        return '"$HOME"'
+    if text.startswith("~/"):
+        return f'"$HOME"/{shlex.quote(text[2:])}' if text != "~/" else '"$HOME"/'
+    return shlex.quote(text)
+
+
+class SSHStdin:
+    """The standard input of a process on another machine."""
+
+    def __init__(self, process: asyncssh.SSHClientProcess[bytes]) -> None:
+        self._writer = process.stdin
+
+    async def write(self, data: bytes) -> None:
+        try:
+            self._writer.write(data)
+            await self._writer.drain()
+        except (OSError, asyncssh.Error) as error:
+            raise BrokenPipeError from error
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._writer.write_eof()
+
+
+class SSHProcess:
+    """A process on another machine."""
+
+    def __init__(
+        self,
+        host: Host,
+        process: asyncssh.SSHClientProcess[bytes],
+        send_signal: Callable[[str], None],
+    ) -> None:
+        self._host, self._process, self._stdin = host, process, SSHStdin(process)
+        self._send_signal = send_signal
+
+    @property
+    def stdin(self) -> SSHStdin:
+        return self._stdin
+
+    async def read(self, most: int = BLOCK_BYTES) -> bytes:
+        return await self._process.stdout.read(most)
+
+    def lines(self) -> AsyncIterator[bytes]:
+        return lines_of(self.read)
+
+    def err_lines(self) -> AsyncIterator[bytes]:
+        return lines_of(partial(self._process.stderr.read, BLOCK_BYTES))
+
+    async def wait(self) -> int:
+        await self._process.wait_closed()
+        status = self._process.returncode
+        if status is None:
+            raise HostError(self._host.name, "lost the connection")
+        return status if status >= 0 else 128 - status
+
+    def terminate(self) -> None:
+        self._signal("TERM")
+
+    def kill(self) -> None:
+        self._signal("KILL")
+
+    def _signal(self, name: str) -> None:
+        if self._process.returncode is None:  # afterwards the id may be that of another process
+            self._send_signal(name)
