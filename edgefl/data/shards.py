@@ -32,11 +32,12 @@ def write(
     found: Dataset,
     shares: Mapping[str, np.ndarray],
     digests: Mapping[str, str],
+    test: bool = True,
 ) -> list[Path]:
     """Write one file per edge and one with the test samples; for texts, also the vocabulary.
 
     ``digests``: those of the whole data set and all shares, by scale (``edge_data.digests``).
-    UserError unless ``directory`` is new or empty.
+    ``test``: False for the edges' files alone. UserError unless ``directory`` is new or empty.
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UserError(f"--out {directory}: expected a new or empty directory")
@@ -51,13 +52,15 @@ def write(
         "whole": digests["standard"],
         "digests": dict(digests),
     }
-    if found.words is not None:
+    if test and found.words is not None:
         shutil.copyfile(found.words, directory / FILE)
     written = [
         _save(directory / f"{edge}{SUFFIX}", found.train_x[rows], found.train_y[rows], about)
         for edge, rows in shares.items()
     ]
-    return [*written, _save(directory / f"{TEST}{SUFFIX}", found.test_x, found.test_y, about)]
+    if test:
+        written.append(_save(directory / f"{TEST}{SUFFIX}", found.test_x, found.test_y, about))
+    return written
 
 
 def read(

@@ -41,7 +41,12 @@ class Host:
     def interpreter(self) -> str:
         """The Python that edges of this host use.
 
-        Without ``python`` and ``venv`` it is that of the environment which ``edgefl hosts install``
-        makes in ``folder``.
+        Without ``python`` it is that of ``environment``. With it, ``edgefl hosts install`` may have
+        made an environment on top of it: ``installer.interpreter`` asks the host.
         """
-        return self.python or f"{self.venv or f'{self.folder}/venv'}/bin/python"
+        return self.python or f"{self.environment}/bin/python"
+
+    @property
+    def environment(self) -> str:
+        """The folder of the environment that ``edgefl hosts install`` makes."""
+        return self.venv or f"{self.folder}/venv"
