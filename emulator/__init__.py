@@ -51,6 +51,11 @@ if TYPE_CHECKING:
     )
     from emulator.fidelity import Fidelity, Thresholds
     from emulator.host import host_facts
+    from emulator.lab.attached import AttachedLab, LabConnection, LabMachine, attach
+    from emulator.lab.lab_state import lab_namespace
+    from emulator.lab.running import Lab
+    from emulator.lab.topology import Topology
+    from emulator.lab.topology_file import parse_topology, read_topology
     from emulator.links.bottleneck import Bottleneck, SharedLink
     from emulator.links.link import Link
     from emulator.links.loss import Lossy
@@ -160,6 +165,16 @@ __all__ = [
     "Proxy",
     "ProxyWay",
     "Route",
+    # a lab of network namespaces
+    "AttachedLab",
+    "Lab",
+    "LabConnection",
+    "LabMachine",
+    "Topology",
+    "attach",
+    "lab_namespace",
+    "parse_topology",
+    "read_topology",
     # fidelity: whether the host was fast enough
     "Fidelity",
     "Quantiles",
@@ -190,6 +205,11 @@ _MODULES = {  # module: the names that it defines
     "emulator.faults": "Fault Outages Schedule Slowed Timeline poisson_faults single_fault",
     "emulator.fidelity": "Fidelity Thresholds",
     "emulator.host": "host_facts",
+    "emulator.lab.attached": "AttachedLab LabConnection LabMachine attach",
+    "emulator.lab.lab_state": "lab_namespace",
+    "emulator.lab.running": "Lab",
+    "emulator.lab.topology": "Topology",
+    "emulator.lab.topology_file": "parse_topology read_topology",
     "emulator.links.bottleneck": "Bottleneck SharedLink",
     "emulator.links.link": "Link",
     "emulator.links.loss": "Lossy",

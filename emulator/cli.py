@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from emulator.commands import kernel
+from emulator.commands import kernel, lab
 from emulator.commands.calibrate import calibrate
 from emulator.commands.profiles import profiles
 from emulator.commands.proxy import proxy
@@ -21,6 +21,7 @@ app.command(epilog="Example: emulator calibrate --command './train.py --epochs 1
     calibrate
 )
 app.add_typer(kernel.app, name="kernel")
+app.add_typer(lab.app, name="lab")
 app.command(epilog="Example: emulator profiles lte")(profiles)
 app.command(
     epilog=(

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.errors import BadValue
+from emulator.errors import BadValue, valid_name
 from emulator.profile_table import DEVICES, LINKS
 from emulator.units import parse_duration, parse_rate
 
@@ -45,7 +44,7 @@ def link_profile(name: str, **overrides: Any) -> LinkProfile:
     An override is text with a unit ("2mbit", "30ms", "1%") or a number in bit/s, ns or as a
     share. None keeps the value of the profile.
     """
-    figures = LINKS[_known("link profile", name, LINKS)]
+    figures = LINKS[valid_name("link profile", name, LINKS)]
     said = _overridden(name, overrides, figures)
     values = {
         key: _LINK_FIELDS[key](said.get(key, figure.value)) for key, figure in figures.items()
@@ -57,32 +56,21 @@ def link_profile(name: str, **overrides: Any) -> LinkProfile:
 
 def device_profile(name: str, **overrides: Any) -> DeviceProfile:
     """Return the named device, with samples_per_s overridden unless it is None."""
-    figure = DEVICES[_known("device profile", name, DEVICES)]
+    figure = DEVICES[valid_name("device profile", name, DEVICES)]
     said = _overridden(name, overrides, ["samples_per_s"])
     return DeviceProfile(name, _number("samples_per_s", said.get("samples_per_s", figure.value)))
 
 
 def known(name: str) -> str:
     """Return ``name`` if it is a link or a device, else raise BadValue with the nearest name."""
-    return _known("profile", name, [*LINKS, *DEVICES])
+    return valid_name("profile", name, [*LINKS, *DEVICES])
 
 
 def _overridden(name: str, overrides: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
     said = {key: value for key, value in overrides.items() if value is not None}
     for key in said:
-        _known(f"profile {name}: field", key, fields)
+        valid_name(f"profile {name}: field", key, fields)
     return said
-
-
-def _known(what: str, name: str, valid: Iterable[str]) -> str:
-    names = list(valid)
-    if name in names:
-        return name
-    near = [
-        one for one in names if name and one.startswith(name.lower())
-    ] or difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
-    hint = f": did you mean {near[0]}?" if near else ""
-    raise BadValue(f"{what} {name!r} does not exist{hint} (valid: {', '.join(names)})")
 
 
 def _whole(what: str, least: int, parse: Callable[[str], int]) -> Callable[[Any], int]:

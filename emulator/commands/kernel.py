@@ -107,11 +107,11 @@ def check() -> int:
     kernel_check.require_tools(system)
     rated = KernelShape(KernelWay(1_000_000), KernelWay())
     delayed = KernelShape(KernelWay(None, 1_000_000), KernelWay())
-    typer.echo(f"rates      {kernel_check.choose(system, rated, None).shaper}")
+    typer.echo(f"rates         {kernel_check.choose(system, rated, None).shaper}")
     try:
-        typer.echo(f"latency    {kernel_check.choose(system, delayed, None).delay}")
+        typer.echo(f"latency       {kernel_check.choose(system, delayed, None).delay}")
     except BadValue as error:
-        typer.echo(f"latency    no: {error}")
+        typer.echo(f"latency       no: {error}")
     typer.echo("Next: emulator kernel run --up 2mbit --down 20mbit --latency 30ms -- COMMAND")
     return 0
 

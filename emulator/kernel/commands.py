@@ -178,49 +178,32 @@ def remove(place: Place) -> list[Argv]:
 def _end(
     end: VethEnd, other: VethEnd, way: KernelWay, shape: KernelShape, ipv6: bool
 ) -> list[Argv]:
-    ip = ["ip", *end.inside]
-    # One frame per packet: a super-packet of 64 KB would leave or be lost as one unit, and would
-    # count with one header.
-    whole = (
-        ["gso_max_size", str(FRAME_BYTES), "gso_max_segs", "1"]
-        if way.rate_bit_s is not None or way.loss
-        else []
-    )
-    # Without an IPv6 address there is no unwanted traffic in the shaped link. The MAC of the other
-    # end is set, so the first packet needs no ARP request.
-    quiet = ["addrgenmode", "none"] if ipv6 else []
     return [
-        [
-            *ip,
-            "link",
-            "set",
-            "dev",
-            end.name,
-            "address",
-            end.mac,
-            "mtu",
-            "1500",
-            "txqueuelen",
-            str(QUEUE_FRAMES),
-            *whole,
-            *quiet,
-        ],
+        settings(end, bool(way.rate_bit_s is not None or way.loss), ipv6),
         *qdiscs(end, way, shape),
-        [*ip, "address", "add", f"{end.address}/30", "dev", end.name],
-        [*ip, "link", "set", "dev", end.name, "up"],
-        [
-            *ip,
-            "neighbour",
-            "replace",
-            other.address,
-            "lladdr",
-            other.mac,
-            "nud",
-            "permanent",
-            "dev",
-            end.name,
-        ],
+        ["ip", *end.inside, "address", "add", f"{end.address}/30", "dev", end.name],
+        ["ip", *end.inside, "link", "set", "dev", end.name, "up"],
+        neighbour(end, other),
     ]
+
+
+def settings(end: VethEnd, whole: bool, ipv6: bool) -> Argv:
+    """The command that sets MAC, MTU and queue of an interface.
+
+    ``whole``: one frame per packet. A super-packet of 64 KB would leave or be lost as one unit, and
+    would count with one header.
+    """
+    sizes = ["gso_max_size", str(FRAME_BYTES), "gso_max_segs", "1"] if whole else []
+    # Without an IPv6 address there is no unwanted traffic in the shaped link.
+    quiet = ["addrgenmode", "none"] if ipv6 else []
+    device = ["ip", *end.inside, "link", "set", "dev", end.name, "address", end.mac]
+    return [*device, "mtu", "1500", "txqueuelen", str(QUEUE_FRAMES), *sizes, *quiet]
+
+
+def neighbour(end: VethEnd, other: VethEnd) -> Argv:
+    """The command that tells ``end`` the MAC of ``other``, so the first packet needs no ARP."""
+    entry = [other.address, "lladdr", other.mac, "nud", "permanent", "dev", end.name]
+    return ["ip", *end.inside, "neighbour", "replace", *entry]
 
 
 def qdiscs(end: VethEnd, way: KernelWay, shape: KernelShape) -> list[Argv]:
@@ -229,27 +212,44 @@ def qdiscs(end: VethEnd, way: KernelWay, shape: KernelShape) -> list[Argv]:
     The shaper is at the root, and netem or a plain queue below it.
     """
     add = ["tc", *end.inside, "qdisc", "add", "dev", end.name]
-    netem = _netem(way) if shape.delay == "netem" and way.delays else []
+    netem = netem_words(way) if shape.delay == "netem" and way.delays else []
     if way.rate_bit_s is None:
         return [[*add, "root", "handle", "10:", *netem]] if netem else []
-    framed_bit_s = framed_rate(way.rate_bit_s)
-    rate, burst = f"{framed_bit_s}bit", str(burst_bytes(framed_bit_s))
     if shape.shaper == "tbf":
-        limit = str(QUEUE_FRAMES * FRAME_BYTES)
-        bucket = ["tbf", "rate", rate, "burst", burst, "limit", limit]
-        steps = [[*add, "root", "handle", "1:", *bucket]]
+        steps = [[*add, "root", "handle", "1:", *bucket(way.rate_bit_s)]]
         return steps + ([[*add, "parent", "1:1", "handle", "10:", *netem]] if netem else [])
-    rates = ["rate", rate, "ceil", rate, "burst", burst, "cburst", burst]
     parent = ["parent", "1:", "classid", "1:1"]
     add_class = ["tc", *end.inside, "class", "add", "dev", end.name]
     return [
         [*add, "root", "handle", "1:", "htb", "default", "1"],
-        [*add_class, *parent, "htb", *rates, "quantum", str(FRAME_BYTES)],
-        [*add, "parent", "1:1", "handle", "10:", *(netem or ["pfifo", "limit", str(QUEUE_FRAMES)])],
+        [*add_class, *parent, *htb_class(way.rate_bit_s)],
+        [*add, "parent", "1:1", "handle", "10:", *(netem or queue())],
     ]
 
 
-def _netem(way: KernelWay) -> Argv:
+def queue() -> Argv:
+    """A plain queue below an htb class, for tc."""
+    return ["pfifo", "limit", str(QUEUE_FRAMES)]
+
+
+def bucket(rate_bit_s: int) -> Argv:
+    """tbf with the payload rate, for tc."""
+    framed_bit_s = framed_rate(rate_bit_s)
+    sizes = ["burst", str(burst_bytes(framed_bit_s)), "limit", str(QUEUE_FRAMES * FRAME_BYTES)]
+    return ["tbf", "rate", f"{framed_bit_s}bit", *sizes]
+
+
+def htb_class(rate_bit_s: int, ceil_bit_s: int | None = None) -> Argv:
+    """An htb class with the payload rate, for tc; it may borrow up to ``ceil_bit_s``."""
+    framed_bit_s = framed_rate(rate_bit_s)
+    ceil = framed_rate(ceil_bit_s) if ceil_bit_s is not None else framed_bit_s
+    burst = str(burst_bytes(ceil))
+    rates = ["rate", f"{framed_bit_s}bit", "ceil", f"{ceil}bit", "burst", burst, "cburst", burst]
+    return ["htb", *rates, "quantum", str(FRAME_BYTES)]
+
+
+def netem_words(way: KernelWay) -> Argv:
+    """netem with latency and loss, for tc."""
     # netem drops frames above its limit: make room for the queue and for all frames in flight,
     # even if all are acknowledgements.
     rate_bit_s = 10**9 if way.rate_bit_s is None else way.rate_bit_s

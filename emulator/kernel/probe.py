@@ -21,7 +21,9 @@ _TRIES: dict[str, Argv] = {
     "sch_tbf": ["tbf", "rate", "1mbit", "burst", "3000", "limit", "15000"],
     "sch_htb": ["htb", "default", "1"],
     "sch_netem": ["netem", "delay", "1ms"],
+    "sch_blackhole": ["blackhole"],
 }
+_U32 = ["protocol", "ip", "prio", "1", "u32", "match", "ip", "src", "198.18.0.0/32"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,9 @@ class System:
     sch_netem: bool = False
     tun: bool = False
     ipv6: bool = False
+    bridge: bool = False
+    cls_u32: bool = False
+    sch_blackhole: bool = False
     complaint: str = ""
 
     def lines(self) -> list[str]:
@@ -49,8 +54,8 @@ class System:
             if field.name != "complaint"
         }
         if not self.can_try:
-            told |= dict.fromkeys(("namespaces", "veth", *_TRIES), "not tried")
-        return [f"{name:<11}{what}" for name, what in told.items()]
+            told |= dict.fromkeys(("namespaces", "veth", "bridge", "cls_u32", *_TRIES), "not tried")
+        return [f"{name:<14}{what}" for name, what in told.items()]
 
     @property
     def can_try(self) -> bool:
@@ -96,9 +101,32 @@ def probe(place: Place, found: System) -> System:
                 )
                 for kind, words in _TRIES.items()
             }
+            facts["bridge"] = not _complaint(
+                ["ip", *inside, "link", "add", "try2", "type", "bridge"]
+            )
+            facts["cls_u32"] = _has_u32(inside)
     finally:
         clear(place)
     return System(**facts)
+
+
+def _has_u32(inside: list[str]) -> bool:
+    steps = [
+        [
+            "tc",
+            *inside,
+            "qdisc",
+            "replace",
+            "dev",
+            "lo",
+            "root",
+            "handle",
+            "1:",
+            *_TRIES["sch_htb"],
+        ],
+        ["tc", *inside, "filter", "add", "dev", "lo", "parent", "1:", *_U32, "flowid", "1:1"],
+    ]
+    return not any(_complaint(step) for step in steps)
 
 
 def _complaint(argv: Argv) -> str:
@@ -109,16 +137,19 @@ def _complaint(argv: Argv) -> str:
     return ""
 
 
-def require_tools(system: System) -> None:
-    """Raise BadValue, with advice, if kernel mode cannot be tried on this system."""
+def require_tools(system: System, what: str = "kernel mode") -> None:
+    """Raise BadValue, with advice, if kernel mode cannot be tried on this system.
+
+    ``what`` needs it.
+    """
     if not system.linux:
-        raise BadValue("kernel mode needs Linux (any system: emulator proxy)")
+        raise BadValue(f"{what} needs Linux (any system: emulator proxy)")
     if not system.root:
-        raise BadValue("kernel mode needs root (without root: emulator proxy)")
+        raise BadValue(f"{what} needs root (without root: emulator proxy)")
     missing = [name for name in ("ip", "tc") if not getattr(system, name)]
     if missing:
         raise BadValue(
-            f"kernel mode needs {' and '.join(missing)}, from the package iproute2 (without it:"
+            f"{what} needs {' and '.join(missing)}, from the package iproute2 (without it:"
             " emulator proxy)"
         )
 

@@ -2,18 +2,23 @@
 
 It is used on kernels without netem, and for jitter that keeps order.
 
-    host's tap -> [ line "down" ] -> namespace's tap
-    namespace's tap -> [ line "up" ] -> host's tap
+    upper tap -> [ line "down" ] -> lower tap
+    lower tap -> [ line "up" ] -> upper tap
+
+In kernel mode the upper tap is that of this host, and the lower one that of the namespace. A lab
+has one relay for all its links.
 """
 
 from __future__ import annotations
 
 import fcntl
+import heapq
 import os
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,7 +26,7 @@ from emulator.delay import Delay
 from emulator.delay.jitter import Jitter
 from emulator.delay.latency import Latency
 from emulator.errors import BadValue
-from emulator.kernel.commands import KernelShape, KernelWay, Place, VethEnd
+from emulator.kernel.commands import KernelWay
 from emulator.quantiles import Quantiles
 from emulator.units import FOREVER
 
@@ -56,8 +61,15 @@ class DelayLine:
         elif self._held_bytes + len(frame) > HELD_BYTES:
             self.overflowed += 1
         else:
-            self._frames.append((self._delay.arrival(now), frame))
+            due_ns = self._delay.arrival(now)
+            if self._frames:  # after a change, a shorter delay overtakes nothing
+                due_ns = max(due_ns, self._frames[-1][0])
+            self._frames.append((due_ns, frame))
             self._held_bytes += len(frame)
+
+    def change(self, delay: Delay, loss: float) -> None:
+        """Give frames that come from now on another delay and loss; order is kept."""
+        self._delay, self._loss = delay, loss
 
     def next_ns(self) -> int:
         """When the next frame is due; FOREVER if none is in flight."""
@@ -91,60 +103,107 @@ class DelayLine:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class RelayedLink:
+    """A link whose frames the relay carries, and the names of its taps; both ways have a seed."""
+
+    name: str
+    upper_tap: str
+    lower_tap: str
+    up: KernelWay
+    down: KernelWay
+    seed: int = 0
+
+
 class Relay:
-    """Two taps, which it creates, and the frames between them.
+    """Two taps for each link, which it creates, and the frames between them.
 
     The caller waits until a tap is readable or a frame is due. ``began_ns`` is the moment 0 of the
     jitter. ``stack`` closes the taps, which removes them.
     """
 
-    def __init__(
-        self, place: Place, shape: KernelShape, seed: int, stack: ExitStack, began_ns: int
-    ) -> None:
+    def __init__(self, links: Sequence[RelayedLink], stack: ExitStack, began_ns: int) -> None:
         self._began_ns = began_ns
-        self._directions = ("down", "up")
-        self.taps = [_tap(end, stack) for end in (place.host, place.own)]
-        self._lines = [
-            line(way, 2 * seed + number) for number, way in enumerate((shape.down, shape.up))
-        ]
+        self._seeds = {link.name: link.seed for link in links}
+        self._lines: dict[str, dict[str, DelayLine]] = {}
+        # tap -> (its line, the tap where its frames come out)
+        self._ways: dict[int, tuple[DelayLine, int]] = {}
+        self._due: list[tuple[int, int]] = []  # (when, tap) of the first frame of each busy line
+        for link in links:
+            upper, lower = _tap(link.upper_tap, stack), _tap(link.lower_tap, stack)
+            down, up = (
+                line(way, 2 * link.seed + number) for number, way in enumerate((link.down, link.up))
+            )
+            self._lines[link.name] = {"down": down, "up": up}
+            self._ways[upper], self._ways[lower] = (down, lower), (up, upper)
+        self.taps = list(self._ways)
 
     def next_ns(self) -> int:
         """When the next frame is due; FOREVER if none is in flight."""
-        return min(self._began_ns + min(line.next_ns() for line in self._lines), FOREVER)
+        return self._began_ns + self._due[0][0] if self._due else FOREVER
 
     def turn(self, ready: Sequence[int], now: int) -> None:
         """Read frames from the taps in ``ready``, and forward all frames that are due."""
         moment_ns = now - self._began_ns
-        for tap, way in zip(self.taps, self._lines):
-            if tap in ready:
+        for tap in ready:
+            if tap in self._ways:
+                way = self._ways[tap][0]
+                idle = way.next_ns() == FOREVER
                 _read(tap, way, moment_ns)
-        for tap, way in zip(reversed(self.taps), self._lines):
+                if idle:
+                    self._expect(tap, way)
+        while self._due and self._due[0][0] <= moment_ns:
+            tap = heapq.heappop(self._due)[1]
+            way, target = self._ways[tap]
             while (frame := way.take(moment_ns)) is not None:
                 try:
-                    os.write(tap, frame)
+                    os.write(target, frame)
                 except OSError:  # the interface is down, or its queue is full
                     way.unwritten += 1
+            self._expect(tap, way)
+
+    def change(self, name: str, up: KernelWay, down: KernelWay) -> None:
+        """Give a link other delays and losses; frames in flight keep theirs. KeyError: no such."""
+        lines, seed = self._lines[name], self._seeds[name]
+        for number, (direction, way) in enumerate((("down", down), ("up", up))):
+            lines[direction].change(_delay(way, 2 * seed + number), way.loss)
 
     def strain(self) -> str:
-        """Describe the directions that were too late too often; '' if none was."""
-        return strain(dict(zip(self._directions, self._lines)))
+        """Describe the lines that were too late too often; '' if none was."""
+        return strain(
+            {
+                f"{name} {direction}".strip(): way
+                for name, lines in self._lines.items()
+                for direction, way in lines.items()
+            }
+        )
 
-    def summary(self) -> dict[str, object]:
-        """Frames and lateness of each direction."""
-        return {name: way.summary() for name, way in zip(self._directions, self._lines)}
+    def summary(self) -> dict[str, dict[str, dict[str, object]]]:
+        """For each link, the frames and lateness of each direction."""
+        return {
+            name: {direction: way.summary() for direction, way in lines.items()}
+            for name, lines in self._lines.items()
+        }
+
+    def _expect(self, tap: int, way: DelayLine) -> None:
+        if (due_ns := way.next_ns()) < FOREVER:
+            heapq.heappush(self._due, (due_ns, tap))
 
 
 def line(way: KernelWay, seed: int) -> DelayLine:
     """Make the delay line of one direction."""
-    delay = (
+    return DelayLine(
+        _delay(way, seed),
+        way.loss,
+        np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, 1]))).random,
+    )
+
+
+def _delay(way: KernelWay, seed: int) -> Delay:
+    return (
         Jitter(way.latency_ns, way.jitter_ns, seed=seed)
         if way.jitter_ns
         else Latency(way.latency_ns)
-    )
-    return DelayLine(
-        delay,
-        way.loss,
-        np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, 1]))).random,
     )
 
 
@@ -166,13 +225,11 @@ def _read(tap: int, way: DelayLine, moment_ns: int) -> None:
         way.put(frame, moment_ns)
 
 
-def _tap(end: VethEnd, stack: ExitStack) -> int:
+def _tap(name: str, stack: ExitStack) -> int:
     try:
         tap = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         stack.callback(os.close, tap)
-        fcntl.ioctl(
-            tap, _TUNSETIFF, struct.pack("16sH22x", end.name.encode(), _IFF_TAP | _IFF_NO_PI)
-        )
+        fcntl.ioctl(tap, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TAP | _IFF_NO_PI))
     except OSError as error:
         raise BadValue(f"kernel mode: a tap interface for the relay: {error}") from None
     return tap

@@ -26,7 +26,7 @@ from emulator.host import REAL_TIME, host_facts, real_time_priority
 from emulator.kernel.commands import KernelShape, Place, VethEnd, make
 from emulator.kernel.namespaces import claimed, end_processes, execute
 from emulator.kernel.probe import choose, probe, require_tools, tools
-from emulator.kernel.relay import Relay
+from emulator.kernel.relay import Relay, RelayedLink
 from emulator.units import NS_PER_S
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -114,7 +114,7 @@ def run(
         shape = choose(system, shape, shaper, latency)
         with ExitStack() as stack:
             relay = (
-                Relay(place, shape, seed, stack, time.monotonic_ns())
+                Relay([_relayed(place, shape, seed)], stack, time.monotonic_ns())
                 if shape.delay == "relay"
                 else None
             )
@@ -134,6 +134,10 @@ def run(
                 f"--log {log}: {error.strerror} (COMMAND ended with status {status})"
             ) from None
     return status
+
+
+def _relayed(place: Place, shape: KernelShape, seed: int) -> RelayedLink:
+    return RelayedLink("", place.host.name, place.own.name, shape.up, shape.down, seed)
 
 
 def announcement(shape: KernelShape, place: Place, control: Mapping[str, str]) -> list[str]:
@@ -219,7 +223,7 @@ def _carry(
         while process.poll() is None:
             _wait(relay, 0.5, [ended])
             if time.monotonic() >= signals.kill_at_s:
-                end_processes(place, signal.SIGKILL)
+                end_processes(place.namespace, signal.SIGKILL)
         lost_bytes = _finish(place, relay, signals)
     if lost_bytes:
         say(f"{lost_bytes} bytes that COMMAND had sent were not delivered")
@@ -235,7 +239,7 @@ def _carry(
         "undelivered_bytes": lost_bytes,
         "seconds": round(time.monotonic() - began_s, 6),
     }
-    return status, ended_by | {"relay": relay.summary() | priority if relay else None}
+    return status, ended_by | {"relay": relay.summary()[""] | priority if relay else None}
 
 
 @contextmanager
@@ -269,7 +273,7 @@ def _finish(place: Place, relay: Relay | None, signals: Signals) -> int:
     Return how many bytes of TCP are still unsent or unacknowledged.
     """
     asked_s = time.monotonic()
-    while end_processes(place, signal.SIGTERM) and time.monotonic() - asked_s < TERM_S:
+    while end_processes(place.namespace, signal.SIGTERM) and time.monotonic() - asked_s < TERM_S:
         _pause(relay)
     unsent_bytes, moved_s = _unsent(place), time.monotonic()
     while unsent_bytes and signals.received is None and time.monotonic() - moved_s < STILL_S:

@@ -12,8 +12,8 @@ from source_tree import Source, source_files
 # From the lowest room to the highest. A file imports only from its own room and lower ones. A room
 # is a folder or a file; a module belongs to the longest entry that fits.
 EMULATOR = (
-    "errors units quantiles agenda clock host capacity delay compute faults links tdma fidelity"
-    " profile_table profiles calibrate proxy kernel commands cli"
+    "errors ranges units quantiles agenda clock host capacity delay compute faults links tdma"
+    " fidelity profile_table profiles calibrate proxy kernel lab commands cli"
 )
 EDGEFL = (
     "errors by_name streams vectors vector_terms vector_store jobs catalog protocol"

@@ -28,6 +28,7 @@ FREE = (
     "emulator/clock.py",
     "emulator/proxy/",
     "emulator/kernel/",
+    "emulator/lab/",
     "emulator/calibrate.py",
 )
 BANNED_MODULES = {

@@ -88,7 +88,7 @@ def traces(place: Place) -> list[str]:
         Path("/var/run/netns", place.namespace),
         Path("/sys/class/net", place.host.name),
         Path("/sys/class/net", place.own.name),
-        kernel_slots.lock_file(place),
+        kernel_slots.CLAIMS.lock_file(place.number),
     ]
     return [str(path) for path in kept if path.exists()]
 

@@ -1,0 +1,221 @@
+"""Run a lab: make it, keep it while its owner lives, and remove everything."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from emulator.kernel.commands import KernelShape
+from emulator.kernel.namespaces import NAMESPACE_FILES, end_processes
+from emulator.kernel.probe import System, choose, examine, require_tools, tools
+from emulator.kernel.relay import RelayedLink
+from emulator.lab import background
+from emulator.lab.attached import AttachedLab, LabMachine
+from emulator.lab.carry_out import carry_out
+from emulator.lab.lab_commands import build
+from emulator.lab.lab_names import LabNames
+from emulator.lab.lab_relay import RelayProcess, own_environment
+from emulator.lab.lab_state import CLAIMS, UP, LabState, free_name, save
+from emulator.lab.topology import LabLink, Topology, check_name
+from emulator.lab.topology_file import parse_topology, read_topology
+from emulator.lab.wiring import Wiring, wiring
+
+TERM_S = 2.0  # time for programs to end after SIGTERM
+LOOK_S = 0.02
+
+
+class Lab(AttachedLab):
+    """A lab that this process owns; use it as a context manager.
+
+    ``topology`` is a TOML file, a dict of the same form, or a Topology. With ``latency`` False,
+    latency, jitter and loss are left out. BadValue, in one line, if it cannot be made: Linux, root
+    and ip and tc are needed. What an owner that was killed left, the next lab removes.
+    """
+
+    def __init__(
+        self,
+        topology: Path | str | Mapping[str, Any] | Topology,
+        *,
+        name: str | None = None,
+        latency: bool = True,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        if isinstance(topology, Path | str):
+            topology = read_topology(Path(topology))
+        elif isinstance(topology, Mapping):
+            topology = parse_topology(topology)
+        self.topology = topology
+        self._wanted = check_name("name", name or topology.name)
+        self._latency = latency
+        self._say = say
+        self._relay: RelayProcess | None = None
+        self._flows: list[subprocess.Popen[bytes]] = []
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        require_tools(tools(), "emulator lab")
+        system = examine()
+        with ExitStack() as stack:
+            super().__init__(stack.enter_context(CLAIMS.claimed()))
+            stack.callback(self._end)
+            self._make(system)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    @property
+    def failed(self) -> str:
+        """Why the lab no longer works; '' if it does."""
+        return "the relay has ended" if self._relay is not None and self._relay.ended else ""
+
+    def _make(self, system: System) -> None:
+        names = LabNames(self.number)
+        plan = wiring(self.topology, names, system.cls_u32)
+        shapes = {
+            wire.link.name: shape_for(system, wire.link, self._latency) for wire in plan.wires
+        }
+        for line in _remarks(system, plan, shapes, self._latency):
+            self._say(line)
+        names.folder.mkdir(mode=0o755)
+        self._relay = _relay(plan, shapes)
+        carry_out(build(plan, shapes, system.ipv6))
+        _write_hosts(plan)
+        state = LabState(
+            self.number,
+            free_name(self._wanted),
+            os.getpid(),
+            self.topology,
+            shapes,
+            dict.fromkeys(shapes, UP),
+            system.cls_u32,
+        )
+        save(state)
+        for number in range(len(self.topology.traffic)):
+            self._start_flow(number)
+
+    def _start_flow(self, number: int) -> None:
+        """Start the counter, then the sender of a background flow."""
+        flow, names = self.topology.traffic[number], LabNames(self.number)
+        receiver = self.host(flow.receiver)
+        peer = [receiver.address, str(background.FIRST_PORT + number)]
+        rest = [flow.on_ns, flow.off_ns] if flow.on_ns and flow.off_ns else []
+        numbers = [str(value) for value in (flow.rate_bit_s, *rest)]
+        self._start(receiver, ["count", *peer, str(names.counts_file(number, "arrived"))])
+        sent = ["send", *peer, str(names.counts_file(number, "sent")), *numbers]
+        self._start(self.host(flow.sender), sent)
+
+    def _start(self, machine: LabMachine, words: list[str]) -> None:
+        command = [sys.executable, "-m", "emulator.lab.background", *words]
+        self._flows.append(
+            machine.start(
+                command, env=own_environment(), stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        )
+
+    def stop_traffic(self) -> list[dict[str, Any]]:
+        """End the background traffic and return what was counted, as ``traffic`` does."""
+        # Senders first, so that what they sent may arrive.
+        for process in reversed(self._flows):
+            process.terminate()
+            process.wait()
+        self._flows.clear()
+        return self.traffic()
+
+    def _end(self) -> None:
+        """End programs and the relay; the claim then removes what is left."""
+        for process in self._flows:
+            process.terminate()
+        namespaces = (
+            [
+                name
+                for name in os.listdir(NAMESPACE_FILES)
+                if name.startswith(LabNames(self.number).namespace_prefix)
+            ]
+            if NAMESPACE_FILES.is_dir()
+            else []
+        )
+        until_s = time.monotonic() + TERM_S
+        number: int = signal.SIGTERM
+        while sum(end_processes(name, number) for name in namespaces):
+            if time.monotonic() > until_s:
+                break
+            number = 0  # once is enough; from now on only count
+            time.sleep(LOOK_S)
+            for process in self._flows:
+                process.poll()
+        for process in self._flows:
+            process.kill()
+            process.wait()
+        if self._relay is not None:
+            self._relay.end()
+
+
+def shape_for(system: System, link: LabLink, latency: bool = True) -> KernelShape:
+    """How this system makes a link. BadValue if it cannot.
+
+    A link that names latency, jitter or loss gets what makes them, also where they are 0 now.
+    """
+    shaper = "htb" if system.sch_htb else "tbf"
+    up, down = link.up, link.down
+    if link.delayed and not (up.delays or down.delays):
+        up = replace(up, latency_ns=1)
+    shape = choose(system, KernelShape(up, down, shaper), None, latency)
+    return replace(shape, up=link.up, down=link.down)
+
+
+def _relay(plan: Wiring, shapes: Mapping[str, KernelShape]) -> RelayProcess | None:
+    links = [
+        RelayedLink(
+            wire.link.name,
+            wire.upper.made_as,
+            wire.lower.made_as,
+            shapes[wire.link.name].up,
+            shapes[wire.link.name].down,
+            plan.topology.seed * 2**16 + number,
+        )
+        for number, wire in enumerate(plan.wires)
+        if shapes[wire.link.name].delay == "relay"
+    ]
+    return RelayProcess(links, plan.names.relay_socket) if links else None
+
+
+def _remarks(
+    system: System, plan: Wiring, shapes: Mapping[str, KernelShape], latency: bool
+) -> list[str]:
+    """What a user may not expect of this system."""
+    lines = []
+    delayed = [name for name, shape in shapes.items() if shape.up.delays or shape.down.delays]
+    if any(shape.delay == "relay" for shape in shapes.values()):
+        why = "netem reorders frames" if system.sch_netem else "the kernel has no netem"
+        lines.append(f"latency, jitter and loss are made by a relay in user space, because {why}")
+    if delayed and not latency:
+        lines.append("latency, jitter and loss are left out (--no-latency)")
+    shared = any(bridge.shared for bridge in plan.topology.bridges)
+    if shared and not (system.sch_htb and system.cls_u32):
+        lines.append(
+            "a bridge's rate has one queue for all, because the kernel lacks sch_htb or cls_u32"
+        )
+    return lines
+
+
+def _write_hosts(plan: Wiring) -> None:
+    """Names for the hosts: ``ip netns exec`` shows this file in place of /etc/hosts."""
+    lines = ["127.0.0.1 localhost"]
+    lines += [f"{address} {host}" for host, address in plan.addresses.items()]
+    own = Path("/etc/hosts")
+    own_lines = own.read_text(encoding="utf-8", errors="replace") if own.exists() else ""
+    for host in plan.topology.hosts:
+        if not host.here:
+            file = plan.names.hosts_file(host.name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("\n".join(lines) + "\n" + own_lines, encoding="utf-8")

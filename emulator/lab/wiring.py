@@ -1,0 +1,236 @@
+"""From a topology to interfaces, neighbours and routes, without touching the system.
+
+A bridge is a namespace with one bridge device, "br". A bridge with a shared rate has two, "low" and
+"high", joined by a link that has this rate and the bridge's name. Each host has one address, on all
+its interfaces, and a route to every other host along a shortest path.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from emulator.errors import BadValue, valid_name
+from emulator.kernel.commands import VethEnd
+from emulator.lab.lab_names import LabNames
+from emulator.lab.topology import LabLink, Topology
+
+Device = tuple[str, str]  # (bridge, its device)
+
+
+@dataclass(frozen=True, slots=True)
+class LabEnd:
+    """One end of a link: its interface, and the bridge device that it belongs to, if any."""
+
+    node: str
+    interface: VethEnd
+    made_as: str
+    device: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A link, or the shared capacity of a bridge, with its two ends.
+
+    ``sharers``: the addresses that share its rate fairly; without any, all frames have one queue.
+    """
+
+    link: LabLink
+    lower: LabEnd
+    upper: LabEnd
+    sharers: tuple[str, ...] = ()
+
+    def other(self, end: LabEnd) -> LabEnd:
+        return self.upper if end is self.lower else self.lower
+
+
+@dataclass(frozen=True, slots=True)
+class HostRoute:
+    """How a host reaches another one: over ``own``, to the interface ``next_hop``."""
+
+    target: str
+    own: LabEnd
+    next_hop: LabEnd
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """Everything that the commands of a lab are made of.
+
+    ``ports``: per bridge device, the MAC of each host's interface and the port that leads there.
+    """
+
+    topology: Topology
+    names: LabNames
+    wires: tuple[Wire, ...]
+    addresses: Mapping[str, str]
+    neighbours: Mapping[str, tuple[tuple[LabEnd, LabEnd], ...]]
+    routes: Mapping[str, tuple[HostRoute, ...]]
+    ports: Mapping[Device, tuple[tuple[str, LabEnd], ...]]
+
+    def wire(self, name: str) -> Wire:
+        """The link ``name``, or the only link of the host ``name``. BadValue if there is none."""
+        by_name = {wire.link.name: wire for wire in self.wires}
+        if name in by_name:
+            return by_name[name]
+        of_host = [wire for wire in self.wires if name in (wire.lower.node, wire.upper.node)]
+        if name in self.addresses and len(of_host) == 1:
+            return of_host[0]
+        if name in self.addresses and of_host:
+            told = ", ".join(wire.link.name for wire in of_host)
+            raise BadValue(f"link {name!r}: host {name} has several links, give one of {told}")
+        valid_name("link", name, by_name)
+        raise AssertionError(name)
+
+    @property
+    def routers(self) -> list[str]:
+        """The hosts that forward frames of others, in order of the topology."""
+        hops = {
+            route.next_hop.node
+            for routes in self.routes.values()
+            for route in routes
+            if route.next_hop.node != route.target
+        }
+        return [host.name for host in self.topology.hosts if host.name in hops]
+
+
+def wiring(topology: Topology, names: LabNames, fair: bool = True) -> Wiring:
+    """Wire ``topology`` up as the lab of these names; ``fair``: the kernel can share rates so."""
+    here = {host.name for host in topology.hosts if host.here}
+    addresses = {host.name: names.address(k) for k, host in enumerate(topology.hosts)}
+    wires = _wires(topology, names, addresses, here)
+    segments = _Segments(wires, addresses)
+    if fair:
+        wires = tuple(segments.with_sharers(wire) for wire in wires)
+    neighbours = segments.neighbours()
+    return Wiring(
+        topology,
+        names,
+        wires,
+        addresses,
+        neighbours,
+        {host: tuple(_routes(host, neighbours, here)) for host in addresses},
+        segments.ports(),
+    )
+
+
+def _wires(
+    topology: Topology, names: LabNames, addresses: Mapping[str, str], here: set[str]
+) -> tuple[Wire, ...]:
+    shared = {bridge.name: bridge.shared for bridge in topology.bridges}
+    used: dict[str, int] = {}
+
+    def end(number: int, side: int, node: str) -> LabEnd:
+        device = (("high", "low")[side] if shared[node] else "br") if node in shared else None
+        made_as = names.interface(number, side)
+        own = f"{'port' if node in shared else 'eth'}{used.get(node, 0)}"
+        used[node] = used.get(node, 0) + 1
+        inside = () if node in here else ("-n", names.namespace(node))
+        name = made_as if node in here else own
+        veth = VethEnd(name, addresses.get(node, ""), names.mac(number, side), inside)
+        return LabEnd(node, veth, made_as, device)
+
+    wires = [
+        Wire(link, end(number, 0, link.lower), end(number, 1, link.upper))
+        for number, link in enumerate(topology.links)
+    ]
+    for number, bridge in enumerate(topology.bridges, len(wires)):
+        if bridge.shared:
+            link = LabLink(bridge.name, bridge.name, bridge.name, bridge.up, bridge.down)
+            # "up" sends up, from the device that the links below have to that of the links above
+            ends = [
+                LabEnd(
+                    bridge.name,
+                    VethEnd(
+                        name, "", names.mac(number, side), ("-n", names.namespace(bridge.name))
+                    ),
+                    names.interface(number, side),
+                    device,
+                )
+                for side, (name, device) in enumerate((("up", "low"), ("down", "high")))
+            ]
+            wires.append(Wire(link, ends[0], ends[1]))
+    return tuple(wires)
+
+
+class _Segments:
+    """Which interfaces of hosts reach each other without a host between them."""
+
+    def __init__(self, wires: tuple[Wire, ...], addresses: Mapping[str, str]) -> None:
+        self._wires = wires
+        self._addresses = addresses
+        self._at: dict[Device, list[tuple[LabEnd, LabEnd]]] = {}  # (port, the wire's other end)
+        for wire in wires:
+            for end in (wire.lower, wire.upper):
+                if end.device is not None:
+                    port = (end, wire.other(end))
+                    self._at.setdefault((end.node, end.device), []).append(port)
+
+    def reached(self, end: LabEnd, other: LabEnd) -> Iterator[tuple[LabEnd, Device | None, LabEnd]]:
+        """Walk from ``end``, whose link leads to ``other``.
+
+        Yield (interface of a host, None, itself), and (``end``, device, its port towards ``end``).
+        """
+        waiting = deque([other])
+        while waiting:
+            came = waiting.popleft()
+            if came.device is None:
+                yield came, None, came
+                continue
+            device = (came.node, came.device)
+            yield end, device, came
+            waiting += [far for port, far in self._at[device] if port is not came]
+
+    def _host_ends(self) -> Iterator[tuple[LabEnd, LabEnd]]:
+        for wire in self._wires:
+            for end in (wire.lower, wire.upper):
+                if end.device is None:
+                    yield end, wire.other(end)
+
+    def neighbours(self) -> dict[str, tuple[tuple[LabEnd, LabEnd], ...]]:
+        """For each host: (own interface, interface of a host that it reaches directly)."""
+        near: dict[str, dict[str, tuple[LabEnd, LabEnd]]] = {host: {} for host in self._addresses}
+        for end, other in self._host_ends():
+            for found, device, _ in self.reached(end, other):
+                if device is None and found.node != end.node:
+                    near[end.node].setdefault(found.node, (end, found))
+        return {host: tuple(found.values()) for host, found in near.items()}
+
+    def ports(self) -> dict[Device, tuple[tuple[str, LabEnd], ...]]:
+        """For each bridge device: the MAC of each host's interface, and the port towards it."""
+        ports: dict[Device, list[tuple[str, LabEnd]]] = {device: [] for device in self._at}
+        for end, other in self._host_ends():
+            for _, device, port in self.reached(end, other):
+                if device is not None:
+                    ports[device].append((end.interface.mac, port))
+        return {device: tuple(found) for device, found in ports.items()}
+
+    def with_sharers(self, wire: Wire) -> Wire:
+        """A shared capacity with the addresses of the hosts below it."""
+        if wire.lower.node != wire.upper.node:
+            return wire
+        below = [
+            found.interface.address
+            for found, device, _ in self.reached(wire.upper, wire.lower)
+            if device is None
+        ]
+        return Wire(wire.link, wire.lower, wire.upper, tuple(dict.fromkeys(below)))
+
+
+def _routes(
+    host: str, neighbours: Mapping[str, tuple[tuple[LabEnd, LabEnd], ...]], here: set[str]
+) -> Iterator[HostRoute]:
+    """Shortest paths from ``host``, in breadth-first order; this machine forwards nothing."""
+    first: dict[str, tuple[LabEnd, LabEnd]] = {}
+    waiting = deque([host])
+    while waiting:
+        node = waiting.popleft()
+        if node in here and node != host:
+            continue
+        for own, far in neighbours[node]:
+            if far.node != host and far.node not in first:
+                first[far.node] = (own, far) if node == host else first[node]
+                waiting.append(far.node)
+    for target, (own, next_hop) in first.items():
+        yield HostRoute(target, own, next_hop)
