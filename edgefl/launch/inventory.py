@@ -20,8 +20,8 @@ from edgefl.config.section import Section
 from edgefl.config.toml import BadTOML, parsed
 from edgefl.errors import UserError, nearest
 from edgefl.launch.host import Host, Via
-from edgefl.launch.ranges import MOST_HOSTS, expanded
 from emulator import profiles
+from emulator.ranges import MOST_NAMES, expanded
 
 NATIVE = "native"
 HOST_NAME = r"^[A-Za-z0-9]([A-Za-z0-9_.:%-]{0,252}[A-Za-z0-9])?$"
@@ -150,7 +150,8 @@ class HostEntry(HostDefaults):
 
     host: Text
     """Name or address of the host; `"pi-[1-8]"` or `"10.0.0.[1-4,9]"` stand for several, and zeros
-    in front are kept: `"pi-[01-12]"`. With `via = "netns"` it is the name of the namespace.
+    in front are kept: `"pi-[01-12]"`. With `via = "netns"` it is a host of a
+    running `emulator lab`, or the name of a namespace.
     """
     names: tuple[Annotated[str, Field(pattern=EDGE_ID)], ...] = Field((), strict=False)
     """Ids of the host's edges, instead of `edges`."""
@@ -202,8 +203,8 @@ def load_inventory(path: Path) -> Inventory:
         loc: Loc = ("hosts", index)
         merged = validated(HostEntry, _merged(tables.get("defaults", {}), entry), source, loc)
         hosts += _hosts(merged, loc, source)
-        if len(hosts) > MOST_HOSTS:
-            raise source.error(loc, f"expected at most {MOST_HOSTS} hosts in all")
+        if len(hosts) > MOST_NAMES:
+            raise source.error(loc, f"expected at most {MOST_NAMES} hosts in all")
     _check_names_differ(hosts, source)
     own = file.coordinator
     return Inventory(

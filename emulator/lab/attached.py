@@ -21,17 +21,19 @@ from emulator.lab.wiring import Wire
 
 @dataclass(frozen=True, slots=True)
 class LabMachine:
-    """A host of a running lab. ``namespace`` is None for this machine itself."""
+    """A host of a running lab. ``namespace`` is None for this machine itself.
+
+    ``outside_address``: that of this machine itself as the host reaches it; None if it does not.
+    """
 
     name: str
     address: str
     namespace: str | None
+    outside_address: str | None
     lab: str
 
     def argv(self, command: Sequence[str]) -> list[str]:
         """The command line that runs ``command`` on this host."""
-        if not command:
-            raise BadValue("COMMAND is missing: expected a program and its arguments")
         inside = ["ip", "netns", "exec", self.namespace] if self.namespace else []
         return [*inside, *command]
 
@@ -127,7 +129,11 @@ class AttachedLab:
         """The host ``name``. BadValue, with the nearest name, if there is none."""
         state = self.state
         namespace = None if state.topology.host(name).here else state.names.namespace(name)
-        return LabMachine(name, state.wiring.addresses[name], namespace, state.name)
+        plan = state.wiring
+        here = {host.name for host in state.topology.hosts if host.here}
+        near = {name, *(route.target for route in plan.routes[name])} & here
+        outside = plan.addresses[near.pop()] if near else None
+        return LabMachine(name, plan.addresses[name], namespace, outside, state.name)
 
     def link(self, name: str) -> LabConnection:
         """The link ``name``; also the bridge of this name, or the only link of such a host."""

@@ -14,27 +14,37 @@ from typing import Any
 from edgefl.launch.connections.connection import HostError
 from edgefl.launch.connections.local import LocalConnection
 from edgefl.launch.host import Host
+from emulator import BadValue, LabMachine, attach
 
 NAMESPACES = Path("/run/netns")
 
 
 class NetnsConnection(LocalConnection):
-    """Starts processes in the network namespace that has the host's name."""
-
-    def __init__(self, host: Host, own_address: str | None) -> None:
-        super().__init__(host, own_address, ("ip", "netns", "exec", host.name))
+    """Starts processes in the network namespace of a lab's host, or that has the host's name."""
 
 
 async def open_netns(host: Host) -> NetnsConnection:
     """Return a connection. HostError if there is no such namespace, or not the rights to use it."""
     if shutil.which("ip") is None:
         raise HostError(host.name, "needs the program ip, which is not installed (iproute2)")
-    if not (NAMESPACES / host.name).exists():
-        raise HostError(host.name, "no network namespace of this name (ip netns list)")
     if os.geteuid() != 0:
         raise HostError(host.name, "a network namespace needs root")
+    machine, why_not = in_a_lab(host.name)
+    if machine is not None:
+        return NetnsConnection(host, machine.outside_address, machine.argv(()))
+    if not (NAMESPACES / host.name).exists():
+        raise HostError(host.name, f"no network namespace of this name (ip netns list); {why_not}")
     theirs, ours = await asyncio.gather(_addresses(host, "-n", host.name), _addresses(host))
-    return NetnsConnection(host, nearest_address(theirs, ours))
+    inside = ("ip", "netns", "exec", host.name)
+    return NetnsConnection(host, nearest_address(theirs, ours), inside)
+
+
+def in_a_lab(name: str) -> tuple[LabMachine | None, str]:
+    """The host of a running lab (that of EMULATOR_LAB, or the only one), or why there is none."""
+    try:
+        return attach().host(name), ""
+    except BadValue as error:
+        return None, str(error)
 
 
 def nearest_address(theirs: Sequence[str], ours: Sequence[str]) -> str | None:

@@ -8,7 +8,6 @@ import pytest
 
 from edgefl.errors import UserError
 from edgefl.launch.inventory import Inventory, load_inventory
-from edgefl.launch.ranges import expanded
 
 
 def written(folder: Path, text: str) -> Path:
@@ -28,38 +27,10 @@ def refusal(folder: Path, text: str) -> str:
     return str(caught.value).replace(f"{folder}/", "")
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("pi", ["pi"]),
-        ("pi-[1-3]", ["pi-1", "pi-2", "pi-3"]),
-        ("pi-[08-10]", ["pi-08", "pi-09", "pi-10"]),
-        ("pi-[1]", ["pi-1"]),
-        ("10.0.0.[1,3-4]", ["10.0.0.1", "10.0.0.3", "10.0.0.4"]),
-        ("r[1-2]-pi[0-1].lab", ["r1-pi0.lab", "r1-pi1.lab", "r2-pi0.lab", "r2-pi1.lab"]),
-    ],
-)
-def test_a_range_stands_for_several_names(text: str, names: list[str]) -> None:
-    assert expanded(text) == names
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("pi-[8-1]", "[8-1]: the range is empty, expected the smaller number first"),
-        ("pi-[]", "[]: expected numbers, such as [1-8] or [1,3,5-7]"),
-        ("pi-[a-c]", "[a-c]: expected numbers, such as [1-8] or [1,3,5-7]"),
-        ("pi-[1-3", "expected a [ with its ], such as pi-[1-8], found 'pi-[1-3'"),
-        ("pi-1]", "expected a [ with its ], such as pi-[1-8], found 'pi-1]'"),
-        ("pi-[1-999999999]", "[1-999999999]: expected at most 1000 hosts"),
-        ("a[1-999]b[1-999]", "expected at most 1000 hosts, found 998001 in 'a[1-999]b[1-999]'"),
-    ],
-)
-def test_what_is_no_range(text: str, line: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError) as caught:
-        expanded(text)
-    assert str(caught.value) == line
-    assert refusal(tmp_path, f'[[hosts]]\nhost = "{text}"') == f"hosts.toml: hosts[0].host: {line}"
+def test_a_range_that_is_none_is_told_with_its_place(tmp_path: Path) -> None:
+    line = "[8-1]: the range is empty, expected the smaller number first"
+    refused = refusal(tmp_path, '[[hosts]]\nhost = "pi-[8-1]"')
+    assert refused == f"hosts.toml: hosts[0].host: {line}"
 
 
 def test_hosts_edges_and_defaults(tmp_path: Path) -> None:
