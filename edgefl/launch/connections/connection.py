@@ -49,7 +49,11 @@ class UnknownHostKey(HostError):
     """
 
     def __init__(self, host: str, kind: str, fingerprint: str, file: Path, entry: str) -> None:
-        super().__init__(host, f"unknown host key ({kind}, fingerprint {fingerprint})")
+        super().__init__(
+            host,
+            f"unknown host key ({kind}, fingerprint {fingerprint}): if it is the right one, answer"
+            " yes on a terminal, or --accept-new-host-keys",
+        )
         self.kind, self.fingerprint, self.file, self.entry = kind, fingerprint, file, entry
 
     def question(self) -> str:
@@ -57,7 +61,7 @@ class UnknownHostKey(HostError):
         return (
             f"The authenticity of host '{self.host}' can't be established.\n"
             f"{self.kind} key fingerprint is {self.fingerprint}.\n"
-            "Are you sure you want to continue connecting (yes/no)?"
+            "Are you sure you want to continue connecting (yes/no/[fingerprint])?"
         )
 
     def accept(self) -> None:

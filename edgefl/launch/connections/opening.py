@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from edgefl.errors import needs
 from edgefl.launch.connections.connection import HostConnection, HostError, UnknownHostKey
@@ -11,7 +11,7 @@ from edgefl.launch.connections.local import LocalConnection
 from edgefl.launch.connections.netns import open_netns
 from edgefl.launch.host import Host
 
-Ask = Callable[[UnknownHostKey], bool]
+Ask = Callable[[UnknownHostKey], Awaitable[bool]]
 
 
 async def open_connection(host: Host) -> HostConnection:
@@ -30,8 +30,8 @@ async def open_connections(
 ) -> dict[str, HostConnection | HostError]:
     """Connect to all hosts; map each name to a connection, or to what went wrong.
 
-    ``ask`` decides about a host key that is not known; an accepted one is added to known_hosts. It
-    is called in a thread, for one key at a time.
+    ``ask`` decides about a host key that is not known, one at a time (see ``questions.asker``); an
+    accepted one is added to known_hosts.
     """
     one_question = asyncio.Lock()
     found = await asyncio.gather(*(_opened(host, ask, one_question) for host in hosts))
@@ -43,7 +43,7 @@ async def _opened(host: Host, ask: Ask, one_question: asyncio.Lock) -> HostConne
         return await open_connection(host)
     except UnknownHostKey as unknown:
         async with one_question:
-            accepted = await asyncio.to_thread(ask, unknown)
+            accepted = await ask(unknown)
         if not accepted:
             return unknown
         try:

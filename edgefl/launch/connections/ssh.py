@@ -134,7 +134,7 @@ def _unreachable(host: Host, error: Exception) -> str:
         number = error.errno or 0  # below 0: of the resolver, which has words of its own
         why = os.strerror(number) if number > 0 else error.strerror or error
         return f"cannot be reached at port {port} ({why})"
-    return f"no ssh connection ({error})"
+    return f"no ssh connection at port {port} ({error})"
 
 
 class SSHConnection(HostConnection):
