@@ -17,13 +17,13 @@ import numpy as np
 
 from edgefl.protocol import messages
 from edgefl.protocol.errors import LimitExceeded, WireError
+from edgefl.protocol.field_limits import Limit
 from edgefl.protocol.messages import (
     MAX_ARRAYS,
     MAX_HEADER_BYTES,
     MAX_LIST,
     MAX_NAME,
     Bulk,
-    Limit,
 )
 from edgefl.vectors import ALIGNMENT, aligned_copy
 
@@ -62,6 +62,8 @@ def _limited(base: Any, limit: Limit) -> Check:
     most = limit.most
     if base is int:
         return lambda value: type(value) is int and 0 <= value <= most
+    if base == int | None:
+        return lambda value: value is None or (type(value) is int and 0 <= value <= most)
     if base is str or base is bytes:
         return lambda value: type(value) is base and len(value) <= most
     if base == list[int]:
@@ -92,7 +94,9 @@ def _most_bytes(hint: Any) -> int:
     if hint is bool:
         return 1
     base, limit = get_args(hint)
-    each = {int: 0, str: 4, bytes: 1, list[int]: 9, list[list[int]]: PAIR_BYTES}[base]
+    each = {int: 0, int | None: 0, str: 4, bytes: 1, list[int]: 9, list[list[int]]: PAIR_BYTES}[
+        base
+    ]
     return 9 + each * int(limit.most)
 
 

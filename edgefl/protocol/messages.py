@@ -25,6 +25,9 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from edgefl.protocol.field_limits import Count, Digest, Id, Limit, Offset, Text
+from edgefl.protocol.host_reports import HostFacts, HostReport
+
 PROTOCOL = 3
 # for the Setup frame, which has a whole config; the codec computes the limit of other headers
 MAX_HEADER_BYTES = 1 << 20
@@ -36,20 +39,6 @@ MAX_PAIRS = 1 << 12  # stamps of arrivals; later arrivals have none
 MAX_NOTE = 1 << 12  # bytes; the texts of TaskFailed together must be smaller:
 MOST_REASON = 500
 MOST_TRACE = 3000
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """The largest value of an int, or the largest length of a str, bytes, list or dict."""
-
-    most: int
-
-
-Id = Annotated[str, Limit(64)]
-Text = Annotated[str, Limit(2000)]
-Digest = Annotated[str, Limit(64)]
-Count = Annotated[int, Limit(2**62)]
-Offset = Annotated[int, Limit(2**40)]
 
 
 # ------------------------------------------------------------------ bulk
@@ -193,13 +182,15 @@ class Setup:
     """The answer to Hello: what to run. ``config`` is the shared part of the experiment as JSON.
 
     ``heartbeat_ns``: interval of the edge's heartbeats. ``silence_ns``: time without a heartbeat of
-    the coordinator after which the edge begins a new session.
+    the coordinator after which the edge begins a new session. ``report_ns``: interval of the edge's
+    reports about its host; 0: none.
     """
 
     config: Annotated[str, Limit(1 << 19)]
     strategy: Text
     heartbeat_ns: Count = 500_000_000
     silence_ns: Count = 5_000_000_000
+    report_ns: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,4 +359,6 @@ Frame = (
     | Working
     | Trained
     | RunFinished
+    | HostFacts
+    | HostReport
 )

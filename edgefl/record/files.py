@@ -4,7 +4,7 @@ from __future__ import annotations
 
 EVENTS, LINKS, METRICS, SLOTS = "events.jsonl", "links.csv", "metrics.csv", "slots.csv"
 MEASURED = "measured.csv"
-LABELS, EDGES = "labels.csv", "edges.csv"
+LABELS, EDGES, HOSTS = "labels.csv", "edges.csv", "hosts.csv"
 MODEL, SUMMARY = "model.safetensors", "summary.json"
 
 METRIC_COLUMNS = (
@@ -23,6 +23,20 @@ LINK_COLUMNS = ("edge", "direction", "kind", "bytes", "offered_s", "scheduled_s"
 MEASURED_COLUMNS = ("what", "edge", "number", "began_s", "ended_s", "amount")
 PING, TRAINING = "ping", "training"
 SLOT_COLUMNS = ("begins_s", "ends_s", "edge", "direction", "kind")
+HOST_COLUMNS = (
+    "emulated_s",
+    "edge",
+    "host",
+    "cpu_percent",
+    "temperature_c",
+    "throttled",
+    "sent_bytes",
+    "received_bytes",
+    "edge_cpu_percent",
+    "rss_bytes",
+    "ran_s",
+    "waited_s",
+)
 
 
 def label_columns(labels: int) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
 """The files of a running run: events.jsonl, links.csv, metrics.csv, slots.csv, labels.csv,
-measured.csv.
+measured.csv, hosts.csv.
 
 At the end it adds the last model.
 """
@@ -18,7 +18,9 @@ import orjson
 from safetensors.numpy import save
 
 from edgefl.jobs import Evaluate
+from edgefl.protocol.host_reports import HostReport
 from edgefl.record import files
+from edgefl.record.host_table import celsius, throttling
 from edgefl.record.journal import Journal
 from edgefl.record.row_file import RowFile, TextRows, write_whole
 from edgefl.record.rows import Row
@@ -50,6 +52,7 @@ class Record:
         self._slot_rows: Any = None  # of slots.csv, created with the first slot
         self._measured_rows: Any = None  # of measured.csv, created with the first row
         self._label_rows: Any = None  # of labels.csv, created with the first row
+        self._host_rows: Any = None  # of hosts.csv, created with the first report
 
     def event(self, now: int, event: Event, decisions: list[Decision], row: Row) -> None:
         """Write an event and its decisions into the journal, and ``row`` into events.jsonl."""
@@ -100,6 +103,28 @@ class Record:
         began_ns, ended_ns, amount = stretch
         moments = (seconds_text(began_ns), seconds_text(ended_ns))
         self._measured_rows.writerow([what, edge, number, *moments, amount])
+
+    def host(self, now: int, edge: str, host: str, report: HostReport) -> None:
+        """Write an edge's report about its host into hosts.csv."""
+        self._host_rows = self._host_rows or self._table(files.HOSTS, files.HOST_COLUMNS)
+        permille = (report.cpu_permille, report.edge_cpu_permille)
+        cpu, edge_cpu = (None if each is None else each / 10 for each in permille)
+        counted = (report.ran_us, report.waited_us)
+        self._host_rows.writerow(
+            [
+                seconds_text(now),
+                edge,
+                host,
+                cpu,
+                celsius(report.temperature_mk),
+                throttling(report.throttled),
+                report.sent_bytes,
+                report.received_bytes,
+                edge_cpu,
+                report.rss_bytes,
+                *(None if each is None else f"{each / 1_000_000:.6f}" for each in counted),
+            ]
+        )
 
     def snapshot(self, version: int) -> None:
         """Note the current wall time for the metrics row of ``version``."""

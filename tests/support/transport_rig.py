@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from edgefl.hosts.wall.coordinator.allowances import ReportAllowance
 from edgefl.hosts.wall.coordinator.context import TransferContext
 from edgefl.hosts.wall.coordinator.flow import PiecePlan
 from edgefl.hosts.wall.coordinator.pacer import Pacer
@@ -88,6 +89,7 @@ class Rig:
             latency_ns=dict.fromkeys("ab", latency_ns),
             most_bytes=MOST,
             stamped="ab" if stamped else "",
+            reports=ReportAllowance(2 * NS_PER_S, 4 * NS_PER_S),
         )
         self.downlink, self.uplink = self.transport.downlink, self.transport.uplink
         for edge in "ab":

@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import time
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ WRITTEN_LATE = (  # or not at all, so an old file must be deleted
     files.MEASURED,
     files.LABELS,
     files.EDGES,
+    files.HOSTS,
     "vocabulary.txt",
 )
 WRITTEN = (
@@ -125,8 +126,12 @@ class OpenRun:
         wall_s: float,
         fidelity: dict[str, Any],
         pace: Mapping[str, Any] | None = None,
+        hosts: Sequence[Mapping[str, Any]] = (),
     ) -> dict[str, Any]:
-        """Write the remaining files and return the summary. ``pace``: the wall clock's speed."""
+        """Write the remaining files and return the summary.
+
+        ``pace``: the wall clock's speed. ``hosts``: what the edges have told about their hosts.
+        """
         head = {
             "strategy": self.entry.strategy,
             "label": self.entry.name,
@@ -146,6 +151,7 @@ class OpenRun:
             self.counters,
             self.experiment.evaluation.target_accuracy,
             fidelity,
+            hosts,
         )
 
     def _unlabelled(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,12 @@ def write_summary(
     counters: Counters,
     target_accuracy: float | None,
     fidelity: dict[str, Any],
+    hosts: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Write and return the summary of a run whose other files are complete and closed.
 
     ``head``: the caller's facts about the run, "emulated_s" among them. ``fidelity``: the verdict.
+    ``hosts``: one entry for each host that has told about itself.
     """
     summary = {
         **head,
@@ -33,6 +36,7 @@ def write_summary(
         **outcome(read_csv(directory / METRICS), target_accuracy),
         **counters.of_run(),
         **sections(directory, counters.marks, head["emulated_s"]),
+        **({"hosts": list(hosts)} if hosts else {}),
     }
     summary |= {"warnings": warnings(summary), "fidelity": fidelity}
     write_whole(directory / SUMMARY, orjson.dumps(summary, option=orjson.OPT_INDENT_2))

@@ -47,6 +47,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     items = st.integers(0, 2**62)
     return {
         int: st.integers(0, limit.most),
+        int | None: st.none() | st.integers(0, limit.most),
         str: st.text(st.characters(codec="utf-8"), max_size=most),
         bytes: st.binary(max_size=most),
         list[int]: st.lists(items, max_size=min(most, 16)),
@@ -96,7 +97,8 @@ def test_the_longest_values_pass_and_one_more_does_not() -> None:
             pair = (3).to_bytes(8, "big") + (4).to_bytes(8, "big")
             item: Any = {list[int]: [3], list[list[int]]: pair, str: "x", bytes: b"x"}.get(base)
             for extra in (0, 1):
-                full = limit.most + extra if base is int else item * (limit.most + extra)
+                most = limit.most + extra
+                full = most if base in (int, int | None) else item * most
                 rest = [plain(hints(kind)[f.name]) for f in fields(kind)]
                 rest[index] = full
                 if extra:
@@ -113,12 +115,14 @@ def plain(hint: Any) -> Any:
     """A valid value."""
     if hint is bool:
         return False
-    return {int: 1, str: "a", bytes: b"a", list[int]: []}.get(get_args(hint)[0], b"")
+    valid = {int: 1, int | None: None, str: "a", bytes: b"a", list[int]: []}
+    return valid.get(get_args(hint)[0], b"")
 
 
 WRONG: dict[Any, list[Any]] = {
     bool: [0, 1, None, "true"],
     int: [True, False, -1, 1.0, "1", None, [1], 2**62 + 1, 2**64 - 1],
+    int | None: [True, -1, 1.0, "1", b"", [], 2**62 + 1],
     str: [b"a", 1, None, ["a"]],
     bytes: ["a", 1, None],
     list[int]: [None, 1, "ab", [True], [1.0], ["1"], [[1]], [-1], [2**64 - 1]],

@@ -14,6 +14,7 @@ REMEMBERED = 32
 # For one task in one session. An honest edge offers an update once, offers it again when it is
 # urged, asks once, fails once, and reports the time of each part of its training once.
 MOST_OFFERS, MOST_NOTES, MOST_TRAINED = 4, 3, 4
+MOST_REPORTS = 10  # about a host at one time
 MOST_AHEAD_S = 366 * 24 * 3600  # emulated seconds: no training takes longer
 
 
@@ -73,6 +74,46 @@ class Allowances:
         if said is None:
             raise WireError(f"task {task} is none of those that the edge was given")
         return said
+
+
+class ReportAllowance:
+    """How often an edge may report about its host.
+
+    ``period_ns``: between two reports of an honest edge, in wall time; 0: none is expected.
+    ``patience_ns``: the longest time for which a connection may hold reports back.
+    """
+
+    def __init__(self, period_ns: int, patience_ns: int) -> None:
+        self.period_ns = period_ns
+        self.most = MOST_REPORTS + patience_ns // max(period_ns, 1)
+        self._left: dict[str, tuple[float, int]] = {}  # edge -> reports left, at this moment
+        self._told: set[str] = set()  # edges whose session has told its facts
+
+    def new_session(self, edge: str) -> None:
+        self._told.discard(edge)
+
+    def facts(self, edge: str) -> None:
+        """Count the facts about a host. WireError if unasked, LimitExceeded if repeated."""
+        self._check_asked()
+        if edge in self._told:
+            raise LimitExceeded("facts about the host twice in one session")
+        self._told.add(edge)
+
+    def report(self, edge: str, now: int) -> None:
+        """Count a report at ``now`` (wall ns). Errors as in ``facts``.
+
+        Twice as many as expected are permitted.
+        """
+        self._check_asked()
+        left, since_ns = self._left.get(edge, (self.most, now))
+        left = min(self.most, left + 2 * (now - since_ns) / self.period_ns)
+        if left < 1:
+            raise LimitExceeded("reports about the host too often")
+        self._left[edge] = (left - 1, now)
+
+    def _check_asked(self) -> None:
+        if not self.period_ns:
+            raise WireError("a report about the host, which was not asked for")
 
 
 def moment(at_ns: int, now: int) -> int:

@@ -9,7 +9,7 @@ import queue
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from threading import Thread
 from typing import Any, cast
 
@@ -23,8 +23,10 @@ from edgefl.hosts.wall.coordinator.jobs import Jobs
 from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.jobs import Evaluate
 from edgefl.protocol.errors import WireError
+from edgefl.protocol.host_reports import HostFacts
 from edgefl.protocol.messages import Acknowledged, Assignment, Fresh, ToEdge
 from edgefl.protocol.transfers import Outgoing, body_digest
+from edgefl.record.host_table import HostTable
 from edgefl.record.record import Record
 from edgefl.strategies.base.decisions import Finish, Grant
 from emulator.fidelity import Fidelity
@@ -68,6 +70,7 @@ class Logic(Thread):
         self.jobs = jobs  # None: there is no job worker
         self.at_start = at_start  # called in this thread
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.hosts = HostTable()
         self.now = 0
         self.error: BaseException | None = None
         self.ended = False
@@ -111,7 +114,7 @@ class Logic(Thread):
         started = time.perf_counter_ns()
         outputs = self._handle(item)
         self._carry_out(outputs)
-        if not isinstance(item, (messages.Carried, messages.Evaluated)):
+        if not isinstance(item, (messages.Carried, messages.Evaluated, messages.HostSaid)):
             self.fidelity.handle(time.perf_counter_ns() - started)
         due = min(
             self.coordinator.next_due(),
@@ -173,6 +176,8 @@ class Logic(Thread):
                 self._measured(item)
             case messages.Noticed():
                 self._fact(item.fact, **item.values)
+            case messages.HostSaid():
+                self._host_said(item)
             case messages.Evaluated():
                 return self.coordinator.job_done(
                     self._jobs.pop(item.version), item.result, self.now
@@ -183,6 +188,14 @@ class Logic(Thread):
             case messages.Interrupt():
                 return self.coordinator.finish(item.reason, self.now)
         return []
+
+    def _host_said(self, item: messages.HostSaid) -> None:
+        if isinstance(item.message, HostFacts):
+            facts = self.hosts.facts(item.edge, item.message)
+            self._fact("edge_host", edge=item.edge, **asdict(facts))
+        else:
+            host = self.hosts.report(item.at_ns, item.edge, item.message)
+            self.record.host(item.at_ns, item.edge, host, item.message)
 
     def _jobs_due(self) -> list[Output]:
         """Deliver the job results that are due."""

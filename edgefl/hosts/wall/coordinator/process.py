@@ -40,6 +40,7 @@ from edgefl.hosts.setup.plan import emulated_devices, fidelity
 from edgefl.hosts.setup.rundir import OpenRun
 from edgefl.hosts.wall import keys as curve
 from edgefl.hosts.wall.connections import Watch
+from edgefl.hosts.wall.coordinator.allowances import ReportAllowance
 from edgefl.hosts.wall.coordinator.context import TransferContext
 from edgefl.hosts.wall.coordinator.evaluator import Evaluator
 from edgefl.hosts.wall.coordinator.faults import WallFaults
@@ -183,6 +184,7 @@ class CoordinatorProcess:
             f"{sort} ({who})" if who != WHOLE_RUN else sort: n
             for (sort, who), n in sorted(self.sessions.counts.items())
         }
+        self._judge_hosts()
         summary = self.fidelity.summary() | {
             "wire": counts,
             "strangers": self.strangers,
@@ -194,7 +196,21 @@ class CoordinatorProcess:
             "speed": self.job.experiment.chosen_speed,
             "speed_auto": self.job.speed_auto,
         }
-        return self.run.end("wall", self.logic.now, wall_s, summary, pace)
+        return self.run.end(
+            "wall", self.logic.now, wall_s, summary, pace, self.logic.hosts.section()
+        )
+
+    def _judge_hosts(self) -> None:
+        """Add what the hosts of edges have reported to the verdict.
+
+        The trainings of emulated devices are measured themselves. So an overloaded host of such
+        edges only explains a run that is strained.
+        """
+        edges = set(self.job.experiment.edges.ids())
+        strained = self.fidelity.verdict == "strained"
+        judged = edges if strained else edges - emulated_devices(self.job.experiment)
+        for reason in self.logic.hosts.strains(judged):
+            self.fidelity.strain(reason)
 
     def _watch(self, model_bytes: int) -> Watch:
         return Watch(
@@ -273,6 +289,7 @@ class CoordinatorProcess:
             latencies(experiment),
             most_bytes=most_body(weights.nbytes),
             stamped=emulated_devices(experiment),
+            reports=ReportAllowance(to_ns(section.report_s), to_ns(section.liveness_s)),
         )
         return pacing
 
@@ -297,6 +314,7 @@ def expected(job: CoordinatorTask, layout: Layout) -> Expected:
             entry.strategy,
             to_ns(section.heartbeat_s),
             to_ns(SILENCE_SHARE * section.liveness_s),
+            to_ns(section.report_s),
         ),
         keyed=job.keys is not None,
         heartbeat_ns=to_ns(section.heartbeat_s),

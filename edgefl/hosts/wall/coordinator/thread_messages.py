@@ -7,6 +7,7 @@ from typing import Any
 
 from edgefl.hosts.wall.coordinator.stretches import Stretch
 from edgefl.jobs import Scores
+from edgefl.protocol.host_reports import HostFacts, HostReport
 from edgefl.protocol.messages import ToCoordinator, ToEdge
 from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.strategies.base.decisions import Grant
@@ -82,6 +83,15 @@ class Noticed:
     now: int
     fact: str
     values: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HostSaid:
+    """An edge tells about its host, at emulated ``at_ns``. This is no event of the run."""
+
+    at_ns: int
+    edge: str
+    message: HostFacts | HostReport
 
 
 @dataclass(frozen=True, slots=True)

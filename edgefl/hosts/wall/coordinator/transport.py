@@ -9,18 +9,23 @@ from typing import Any
 
 from edgefl.hosts.exchange import pays_latency
 from edgefl.hosts.setup.network import DIRECTIONS
-from edgefl.hosts.wall.coordinator.allowances import Allowances, moment
+from edgefl.hosts.wall.coordinator.allowances import (
+    Allowances,
+    ReportAllowance,
+    moment,
+)
 from edgefl.hosts.wall.coordinator.context import TransferContext
 from edgefl.hosts.wall.coordinator.downlink import Downlink
 from edgefl.hosts.wall.coordinator.flow import Flow
 from edgefl.hosts.wall.coordinator.probe import Probes
 from edgefl.hosts.wall.coordinator.session import Answered, Session
 from edgefl.hosts.wall.coordinator.stretches import stretches
-from edgefl.hosts.wall.coordinator.thread_messages import Carried, Measured
+from edgefl.hosts.wall.coordinator.thread_messages import Carried, HostSaid, Measured
 from edgefl.hosts.wall.coordinator.training_times import TrainingTimes
 from edgefl.hosts.wall.coordinator.uplink import Uplink
 from edgefl.protocol.codec import decode_note
 from edgefl.protocol.errors import WireError
+from edgefl.protocol.host_reports import HostFacts, HostReport
 from edgefl.protocol.messages import (
     Acknowledged,
     Arrived,
@@ -56,7 +61,8 @@ class OpenNote:
 class Transport:
     """All transfers of a run, in the pacing thread.
 
-    ``stamped``: edges whose training takes an emulated time.
+    ``stamped``: edges whose training takes an emulated time. ``reports``: how often edges may
+    report about their hosts.
     """
 
     def __init__(
@@ -66,11 +72,12 @@ class Transport:
         latency_ns: Mapping[str, int],
         most_bytes: int,
         stamped: Collection[str],
+        reports: ReportAllowance,
     ) -> None:
         self.context, self.probes, self.latency_ns = context, probes, latency_ns
         self.pacer = context.pacer
         self.training = TrainingTimes(self.pacer.fidelity, stamped)
-        self.allowances = Allowances()
+        self.allowances, self.reports = Allowances(), reports
         self.downlink = Downlink(context, self.training, self.allowances)
         self.uplink = Uplink(context, self.training, self.allowances, most_bytes)
         self.notes: dict[tuple[str, type], OpenNote] = {}  # an edge's latest of each kind
@@ -145,6 +152,7 @@ class Transport:
         """An edge has joined. Continue with the open tasks and transfers that its Join names."""
         edge, held = session.edge, {pair[0]: pair[1] for pair in join.held}
         self.allowances.new_session(edge)
+        self.reports.new_session(edge)
         self.uplink.entered(edge, join.tasks)
         self._forget_notes(edge, lambda task: task not in join.tasks)
         self._finish(self.downlink.entered(edge, held, self.context.clock.now()))
@@ -170,10 +178,19 @@ class Transport:
                 self.training.working[session.edge] = message
             case Stamped():
                 self._note(session.edge, message)
+            case HostFacts():
+                self.reports.facts(session.edge)
+                self._host_said(session.edge, message)
+            case HostReport():
+                self.reports.report(session.edge, session.heard_ns)
+                self._host_said(session.edge, message)
             case Pong() if body is not None:
                 self.probes.came(session, message, len(body))
             case _:
                 raise WireError(f"{type(message).__name__} from an edge")
+
+    def _host_said(self, edge: str, message: HostFacts | HostReport) -> None:
+        self.context.tell(HostSaid(self.context.clock.now(), edge, message))
 
     def _note(self, edge: str, stamped: Stamped) -> None:
         """Handle a note: the edge asks for a fresher model, or its training has failed.

@@ -18,6 +18,7 @@ import edgefl
 from edgefl.actor import Output, Run, Send
 from edgefl.edges.edge import Edge
 from edgefl.errors import printable
+from edgefl.hosts.wall.edge.reporter import Reporter
 from edgefl.hosts.wall.edge.transfers import EdgeTransfers
 from edgefl.hosts.wall.edge.worker import ThreadDied, TrainingThread, TrainOrder, Turns
 from edgefl.hosts.wall.keys import EdgeKeys
@@ -98,19 +99,15 @@ class EdgeHost:
         build: Callable[[Setup], EdgeSide],
         turns: Turns,
     ) -> None:
-        self.name, self.address, self.keys, self.build, self.turns = (
-            name,
-            address,
-            keys,
-            build,
-            turns,
-        )
+        self.name, self.address, self.keys = name, address, keys
+        self.build, self.turns = build, turns
         self.context = zmq.Context()
         self.results = Mailbox()
         self.side: EdgeSide | None = None
         self.setup = BEFORE_SETUP
         self.incarnation = 0  # of the coordinator that ``side`` was built for
         self.worker: TrainingThread | None = None
+        self.reporter = Reporter(address)
         self.transfers: EdgeTransfers
         self.finished: RunFinished | None = None
         self.link: SessionLink
@@ -134,6 +131,7 @@ class EdgeHost:
         finally:
             if self.worker is not None:
                 self.worker.end()
+            self.reporter.end()
             self.context.destroy(linger=0)
 
     def _until_finished(self, first_patience_s: float) -> RunFinished:
@@ -197,6 +195,9 @@ class EdgeHost:
         if self.link.joined and now_s - self.link.pinged_s > self.setup.heartbeat_ns / NS_PER_S:
             self.link.pinged_s = now_s
             self._send(Pong(0, time.monotonic_ns()))
+        if self.link.joined:
+            for message in self.reporter.due(self.link.number):
+                self._send(message)
 
     def _send(self, message: Any, body: Any = None) -> None:
         self.link.dealer.send(encode(message, self.link.incarnation, self.link.number), body)
@@ -288,6 +289,7 @@ class EdgeHost:
             self.transfers = EdgeTransfers(self.side.most_bytes)
             self.worker = TrainingThread(self.side.edge, self.turns, self.side.speed, self.results)
             self.worker.start()
+            self.reporter.begin(self.incarnation, setup.report_ns)
             self.link.heard_s = time.monotonic()  # this thread did not listen during ``build``
         elif (setup, self.link.incarnation) != (self.setup, self.incarnation):
             # this edge's tasks and transfers belong to the other run

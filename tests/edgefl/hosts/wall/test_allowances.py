@@ -8,6 +8,7 @@ import pytest
 from transport_rig import GIVEN, MS, Rig
 
 from edgefl.hosts.wall.coordinator import allowances, uplink
+from edgefl.hosts.wall.coordinator.allowances import MOST_REPORTS, ReportAllowance
 from edgefl.hosts.wall.coordinator.thread_messages import Heard, Measured
 from edgefl.protocol.codec import encode_note
 from edgefl.protocol.errors import LimitExceeded, WireError
@@ -168,3 +169,47 @@ def test_moments_of_another_age_are_refused(rig: Rig) -> None:
         with pytest.raises(WireError, match="s ahead, at most 31622400 s"):
             say()
         assert len(rig.agenda) == 0
+
+
+# ------------------------------------------------------------------ reports about the host
+def reports(allowance: ReportAllowance, *moments_s: float) -> int:
+    """Send a report at each moment, and return how many were accepted before the first refusal."""
+    for number, moment_s in enumerate(moments_s):
+        try:
+            allowance.report("a", round(moment_s * NS_PER_S))
+        except LimitExceeded:
+            return number
+    return len(moments_s)
+
+
+def test_an_honest_edge_may_report_for_ever_also_after_a_stall_of_its_connection() -> None:
+    steadily = [2.0 * number for number in range(5000)]
+    assert reports(ReportAllowance(2 * NS_PER_S, 4 * NS_PER_S), *steadily) == 5000
+    stalled = [2.0 * number // 60 * 60 + 60 for number in range(5000)]  # 30 at a time
+    assert reports(ReportAllowance(2 * NS_PER_S, 60 * NS_PER_S), *stalled) == 5000
+
+
+def test_a_flood_of_reports_exceeds_the_limit() -> None:
+    allowance = ReportAllowance(2 * NS_PER_S, 4 * NS_PER_S)
+    assert reports(allowance, *[1.0] * 100) == MOST_REPORTS + 2
+    allowance.new_session("a")
+    assert reports(allowance, 1.0) == 0, "a new session does not help"
+    assert reports(allowance, *[3.0] * 100) == 2
+    allowance.report("b", NS_PER_S)
+
+
+def test_facts_come_once_in_a_session() -> None:
+    allowance = ReportAllowance(2 * NS_PER_S, 4 * NS_PER_S)
+    allowance.facts("a")
+    allowance.facts("b")
+    with pytest.raises(LimitExceeded, match="facts about the host twice in one session"):
+        allowance.facts("a")
+    allowance.new_session("a")
+    allowance.facts("a")
+
+
+def test_what_was_not_asked_for_is_an_error() -> None:
+    allowance = ReportAllowance(0, 4 * NS_PER_S)
+    for say in (lambda: allowance.facts("a"), lambda: allowance.report("a", 0)):
+        with pytest.raises(WireError, match="not asked for"):
+            say()

@@ -4,18 +4,28 @@ the thread handles it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import experiment, layout, vector
+from host_reports import FACTS, REPORT
 from processes import happened
 
 from edgefl.hosts.setup.rundir import OpenRun
 from edgefl.hosts.wall.coordinator.logic import Logic
-from edgefl.hosts.wall.coordinator.thread_messages import Begin, Heard, Interrupt, Noticed, Rang
+from edgefl.hosts.wall.coordinator.thread_messages import (
+    Begin,
+    Heard,
+    HostSaid,
+    Interrupt,
+    Noticed,
+    Rang,
+)
 from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.protocol.messages import Joined, Started
+from edgefl.results.tail import read_csv
 from edgefl.strategies.base.events import EdgeLost
 from emulator.fidelity import Fidelity
 from emulator.units import NS_PER_S as S
@@ -79,3 +89,32 @@ def test_the_thread_asks_for_its_priority_itself(tmp_path: Path) -> None:
     logic.inbox.put(Interrupt("interrupted"))
     logic.run()
     assert asked == [1]
+
+
+# ------------------------------------------------------------------ reports about hosts
+def test_reports_about_hosts_are_recorded_and_move_no_event(tmp_path: Path) -> None:
+    colder = replace(REPORT, cpu_permille=None, temperature_mk=263_150, throttled=5, ran_us=None)
+    logic = ended(
+        tmp_path,
+        HostSaid(0, "a", FACTS),
+        HostSaid(2 * S, "a", REPORT),
+        HostSaid(4 * S, "a", colder),
+        Heard(3 * S, "a", Started(1)),
+        Interrupt("interrupted"),
+        HostSaid(5 * S, "a", REPORT),
+    )
+    assert logic.now == 3 * S
+    (told,) = happened(tmp_path, fact="edge_host")
+    assert (told["edge"], told["host"], told["cores"]) == ("a", "pi-3", 4)
+    rows = read_csv(tmp_path / "hosts.csv")
+    assert [",".join(row.values()) for row in rows] == [
+        "2.000000000,a,pi-3,42.2,64.2,no,1000,2000,87.3,350000000,0.000000,0.000000",
+        "4.000000000,a,pi-3,,-10.0,under-voltage+throttled,1000,2000,87.3,350000000,,0.000000",
+    ]
+    assert logic.hosts.section()[0]["throttled"] == {"under-voltage": 1, "throttled": 1}
+    assert [line["t"] for line in happened(tmp_path, fact="task_started")] == [3.0]
+
+
+def test_a_run_without_reports_has_no_such_file(tmp_path: Path) -> None:
+    ended(tmp_path, Interrupt("interrupted"))
+    assert not (tmp_path / "hosts.csv").exists()

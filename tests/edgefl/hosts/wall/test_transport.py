@@ -4,16 +4,18 @@ when.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
+from host_reports import FACTS, REPORT
 from transport_rig import AHEAD_NS, MS, Rig, take
 
 from edgefl.hosts.wall.coordinator.session import Session
-from edgefl.hosts.wall.coordinator.thread_messages import Carried, Heard, Whole
+from edgefl.hosts.wall.coordinator.thread_messages import Carried, Heard, HostSaid, Whole
 from edgefl.protocol.codec import encode, encode_note
-from edgefl.protocol.errors import WireError
+from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import (
     DROPPED,
     Acknowledged,
@@ -294,3 +296,19 @@ def test_an_edge_may_send_no_other_note(rig: Rig, note: bytes) -> None:
 def test_an_edge_may_send_no_other_frame(rig: Rig, message: Any) -> None:
     with pytest.raises(WireError, match=f"{type(message).__name__} from an edge"):
         rig.says("a", message)
+
+
+def test_what_edges_say_about_their_hosts_goes_to_the_logic_thread() -> None:
+    rig = Rig()
+    rig.says("a", FACTS)
+    rig.until(90 * MS)
+    rig.says("a", REPORT)
+    assert rig.told == [HostSaid(0, "a", FACTS), HostSaid(90 * MS, "a", REPORT)]
+    with pytest.raises(LimitExceeded, match="twice in one session"):
+        rig.says("a", FACTS)
+    rig.breaks("a")
+    rig.joins("a")
+    rig.says("a", FACTS)
+    reports = iter(lambda: rig.says("a", REPORT), "for ever")
+    with pytest.raises(LimitExceeded, match="too often"):
+        list(islice(reports, 100))

@@ -1,0 +1,272 @@
+"""The machine of an edge: what it is, and what it reports about itself during a run.
+
+psutil tells most of it. The rest comes from files of Linux below ``root`` and, on a Raspberry Pi,
+from ``vcgencmd``. What a system does not tell is None or an empty text, never an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from edgefl.protocol.host_reports import (
+    FREQUENCY_CAPPED,
+    THERMAL_EVENT,
+    ZERO_CELSIUS_MK,
+    HostFacts,
+    HostReport,
+)
+from emulator.host import host_facts
+
+HOST_NAME = "EDGEFL_HOST"  # environment variable: the name of this host in reports
+COMMAND_PATIENCE_S = 1.0
+NS_PER_US = 1000
+MOST_WORD, MOST_NAME = 100, 64  # characters, as in HostFacts
+
+BOOT_ID, NAMESPACE = "proc/sys/kernel/random/boot_id", "proc/self/ns/net"
+BOARD = "proc/device-tree/model"
+THREADS = "proc/self/task"
+FIRMWARE = "sys/devices/platform/soc*/soc*:firmware/get_throttled"
+COOLING = "sys/class/thermal/cooling_device*"
+COOLS_A_CPU = re.compile(r"(thermal-)?cpufreq|Processor")  # types of cooling devices
+THERMAL_EVENTS = "sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_count"
+PI_COMMAND = "vcgencmd"
+PI_NOW = 0b1111  # the bits of THROTTLING; 16 bits higher: it has happened since the start
+# parts of the names of sensors that measure the processor, the best first
+CPU_SENSORS = ("cpu", "coretemp", "k10temp", "zenpower", "soc", "core", "acpitz")
+
+
+def output_of(argv: Sequence[str]) -> str | None:
+    """What the command prints; None if it fails."""
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=COMMAND_PATIENCE_S,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+class Machine:
+    """One machine, as an edge's process sees it.
+
+    ``address``: of the coordinator, tcp://HOST:PORT. The other arguments are what this class asks:
+    the root of the file system, the module psutil, and a function that runs a command. Call it
+    from one thread: psutil counts by thread.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        root: Path = Path("/"),
+        system: Any = psutil,
+        run: Callable[[Sequence[str]], str | None] = output_of,
+    ) -> None:
+        self.root, self.system, self.run = root, system, run
+        self.interface = ""
+        self._address = address
+        self._process = system.Process()
+        self._throttling = ThrottleReader(root, run)
+        self._threads: dict[str, tuple[int, int]] = {}  # thread -> ns that it ran and waited
+        self._ran_ns = self._waited_ns = 0
+
+    def facts(self) -> HostFacts:
+        """What the machine is. This may take long: a name may have to be looked up."""
+        self.interface = interface_to(self._address, self.system)
+        known = host_facts()
+        torch = sys.modules.get("torch")
+        words = (
+            _text(self.root / BOARD).rstrip("\0"),
+            known["cpu_model"],
+            known["kernel"],
+            platform.machine(),
+            known["python"],
+            getattr(torch, "__version__", ""),
+        )
+        model, cpu, system, architecture, python, of_torch = (
+            str(word).strip()[:MOST_WORD] for word in words
+        )
+        return HostFacts(
+            host=(os.environ.get(HOST_NAME) or platform.node())[:MOST_NAME],
+            machine=machine_id(self.root),
+            model=model,
+            cpu=cpu,
+            cores=int(str(known["cores"])),
+            memory_bytes=int(str(known["memory_bytes"])),
+            system=system,
+            architecture=architecture,
+            python=python,
+            torch=of_torch,
+            interface=self.interface[:MOST_NAME],
+        )
+
+    def report(self, for_host: bool = True) -> HostReport:
+        """The state now. ``for_host``: of the host too, not only of this process."""
+        sent = self._asked(self._traffic) if for_host else None
+        self._count_threads()
+        counted = bool(self._threads)
+        return HostReport(
+            cpu_permille=self._asked(self._cpu_permille) if for_host else None,
+            temperature_mk=self._asked(self._temperature_mk) if for_host else None,
+            throttled=self._throttling.bits() if for_host else None,
+            sent_bytes=None if sent is None else sent[0],
+            received_bytes=None if sent is None else sent[1],
+            edge_cpu_permille=self._asked(self._edge_cpu_permille) or 0,
+            rss_bytes=self._asked(lambda: self._process.memory_info().rss) or 0,
+            ran_us=self._ran_ns // NS_PER_US if counted else None,
+            waited_us=self._waited_ns // NS_PER_US if counted else None,
+        )
+
+    def _asked(self, question: Callable[[], Any]) -> Any:
+        """The answer; None if the system does not tell."""
+        try:
+            return question()
+        except (OSError, AttributeError, NotImplementedError, self.system.Error):
+            return None
+
+    def _cpu_permille(self) -> int:
+        return min(round(10 * self.system.cpu_percent(None)), 1000)
+
+    def _edge_cpu_permille(self) -> int:
+        return round(10 * self._process.cpu_percent(None))
+
+    def _temperature_mk(self) -> int | None:
+        found = self.system.sensors_temperatures()
+        for part in CPU_SENSORS:
+            values = [
+                each.current for name in found if part in name.lower() for each in found[name]
+            ]
+            if values:
+                return round(1000 * max(values)) + ZERO_CELSIUS_MK
+        return None
+
+    def _traffic(self) -> tuple[int, int] | None:
+        counted = self.system.net_io_counters(pernic=True).get(self.interface)
+        return None if counted is None else (counted.bytes_sent, counted.bytes_recv)
+
+    def _count_threads(self) -> None:
+        """Add what each thread ran and waited since the last call. The first call only begins."""
+        before, self._threads = self._threads, _times(self.root / THREADS)
+        for thread, (ran_ns, waited_ns) in self._threads.items() if before else ():
+            ran_before_ns, waited_before_ns = before.get(thread, (0, 0))
+            self._ran_ns += max(ran_ns - ran_before_ns, 0)
+            self._waited_ns += max(waited_ns - waited_before_ns, 0)
+
+
+class ThrottleReader:
+    """Whether the processor is slowed down, from the first source that this machine has.
+
+    A Raspberry Pi's firmware (a file, or vcgencmd), the kernel's cooling devices, or the counter
+    of thermal events of a PC.
+    """
+
+    def __init__(self, root: Path, run: Callable[[Sequence[str]], str | None]) -> None:
+        self.run = run
+        self._files = sorted(root.glob(FIRMWARE))[:1]
+        self._command = None if self._files else shutil.which(PI_COMMAND)
+        self._cooling = [
+            device / "cur_state"
+            for device in sorted(root.glob(COOLING))
+            if COOLS_A_CPU.match(_text(device / "type"))
+        ]
+        self._events = root / THERMAL_EVENTS
+        self._seen = self._firmware() or 0  # what has happened before the run is not news
+        self._counted = _number(_text(self._events))
+
+    def bits(self) -> int | None:
+        """Bits of THROTTLING, now or since the last call; None if nothing tells."""
+        firmware = self._firmware()
+        if firmware is not None:
+            news = (firmware & ~self._seen) >> 16
+            self._seen |= firmware
+            return (firmware | news) & PI_NOW
+        states = [_number(_text(file)) for file in self._cooling]
+        counted = _number(_text(self._events))
+        if counted is None and set(states) <= {None}:
+            return None
+        hot = counted is not None and counted > (self._counted or 0)
+        self._counted = counted
+        return FREQUENCY_CAPPED * any(state or 0 for state in states) + THERMAL_EVENT * hot
+
+    def _firmware(self) -> int | None:
+        """What a Raspberry Pi's firmware says, for example 0x50005."""
+        if self._files:
+            return _number(_text(self._files[0]), 16)
+        if self._command is None:
+            return None
+        found = _number((self.run([self._command, "get_throttled"]) or "").rpartition("=")[2], 16)
+        if found is None:
+            self._command = None  # not on a Pi, or this user may not ask: do not try again
+        return found
+
+
+def interface_to(address: str, system: Any = psutil) -> str:
+    """The network interface towards ``tcp://HOST:PORT``; "" if it is not known."""
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    try:
+        for family, kind, _, _, where in socket.getaddrinfo(
+            host.strip("[]"), port, type=socket.SOCK_DGRAM
+        ):
+            with socket.socket(family, kind) as probe:
+                probe.connect(where)  # of a datagram socket: chooses the way, sends nothing
+                own = probe.getsockname()[0]
+            for name, addresses in system.net_if_addrs().items():
+                if any(each.address.partition("%")[0] == own for each in addresses):
+                    return str(name)
+    except (OSError, ValueError):
+        return ""
+    return ""
+
+
+def machine_id(root: Path = Path("/")) -> str:
+    """16 hex digits, equal for all processes of this machine and network namespace."""
+    parts = [_text(root / BOOT_ID).strip() or f"{platform.node()} {uuid.getnode()}"]
+    try:
+        parts.append(os.readlink(root / NAMESPACE))
+    except OSError:
+        parts.append("")
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _times(threads: Path) -> dict[str, tuple[int, int]]:
+    """Of each thread of this process: ns that it ran, and ns that it waited for a core."""
+    found = {}
+    try:
+        for name in os.listdir(threads):
+            fields = _text(threads / name / "schedstat").split()
+            if len(fields) == 3:
+                found[name] = (int(fields[0]), int(fields[1]))
+    except OSError:
+        return {}
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _number(text: str, base: int = 10) -> int | None:
+    try:
+        return int(text.strip(), base)
+    except ValueError:
+        return None
