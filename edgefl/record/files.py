@@ -27,6 +27,7 @@ HOST_COLUMNS = (
     "emulated_s",
     "edge",
     "host",
+    "machine",
     "cpu_percent",
     "temperature_c",
     "throttled",

@@ -120,15 +120,18 @@ class HostTable:
             self.edges[edge] = EdgeReports(safe)
         return safe
 
-    def report(self, now: int, edge: str, report: HostReport) -> str:
-        """Take a report at emulated ``now`` (ns; 0: before the start). Returns the host's name."""
+    def report(self, now: int, edge: str, report: HostReport) -> HostFacts | None:
+        """Take a report at emulated ``now`` (ns; 0: before the start). Returns the host's facts.
+
+        None: this edge has told no facts, so its report does not count.
+        """
         found = self.edges.get(edge)
         if found is None:
-            return ""  # no facts: not an edge of this version
+            return None
         if now > 0:
             found.take(report)
         found.before = report
-        return found.facts.host
+        return found.facts
 
     def section(self) -> list[dict[str, Any]]:
         """The hosts for summary.json, in the order of their first edges."""

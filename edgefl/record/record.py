@@ -18,7 +18,7 @@ import orjson
 from safetensors.numpy import save
 
 from edgefl.jobs import Evaluate
-from edgefl.protocol.host_reports import HostReport
+from edgefl.protocol.host_reports import HostFacts, HostReport
 from edgefl.record import files
 from edgefl.record.host_table import celsius, throttling
 from edgefl.record.journal import Journal
@@ -104,7 +104,7 @@ class Record:
         moments = (seconds_text(began_ns), seconds_text(ended_ns))
         self._measured_rows.writerow([what, edge, number, *moments, amount])
 
-    def host(self, now: int, edge: str, host: str, report: HostReport) -> None:
+    def host(self, now: int, edge: str, facts: HostFacts, report: HostReport) -> None:
         """Write an edge's report about its host into hosts.csv."""
         self._host_rows = self._host_rows or self._table(files.HOSTS, files.HOST_COLUMNS)
         permille = (report.cpu_permille, report.edge_cpu_permille)
@@ -114,7 +114,8 @@ class Record:
             [
                 seconds_text(now),
                 edge,
-                host,
+                facts.host,
+                facts.machine,
                 cpu,
                 celsius(report.temperature_mk),
                 throttling(report.throttled),

@@ -7,16 +7,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import (
+    Console,
+    ConsoleOptions,
+    Group,
+    JustifyMethod,
+    RenderableType,
+    RenderResult,
+)
 from rich.table import Table
 from rich.text import Text
 
 from edgefl.config.experiment import Stop
 from edgefl.results.pace import Pace, Point, clock
-from edgefl.results.progress import RATE_WINDOW_S, STATES, EdgeStatus, Progress
+from edgefl.results.progress import RATE_WINDOW_S, STATES, EdgeStatus, HostStatus, Progress
 from edgefl.results.rundirs import title
 from edgefl.results.tail import TableTail, Tail, parse_events
 
+SHOWN_HOSTS = 3
 COLOURS = {
     "lost": "red",
     "sending": "cyan",
@@ -51,6 +59,7 @@ class LiveView:
         self._events = Tail(run_dir / "events.jsonl")
         self._links = TableTail(run_dir / "links.csv")
         self._metrics = TableTail(run_dir / "metrics.csv")
+        self._hosts = TableTail(run_dir / "hosts.csv")
 
     @property
     def finished(self) -> bool:
@@ -68,6 +77,7 @@ class LiveView:
         progress.take_events(parse_events(self._events.read_new()))
         progress.take_links(self._links.read_new())
         progress.take_metrics(self._metrics.read_new())
+        progress.take_hosts(self._hosts.read_new())
         if progress.emulated_s > self._written_s:
             self._written_s, self._read_at_s = progress.emulated_s, clock_s
         runs = self._written_s > 0 and not self.finished
@@ -93,6 +103,8 @@ class LiveView:
                 *_facts(self.progress),
                 _left(self.pace),
                 *_traffic(self.progress),
+                *_hosts(self.progress),
+                *_troubles(self.progress),
                 states,
             )
             if part
@@ -110,8 +122,10 @@ class _Screen:
             "  ".join(_facts(self._progress)),
             *([] if self._pace is None else ["\n", f"{self._pace.bar()}  {_left(self._pace)}"]),
             "\n",
-            "  ".join(_traffic(self._progress)),
+            "  ".join([*_traffic(self._progress), *_hosts(self._progress)]),
         )
+        for line in _troubles(self._progress):
+            title.append(f"\n{line}", "red")
         title_lines = len(title.wrap(console, options.max_width))
         yield title
         yield _table(self._progress, (options.height or console.height) - title_lines)
@@ -145,6 +159,22 @@ def _traffic(progress: Progress) -> list[str]:
     return [*facts, f"wire errors {progress.wire_errors}"] if progress.wire_errors else facts
 
 
+def _hosts(progress: Progress) -> list[str]:
+    """Return the state of the host, if all edges run on one."""
+    if len(progress.hosts) != 1:
+        return []
+    (host,) = progress.hosts.values()
+    degrees = f", {host.temperature_c} °C" if host.temperature_c else ""
+    return [f"host cpu {host.cpu_percent} %{degrees}"] if host.cpu_percent else []
+
+
+def _troubles(progress: Progress) -> list[str]:
+    """Return a line about the hosts whose processors are slowed down now, or none."""
+    slow = [f"{host.name} ({host.trouble})" for host in progress.hosts.values() if host.trouble]
+    more = f" and {len(slow) - SHOWN_HOSTS} more" if len(slow) > SHOWN_HOSTS else ""
+    return [f"slowed down: {', '.join(slow[:SHOWN_HOSTS])}{more}"] if slow else []
+
+
 def _table(progress: Progress, height: int) -> RenderableType:
     """Return a table of all edges, or counts and the busiest edges if not all fit."""
     spare = 2  # the table's heading and the cursor's line
@@ -164,10 +194,11 @@ def _table(progress: Progress, height: int) -> RenderableType:
 
 def _rows(progress: Progress, ids: list[str]) -> Table:
     shown = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, header_style="dim")
-    for heading in ("edge", "doing", "task", "since, s", "up", "down"):
-        shown.add_column(
-            heading, justify="left" if heading in ("edge", "doing") else "right", no_wrap=True
-        )
+    several = len(progress.hosts) > 1
+    of_hosts = ("host", "cpu %", "°C") if several else ()
+    for heading in ("edge", "doing", "task", "since, s", "up", "down", *of_hosts):
+        justify: JustifyMethod = "left" if heading in ("edge", "doing", "host") else "right"
+        shown.add_column(heading, justify=justify, no_wrap=True)
     rates = progress.rates_bit_s()
     for edge in ids:
         status = progress.edges[edge]
@@ -178,8 +209,14 @@ def _rows(progress: Progress, ids: list[str]) -> Table:
             task,
             f"{status.since_s:.1f}",
             *map(human_rate, rates.get(edge, (0.0, 0.0))),
+            *(_host_cells(progress.host_of(edge)) if several else ()),
         )
     return shown
+
+
+def _host_cells(host: HostStatus) -> tuple[Text, ...]:
+    style = "red" if host.trouble else ""
+    return tuple(Text(text, style) for text in (host.name, host.cpu_percent, host.temperature_c))
 
 
 def human_rate(rate_bit_s: float) -> str:

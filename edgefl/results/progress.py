@@ -23,7 +23,30 @@ class EdgeStatus:
     since_s: float = 0.0
 
 
+@dataclass(slots=True)
+class HostStatus:
+    """The latest that an edge has reported about its host; "" if unknown."""
+
+    name: str = ""
+    cpu_percent: str = ""
+    temperature_c: str = ""
+    throttled: str = ""
+
+    def take(self, row: Mapping[str, str]) -> None:
+        """Take a row of hosts.csv; an empty field is no news."""
+        self.name = row.get("host", "")
+        self.cpu_percent = row.get("cpu_percent", "") or self.cpu_percent
+        self.temperature_c = row.get("temperature_c", "") or self.temperature_c
+        self.throttled = row.get("throttled", "") or self.throttled
+
+    @property
+    def trouble(self) -> str:
+        """What slows the processor down now, for example "under-voltage, throttled"."""
+        return "" if self.throttled == "no" else self.throttled.replace("+", ", ")
+
+
 LEFT = EdgeStatus("lost")
+UNKNOWN_HOST = HostStatus()
 
 
 @dataclass(slots=True)
@@ -34,6 +57,8 @@ class Progress:
     emulated_s: float = 0.0  # of the latest row
     quiet_s: float = 0.0  # emulated time since that row, if the reader has a clock
     counters: Counters = field(default_factory=Counters)
+    hosts: dict[str, HostStatus] = field(default_factory=dict)  # by machine
+    machines: dict[str, str] = field(default_factory=dict)  # of the edges that have reported
     accuracy: float | None = None
     evaluated: int | None = None  # the version of ``accuracy``; evaluation may be behind the run
     wire_errors: int = 0
@@ -120,6 +145,16 @@ class Progress:
                     accuracy,
                     int(number(row.get("version")) or 0),
                 )
+
+    def take_hosts(self, rows: Iterable[Mapping[str, str]]) -> None:
+        """Take rows of hosts.csv."""
+        for row in rows:
+            machine = self.machines[row.get("edge", "")] = row.get("machine", "")
+            self.hosts.setdefault(machine, HostStatus()).take(row)
+
+    def host_of(self, edge: str) -> HostStatus:
+        """Return what is known about the host of an edge."""
+        return self.hosts.get(self.machines.get(edge, ""), UNKNOWN_HOST)
 
     def _advance(self, t: Any) -> None:
         self.emulated_s = max(self.emulated_s, number(t) or 0.0)

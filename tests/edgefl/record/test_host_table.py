@@ -137,4 +137,4 @@ def test_texts_of_another_machine_are_safe_to_print() -> None:
 
 def test_a_report_without_facts_is_not_counted() -> None:
     found = HostTable()
-    assert found.report(NS_PER_S, "a", REPORT) == "" and not found.edges
+    assert found.report(NS_PER_S, "a", REPORT) is None and not found.edges

@@ -194,8 +194,9 @@ class Logic(Thread):
             facts = self.hosts.facts(item.edge, item.message)
             self._fact("edge_host", edge=item.edge, **asdict(facts))
         else:
-            host = self.hosts.report(item.at_ns, item.edge, item.message)
-            self.record.host(item.at_ns, item.edge, host, item.message)
+            of = self.hosts.report(item.at_ns, item.edge, item.message)
+            if of is not None:
+                self.record.host(item.at_ns, item.edge, of, item.message)
 
     def _jobs_due(self) -> list[Output]:
         """Deliver the job results that are due."""

@@ -108,8 +108,8 @@ def test_reports_about_hosts_are_recorded_and_move_no_event(tmp_path: Path) -> N
     assert (told["edge"], told["host"], told["cores"]) == ("a", "pi-3", 4)
     rows = read_csv(tmp_path / "hosts.csv")
     assert [",".join(row.values()) for row in rows] == [
-        "2.000000000,a,pi-3,42.2,64.2,no,1000,2000,87.3,350000000,0.000000,0.000000",
-        "4.000000000,a,pi-3,,-10.0,under-voltage+throttled,1000,2000,87.3,350000000,,0.000000",
+        "2.000000000,a,pi-3,0123456789abcdef,42.2,64.2,no,1000,2000,87.3,350000000,0.000000,0.000000",
+        "4.000000000,a,pi-3,0123456789abcdef,,-10.0,under-voltage+throttled,1000,2000,87.3,350000000,,0.000000",
     ]
     assert logic.hosts.section()[0]["throttled"] == {"under-voltage": 1, "throttled": 1}
     assert [line["t"] for line in happened(tmp_path, fact="task_started")] == [3.0]
