@@ -42,6 +42,7 @@ TABLES = {
     "metrics.csv": "version,emulated_s,wall_s,train_loss,test_loss,accuracy,bytes_up,bytes_down\n"
     "0,0.0,0.0,1.0,1.0,0.1,0,0\n1,2.0,2.0,0.5,0.5,0.6,0,0\n",
     "labels.csv": "version,emulated_s,label_0\n0,0.0,0.1\n1,2.0,0.6\n",
+    "measured.csv": "what,edge,number,began_s,ended_s,amount\nup,a,1,0.0,1.0,1000\n",
     "edges.csv": "edge,runtime,label_0\na,short,3\n",
     "config.toml": "[medium]\nslot_ms = 500.0\n",
 }
@@ -105,6 +106,7 @@ def test_the_folders_are_the_families() -> None:
         "slots",
         "distillation",
         "by_label",
+        "native",
     ], "the order of their output"
 
 
@@ -140,7 +142,7 @@ def test_a_family_leaves_the_files_that_it_names(name: str, run: Path, quick_fig
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_says_nothing_of_a_run_without_its_mark(name: str, run: Path) -> None:
     (run / "events.jsonl").write_bytes(orjson.dumps(EVENTS[0]) + b"\n")
-    for table in ("labels.csv", "summary.json"):
+    for table in ("labels.csv", "measured.csv", "summary.json"):
         (run / table).unlink()
     assert sections(run, marks(run), 2.0) == {}
     assert FAMILIES[name].table([run]) is None
@@ -153,7 +155,9 @@ def test_sections_are_of_the_families_whose_mark_is_there(run: Path, own_family:
         own_family,
         "aggregation",
         "slots",
+        "native",
     ]
+    (run / "measured.csv").unlink()
     assert list(sections(run, {"end_slot"}, 2.0)) == ["slots"]
 
 
