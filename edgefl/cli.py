@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from edgefl.commands import check, configs, data, edge, jobs, keys, new, results, run, show
+from edgefl.commands import check, configs, data, edge, jobs, keys, new, profile, results, run, show
 from edgefl.commands import list as listings
 from edgefl.commands.option_errors import explained
 from edgefl.errors import Bug, UserError, printable
@@ -55,6 +55,7 @@ app.command()(edge.edge)
 app.command()(results.compare)
 app.command()(results.plot)
 app.command()(results.replay)
+app.command()(profile.profile)
 app.command()(jobs.jobs)
 app.command()(configs.configs)
 app.command()(new.new)

@@ -1,0 +1,109 @@
+"""``edgefl profile``: from a run on real links and devices to one that emulates them."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from edgefl.commands import show
+from edgefl.errors import printable
+from edgefl.profile.repeat import Match
+
+if TYPE_CHECKING:
+    from edgefl.profile.runs import NativeProfile
+
+REST_SHARE = 0.05  # of a task's time; more is worth a warning
+
+Run = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN",
+        help="Directory of a run with native links or devices, or of its experiment.",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Directory to write to.", show_default="NAME-repeat"),
+]
+
+Matched = Annotated[
+    Match,
+    typer.Option(
+        "--match",
+        help="rate: the goodput on the wire. time: the whole time of a transfer of the same size,"
+        " with the work of the programs and the round trip of the grant.",
+    ),
+]
+
+
+def profile(run: Run, out: Out = None, match: Matched = Match.rate) -> None:
+    """Turn what a run measured of real links and devices into a config that emulates them.
+
+    The config repeats the same experiment on one machine, on either clock.
+    """
+    from edgefl.profile import runs
+
+    found = runs.read(run)
+    paths = runs.write(found, out or Path(found.experiment.name), match)
+    console = Console()
+    console.print(table(found))
+    for warning in warnings(found, match):
+        show.warning(warning)
+    traces = len(paths) - 1
+    also = f" and {traces} trace{'s' * (traces > 1)}" if traces else ""
+    show.line(f"wrote {paths[0]}{also}")
+    show.hint(f"edgefl run {shlex.quote(str(paths[0]))} --clock virtual")
+
+
+def table(found: NativeProfile) -> Table:
+    """Return a line for each edge with a native link or device."""
+    shown = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
+    shown.add_column("edge\n", overflow="fold")
+    for heading in (
+        "up\nMbit/s",
+        "down\nMbit/s",
+        "latency\nms",
+        "jitter\nms",
+        "samples\n/s",
+        "not in model\n% of a task",
+    ):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for edge in found.experiment.edges.ids():
+        link, device = found.links.get(edge), found.devices.get(edge)
+        if link is None and device is None:
+            continue
+        cells = ["-"] * 6
+        if link is not None:
+            for at, way in enumerate(("up", "down")):
+                rate = link.rates[way]
+                cells[at] = f"{rate.bit_s / 1e6:.3g}" + " trace" * bool(rate.trace)
+            cells[2] = f"{1e3 * link.latency_s:.2f}"
+            cells[3] = f"{1e3 * link.jitter_s:.2f}" if link.jitter_s else "-"
+            cells[5] = "-" if link.rest_share is None else f"{100 * link.rest_share:.1f}"
+        if device is not None:
+            cells[4] = f"{device.samples_per_s:.4g}"
+        shown.add_row(Text(printable(edge)), *cells)
+    return shown
+
+
+def warnings(found: NativeProfile, match: Match) -> list[str]:
+    """Say where rate and latency cannot hold what was measured."""
+    far = {
+        edge: link.rest_share
+        for edge, link in found.links.items()
+        if link.rest_share is not None and abs(link.rest_share) > REST_SHARE
+    }
+    if not far or match is Match.time:
+        return []
+    named = ", ".join(f"{edge} {100 * share:.0f} %" for edge, share in list(far.items())[:6])
+    return [
+        f"a part of each task is in neither rate nor latency: {named}; the repeated run will be"
+        " that much faster; --match time puts it into the rates"
+    ]

@@ -1,0 +1,1 @@
+"""From what a run measured of its native links and devices to an experiment that emulates them."""

@@ -1,0 +1,195 @@
+"""The numbers of one edge for ``[links]`` and ``[devices]``, from what its runs measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import linear_regression, median
+
+import numpy as np
+
+from edgefl.profile.rates import LinkRate, link_rate
+from edgefl.results.measured import WAYS, MeasuredEdge, spread
+
+LEAST_TRANSFERS, LEAST_PINGS, LEAST_TRAININGS = 3, 3, 3
+# Jitter is written where the round trips show it clearly above the noise of the two programs.
+LEAST_JITTER_PINGS, LEAST_JITTER_S, JITTER_SHARE = 8, 0.001, 0.1
+LEAST_SIZE_SPREAD = 1.5  # sizes of trainings must differ by this factor to separate an overhead
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """What one run measured, by edge; ``ended_s``: its length. ``links``: rows of links.csv."""
+
+    edges: Mapping[str, MeasuredEdge]
+    links: Sequence[Mapping[str, str]]
+    ended_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LinkProfile:
+    """A native link: rate by direction, one-way latency and jitter.
+
+    ``counts``: transfers by direction, and heartbeats as "pings" and "idle_pings". ``slower``: of a direction, the
+    goodput while other edges moved at the same time, divided by that alone; if both are known.
+    ``rest_s``: by direction, the median time of a transfer that rate and latency do not explain:
+    work of the programs, and on the uplink the round trip of the grant. ``rest_share``: both
+    together as a share of a task's time; None if it is unknown. ``bytes``: median size of a
+    transfer, by direction.
+    """
+
+    rates: Mapping[str, LinkRate]
+    latency_s: float
+    jitter_s: float
+    counts: Mapping[str, int]
+    slower: Mapping[str, float]
+    rest_s: Mapping[str, float]
+    rest_share: float | None
+    bytes: Mapping[str, float]
+
+    def whole_share(self, way: str) -> float:
+        """The wire's part of a transfer without its latency: wire time / (wire time + rest).
+
+        The rate times this share gives transfers of the same size their whole time. At most 1.
+        """
+        wire_s = 8 * self.bytes[way] / self.rates[way].bit_s
+        return wire_s / (wire_s + max(self.rest_s[way], 0.0)) if wire_s else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProfile:
+    """A native device: median speed with its spread, and what an average training of ``samples``
+    takes beside its samples (``overhead_s``; None if the trainings are too alike to separate it).
+    """
+
+    samples_per_s: float
+    p5: float
+    p95: float
+    trainings: int
+    samples: float
+    overhead_s: float | None
+
+
+def lacks(edge: str, runs: Sequence[MeasuredRun], links: bool, device: bool) -> list[str]:
+    """Say what is missing for a profile of this edge's native ``links`` and ``device``."""
+    known = [run.edges[edge] for run in runs if edge in run.edges]
+    found = []
+    if links:
+        for way, name in (("down", "downloads"), ("up", "uploads")):
+            found.append((sum(len(each.busy[way]) for each in known), LEAST_TRANSFERS, name))
+        found.append((sum(len(each.rtts_s) for each in known), LEAST_PINGS, "heartbeats"))
+    if device:
+        found.append((sum(len(each.training) for each in known), LEAST_TRAININGS, "trainings"))
+    return [f"{count} of {least} {name}" for count, least, name in found if count < least]
+
+
+# ------------------------------------------------------------------ links
+def link_profile(edge: str, runs: Sequence[MeasuredRun]) -> LinkProfile:
+    """Return the profile of an edge's links; the runs lack nothing for it."""
+    known = [(run, run.edges[edge]) for run in runs if edge in run.edges]
+    rates = {
+        way: link_rate([(each.busy[way], run.ended_s) for run, each in known if each.busy[way]])
+        for way in WAYS
+    }
+    idle_s = [rtt_s for _, each in known for rtt_s in each.idle_rtts_s]
+    all_s = [rtt_s for _, each in known for rtt_s in each.rtts_s]
+    latency_s, jitter_s = one_way(idle_s, all_s)
+    counts = {way: sum(len(each.busy[way]) for _, each in known) for way in WAYS}
+    rest_s, share = _rest(edge, [run for run, _ in known], rates, latency_s)
+    return LinkProfile(
+        rates,
+        latency_s,
+        jitter_s,
+        counts | {"pings": len(all_s), "idle_pings": len(idle_s)},
+        {way: ratio for way in WAYS if (ratio := _slower([each for _, each in known], way))},
+        rest_s,
+        share,
+        {
+            way: median([busy.size_bytes for _, each in known for busy in each.busy[way]])
+            for way in WAYS
+        },
+    )
+
+
+def one_way(idle_s: Sequence[float], all_s: Sequence[float]) -> tuple[float, float]:
+    """Return the one-way latency and its standard deviation (0: none is visible), in s.
+
+    Half of the median of the idle round trips. Without LEAST_PINGS of these, half of the shortest
+    of all, because waiting behind a transfer can only make them longer. The deviation is half of
+    what the middle 68 % of the idle round trips span, divided by the square root of 2, because a
+    round trip has two random parts.
+    """
+    if len(idle_s) < LEAST_PINGS:
+        return min(all_s) / 2, 0.0
+    low, middle, high = np.percentile(idle_s, [16, 50, 84])
+    latency_s, jitter_s = float(middle) / 2, float(high - low) / 2 / 2**0.5
+    seen = (
+        len(idle_s) >= LEAST_JITTER_PINGS
+        and jitter_s >= LEAST_JITTER_S
+        and jitter_s >= JITTER_SHARE * latency_s
+    )
+    return latency_s, jitter_s if seen else 0.0
+
+
+def _slower(known: Sequence[MeasuredEdge], way: str) -> float | None:
+    """Goodput with others (on average one or more) over goodput alone (less than a tenth)."""
+    busy = [one for each in known for one in each.busy[way]]
+    alone = [one.rate_bit_s for one in busy if one.others < 0.1]
+    shared = [one.rate_bit_s for one in busy if one.others >= 1]
+    enough = min(len(alone), len(shared)) >= LEAST_TRANSFERS
+    return median(shared) / median(alone) if enough else None
+
+
+def _rest(
+    edge: str, runs: Sequence[MeasuredRun], rates: Mapping[str, LinkRate], latency_s: float
+) -> tuple[dict[str, float], float | None]:
+    """What rate and latency do not explain, by direction, and as a share of a task's time.
+
+    An upload begins at its grant. The model's latency is then that of the offer, which comes before
+    the grant; the grant and the first byte take a round trip that the model does not have.
+    """
+    beyond: dict[str, list[float]] = {way: [] for way in WAYS}
+    tasks_s: list[float] = []
+    for run in runs:
+        began_s: float | None = None
+        for row in (row for row in run.links if row["edge"] == edge):
+            way, size = row["direction"], float(row["bytes"])
+            if way not in beyond:
+                continue
+            offered_s, finished_s = float(row["offered_s"]), float(row["finished_s"])
+            explained_s = 8 * size / rates[way].bit_s + (latency_s if way == "down" else 0.0)
+            beyond[way].append(finished_s - offered_s - explained_s)
+            if row["kind"] == "task":
+                began_s = offered_s
+            elif way == "up" and began_s is not None:
+                tasks_s.append(finished_s - began_s)
+                began_s = None
+    rest_s = {way: median(values) if values else 0.0 for way, values in beyond.items()}
+    whole_s = median(tasks_s) if tasks_s else 0.0
+    return rest_s, sum(rest_s.values()) / whole_s if whole_s > 0 else None
+
+
+# ------------------------------------------------------------------ devices
+def device_profile(edge: str, runs: Sequence[MeasuredRun]) -> DeviceProfile:
+    """Return the profile of an edge's device; the runs lack nothing for it."""
+    parts = [part for run in runs if edge in run.edges for part in run.edges[edge].training]
+    speed = spread([part.per_s for part in parts])
+    return DeviceProfile(
+        speed["median"],
+        speed["p5"],
+        speed["p95"],
+        len(parts),
+        float(np.mean([part.amount for part in parts])),
+        overhead_s([(part.amount, part.ended_s - part.began_s) for part in parts]),
+    )
+
+
+def overhead_s(parts: Sequence[tuple[float, float]]) -> float | None:
+    """The time of a training of no samples, by a straight line through (samples, seconds).
+
+    None if the sizes are too alike for a line. 0 if the line is below 0 there.
+    """
+    sizes, seconds = zip(*parts)
+    if max(sizes) < LEAST_SIZE_SPREAD * min(sizes):
+        return None
+    return max(linear_regression(sizes, seconds).intercept, 0.0)

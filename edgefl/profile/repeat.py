@@ -1,0 +1,245 @@
+"""The experiment that repeats a run with emulated links and devices, as a commented TOML file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import tomli_w
+
+from edgefl.config.experiment import Experiment
+from edgefl.config.groups import Part, parts
+from edgefl.errors import UserError
+from edgefl.hosts.setup.plan import devices
+from edgefl.profile.edge_profile import LEAST_PINGS, DeviceProfile, LinkProfile
+from edgefl.profile.rates import LinkRate
+from edgefl.results.measured import WAYS
+
+EQUAL_SHARE = 0.02  # edges whose numbers differ by at most this share are equal
+EQUAL_LATENCY_S = 0.0002
+DIGITS = 5
+GROUP_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
+WRITTEN_APART = ("links", "devices", "groups")
+# of [network]: where this machine listens is no part of the experiment
+OF_THIS_MACHINE = ("host", "port")
+
+
+class Match(StrEnum):
+    """What the rates of a profile reproduce."""
+
+    rate = "rate"  # the goodput on the wire
+    time = "time"  # the whole time of a transfer of the same size, with what is not the wire
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeTables:
+    """An edge's keys for ``[groups.links]`` and ``[groups.devices]``, and where they come from.
+
+    ``traces``: by file name, the rows (s, bit/s) that a key names.
+    """
+
+    edge: str
+    links: dict[str, Any]
+    devices: dict[str, Any]
+    notes: tuple[str, ...] = ()
+    traces: dict[str, tuple[tuple[float, float | None], ...]] = field(default_factory=dict)
+
+
+def edge_tables(
+    experiment: Experiment,
+    links: Mapping[str, LinkProfile],
+    native: Mapping[str, DeviceProfile],
+    folder: str,
+    match: Match = Match.rate,
+) -> list[EdgeTables]:
+    """Return the tables of all edges in order; an emulated part keeps the numbers that it had.
+
+    ``folder``: that of the trace files, as the config names it.
+    """
+    made: Mapping[str, Any] = {}
+    if any(part.devices.kind == "emulated" for part in parts(experiment)):
+        made = devices(experiment)
+    found = []
+    for part in parts(experiment):
+        for edge in part.ids:
+            notes: list[str] = []
+            traces: dict[str, tuple[tuple[float, float | None], ...]] = {}
+            of_links = (
+                _link_keys(edge, links[edge], folder, match, notes, traces)
+                if edge in links
+                else part.links.model_dump(exclude_none=True, exclude={"kind"})
+            )
+            of_device = (
+                _device_keys(native[edge], experiment.training.batch_size, notes)
+                if edge in native
+                else _kept_device(part, made[edge])
+            )
+            found.append(EdgeTables(edge, of_links, of_device, tuple(notes), traces))
+    return found
+
+
+def _kept_device(part: Part, device: Any) -> dict[str, Any]:
+    """The keys that make this emulated device again, in whatever group its edge is."""
+    section = part.devices
+    if section.spread == "classes":
+        raise UserError(
+            'devices.spread = "classes": runtime classes are drawn for a whole group, so this'
+            " group cannot be divided by edge; expected native devices or another spread"
+        )
+    kept = section.model_dump(exclude_none=True, include={"throttling", "bursts"})
+    if section.spread == "exponential":
+        kept["spread"] = section.spread
+    return {"samples_per_s": device.samples_per_s, **kept}
+
+
+def _link_keys(
+    edge: str,
+    link: LinkProfile,
+    folder: str,
+    match: Match,
+    notes: list[str],
+    traces: dict[str, tuple[tuple[float, float | None], ...]],
+) -> dict[str, Any]:
+    keys: dict[str, Any] = {}
+    for way in WAYS:
+        rate = link.rates[way]
+        share = link.whole_share(way) if match is Match.time else 1.0
+        keys[f"{way}_mbit_s"] = _rounded(share * rate.bit_s / 1e6)
+        if rate.trace:
+            name = f"{folder}{edge}_{way}.csv"
+            keys[f"trace_{way}"] = name
+            traces[name] = tuple((at_s, bit_s and share * bit_s) for at_s, bit_s in rate.trace)
+        notes.append(f"{way}: {_of_rate(rate)}; {link.counts[way]} busy periods")
+        if way in link.slower:
+            notes.append(
+                f"{way}: while other edges moved too, {link.slower[way]:.2f} of the goodput alone"
+            )
+    keys["latency_ms"] = _rounded(1e3 * link.latency_s)
+    pings, idle = link.counts["pings"], link.counts["idle_pings"]
+    notes.append(
+        f"latency: half of the median of {idle} idle round trips"
+        if idle >= LEAST_PINGS
+        else f"latency: half of the shortest of {pings} round trips, because {idle} were idle"
+    )
+    if link.jitter_s:
+        keys["jitter_ms"] = _rounded(1e3 * link.jitter_s)
+        notes.append("jitter: from the middle 68 % of these round trips")
+    rest = ", ".join(f"{1e3 * link.rest_s[way]:.1f} ms per {way}load" for way in ("down", "up"))
+    share = "" if link.rest_share is None else f": {100 * link.rest_share:.1f} % of a task"
+    where = "not in the model" if match is Match.rate else "in the rates, for models of this size"
+    notes.append(f"{where}: {rest}{share}")
+    return keys
+
+
+def _of_rate(rate: LinkRate) -> str:
+    low, mean, high = (
+        f"{each / 1e6:.3g}" for each in (rate.low_bit_s, rate.bit_s, rate.high_bit_s)
+    )
+    what = "a trace, because the rate varied" if rate.trace else "constant"
+    return f"{what}; mean {mean}, at 10 and 90 % of the time {low} and {high} Mbit/s"
+
+
+def _device_keys(device: DeviceProfile, batch: int, notes: list[str]) -> dict[str, Any]:
+    notes.append(
+        f"device: median of {device.trainings} trainings of {device.samples:.0f} samples on average"
+        f" in batches of {batch}; 5th to 95th percentile {device.p5:.4g} to {device.p95:.4g}"
+    )
+    if device.overhead_s is not None:
+        notes.append(
+            f"device: of each training, {1e3 * device.overhead_s:.1f} ms do not depend on its"
+            " samples; the speed contains them"
+        )
+    return {"samples_per_s": _rounded(device.samples_per_s)}
+
+
+# ------------------------------------------------------------------ groups of equal edges
+def grouped(tables: Sequence[EdgeTables]) -> list[list[EdgeTables]]:
+    """Join neighbours that are equal: the same keys, and numbers within EQUAL_SHARE.
+
+    Only neighbours, because a group takes the next edges of the experiment, and an edge's place
+    decides which data it has. An edge with a trace is a group of its own.
+    """
+    found: list[list[EdgeTables]] = []
+    for each in tables:
+        if found and not each.traces and all(_equal(each, member) for member in found[-1]):
+            found[-1].append(each)
+        else:
+            found.append([each])
+    return found
+
+
+def _equal(one: EdgeTables, other: EdgeTables) -> bool:
+    if one.traces or other.traces:
+        return False
+    for ours, theirs in ((one.links, other.links), (one.devices, other.devices)):
+        if ours.keys() != theirs.keys():
+            return False
+        for key, value in ours.items():
+            if isinstance(value, float):
+                least = 1e3 * EQUAL_LATENCY_S if key in ("latency_ms", "jitter_ms") else 0.0
+                smaller = min(value, theirs[key])
+                if abs(value - theirs[key]) > max(EQUAL_SHARE * smaller, least):
+                    return False
+            elif value != theirs[key]:
+                return False
+    return True
+
+
+def _mean(tables: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        key: _rounded(sum(each[key] for each in tables) / len(tables))
+        if isinstance(value, float)
+        else value
+        for key, value in tables[0].items()
+    }
+
+
+# ------------------------------------------------------------------ the file
+def config_text(
+    experiment: Experiment, tables: Sequence[EdgeTables], run: str, base: str | None
+) -> str:
+    """Return the TOML text of the repeated experiment, with a comment at each group.
+
+    ``run``: the run that was measured. ``base``: the folder of the run's own code, if it has one.
+    """
+    network = experiment.network.model_dump(exclude_none=True, exclude=set(OF_THIS_MACHINE))
+    kept = experiment.model_dump(exclude_none=True, exclude={*WRITTEN_APART, "speed", "network"})
+    whole = kept | {"network": network} | ({"run": {"base": base}} if base else {})
+    lines = [
+        f"# The experiment of {run} with emulated links and devices, from what that run measured.",
+        "# All other keys are those of the run. Written by edgefl profile.",
+        tomli_w.dumps(whole),
+        tomli_w.dumps({"links": {"kind": "emulated"}, "devices": {"kind": "emulated"}}),
+    ]
+    names: set[str] = set()
+    for number, group in enumerate(grouped(tables)):
+        edges = ", ".join(each.edge for each in group)
+        lines += [f"# {edges}", *(f"#   {note}" for note in _notes(group))]
+        name = group[0].edge if len(group) == 1 else f"group-{number}"
+        if not GROUP_NAME.fullmatch(name) or name in names:
+            name = f"group-{number}"
+        names.add(name)
+        table = {
+            "name": name,
+            "count": len(group),
+            "links": _mean([each.links for each in group]),
+            "devices": _mean([each.devices for each in group]),
+        }
+        lines.append(tomli_w.dumps({"groups": [table]}))
+    return "\n".join(lines)
+
+
+def _notes(group: Sequence[EdgeTables]) -> list[str]:
+    if len(group) == 1:
+        return list(group[0].notes)
+    return [
+        f"equal within {100 * EQUAL_SHARE:g} %, so these are means",
+        *(f"{each.edge}: {note}" for each in group for note in each.notes),
+    ]
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
