@@ -37,21 +37,23 @@ Matched = Annotated[
     Match,
     typer.Option(
         "--match",
-        help="rate: the goodput on the wire. time: the whole time of a transfer of the same size,"
-        " with the work of the programs and the round trip of the grant.",
+        help="What the rates reproduce. time: the whole time of a transfer of the same size, with"
+        " round trips of the protocol and work of the programs. rate: the goodput on the wire.",
     ),
 ]
 
 
-def profile(run: Run, out: Out = None, match: Matched = Match.rate) -> None:
+def profile(run: Run, out: Out = None, match: Matched = Match.time) -> None:
     """Turn what a run measured of real links and devices into a config that emulates them.
 
     The config repeats the same experiment on one machine, on either clock.
     """
+    from edgefl.hosts.setup.plan import devices
     from edgefl.profile import runs
 
     found = runs.read(run)
-    paths = runs.write(found, out or Path(found.experiment.name), match)
+    made = devices(found.experiment)
+    paths = runs.write(found, out or Path(found.experiment.name), match, made)
     console = Console()
     console.print(table(found))
     for warning in warnings(found, match):
@@ -86,7 +88,7 @@ def table(found: NativeProfile) -> Table:
                 cells[at] = f"{rate.bit_s / 1e6:.3g}" + " trace" * bool(rate.trace)
             cells[2] = f"{1e3 * link.latency_s:.2f}"
             cells[3] = f"{1e3 * link.jitter_s:.2f}" if link.jitter_s else "-"
-            cells[5] = "-" if link.rest_share is None else f"{100 * link.rest_share:.1f}"
+            cells[5] = "-" if link.rest.share is None else f"{100 * link.rest.share:.1f}"
         if device is not None:
             cells[4] = f"{device.samples_per_s:.4g}"
         shown.add_row(Text(printable(edge)), *cells)
@@ -96,9 +98,9 @@ def table(found: NativeProfile) -> Table:
 def warnings(found: NativeProfile, match: Match) -> list[str]:
     """Say where rate and latency cannot hold what was measured."""
     far = {
-        edge: link.rest_share
+        edge: link.rest.share
         for edge, link in found.links.items()
-        if link.rest_share is not None and abs(link.rest_share) > REST_SHARE
+        if link.rest.share is not None and abs(link.rest.share) > REST_SHARE
     }
     if not far or match is Match.time:
         return []

@@ -9,6 +9,7 @@ from statistics import linear_regression, median
 import numpy as np
 
 from edgefl.profile.rates import LinkRate, link_rate
+from edgefl.profile.rest import LinkModel, Rest, beyond, rest_of, tasks
 from edgefl.results.measured import WAYS, MeasuredEdge, spread
 
 LEAST_TRANSFERS, LEAST_PINGS, LEAST_TRAININGS = 3, 3, 3
@@ -19,10 +20,15 @@ LEAST_SIZE_SPREAD = 1.5  # sizes of trainings must differ by this factor to sepa
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """What one run measured, by edge; ``ended_s``: its length. ``links``: rows of links.csv."""
+    """What one run measured, by edge.
+
+    ``links``: rows of links.csv. ``requests_s``: when an edge asked for fresher models.
+    ``ended_s``: the run's length.
+    """
 
     edges: Mapping[str, MeasuredEdge]
     links: Sequence[Mapping[str, str]]
+    requests_s: Mapping[str, Sequence[float]]
     ended_s: float
 
 
@@ -30,12 +36,10 @@ class MeasuredRun:
 class LinkProfile:
     """A native link: rate by direction, one-way latency and jitter.
 
-    ``counts``: transfers by direction, and heartbeats as "pings" and "idle_pings". ``slower``: of a direction, the
-    goodput while other edges moved at the same time, divided by that alone; if both are known.
-    ``rest_s``: by direction, the median time of a transfer that rate and latency do not explain:
-    work of the programs, and on the uplink the round trip of the grant. ``rest_share``: both
-    together as a share of a task's time; None if it is unknown. ``bytes``: median size of a
-    transfer, by direction.
+    ``counts``: transfers by direction, and heartbeats as "pings" and "idle_pings". ``slower``: of a
+    direction, the goodput while other edges moved at the same time, divided by that alone; if both
+    are known. ``rest``: what the numbers do not explain. ``size_bytes``: median of a transfer, by
+    direction.
     """
 
     rates: Mapping[str, LinkRate]
@@ -43,17 +47,17 @@ class LinkProfile:
     jitter_s: float
     counts: Mapping[str, int]
     slower: Mapping[str, float]
-    rest_s: Mapping[str, float]
-    rest_share: float | None
-    bytes: Mapping[str, float]
+    rest: Rest
+    size_bytes: Mapping[str, float]
 
     def whole_share(self, way: str) -> float:
         """The wire's part of a transfer without its latency: wire time / (wire time + rest).
 
         The rate times this share gives transfers of the same size their whole time. At most 1.
         """
-        wire_s = 8 * self.bytes[way] / self.rates[way].bit_s
-        return wire_s / (wire_s + max(self.rest_s[way], 0.0)) if wire_s else 1.0
+        wire_s = 8 * self.size_bytes[way] / self.rates[way].bit_s
+        rest_s = self.rest.down_s if way == "down" else self.rest.up_s
+        return wire_s / (wire_s + max(rest_s, 0.0)) if wire_s else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +99,21 @@ def link_profile(edge: str, runs: Sequence[MeasuredRun]) -> LinkProfile:
     all_s = [rtt_s for _, each in known for rtt_s in each.rtts_s]
     latency_s, jitter_s = one_way(idle_s, all_s)
     counts = {way: sum(len(each.busy[way]) for _, each in known) for way in WAYS}
-    rest_s, share = _rest(edge, [run for run, _ in known], rates, latency_s)
+    model = LinkModel({way: rate.bit_s for way, rate in rates.items()}, latency_s)
+    rest = rest_of(
+        [
+            beyond(task, each.training, run.requests_s.get(edge, ()), model)
+            for run, each in known
+            for task in tasks([row for row in run.links if row["edge"] == edge])
+        ]
+    )
     return LinkProfile(
         rates,
         latency_s,
         jitter_s,
         counts | {"pings": len(all_s), "idle_pings": len(idle_s)},
         {way: ratio for way in WAYS if (ratio := _slower([each for _, each in known], way))},
-        rest_s,
-        share,
+        rest,
         {
             way: median([busy.size_bytes for _, each in known for busy in each.busy[way]])
             for way in WAYS
@@ -138,35 +148,6 @@ def _slower(known: Sequence[MeasuredEdge], way: str) -> float | None:
     shared = [one.rate_bit_s for one in busy if one.others >= 1]
     enough = min(len(alone), len(shared)) >= LEAST_TRANSFERS
     return median(shared) / median(alone) if enough else None
-
-
-def _rest(
-    edge: str, runs: Sequence[MeasuredRun], rates: Mapping[str, LinkRate], latency_s: float
-) -> tuple[dict[str, float], float | None]:
-    """What rate and latency do not explain, by direction, and as a share of a task's time.
-
-    An upload begins at its grant. The model's latency is then that of the offer, which comes before
-    the grant; the grant and the first byte take a round trip that the model does not have.
-    """
-    beyond: dict[str, list[float]] = {way: [] for way in WAYS}
-    tasks_s: list[float] = []
-    for run in runs:
-        began_s: float | None = None
-        for row in (row for row in run.links if row["edge"] == edge):
-            way, size = row["direction"], float(row["bytes"])
-            if way not in beyond:
-                continue
-            offered_s, finished_s = float(row["offered_s"]), float(row["finished_s"])
-            explained_s = 8 * size / rates[way].bit_s + (latency_s if way == "down" else 0.0)
-            beyond[way].append(finished_s - offered_s - explained_s)
-            if row["kind"] == "task":
-                began_s = offered_s
-            elif way == "up" and began_s is not None:
-                tasks_s.append(finished_s - began_s)
-                began_s = None
-    rest_s = {way: median(values) if values else 0.0 for way, values in beyond.items()}
-    whole_s = median(tasks_s) if tasks_s else 0.0
-    return rest_s, sum(rest_s.values()) / whole_s if whole_s > 0 else None
 
 
 # ------------------------------------------------------------------ devices

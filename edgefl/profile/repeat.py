@@ -13,10 +13,10 @@ import tomli_w
 from edgefl.config.experiment import Experiment
 from edgefl.config.groups import Part, parts
 from edgefl.errors import UserError
-from edgefl.hosts.setup.plan import devices
 from edgefl.profile.edge_profile import LEAST_PINGS, DeviceProfile, LinkProfile
 from edgefl.profile.rates import LinkRate
 from edgefl.results.measured import WAYS
+from emulator.compute import Device
 
 EQUAL_SHARE = 0.02  # edges whose numbers differ by at most this share are equal
 EQUAL_LATENCY_S = 0.0002
@@ -38,12 +38,14 @@ class Match(StrEnum):
 class EdgeTables:
     """An edge's keys for ``[groups.links]`` and ``[groups.devices]``, and where they come from.
 
-    ``traces``: by file name, the rows (s, bit/s) that a key names.
+    ``measured``: "links", "devices" or both; the others were given and stay exact. ``traces``: by
+    file name, the rows (s, bit/s) that a key names.
     """
 
     edge: str
     links: dict[str, Any]
     devices: dict[str, Any]
+    measured: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     traces: dict[str, tuple[tuple[float, float | None], ...]] = field(default_factory=dict)
 
@@ -53,15 +55,13 @@ def edge_tables(
     links: Mapping[str, LinkProfile],
     native: Mapping[str, DeviceProfile],
     folder: str,
-    match: Match = Match.rate,
+    match: Match,
+    made: Mapping[str, Device],
 ) -> list[EdgeTables]:
     """Return the tables of all edges in order; an emulated part keeps the numbers that it had.
 
-    ``folder``: that of the trace files, as the config names it.
+    ``folder``: that of the trace files, as the config names it. ``made``: the experiment's devices.
     """
-    made: Mapping[str, Any] = {}
-    if any(part.devices.kind == "emulated" for part in parts(experiment)):
-        made = devices(experiment)
     found = []
     for part in parts(experiment):
         for edge in part.ids:
@@ -77,7 +77,10 @@ def edge_tables(
                 if edge in native
                 else _kept_device(part, made[edge])
             )
-            found.append(EdgeTables(edge, of_links, of_device, tuple(notes), traces))
+            measured = frozenset(
+                name for name, of in (("links", links), ("devices", native)) if edge in of
+            )
+            found.append(EdgeTables(edge, of_links, of_device, measured, tuple(notes), traces))
     return found
 
 
@@ -127,10 +130,13 @@ def _link_keys(
     if link.jitter_s:
         keys["jitter_ms"] = _rounded(1e3 * link.jitter_s)
         notes.append("jitter: from the middle 68 % of these round trips")
-    rest = ", ".join(f"{1e3 * link.rest_s[way]:.1f} ms per {way}load" for way in ("down", "up"))
-    share = "" if link.rest_share is None else f": {100 * link.rest_share:.1f} % of a task"
-    where = "not in the model" if match is Match.rate else "in the rates, for models of this size"
-    notes.append(f"{where}: {rest}{share}")
+    rest = link.rest
+    of_task = "" if rest.share is None else f": {100 * rest.share:.1f} % of a task"
+    counted = "not in the model" if match is Match.rate else "in the rates, for models of this size"
+    notes.append(
+        f"{counted}: {1e3 * rest.down_s:.1f} ms of a download, {1e3 * rest.up_s:.1f} ms from there"
+        f" to the end of the upload{of_task}"
+    )
     return keys
 
 
@@ -172,26 +178,32 @@ def grouped(tables: Sequence[EdgeTables]) -> list[list[EdgeTables]]:
 
 
 def _equal(one: EdgeTables, other: EdgeTables) -> bool:
-    if one.traces or other.traces:
+    if one.traces or other.traces or one.measured != other.measured:
         return False
-    for ours, theirs in ((one.links, other.links), (one.devices, other.devices)):
-        if ours.keys() != theirs.keys():
+    for name in WRITTEN_APART[:2]:
+        ours, theirs = getattr(one, name), getattr(other, name)
+        if name not in one.measured and ours != theirs:
             return False
-        for key, value in ours.items():
-            if isinstance(value, float):
-                least = 1e3 * EQUAL_LATENCY_S if key in ("latency_ms", "jitter_ms") else 0.0
-                smaller = min(value, theirs[key])
-                if abs(value - theirs[key]) > max(EQUAL_SHARE * smaller, least):
-                    return False
-            elif value != theirs[key]:
-                return False
+        if ours.keys() != theirs.keys() or not all(
+            _near(key, value, theirs[key]) for key, value in ours.items()
+        ):
+            return False
     return True
 
 
-def _mean(tables: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _near(key: str, value: Any, other: Any) -> bool:
+    if not isinstance(value, float):
+        return bool(value == other)
+    least = 1e3 * EQUAL_LATENCY_S if key in ("latency_ms", "jitter_ms") else 0.0
+    return bool(abs(value - other) <= max(EQUAL_SHARE * min(value, other), least))
+
+
+def _mean(name: str, group: Sequence[EdgeTables]) -> dict[str, Any]:
+    """The group's table ``name``: the mean of each measured number, and others as they are."""
+    tables = [getattr(each, name) for each in group]
     return {
         key: _rounded(sum(each[key] for each in tables) / len(tables))
-        if isinstance(value, float)
+        if isinstance(value, float) and name in group[0].measured
         else value
         for key, value in tables[0].items()
     }
@@ -225,8 +237,8 @@ def config_text(
         table = {
             "name": name,
             "count": len(group),
-            "links": _mean([each.links for each in group]),
-            "devices": _mean([each.devices for each in group]),
+            "links": _mean("links", group),
+            "devices": _mean("devices", group),
         }
         lines.append(tomli_w.dumps({"groups": [table]}))
     return "\n".join(lines)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from edgefl.record.row_file import write_whole
 from edgefl.results import rundirs
 from edgefl.results.measured import measured
 from edgefl.results.tail import read_csv, read_events
+from emulator.compute import Device
 
 MOST_NAMED = 6  # edges in an error line
 TRACES = "traces/"
@@ -63,8 +65,7 @@ def read(path: Path) -> NativeProfile:
     runs = []
     for run in directories:
         with undamaged(run):
-            ended_s = max((row["t"] for row in read_events(run / EVENTS)), default=0.0)
-            runs.append(MeasuredRun(measured(run), read_csv(run / LINKS), ended_s))
+            runs.append(_measured_run(run))
     _check_enough(path, experiment, native, runs)
     base = rundirs.read_config(directories[0]).get(FACTS, {}).get("base")
     return NativeProfile(
@@ -76,16 +77,21 @@ def read(path: Path) -> NativeProfile:
     )
 
 
-def write(profile: NativeProfile, folder: Path, match: repeat.Match) -> list[Path]:
+def write(
+    profile: NativeProfile, folder: Path, match: repeat.Match, made: Mapping[str, Device]
+) -> list[Path]:
     """Write the config and its traces into ``folder``; return the paths, the config first.
 
-    UserError if the config exists: the user may have changed it.
+    ``made``: the devices of the profile's experiment, by edge. UserError if the config exists: the
+    user may have changed it.
     """
     config = folder / f"{profile.experiment.name}.toml"
     if config.exists():
         raise UserError(f"{config}: already exists; choose another --out DIR, or delete it")
     traces = str(folder.resolve() / TRACES) + "/" if profile.base else TRACES
-    tables = repeat.edge_tables(profile.experiment, profile.links, profile.devices, traces, match)
+    tables = repeat.edge_tables(
+        profile.experiment, profile.links, profile.devices, traces, match, made
+    )
     paths = [config]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -100,6 +106,16 @@ def write(profile: NativeProfile, folder: Path, match: repeat.Match) -> list[Pat
     write_whole(config, text.encode())
     load(config)  # it must be one that edgefl accepts
     return paths
+
+
+def _measured_run(run: Path) -> MeasuredRun:
+    requests_s: defaultdict[str, list[float]] = defaultdict(list)
+    ended_s = 0.0
+    for row in read_events(run / EVENTS):
+        ended_s = row["t"]
+        if row.get("event") == "fresh_requested":
+            requests_s[row["edge"]].append(ended_s)
+    return MeasuredRun(measured(run), read_csv(run / LINKS), requests_s, ended_s)
 
 
 def _experiment(path: Path, directories: Sequence[Path]) -> Experiment:

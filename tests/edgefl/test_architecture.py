@@ -19,12 +19,13 @@ EDGEFL = (
     "errors by_name streams vectors vector_terms vector_store jobs catalog protocol"
     " strategies.base actor"
     " strategies.dissemination strategies config record.files data models edges record"
-    " coordinator results reports loading hosts.fault_lives hosts.ipc hosts.process_messages"
-    " hosts.processes hosts.setup hosts.exchange hosts.wall.keys hosts.wall.connections"
+    " coordinator results reports loading profile hosts.fault_lives hosts.ipc"
+    " hosts.process_messages hosts.processes hosts.setup hosts.exchange hosts.wall.keys"
+    " hosts.wall.connections"
     " hosts.wall.wire hosts.wall.array_file hosts.wall.mailbox hosts.virtual.pool hosts.virtual"
     " hosts.wall.edge hosts.wall.coordinator hosts.wall.fleet hosts.wall.speed_check"
     " hosts.wall.launcher launch.host launch.ranges"
-    " launch.inventory launch.placement launch.connections launch profile commands"
+    " launch.inventory launch.placement launch.connections launch commands"
     " api cli"
 )
 ORDER = [
