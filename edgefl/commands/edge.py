@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,10 +14,21 @@ from edgefl.commands.configs import located
 from edgefl.config.experiment import EDGE_ID, PATTERNS
 from edgefl.errors import UserError
 
+if TYPE_CHECKING:
+    from edgefl.hosts.wall.keys import EdgeKeys
+
 Connect = Annotated[
-    str,
+    str | None,
     typer.Option("--connect", metavar="tcp://HOST:PORT", help="Address of the coordinator."),
 ]
+Discover = Annotated[
+    bool,
+    typer.Option(
+        "--discover",
+        help="Find a coordinator on the local network (mDNS); NAME: that experiment's.",
+    ),
+]
+ExperimentName = Annotated[str | None, typer.Argument(metavar="[NAME]", show_default=False)]
 Name = Annotated[
     str,
     typer.Option(
@@ -69,7 +81,9 @@ Insecure = Annotated[bool, typer.Option("--insecure", help="Allow a network with
 
 def edge(
     name: Name,
-    connect: Connect,
+    experiment: ExperimentName = None,
+    connect: Connect = None,
+    discover: Discover = False,
     forever: Forever = False,
     keys: Keys = None,
     config: OwnConfig = None,
@@ -85,22 +99,23 @@ def edge(
     """
     from edgefl.hosts.wall.edge.membership import Membership
     from edgefl.hosts.wall.edge.side import SideBuilder
-    from edgefl.hosts.wall.keys import load_edge, must_have_keys
+    from edgefl.hosts.wall.keys import load_edge
     from edgefl.protocol.errors import Refused
 
     if data is not None and shards is not None:
         raise UserError("edge: expected --data or --shards, found both")
-    host = _host(connect)
     if not re.fullmatch(EDGE_ID, name):
         raise UserError(f"--id {name!r}: expected {PATTERNS[EDGE_ID]}")
     own = load_edge(keys, name) if keys else None
-    show.warning(must_have_keys(host, own, insecure, said="--connect"))
+    find = _find(connect, discover, experiment, own, insecure)
 
     def builder() -> SideBuilder:
         return SideBuilder(name, config, data, allow_task or [], shards)
 
     builder().own()  # a mistake in it ends this command now, not when a coordinator answers
-    member = Membership(name, own, lambda: connect, builder, show.line)
+    member = Membership(name, own, find, builder, show.line)
+    if discover:
+        show.line(f"{name}: looking for a coordinator on the local network")
     try:
         member.forever() if forever else member.one_run()
     except Refused as refusal:
@@ -108,6 +123,41 @@ def edge(
     except KeyboardInterrupt:
         show.line(f"{name}: leaving")
     show.hint("the coordinator has the results: edgefl compare DIR")
+
+
+def _find(
+    connect: str | None, discover: bool, name: str | None, keys: EdgeKeys | None, insecure: bool
+) -> Callable[[float], str]:
+    """Return what finds the coordinator's address: given patience, in seconds.
+
+    Without keys, the coordinator must be on this machine, or the network must be a closed lab.
+    """
+    from edgefl.hosts.wall.keys import must_have_keys
+
+    if (connect is None) is not discover:
+        found = "both" if discover else "neither"
+        raise UserError(f"edge: expected --connect tcp://HOST:PORT or --discover, found {found}")
+    if connect is not None:
+        if name is not None:
+            raise UserError(f"edge: {name!r}: a name is for --discover, not for --connect")
+        show.warning(must_have_keys(_host(connect), keys, insecure, said="--connect"))
+        return lambda patience_s: connect
+    from edgefl.hosts.wall.discovery import check_installed
+    from edgefl.hosts.wall.discovery import discover as search
+
+    check_installed("--discover")
+    warned = ""
+
+    def find(patience_s: float) -> str:
+        nonlocal warned
+        found, address = search(name or "", keys is not None, patience_s)
+        warning = must_have_keys(_host(address), keys, insecure, said=f"--discover: {found!r}")
+        if warning != warned:  # once, not at each attempt
+            show.warning(warning)
+            warned = warning or ""
+        return address
+
+    return find
 
 
 def _host(address: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -83,6 +84,12 @@ Keys = Annotated[
     Path | None,
     typer.Option("--keys", metavar="DIR", help="CURVE keys from `edgefl keys new`."),
 ]
+Announce = Annotated[
+    bool,
+    typer.Option(
+        "--announce", help="Announce this run on the local network (mDNS), for edge --discover."
+    ),
+]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Allow a network without keys.")]
 
 
@@ -132,6 +139,7 @@ def coordinator(
     overrides: Overrides = None,
     out: Out = Path("runs"),
     keys: Keys = None,
+    announce: Announce = False,
     insecure: Insecure = False,
     require: Require = None,
 ) -> None:
@@ -144,7 +152,12 @@ def coordinator(
     show.warning(must_have_keys(experiment.network.host, secrets, insecure))
     _warn(experiment, config)
     folder = out / experiment.name
-    to_the_end = on_wall.run_seeds(experiment, config, folder, fleet=False, keys=keys)
+    with (
+        on_wall.announced(experiment, keys is not None) if announce else nullcontext() as listening
+    ):
+        to_the_end = on_wall.run_seeds(
+            experiment, config, folder, listening, fleet=False, keys=keys
+        )
     _exit(conclude(experiment, folder), demands, True, to_the_end)
 
 

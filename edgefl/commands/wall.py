@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +25,39 @@ if TYPE_CHECKING:
     from edgefl.hosts.wall.launcher import WallRun
 
 
-def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) -> bool:
+Listening = Callable[[int], None]  # called again and again with the coordinator's port
+
+
+@contextmanager
+def announced(experiment: Experiment, keyed: bool) -> Iterator[Listening]:
+    """Announce the run on the local network from when its coordinator listens until the block ends.
+
+    UserError if that is not possible. A failure during the run is one warning.
+    """
+    from edgefl.hosts.wall.discovery import Announcement
+
+    announcement, told = Announcement(experiment.name, experiment.network.host, keyed), ""
+
+    def listening(port: int) -> None:
+        nonlocal told
+        failure = announcement.listening(port)
+        if failure and failure != told:
+            told = failure
+            show.warning(failure)
+
+    try:
+        yield listening
+    finally:
+        announcement.close()
+
+
+def run_seeds(
+    experiment: Experiment,
+    config: Path,
+    folder: Path,
+    listening: Listening | None = None,
+    **where: Any,
+) -> bool:
     """Run every seed, or those until Ctrl-C; False after a Ctrl-C.
 
     Exit with status 1 if a process dies that the run needs.
@@ -33,7 +67,7 @@ def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) 
 
     seeds, headline = experiment.by_seed(), _headline(experiment)
     port = experiment.network.port
-    screen = Screen()
+    screen = Screen(listening)
     claim = RunFolder(folder, [entry.name for entry in experiment.strategies])
     claim.refuse_if_in_use()
     try:
@@ -46,12 +80,8 @@ def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) 
                 "headline": headline if number == 0 else "",
                 "folder": claim,
             }
-            same_port = one.model_copy(
-                update={"network": one.network.model_copy(update={"port": port})}
-            )
-            launcher = WallRun(
-                same_port, LaunchOptions(folder, base_of(config), **order, **where), screen.say
-            )
+            options = LaunchOptions(folder, base_of(config), **order, **where)
+            launcher = WallRun(_on_port(one, port), options, screen.say)
             screen.launcher = launcher
             launcher.run(screen.watch)
             port = launcher.port  # edges elsewhere connect to the same port again
@@ -70,6 +100,11 @@ def run_seeds(experiment: Experiment, config: Path, folder: Path, **where: Any) 
         claim.release()
 
 
+def _on_port(experiment: Experiment, port: int) -> Experiment:
+    network = experiment.network.model_copy(update={"port": port})
+    return experiment.model_copy(update={"network": network})
+
+
 def _headline(experiment: Experiment) -> str:
     seeds = [str(one.seed) for one in experiment.by_seed()]
     names = ", ".join(entry.name for entry in experiment.strategies)
@@ -83,7 +118,8 @@ class Screen:
     On a terminal it is a screen; elsewhere it prints a line every few seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, listening: Listening | None = None) -> None:
+        self.listening = listening
         self.launcher: WallRun  # of the current seed
         self.console = Console()
         self.view: LiveView | None = None
@@ -93,6 +129,8 @@ class Screen:
 
     def watch(self, index: int, directory: Path, port: int) -> None:
         """Show the news of the run directory."""
+        if self.listening is not None:
+            self.listening(port)
         if directory != self._directory:
             self.close()
             experiment = self.launcher.experiment

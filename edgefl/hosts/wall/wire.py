@@ -39,8 +39,9 @@ ZERO_COPY_BYTES = 1 << 18  # for smaller bodies, sharing the memory costs more t
 # plain ints: pyzmq's flags are slow to combine
 NOW, NOW_MORE = (int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE))
 EVENTS, POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
+KEYS_REQUIRED = "it requires keys (--keys DIR)"
 TURNED_AWAY: dict[int, str] = {
-    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "it requires keys (--keys DIR)",
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: KEYS_REQUIRED,
     zmq.EVENT_HANDSHAKE_FAILED_AUTH: (
         "it does not know this key (allowed.json of its --keys DIR), or has excluded this edge"
     ),

@@ -64,7 +64,7 @@ class News:
 
 
 class Membership:
-    """Joins one edge to runs. ``find`` returns the coordinator's address.
+    """Joins one edge to runs. ``find(patience_s)`` returns the coordinator's address.
 
     ``builder`` makes a SideBuilder for a new run. ``say`` prints a line for the user.
     """
@@ -73,7 +73,7 @@ class Membership:
         self,
         name: str,
         keys: EdgeKeys | None,
-        find: Callable[[], str],
+        find: Callable[[float], str],
         builder: Callable[[], SideBuilder],
         say: Callable[[str], None],
     ) -> None:
@@ -89,7 +89,7 @@ class Membership:
         what the run needs.
         """
         self.joined = False
-        address, builder = self.find(), self.builder()
+        address, builder = self.find(patience_s), self.builder()
         self.news.tell(f"{self.name}: joining {address}")
 
         def build(setup: Setup) -> EdgeSide:

@@ -104,7 +104,7 @@ def member(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
             found.loaded += 1
             return SimpleNamespace(side=lambda setup: None, strategy="fedavg")
 
-        found.edge = Membership("a", None, lambda: ADDRESS, builder, found.said.append)
+        found.edge = Membership("a", None, lambda patience_s: ADDRESS, builder, found.said.append)
         return found
 
     return made
