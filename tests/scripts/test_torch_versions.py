@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from fake_machine import FakeMachine
-from packaging.markers import Environment
 from packaging.requirements import Requirement
 from paths import ROOT
 
@@ -18,7 +17,7 @@ def pinned(machine: str) -> list[str]:
     """Return the versions of torch that pip takes from constraints.txt on ``machine``."""
     lines = (ROOT / "scripts" / "constraints.txt").read_text().splitlines()
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
-    environment: Environment = {"platform_machine": machine}  # type: ignore[typeddict-item]
+    environment = {"platform_machine": machine}
     return [
         str(pin.specifier).removeprefix("==")
         for pin in pins

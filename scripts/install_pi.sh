@@ -1,0 +1,182 @@
+#!/usr/bin/env bash
+# Installs edgefl as an edge on a fresh 64-bit Raspberry Pi OS or Debian, Bookworm or newer. A second call does only what is left.
+#
+#   scripts/install_pi.sh [--check] [--venv DIR] [--wheels DIR] [--extras LIST] [--no-apt] [--keys DIR]
+#
+#   --check            look at this machine and say what is missing; change nothing
+#   --venv DIR         the environment (default: ~/.edgefl/venv, where `edgefl hosts install` has it too)
+#   --wheels DIR       take all packages from this folder, made by `edgefl hosts wheels`, and nothing from the network
+#   --extras LIST      extras of edgefl, such as discover; an edge needs none
+#   --no-apt           install no package of the system; without it `apt-get` runs if one is missing, with sudo
+#   --keys DIR         the folder with this edge's keys: made readable for you only
+#
+# edgefl itself comes from the first of these: DIR of --wheels; the checkout that this script is in; the file
+# edgefl-*.whl next to this script. The versions come from constraints.txt next to this script.
+# PYTHON=python3.12 names the interpreter (3.11 or newer; default: python3).
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+constraints="$here/constraints.txt"
+python=${PYTHON:-python3}
+venv="$HOME/.edgefl/venv"
+wheels="" extras="" keys="" check="" apt=yes
+least_memory_mb=700  # of 1 GB, the firmware keeps a part; an edge with the digits takes about 0.35 GB
+least_disk_mb=1200   # the environment has about 0.75 GB; pip needs the space of the downloads for a moment
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+
+say() { printf 'install_pi: %s\n' "$*"; }
+fail() { printf 'install_pi: %s\n' "$*" >&2; exit 1; }
+wrong() { printf 'install_pi: %s (see --help)\n' "$*" >&2; exit 2; }
+
+read_words() {
+    while [ $# -gt 0 ]; do
+        case "$1" in
+            -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p;}' "${BASH_SOURCE[0]}"; exit 0 ;;
+            --check) check=yes ;;
+            --no-apt) apt="" ;;
+            --venv | --wheels | --extras | --keys)
+                [ $# -gt 1 ] && [ -n "$2" ] && [[ "$2" != --* ]] || wrong "$1: expected a value"
+                printf -v "${1#--}" '%s' "$2"
+                shift ;;
+            *) wrong "$1: no such option" ;;
+        esac
+        shift
+    done
+}
+
+check_words() {
+    [ -f "$constraints" ] || wrong "$constraints: no such file; copy it with this script"
+    [ -z "$wheels" ] || [ -d "$wheels" ] || wrong "--wheels $wheels: no such folder"
+    [ -z "$keys" ] || [ -d "$keys" ] || wrong "--keys $keys: no such folder"
+    [[ "$venv" = /* ]] || venv="$PWD/$venv"
+    [[ "$extras" =~ ^[a-z,]*$ ]] || wrong "--extras $extras: expected names, separated by commas"
+    [ -z "$keys" ] || [ -f "$keys/coordinator.key" ] || wrong "--keys $keys: no coordinator.key there"
+}
+
+find_source() {  # what pip installs, and the options that belong to it
+    local found=()
+    find_options=()
+    if [ -n "$wheels" ]; then
+        wheels=$(cd "$wheels" && pwd)
+        found=("$wheels"/edgefl-*.whl)
+        find_options=(--no-index --find-links "$wheels")
+    elif [ -f "$here/../pyproject.toml" ]; then
+        found=("$(cd "$here/.." && pwd)")
+    else
+        found=("$here"/edgefl-*.whl)
+    fi
+    [ -e "${found[0]}" ] || wrong "$(dirname "${found[0]}"): no file edgefl-*.whl there"
+    [ ${#found[@]} -eq 1 ] || wrong "$(dirname "${found[0]}"): expected one file edgefl-*.whl, found ${#found[@]}"
+    source=${found[0]}
+}
+
+check_machine() {
+    local memory_mb disk_mb folder=$venv
+    [ -z "${SUDO_USER:-}" ] || fail "run this without sudo, as the user whose edge it is; it calls sudo where it must"
+    [ "$(uname -sm)" = "Linux aarch64" ] || fail "this is $(uname -sm): expected 64-bit ARM Linux (for other machines: scripts/setup_env.sh)"
+    command -v "$python" >/dev/null || fail "no $python; install it: sudo apt install python3 python3-venv"
+    "$python" -c 'import sys; sys.exit(sys.maxsize < 2**32)' \
+        || fail "$python is a 32-bit program, for which there is no torch: use the 64-bit Raspberry Pi OS"
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+        || fail "$("$python" --version) is too old: expected 3.11 or newer, as in Raspberry Pi OS Bookworm"
+    memory_mb=$(($(getconf _PHYS_PAGES) * $(getconf PAGE_SIZE) / 1000000))
+    [ "$memory_mb" -ge $least_memory_mb ] || fail "$memory_mb MB of memory: expected $least_memory_mb MB, as on a Pi with 1 GB"
+    while [ ! -d "$folder" ]; do folder=$(dirname "$folder"); done
+    [ -w "$folder" ] || fail "$folder: cannot be written by $(id -un)"
+    disk_mb=$(df -P -B 1000000 "$folder" | awk 'NR == 2 {print $4}')
+    [ -e "$venv/.edgefl-setup" ] || [ "$disk_mb" -ge $least_disk_mb ] || fail "$folder: $disk_mb MB free: expected $least_disk_mb MB"
+    say "Linux aarch64, $("$python" --version), $memory_mb MB of memory, $disk_mb MB free on disk"
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+install_system() {
+    "$python" -c 'import ensurepip, venv' 2>/dev/null && return
+    [ -n "$apt" ] || fail "$python has no venv: sudo apt install python3-venv"
+    say "apt-get installs python3-venv"
+    as_root apt-get -qq update && as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends python3-venv ca-certificates >/dev/null \
+        || fail "apt-get cannot install python3-venv"
+}
+
+fingerprint() {  # prints a hash of what the environment was made from
+    {
+        printf '%s\n' "$source" "$extras" && cat "$constraints" && "$venv/bin/python" --version
+        if [ -d "$source" ]; then
+            find "$source"/{edgefl,emulator,configs,scripts,pyproject.toml} -type f ! -name '*.pyc' -print0 | sort -z | xargs -0 sha256sum
+        else
+            sha256sum "$source"
+        fi
+    } | sha256sum
+}
+
+pip_install() {  # shows pip's progress on a terminal, nothing in logs
+    local quiet=()
+    [ -t 1 ] || quiet=(--quiet)
+    # /tmp may be in memory and too small for the downloads.
+    TMPDIR="$venv/tmp" "$venv/bin/python" -m pip install ${quiet[@]+"${quiet[@]}"} --constraint "$constraints" \
+        ${find_options[@]+"${find_options[@]}"} "$@" || fail "pip cannot install $*"
+}
+
+build_wheel() {  # from a copy, so that nothing is left in the checkout, and nothing old gets in
+    local copy="$venv/tmp/source"
+    pip_install setuptools
+    mkdir -p "$copy"
+    (cd "$source" && cp -a edgefl emulator configs scripts pyproject.toml README.md LICENSE "$copy")
+    "$venv/bin/python" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$venv/tmp" "$copy" || fail "$source: cannot be built"
+    wheel=$(echo "$venv"/tmp/edgefl-*.whl)
+}
+
+check_torch() {  # ends with a reason if torch does not train here
+    local status=0 told
+    told=$("$venv/bin/python" -c 'import torch
+layer = torch.nn.Linear(8, 2)
+layer(torch.ones(4, 8)).sum().backward()
+print(torch.__version__)' 2>&1) || status=$?
+    case $status in
+        0) say "torch ${told##*$'\n'} works" ;;
+        132) fail "the installed torch ends with an illegal instruction on this processor: remove $venv and run this again" ;;
+        *) fail "the installed torch does not import (${told##*$'\n'}): remove $venv and run this again" ;;
+    esac
+}
+
+install_edgefl() {
+    if [ "$(cat "$venv/.edgefl-setup" 2>/dev/null || true)" = "$(fingerprint 2>/dev/null || true)" ]; then
+        say "$venv is up to date"
+        return
+    fi
+    "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$venv" || fail "$python cannot make $venv"
+    rm -rf "$venv/tmp"
+    mkdir -p "$venv/tmp"
+    say "edgefl from $source, about 0.2 GB of packages${find_options:+ from $wheels}"
+    if [ -d "$source" ]; then
+        build_wheel
+    else
+        wheel=$source
+    fi
+    "$venv/bin/python" -m pip uninstall --quiet --yes edgefl 2>/dev/null  # this version may be another state of the code
+    pip_install "$wheel${extras:+[$extras]}"
+    rm -r "$venv/tmp"
+    check_torch
+    fingerprint >"$venv/.edgefl-setup"
+}
+
+protect_keys() {  # the folder and the secret keys belong to one user, and only this user reads them
+    chmod 700 "$keys"
+    find "$keys" -name '*.key_secret' -exec chmod 600 {} +
+    say "$keys: readable for $(id -un) only"
+}
+
+read_words "$@"
+check_words
+find_source
+check_machine
+if [ -n "$check" ]; then
+    say "edgefl would come from $source into $venv"
+    exit 0
+fi
+install_system
+install_edgefl
+[ -z "$keys" ] || protect_keys
+say "done; now: $venv/bin/edgefl edge --connect tcp://COORDINATOR:7700 --id $(uname -n) --keys DIR"
