@@ -10,7 +10,20 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from edgefl.commands import check, configs, data, edge, jobs, keys, new, profile, results, run, show
+from edgefl.commands import (
+    check,
+    configs,
+    data,
+    edge,
+    hosts,
+    jobs,
+    keys,
+    new,
+    profile,
+    results,
+    run,
+    show,
+)
 from edgefl.commands import list as listings
 from edgefl.commands.option_errors import explained
 from edgefl.errors import Bug, UserError, printable
@@ -64,6 +77,7 @@ app.command()(listings.models)
 app.command()(listings.datasets)
 app.add_typer(data.app, name="data")
 app.add_typer(keys.app, name="keys")
+app.add_typer(hosts.app, name="hosts")
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ from edgefl.launch.wheelhouse import Target
 
 OLDEST = (3, 11)
 STAMP = ".edgefl-install"  # in the environment: the fingerprint of what was installed
+MADE = ".edgefl-made"  # in an environment that `edgefl hosts install` made: from which Python
 LAYER = "edgefl_layer.pth"  # in site-packages: the packages of another environment
 LARGE = ("torch",)  # packages that a layer takes from below in another than the pinned version
 
@@ -37,6 +38,7 @@ class Facts:
     executable: str
     in_venv: bool
     stamp: str = ""
+    made: str = ""
     free_bytes: int = 0
     can_make_environments: bool = False
     packages: Mapping[str, str] = field(default_factory=dict)
@@ -99,6 +101,11 @@ def fingerprint(own: OwnWheel, facts: Facts, host: Host) -> str:
     below = sorted(facts.packages.items()) if host.python else []
     parts = [own.digest(), facts.python, facts.machine, facts.executable, below]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def made_from(facts: Facts, host: Host) -> str:
+    """Return what the environment is based on, as it is kept in the file ``MADE``."""
+    return f"{facts.executable} {'with its packages' if host.python else 'alone'}"
 
 
 def kept(facts: Facts, pins: Mapping[str, str], ranges: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Tells what a Python on a host has. Its source runs there, so it needs nothing but Python.
 
 It reads JSON from stdin: ``files`` (path in the packages -> SHA-256), ``packages`` (names),
-``folder`` and ``stamp`` (paths). It prints one JSON object.
+``folder``, ``stamp`` and ``made`` (paths). It prints one JSON object.
 """
 
 from __future__ import annotations
@@ -65,6 +65,15 @@ def can_make_environments() -> bool:
     return find_spec("venv") is not None and find_spec("ensurepip") is not None
 
 
+def text_of(path: str) -> str:
+    """Return the content of a file, "" if there is none."""
+    try:
+        with open(os.path.expanduser(path), encoding="utf-8") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
 def facts(asked: dict[str, Any]) -> dict[str, Any]:
     """Return what ``Facts`` of edgefl.launch.environment holds."""
     found: dict[str, Any] = {
@@ -79,11 +88,7 @@ def facts(asked: dict[str, Any]) -> dict[str, Any]:
     }
     if sys.version_info < (3, 11):  # noqa: UP036  # it runs on the Python that a host has
         return found  # the rest needs a newer Python, and is not asked for
-    stamp = os.path.expanduser(asked["stamp"])
-    found["stamp"] = ""
-    if os.path.isfile(stamp):
-        with open(stamp, encoding="utf-8") as file:
-            found["stamp"] = file.read()
+    found["stamp"], found["made"] = text_of(asked["stamp"]), text_of(asked["made"])
     found["free_bytes"] = free_bytes(os.path.expanduser(asked["folder"]))
     found["can_make_environments"] = can_make_environments()
     found["packages"] = versions(asked["packages"])

@@ -101,6 +101,7 @@ class Installer:
         except UserError as error:
             raise HostError(host.name, str(error)) from error
         self._check_room(base, files)
+        await self._run(["rm", "-f", "--", f"{self._folder}/{environment.STAMP}"])
         await self._make(base, exists)
         await self._install(base, files)
         told = await self._verified()
@@ -127,6 +128,7 @@ class Installer:
             "packages": names,
             "folder": host.folder,
             "stamp": f"{self._folder}/{environment.STAMP}",
+            "made": f"{self._folder}/{environment.MADE}",
         }
         source = inspect.getsource(environment_probe)
         done = await self.connection.run(
@@ -178,19 +180,22 @@ class Installer:
     async def _make(self, base: Facts, exists: bool) -> None:
         """Make the environment, or make it again if it is ours and its Python has changed."""
         host = self.connection.host
-        if exists and await self._is_of(base):
-            return
-        words = [host.python or "python3", "-m", "venv"]
-        if exists and not base.stamp:
-            raise HostError(
-                host.name,
-                f"{self._folder} is an environment of another Python, which `edgefl hosts install`"
-                " did not make: remove it, or name another one with `venv`",
-            )
-        words += ["--clear"] if exists else []
-        words += ["--system-site-packages"] if host.python and not base.in_venv else []
-        self.watcher.stage("making an environment")
-        await self._run([*words, self._folder], timeout_s=VENV_S)
+        if not (exists and await self._is_of(base)):
+            if exists and not base.made:
+                raise HostError(
+                    host.name,
+                    f"{self._folder} is an environment of another Python, which `edgefl hosts"
+                    " install` did not make: remove it, or name another one with `venv`",
+                )
+            self.watcher.stage("making an environment")
+            if base.made:
+                await self._run(["rm", "-rf", "--", self._folder], timeout_s=VENV_S)
+            # first the mark: if this is interrupted, the next call knows that it is ours
+            mark = environment.made_from(base, host).encode()
+            await self.connection.put(mark, f"{self._folder}/{environment.MADE}")
+            shared = ["--system-site-packages"] if host.python and not base.in_venv else []
+            words = [host.python or "python3", "-m", "venv", *shared, self._folder]
+            await self._run(words, timeout_s=VENV_S)
         if host.python and base.in_venv:
             lines = "".join(f"import site; site.addsitedir({path!r})\n" for path in base.site)
             major, minor, _ = base.python
@@ -198,7 +203,9 @@ class Installer:
             await self.connection.put(lines.encode(), where)
 
     async def _is_of(self, base: Facts) -> bool:
-        """Whether the environment works and has the version of the named Python."""
+        """Whether the environment works and is based on the named Python, as that is now."""
+        if base.made not in ("", environment.made_from(base, self.connection.host)):
+            return False
         words = [self._python, "-c", "import sys, pip; print(*sys.version_info[:3])"]
         done = await self.connection.run(words, timeout_s=PROBE_S)
         return done.status == 0 and done.out.split() == [str(each).encode() for each in base.python]
