@@ -170,6 +170,13 @@ class Machine:
             self._waited_ns += max(waited_ns - waited_before_ns, 0)
 
 
+def share_memory() -> None:
+    """Load what facts and reports need, so that processes forked from this one share it."""
+    machine = Machine("tcp://127.0.0.1:0")
+    machine.facts()
+    machine.report()
+
+
 class ThrottleReader:
     """Whether the processor is slowed down, from the first source that this machine has.
 

@@ -48,6 +48,7 @@ from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.wall.coordinator import jobs as jobs_of
 from edgefl.hosts.wall.coordinator.evaluator import serve
 from edgefl.hosts.wall.edge.host import EdgeHost
+from edgefl.hosts.wall.edge.machine import share_memory
 from edgefl.hosts.wall.edge.side import side
 from edgefl.hosts.wall.edge.worker import TURN, WANT, SharedTurns
 from edgefl.hosts.wall.fleet.turnstile import Turnstile
@@ -306,6 +307,8 @@ def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
     (scratch / SHARES).write_bytes(orjson.dumps(learned.samples))
     learned.keep_beside(scratch)
     rate = calibrate(learned) if task.calibrate else None
+    if task.fleet and experiment.network.report_s:
+        share_memory()  # forked edges report about this host
     gc.collect()
     # these objects stay; if the collector touched their pages, every child would copy them
     gc.freeze()
