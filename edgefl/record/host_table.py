@@ -160,7 +160,7 @@ class HostTable:
             if slow:
                 most = 100 * max(waiting.values())
                 lines.append(
-                    f"{name} is overloaded: {_listed(slow)} waited for one of its"
+                    f"host {of[0].facts.host} is overloaded: {_listed(slow)} waited for one of its"
                     f" {of[0].facts.cores} cores for up to {most:.0f} % of the computing time"
                 )
         return lines

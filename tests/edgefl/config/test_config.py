@@ -149,6 +149,11 @@ def replaced(said: str, instead: str) -> str:
             "[network]\nliveness_s = 1",
             "network: liveness_s: expected at least 3 times heartbeat_s (1.5), found 1",
         ),
+        (
+            "[training]\nepochs = 2",
+            "[network]\nreport_s = 1.5",
+            "network: report_s: expected 0 or at least 2, found 1.5",
+        ),
         # names
         (
             '"dirichlet"',
