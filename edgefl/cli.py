@@ -18,6 +18,7 @@ from edgefl.commands import (
     hosts,
     jobs,
     keys,
+    launch,
     new,
     profile,
     results,
@@ -65,6 +66,7 @@ app.command()(run.run)
 app.command()(check.check)
 app.command()(run.coordinator)
 app.command()(edge.edge)
+app.command()(launch.launch)
 app.command()(results.compare)
 app.command()(results.plot)
 app.command()(results.replay)

@@ -122,7 +122,7 @@ def run(
             " 127.0.0.1"
         )
         raise UserError(f"network.host: {expected}, found {experiment.network.host!r}")
-    _warn(experiment, config)
+    warn(experiment, config)
     folder = out / experiment.name
     whole = True
     if clock is Clock.virtual:
@@ -131,7 +131,7 @@ def run(
         to_the_end = not runs.interrupted
     else:
         to_the_end = on_wall.run_seeds(experiment, config, folder, fleet=True, force=force)
-    _exit(conclude(experiment, folder), demands, whole, to_the_end)
+    finish(conclude(experiment, folder), demands, whole, to_the_end)
 
 
 def coordinator(
@@ -150,18 +150,17 @@ def coordinator(
     experiment = load(config, overrides or ())
     secrets = load_server(keys) if keys else None
     show.warning(must_have_keys(experiment.network.host, secrets, insecure))
-    _warn(experiment, config)
+    warn(experiment, config)
     folder = out / experiment.name
     with (
         on_wall.announced(experiment, keys is not None) if announce else nullcontext() as listening
     ):
-        to_the_end = on_wall.run_seeds(
-            experiment, config, folder, listening, fleet=False, keys=keys
-        )
-    _exit(conclude(experiment, folder), demands, True, to_the_end)
+        screen = on_wall.Screen(listening)
+        to_the_end = on_wall.run_seeds(experiment, config, folder, screen, fleet=False, keys=keys)
+    finish(conclude(experiment, folder), demands, True, to_the_end)
 
 
-def _exit(
+def finish(
     rows: Sequence[Row], demands: Sequence[Requirement], whole: bool, to_the_end: bool
 ) -> None:
     """Exit with status 1 if something failed, with that of shells after Ctrl-C, or with STATUS if
@@ -199,7 +198,7 @@ def _power(clock: Clock, workers: int, engine: EngineName, ray_address: str | No
     return Power(workers, engine, ray_address)
 
 
-def _warn(experiment: Experiment, config: Path) -> None:
+def warn(experiment: Experiment, config: Path) -> None:
     """Print warnings about the config before the run begins."""
     base = base_of(config)
     for warning in (*warnings(experiment, base), *strategy_warnings(experiment, base)):

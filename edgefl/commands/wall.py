@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,22 +52,18 @@ def announced(experiment: Experiment, keyed: bool) -> Iterator[Listening]:
 
 
 def run_seeds(
-    experiment: Experiment,
-    config: Path,
-    folder: Path,
-    listening: Listening | None = None,
-    **where: Any,
+    experiment: Experiment, config: Path, folder: Path, screen: Screen | None = None, **where: Any
 ) -> bool:
     """Run every seed, or those until Ctrl-C; False after a Ctrl-C.
 
-    Exit with status 1 if a process dies that the run needs.
+    ``where``: LaunchOptions. Exit with status 1 if a process dies that the run needs.
     """
     from edgefl.hosts.setup.run_folder import RunFolder
     from edgefl.hosts.wall.launcher import Interrupted, LaunchOptions, ProcessDied, WallRun
 
     seeds, headline = experiment.by_seed(), _headline(experiment)
     port = experiment.network.port
-    screen = Screen(listening)
+    screen = screen or Screen()
     claim = RunFolder(folder, [entry.name for entry in experiment.strategies])
     claim.refuse_if_in_use()
     try:
@@ -118,8 +114,11 @@ class Screen:
     On a terminal it is a screen; elsewhere it prints a line every few seconds.
     """
 
-    def __init__(self, listening: Listening | None = None) -> None:
-        self.listening = listening
+    def __init__(
+        self, listening: Listening | None = None, hosts: Mapping[str, str] | None = None
+    ) -> None:
+        """``hosts``: the host of each edge, for a run on several machines."""
+        self.listening, self.hosts = listening, hosts
         self.launcher: WallRun  # of the current seed
         self.console = Console()
         self.view: LiveView | None = None
@@ -137,7 +136,11 @@ class Screen:
             self._directory, self.view = (
                 directory,
                 LiveView(
-                    directory, experiment.edges.ids(), experiment.chosen_speed, experiment.stop
+                    directory,
+                    experiment.edges.ids(),
+                    experiment.chosen_speed,
+                    experiment.stop,
+                    self.hosts,
                 ),
             )
         assert self.view is not None

@@ -46,7 +46,7 @@ from edgefl.launch.agent_messages import (
     to_line,
 )
 from edgefl.launch.outbox import LineSplitter, Outbox
-from edgefl.launch.run_places import SOCKET, claimed, clear_stale
+from edgefl.launch.run_places import CODE, SOCKET, claimed, clear_stale
 from edgefl.launch.supervisor import Action, SignalEdge, SpawnEdge, Supervisor, TellLauncher
 
 POLL_S = 0.2
@@ -70,8 +70,8 @@ class EdgeChild:
 class Agent:
     """Serves one launcher at a time, over two descriptors, until all is over."""
 
-    def __init__(self, folder: Path, forks: bool) -> None:
-        self.folder, self.forks = folder, forks
+    def __init__(self, forks: bool) -> None:
+        self.forks = forks
         self.supervisor = Supervisor(heard_s=time.monotonic())
         self.children: dict[str, EdgeChild] = {}
         self.order: PrepareEdges  # once it has come
@@ -337,7 +337,9 @@ def serve(folder: Path, forks: bool) -> int:
         try:
             if forks:
                 import edgefl.launch.edge_process  # noqa: F401  # loads torch once, for all edges
-            agent = Agent(folder, forks)
+            agent = Agent(forks)
+            os.mkdir(CODE)
+            os.chdir(CODE)  # there edges look for the user's files
             signal.signal(signal.SIGTERM, lambda *_: agent.end_by_signal())
             for name in cleared:
                 agent.outbox.add(to_line(HostLine("", f"removed what {name} had left here")))

@@ -25,7 +25,7 @@ class PrepareEdges:
     secret keys; None: no keys. ``data``: folder of data sets; None: that of the host. ``shards``:
     folder with the edges' own shares of the data, instead. ``allow``: names of user code that the
     coordinator may use. ``restarts``: how often an edge that dies is started again. ``nice``: added
-    to the niceness. Paths are relative to the run's folder on the host; ``~/`` is the home folder.
+    to the niceness. Paths are relative to the folder of the user's code; ``~/`` is the home folder.
     """
 
     edges: tuple[str, ...]

@@ -14,6 +14,12 @@ from pathlib import Path
 
 SOCKET = "agent.sock"
 LOCK = "agent.lock"
+CODE, KEYS = "code", "keys"  # folders in it; edges start in the first one
+
+
+def run_folder(work: str, run: str) -> str:
+    """The folder of a run on a host whose work folder is ``work``."""
+    return f"{work}/launched/{run}"
 
 
 @contextmanager

@@ -5,6 +5,7 @@ It only reads the run directory, so it can run in a separate process that does n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import (
@@ -20,7 +21,7 @@ from rich.text import Text
 
 from edgefl.config.experiment import Stop
 from edgefl.results.pace import Pace, Point, clock
-from edgefl.results.progress import RATE_WINDOW_S, STATES, EdgeStatus, HostStatus, Progress
+from edgefl.results.progress import RATE_WINDOW_S, STATES, EdgeStatus, Progress
 from edgefl.results.rundirs import title
 from edgefl.results.tail import TableTail, Tail, parse_events
 
@@ -41,7 +42,8 @@ class LiveView:
 
     ``edges``: the expected ids, shown before they join. ``speed``: emulated seconds per second of
     the caller's clock. The caller passes its clock as ``clock_s``, so that emulated time advances
-    while the run writes nothing. ``stop``: the run's end, for the time left.
+    while the run writes nothing. ``stop``: the run's end, for the time left. ``places``: the host
+    of each edge, as the user names it.
     """
 
     def __init__(
@@ -50,10 +52,13 @@ class LiveView:
         edges: list[str] | None = None,
         speed: float = 1.0,
         stop: Stop | None = None,
+        places: Mapping[str, str] | None = None,
     ) -> None:
         self.pace = None if stop is None else Pace(stop, 0.0)
         self._began = False
-        self.progress = Progress(edges={edge: EdgeStatus() for edge in edges or ()})
+        self.progress = Progress(
+            edges={edge: EdgeStatus() for edge in edges or ()}, places=places or {}
+        )
         self._speed, self._written_s, self._read_at_s = speed, 0.0, 0.0
         self._name = title(run_dir)
         self._events = Tail(run_dir / "events.jsonl")
@@ -194,7 +199,7 @@ def _table(progress: Progress, height: int) -> RenderableType:
 
 def _rows(progress: Progress, ids: list[str]) -> Table:
     shown = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, header_style="dim")
-    several = len(progress.hosts) > 1
+    several = len(progress.hosts) > 1 or bool(progress.places)
     of_hosts = ("host", "cpu %", "°C") if several else ()
     for heading in ("edge", "doing", "task", "since, s", "up", "down", *of_hosts):
         justify: JustifyMethod = "left" if heading in ("edge", "doing", "host") else "right"
@@ -209,14 +214,15 @@ def _rows(progress: Progress, ids: list[str]) -> Table:
             task,
             f"{status.since_s:.1f}",
             *map(human_rate, rates.get(edge, (0.0, 0.0))),
-            *(_host_cells(progress.host_of(edge)) if several else ()),
+            *(_host_cells(progress, edge) if several else ()),
         )
     return shown
 
 
-def _host_cells(host: HostStatus) -> tuple[Text, ...]:
-    style = "red" if host.trouble else ""
-    return tuple(Text(text, style) for text in (host.name, host.cpu_percent, host.temperature_c))
+def _host_cells(progress: Progress, edge: str) -> tuple[Text, ...]:
+    host = progress.host_of(edge)
+    name, style = progress.places.get(edge, host.name), "red" if host.trouble else ""
+    return tuple(Text(text, style) for text in (name, host.cpu_percent, host.temperature_c))
 
 
 def human_rate(rate_bit_s: float) -> str:

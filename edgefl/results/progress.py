@@ -58,6 +58,7 @@ class Progress:
     quiet_s: float = 0.0  # emulated time since that row, if the reader has a clock
     counters: Counters = field(default_factory=Counters)
     hosts: dict[str, HostStatus] = field(default_factory=dict)  # by machine
+    places: Mapping[str, str] = field(default_factory=dict)  # edge -> host, as the user names it
     machines: dict[str, str] = field(default_factory=dict)  # of the edges that have reported
     accuracy: float | None = None
     evaluated: int | None = None  # the version of ``accuracy``; evaluation may be behind the run

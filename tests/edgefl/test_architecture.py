@@ -25,9 +25,8 @@ EDGEFL = (
     " hosts.wall.wire hosts.wall.discovery hosts.wall.array_file hosts.wall.mailbox"
     " hosts.virtual.pool hosts.virtual"
     " hosts.wall.edge hosts.wall.coordinator hosts.wall.fleet hosts.wall.speed_check"
-    " hosts.wall.launcher launch.host launch.ranges"
-    " launch.inventory launch.placement launch.connections launch commands"
-    " api cli"
+    " hosts.wall.remote_edges hosts.wall.launcher launch.host launch.ranges"
+    " launch.inventory launch.placement launch.connections launch commands api cli"
 )
 ORDER = [
     *(f"emulator.{room}" for room in EMULATOR.split()),

@@ -85,6 +85,40 @@ def new(folder: Path, edge_ids: Sequence[str]) -> None:
         shutil.rmtree(draft, ignore_errors=True)
 
 
+def complete(folder: Path, edge_ids: Sequence[str]) -> list[str]:
+    """Make keys in ``folder`` for those of these edges that have none; return their ids.
+
+    A missing folder is made, with keys of a coordinator. Keys that exist stay as they are.
+    UserError if the folder has something else, or lacks the secret key of an edge.
+    """
+    if not folder.is_dir() or not any(folder.iterdir()):
+        new(folder, edge_ids)
+        return list(edge_ids)
+    listed = {edge: key.decode() for key, edge in load_server(folder).allowed.items()}
+    missing = [edge for edge in edge_ids if edge not in listed]
+    for edge in edge_ids:
+        if edge in listed:
+            load_edge(folder, edge)
+    try:
+        added = {edge: _write_pair(folder / "edges" / edge) for edge in missing}
+        if added:
+            _replace(folder / "allowed.json", listed | added)
+    except OSError as error:
+        raise UserError(
+            f"{error.filename or folder}: cannot be written ({error.strerror})"
+        ) from error
+    return missing
+
+
+def _replace(path: Path, listed: dict[str, str]) -> None:
+    draft = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        _write(draft, orjson.dumps(listed, option=orjson.OPT_INDENT_2).decode() + "\n")
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
 def _fill(folder: Path, edge_ids: Sequence[str]) -> None:
     (folder / "edges").mkdir(mode=0o700)
     _write_pair(folder / "coordinator")

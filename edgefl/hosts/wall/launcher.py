@@ -38,6 +38,7 @@ from edgefl.hosts.processes import spawn
 from edgefl.hosts.setup.plan import emulated_devices
 from edgefl.hosts.setup.run_folder import RunFolder
 from edgefl.hosts.setup.rundir import clear
+from edgefl.hosts.wall.remote_edges import RemoteEdges
 from edgefl.hosts.wall.speed_check import auto_speed, too_fast
 from edgefl.results.rundirs import title
 from edgefl.results.summary import one_line
@@ -66,7 +67,8 @@ class ProcessDied(Exception):
 class LaunchOptions:
     """Options of a launch.
 
-    ``fleet``: fork the edges here; otherwise wait for edges from other terminals or machines.
+    ``fleet``: fork the edges here; otherwise wait for edges from other terminals or machines, or
+    for ``remote``, which the caller starts there.
     ``force``: run even if this host is too slow. ``within``: the directory for the results inside
     each strategy's directory, if several seeds run one after the other. ``first``: this is the
     first seed, which deletes earlier runs. ``more``: another seed follows. ``folder``: shared by
@@ -84,6 +86,7 @@ class LaunchOptions:
     more: bool = False
     headline: str = ""
     folder: RunFolder | None = None
+    remote: RemoteEdges | None = None
 
 
 class WallRun:
@@ -116,9 +119,8 @@ class WallRun:
         ``watch(index, directory, port)`` is called every POLL_S seconds while strategy ``index``
         runs. UserError if a run cannot begin, Interrupted if the user has ended it.
         """
-        if not self.options.fleet and any(
-            entry.kind in PROCESS_KINDS for entry in self.experiment.faults
-        ):
+        kinds = {entry.kind for entry in self.experiment.faults} & {*PROCESS_KINDS}
+        if kinds and not self.options.fleet and self.options.remote is None:
             raise UserError(
                 f"faults: {', '.join(PROCESS_KINDS)} need edges that this command starts:"
                 " edgefl run"
@@ -224,6 +226,8 @@ class WallRun:
                 shutil.copyfile(path, directory / name)
         if self.options.fleet:
             self._fork(self.experiment.edges.ids(), index)
+        elif self.options.remote is not None:
+            self.options.remote.listening(port)
         else:
             self.say(
                 f"waiting for {len(self.experiment.edges.ids())} edges on"
@@ -329,13 +333,17 @@ class WallRun:
 
     def _inject(self, fault: InjectFault, index: int) -> None:
         """Carry out a fault. The coordinator decides when; the warm parent owns the processes."""
-        if fault.fault == "restart":
+        if self.options.remote is not None:
+            self.options.remote.inject(fault)
+        elif fault.fault == "restart":
             self._fork([fault.edge], index)
         else:
             self._order(fault)
 
     @property
     def _all_edges_died(self) -> bool:
+        if self.options.remote is not None:
+            return self.options.remote.all_gone
         died = {name for name in self.exits if name.startswith("edge ")}
         return self.options.fleet and len(died) == len(self.experiment.edges.ids())
 

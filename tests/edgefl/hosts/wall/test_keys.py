@@ -347,3 +347,25 @@ def test_a_list_and_a_public_key_that_others_may_change_are_refused(
         keys.load_edge(folder, "pi-1")
     (folder / "coordinator.key").chmod(0o644)
     assert keys.load_edge(folder, "pi-1")
+
+
+def test_keys_are_completed_and_those_that_exist_stay(tmp_path: Path) -> None:
+    folder = tmp_path / "lab.keys"
+    assert keys.complete(folder, ["a", "b"]) == ["a", "b"]
+    before = {path: path.read_bytes() for path in folder.rglob("*.key*")}
+    assert keys.complete(folder, ["a", "b"]) == []
+    assert keys.complete(folder, ["c", "a"]) == ["c"]
+    assert {path: path.read_bytes() for path in before} == before
+    assert sorted(keys.load_server(folder).allowed.values()) == ["a", "b", "c"]
+    assert keys.load_edge(folder, "c").server == keys.load_server(folder).public
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*") if path.is_file()}
+    assert modes == {0o600}
+
+
+def test_a_listed_edge_without_its_secret_key_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "lab.keys"
+    keys.complete(folder, ["a", "b"])
+    (folder / "edges" / "b.key_secret").unlink()
+    with pytest.raises(UserError, match="no key for edge 'b'"):
+        keys.complete(folder, ["a", "b"])
+    assert keys.complete(folder, ["a"]) == []

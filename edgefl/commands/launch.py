@@ -1,0 +1,310 @@
+"""``edgefl launch``: one experiment on the hosts of an inventory."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgefl import __version__
+from edgefl.commands import show
+from edgefl.commands import wall as on_wall
+from edgefl.commands.conclude import conclude
+from edgefl.commands.configs import Config
+from edgefl.commands.require import Require, requirements
+from edgefl.commands.run import Out, Overrides, finish, warn
+from edgefl.errors import UserError, printable
+from edgefl.loading.file import base_of
+
+if TYPE_CHECKING:
+    from edgefl.config.experiment import Experiment
+    from edgefl.launch.connections.connection import UnknownHostKey
+    from edgefl.launch.host_logs import HostLogs
+    from edgefl.launch.hosts_thread import HostsThread
+    from edgefl.launch.inventory import Inventory
+
+KEYS_SUFFIX = ".keys"  # of the folder next to the inventory
+
+InventoryPath = Annotated[
+    Path, typer.Argument(metavar="INVENTORY", help="The hosts (TOML): docs/how-to/several-machines")
+]
+Keys = Annotated[
+    Path | None,
+    typer.Option(
+        "--keys",
+        metavar="DIR",
+        help="CURVE keys of the run; missing ones are made. Default: INVENTORY.keys next to the"
+        " inventory.",
+    ),
+]
+Sync = Annotated[
+    bool,
+    typer.Option(
+        "--sync/--no-sync", help="Send hosts that lack the data the shares of their edges."
+    ),
+]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Print what would be copied and started, and contact no host."),
+]
+Restarts = Annotated[
+    int, typer.Option("--restarts", min=0, help="How often an edge that dies is started again.")
+]
+Partial = Annotated[
+    bool, typer.Option("--partial", help="Start without the hosts that cannot take part.")
+]
+AcceptKeys = Annotated[
+    bool,
+    typer.Option("--accept-new-host-keys", help="Add unknown ssh host keys without a question."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What is launched: the checked input of the command."""
+
+    inventory: Inventory
+    experiment: Experiment
+    config: Path
+    folder: Path
+    keys: Path
+    sync: bool
+    restarts: int
+    partial: bool
+    accept: bool
+
+    @property
+    def base(self) -> Path:
+        return base_of(self.config)
+
+
+def launch(
+    inventory: InventoryPath,
+    config: Config,
+    overrides: Overrides = None,
+    out: Out = Path("runs"),
+    keys: Keys = None,
+    sync: Sync = True,
+    dry_run: DryRun = False,
+    restarts: Restarts = 3,
+    partial: Partial = False,
+    accept_new_host_keys: AcceptKeys = False,
+    require: Require = None,
+) -> None:
+    """Run an experiment on the hosts of an inventory: keys, data, code and edges get there, logs
+    and results come back.
+    """
+    from edgefl.launch.inventory import load_inventory
+    from edgefl.launch.launch_plan import refuse_code
+    from edgefl.launch.placement import load_placed
+    from edgefl.loading.names import own_names
+
+    demands = requirements(require or ())
+    found = load_inventory(inventory)
+    experiment = load_placed(found, config, overrides or ())
+    refuse_code(found, own_names(experiment))
+    warn(experiment, config)
+    task = Launch(
+        found,
+        experiment,
+        config,
+        out / experiment.name,
+        keys or inventory.with_suffix(KEYS_SUFFIX),
+        sync,
+        restarts,
+        partial,
+        accept_new_host_keys,
+    )
+    if dry_run:
+        from edgefl.commands.launch_preview import preview
+
+        preview(task, code_of(task), overrides or ())
+        return
+    to_the_end = _launched(task)
+    finish(conclude(experiment, task.folder), demands, True, to_the_end)
+
+
+def _launched(task: Launch) -> bool:
+    """Run the experiment; False after Ctrl-C."""
+    from edgefl.hosts.setup.run_folder import RunFolder
+    from edgefl.hosts.wall.keys import complete
+    from edgefl.launch.host_logs import HostLogs
+    from edgefl.launch.hosts_thread import HostsThread
+    from edgefl.launch.launch_plan import run_name
+
+    experiment = task.experiment
+    RunFolder(task.folder, [each.name for each in experiment.strategies]).refuse_if_in_use()
+    made = complete(task.keys, experiment.edges.ids())
+    if made:
+        (task.keys / ".gitignore").write_text("*\n", encoding="ascii")
+        show.line(f"{task.keys}: made keys for {len(made)} edges")
+    began_s = time.monotonic()
+    logs = HostLogs(lambda: time.monotonic() - began_s)
+    run = run_name(experiment.name, secrets.token_hex(4))
+    hosts = HostsThread(task.inventory.hosts, run, logs.add)
+    at_once = True
+    try:
+        addresses = _prepare(task, hosts)
+        to_the_end = _run(task, hosts, addresses, logs)
+        at_once = False
+        return to_the_end
+    except UserError:
+        at_once = False
+        raise
+    finally:
+        _end(hosts, at_once)
+        logs.close()
+
+
+def _end(hosts: HostsThread, at_once: bool) -> None:
+    """End everything on the hosts, in order; at once after one more Ctrl-C."""
+    try:
+        hosts.end(at_once)
+    except KeyboardInterrupt:
+        hosts.end(at_once=True)
+        raise
+    finally:
+        hosts.close()
+
+
+# ---------------------------------------------------------------------- before the run
+def _prepare(task: Launch, hosts: HostsThread) -> dict[str, str]:
+    """Bring all hosts to the point where edges can start; return the coordinator's address for
+    each. Exit with status 2 if a host cannot take part.
+    """
+    from edgefl.launch.host_data import DataSync
+    from edgefl.launch.launch_plan import code_files, key_files, preparation
+
+    show.line(f"{task.inventory.path}: connecting to {len(hosts.hosts)} hosts")
+    hosts.connect(_asker(task.accept))
+    _check(task, hosts)
+    addresses = hosts.addresses(task.inventory.coordinator)
+    hosts.begin(__version__)
+    _check(task, hosts)
+    code = code_files(code_of(task))
+    hosts.send({host.name: (*key_files(task.keys, host.edges), *code) for host in hosts.hosts})
+    _check(task, hosts)
+    shards: Mapping[str, str | None] = {}
+    if task.sync:
+        shards = hosts.sync(DataSync(task.experiment, task.base), show.line)
+        _check(task, hosts)
+    hosts.prepare(
+        {
+            host.name: preparation(host, task.experiment, shards.get(host.name), task.restarts)
+            for host in hosts.hosts
+        }
+    )
+    _check(task, hosts)
+    show.line(f"{len(hosts.hosts) - len(hosts.lost)} hosts are ready")
+    return addresses
+
+
+def code_of(task: Launch) -> dict[str, Path]:
+    """The files of the user's code, by name."""
+    from edgefl.loading.names import own_names
+
+    folders = (task.base, Path.cwd())
+    return {
+        name: next(path for path in paths if path.is_file())
+        for name in own_names(task.experiment)
+        if (place := name.rpartition(":")[0]).endswith(".py")
+        and (paths := [folder / Path(place).expanduser() for folder in folders])
+    }
+
+
+def _check(task: Launch, hosts: HostsThread) -> None:
+    """Report hosts that cannot take part. Exit with status 2, unless --partial leaves others."""
+    new = {host: reason for host, reason in hosts.lost.items() if host not in hosts.told}
+    for host, reason in new.items():
+        print(f"edgefl: {printable(f'{host}: {reason}')}", file=sys.stderr, flush=True)
+    hosts.told |= new.keys()
+    if hosts.all_gone:
+        raise UserError(f"{task.inventory.path}: no host can take part; nothing was started")
+    if new and not task.partial:
+        raise UserError(
+            f"{task.inventory.path}: {len(new)} of {len(hosts.hosts)} hosts cannot take part, so"
+            " nothing was started (--partial: start without them)"
+        )
+
+
+def _asker(accept: bool) -> Any:
+    """What decides about an unknown host key: the option, or the user at the terminal."""
+
+    def ask(unknown: UnknownHostKey) -> bool:
+        print(unknown.question(), file=sys.stderr, end=" ", flush=True)
+        if accept:
+            print("yes (--accept-new-host-keys)", file=sys.stderr, flush=True)
+            return True
+        return sys.stdin.isatty() and input().strip().lower() == "yes"
+
+    return ask
+
+
+# ---------------------------------------------------------------------- the run
+class _HostEdges:
+    """The edges on the hosts, for the launcher of the coordinator."""
+
+    def __init__(
+        self, hosts: HostsThread, addresses: Mapping[str, str], logs: HostLogs, folder: Path
+    ) -> None:
+        self.hosts, self.addresses, self.logs, self.folder = hosts, addresses, logs, folder
+        self._started = False
+
+    @property
+    def all_gone(self) -> bool:
+        return self.hosts.all_gone
+
+    def listening(self, port: int) -> None:
+        """Start the edges when the first coordinator listens; the others use the same port."""
+        if not self._started:
+            self._started = True
+            self.logs.open(self.folder)
+            self.hosts.start_edges(
+                {host: f"tcp://{address}:{port}" for host, address in self.addresses.items()}
+            )
+
+    def inject(self, fault: Any) -> None:
+        self.hosts.inject(fault)
+
+
+class _HostsScreen(on_wall.Screen):
+    """The live display, with the hosts' news."""
+
+    def __init__(self, hosts: HostsThread, logs: HostLogs) -> None:
+        super().__init__(hosts={edge: host.name for host in hosts.hosts for edge in host.edges})
+        self._of_hosts, self._logs = hosts, logs
+
+    def watch(self, index: int, directory: Path, port: int) -> None:
+        for report in self._of_hosts.news():
+            edge = f"{report.edge}: " if report.edge else ""
+            self.say(f"{report.host}: {edge}{report.text}")
+        self._logs.flush()
+        super().watch(index, directory, port)
+
+
+def _run(task: Launch, hosts: HostsThread, addresses: Mapping[str, str], logs: HostLogs) -> bool:
+    """Run the coordinator here; False after Ctrl-C."""
+    from edgefl.launch.addresses import listen_host
+
+    network = task.experiment.network
+    section = network.model_copy(
+        update={
+            "host": listen_host(network.host, addresses.values()),
+            "port": task.inventory.coordinator.listen_port or network.port,
+        }
+    )
+    return on_wall.run_seeds(
+        task.experiment.model_copy(update={"network": section}),
+        task.config,
+        task.folder,
+        _HostsScreen(hosts, logs),
+        fleet=False,
+        keys=task.keys,
+        remote=_HostEdges(hosts, addresses, logs, task.folder),
+    )

@@ -1,0 +1,68 @@
+"""The address at which the edges of a host reach the coordinator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from edgefl.hosts.wall.keys import is_loopback
+from edgefl.launch.connections.connection import HostConnection, HostError
+from edgefl.launch.connections.local import LocalConnection
+from edgefl.launch.connections.netns import nearest_address
+from edgefl.launch.inventory import CoordinatorPlace
+
+ANY = "0.0.0.0"
+
+
+async def coordinator_address(
+    place: CoordinatorPlace, coordinator: HostConnection | None, host: HostConnection
+) -> str:
+    """Return the address for the edges of ``host``.
+
+    ``coordinator``: the connection to the coordinator's host; None: it runs here. HostError if the
+    host has no way to it that can be found.
+    """
+    if place.address is not None:
+        return place.address
+    if coordinator is None:
+        if host.own_address is not None:
+            return host.own_address
+        coordinator = LocalConnection(place.host)
+    elif place.host.via == "ssh":
+        return place.host.name
+    theirs, ours = await addresses_of(host), await addresses_of(coordinator)
+    near = nearest_address(theirs, ours)
+    if near is not None:
+        return near
+    for address in (each.partition("/")[0] for each in ours):
+        done = await host.run(["ip", "route", "get", address])
+        if done.status == 0:
+            return address
+    raise HostError(
+        host.host.name,
+        "no address found at which it reaches the coordinator: give coordinator.address",
+    )
+
+
+async def addresses_of(connection: HostConnection) -> list[str]:
+    """The addresses of a host, of the form "10.0.0.1/24", without loopback."""
+    done = await connection.run(["ip", "-j", "-4", "address", "show", "scope", "global"])
+    if done.status:
+        raise HostError(connection.host.name, done.said())
+    interfaces: list[dict[str, Any]] = json.loads(done.out or b"[]")
+    return [
+        f"{each['local']}/{each['prefixlen']}"
+        for interface in interfaces
+        for each in interface.get("addr_info", ())
+    ]
+
+
+def listen_host(wanted: str, addresses: Iterable[str]) -> str:
+    """The address on which the coordinator listens; ``wanted``: that of the config.
+
+    It is loopback if all edges are on this machine.
+    """
+    if not is_loopback(wanted) or all(is_loopback(address) for address in addresses):
+        return wanted
+    return ANY

@@ -1,0 +1,229 @@
+"""One host during a run: its connection and its agent, as the launcher sees them.
+
+If the connection is lost, the host's edges go on, and the session looks for them again. All
+coroutines run in one thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from edgefl.hosts.processes import ONE_THREAD
+from edgefl.launch.agent_messages import (
+    AgentOver,
+    AgentReady,
+    EdgesPrepared,
+    HostLine,
+    KillEdges,
+    PrepareEdges,
+    StartEdges,
+    StillHere,
+    StopEdges,
+    from_line,
+    to_line,
+)
+from edgefl.launch.connections.connection import HostConnection, HostError, RemoteProcess
+from edgefl.launch.connections.opening import open_connection
+from edgefl.launch.host import Host
+from edgefl.launch.launch_plan import FileToSend
+from edgefl.launch.run_places import run_folder
+from edgefl.launch.supervisor import GRACE_S
+
+READY_S = 300.0  # for the imports of an agent, on a slow host
+PREPARED_S = 900.0  # for its data
+HELLO_EVERY_S = 10.0
+END_S, END_AT_ONCE_S = GRACE_S + 10.0, 3.0
+LAST_S = 5.0  # from its last message to the end of an agent
+AGAIN_S = (1.0, 10.0)  # between two attempts to reach a host again: first, and at most
+MODULE = "edgefl.launch.agent"
+
+
+# $1: process id. Another process may have got it meanwhile.
+KILL = 'grep -aq edgefl.launch.agent "/proc/$1/cmdline" && kill -9 "$1"'
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEvent:
+    """What happened to a host, in one line for the user."""
+
+    text: str
+
+
+class HostSession:
+    """One host. ``tell`` is called with every message of its agent, and with SessionEvent."""
+
+    def __init__(self, host: Host, run: str, tell: Callable[[Host, Any], None]) -> None:
+        self.host, self.folder = host, run_folder(host.folder, run)
+        self._tell = tell
+        self.connection: HostConnection | None = None
+        self.failed: str | None = None  # why this host takes no part any more
+        self.over = False
+        self._agent: RemoteProcess | None = None
+        self._pid = 0
+        self.interpreter = host.interpreter
+        self._ending = False
+        self._last_words = ""  # of the agent's standard error
+        self._awaited: dict[type, asyncio.Future[Any]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # ------------------------------------------------------------------ before the run
+    async def begin(self, connection: HostConnection, interpreter: str) -> AgentReady:
+        """Start the agent with this Python. HostError if that fails."""
+        self.connection, self.interpreter = connection, interpreter
+        ready = self._await(AgentReady)
+        await self._start_agent()
+        self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._greet())]
+        answer: AgentReady = await self._within(ready, READY_S, "its agent did not start")
+        return answer
+
+    async def send(self, files: Sequence[FileToSend], sent: Callable[[int], None]) -> None:
+        """Copy files into the run's folder. HostError if one cannot be written."""
+        assert self.connection is not None
+        for file in files:
+            target = f"{self.folder}/{file.target}"
+            await self.connection.put(file.source, target, file.mode, sent)
+
+    async def prepare(self, order: PrepareEdges) -> None:
+        """Let the agent load the data of its edges. HostError if they cannot take part."""
+        prepared = self._await(EdgesPrepared)
+        await self.order(order)
+        answer = await self._within(prepared, PREPARED_S, "its edges did not load their data")
+        if answer.problem:
+            raise HostError(self.host.name, answer.problem)
+
+    async def _start_agent(self, *words: str) -> None:
+        assert self.connection is not None
+        argv = [self.interpreter, "-m", MODULE, self.folder, *words]
+        self._agent = await self.connection.start(argv, env=ONE_THREAD | dict(self.host.env))
+
+    def _await(self, kind: type) -> asyncio.Future[Any]:
+        self._awaited[kind] = asyncio.get_running_loop().create_future()
+        return self._awaited[kind]
+
+    async def _within(self, answer: asyncio.Future[Any], limit_s: float, failure: str) -> Any:
+        try:
+            return await asyncio.wait_for(answer, limit_s)
+        except TimeoutError:
+            raise HostError(self.host.name, f"{failure} in {limit_s:g} s") from None
+
+    # ------------------------------------------------------------------ during the run
+    async def start_edges(self, address: str) -> None:
+        await self.order(StartEdges(address))
+
+    async def order(self, message: Any) -> None:
+        """Send an order. Without a connection, it is lost."""
+        if self._agent is not None:
+            with suppress(BrokenPipeError, HostError):
+                await self._agent.stdin.write(to_line(message))
+
+    async def _greet(self) -> None:
+        while True:
+            await asyncio.sleep(HELLO_EVERY_S)
+            await self.order(StillHere())
+
+    async def _listen(self) -> None:
+        """Read the agent's messages until it has ended, over one connection after the other."""
+        while self._agent is not None:
+            agent = self._agent
+            try:
+                status = await self._until_its_end(agent)
+            except HostError as lost:
+                self._agent = None
+                await self._come_back(lost)
+            else:
+                self._agent = None
+                if not self.over:
+                    self._fail(self._death(status))
+
+    async def _until_its_end(self, agent: RemoteProcess) -> int:
+        texts = asyncio.create_task(self._pass_on(agent))
+        try:
+            async for line in agent.lines():
+                self._take(line)
+            await texts
+            return await agent.wait()
+        finally:
+            texts.cancel()
+
+    def _death(self, status: int) -> str:
+        said = f" ({self._last_words})" if self._last_words else ""
+        if not self._pid:
+            return f"its agent did not start{said}: edgefl hosts install puts edgefl there"
+        return f"its agent died with exit status {status}{said}, and its edges with it"
+
+    async def _pass_on(self, agent: RemoteProcess) -> None:
+        async for line in agent.err_lines():
+            self._last_words = line.decode(errors="replace")
+            self._tell(self.host, HostLine("", self._last_words))
+
+    def _take(self, line: bytes) -> None:
+        message = from_line(line)
+        if isinstance(message, AgentReady):
+            if self._pid:
+                self._say(f"reached again; {len(message.running)} edges run")
+            self._pid = message.pid
+        if isinstance(message, AgentOver):
+            self.over = True
+        answer = self._awaited.pop(type(message), None)
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+        text = HostLine("", line.decode(errors="replace"))
+        self._tell(self.host, text if message is None else message)
+
+    async def _come_back(self, lost: HostError) -> None:
+        """Look for the host until it answers; its agent may have gone on."""
+        if self._ending:
+            return
+        self._say(f"{lost.reason}; its edges go on, trying to reach it again")
+        pause_s = AGAIN_S[0]
+        while self._agent is None and not self._ending:
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, AGAIN_S[1])
+            with suppress(HostError):
+                if self.connection is not None:
+                    await self.connection.close()
+                self.connection = await open_connection(self.host)
+                await self._start_agent("--attach")
+
+    def _fail(self, reason: str) -> None:
+        """This host takes no part any more; the others go on."""
+        self.failed = reason
+        for answer in self._awaited.values():
+            if not answer.done():
+                answer.set_exception(HostError(self.host.name, reason))
+        self._awaited.clear()
+        self._say(reason)
+
+    def _say(self, text: str) -> None:
+        self._tell(self.host, SessionEvent(text))
+
+    # ------------------------------------------------------------------ the end
+    async def end(self, at_once: bool) -> None:
+        """End edges and agent, in order or at once, and leave nothing on the host."""
+        self._ending = True
+        if self._agent is not None and not self.over:
+            over = self._await(AgentOver)
+            await self.order(KillEdges() if at_once else StopEdges())
+            with suppress(HostError, TimeoutError):
+                await asyncio.wait_for(over, END_AT_ONCE_S if at_once else END_S)
+        if self.over:
+            await asyncio.wait(self._tasks[:1], timeout=LAST_S)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.connection is not None:
+            if not self.over:
+                await self._sweep(self.connection)
+            await self.connection.close()
+
+    async def _sweep(self, connection: HostConnection) -> None:
+        """Kill an agent that does not answer, and remove its files."""
+        if self._agent is not None:
+            self._agent.kill()
+        with suppress(HostError):
+            await connection.run(["sh", "-c", KILL, "sh", str(self._pid)], timeout_s=5.0)
+            await connection.run(["rm", "-rf", "--", self.folder], timeout_s=10.0)

@@ -1,0 +1,257 @@
+"""All hosts of a run, for the thread that runs the coordinator: connections, agents, edges.
+
+asyncio runs in a thread of its own. A host that fails is reported and does not stop the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
+
+from edgefl.hosts.process_messages import InjectFault
+from edgefl.launch.addresses import coordinator_address
+from edgefl.launch.agent_messages import EdgeEnded, EdgeStarted, HostLine, PrepareEdges
+from edgefl.launch.connections.connection import HostConnection, HostError
+from edgefl.launch.connections.opening import Ask, open_connections
+from edgefl.launch.host import Host
+from edgefl.launch.host_data import DataSync
+from edgefl.launch.host_session import HostSession, SessionEvent
+from edgefl.launch.installer import interpreter
+from edgefl.launch.inventory import CoordinatorPlace
+from edgefl.launch.launch_plan import FileToSend
+
+Answer = TypeVar("Answer")
+LONGEST_END_S = 60.0
+MB = 1e6
+WANTED = ("stopped", "fault:")  # ends of an edge that are no failure
+
+
+@dataclass(frozen=True, slots=True)
+class HostNews:
+    """News of a host. ``edge``: empty if it is about the host itself."""
+
+    host: str
+    edge: str
+    text: str
+
+
+@dataclass(slots=True)
+class EdgesLeft:
+    """Which edges may still take part; does no input or output.
+
+    The end of a run and a fault of the config take no edge away.
+    """
+
+    left: set[str] = field(default_factory=set)
+
+    def take(self, host: Host, message: Any) -> None:
+        match message:
+            case EdgeStarted(edge, _):
+                self.left.add(edge)
+            case EdgeEnded(edge, status, why, None) if status and not why.startswith(WANTED):
+                self.left.discard(edge)
+
+
+class HostsThread:
+    """The sessions of all hosts. Its methods may be called from one other thread.
+
+    ``log(host, edge, text)`` is called with every line that a host prints, in this thread.
+    """
+
+    def __init__(
+        self, hosts: Sequence[Host], run: str, log: Callable[[str, str, str], None]
+    ) -> None:
+        self.hosts, self.log = list(hosts), log
+        self.sessions = {host.name: HostSession(host, run, self._take) for host in hosts}
+        self.connections: dict[str, HostConnection] = {}
+        self.lost: dict[str, str] = {}  # host -> why it takes no part
+        self.told: set[str] = set()  # lost hosts that the user knows of
+        self.reports: SimpleQueue[HostNews] = SimpleQueue()
+        self.edges = EdgesLeft({edge for host in hosts for edge in host.edges})
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="hosts", daemon=True)
+        self._thread.start()
+
+    # ------------------------------------------------------------------ before the run
+    def connect(self, ask: Ask) -> None:
+        """Connect to all hosts. ``lost`` names those that cannot be reached, with the reason."""
+        found = self.call(open_connections(self.hosts, ask))
+        for name, connection in found.items():
+            if isinstance(connection, HostError):
+                self.lose(name, connection.reason)
+            else:
+                self.connections[name] = connection
+
+    def addresses(self, place: CoordinatorPlace) -> dict[str, str]:
+        """Find the coordinator's address for the edges of each host."""
+        found: dict[str, str] = {}
+
+        async def one(session: HostSession) -> None:
+            connection = self.connections[session.host.name]
+            found[session.host.name] = await coordinator_address(place, None, connection)
+
+        self._each(one)
+        return found
+
+    def begin(self, version: str) -> None:
+        """Start the agents. A host with another version of edgefl cannot take part."""
+
+        async def one(session: HostSession) -> None:
+            connection = self.connections[session.host.name]
+            ready = await session.begin(connection, await interpreter(connection))
+            if ready.version != version:
+                raise HostError(
+                    session.host.name,
+                    f"it has edgefl {ready.version}, expected {version}: edgefl hosts install",
+                )
+
+        self._each(one)
+
+    def sync(self, data: DataSync, say: Callable[[str], None]) -> dict[str, str | None]:
+        """Send hosts the shares of their edges where needed; return where they are on each host.
+
+        UserError if the data cannot be loaded here.
+        """
+        ready = {name: each for name, each in self.connections.items() if name not in self.lost}
+        pythons = {name: self.sessions[name].interpreter for name in ready}
+        shards: dict[str, str | None] = {}
+        for name, found in self.call(data.run(ready, pythons)).items():
+            if isinstance(found, HostError):
+                self.lose(name, found.reason)
+                continue
+            shards[name] = found.shards
+            sent = f"{found.sent_bytes / MB:.3g} MB sent" if found.sent_bytes else "nothing to send"
+            say(f"{name}: {sent} ({found.reason})")
+        return shards
+
+    def lose(self, name: str, reason: str) -> None:
+        """A host takes no part any more."""
+        self.lost[name] = reason
+        self.edges.left -= set(self.sessions[name].host.edges)
+
+    def send(
+        self,
+        files: Mapping[str, Sequence[FileToSend]],
+        sent: Callable[[str, int], None] = lambda host, size: None,
+    ) -> None:
+        """Copy the files of each host into the run's folder there."""
+
+        def one(session: HostSession) -> Awaitable[None]:
+            name = session.host.name
+            return session.send(files[name], lambda size: sent(name, size))
+
+        self._each(one)
+
+    def prepare(self, orders: Mapping[str, PrepareEdges]) -> None:
+        """Let the edges' data be loaded."""
+        self._each(lambda session: session.prepare(orders[session.host.name]))
+
+    def _each(self, work: Callable[[HostSession], Awaitable[Any]]) -> None:
+        async def one(session: HostSession) -> None:
+            try:
+                await work(session)
+            except HostError as error:
+                self.lose(session.host.name, error.reason)
+
+        async def of_all() -> None:
+            ready = [name for name in self.connections if name not in self.lost]
+            await asyncio.gather(*(one(self.sessions[name]) for name in ready))
+
+        self.call(of_all())
+
+    # ------------------------------------------------------------------ during the run
+    def start_edges(self, addresses: Mapping[str, str]) -> None:
+        """Start the edges of all hosts that are ready. ``addresses``: of the coordinator."""
+        for name, session in self.sessions.items():
+            if name not in self.lost:
+                self._soon(session.start_edges(addresses[name]))
+
+    def inject(self, fault: InjectFault) -> None:
+        """Pass a fault of the config to the host of its edge."""
+        for session in self.sessions.values():
+            if fault.edge in session.host.edges:
+                self._soon(session.order(fault))
+
+    @property
+    def all_gone(self) -> bool:
+        """Whether no edge can take part any more."""
+        return not self.edges.left
+
+    def news(self) -> list[HostNews]:
+        """Return what has happened since the last call."""
+        found = []
+        with suppress(Empty):
+            while True:
+                found.append(self.reports.get_nowait())
+        return found
+
+    def _take(self, host: Host, message: Any) -> None:
+        """Called in this thread with each message of an agent."""
+        self.edges.take(host, message)
+        match message:
+            case HostLine(edge, text):
+                self.log(host.name, edge, text)
+            case SessionEvent(text):
+                self._report(host, "", text)
+                if self.sessions[host.name].failed is not None:
+                    self.lose(host.name, text)
+            case EdgeEnded(edge, status, why, again):
+                follows = "" if again is None else f"; starts again in {again:g} s"
+                said = f"{why}{follows}"
+                self.log(host.name, edge, said)
+                if status and not why.startswith(WANTED):
+                    self._report(host, edge, said)
+            case EdgeStarted(edge, pid):
+                self.log(host.name, edge, f"started (process {pid})")
+
+    def _report(self, host: Host, edge: str, text: str) -> None:
+        self.log(host.name, edge, text)
+        self.reports.put(HostNews(host.name, edge, text))
+
+    # ------------------------------------------------------------------ the end
+    def end(self, at_once: bool = False) -> None:
+        """End all edges, agents and connections, in order or at once."""
+
+        async def of_all() -> None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LONGEST_END_S):
+                    sessions = self.sessions.values()
+                    await asyncio.gather(*(session.end(at_once) for session in sessions))
+
+        self.call(of_all())
+
+    def close(self) -> None:
+        """End the thread."""
+
+        async def last() -> None:
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            await self._loop.shutdown_asyncgens()
+            await self._loop.shutdown_default_executor()
+
+        self.call(last())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def call(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        """Run a coroutine in the thread, and return its result.
+
+        An exception here, such as KeyboardInterrupt, cancels it.
+        """
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _soon(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop)

@@ -1,0 +1,93 @@
+"""What a launch copies to each host and starts there; does no input or output."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from edgefl.config.experiment import Experiment
+from edgefl.errors import UserError
+from edgefl.launch.agent_messages import PrepareEdges
+from edgefl.launch.host import Host
+from edgefl.launch.inventory import Inventory
+from edgefl.launch.run_places import CODE, KEYS
+from edgefl.loading.file import to_json
+from edgefl.loading.names import own_names
+
+SAME_MACHINE = ("local", "netns")
+NICE = 10  # on the coordinator's machine: edges must not delay it
+SECRET, PLAIN = 0o600, 0o644
+
+
+@dataclass(frozen=True, slots=True)
+class FileToSend:
+    """A file of this machine, and its place below the run's folder on a host."""
+
+    source: Path
+    target: str
+    mode: int = PLAIN
+
+
+def code_files(found: Mapping[str, Path]) -> tuple[FileToSend, ...]:
+    """The files of the user's code. ``found``: by name, such as "my_algo.py:MyAlgo"."""
+    files = {}
+    for name, source in found.items():
+        place = name.rpartition(":")[0]
+        if place.startswith(("/", "~")) or ".." in PurePosixPath(place).parts:
+            raise UserError(
+                f"{name!r}: expected a file below the config's folder, because edges on other hosts"
+                " get it under the same path"
+            )
+        files[place] = FileToSend(source, f"{CODE}/{place}")
+    return tuple(files.values())
+
+
+def refuse_code(inventory: Inventory, names: Sequence[str]) -> None:
+    """Raise UserError if a host must not run the user's code that the config names."""
+    closed = [host.name for host in inventory.hosts if not host.allow_code]
+    if names and closed:
+        code = ", ".join(map(repr, dict.fromkeys(names)))
+        raise UserError(
+            f"{inventory.path}: the config names {code}, which is your own code: set allow_code ="
+            f" true for {_listed(closed)}, if their edges may run it"
+        )
+
+
+def key_files(keys: Path, edges: Sequence[str]) -> tuple[FileToSend, ...]:
+    """The secret keys of these edges, and the coordinator's public key."""
+    secret = [f"edges/{edge}.key_secret" for edge in edges]
+    return (
+        FileToSend(keys / "coordinator.key", f"{KEYS}/coordinator.key", SECRET),
+        *(FileToSend(keys / name, f"{KEYS}/{name}", SECRET) for name in secret),
+    )
+
+
+def preparation(
+    host: Host, experiment: Experiment, shards: str | None, restarts: int
+) -> PrepareEdges:
+    """The order that prepares the edges of a host. ``shards``: where their shares of the data are
+    on the host; None: it has the data.
+    """
+    first = experiment.by_seed()[0]
+    return PrepareEdges(
+        edges=host.edges,
+        config=to_json(first, first.strategies[0]),
+        keys=f"../{KEYS}",
+        data=host.data if shards is None else None,
+        shards=shards,
+        allow=tuple(dict.fromkeys(own_names(experiment))),
+        restarts=restarts,
+        nice=NICE if host.via in SAME_MACHINE else 0,
+    )
+
+
+def run_name(experiment: str, token: str) -> str:
+    """The name of the run's folder on hosts. ``token`` makes it unique."""
+    return f"{re.sub(r'[^A-Za-z0-9_-]', '-', experiment)[:40]}-{token}"
+
+
+def _listed(names: Sequence[str], most: int = 4) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -1,0 +1,167 @@
+"""`edgefl launch` on hosts of this machine: results, logs, failures, and what is left."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from launches import agent, agents, ended, inventory, launch, nothing_left
+from processes import happened, wait_for
+
+from edgefl.hosts.wall import keys
+from edgefl.results.tail import read_events
+
+pytestmark = pytest.mark.alone
+LONG = ("stop.versions=1000000", "stop.emulated_s=100000")
+Started = list[subprocess.Popen[str]]
+
+
+@pytest.fixture
+def lab(folder: Path) -> Path:
+    inventory(folder)
+    return folder
+
+
+def running(lab: Path, started: Started, *words: str) -> subprocess.Popen[str]:
+    """A launch whose edges train."""
+    process = launch(started, *LONG, *words)
+    wait_for(lambda: Counter(edges(lab)).total() >= 6)
+    return process
+
+
+def edges(lab: Path) -> list[str]:
+    """The edge of each update that has arrived."""
+    directory = lab / "runs" / "small" / "fedasync"
+    return [row["edge"] for row in happened(directory, event="update_arrived")]
+
+
+def test_a_launch_runs_all_edges_and_leaves_results_and_logs(lab: Path, started: Started) -> None:
+    with nothing_left(lab):
+        status, out, err = ended(launch(started, "--require", "accuracy=0.1"))
+    assert (status, err) == (0, "")
+    assert "2 hosts are ready" in out and "fedasync" in out
+    assert set(edges(lab)) == {"box-1-1", "box-1-2", "box-2"}
+    logs = {path.name: path.read_text() for path in (lab / "runs" / "small" / "hosts").iterdir()}
+    assert set(logs) == {"box-1.log", "box-2.log"}
+    assert "box-1-2: fedasync: the run is over" in logs["box-1.log"]
+    assert set(keys.load_server(lab / "lab.keys").allowed.values()) == set(edges(lab))
+    assert (lab / "lab.keys" / ".gitignore").read_text() == "*\n"
+
+
+def test_several_strategies_and_seeds(lab: Path, started: Started) -> None:
+    strategies = 'strategies=[{strategy="fedavg"},{strategy="fedasync"}]'
+    with nothing_left(lab):
+        status, _, err = ended(
+            launch(started, "stop.versions=2", "seed=1", "seeds=[3,4]", strategies)
+        )
+    assert (status, err) == (0, "")
+    for run in ("fedavg/seed3", "fedavg/seed4", "fedasync/seed3", "fedasync/seed4"):
+        joined = happened(lab / "runs" / "small" / run, event="edge_joined")
+        assert len(joined) == 3, run
+
+
+def test_an_edge_that_is_killed_joins_again(lab: Path, started: Started) -> None:
+    with nothing_left(lab):
+        process = running(lab, started)
+        (edge,) = agent(lab, "box-2").children()
+        edge.kill()
+        directory = lab / "runs" / "small" / "fedasync"
+        wait_for(lambda: len(happened(directory, event="edge_joined", edge="box-2")) == 2)
+        process.send_signal(signal.SIGINT)
+        status, out, _ = ended(process)
+    assert status == 130
+    assert "box-2: box-2: killed by signal 9; starts again in 1 s" in out
+
+
+def test_a_host_whose_agent_dies_does_not_take_the_others_down(lab: Path, started: Started) -> None:
+    with nothing_left(lab):
+        process = running(lab, started)
+        dead = agent(lab, "box-2")
+        dead.kill()
+        directory = lab / "runs" / "small" / "fedasync"
+        wait_for(lambda: happened(directory, event="edge_lost", edge="box-2"))
+        before = len(edges(lab))
+        wait_for(lambda: len(edges(lab)) >= before + 4)
+        process.send_signal(signal.SIGINT)
+        status, out, _ = ended(process)
+    assert status == 130
+    assert "box-2: its agent died with exit status 137, and its edges with it" in out
+    assert set(edges(lab)[before:]) == {"box-1-1", "box-1-2"}
+
+
+def test_a_run_without_any_edge_left_ends(lab: Path, started: Started) -> None:
+    with nothing_left(lab):
+        process = running(lab, started, "--restarts", "0")
+        for each in agents(lab):
+            each.kill()
+        status, _, _ = ended(process)
+    summary = read_events(lab / "runs" / "small" / "fedasync" / "events.jsonl")[-1]
+    assert summary["reason"] == "no edge left"
+    assert status == 0
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c_ends_everything(lab: Path, started: Started, presses: int) -> None:
+    with nothing_left(lab):
+        process = running(lab, started)
+        for _ in range(presses):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.1)
+        status, _, _ = ended(process)
+    assert status == 130
+
+
+def test_ctrl_c_before_the_start(lab: Path, started: Started) -> None:
+    with nothing_left(lab):
+        process = launch(started, *LONG)
+        wait_for(lambda: agents(lab))
+        process.send_signal(signal.SIGINT)
+        status, _, err = ended(process)
+    assert status == 130 and err == "edgefl: interrupted\n"
+    assert not (lab / "runs").exists()
+
+
+def test_kill_9_of_the_launch_leaves_nothing(lab: Path, started: Started) -> None:
+    with nothing_left(lab):
+        process = running(lab, started)
+        process.kill()
+        process.wait()
+
+
+def test_kill_9_before_the_start(lab: Path, started: Started) -> None:
+    with nothing_left(lab):
+        process = launch(started, *LONG)
+        wait_for(lambda: agents(lab))
+        process.kill()
+        process.wait()
+
+
+def test_faults_of_the_config_reach_the_hosts(lab: Path, started: Started) -> None:
+    fault = 'faults=[{kind="kill",edges=["box-2"],at_s=1.0,for_s=1.0}]'
+    with nothing_left(lab):
+        status, out, err = ended(launch(started, "stop.versions=40", fault))
+    assert (status, err) == (0, "")
+    directory = lab / "runs" / "small" / "fedasync"
+    assert len(happened(directory, event="edge_joined", edge="box-2")) == 2
+    assert "signal" not in out, "a fault of the config is no failure"
+
+
+def test_the_users_code_goes_along(lab: Path, started: Started) -> None:
+    (lab / "own").mkdir()
+    (lab / "own" / "algo.py").write_text(
+        "from edgefl.strategies.fedasync import FedAsync\nclass Mine(FedAsync):\n    pass\n"
+    )
+    own = 'strategies=[{strategy="own/algo.py:Mine",concurrency=3}]'
+    assert ended(launch(started, own))[2] == (
+        "edgefl: lab.toml: the config names 'own/algo.py:Mine', which is your own code: set"
+        " allow_code = true for box-1, box-2, if their edges may run it\n"
+    )
+    text = (lab / "lab.toml").read_text()
+    (lab / "lab.toml").write_text(text.replace("[defaults]", "[defaults]\nallow_code = true"))
+    with nothing_left(lab):
+        status, _, err = ended(launch(started, own, "stop.versions=3"))
+    assert (status, err) == (0, "")
