@@ -13,6 +13,7 @@ from edgefl.commands import show
 from edgefl.commands.configs import located
 from edgefl.config.experiment import EDGE_ID, PATTERNS
 from edgefl.errors import UserError
+from edgefl.protocol.errors import Refused
 
 if TYPE_CHECKING:
     from edgefl.hosts.wall.keys import EdgeKeys
@@ -97,26 +98,25 @@ def edge(
     Exit status 0: the run is over, or a signal ended this edge. 2: it was refused, or no
     coordinator answered.
     """
-    from edgefl.hosts.wall.edge.membership import Membership
-    from edgefl.hosts.wall.edge.side import SideBuilder
-    from edgefl.hosts.wall.keys import load_edge
-    from edgefl.protocol.errors import Refused
-
     if data is not None and shards is not None:
         raise UserError("edge: expected --data or --shards, found both")
     if not re.fullmatch(EDGE_ID, name):
         raise UserError(f"--id {name!r}: expected {PATTERNS[EDGE_ID]}")
-    own = load_edge(keys, name) if keys else None
-    find = _find(connect, discover, experiment, own, insecure)
-
-    def builder() -> SideBuilder:
-        return SideBuilder(name, config, data, allow_task or [], shards)
-
-    builder().own()  # a mistake in it ends this command now, not when a coordinator answers
-    member = Membership(name, own, find, builder, show.line)
-    if discover:
-        show.line(f"{name}: looking for a coordinator on the local network")
     try:
+        # inside: a signal may arrive while torch is imported
+        from edgefl.hosts.wall.edge.membership import Membership
+        from edgefl.hosts.wall.edge.side import SideBuilder
+        from edgefl.hosts.wall.keys import load_edge
+
+        def builder() -> SideBuilder:
+            return SideBuilder(name, config, data, allow_task or [], shards)
+
+        own = load_edge(keys, name) if keys else None
+        find = _find(connect, discover, experiment, own, insecure)
+        builder().own()  # a mistake in it ends this command now, not when a coordinator answers
+        member = Membership(name, own, find, builder, show.line)
+        if discover:
+            show.line(f"{name}: looking for a coordinator on the local network")
         member.forever() if forever else member.one_run()
     except Refused as refusal:
         raise UserError(f"{name}: {refusal}") from None
