@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from emulator.links.queue_bound import Bound
     from emulator.links.transfer import Completion, Transfer
     from emulator.profiles import DeviceProfile, LinkProfile, device_profile, link_profile
+    from emulator.proxy.in_thread import running_proxy
     from emulator.proxy.proxy import Proxy
     from emulator.proxy.routes import ProxyWay, Route
     from emulator.quantiles import Quantiles
@@ -165,6 +166,7 @@ __all__ = [
     "Proxy",
     "ProxyWay",
     "Route",
+    "running_proxy",
     # a lab of network namespaces
     "AttachedLab",
     "Lab",
@@ -217,6 +219,7 @@ _MODULES = {  # module: the names that it defines
     "emulator.links.queue_bound": "Bound",
     "emulator.links.transfer": "Completion Transfer",
     "emulator.profiles": "DeviceProfile LinkProfile device_profile link_profile",
+    "emulator.proxy.in_thread": "running_proxy",
     "emulator.proxy.proxy": "Proxy",
     "emulator.proxy.routes": "ProxyWay Route",
     "emulator.quantiles": "Quantiles",

@@ -13,6 +13,10 @@ class BadValue(ValueError):
     """
 
 
+class Unavailable(BadValue):
+    """The input is valid, but this machine lacks what is needed, such as root."""
+
+
 def valid_name(what: str, name: str, valid: Iterable[str]) -> str:
     """Return ``name`` if it is one of ``valid``, else raise BadValue with the nearest one."""
     names = list(valid)

@@ -11,19 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from emulator import profiles
 from emulator.capacity import Capacity
-from emulator.capacity.compose import Lowest
 from emulator.capacity.constant import Constant
 from emulator.clock import precise_timers
 from emulator.commands import options
-from emulator.delay import Delay
 from emulator.delay.jitter import Jitter
-from emulator.delay.latency import Latency
 from emulator.errors import BadValue
 from emulator.host import host_facts, real_time_priority
 from emulator.links.loss import Lossy
-from emulator.profile_table import LINKS
 from emulator.proxy.record import Log
 from emulator.proxy.routes import (
     Address,
@@ -32,6 +27,7 @@ from emulator.proxy.routes import (
     address_text,
     parse_address,
     parse_map,
+    proxy_ways,
 )
 from emulator.units import parse_rate
 
@@ -161,58 +157,25 @@ def _routes(
     said: dict[str, str | None],
     seed: int,
 ) -> list[Route]:
-    """One route per pair with the same link options; capacities have no state and are shared."""
-    # Without a profile, any profile serves to parse the texts; options that are not given are not
-    # emulated.
-    link = profiles.link_profile(
-        profile or next(iter(LINKS)), up=sides[0].rate, down=sides[1].rate, **said
-    )
-
-    def told(key: str) -> bool:
-        return bool(profile) or said[key] is not None
-
-    latency_ns = link.latency_ns if told("latency") else 0
-    jitter_ns = link.jitter_ns if told("jitter") else 0
-    loss = link.loss if told("loss") else 0.0
-    own = (link.up_bit_s, link.down_bit_s)
-    capacities = [
-        _capacity(side, rate if profile or side.rate is not None else None)
-        for side, rate in zip(sides, own)
-    ]
-    if loss:
-        if None in capacities:
-            raise BadValue(
-                "--loss: needs a rate in each direction, because it lowers the rate (--up and"
-                " --down, traces or a profile)"
-            )
-        capacities = [
-            Lossy(capacity, loss, 2 * latency_ns) for capacity in capacities if capacity is not None
-        ]
-    ways = []
-    for number in range(2 * len(pairs)):
-        delay: Delay = (
-            Jitter(latency_ns, jitter_ns, seed=seed * 2**20 + number)
-            if jitter_ns
-            else Latency(latency_ns)
-        )
-        ways.append(ProxyWay(capacities[number % 2], delay))
+    """One route per pair with the same link options."""
+    traces = [_trace(side) for side in sides]
+    given = said | {side.name: side.rate for side in sides}
     return [
-        Route(listen, to, ways[2 * index], ways[2 * index + 1])
+        Route(listen, to, *proxy_ways(profile, given, seed * 2**20 + 2 * index, traces))
         for index, (listen, to) in enumerate(pairs)
     ]
 
 
-def _capacity(side: Side, rate_bit_s: int | None) -> Capacity | None:
-    """Rate, trace, or the lower of both; a trace replaces the rate of a profile."""
+def _trace(side: Side) -> Capacity | None:
     if side.trace is None:
-        return None if rate_bit_s is None else Constant(rate_bit_s)
+        return None
     from emulator.capacity.trace import read_trace
 
     trace = read_trace(side.trace)
     typer.echo(f"emulator: {trace.name} {trace.repeats}", err=True)
     for warning in trace.warnings:
         typer.echo(f"emulator: warning: {warning}", err=True)
-    return trace if side.rate is None or rate_bit_s is None else Lowest(Constant(rate_bit_s), trace)
+    return trace
 
 
 def _serve(

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from emulator.errors import BadValue
+from emulator.errors import BadValue, Unavailable
 from emulator.kernel.commands import Argv, KernelShape, Place
 from emulator.kernel.namespaces import claimed, clear, execute
 
@@ -143,12 +143,12 @@ def require_tools(system: System, what: str = "kernel mode") -> None:
     ``what`` needs it.
     """
     if not system.linux:
-        raise BadValue(f"{what} needs Linux (any system: emulator proxy)")
+        raise Unavailable(f"{what} needs Linux (any system: emulator proxy)")
     if not system.root:
-        raise BadValue(f"{what} needs root (without root: emulator proxy)")
+        raise Unavailable(f"{what} needs root (without root: emulator proxy)")
     missing = [name for name in ("ip", "tc") if not getattr(system, name)]
     if missing:
-        raise BadValue(
+        raise Unavailable(
             f"{what} needs {' and '.join(missing)}, from the package iproute2 (without it:"
             " emulator proxy)"
         )
@@ -162,7 +162,7 @@ def choose(
     With ``latency`` False, leave out latency, jitter and loss.
     """
     if not system.namespaces:
-        raise BadValue(
+        raise Unavailable(
             f"kernel mode needs network namespaces, but this system refuses them:"
             f" {system.complaint}"
         )
@@ -171,19 +171,19 @@ def choose(
         shaper = _shaper(system, shaper)
     delay = _delay(system, shape) if any(way.delays for way in ways) and latency else "none"
     if delay != "relay" and not system.veth:
-        raise BadValue("kernel mode needs veth interfaces, which this kernel does not have")
+        raise Unavailable("kernel mode needs veth interfaces, which this kernel does not have")
     return KernelShape(shape.up, shape.down, shaper or shape.shaper, delay)
 
 
 def _shaper(system: System, wanted: str | None) -> str:
     there = [kind for kind in ("htb", "tbf") if getattr(system, f"sch_{kind}")]
     if wanted is not None and wanted not in there:
-        raise BadValue(
+        raise Unavailable(
             f"kernel mode: this kernel has no sch_{wanted} (it has:"
             f" {', '.join(there) or 'no shaper'})"
         )
     if not there:
-        raise BadValue("kernel mode needs sch_htb or sch_tbf, and this kernel has neither")
+        raise Unavailable("kernel mode needs sch_htb or sch_tbf, and this kernel has neither")
     return wanted or there[0]
 
 
@@ -200,7 +200,7 @@ def _delay(system: System, shape: KernelShape) -> str:
         if jitter
         else "this kernel has neither sch_netem nor /dev/net/tun"
     )
-    raise BadValue(
+    raise Unavailable(
         f"kernel mode cannot delay or lose frames here: {missing}; --no-latency leaves latency,"
         " jitter and loss out"
     )

@@ -81,6 +81,11 @@ class Proxy:
             self.close()
             raise
 
+    @property
+    def address(self) -> Address:
+        """Where the first route listens."""
+        return self.addresses[0]
+
     def stop(self) -> None:
         """End ``run`` at its next step."""
         self._stopped = True

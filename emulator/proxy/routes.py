@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from emulator.capacity import Capacity
+from emulator.capacity.compose import Lowest
+from emulator.capacity.constant import Constant
 from emulator.delay import Delay
+from emulator.delay.jitter import Jitter
+from emulator.delay.latency import Latency
 from emulator.errors import BadValue
+from emulator.links.loss import Lossy
+from emulator.profile_table import LINKS
+from emulator.profiles import link_profile
 
 Address = tuple[str, int]
 
@@ -41,6 +49,48 @@ class Route:
             raise BadValue(
                 f"to {address_text(self.to)}: expected the port of a program, 1 to 65535"
             )
+
+
+def proxy_ways(
+    profile: str | None,
+    said: Mapping[str, str | None],
+    seed: int = 0,
+    traces: Sequence[Capacity | None] = (None, None),
+) -> tuple[ProxyWay, ProxyWay]:
+    """Both directions (up, down) of a link.
+
+    They are those of ``profile`` with what is ``said`` of up, down, latency, jitter and loss; what
+    is not said and has no profile is not emulated. A trace of a direction replaces the rate of the
+    profile; a rate that is said caps it. The jitters have the seeds ``seed`` and ``seed`` + 1.
+    """
+    # Without a profile, any profile serves to parse the texts.
+    link = link_profile(profile or next(iter(LINKS)), **said)
+
+    def told(key: str) -> bool:
+        return bool(profile) or said.get(key) is not None
+
+    latency_ns = link.latency_ns if told("latency") else 0
+    jitter_ns = link.jitter_ns if told("jitter") else 0
+    loss = link.loss if told("loss") else 0.0
+    ways = []
+    for number, (key, rate_bit_s) in enumerate((("up", link.up_bit_s), ("down", link.down_bit_s))):
+        capacity: Capacity | None = Constant(rate_bit_s) if told(key) else None
+        trace = traces[number]
+        if trace is not None:
+            capped = capacity is not None and said.get(key) is not None
+            capacity = Lowest(capacity, trace) if capacity is not None and capped else trace
+        if loss and capacity is None:
+            raise BadValue(
+                "loss: needs a rate in each direction, because it lowers the rate (up and down,"
+                " traces or a profile)"
+            )
+        if loss and capacity is not None:
+            capacity = Lossy(capacity, loss, 2 * latency_ns)
+        delay: Delay = (
+            Jitter(latency_ns, jitter_ns, seed=seed + number) if jitter_ns else Latency(latency_ns)
+        )
+        ways.append(ProxyWay(capacity, delay))
+    return ways[0], ways[1]
 
 
 def parse_address(text: str, what: str) -> Address:

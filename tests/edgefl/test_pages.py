@@ -6,7 +6,6 @@ Their code is that of tests/examples, their command lines exist, and those witho
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -163,12 +162,3 @@ def edgefl(words: list[str]) -> None:
     assert result.exit_code == 0, (
         f"edgefl {shlex.join(words)}\n{result.output}\n{result.exception!r}"
     )
-
-
-@pytest.mark.processes
-def test_the_test_of_a_service_over_a_slow_link_passes(tmp_path: Path) -> None:
-    shutil.copy(EXAMPLES / "test_my_service.py", tmp_path)
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
-    environ = os.environ | {"PYTHONPATH": str(ROOT)}
-    run = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=environ)
-    assert run.returncode == 0 and "1 passed" in run.stdout, run.stdout + run.stderr

@@ -4,9 +4,8 @@ import socket
 import socketserver
 import threading
 import time
-from contextlib import contextmanager
 
-from emulator import Constant, Latency, Proxy, ProxyWay, Route, parse_duration, parse_rate
+import pytest
 
 
 class Count(socketserver.StreamRequestHandler):
@@ -16,8 +15,9 @@ class Count(socketserver.StreamRequestHandler):
         self.wfile.write(str(len(self.rfile.read())).encode())
 
 
-@contextmanager
-def running(server):
+@pytest.fixture
+def service():
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Count)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield server.server_address
@@ -26,26 +26,9 @@ def running(server):
     server.server_close()
 
 
-@contextmanager
-def slow_link(to, up, down, latency):
-    """An address; what connects to it reaches ``to`` over an emulated link."""
-    delay = Latency(parse_duration(latency))
-    ways = [ProxyWay(Constant(parse_rate(rate)), delay) for rate in (up, down)]
-    proxy = Proxy([Route(("127.0.0.1", 0), to, *ways)])
-    thread = threading.Thread(target=proxy.run)
-    thread.start()
-    yield proxy.addresses[0]
-    proxy.stop()
-    thread.join()
-
-
-def test_an_upload_takes_the_time_of_the_link():
-    service = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Count)
-    with (
-        running(service) as to,
-        slow_link(to, "4mbit", "20mbit", "10ms") as address,
-        socket.create_connection(address) as client,
-    ):
+def test_an_upload_takes_the_time_of_the_link(service, proxy):
+    link = proxy(service, up="4mbit", down="20mbit", latency="10ms")
+    with socket.create_connection(link.address) as client:
         began = time.monotonic()
         client.sendall(bytes(200_000))
         client.shutdown(socket.SHUT_WR)
