@@ -18,7 +18,7 @@ TopologyFile = Annotated[
 ]
 Command = Annotated[
     list[str] | None,
-    typer.Argument(help="A program and its arguments, after --.", metavar="-- COMMAND"),
+    typer.Argument(help="A program and its arguments, after --.", metavar="COMMAND"),
 ]
 LabName = Annotated[
     str | None,
@@ -46,9 +46,7 @@ LinkName = Annotated[
 Action = Annotated[str, typer.Argument(help="cut, down, restore or set.", metavar="ACTION")]
 Values = Annotated[
     list[str] | None,
-    typer.Argument(
-        help="For set: up, down, rate, latency, jitter or loss.", metavar="[KEY=VALUE]..."
-    ),
+    typer.Argument(help="For set: up, down, rate, latency, jitter or loss.", metavar="KEY=VALUE"),
 ]
 OldName = Annotated[
     str | None, typer.Argument(help="The lab. Default: $EMULATOR_LAB, or the only one that runs.")

@@ -23,6 +23,12 @@ COMMANDS = (
     ["calibrate"],
     ["kernel", "check"],
     ["kernel", "run"],
+    ["lab", "down"],
+    ["lab", "exec"],
+    ["lab", "link"],
+    ["lab", "list"],
+    ["lab", "run"],
+    ["lab", "up"],
     ["profiles"],
     ["proxy"],
     ["tdma"],
@@ -49,7 +55,7 @@ def said(words: list[str], status: int, capsys: pytest.CaptureFixture[str]) -> s
 
 
 def command_of(words: list[str]) -> list[str]:
-    return words[:2] if words[0] == "kernel" else words[:1]
+    return words[:2] if words[0] in ("kernel", "lab") else words[:1]
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)

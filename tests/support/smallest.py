@@ -18,6 +18,7 @@ SMALLEST_BENCHMARKS = {
     "agreement.py": ["--quick"],
     "data.py": ["--quick"],
     "emulator_accuracy.py": ["--tiny"],
+    "emulator_lab.py": ["--tiny"],
     "evil_edges.py": ["--seconds", "0.5", "--attack", "offers"],
     "fleet.py": ["--edges", "2"],
     "profile_virtual.py": ["--updates", "2"],
@@ -27,8 +28,8 @@ SMALLEST_BENCHMARKS = {
     "virtual.py": ["--quick", "--turns", "1"],
 }
 SOCKETS = {
-    *("agreement.py", "emulator_accuracy.py", "evil_edges.py", "fleet.py", "protocol.py"),
-    "tdma_shapes.py",
+    *("agreement.py", "emulator_accuracy.py", "emulator_lab.py", "evil_edges.py", "fleet.py"),
+    *("protocol.py", "tdma_shapes.py"),
 }
 
 
