@@ -16,6 +16,7 @@ from _generate.models import Key, keys
 from edgefl import catalog
 from edgefl import cli as edgefl_cli
 from edgefl.config.experiment import Experiment
+from edgefl.launch.inventory import InventoryFile
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.catalog import strategy_names
 from emulator import cli as emulator_cli
@@ -32,6 +33,7 @@ def write_all(folder: Path) -> None:
     (folder / "options").mkdir(parents=True, exist_ok=True)
     made = {
         "config.md": config_page(),
+        "inventory.md": inventory_page(),
         **{f"options/{name}.md": options_table(name) for name in strategy_names()},
         **{f"{page}.md": catalog_page(*where) for page, where in PACKAGES.items()},
         "cli-edgefl.md": cli_page(edgefl_cli.app, "edgefl"),
@@ -48,8 +50,7 @@ def write_all(folder: Path) -> None:
 # ---------------------------------------------------------------------- config keys
 def config_page() -> str:
     """The page of config keys, with a table of keys for each table of the file."""
-    sections = list(_sections(Experiment, ""))
-    parts = [
+    intro = [
         "# Config keys",
         "Generated from the code. A key's unit is part of its name. The options of strategies,"
         " models, data sets and partitions are on their own pages.",
@@ -63,7 +64,29 @@ def config_page() -> str:
         " only the keys that differ. Tables are merged; arrays such as `[[strategies]]` are"
         " replaced. The file needs its own `name`.",
     ]
-    for path, model in sections:
+    return _tables_page(intro, Experiment)
+
+
+def inventory_page() -> str:
+    """The page of an inventory's keys, with a table of keys for each table of the file."""
+    intro = [
+        "# Inventory keys",
+        "Generated from the code. An inventory is a TOML file with the hosts of a run;"
+        " [Run on several machines](../../how-to/several-machines.md) shows one.",
+        "Only `[[hosts]]` with `host` is required. The edges of the run are those of the inventory,"
+        " whatever `edges.count` of the config says. Where the config has `edges.names`, the"
+        " inventory must have exactly these edges; their order is that of the config.",
+        "Where hosts have `links` or `devices`, their edges become `[[groups]]` of the experiment."
+        " What a host has replaces that part of the config's group; what it does not have stays."
+        " Groups of the config stay as they are if no host has either, and their counts add up to"
+        " the edges of the inventory.",
+    ]
+    return _tables_page(intro, InventoryFile)
+
+
+def _tables_page(intro: Iterable[str], file: type[BaseModel]) -> str:
+    parts = list(intro)
+    for path, model in _sections(file, ""):
         title = f"`[{path}]`" if path else "Top level"
         parts += [f"## {title}", _text(model), key_table(keys(model), path)]
     return "\n\n".join(parts) + "\n"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import typer
 
-from edgefl.commands import hosts_install
+from edgefl.commands import hosts_check, hosts_install
 
-app = typer.Typer(no_args_is_help=True, help="The hosts of an inventory: what they need.")
+app = typer.Typer(no_args_is_help=True, help="The hosts of an inventory: what they are and need.")
 
 
 @app.callback()
 def hosts() -> None:
-    """The hosts of an inventory: what they need."""
+    """The hosts of an inventory: what they are and need."""
 
 
+app.command()(hosts_check.check)
 app.command()(hosts_install.install)
 app.command()(hosts_install.wheels)

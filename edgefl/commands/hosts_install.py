@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from edgefl.launch.host import Host
     from edgefl.launch.host_data import DataSync, HostData
     from edgefl.launch.installer import Installed
-    from edgefl.launch.inventory import Inventory
     from edgefl.launch.own_wheel import OwnWheel
 
 FAILED_STATUS = 1
@@ -78,20 +77,12 @@ def install(
         sync.load()
     with tempfile.TemporaryDirectory(prefix="edgefl-wheel-") as scratch:
         own = own_wheel(Path(scratch) / "new")
-        work = _Work(_all_hosts(found), own, wheels, sync)
+        work = _Work(found.all_hosts(), own, wheels, sync)
         results = asyncio.run(work.run(asker(accept_new_host_keys)))
     show.rows(list(_texts(results).items()))
     if len(_failed(results)):
         raise typer.Exit(FAILED_STATUS)
     show.hint(f"edgefl hosts check {inventory}, or edgefl launch {inventory} CONFIG")
-
-
-def _all_hosts(inventory: Inventory) -> list[Host]:
-    """Every host once; that of the coordinator is one of them, unless it is this machine."""
-    coordinator = inventory.coordinator.host
-    known = {host.name for host in inventory.hosts}
-    first = [] if coordinator.via == "local" or coordinator.name in known else [coordinator]
-    return [*first, *inventory.hosts]
 
 
 def _failed(results: Mapping[str, Installed | HostError]) -> list[str]:

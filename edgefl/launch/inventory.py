@@ -192,6 +192,12 @@ class Inventory:
         """Map each edge id to its host, in order."""
         return {edge: host for host in self.hosts for edge in host.edges}
 
+    def all_hosts(self) -> list[Host]:
+        """Every host once: that of the coordinator first, unless it is this machine."""
+        own = self.coordinator.host
+        known = {host.name for host in self.hosts}
+        return [*([] if own.via == "local" or own.name in known else [own]), *self.hosts]
+
 
 def load_inventory(path: Path) -> Inventory:
     """Read an inventory. UserError, in one line, for the first problem; nothing is contacted."""

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from edgefl import catalog
 from edgefl.config.key_names import sections
+from edgefl.launch.inventory import InventoryFile
 from edgefl.strategies.base.catalog import load, strategy_names
 
 sys.path.insert(0, str(ROOT / "docs"))
@@ -67,6 +68,15 @@ def test_every_key_is_in_the_reference(key: str) -> None:
 )
 def test_every_option_has_a_text(owner: str, model: type[BaseModel]) -> None:
     assert undocumented(model) == [], owner
+
+
+def test_every_key_of_an_inventory_is_in_the_reference() -> None:
+    rows = [line for line in pages.inventory_page().splitlines() if line.startswith("| `")]
+    named = {row.split("`")[1] for row in rows}
+    tables = [(place, model) for place, model in sections(InventoryFile) if place]
+    expected = {f"{place}.{key}" for place, model in tables for key in model.model_fields}
+    assert expected <= named and {"hosts[].host", "coordinator.via"} <= named
+    assert [row for row in rows if not row.rstrip("| ").rpartition("|")[2].strip()] == []
 
 
 def test_a_row_has_type_default_bounds_and_unit() -> None:

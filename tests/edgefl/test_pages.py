@@ -60,7 +60,7 @@ def test_every_file_named_on_a_page_is_there() -> None:
 def test_a_command_line_has_a_command_options_and_keys_that_exist(
     words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = words[:2] if words[0] in ("keys", "data") else words[:1]
+    command = words[:2] if words[0] in ("keys", "data", "hosts") else words[:1]
     told = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"})
     assert told.exit_code == 0, told.output
     options = set(re.findall(r"--[\w-]+", told.output))

@@ -207,9 +207,10 @@ class Rig:
         self,
         coordinator: Mapping[str, object] | None = None,
         by_host: Mapping[int, Mapping[str, object]] | None = None,
+        only: Sequence[int] | None = None,
         **defaults: object,
     ) -> str:
-        """An inventory of all hosts, as TOML.
+        """An inventory of all hosts, or ``only`` of some, as TOML.
 
         ``defaults``: keys of [defaults]; ``by_host``: further keys by the index of a host.
         """
@@ -218,10 +219,12 @@ class Rig:
         if coordinator is not None:
             tables["coordinator"] = dict(coordinator)
         hosts = [
-            tomli_w.dumps({"host": host.address} | dict((by_host or {}).get(index, {})))
+            tomli_w.dumps({"hosts": {"host": host.address} | dict((by_host or {}).get(index, {}))})
             for index, host in enumerate(self.hosts)
+            if only is None or index in only
         ]
-        return "\n[[hosts]]\n".join([tomli_w.dumps(tables), *hosts])
+        tables_of_hosts = [text.replace("[hosts]", "[[hosts]]", 1) for text in hosts]
+        return "\n".join([tomli_w.dumps(tables), *tables_of_hosts])
 
     def trust(self) -> None:
         """Write the present keys of all hosts to known_hosts."""
@@ -247,6 +250,7 @@ def ssh_hosts(
     """
     with _claimed() as number, ExitStack() as stack:
         rig = Rig(number, Path(tempfile.gettempdir()) / f"{PREFIX}{number}")
+        stack.callback(_end_servers, rig)
         stack.callback(remove, number)
         rig.folder.mkdir(mode=0o700)
         Path("/run/sshd").mkdir(exist_ok=True)  # as the package's service does
@@ -332,6 +336,13 @@ def remove(number: int) -> None:
         with suppress(AssertionError):  # a cable goes with its namespace, a little later
             execute("ip", "link", "del", "dev", device)
     shutil.rmtree(Path(tempfile.gettempdir()) / f"{PREFIX}{number}", ignore_errors=True)
+
+
+def _end_servers(rig: Rig) -> None:
+    """Wait for the processes that ``remove`` has killed."""
+    for host in rig.hosts:
+        if host.server is not None:
+            host.server.wait(PATIENCE_S)
 
 
 def _cables(number: int) -> Sequence[str]:

@@ -21,6 +21,7 @@ from edgefl.launch.connections.connection import (
 from edgefl.launch.host import Host
 
 LOOPBACK = "127.0.0.1"
+GRACE_S = 1.0
 
 
 class LocalConnection(HostConnection):
@@ -59,6 +60,11 @@ class LocalConnection(HostConnection):
     async def close(self) -> None:
         for process in self._processes:
             process.stdin.close()
+        ends = [asyncio.create_task(each.wait()) for each in self._processes if not each.ended]
+        if ends:  # most end with their stdin; the others go on
+            _, going = await asyncio.wait(ends, timeout=GRACE_S)
+            for end in going:
+                end.cancel()
 
 
 def _expanded(word: str) -> str:

@@ -1,0 +1,161 @@
+"""``edgefl hosts check``: which hosts can do their part, and if not, why."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from edgefl.commands import show
+from edgefl.commands.configs import ConfigOrNone
+from edgefl.errors import printable
+
+if TYPE_CHECKING:
+    from edgefl.config.experiment import Experiment
+    from edgefl.launch.connections.opening import Ask
+    from edgefl.launch.inventory import Inventory
+    from edgefl.launch.survey import Demand, Survey
+
+UNFIT_STATUS = 3
+PIPE_WIDTH = 160  # columns of the table where nothing says how many there are
+HEADINGS = (
+    *("host", "system", "cores", "memory", "disk", "Python", "edgefl", "torch"),
+    *("clock", "RTT", "up", "down", "samples/s", "fits"),
+)
+LEFT = ("host", "system", "fits")
+
+
+def check(
+    inventory: Annotated[
+        Path, typer.Argument(metavar="INVENTORY", help="The hosts of a run (TOML).")
+    ],
+    config: ConfigOrNone = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config, as for edgefl run."),
+    ] = None,
+    accept_new_host_keys: Annotated[
+        bool,
+        typer.Option("--accept-new-host-keys", help="Accept the ssh keys of hosts not known yet."),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print everything that was found out, as JSON.")
+    ] = False,
+) -> None:
+    """Reach every host, measure it and its network, and say which ones do not fit.
+
+    With a CONFIG, also whether the hosts are enough for their part of the experiment. Exit status
+    3 if a host cannot be reached or does not fit.
+    """
+    from edgefl.launch.connections.questions import asker
+    from edgefl.launch.inventory import load_inventory
+    from edgefl.launch.placement import load_placed
+    from edgefl.loading.file import base_of
+
+    found = load_inventory(inventory)
+    demands: dict[str, Demand] = {}
+    if config is not None:
+        placed = load_placed(found, config, overrides or ())
+        demands = _demands(found, placed, base_of(config))
+    surveys = asyncio.run(survey(found, demands, asker(accept_new_host_keys)))
+    if as_json:
+        print(json.dumps([each.to_json() for each in surveys], indent=2))
+    else:
+        console = Console()
+        wide = console if console.is_terminal else Console(width=PIPE_WIDTH)
+        wide.print(table(surveys))
+        for each in surveys:
+            for problem in each.problems:
+                show.line(f"{each.host}: {problem}")
+    if any(each.problems for each in surveys):
+        raise typer.Exit(UNFIT_STATUS)
+    if not as_json:
+        show.hint(f"edgefl launch {inventory} {config or 'CONFIG'}")
+
+
+def _demands(inventory: Inventory, placed: Experiment, base: Path | None) -> dict[str, Demand]:
+    from edgefl.hosts.setup.learning import learning  # imports torch
+    from edgefl.launch.survey import demand
+
+    one = placed.by_seed()[0]
+    size = learning(one, base).layout.size
+    return {host.name: demand(host, one, size) for host in inventory.hosts}
+
+
+async def survey(inventory: Inventory, demands: Mapping[str, Demand], ask: Ask) -> list[Survey]:
+    """Find out about all hosts; that of the coordinator is one of them, unless it is this one."""
+    from edgefl.launch.connections.connection import HostConnection
+    from edgefl.launch.connections.opening import open_connections
+    from edgefl.launch.surveying import Surveyor
+
+    found = await open_connections(inventory.all_hosts(), ask)
+    try:
+        if sys.stderr.isatty():
+            print(f"edgefl: measuring {len(found)} hosts ...", file=sys.stderr, flush=True)
+        return list((await Surveyor(inventory.coordinator, demands).run(found)).values())
+    finally:
+        opened = [each for each in found.values() if isinstance(each, HostConnection)]
+        await asyncio.gather(*(each.close() for each in opened))
+
+
+def table(surveys: Sequence[Survey]) -> Table:
+    """A table with a row per host."""
+    shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for heading in HEADINGS:
+        shown.add_column(heading, justify="left" if heading in LEFT else "right")
+    for each in surveys:
+        shown.add_row(*(Text(printable(cell, 60)) for cell in cells(each)))
+    shown.caption = (
+        "clock: of the host, compared with this one; up and down: measured goodput, seen from the"
+        " host; samples/s: as emulator calibrate"
+    )
+    shown.caption_justify = "left"
+    return shown
+
+
+def cells(found: Survey) -> list[str]:
+    """The texts of a row; "-" where nothing is known."""
+    machine, clock, path = found.machine, found.clock, found.goodput
+    fits = "no" if found.problems else "yes"
+    if machine is None:
+        reached = "no answer" if found.reachable else "not reached"
+        return [found.host, reached, *["-"] * (len(HEADINGS) - 3), fits]
+    return [
+        found.host,
+        f"{machine.board or machine.name}, {machine.machine}",
+        str(machine.cores),
+        "-" if machine.memory_bytes is None else decimal(machine.memory_bytes),
+        decimal(machine.free_bytes),
+        ".".join(map(str, machine.python)),
+        machine.edgefl or "-",
+        machine.torch or "-",
+        "-" if clock is None else clock_text(clock.offset_ns, clock.uncertainty_ns),
+        "-" if clock is None else f"{clock.rtt_ns / 1e6:.2f} ms",
+        "-" if path is None else rate_text(path.up_bit_s),
+        "-" if path is None else rate_text(path.down_bit_s),
+        "-" if found.samples_per_s is None else f"{found.samples_per_s:.0f}",
+        fits,
+    ]
+
+
+def clock_text(offset_ns: int, uncertainty_ns: int) -> str:
+    """Format an offset in s if it is large, else in ms."""
+    if abs(offset_ns) >= 10**9:
+        return f"{offset_ns / 1e9:+.1f} s"
+    return f"{offset_ns / 1e6:+.2f}±{uncertainty_ns / 1e6:.2f} ms"
+
+
+def rate_text(rate_bit_s: float) -> str:
+    """Format a rate with three digits and its unit."""
+    mbit_s = rate_bit_s / 1e6
+    return f"{mbit_s / 1000:.3g} Gbit/s" if mbit_s >= 1000 else f"{mbit_s:.3g} Mbit/s"

@@ -1,0 +1,169 @@
+"""``edgefl hosts check``: against real ssh servers, and its probe on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from paths import CONFIGS, ROOT
+from ssh_hosts import Rig, refusal, ssh_hosts
+from typer.testing import CliRunner
+
+from edgefl.cli import app
+from edgefl.commands.hosts_check import clock_text, rate_text
+from edgefl.launch.surveying import READ_PROGRAM, program
+
+pytestmark = pytest.mark.processes
+HERE = {"python": sys.executable, "env": {"PYTHONPATH": str(ROOT)}}
+
+
+@pytest.fixture(scope="module")
+def rig() -> Iterator[Rig]:
+    if refusal():
+        pytest.skip(refusal())
+    with ssh_hosts(
+        4, rate_mbit_s=50, disk_bytes={1: 20_000_000, 2: 20_000_000}, machines={2: "i686"}
+    ) as made:
+        yield made
+
+
+def edgefl(*words: object) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user does, without a terminal."""
+    return subprocess.run(
+        [sys.executable, "-m", "edgefl.cli", *map(str, words)],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "hosts.toml"
+    path.write_text(text)
+    return path
+
+
+def test_hosts_that_fit_and_hosts_that_do_not(rig: Rig, tmp_path: Path) -> None:
+    # the third has no edgefl; the fourth refuses the key
+    by_host = {0: HERE, 1: HERE, 3: HERE}
+    inventory = written(tmp_path, rig.inventory(by_host=by_host))
+    keys = rig.hosts[3].folder / "authorized_keys"
+    allowed = keys.read_text()
+    keys.write_text("")
+    try:
+        done = edgefl("hosts", "check", inventory, CONFIGS / "quickstart.toml", "--json")
+    finally:
+        keys.write_text(allowed)
+    assert done.returncode == 3, done.stderr
+    good, full, wrong, refused = json.loads(done.stdout)
+    assert good["fits"] and good["problems"] == [] and good["samples_per_s"] > 0
+    assert good["machine"]["edgefl"] and good["machine"]["executable"] == sys.executable
+    # the same clock, read by two processes: apart by no more than the uncertainty
+    assert abs(good["clock"]["offset_ns"]) <= good["clock"]["uncertainty_ns"]
+    assert good["clock"]["uncertainty_ns"] <= good["clock"]["rtt_ns"]
+    # the cable carries 50 Mbit/s, its headers included
+    assert good["goodput"]["over"] == "tcp"
+    assert 0 < good["goodput"]["up_bit_s"] < 60e6 and 0 < good["goodput"]["down_bit_s"] < 60e6
+    assert full["problems"] == ["20.0 MB free on its disk, expected 100.0 MB"]
+    assert wrong["problems"] == [
+        f"there is no torch for i686 with a {wrong['machine']['bits']}-bit Python",
+        "20.0 MB free on its disk, expected 1.5 GB",
+    ]
+    assert not refused["reachable"] and "refused the key" in refused["problems"][0]
+
+
+def test_the_table_and_a_line_for_each_reason(rig: Rig, tmp_path: Path) -> None:
+    inventory = written(tmp_path, rig.inventory(by_host={0: HERE}, only=[0]))
+    slow = edgefl("hosts", "check", inventory, CONFIGS / "quickstart.toml", "links.up_mbit_s=90.0")
+    rows = {line.split()[0]: line for line in slow.stdout.splitlines() if line}
+    assert slow.returncode == 3
+    first = rig.hosts[0].address
+    assert slow.stdout.count(f"{first} ") == 1 and rows[first].split()[-1] == "no"
+    reason = next(line for line in slow.stdout.splitlines() if line.startswith(f"{first}: "))
+    assert reason.endswith("Mbit/s up, its emulated links need 90")
+
+
+def test_an_unknown_host_key_is_refused_without_a_terminal(rig: Rig, tmp_path: Path) -> None:
+    known = tmp_path / "known_hosts"
+    inventory = written(tmp_path, rig.inventory(known_hosts=str(known), only=[0], **HERE))
+    refused = edgefl("hosts", "check", inventory)
+    assert refused.returncode == 3 and not known.exists()
+    assert f"{rig.hosts[0].address}: unknown host key (ED25519, fingerprint" in refused.stdout
+    accepted = edgefl("hosts", "check", inventory, "--accept-new-host-keys")
+    assert accepted.returncode == 0, accepted.stdout
+    assert known.read_text().startswith(f"{rig.hosts[0].address} ssh-ed25519 ")
+    assert accepted.stdout.splitlines()[-1] == f"next: edgefl launch {inventory} CONFIG"
+
+
+def test_a_coordinator_that_a_host_cannot_reach(rig: Rig, tmp_path: Path) -> None:
+    # the broadcast address of a network that no machine has
+    inventory = written(
+        tmp_path,
+        rig.inventory({"address": "10.83.255.255"}, only=[])
+        + f'[[hosts]]\nhost = "{rig.hosts[0].name}"\nvia = "netns"\n',
+    )
+    (found,) = json.loads(edgefl("hosts", "check", inventory, "--json").stdout)
+    assert found["problems"][0].startswith("cannot reach this machine at 10.83.255.255:")
+    assert found["goodput"]["over"] == "connection" and found["goodput"]["up_bit_s"] > 0
+
+
+def test_bad_input_ends_before_anything_is_reached(tmp_path: Path) -> None:
+    inventory = written(tmp_path, '[[hosts]]\nhost = "pi-[8-1]"')
+    done = edgefl("hosts", "check", inventory)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"edgefl: {inventory}: hosts[0].host: [8-1]: the range is empty, expected the smaller"
+        " number first\n"
+    )
+
+
+def pythons() -> list[Path]:
+    """Python 3 of any age on this machine, each version once."""
+    places = [
+        *Path.home().glob(".pyenv/versions/3.*/bin"),
+        Path("/usr/bin"),
+        Path("/usr/local/bin"),
+    ]
+    return [place / "python3" for place in places if (place / "python3").exists()]
+
+
+@pytest.mark.parametrize("python", [Path(sys.executable), *pythons()], ids=str)
+def test_the_probe_runs_on_the_python_that_a_host_has(python: Path, tmp_path: Path) -> None:
+    source = program()
+    commands = f'{len(source)}\n'.encode() + source + (
+        f'facts ["{tmp_path}/a/b", "{tmp_path}"]\nclock\ntake 5\nhellogive 3\n'.encode()
+    )  # fmt: skip
+    done = subprocess.run([python, "-c", READ_PROGRAM], input=commands, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    facts, clock, took, *rest = done.stdout.split(b"\n")
+    found = json.loads(facts)
+    assert found["python"][0] == 3 and found["cores"] >= 1 and found["has_data"]
+    assert found["memory_bytes"] > 0 and found["free_bytes"] > 0
+    told = json.loads(clock)
+    assert told["came_ns"] <= told["goes_ns"]
+    assert json.loads(took) == {} and rest == [bytes(3)]
+
+
+def test_what_is_no_python_is_told(tmp_path: Path) -> None:
+    text = '[[hosts]]\nhost = "{}"\nvia = "local"\npython = "{}"\n'
+    inventory = written(tmp_path, text.format("a", "/bin/cat") + text.format("b", "/no/python"))
+    first, second = json.loads(edgefl("hosts", "check", inventory, "--json").stdout)
+    assert "/bin/cat does not work as a Python 3" in first["problems"][0]
+    assert first["reachable"] and "no Python /no/python" in second["problems"]
+
+
+def test_the_texts_of_a_row() -> None:
+    assert clock_text(-1_234_567, 98_765) == "-1.23±0.10 ms"
+    assert clock_text(3_600_000_000_000, 1) == "+3600.0 s"
+    assert rate_text(47.83e6) == "47.8 Mbit/s" and rate_text(12.3e9) == "12.3 Gbit/s"
+
+
+def test_the_command_is_in_the_help() -> None:
+    told = CliRunner().invoke(app, ["hosts", "--help"], env={"COLUMNS": "120"})
+    assert told.exit_code == 0 and "check" in told.output
