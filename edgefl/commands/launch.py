@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgefl import __version__
 from edgefl.commands import show
 from edgefl.commands import wall as on_wall
 from edgefl.commands.conclude import conclude
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from edgefl.launch.inventory import Inventory
 
 KEYS_SUFFIX = ".keys"  # of the folder next to the inventory
+DEFAULT_PORT = 7700  # of a coordinator on another host
 
 InventoryPath = Annotated[
     Path, typer.Argument(metavar="INVENTORY", help="The hosts (TOML): docs/how-to/several-machines")
@@ -100,6 +100,7 @@ def launch(
     """Run an experiment on the hosts of an inventory: keys, data, code and edges get there, logs
     and results come back.
     """
+    from edgefl.commands.launch_elsewhere import refuse_faults
     from edgefl.launch.inventory import load_inventory
     from edgefl.launch.launch_plan import refuse_code
     from edgefl.launch.placement import load_placed
@@ -109,6 +110,8 @@ def launch(
     found = load_inventory(inventory)
     experiment = load_placed(found, config, overrides or ())
     refuse_code(found, own_names(experiment))
+    if found.coordinator.host.via != "local":
+        refuse_faults(experiment)
     warn(experiment, config)
     task = Launch(
         found,
@@ -147,7 +150,7 @@ def _launched(task: Launch) -> bool:
     began_s = time.monotonic()
     logs = HostLogs(lambda: time.monotonic() - began_s)
     run = run_name(experiment.name, secrets.token_hex(4))
-    hosts = HostsThread(task.inventory.hosts, run, logs.add)
+    hosts = HostsThread(task.inventory, run, logs.add)
     at_once = True
     try:
         addresses = _prepare(task, hosts)
@@ -179,15 +182,16 @@ def _prepare(task: Launch, hosts: HostsThread) -> dict[str, str]:
     each. Exit with status 2 if a host cannot take part.
     """
     from edgefl.launch.host_data import DataSync
-    from edgefl.launch.launch_plan import code_files, key_files, preparation
+    from edgefl.launch.launch_plan import code_files, coordinator_files, key_files, preparation
 
     show.line(f"{task.inventory.path}: connecting to {len(hosts.hosts)} hosts")
     hosts.connect(_asker(task.accept))
     _check(task, hosts)
-    addresses = hosts.addresses(task.inventory.coordinator)
-    hosts.begin(__version__)
-    _check(task, hosts)
+    addresses = hosts.addresses()
     code = code_files(code_of(task))
+    traces = code_files(traces_of(task))
+    hosts.begin((*coordinator_files(task.keys), *code, *traces))
+    _check(task, hosts)
     hosts.send({host.name: (*key_files(task.keys, host.edges), *code) for host in hosts.hosts})
     _check(task, hosts)
     shards: Mapping[str, str | None] = {}
@@ -216,6 +220,13 @@ def code_of(task: Launch) -> dict[str, Path]:
         if (place := name.rpartition(":")[0]).endswith(".py")
         and (paths := [folder / Path(place).expanduser() for folder in folders])
     }
+
+
+def traces_of(task: Launch) -> dict[str, Path]:
+    """The files with traces of links, which only the coordinator reads."""
+    from edgefl.config.groups import traces
+
+    return {name: task.base / Path(name).expanduser() for name in traces(task.experiment)}
 
 
 def _check(task: Launch, hosts: HostsThread) -> None:
@@ -281,26 +292,29 @@ class _HostsScreen(on_wall.Screen):
         self._of_hosts, self._logs = hosts, logs
 
     def watch(self, index: int, directory: Path, port: int) -> None:
-        for report in self._of_hosts.news():
-            edge = f"{report.edge}: " if report.edge else ""
-            self.say(f"{report.host}: {edge}{report.text}")
+        for news in self._of_hosts.news():
+            self.say(str(news))
         self._logs.flush()
         super().watch(index, directory, port)
 
 
 def _run(task: Launch, hosts: HostsThread, addresses: Mapping[str, str], logs: HostLogs) -> bool:
-    """Run the coordinator here; False after Ctrl-C."""
-    from edgefl.launch.addresses import listen_host
+    """Run the coordinator; False after Ctrl-C."""
+    from edgefl.launch.addresses import ANY, listen_host
 
-    network = task.experiment.network
-    section = network.model_copy(
-        update={
-            "host": listen_host(network.host, addresses.values()),
-            "port": task.inventory.coordinator.listen_port or network.port,
-        }
-    )
+    network, remote = task.experiment.network, hosts.coordinator
+    port = task.inventory.coordinator.listen_port or network.port
+    listen = {"host": listen_host(network.host, addresses.values()), "port": port}
+    if remote is not None:
+        listen = {"host": ANY, "port": port or DEFAULT_PORT}
+    section = network.model_copy(update=listen)
+    experiment = task.experiment.model_copy(update={"network": section})
+    if remote is not None:
+        from edgefl.commands.launch_elsewhere import run_elsewhere
+
+        return run_elsewhere(experiment, task.folder, hosts, remote, addresses, logs)
     return on_wall.run_seeds(
-        task.experiment.model_copy(update={"network": section}),
+        experiment,
         task.config,
         task.folder,
         _HostsScreen(hosts, logs),

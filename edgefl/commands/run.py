@@ -91,6 +91,10 @@ Announce = Annotated[
     ),
 ]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Allow a network without keys.")]
+ShowTable = Annotated[
+    bool,
+    typer.Option("--table/--no-table", help="Compare the strategies at the end: table, figures."),
+]
 
 
 def run(
@@ -141,6 +145,7 @@ def coordinator(
     keys: Keys = None,
     announce: Announce = False,
     insecure: Insecure = False,
+    table: ShowTable = True,
     require: Require = None,
 ) -> None:
     """Start a coordinator and wait for edges from other terminals or machines (`edgefl edge`)."""
@@ -157,7 +162,10 @@ def coordinator(
     ):
         screen = on_wall.Screen(listening)
         to_the_end = on_wall.run_seeds(experiment, config, folder, screen, fleet=False, keys=keys)
-    finish(conclude(experiment, folder), demands, True, to_the_end)
+    if table or demands:
+        finish(conclude(experiment, folder), demands, True, to_the_end)
+    elif not to_the_end:
+        raise typer.Exit(INTERRUPTED_STATUS)
 
 
 def finish(

@@ -32,6 +32,7 @@ from edgefl.hosts.ipc import encode
 from edgefl.hosts.process_messages import InjectFault
 from edgefl.hosts.processes import close_all_but, fork
 from edgefl.launch.agent_messages import (
+    COORDINATOR,
     MOST_LINE,
     AgentOver,
     AgentReady,
@@ -40,6 +41,7 @@ from edgefl.launch.agent_messages import (
     HostLine,
     KillEdges,
     PrepareEdges,
+    StartCoordinator,
     StartEdges,
     StopEdges,
     from_line,
@@ -47,7 +49,14 @@ from edgefl.launch.agent_messages import (
 )
 from edgefl.launch.outbox import LineSplitter, Outbox
 from edgefl.launch.run_places import CODE, SOCKET, claimed, clear_stale
-from edgefl.launch.supervisor import Action, SignalEdge, SpawnEdge, Supervisor, TellLauncher
+from edgefl.launch.supervisor import (
+    COORDINATOR_GRACE_S,
+    Action,
+    SignalEdge,
+    SpawnEdge,
+    Supervisor,
+    TellLauncher,
+)
 
 POLL_S = 0.2
 LAST_WORDS_S = 5.0  # for messages that the launcher has not read yet at the end
@@ -76,6 +85,7 @@ class Agent:
         self.children: dict[str, EdgeChild] = {}
         self.order: PrepareEdges  # once it has come
         self.address = ""
+        self.words: tuple[str, ...] = ()  # of the coordinator
         self.learned: Any = None
         self.outbox = Outbox()
         self.selector = DefaultSelector()
@@ -167,6 +177,10 @@ class Agent:
             case StartEdges():
                 self.address = order.address
                 self._act(self.supervisor.start(self.order.edges, self.order.restarts))
+            case StartCoordinator():
+                self.words, self.supervisor.grace_s = order.words, COORDINATOR_GRACE_S
+                self._act(self.supervisor.start([COORDINATOR], 0))
+                self.supervisor.waits(COORDINATOR, False, now_s)
             case InjectFault():
                 self._act(self.supervisor.inject(order))
             case StopEdges():
@@ -209,7 +223,7 @@ class Agent:
 
     def _spawn(self, edge: str) -> None:
         try:
-            child = self._forked(edge) if self.forks else self._started(edge)
+            child = self._forked(edge) if self.forks else self._started(edge, self._argv(edge))
         except OSError as error:  # no memory, or too many processes
             self._tell("", f"{edge} cannot be started: {error.strerror}")
             self._act(self.supervisor.not_spawned(edge, time.monotonic()))
@@ -220,9 +234,6 @@ class Agent:
         self._act(self.supervisor.spawned(edge, child.pid, time.monotonic()))
 
     def _forked(self, edge: str) -> EdgeChild:
-        from edgefl.launch.edge_process import run_edge
-
-        order, address, learned = self.order, self.address, self.learned
         output, theirs = os.pipe()
 
         def work() -> int:
@@ -231,7 +242,7 @@ class Agent:
             for fd, name in ((nothing, 0), (theirs, 1), (theirs, 2)):
                 os.dup2(fd, name)
             close_all_but()
-            return run_edge(edge, address, order, learned)
+            return self._in_fork(edge)
 
         try:
             return EdgeChild(edge, fork(f"edge {edge}", work), output)
@@ -241,12 +252,23 @@ class Agent:
         finally:
             os.close(theirs)
 
-    def _started(self, edge: str) -> EdgeChild:
+    def _in_fork(self, edge: str) -> int:
+        if edge == COORDINATOR:  # a new program, because it starts processes of its own
+            os.execv(sys.executable, self._argv(edge))
+        from edgefl.launch.edge_process import run_edge
+
+        return run_edge(edge, self.address, self.order, self.learned)
+
+    def _argv(self, edge: str) -> list[str]:
+        python = [sys.executable, "-m"]
+        if edge == COORDINATOR:
+            return [*python, "edgefl.cli", "coordinator", *self.words]
+        order = encode(self.order).decode()
+        return [*python, "edgefl.launch.edge_process", edge, self.address, order]
+
+    def _started(self, edge: str, argv: list[str]) -> EdgeChild:
         process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "edgefl.launch.edge_process"),
-                *(edge, self.address, encode(self.order).decode()),
-            ],
+            argv,
             stdin=subprocess.PIPE,  # closed when this process ends
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

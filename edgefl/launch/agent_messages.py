@@ -2,7 +2,8 @@
 
 ::
 
-    launcher -> agent   PrepareEdges, StartEdges, InjectFault, StillHere, then StopEdges | KillEdges
+    launcher -> agent   PrepareEdges, StartEdges (or StartCoordinator), InjectFault, StillHere, then
+                        StopEdges | KillEdges
              <-         AgentReady, EdgesPrepared, EdgeStarted, EdgeEnded, HostLine, then AgentOver
     edge     -> agent   EdgeWaits, on its standard output; other lines there are text
 
@@ -15,6 +16,7 @@ from edgefl.hosts.ipc import BadMessage, decode, encode, message
 
 MOST_LINE = 1 << 16  # bytes
 FIRST = b'{"kind":'  # how a message begins
+COORDINATOR = "coordinator"
 
 
 @message
@@ -43,6 +45,16 @@ class StartEdges:
     """Start the prepared edges. ``address``: of the coordinator."""
 
     address: str
+
+
+@message
+class StartCoordinator:
+    """Start ``edgefl coordinator`` with these words, in the folder of the user's code.
+
+    It counts as an edge of the name COORDINATOR.
+    """
+
+    words: tuple[str, ...]
 
 
 @message

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from edgefl import __version__
 from edgefl.hosts.processes import ONE_THREAD
 from edgefl.launch.agent_messages import (
     AgentOver,
@@ -20,6 +21,7 @@ from edgefl.launch.agent_messages import (
     HostLine,
     KillEdges,
     PrepareEdges,
+    StartCoordinator,
     StartEdges,
     StillHere,
     StopEdges,
@@ -71,14 +73,21 @@ class HostSession:
         self._tasks: list[asyncio.Task[None]] = []
 
     # ------------------------------------------------------------------ before the run
-    async def begin(self, connection: HostConnection, interpreter: str) -> AgentReady:
-        """Start the agent with this Python. HostError if that fails."""
+    async def begin(self, connection: HostConnection, interpreter: str) -> None:
+        """Start the agent with this Python.
+
+        HostError if that fails, or if it has another version of edgefl.
+        """
         self.connection, self.interpreter = connection, interpreter
         ready = self._await(AgentReady)
         await self._start_agent()
         self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._greet())]
         answer: AgentReady = await self._within(ready, READY_S, "its agent did not start")
-        return answer
+        if answer.version != __version__:
+            raise HostError(
+                self.host.name,
+                f"it has edgefl {answer.version}, expected {__version__}: edgefl hosts install",
+            )
 
     async def send(self, files: Sequence[FileToSend], sent: Callable[[int], None]) -> None:
         """Copy files into the run's folder. HostError if one cannot be written."""
@@ -111,6 +120,9 @@ class HostSession:
             raise HostError(self.host.name, f"{failure} in {limit_s:g} s") from None
 
     # ------------------------------------------------------------------ during the run
+    async def start_coordinator(self, words: Sequence[str]) -> None:
+        await self.order(StartCoordinator(tuple(words)))
+
     async def start_edges(self, address: str) -> None:
         await self.order(StartEdges(address))
 
@@ -148,6 +160,7 @@ class HostSession:
             return await agent.wait()
         finally:
             texts.cancel()
+            await asyncio.gather(texts, return_exceptions=True)
 
     def _death(self, status: int) -> str:
         said = f" ({self._last_words})" if self._last_words else ""

@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
+from edgefl.errors import UserError
 from edgefl.hosts.process_messages import InjectFault
 from edgefl.launch.addresses import coordinator_address
 from edgefl.launch.agent_messages import EdgeEnded, EdgeStarted, HostLine, PrepareEdges
@@ -22,8 +23,9 @@ from edgefl.launch.host import Host
 from edgefl.launch.host_data import DataSync
 from edgefl.launch.host_session import HostSession, SessionEvent
 from edgefl.launch.installer import interpreter
-from edgefl.launch.inventory import CoordinatorPlace
+from edgefl.launch.inventory import Inventory
 from edgefl.launch.launch_plan import FileToSend
+from edgefl.launch.remote_coordinator import RemoteCoordinator
 
 Answer = TypeVar("Answer")
 LONGEST_END_S = 60.0
@@ -38,6 +40,9 @@ class HostNews:
     host: str
     edge: str
     text: str
+
+    def __str__(self) -> str:
+        return ": ".join(filter(None, (self.host, self.edge, self.text)))
 
 
 @dataclass(slots=True)
@@ -64,10 +69,14 @@ class HostsThread:
     """
 
     def __init__(
-        self, hosts: Sequence[Host], run: str, log: Callable[[str, str, str], None]
+        self, inventory: Inventory, run: str, log: Callable[[str, str, str], None]
     ) -> None:
-        self.hosts, self.log = list(hosts), log
+        hosts, place = inventory.hosts, inventory.coordinator
+        self.hosts, self.place, self.log = list(hosts), place, log
         self.sessions = {host.name: HostSession(host, run, self._take) for host in hosts}
+        # None: the coordinator runs in this process
+        self.coordinator = None if place.host.via == "local" else RemoteCoordinator(place, run, log)
+        self._to_coordinator: HostConnection | None = None
         self.connections: dict[str, HostConnection] = {}
         self.lost: dict[str, str] = {}  # host -> why it takes no part
         self.told: set[str] = set()  # lost hosts that the user knows of
@@ -79,7 +88,15 @@ class HostsThread:
 
     # ------------------------------------------------------------------ before the run
     def connect(self, ask: Ask) -> None:
-        """Connect to all hosts. ``lost`` names those that cannot be reached, with the reason."""
+        """Connect to all hosts. ``lost`` names those that cannot be reached, with the reason.
+
+        UserError if the coordinator's cannot be reached.
+        """
+        if self.coordinator is not None:
+            (made,) = self.call(open_connections([self.place.host], ask)).values()
+            if isinstance(made, HostError):
+                raise UserError(f"coordinator: {made}")
+            self._to_coordinator = made
         found = self.call(open_connections(self.hosts, ask))
         for name, connection in found.items():
             if isinstance(connection, HostError):
@@ -87,29 +104,38 @@ class HostsThread:
             else:
                 self.connections[name] = connection
 
-    def addresses(self, place: CoordinatorPlace) -> dict[str, str]:
+    def addresses(self) -> dict[str, str]:
         """Find the coordinator's address for the edges of each host."""
         found: dict[str, str] = {}
 
         async def one(session: HostSession) -> None:
             connection = self.connections[session.host.name]
-            found[session.host.name] = await coordinator_address(place, None, connection)
+            found[session.host.name] = await coordinator_address(
+                self.place, self._to_coordinator, connection
+            )
 
         self._each(one)
         return found
 
-    def begin(self, version: str) -> None:
-        """Start the agents. A host with another version of edgefl cannot take part."""
+    def begin(self, files: Sequence[FileToSend]) -> None:
+        """Start the agents. ``files``: for the coordinator's host.
+
+        UserError if the coordinator's agent does not start.
+        """
 
         async def one(session: HostSession) -> None:
             connection = self.connections[session.host.name]
-            ready = await session.begin(connection, await interpreter(connection))
-            if ready.version != version:
-                raise HostError(
-                    session.host.name,
-                    f"it has edgefl {ready.version}, expected {version}: edgefl hosts install",
-                )
+            await session.begin(connection, await interpreter(connection))
 
+        async def coordinator() -> None:
+            made = self._to_coordinator
+            if made is not None and self.coordinator is not None:
+                await self.coordinator.begin(made, await interpreter(made), files)
+
+        try:
+            self.call(coordinator())
+        except HostError as error:
+            raise UserError(f"coordinator: {error}") from None
         self._each(one)
 
     def sync(self, data: DataSync, say: Callable[[str], None]) -> dict[str, str | None]:
@@ -220,7 +246,9 @@ class HostsThread:
         async def of_all() -> None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LONGEST_END_S):
-                    sessions = self.sessions.values()
+                    sessions = [*self.sessions.values()]
+                    if self.coordinator is not None:
+                        sessions.append(self.coordinator.session)
                     await asyncio.gather(*(session.end(at_once) for session in sessions))
 
         self.call(of_all())

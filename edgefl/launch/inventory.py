@@ -99,7 +99,11 @@ class CoordinatorHost(Login):
     address: str | None = Field(None, pattern=HOST_NAME)
     """Address at which edges reach the coordinator. Default: found for each host."""
     listen_port: int = Field(0, ge=0, le=65535)
-    """TCP port on which the coordinator listens for edges; 0: any free port."""
+    """TCP port on which the coordinator listens for edges; 0: any free port here, 7700 on another
+    host.
+    """
+    allow_code: bool = False
+    """Whether a coordinator on another host may get and run Python files that the config names."""
 
     @model_validator(mode="after")
     def _has_a_host(self) -> CoordinatorHost:
@@ -216,7 +220,10 @@ def load_inventory(path: Path) -> Inventory:
     return Inventory(
         path,
         CoordinatorPlace(
-            _host(own, own.host or "coordinator", ("coordinator",), source),
+            replace(
+                _host(own, own.host or "coordinator", ("coordinator",), source),
+                allow_code=own.allow_code or own.via == "local",
+            ),
             own.address,
             own.listen_port,
         ),

@@ -31,10 +31,13 @@ class FileToSend:
 
 
 def code_files(found: Mapping[str, Path]) -> tuple[FileToSend, ...]:
-    """The files of the user's code. ``found``: by name, such as "my_algo.py:MyAlgo"."""
+    """The files of the user's code, or of traces, in the folder of code on a host.
+
+    ``found``: by the name in the config, such as "my_algo.py:MyAlgo".
+    """
     files = {}
     for name, source in found.items():
-        place = name.rpartition(":")[0]
+        place = name.rpartition(":")[0] or name
         if place.startswith(("/", "~")) or ".." in PurePosixPath(place).parts:
             raise UserError(
                 f"{name!r}: expected a file below the config's folder, because edges on other hosts"
@@ -46,13 +49,20 @@ def code_files(found: Mapping[str, Path]) -> tuple[FileToSend, ...]:
 
 def refuse_code(inventory: Inventory, names: Sequence[str]) -> None:
     """Raise UserError if a host must not run the user's code that the config names."""
-    closed = [host.name for host in inventory.hosts if not host.allow_code]
+    places = (inventory.coordinator.host, *inventory.hosts)
+    closed = [host.name for host in places if not host.allow_code]
     if names and closed:
         code = ", ".join(map(repr, dict.fromkeys(names)))
         raise UserError(
             f"{inventory.path}: the config names {code}, which is your own code: set allow_code ="
             f" true for {_listed(closed)}, if their edges may run it"
         )
+
+
+def coordinator_files(keys: Path) -> tuple[FileToSend, ...]:
+    """The keys of a coordinator on another host."""
+    names = ("coordinator.key", "coordinator.key_secret", "allowed.json")
+    return tuple(FileToSend(keys / name, f"{KEYS}/{name}", SECRET) for name in names)
 
 
 def key_files(keys: Path, edges: Sequence[str]) -> tuple[FileToSend, ...]:

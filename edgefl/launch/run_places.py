@@ -22,6 +22,11 @@ def run_folder(work: str, run: str) -> str:
     return f"{work}/launched/{run}"
 
 
+def results_folder(work: str, run: str) -> str:
+    """Where a coordinator on another host writes its results, until they are fetched."""
+    return f"{work}/results/{run}"
+
+
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
     """Make ``folder``, for its owner only, and lock it."""

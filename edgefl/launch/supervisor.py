@@ -13,6 +13,7 @@ from edgefl.launch.agent_messages import EdgeEnded, EdgeStarted
 
 BACK_OFF_S = (1.0, 30.0)  # before the first restart, and at most
 GRACE_S = 5.0  # from the request to end until the edge is killed
+COORDINATOR_GRACE_S = 120.0  # it evaluates its last models and writes its files
 SILENCE_S = 60.0  # without a message from the launcher, the connection counts as lost
 ORPHAN_S = 30.0  # an edge without a coordinator may wait this long if the launcher is gone
 OVER, REFUSED, UNREACHABLE, NO_PROCESS = 0, 2, 4, 5  # exit statuses of an edge's process
@@ -64,6 +65,7 @@ class Supervisor:
 
     heard_s: float = 0.0
     connected: bool = True
+    grace_s: float = GRACE_S
     lives: dict[str, EdgeLife] = field(default_factory=dict)
     _stopping_s: float | None = None
 
@@ -93,7 +95,7 @@ class Supervisor:
         return [SignalEdge(fault.edge, fault.fault)] if life.runs else []
 
     def stop(self, now_s: float) -> list[Action]:
-        """Ask all edges to end; those that do not are killed after GRACE_S."""
+        """Ask all edges to end; those that do not are killed after ``grace_s``."""
         if self._stopping_s is None:
             self._stopping_s = now_s
         return self._end_all("end")
@@ -166,7 +168,7 @@ class Supervisor:
                     life.due_s = None
                     actions.append(SpawnEdge(edge))
             elif self._stopping_s is not None:
-                if now_s - self._stopping_s >= GRACE_S:
+                if now_s - self._stopping_s >= self.grace_s:
                     actions.append(SignalEdge(edge, "kill"))
             elif self._is_orphan(life, now_s):
                 life.asked = "no launcher and no coordinator"

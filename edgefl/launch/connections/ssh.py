@@ -233,13 +233,19 @@ class SSHProcess:
         return self._stdin
 
     async def read(self, most: int = BLOCK_BYTES) -> bytes:
-        return await self._process.stdout.read(most)
+        return await self._read(self._process.stdout, most)
+
+    async def _read(self, stream: asyncssh.SSHReader[bytes], most: int = BLOCK_BYTES) -> bytes:
+        try:
+            return await stream.read(most)
+        except (OSError, asyncssh.Error) as error:
+            raise HostError(self._host.name, f"lost the connection ({error})") from error
 
     def lines(self) -> AsyncIterator[bytes]:
         return lines_of(self.read)
 
     def err_lines(self) -> AsyncIterator[bytes]:
-        return lines_of(partial(self._process.stderr.read, BLOCK_BYTES))
+        return lines_of(partial(self._read, self._process.stderr))
 
     async def wait(self) -> int:
         await self._process.wait_closed()

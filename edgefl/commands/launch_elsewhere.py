@@ -1,0 +1,99 @@
+"""The run of ``edgefl launch`` if the coordinator is on another host."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from edgefl.commands import show
+from edgefl.config.faults import PROCESS_KINDS
+from edgefl.errors import UserError
+from edgefl.hosts.setup.run_folder import RunFolder
+from edgefl.hosts.setup.rundir import clear
+from edgefl.launch.agent_messages import StopEdges
+from edgefl.launch.connections.connection import HostError
+from edgefl.loading.file import dump
+
+if TYPE_CHECKING:
+    from edgefl.config.experiment import Experiment
+    from edgefl.launch.host_logs import HostLogs
+    from edgefl.launch.hosts_thread import HostsThread
+    from edgefl.launch.remote_coordinator import RemoteCoordinator
+
+POLL_S = 0.25
+INTERRUPTED = 130
+REFUSED = 2
+
+
+def run_elsewhere(
+    experiment: Experiment,
+    folder: Path,
+    hosts: HostsThread,
+    remote: RemoteCoordinator,
+    addresses: Mapping[str, str],
+    logs: HostLogs,
+) -> bool:
+    """Start the coordinator and the edges, show what it prints, and fetch the results.
+
+    False after Ctrl-C. Exit with the coordinator's status if it failed.
+    """
+    names = [entry.name for entry in experiment.strategies]
+    claim = RunFolder(folder, names)
+    for line in claim.claim():
+        show.line(line)
+    try:
+        clear(folder, names)
+        logs.open(folder)
+        try:
+            hosts.call(remote.start(dump(experiment, {})))
+            port = experiment.network.port
+            hosts.start_edges(
+                {host: f"tcp://{address}:{port}" for host, address in addresses.items()}
+            )
+            status = _followed(hosts, remote, logs)
+            if status not in (REFUSED, None):
+                hosts.call(remote.fetch(experiment.name, folder))
+        except HostError as error:
+            raise UserError(f"coordinator: {error}") from None
+    finally:
+        claim.undo()
+        claim.release()
+    if status in (0, INTERRUPTED):
+        return status == 0
+    raise typer.Exit(1 if status is None else status)
+
+
+def refuse_faults(experiment: Experiment) -> None:
+    """Raise UserError for faults that only a coordinator in this process can inject."""
+    if any(entry.kind in PROCESS_KINDS for entry in experiment.faults):
+        raise UserError(
+            f"faults: {', '.join(PROCESS_KINDS)} need a coordinator on this machine: no"
+            " [coordinator] in the inventory"
+        )
+
+
+def _followed(hosts: HostsThread, remote: RemoteCoordinator, logs: HostLogs) -> int | None:
+    """Show the run until it ends; return the coordinator's status, None if its host is lost."""
+    stopping = False
+    while True:
+        try:
+            for line in (*remote.printed(), *map(str, hosts.news())):
+                show.line(line)
+            logs.flush()
+            if remote.status is not None or remote.failure:
+                return remote.status
+            if hosts.all_gone and not stopping:
+                stopping = True
+                show.line("no edge left: the run ends")
+                hosts.call(remote.session.order(StopEdges()))
+            time.sleep(POLL_S)
+        except KeyboardInterrupt:
+            if stopping:
+                raise
+            stopping = True
+            show.line("ending the run")
+            hosts.call(remote.session.order(StopEdges()))
