@@ -23,7 +23,6 @@ from edgefl.loading.file import base_of
 
 if TYPE_CHECKING:
     from edgefl.config.experiment import Experiment
-    from edgefl.launch.connections.connection import UnknownHostKey
     from edgefl.launch.host_logs import HostLogs
     from edgefl.launch.hosts_thread import HostsThread
     from edgefl.launch.inventory import Inventory
@@ -61,7 +60,7 @@ Partial = Annotated[
 ]
 AcceptKeys = Annotated[
     bool,
-    typer.Option("--accept-new-host-keys", help="Add unknown ssh host keys without a question."),
+    typer.Option("--accept-new-host-keys", help="Accept the ssh keys of hosts not known yet."),
 ]
 
 
@@ -181,11 +180,12 @@ def _prepare(task: Launch, hosts: HostsThread) -> dict[str, str]:
     """Bring all hosts to the point where edges can start; return the coordinator's address for
     each. Exit with status 2 if a host cannot take part.
     """
+    from edgefl.launch.connections.questions import asker
     from edgefl.launch.host_data import DataSync
     from edgefl.launch.launch_plan import code_files, coordinator_files, key_files, preparation
 
     show.line(f"{task.inventory.path}: connecting to {len(hosts.hosts)} hosts")
-    hosts.connect(_asker(task.accept))
+    hosts.connect(asker(task.accept))
     _check(task, hosts)
     addresses = hosts.addresses()
     code = code_files(code_of(task))
@@ -242,19 +242,6 @@ def _check(task: Launch, hosts: HostsThread) -> None:
             f"{task.inventory.path}: {len(new)} of {len(hosts.hosts)} hosts cannot take part, so"
             " nothing was started (--partial: start without them)"
         )
-
-
-def _asker(accept: bool) -> Any:
-    """What decides about an unknown host key: the option, or the user at the terminal."""
-
-    def ask(unknown: UnknownHostKey) -> bool:
-        print(unknown.question(), file=sys.stderr, end=" ", flush=True)
-        if accept:
-            print("yes (--accept-new-host-keys)", file=sys.stderr, flush=True)
-            return True
-        return sys.stdin.isatty() and input().strip().lower() == "yes"
-
-    return ask
 
 
 # ---------------------------------------------------------------------- the run

@@ -14,6 +14,7 @@ from typing import Any
 
 from edgefl import __version__
 from edgefl.hosts.processes import ONE_THREAD
+from edgefl.hosts.wall.edge.machine import HOST_NAME
 from edgefl.launch.agent_messages import (
     AgentOver,
     AgentReady,
@@ -107,7 +108,8 @@ class HostSession:
     async def _start_agent(self, *words: str) -> None:
         assert self.connection is not None
         argv = [self.interpreter, "-m", MODULE, self.folder, *words]
-        self._agent = await self.connection.start(argv, env=ONE_THREAD | dict(self.host.env))
+        env = ONE_THREAD | {HOST_NAME: self.host.name} | dict(self.host.env)
+        self._agent = await self.connection.start(argv, env=env)
 
     def _await(self, kind: type) -> asyncio.Future[Any]:
         self._awaited[kind] = asyncio.get_running_loop().create_future()

@@ -25,7 +25,7 @@ KEYS = Path("/keys")
 
 
 def inventory(*hosts: Host) -> Inventory:
-    here = CoordinatorPlace(Host("coordinator", via="local"), None, 0)
+    here = CoordinatorPlace(Host("coordinator", via="local", allow_code=True), None, 0)
     return Inventory(Path("lab.toml"), here, hosts)
 
 

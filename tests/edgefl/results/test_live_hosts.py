@@ -86,3 +86,13 @@ def test_the_display_reads_what_the_record_writes(tmp_path: Path) -> None:
     record.host(NS_PER_S, "a", FACTS, REPORT)
     record.flush()
     assert "host cpu 42.2 %, 64.2 °C" in LiveView(tmp_path, ["a"]).plain()
+
+
+def test_a_launch_shows_its_own_names_of_hosts(tmp_path: Path) -> None:
+    view = LiveView(tmp_path, ["a", "b"], places={"a": "pi-1", "b": "pi-2"})
+    lines = shown(view).splitlines()
+    assert "host" in lines[-3]
+    assert [line.split()[0:2] + line.split()[-1:] for line in lines[-2:]] == [
+        ["a", "awaited", "pi-1"],
+        ["b", "awaited", "pi-2"],
+    ]
