@@ -131,6 +131,7 @@ def assert_tables(folder: Path) -> None:
     ("script", "words", "expected"),
     [
         (BENCHMARKS / "fleet.py", ["--edges", "0"], "--edges 0: expected 1 or more"),
+        (BENCHMARKS / "arm64.py", ["--check", "--seconds", "0"], "--seconds 0.0: expected more"),
         (BENCHMARKS / "strategies.py", ["--size", "0"], "--size 0"),
         (BENCHMARKS / "agreement.py", ["--config", "none.toml"], "none.toml"),
         (STUDIES / "table_fedasmu.py", ["--methods", "fedavk"], "no strategy 'fedavk'"),

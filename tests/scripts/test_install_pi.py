@@ -22,7 +22,7 @@ case "$*" in
 esac
 """
 WHEEL = "edgefl-0.1.0-py3-none-any.whl"
-NOTE_WHEEL = f"""    "-m pip wheel "*) touch "$HOME/.edgefl/venv/tmp/{WHEEL}" ;;
+NOTE_WHEEL = f"""    "-m pip wheel "*) touch "${{0%/bin/*}}/tmp/{WHEEL}" ;;
     "-m pip "*)"""
 
 
@@ -167,3 +167,93 @@ def test_keys_are_readable_for_their_owner_only(tmp_path: Path) -> None:
         path.touch(mode=0o644)
     assert FakePi(tmp_path).run("install_pi.sh", "--keys", str(keys)).returncode == 0
     assert keys.stat().st_mode & 0o777 == 0o700 and secret.stat().st_mode & 0o777 == 0o600
+
+
+SUDO = """#!/bin/bash
+echo "$*" >>"$HOME/sudo.log"
+case "$1" in
+    tee) cat >"$HOME/edge.env" ;;
+    install) [ "$2" != -d ] || [[ "$*" != */opt/* ]] || mkdir -p "$HOME/opt" ;;
+esac
+"""
+ID = '#!/bin/bash\ncase "$1" in -u) echo 1000 ;; -un) echo pi ;; *) exit 1 ;; esac\n'
+
+
+class ServicePi(FakePi):
+    """A Pi with keys and a shard for edge pi-1, where sudo only notes what it should do."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.home = folder
+        self.program(self.bin / "sudo", SUDO)
+        self.program(self.bin / "id", ID)
+        (folder / "keys" / "edges").mkdir(parents=True)
+        (folder / "shards").mkdir()
+        for name in ("keys/coordinator.key", "keys/edges/pi-1.key_secret"):
+            (folder / name).touch()
+        (folder / "shards" / "pi-1.safetensors").touch()
+        (self.root / "scripts" / "edgefl-edge@.service").touch()
+        # /opt is not ours in a test.
+        script = self.root / "scripts" / "install_pi.sh"
+        script.write_text(script.read_text().replace("/opt/", f"{folder}/opt/"))
+
+    def set_up(self, *words: str) -> list[str]:
+        """Install the service of pi-1; return what was run as root."""
+        keys = ["--service", "pi-1", "--keys", f"{self.home}/keys"]
+        done = self.run("install_pi.sh", *keys, *words)
+        assert done.returncode == 0, done.stderr
+        return (self.home / "sudo.log").read_text().splitlines()
+
+
+def test_a_service_has_its_own_user_and_copies_of_its_files(tmp_path: Path) -> None:
+    pi = ServicePi(tmp_path)
+    done = pi.set_up("--connect", "tcp://192.0.2.10:7700", "--shards", f"{tmp_path}/shards")
+    assert any(line.startswith("useradd --system") and line.endswith(" edgefl") for line in done)
+    private = "install -o edgefl -g edgefl -m 600"
+    secret, target = f"{tmp_path}/keys/edges/pi-1.key_secret", "/var/lib/edgefl/keys/edges"
+    assert f"{private} {secret} {target}/pi-1.key_secret" in done
+    shard = f"{tmp_path}/shards/pi-1.safetensors"
+    assert f"{private} {shard} /var/lib/edgefl/shards/pi-1.safetensors" in done
+    assert "tee /etc/edgefl/pi-1.env" in done
+    assert (tmp_path / "edge.env").read_text() == (
+        'EDGEFL_EDGE="--connect tcp://192.0.2.10:7700 --keys /var/lib/edgefl/keys'
+        ' --shards /var/lib/edgefl/shards"\n'
+    )
+    unit = pi.root / "scripts" / "edgefl-edge@.service"
+    assert f"install -m 644 {unit} /etc/systemd/system/" in done
+
+
+def test_discovery_of_a_service_brings_its_extra(tmp_path: Path) -> None:
+    pi = ServicePi(tmp_path)
+    pi.set_up("--discover")
+    assert pi.pip_calls[-1].endswith("[discover]")
+    options = '"--discover --keys /var/lib/edgefl/keys"'
+    assert (tmp_path / "edge.env").read_text() == f"EDGEFL_EDGE={options}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--connect", "tcp://a:1"], "belong to --service ID"),
+        (["--service", "a/b", "--discover"], "--service a/b: expected an edge id"),
+        (["--service", "pi-1"], "expected --connect ADDRESS or --discover"),
+        (["--service", "pi-1", "--discover"], "expected --keys DIR"),
+        (["--service", "pi-1", "--connect", "a:1"], "--connect a:1: expected tcp://HOST:PORT"),
+        (["--service", "pi-1", "--discover", "--connect", "tcp://a:1"], "expected one of them"),
+        (["--service", "pi-2", "--discover", "--keys", "../keys"], "no edges/pi-2.key_secret"),
+        (
+            ["--service", "pi-1", "--discover", "--keys", "../keys", "--shards", "../keys"],
+            "no pi-1.safetensors",
+        ),
+        (
+            ["--service", "pi-1", "--discover", "--keys", "../keys", "--venv", "x"],
+            "the environment of a service is",
+        ),
+    ],
+)
+def test_wrong_words_of_a_service_are_one_line(
+    words: list[str], expected: str, tmp_path: Path
+) -> None:
+    done = ServicePi(tmp_path).run("install_pi.sh", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1 and expected in done.stderr

@@ -16,6 +16,7 @@ PATIENCE_S = 300.0  # far more than needed, because a busy machine may be slow
 ROW = {"name", "value", "unit", "goal", "pass"}
 SMALLEST_BENCHMARKS = {
     "agreement.py": ["--quick"],
+    "arm64.py": ["--check"],
     "data.py": ["--quick"],
     "emulator_accuracy.py": ["--tiny"],
     "emulator_lab.py": ["--tiny"],
