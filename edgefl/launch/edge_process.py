@@ -17,6 +17,7 @@ from edgefl.errors import UserError, printable
 from edgefl.hosts.ipc import decode
 from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.wall.edge.host import MOST_TEXT, EdgeHost, EdgeSide
+from edgefl.hosts.wall.edge.machine import share_memory
 from edgefl.hosts.wall.edge.side import SideBuilder
 from edgefl.hosts.wall.edge.worker import OwnMachine
 from edgefl.hosts.wall.keys import EdgeKeys, load_edge
@@ -43,6 +44,7 @@ def load_all(order: PrepareEdges) -> Learning | None:
     if experiment.data.source == "local":
         return None
     learned = _checked(experiment, base, order)
+    share_memory()  # of what a report about this host needs
     gc.collect()
     # these objects stay; if the collector touched their pages, every fork would copy them
     gc.freeze()

@@ -13,7 +13,7 @@ from launches import agent, agents, ended, inventory, launch, nothing_left
 from processes import happened, wait_for
 
 from edgefl.hosts.wall import keys
-from edgefl.results.tail import read_events
+from edgefl.results.tail import read_csv, read_events
 
 pytestmark = pytest.mark.alone
 LONG = ("stop.versions=1000000", "stop.emulated_s=100000")
@@ -62,6 +62,23 @@ def test_several_strategies_and_seeds(lab: Path, started: Started) -> None:
     for run in ("fedavg/seed3", "fedavg/seed4", "fedasync/seed3", "fedasync/seed4"):
         joined = happened(lab / "runs" / "small" / run, event="edge_joined")
         assert len(joined) == 3, run
+
+
+def test_edges_report_about_their_hosts_by_the_names_of_the_inventory(
+    lab: Path, started: Started
+) -> None:
+    directory = lab / "runs" / "small" / "fedasync"
+    with nothing_left(lab):
+        process = running(lab, started)
+        facts = wait_for(lambda: len(found := happened(directory, fact="edge_host")) == 3 and found)
+        rows = wait_for(lambda: read_csv(directory / "hosts.csv"))
+        process.send_signal(signal.SIGINT)
+        ended(process)
+    hosts = {"box-1-1": "box-1", "box-1-2": "box-1", "box-2": "box-2"}
+    assert {row["edge"]: row["host"] for row in facts} == hosts
+    assert all(row["host"] == hosts[row["edge"]] for row in rows)
+    machines = {row["host"]: row["machine"] for row in facts}
+    assert machines["box-1"] != machines["box-2"], "two hosts of the inventory"
 
 
 def test_an_edge_that_is_killed_joins_again(lab: Path, started: Started) -> None:

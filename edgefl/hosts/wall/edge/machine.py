@@ -243,8 +243,9 @@ def interface_to(address: str, system: Any = psutil) -> str:
 
 
 def machine_id(root: Path = Path("/")) -> str:
-    """16 hex digits, equal for all processes of this machine and network namespace."""
-    parts = [_text(root / BOOT_ID).strip() or f"{platform.node()} {uuid.getnode()}"]
+    """16 hex digits, equal for all processes of this machine, network namespace and HOST_NAME."""
+    parts = [os.environ.get(HOST_NAME, "")]
+    parts += [_text(root / BOOT_ID).strip() or f"{platform.node()} {uuid.getnode()}"]
     try:
         parts.append(os.readlink(root / NAMESPACE))
     except OSError:

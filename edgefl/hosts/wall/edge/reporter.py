@@ -65,25 +65,26 @@ class Reporter(Thread):
         self._facts: HostFacts | None = None
         self._latest: deque[HostReport] = deque(maxlen=1)
         self._session: int | None = None  # that has the facts
-        self._claim: HostClaim
+        self._incarnation = 0  # of the coordinator
         self._ended = Event()
 
     def begin(self, incarnation: int, period_ns: int) -> None:
         """Begin to report to this run of the coordinator every ``period_ns``; 0: do not report."""
         if period_ns:
             self.period_s = max(period_ns / NS_PER_S, SHORTEST_REPORT_S)
-            self._claim = HostClaim(f"{self.address} {incarnation}")
+            self._incarnation = incarnation
             self.start()
 
     def run(self) -> None:
         machine = self.machine(self.address)
-        self._facts = machine.facts()
+        self._facts = facts = machine.facts()
+        claim = HostClaim(f"{self.address} {self._incarnation} {facts.machine}")
         machine.report()  # begins to count
         pause_s = FIRST_REPORT_S
         while not self._ended.wait(pause_s):
             pause_s = self.period_s
-            self._latest.append(machine.report(self._claim.take()))
-        self._claim.release()
+            self._latest.append(machine.report(claim.take()))
+        claim.release()
 
     def due(self, session: int) -> list[Any]:
         """Messages for this session: the facts first, then the latest report if it is new."""

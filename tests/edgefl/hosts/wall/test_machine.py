@@ -204,13 +204,16 @@ def test_facts_fit_into_their_message(tmp_path: Path, monkeypatch: pytest.Monkey
     assert decode(encode(facts, 1, 1))[0] == facts and isinstance(facts, HostFacts)
 
 
-def test_edges_of_one_machine_have_one_id(tmp_path: Path) -> None:
+def test_edges_of_one_machine_have_one_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, BOOT_ID, "53073f7f-7237-43b3-a816-88130c27d666\n")
     (tmp_path / "proc/self/ns").mkdir(parents=True)
     link = tmp_path / "proc/self/ns/net"
     link.symlink_to("net:[4026531833]")
     one = machine_id(tmp_path)
     assert one == machine_id(tmp_path) and len(one) == 16
+    monkeypatch.setenv(HOST_NAME, "pi-3")  # a name of its own: a host of its own
+    assert machine_id(tmp_path) != one
+    monkeypatch.delenv(HOST_NAME)
     link.unlink()
     link.symlink_to("net:[4026532999]")  # another network namespace: another host
     assert machine_id(tmp_path) != one
