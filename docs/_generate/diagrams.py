@@ -108,6 +108,7 @@ def rooms() -> str:
     """Draw which package imports which, from top to bottom."""
     boxes = {
         "commands": (330, 20, 300, 46, ("edgefl/cli, commands", "what the user types")),
+        "launch": (690, 20, 250, 46, ("edgefl/launch", "runs on many machines")),
         "hosts": (130, 100, 700, 62, HOSTS),
         "coordinator": (20, 205, 220, 62, ("edgefl/coordinator, record", "actor; files of a run")),
         "edges": (260, 205, 220, 62, ("edgefl/edges, models, data", "actor; trainer (torch)")),
@@ -118,7 +119,7 @@ def rooms() -> str:
         "emulator": (130, 490, 700, 62, EMULATOR),
     }
     parts = [box(*place[:4], [line for line in place[4] if line]) for place in boxes.values()]
-    parts += [arrow(480, 66, 480, 98)]
+    parts += [arrow(480, 66, 480, 98), arrow(630, 43, 688, 43), arrow(770, 66, 770, 98)]
     parts += [arrow(x, 162, x, 203) for x in (160, 370, 610, 790)]
     parts += [arrow(x, 267, x, 313) for x in (225, 370, 610)]
     parts += [arrow(480, 361, 480, 398), arrow(480, 446, 480, 488)]

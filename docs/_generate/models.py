@@ -25,6 +25,7 @@ UNITS = {
     "_slots": "slots",
     "_bytes": "bytes",
 }
+COUNTED = " of them"  # for lists; that a text is not empty goes without saying
 BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 
 
@@ -99,7 +100,9 @@ def _toml(value: Any) -> str:
 
 
 def _bounds(field: FieldInfo) -> str:
-    return ", ".join(_constraints([*field.metadata, *_inside(field.annotation)]))
+    several = "list of" in _type(field.annotation)
+    found = _constraints([*field.metadata, *_inside(field.annotation)])
+    return ", ".join(each for each in found if several or not each.endswith(COUNTED))
 
 
 def _inside(hint: Any) -> Iterator[Any]:
@@ -118,7 +121,7 @@ def _constraints(metadata: list[Any]) -> Iterator[str]:
             if value is not None:
                 yield f"{words} {_number(value)}"
         if getattr(each, "min_length", None):
-            yield f"at least {each.min_length} of them"
+            yield f"at least {each.min_length}{COUNTED}"
 
 
 def _number(value: float) -> str:

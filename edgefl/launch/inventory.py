@@ -69,11 +69,14 @@ class Login(Section):
     added to it. Default: `~/.ssh/known_hosts`.
     """
     python: Text | None = None
-    """Python on the host whose environment has edgefl, such as `"~/fl/.venv/bin/python"`. `edgefl
-    hosts install` does not change it. Default: the environment that `edgefl hosts install` makes.
+    """Python on the host whose packages edges use, such as one that has torch already. `edgefl
+    hosts install` does not change it: what it lacks goes into an environment on top, in `folder`.
+    Default: `python3`, of whose packages none are used.
     """
     venv: Text | None = None
-    """Virtual environment on the host that has edgefl, instead of `python`."""
+    """Virtual environment of the edges on the host, which `edgefl hosts install` makes. Default:
+    `venv` in `folder`. Give `python` or `venv`, not both.
+    """
     folder: Text = "~/.edgefl"
     """Work folder on the host, for the environment, keys, shares of the data and logs."""
 
