@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import platform
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -215,6 +216,9 @@ def wheels(
             files = closure(own.path, target, fetched(folder, target, show.line))
             size = sum(path.stat().st_size for path in files)
             show.line(f"{folder}: {len(files)} wheels for {target}, {decimal(size)}")
+        for old in folder.glob("edgefl-*.whl"):
+            old.unlink()
+        shutil.copy(own.path, folder)  # for hosts where edgefl is installed by hand
     show.hint(f"edgefl hosts install INVENTORY --wheels {folder}")
 
 

@@ -80,7 +80,7 @@ class HostsProgress:
 
     def expect(self, name: str, total_bytes: int) -> None:
         """So many bytes are going to be sent to the host."""
-        self._bars.reset(self._tasks[name], total=max(total_bytes, 1))
+        self._bars.update(self._tasks[name], total=max(total_bytes, 1), completed=0)
         self._line(name, f"{decimal(total_bytes)} to send")
 
     def advance(self, name: str, size: int) -> None:

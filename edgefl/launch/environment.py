@@ -16,7 +16,7 @@ from rich.filesize import decimal
 
 from edgefl.launch.host import Host
 from edgefl.launch.own_wheel import OwnWheel
-from edgefl.launch.wheelhouse import Target
+from edgefl.launch.wheelhouse import MACHINES, Target
 
 OLDEST = (3, 11)
 STAMP = ".edgefl-install"  # in the environment: the fingerprint of what was installed
@@ -78,8 +78,11 @@ def refusal(facts: Facts, exists: bool) -> str | None:
         )
     if facts.system != "Linux":
         return f"the system is {facts.system}, expected Linux"
-    if facts.bits < 64:
-        return f"{facts.machine} with a {facts.bits}-bit system: there is no torch for it"
+    if facts.bits < 64 or facts.machine not in MACHINES:
+        return (
+            f"there is no torch for {facts.machine} with a {facts.bits}-bit Python; expected"
+            f" 64 bits and {' or '.join(MACHINES)}"
+        )
     if not (exists or facts.can_make_environments):
         major, minor, _ = facts.python
         return (

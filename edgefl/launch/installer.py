@@ -295,7 +295,8 @@ def pip_step(line: str) -> str | None:
     if word in ("Collecting", "Downloading", "Processing") and name:
         return name
     if line.startswith("Installing collected packages: "):
-        return f"{len(rest.split(','))} packages"
+        names = line.partition(": ")[2].split(", ")
+        return f"{len(names)} packages" if len(names) > 1 else printable(names[0].strip(), 40)
     return None
 
 

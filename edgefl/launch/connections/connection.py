@@ -21,12 +21,15 @@ MOST_SAID = 300  # characters of a host's words in an error line
 MOST_SHOWN = 80  # and of a command
 NO_ENV: Mapping[str, str] = {}
 # $1: target, $2: mode, $3: bytes. `cat` also ends if the connection breaks, so the size is checked.
+# Parts that a killed copy of the same file has left are removed.
 PUT = """
 set -e
 umask 077
 mkdir -p -- "$(dirname -- "$1")"
+rm -f -- "$1".part[0-9]*
 part="$1.part$$"
 trap 'rm -f -- "$part"' EXIT
+trap 'exit 1' HUP INT TERM
 cat >"$part"
 [ "$(($(wc -c <"$part")))" = "$3" ] || { echo "not all of $3 bytes arrived" >&2; exit 1; }
 chmod "$2" "$part"

@@ -84,7 +84,7 @@ def test_a_wheelhouse_lacks_nothing_the_second_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "source"
-    own = write_wheel(tmp_path / "own", "own", needs=["a", "b"])
+    own = write_wheel(tmp_path / "own", "edgefl", needs=["a", "b"])
     for name in "ab":
         write_wheel(source, name)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -97,7 +97,8 @@ def test_a_wheelhouse_lacks_nothing_the_second_time(
     assert "aarch64 with Python 3.13: a, b" in first.stdout
     assert "aarch64 with Python 3.13: a" not in again.stdout
     assert again.stdout.count(" 2 wheels for ") == 2
-    assert sorted(path.name[0] for path in (tmp_path / "house").iterdir()) == ["a", "b"]
+    assert sorted(path.name[0] for path in (tmp_path / "house").iterdir()) == ["a", "b", "e"]
+    assert again.stdout.endswith(f"next: edgefl hosts install INVENTORY --wheels {words[2]}\n")
 
 
 def test_without_a_terminal_each_step_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -164,6 +164,8 @@ def test_files_travel_whole(host: Host, tmp_path: Path) -> None:
             assert done.out.split() == [b"600", b"1000003", b"644", b"0"]
             await connection.get(f"{home}/a b/c", tmp_path / "back" / "c")
             assert (tmp_path / "back" / "c").read_bytes() == content
+            await connection.run(["touch", f"{home}/empty.part1"])  # of a copy that was killed
+            await connection.put(b"", f"{home}/empty")
             with pytest.raises(HostError, match="cannot be read .*No such file"):
                 await connection.get(f"{home}/d", tmp_path / "back" / "d")
             with pytest.raises(HostError, match="cannot be written"):
