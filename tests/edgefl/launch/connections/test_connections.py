@@ -274,6 +274,30 @@ def all_opened(inventory: Path) -> list[HostConnection | HostError]:
     return asyncio.run(go())
 
 
+def test_a_key_with_a_passphrase_belongs_into_the_agent(rig: Rig, tmp_path: Path) -> None:
+    words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret12", "-f", str(tmp_path / "id")]
+    subprocess.run(words, check=True)
+    locked = Host(rig.hosts[0].address, identity=tmp_path / "id", known_hosts=rig.known_hosts)
+    assert str(opened(locked)).endswith("has a passphrase: run ssh-add, and leave out identity")
+
+
+def test_no_config_of_ssh_turns_the_check_of_host_keys_off(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "config").write_text(
+        f"Host alias\n  HostName {rig.hosts[0].address}\n  UserKnownHostsFile none\n"
+        "  StrictHostKeyChecking no\n"
+    )
+    monkeypatch.setenv("HOME", str(tmp_path))
+    host = Host("alias", user="root", identity=rig.identity)
+    unknown = opened(host)  # by its alias, so the file was read
+    assert isinstance(unknown, UnknownHostKey) and unknown.fingerprint == key_fingerprint(rig)
+    assert unknown.file == tmp_path / ".ssh" / "known_hosts" and not unknown.file.exists()
+    assert isinstance(opened(host, accept_new_key), HostConnection)
+    assert isinstance(opened(host), HostConnection)
+
+
 def test_a_host_that_refuses_the_key(rig: Rig) -> None:
     keys = rig.hosts[0].folder / "authorized_keys"
     allowed = keys.read_text()
