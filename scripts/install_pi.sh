@@ -92,8 +92,9 @@ find_source() {  # what pip installs, and the options that belong to it
     else
         found=("$here"/edgefl-*.whl)
     fi
-    [ -e "${found[0]}" ] || wrong "$(dirname "${found[0]}"): no file edgefl-*.whl there"
-    [ ${#found[@]} -eq 1 ] || wrong "$(dirname "${found[0]}"): expected one file edgefl-*.whl, found ${#found[@]}"
+    local folder; folder=$(dirname "${found[0]}")
+    [ -e "${found[0]}" ] || wrong "$folder: no file edgefl-*.whl there; edgefl hosts wheels DIR makes it"
+    [ ${#found[@]} -eq 1 ] || wrong "$folder: expected one file edgefl-*.whl, found ${#found[@]}"
     source=${found[0]}
 }
 
@@ -174,7 +175,7 @@ install_edgefl() {
         return
     fi
     "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$venv" || fail "$python cannot make $venv"
-    rm -rf "$venv/tmp"
+    rm -rf "$venv/tmp" "$venv/.edgefl-setup"
     mkdir -p "$venv/tmp"
     say "edgefl from $source, about 0.2 GB of packages${find_options:+ from $wheels}"
     if [ -d "$source" ]; then

@@ -131,6 +131,7 @@ install() {
 new_enough "$venv_python" || make_venv
 "$venv_python" -m pip --version >/dev/null 2>&1 || "$venv_python" -m ensurepip >/dev/null || fail "no pip in .venv, and ensurepip cannot install it"
 if [ "$(cat "$stamp" 2>/dev/null || true)" != "$(fingerprint)" ]; then
+    rm -f "$stamp"
     install
     fingerprint >"$stamp"
     say "done: $venv"

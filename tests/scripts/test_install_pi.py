@@ -68,6 +68,19 @@ def test_a_second_call_installs_only_what_has_changed(tmp_path: Path) -> None:
     assert len(pi.pip_calls) > len(before)
 
 
+def test_what_a_failed_call_has_installed_is_replaced(tmp_path: Path) -> None:
+    pi = FakePi(tmp_path)
+    code = pi.root / "edgefl" / "some.py"
+    assert pi.run("install_pi.sh").returncode == 0
+    code.write_text("a = 2\n")
+    pi.env["FAKE_TORCH_FAILS"] = "yes"
+    assert pi.run("install_pi.sh").returncode == 1
+    code.write_text("a = 1\n")
+    pi.env["FAKE_TORCH_FAILS"] = ""
+    again = pi.run("install_pi.sh")
+    assert again.returncode == 0 and "up to date" not in again.stdout
+
+
 def test_a_wheelhouse_is_all_that_pip_uses(tmp_path: Path) -> None:
     wheels = tmp_path / "wheels"
     wheels.mkdir()
