@@ -130,6 +130,7 @@ def assert_tables(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "words", "expected"),
     [
+        (BENCHMARKS / "edge.py", ["--turns", "0"], "--versions and --turns: expected 1 or more"),
         (BENCHMARKS / "fleet.py", ["--edges", "0"], "--edges 0: expected 1 or more"),
         (BENCHMARKS / "arm64.py", ["--check", "--seconds", "0"], "--seconds 0.0: expected more"),
         (BENCHMARKS / "strategies.py", ["--size", "0"], "--size 0"),

@@ -70,8 +70,14 @@ def hide_modules(names: Sequence[str]) -> None:
 
 
 def hide_linux() -> None:
-    import psutil  # noqa: F401  # before: its build for Linux needs Linux, those for others do not
+    import psutil  # before: its build for Linux needs Linux, those for others do not
 
+    for owner, names in (
+        (psutil, ("sensors_temperatures", "sensors_fans")),
+        (psutil.Process, ("cpu_affinity", "io_counters", "num_fds", "rlimit", "uids")),
+    ):
+        for name in names:
+            delattr(owner, name)
     hide_modules(POSIX_MODULES)
     for module, names in NOT_EVERYWHERE.items():
         for name in names:

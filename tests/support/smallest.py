@@ -18,6 +18,7 @@ SMALLEST_BENCHMARKS = {
     "agreement.py": ["--quick"],
     "arm64.py": ["--check"],
     "data.py": ["--quick"],
+    "edge.py": ["--versions", "2", "--turns", "1"],
     "emulator_accuracy.py": ["--tiny"],
     "emulator_lab.py": ["--tiny"],
     "evil_edges.py": ["--seconds", "0.5", "--attack", "offers"],
@@ -29,7 +30,14 @@ SMALLEST_BENCHMARKS = {
     "virtual.py": ["--quick", "--turns", "1"],
 }
 SOCKETS = {
-    *("agreement.py", "emulator_accuracy.py", "emulator_lab.py", "evil_edges.py", "fleet.py"),
+    *(
+        "agreement.py",
+        "edge.py",
+        "emulator_accuracy.py",
+        "emulator_lab.py",
+        "evil_edges.py",
+        "fleet.py",
+    ),
     *("protocol.py", "tdma_shapes.py"),
 }
 
