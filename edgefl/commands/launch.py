@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from edgefl.launch.inventory import Inventory
 
 KEYS_SUFFIX = ".keys"  # of the folder next to the inventory
-DEFAULT_PORT = 7700  # of a coordinator on another host
 
 InventoryPath = Annotated[
     Path, typer.Argument(metavar="INVENTORY", help="The hosts (TOML): docs/how-to/several-machines")
@@ -126,7 +125,7 @@ def launch(
     if dry_run:
         from edgefl.commands.launch_preview import preview
 
-        preview(task, code_of(task), overrides or ())
+        preview(task, code_of(task), traces_of(task), overrides or ())
         return
     to_the_end = _launched(task)
     finish(conclude(experiment, task.folder), demands, True, to_the_end)
@@ -288,13 +287,12 @@ class _HostsScreen(on_wall.Screen):
 def _run(task: Launch, hosts: HostsThread, addresses: Mapping[str, str], logs: HostLogs) -> bool:
     """Run the coordinator; False after Ctrl-C."""
     from edgefl.launch.addresses import ANY, listen_host
+    from edgefl.launch.launch_plan import listen_port
 
     network, remote = task.experiment.network, hosts.coordinator
-    port = task.inventory.coordinator.listen_port or network.port
-    listen = {"host": listen_host(network.host, addresses.values()), "port": port}
-    if remote is not None:
-        listen = {"host": ANY, "port": port or DEFAULT_PORT}
-    section = network.model_copy(update=listen)
+    where = listen_host(network.host, addresses.values()) if remote is None else ANY
+    port = listen_port(task.inventory, task.experiment)
+    section = network.model_copy(update={"host": where, "port": port})
     experiment = task.experiment.model_copy(update={"network": section})
     if remote is not None:
         from edgefl.commands.launch_elsewhere import run_elsewhere

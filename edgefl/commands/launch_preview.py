@@ -18,7 +18,14 @@ from edgefl.hosts.wall.keys import load_server
 from edgefl.launch.host import Host
 from edgefl.launch.host_data import DataSync, own_data
 from edgefl.launch.host_session import MODULE
-from edgefl.launch.launch_plan import FileToSend, code_files, key_files, run_name
+from edgefl.launch.launch_plan import (
+    FileToSend,
+    code_files,
+    coordinator_files,
+    key_files,
+    listen_port,
+    run_name,
+)
 from edgefl.launch.run_places import run_folder
 from edgefl.launch.upper_bounds import upper_bounds
 from edgefl.results.pace import clock
@@ -29,16 +36,23 @@ if TYPE_CHECKING:
 MB = 1e6
 
 
-def preview(task: Launch, code: Mapping[str, Path], overrides: Sequence[str]) -> None:
+def preview(
+    task: Launch, code: Mapping[str, Path], traces: Mapping[str, Path], overrides: Sequence[str]
+) -> None:
     """Print what the launch would do."""
     experiment, place = task.experiment, task.inventory.coordinator
-    port = place.listen_port or experiment.network.port
+    port = listen_port(task.inventory, experiment)
     where = "here" if place.host.via == "local" else f"on {place.host.name} ({place.host.via})"
     show.line(
         f"coordinator: {where}, port {port or 'any free one'}, at"
         f" {place.address or 'the address that is found for each host'}"
     )
     show.line(_keys(task))
+    if place.host.via != "local":
+        folder = run_folder(place.host.folder, run_name(experiment.name, "TOKEN-coordinator"))
+        files = [*coordinator_files(task.keys), *code_files(code), *code_files(traces)]
+        for file in files:
+            show.line(f"  copy {file.source} -> {folder}/{file.target}")
     data = DataSync(experiment, task.base) if task.sync else None
     if data is not None:
         data.load()

@@ -250,6 +250,9 @@ class HostsThread:
                     if self.coordinator is not None:
                         sessions.append(self.coordinator.session)
                     await asyncio.gather(*(session.end(at_once) for session in sessions))
+                    # those whose agent was not started yet; the others are closed already
+                    unused = [*self.connections.values(), self._to_coordinator]
+                    await asyncio.gather(*(each.close() for each in unused if each is not None))
 
         self.call(of_all())
 

@@ -18,6 +18,7 @@ from edgefl.loading.names import own_names
 
 SAME_MACHINE = ("local", "netns")
 NICE = 10  # on the coordinator's machine: edges must not delay it
+DEFAULT_PORT = 7700  # of a coordinator on another host
 SECRET, PLAIN = 0o600, 0o644
 
 
@@ -91,6 +92,13 @@ def preparation(
         restarts=restarts,
         nice=NICE if host.via in SAME_MACHINE else 0,
     )
+
+
+def listen_port(inventory: Inventory, experiment: Experiment) -> int:
+    """The port on which the coordinator listens; 0: any free one."""
+    place = inventory.coordinator
+    elsewhere = DEFAULT_PORT if place.host.via != "local" else 0
+    return place.listen_port or experiment.network.port or elsewhere
 
 
 def run_name(experiment: str, token: str) -> str:
