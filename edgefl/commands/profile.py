@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from edgefl.profile.runs import NativeProfile
 
 REST_SHARE = 0.05  # of a task's time; more is worth a warning
+UNEVEN = 2.0  # 95th over 5th percentile of a device's speed; more is worth a warning
+MOST_NAMED = 6  # edges in a line
 
 Run = Annotated[
     Path,
@@ -96,16 +98,31 @@ def table(found: NativeProfile) -> Table:
 
 
 def warnings(found: NativeProfile, match: Match) -> list[str]:
-    """Say where rate and latency cannot hold what was measured."""
-    far = {
-        edge: link.rest.share
-        for edge, link in found.links.items()
-        if link.rest.share is not None and abs(link.rest.share) > REST_SHARE
-    }
-    if not far or match is Match.time:
-        return []
-    named = ", ".join(f"{edge} {100 * share:.0f} %" for edge, share in list(far.items())[:6])
-    return [
-        f"a part of each task is in neither rate nor latency: {named}; the repeated run will be"
-        " that much faster; --match time puts it into the rates"
+    """Say where rate, latency and speed cannot hold what was measured."""
+    uneven = [
+        f"{edge} ({device.p5:.4g} to {device.p95:.4g} samples/s)"
+        for edge, device in found.devices.items()
+        if device.p95 > UNEVEN * device.p5
     ]
+    far = [
+        f"{edge} {100 * link.rest.share:.0f} %"
+        for edge, link in found.links.items()
+        if match is Match.rate and link.rest.share is not None and link.rest.share > REST_SHARE
+    ]
+    said = []
+    if uneven:
+        said.append(
+            f"the speed of devices varied, which one number cannot hold: {_some(uneven)};"
+            " [devices.throttling] or [devices.bursts] may describe it"
+        )
+    if far:
+        said.append(
+            f"a part of each task is in neither rate nor latency: {_some(far)}; the repeated run"
+            " will be that much faster; --match time puts it into the rates"
+        )
+    return said
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

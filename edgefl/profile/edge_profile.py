@@ -62,11 +62,16 @@ class LinkProfile:
 
 @dataclass(frozen=True, slots=True)
 class DeviceProfile:
-    """A native device: median speed with its spread, and what an average training of ``samples``
-    takes beside its samples (``overhead_s``; None if the trainings are too alike to separate it).
+    """A native device.
+
+    ``samples_per_s``: all samples divided by all time, so that the trainings together take as long
+    as they did; then median, 5th and 95th percentile over trainings. ``samples``: mean of a
+    training. ``overhead_s``: the part of a training that does not depend on its samples; None if
+    the trainings are too alike to separate it.
     """
 
     samples_per_s: float
+    median: float
     p5: float
     p95: float
     trainings: int
@@ -155,7 +160,9 @@ def device_profile(edge: str, runs: Sequence[MeasuredRun]) -> DeviceProfile:
     """Return the profile of an edge's device; the runs lack nothing for it."""
     parts = [part for run in runs if edge in run.edges for part in run.edges[edge].training]
     speed = spread([part.per_s for part in parts])
+    seconds = sum(part.ended_s - part.began_s for part in parts)
     return DeviceProfile(
+        sum(part.amount for part in parts) / seconds,
         speed["median"],
         speed["p5"],
         speed["p95"],

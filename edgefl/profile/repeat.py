@@ -150,8 +150,9 @@ def _of_rate(rate: LinkRate) -> str:
 
 def _device_keys(device: DeviceProfile, batch: int, notes: list[str]) -> dict[str, Any]:
     notes.append(
-        f"device: median of {device.trainings} trainings of {device.samples:.0f} samples on average"
-        f" in batches of {batch}; 5th to 95th percentile {device.p5:.4g} to {device.p95:.4g}"
+        f"device: {device.trainings} trainings of {device.samples:.0f} samples on average, in"
+        f" batches of {batch}; median {device.median:.4g}, 5th to 95th percentile {device.p5:.4g}"
+        f" to {device.p95:.4g}"
     )
     if device.overhead_s is not None:
         notes.append(

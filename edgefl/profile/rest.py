@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from statistics import median
+from statistics import fmean, median
 
 from edgefl.protocol.messages import FRESH, TASK, UPDATE
 from edgefl.results.measured import Span
+
+MOST_MEDIANS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class LinkModel:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Medians over tasks of what the model does not explain.
+    """Means over tasks of what the model does not explain.
 
     ``down_s``: of the download. ``up_s``: from there to the end of the upload, without training.
     ``share``: of both together in a task's whole time; None without a whole task.
@@ -94,10 +96,16 @@ def beyond(
 
 
 def rest_of(found: Sequence[tuple[float, float, float]]) -> Rest:
-    """Return the medians of what ``beyond`` has found of each task."""
+    """Return the means of what ``beyond`` has found of each task.
+
+    Means, so that all tasks together have their time. A task longer than MOST_MEDIANS medians met
+    an outage, which is no part of a link's usual behaviour; it does not count.
+    """
     if not found:
         return Rest(0.0, 0.0, None)
-    down_s, up_s, whole_s = (median(values) for values in zip(*found))
+    most_s = MOST_MEDIANS * median(whole_s for *_, whole_s in found)
+    usual = [each for each in found if each[2] <= most_s]
+    down_s, up_s, whole_s = (fmean(values) for values in zip(*usual))
     return Rest(down_s, up_s, (down_s + up_s) / whole_s if whole_s > 0 else None)
 
 

@@ -23,6 +23,7 @@ SMALLEST_BENCHMARKS = {
     "emulator_lab.py": ["--tiny"],
     "evil_edges.py": ["--seconds", "0.5", "--attack", "offers"],
     "fleet.py": ["--edges", "2"],
+    "profile_circle.py": ["--quick"],
     "profile_virtual.py": ["--updates", "2"],
     "protocol.py": ["--case", "2x0.25", "--rounds", "3"],
     "strategies.py": ["--size", "1000", "--repeats", "2"],
@@ -38,7 +39,7 @@ SOCKETS = {
         "evil_edges.py",
         "fleet.py",
     ),
-    *("protocol.py", "tdma_shapes.py"),
+    *("profile_circle.py", "protocol.py", "tdma_shapes.py"),
 }
 
 

@@ -41,6 +41,16 @@ def test_only_rates_of_the_wire_leave_something_to_warn_about(
     assert capsys.readouterr().err == ""
 
 
+def test_a_device_whose_speed_varied_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "pis" / "fedavg", edges=("pi-1",))
+    with (run / "measured.csv").open("a") as rows:
+        rows.writelines(f"training,pi-1,9,50,{50 + seconds},640\n" for seconds in (4, 8, 8))
+    profile(run, tmp_path / "out")
+    assert "which one number cannot hold: pi-1 (80 to 320 samples/s)" in capsys.readouterr().err
+
+
 def test_it_writes_nothing_if_the_run_is_not_one(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such directory"):
         profile(tmp_path / "missing", tmp_path / "out")

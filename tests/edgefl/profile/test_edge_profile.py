@@ -65,10 +65,11 @@ def test_the_rates_times_the_wires_share_give_a_transfer_its_whole_time() -> Non
 
 
 # ------------------------------------------------------------------ devices
-def test_a_device_has_the_median_speed_of_its_trainings() -> None:
+def test_the_trainings_together_take_as_long_as_they_did() -> None:
     training = [Span(0, 2, 200), Span(3, 4, 110), Span(5, 6, 60)]
     device = device_profile("a", [run(MeasuredEdge(training=training))])
-    assert (device.samples_per_s, device.trainings) == (100.0, 3)
+    assert (device.samples_per_s, device.trainings) == (370 / 4, 3)
+    assert device.median == 100.0
     assert (device.p5, device.p95) == pytest.approx((64.0, 109.0))
     assert device.samples == pytest.approx(370 / 3)
 

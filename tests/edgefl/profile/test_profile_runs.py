@@ -50,7 +50,7 @@ def test_equal_edges_are_one_group_and_comments_say_where_numbers_come_from(
     text = config.read_text()
     assert group.count == 3 and "# a, b, c" in text
     assert "b: latency: half of the median of 5 idle round trips" in text
-    assert "c: device: median of 5 trainings of 640 samples on average" in text
+    assert "c: device: 5 trainings of 640 samples on average, in batches of 32; median 320" in text
 
 
 def test_matching_times_puts_what_is_left_over_into_the_rates(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_all_seeds_of_an_experiment_count(tmp_path: Path) -> None:
         text = (run / "config.toml").read_text().replace("seed = 3", f"seed = {seed}")
         (run / "config.toml").write_text(text)
     config = repeated(tmp_path, tmp_path / "pis")
-    assert load(config).seeds == (3, 4) and "median of 10 trainings" in config.read_text()
+    assert load(config).seeds == (3, 4) and "device: 10 trainings" in config.read_text()
 
 
 def test_a_rate_that_varied_becomes_a_trace_that_edgefl_reads(tmp_path: Path) -> None:
