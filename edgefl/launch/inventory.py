@@ -7,6 +7,7 @@ The text below each key is its entry in the generated reference
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,7 +72,8 @@ class Login(Section):
     python: Text | None = None
     """Python on the host whose packages edges use, such as one that has torch already. `edgefl
     hosts install` does not change it: what it lacks goes into an environment on top, in `folder`.
-    Default: `python3`, of whose packages none are used.
+    Default: `python3`, of whose packages none are used; with `via = "netns"` or `"local"`, the
+    Python that runs this command.
     """
     venv: Text | None = None
     """Virtual environment of the edges on the host, which `edgefl hosts install` makes. Default:
@@ -301,6 +303,7 @@ def _host(login: Login, name: str, loc: Loc, source: Source) -> Host:
     if known is not None and not known.parent.is_dir():
         raise source.error((*loc, "known_hosts"), f"no directory {known.parent}")
     shared = login.via != "ssh"  # hosts that share the files of this machine
+    own_python = sys.executable if shared and login.venv is None else None
     return Host(
         name=name,
         via=login.via,
@@ -308,7 +311,7 @@ def _host(login: Login, name: str, loc: Loc, source: Source) -> Host:
         port=login.port,
         identity=identity,
         known_hosts=known,
-        python=login.python,
+        python=login.python or own_python,
         venv=login.venv,
         folder=f"{login.folder}/{name}" if shared else login.folder,
     )

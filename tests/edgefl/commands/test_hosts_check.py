@@ -136,9 +136,8 @@ def pythons() -> list[Path]:
 @pytest.mark.parametrize("python", [Path(sys.executable), *pythons()], ids=str)
 def test_the_probe_runs_on_the_python_that_a_host_has(python: Path, tmp_path: Path) -> None:
     source = program()
-    commands = f'{len(source)}\n'.encode() + source + (
-        f'facts ["{tmp_path}/a/b", "{tmp_path}"]\nclock\ntake 5\nhellogive 3\n'.encode()
-    )  # fmt: skip
+    asked = f'facts ["{tmp_path}/a/b", "{tmp_path}"]\nclock\ntake 5\nhellogive 3\n'
+    commands = f"{len(source)}\n".encode() + source + asked.encode()
     done = subprocess.run([python, "-c", READ_PROGRAM], input=commands, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
     facts, clock, took, *rest = done.stdout.split(b"\n")

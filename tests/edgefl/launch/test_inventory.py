@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,17 @@ def test_hosts_edges_and_defaults(tmp_path: Path) -> None:
 def test_a_host_without_an_environment_gets_the_installed_one(tmp_path: Path) -> None:
     (host,) = loaded(tmp_path, '[[hosts]]\nhost = "a"\nfolder = "~/w"').hosts
     assert host.interpreter == "~/w/venv/bin/python"
+
+
+@pytest.mark.parametrize("via", ["netns", "local"])
+def test_a_host_on_this_machine_uses_the_python_of_the_command(tmp_path: Path, via: str) -> None:
+    login = f'[[hosts]]\nhost = "a"\nvia = "{via}"\n'
+    (host,) = loaded(tmp_path, login).hosts
+    assert host.interpreter == sys.executable
+    (host,) = loaded(tmp_path, login + 'venv = "~/w"').hosts
+    assert host.interpreter == "~/w/bin/python"
+    (host,) = loaded(tmp_path, login + 'python = "/opt/p"').hosts
+    assert host.interpreter == "/opt/p"
 
 
 A = '[[hosts]]\nhost = "a"\n'

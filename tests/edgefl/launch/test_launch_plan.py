@@ -80,7 +80,7 @@ def test_edges_read_shards_or_the_data_of_their_host(
 
 @pytest.mark.parametrize(("via", "nice"), [("local", 10), ("netns", 10), ("ssh", 0)])
 def test_edges_do_not_delay_a_coordinator_on_their_machine(via: str, nice: int) -> None:
-    host = Host("a", via=via, edges=("a",))  # type: ignore[arg-type]
+    host = Host("a", via=via, edges=("a",))  # type: ignore[arg-type]  # a parameter
     assert preparation(host, experiment(edges={"names": ("a",)}), None, 0).nice == nice
 
 

@@ -95,9 +95,14 @@ def test_many_edges_are_not_all_named() -> None:
 def test_edges_of_one_machine_are_one_host() -> None:
     found = HostTable()
     silent = replace(
-        REPORT, cpu_permille=None, temperature_mk=None, throttled=None, sent_bytes=None,
-        received_bytes=None, rss_bytes=500_000_000,
-    )  # fmt: skip
+        REPORT,
+        cpu_permille=None,
+        temperature_mk=None,
+        throttled=None,
+        sent_bytes=None,
+        received_bytes=None,
+        rss_bytes=500_000_000,
+    )
     for edge in ("b", "a", "c"):
         found.facts(edge, replace(FACTS, machine="x" if edge < "c" else "y"))
     for number, sent_bytes in enumerate((1000, 5000, 9000)):

@@ -34,7 +34,7 @@ class Machine:
 
 def began(monkeypatch: pytest.MonkeyPatch, period_ns: int = 2_000_000_000) -> Reporter:
     monkeypatch.setattr(edge_reporter, "FIRST_REPORT_S", 0.01)
-    found = Reporter(ADDRESS, Machine)  # type: ignore[arg-type]
+    found = Reporter(ADDRESS, Machine)  # type: ignore[arg-type]  # a stand-in
     found.begin(7, period_ns)
     return found
 
@@ -55,14 +55,14 @@ def test_facts_come_once_a_session_and_reports_as_they_are_made(
 
 
 def test_a_coordinator_that_wants_no_reports_gets_none() -> None:
-    reporter = Reporter(ADDRESS, Machine)  # type: ignore[arg-type]
+    reporter = Reporter(ADDRESS, Machine)  # type: ignore[arg-type]  # a stand-in
     reporter.begin(7, 0)
     assert not reporter.is_alive() and reporter.due(1) == []
     reporter.end()
 
 
 def test_nobody_is_asked_more_often_than_every_two_seconds() -> None:
-    reporter = Reporter(ADDRESS, Machine)  # type: ignore[arg-type]
+    reporter = Reporter(ADDRESS, Machine)  # type: ignore[arg-type]  # a stand-in
     reporter.begin(7, 1)
     reporter.end()
     assert reporter.period_s == 2.0
