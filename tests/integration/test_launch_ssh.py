@@ -130,13 +130,13 @@ def test_hosts_that_cannot_take_part_are_named_and_nothing_is_started(
     assert {row["edge"] for row in joined} == {"pi-1-a", "pi-1-b"}
 
 
-def test_a_coordinator_on_another_host(lab: Path, rig: Rig, started: Started) -> None:
-    server = {
-        "via": "netns",
-        "host": rig.hosts[1].name,
-        "python": sys.executable,
-        "folder": str(lab / "work"),
-    }
+@pytest.mark.parametrize("via", ["netns", "ssh"])
+def test_a_coordinator_on_another_host(lab: Path, rig: Rig, started: Started, via: str) -> None:
+    server = {"via": via, "host": rig.hosts[1].name, "python": sys.executable}
+    server["folder"] = str(lab / "work")
+    if via == "ssh":
+        server |= {"host": rig.hosts[1].address, "user": "root", "identity": str(rig.identity)}
+        server["known_hosts"] = str(rig.known_hosts)
     env = {"PYTHONPATH": str(ROOT)}
     few = Rig(rig.number, rig.folder, rig.hosts[:1])
     text = few.inventory(server, {0: {"names": ["a", "b"]}}, python=sys.executable, env=env)
