@@ -42,11 +42,10 @@ def build(wiring: Wiring, shapes: Mapping[str, KernelShape], ipv6: bool = True) 
     for bridge, device in wiring.ports:
         inside = ["ip", "-n", names.namespace(bridge), "link"]
         quiet = ["stp_state", "0", "mcast_snooping", "0"]
-        addresses = ["addrgenmode", "none"] if ipv6 else []
-        steps += [
-            [*inside, "add", "name", device, "type", "bridge", *quiet],
-            [*inside, "set", "dev", device, *addresses, "up"],
-        ]
+        steps += [[*inside, "add", "name", device, "type", "bridge", *quiet]]
+        if ipv6:  # before it is up: then it sends nothing of its own
+            steps += [[*inside, "set", "dev", device, "addrgenmode", "none"]]
+        steps += [[*inside, "set", "dev", device, "up"]]
     for wire in wiring.wires:
         steps += _join(wire, shapes[wire.link.name], ipv6)
     steps += [

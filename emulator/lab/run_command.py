@@ -24,6 +24,7 @@ from emulator.lab.running import Lab
 
 LOOK_S = 0.2
 DOWN_S = 60.0
+MOST_LATE = 5  # links that are named
 _READY = "is running"
 
 
@@ -160,9 +161,11 @@ def _report(found: dict[str, Any]) -> list[str]:
             f"traffic {flow['from']} to {flow['to']}: {sent} bytes sent, {arrived} arrived"
         )
     relay = found["relay"]
-    if relay and relay["strain"]:
+    late = relay["strain"].split(", ") if relay and relay["strain"] else []
+    if late:
+        more = f" and {len(late) - MOST_LATE} more" if len(late) > MOST_LATE else ""
         lines.append(
             "this host is too slow or too busy for the relay: 1 % of the frames left later than"
-            f" {relay['strain']} after they were due"
+            f" {', '.join(late[:MOST_LATE])}{more} after they were due"
         )
     return lines

@@ -17,7 +17,7 @@ from emulator.errors import BadValue, valid_name
 from emulator.kernel.commands import KernelWay
 
 MOST_HOSTS = 254  # each has an address of its own in 198.18.N.0/24
-MOST_LINKS = 1000
+MOST_LINKS = 500  # two taps each, and select() waits for files below number 1024
 UNSHAPED = KernelWay()
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
 

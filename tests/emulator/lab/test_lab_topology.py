@@ -96,6 +96,10 @@ THREE = [{"name": "c1"}, {"name": "c2"}, {"name": "c3"}]
         (content(hosts=[{"name": "localhost"}]), "not localhost"),
         (content(hosts=[{"name": "a-[3-1]"}]), "the range is empty"),
         (content(hosts=[{"name": "h[1-255]"}]), "255 hosts: 254 is the maximum of one lab"),
+        (
+            content(hosts=[{"name": "h[1-33]"}], links=[link("h[1-16]", "h[1-32]")]),
+            "512 links and bridges: 500 is the maximum of one lab",
+        ),
         (content(hosts=[*PAIR, {"name": "A"}]), "host or bridge 'A' exists twice: expected"),
         (content(bridges=[{"name": "b"}]), "host or bridge 'b' exists twice"),
         (
