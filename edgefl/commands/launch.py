@@ -134,17 +134,12 @@ def launch(
 def _launched(task: Launch) -> bool:
     """Run the experiment; False after Ctrl-C."""
     from edgefl.hosts.setup.run_folder import RunFolder
-    from edgefl.hosts.wall.keys import complete
     from edgefl.launch.host_logs import HostLogs
     from edgefl.launch.hosts_thread import HostsThread
     from edgefl.launch.launch_plan import run_name
 
     experiment = task.experiment
     RunFolder(task.folder, [each.name for each in experiment.strategies]).refuse_if_in_use()
-    made = complete(task.keys, experiment.edges.ids())
-    if made:
-        (task.keys / ".gitignore").write_text("*\n", encoding="ascii")
-        show.line(f"{task.keys}: made keys for {len(made)} edges")
     began_s = time.monotonic()
     logs = HostLogs(lambda: time.monotonic() - began_s)
     run = run_name(experiment.name, secrets.token_hex(4))
@@ -165,13 +160,19 @@ def _launched(task: Launch) -> bool:
 
 def _end(hosts: HostsThread, at_once: bool) -> None:
     """End everything on the hosts, in order; at once after one more Ctrl-C."""
+
+    def tell() -> None:
+        for news in hosts.news():
+            show.line(str(news))
+
     try:
-        hosts.end(at_once)
+        hosts.end(at_once, tell)
     except KeyboardInterrupt:
         hosts.end(at_once=True)
         raise
     finally:
         hosts.close()
+        tell()
 
 
 # ---------------------------------------------------------------------- before the run
@@ -179,6 +180,7 @@ def _prepare(task: Launch, hosts: HostsThread) -> dict[str, str]:
     """Bring all hosts to the point where edges can start; return the coordinator's address for
     each. Exit with status 2 if a host cannot take part.
     """
+    from edgefl.hosts.wall.keys import complete
     from edgefl.launch.connections.questions import asker
     from edgefl.launch.host_data import DataSync
     from edgefl.launch.launch_plan import code_files, coordinator_files, key_files, preparation
@@ -186,6 +188,10 @@ def _prepare(task: Launch, hosts: HostsThread) -> dict[str, str]:
     show.line(f"{task.inventory.path}: connecting to {len(hosts.hosts)} hosts")
     hosts.connect(asker(task.accept))
     _check(task, hosts)
+    made = complete(task.keys, task.experiment.edges.ids())
+    if made:
+        (task.keys / ".gitignore").write_text("*\n", encoding="ascii")
+        show.line(f"{task.keys}: made keys for {len(made)} edges")
     addresses = hosts.addresses()
     code = code_files(code_of(task))
     traces = code_files(traces_of(task))
@@ -230,6 +236,7 @@ def traces_of(task: Launch) -> dict[str, Path]:
 
 def _check(task: Launch, hosts: HostsThread) -> None:
     """Report hosts that cannot take part. Exit with status 2, unless --partial leaves others."""
+    hosts.news()  # so far these hosts alone, which are told here
     new = {host: reason for host, reason in hosts.lost.items() if host not in hosts.told}
     for host, reason in new.items():
         print(f"edgefl: {printable(f'{host}: {reason}')}", file=sys.stderr, flush=True)

@@ -40,10 +40,11 @@ READY_S = 300.0  # for the imports of an agent, on a slow host
 PREPARED_S = 900.0  # for its data
 HELLO_EVERY_S = 10.0
 END_S, END_AT_ONCE_S = GRACE_S + 10.0, 3.0
+SOON_S = 3.0  # from the request to end until the user is told who has not answered
 LAST_S = 5.0  # from its last message to the end of an agent
 AGAIN_S = (1.0, 10.0)  # between two attempts to reach a host again: first, and at most
 MODULE = "edgefl.launch.agent"
-
+NO_PROGRAM = (126, 127)  # exit statuses of a shell: it cannot be run here, or it is missing
 
 # $1: process id. Another process may have got it meanwhile.
 KILL = 'grep -aq edgefl.launch.agent "/proc/$1/cmdline" && kill -9 "$1"'
@@ -65,6 +66,7 @@ class HostSession:
         self.connection: HostConnection | None = None
         self.failed: str | None = None  # why this host takes no part any more
         self.over = False
+        self._begun: StartCoordinator | StartEdges | None = None  # the order that began the run
         self._agent: RemoteProcess | None = None
         self._pid = 0
         self.interpreter = host.interpreter
@@ -123,10 +125,14 @@ class HostSession:
 
     # ------------------------------------------------------------------ during the run
     async def start_coordinator(self, words: Sequence[str]) -> None:
-        await self.order(StartCoordinator(tuple(words)))
+        await self._begin_run(StartCoordinator(tuple(words)))
 
     async def start_edges(self, address: str) -> None:
-        await self.order(StartEdges(address))
+        await self._begin_run(StartEdges(address))
+
+    async def _begin_run(self, order: StartCoordinator | StartEdges) -> None:
+        self._begun = order
+        await self.order(order)
 
     async def order(self, message: Any) -> None:
         """Send an order. Without a connection, it is lost."""
@@ -147,7 +153,10 @@ class HostSession:
                 status = await self._until_its_end(agent)
             except HostError as lost:
                 self._agent = None
-                await self._come_back(lost)
+                if self._begun is None:  # nothing runs there that is worth a wait
+                    self._fail(lost.reason)
+                else:
+                    await self._come_back(lost)
             else:
                 self._agent = None
                 if not self.over:
@@ -166,6 +175,8 @@ class HostSession:
 
     def _death(self, status: int) -> str:
         said = f" ({self._last_words})" if self._last_words else ""
+        if not self._pid and status in NO_PROGRAM:
+            return f"no Python{said}: name one with `python` or `venv` in the inventory"
         if not self._pid:
             return f"its agent did not start{said}: edgefl hosts install puts edgefl there"
         return f"its agent died with exit status {status}{said}, and its edges with it"
@@ -194,15 +205,20 @@ class HostSession:
         if self._ending:
             return
         self._say(f"{lost.reason}; its edges go on, trying to reach it again")
-        pause_s = AGAIN_S[0]
+        pause_s, told = AGAIN_S[0], {lost.reason}
         while self._agent is None and not self._ending:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, AGAIN_S[1])
-            with suppress(HostError):
+            try:
                 if self.connection is not None:
                     await self.connection.close()
                 self.connection = await open_connection(self.host)
                 await self._start_agent("--attach")
+                await self.order(self._begun)  # it was lost with the connection, or does nothing
+            except HostError as error:
+                if error.reason not in told:  # such as a key that has changed
+                    told.add(error.reason)
+                    self._say(f"not reached again: {error.reason}")
 
     def _fail(self, reason: str) -> None:
         """This host takes no part any more; the others go on."""
@@ -223,22 +239,38 @@ class HostSession:
         if self._agent is not None and not self.over:
             over = self._await(AgentOver)
             await self.order(KillEdges() if at_once else StopEdges())
-            with suppress(HostError, TimeoutError):
-                await asyncio.wait_for(over, END_AT_ONCE_S if at_once else END_S)
+            await self._await_the_end(over, END_AT_ONCE_S if at_once else END_S)
         if self.over:
             await asyncio.wait(self._tasks[:1], timeout=LAST_S)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.connection is not None:
-            if not self.over:
-                await self._sweep(self.connection)
+            swept = self.over or await self._swept(self.connection)
+            if not swept and self._begun is not None:
+                self._say(
+                    "not reached at the end: its edges end by themselves in a minute or two, and"
+                    " then the run's files there are removed"
+                )
             await self.connection.close()
 
-    async def _sweep(self, connection: HostConnection) -> None:
-        """Kill an agent that does not answer, and remove its files."""
+    async def _await_the_end(self, over: asyncio.Future[Any], limit_s: float) -> None:
+        rest_s = limit_s - SOON_S
+        with suppress(HostError, TimeoutError):
+            try:
+                await asyncio.wait_for(asyncio.shield(over), SOON_S)
+            except TimeoutError:
+                if rest_s > 0:
+                    self._say(f"its edges have not ended yet; waiting for {rest_s:g} s at most")
+                    await asyncio.wait_for(over, rest_s)
+
+    async def _swept(self, connection: HostConnection) -> bool:
+        """Kill an agent that does not answer, and remove its files. False if that is impossible."""
         if self._agent is not None:
             self._agent.kill()
-        with suppress(HostError):
+        try:
             await connection.run(["sh", "-c", KILL, "sh", str(self._pid)], timeout_s=5.0)
             await connection.run(["rm", "-rf", "--", self.folder], timeout_s=10.0)
+        except HostError:
+            return False
+        return True

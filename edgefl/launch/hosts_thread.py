@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -29,6 +30,7 @@ from edgefl.launch.remote_coordinator import RemoteCoordinator
 
 Answer = TypeVar("Answer")
 LONGEST_END_S = 60.0
+WATCH_S = 0.25
 MB = 1e6
 WANTED = ("stopped", "fault:")  # ends of an edge that are no failure
 
@@ -240,8 +242,11 @@ class HostsThread:
         self.reports.put(HostNews(host.name, edge, text))
 
     # ------------------------------------------------------------------ the end
-    def end(self, at_once: bool = False) -> None:
-        """End all edges, agents and connections, in order or at once."""
+    def end(self, at_once: bool = False, watch: Callable[[], None] = lambda: None) -> None:
+        """End all edges, agents and connections, in order or at once.
+
+        ``watch`` is called every WATCH_S until then.
+        """
 
         async def of_all() -> None:
             with suppress(TimeoutError):
@@ -254,7 +259,7 @@ class HostsThread:
                     unused = [*self.connections.values(), self._to_coordinator]
                     await asyncio.gather(*(each.close() for each in unused if each is not None))
 
-        self.call(of_all())
+        self.call(of_all(), watch)
 
     def close(self) -> None:
         """End the thread."""
@@ -272,13 +277,18 @@ class HostsThread:
         self._thread.join()
         self._loop.close()
 
-    def call(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+    def call(
+        self, work: Coroutine[Any, Any, Answer], watch: Callable[[], None] | None = None
+    ) -> Answer:
         """Run a coroutine in the thread, and return its result.
 
         An exception here, such as KeyboardInterrupt, cancels it.
         """
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
+            while watch is not None and not future.done():
+                wait([future], timeout=WATCH_S)
+                watch()
             return future.result()
         except BaseException:
             future.cancel()

@@ -186,8 +186,9 @@ def command(argv: Sequence[str], env: Mapping[str, str] = NO_ENV) -> str:
     Not all servers accept variables, so `env` sets them.
     """
     words = [f"{key}={_word(value)}" for key, value in env.items()]
-    whole = [*(["env", *words] if words else []), *map(_word, argv)]
-    return " ".join(["exec sh -c", shlex.quote('echo $$; exec "$@"'), "sh", *whole])
+    shell = [*(["env", *words] if words else []), "sh", "-c", shlex.quote('echo $$; exec "$@"')]
+    # the shell starts the command: `env` would run a program for another processor as a script
+    return " ".join(["exec", *shell, "sh", *map(_word, argv)])
 
 
 def _word(text: str) -> str:

@@ -82,7 +82,8 @@ class Pacing:
         self.transport: Transport
         self.join_by_s = time.monotonic() + join_timeout_s
         self.waiting: dict[str, int] = {}  # edges that joined before the start -> samples
-        self.silent: set[str] = set()  # edges whose session ended because they sent nothing
+        # edges whose session ended because they sent nothing -> since when (ns)
+        self.silent: dict[str, int] = {}
         self.excused: set[str] = set()  # edges that are silent because of an injected freeze
         self.started = self.over = False
         self._records = PerSecond()
@@ -317,14 +318,18 @@ class Pacing:
             self.waiting[edge] = join.samples
             self._record("edge_waits", {"edge": edge})
             return
-        if edge in self.silent and (
-            join.tasks or join.held
-        ):  # the edge was alive: this host or the path was too slow
+        since_ns = self.silent.pop(edge, None)
+        # An edge that still has its tasks was alive: this host or the path was too slow. A native
+        # path is part of the experiment, and so is its outage.
+        if (
+            since_ns is not None
+            and (join.tasks or join.held)
+            and not all(self.transport.native(edge))
+        ):
+            away_s = (time.monotonic_ns() - since_ns) / NS_PER_S
             self.transport.pacer.fidelity.strain(
-                f"no message from edge {edge} for"
-                f" {self.sessions.expected.liveness_ns / NS_PER_S:g} s, then it came back"
+                f"no message from edge {edge} for {away_s:.1f} s, then it came back"
             )
-        self.silent.discard(edge)
         self.tell(Heard(self.clock.now(), edge, Joined(join.samples, join.tasks)))
 
     def _gone(self, gone: SessionEnded) -> None:
@@ -332,7 +337,7 @@ class Pacing:
         self.waiting.pop(gone.edge, None)
         self.transport.training.overdue(gone.edge, now)
         if gone.reason == SILENT and gone.edge not in self.excused:
-            self.silent.add(gone.edge)
+            self.silent[gone.edge] = time.monotonic_ns() - self.sessions.expected.liveness_ns
         self._record("session_ended", {"edge": gone.edge, "reason": gone.reason})
         if self.started:
             self.transport.gone(gone.edge, now)

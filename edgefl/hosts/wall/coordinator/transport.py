@@ -122,10 +122,13 @@ class Transport:
             transfer = flow.transfer
             self.context.tell(Measured(transfer.direction, transfer.edge, transfer.number, found))
 
+    def native(self, edge: str) -> list[bool]:
+        """Whether the edge's link is native, for each direction."""
+        return [self.pacer.network.link(edge, way).capacity is None for way in DIRECTIONS]
+
     def answered(self, answered: Answered) -> None:
         """Report the round trip of a heartbeat if the edge's path is not emulated."""
-        links = (self.pacer.network.link(answered.edge, way) for way in DIRECTIONS)
-        if any(link.capacity is None for link in links):
+        if any(self.native(answered.edge)):
             sent_ns = self.context.clock.at_monotonic(answered.sent_ns)
             ended_ns = self.context.clock.at_monotonic(answered.sent_ns + answered.rtt_ns)
             self.context.tell(Measured(PING, answered.edge, None, [(sent_ns, ended_ns, 0)]))

@@ -8,6 +8,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,12 @@ from edgefl.hosts.wall.coordinator import pacing as pacing_file
 from edgefl.hosts.wall.coordinator.evaluator import Evaluator, serve
 from edgefl.hosts.wall.coordinator.gaps import Gaps
 from edgefl.hosts.wall.coordinator.pacing import Pacing
-from edgefl.hosts.wall.coordinator.sessions import Sessions
+from edgefl.hosts.wall.coordinator.session import Entered, SessionEnded
+from edgefl.hosts.wall.coordinator.sessions import SILENT, Sessions
 from edgefl.hosts.wall.coordinator.thread_messages import Evaluated, Heard, Rang, WakeAt
 from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.jobs import Evaluate
-from edgefl.protocol.messages import Ready
+from edgefl.protocol.messages import Join, Ready
 from emulator.agenda import Agenda
 from emulator.clock import WallClock
 from emulator.fidelity import Fidelity
@@ -141,6 +143,34 @@ def test_a_pacing_thread_that_sleeps_as_intended_is_faithful(
 ) -> None:
     fidelity, asked_s = slept(monkeypatch, 0.5, 0.5, 0.1, 0.9)
     assert fidelity.verdict == "faithful" and asked_s == pytest.approx([0.5, 0.5, 0.5, 0.4])
+
+
+@pytest.mark.parametrize(
+    ("native", "tasks", "reasons"),
+    [
+        ([False, False], [7], ["no message from edge a for 6.5 s, then it came back"]),
+        ([True, False], [7], ["no message from edge a for 6.5 s, then it came back"]),
+        ([True, True], [7], []),  # the real network is what is measured
+        ([False, False], [], []),  # it was started again
+    ],
+)
+def test_an_edge_that_was_silent_strains_a_run_on_emulated_links(
+    native: list[bool], tasks: list[int], reasons: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(pacing_file.time, "monotonic_ns", lambda: round(now_s * 1e9))
+    sessions = Sessions(replace(EXPECTED, liveness_ns=4_000_000_000), 1)
+    pacing = Pacing(None, sessions, WallClock(1.0), Mailbox(), lambda item: None, 1.0, False)
+    pacing.transport = links = Completions([])
+    links.fidelity, links.training, links.native = Fidelity(), links, lambda edge: native
+    links.overdue = links.gone = links.entered = lambda *_: None
+    pacing.router, pacing.started = SimpleNamespace(joined=lambda routing: None), True
+    pacing.clock.start()
+    pacing._gone(SessionEnded("a", SILENT))  # its last message came 4 s before
+    now_s += 2.5
+    join = Join("", "", "", 10, tasks, [])
+    pacing._entered(Entered(SimpleNamespace(edge="a", routing=b"r"), join))
+    assert links.fidelity.reasons() == reasons
 
 
 def test_a_pacing_thread_that_was_stopped_is_strained(monkeypatch: pytest.MonkeyPatch) -> None:

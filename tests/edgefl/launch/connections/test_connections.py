@@ -337,7 +337,7 @@ def test_this_machine_as_a_host_sees_it(rig: Rig) -> None:
 
 def test_the_words_of_a_command_for_a_login_shell() -> None:
     assert command(["~/x y/python", "-c", "a'b", "~"], {"A": "~/d"}) == (
-        """exec sh -c 'echo $$; exec "$@"' sh env A="$HOME"/d "$HOME"/'x y/python' -c"""
+        """exec env A="$HOME"/d sh -c 'echo $$; exec "$@"' sh "$HOME"/'x y/python' -c"""
         """ 'a'"'"'b' "$HOME\""""
     )
 
