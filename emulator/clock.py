@@ -22,10 +22,12 @@ class WallClock:
             )
         self.speed = speed
         self._origin_ns: int | None = None
+        self.began_unix_s: float | None = None
+        """Unix time of emulated 0, to line up with what other programs have recorded."""
 
     def start(self) -> None:
         """Set emulated time 0 to now."""
-        self._origin_ns = time.monotonic_ns()
+        self._origin_ns, self.began_unix_s = time.monotonic_ns(), time.time_ns() / NS_PER_S
 
     def now(self) -> int:
         """Emulated ns since ``start``; 0 before it."""

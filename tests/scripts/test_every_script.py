@@ -71,7 +71,7 @@ def programs(folder: Path) -> set[str]:
     """Return the files that are programs, not helpers."""
     return {
         path.name for path in folder.glob("*.py") if 'if __name__ == "__main__"' in path.read_text()
-    } - {"emulator_watch.py"}  # a child process of emulator_accuracy.py
+    } - {"emulator_watch.py", "packet_watch.py"}  # child processes of others
 
 
 def test_every_program_has_a_smallest_form() -> None:
@@ -134,6 +134,11 @@ def assert_tables(folder: Path) -> None:
         (BENCHMARKS / "fleet.py", ["--edges", "0"], "--edges 0: expected 1 or more"),
         (BENCHMARKS / "arm64.py", ["--check", "--seconds", "0"], "--seconds 0.0: expected more"),
         (BENCHMARKS / "strategies.py", ["--size", "0"], "--size 0"),
+        (
+            BENCHMARKS / "over_machines.py",
+            ["--judge", "--out", "no"],
+            "no: no runs of this benchmark",
+        ),
         (BENCHMARKS / "agreement.py", ["--config", "none.toml"], "none.toml"),
         (STUDIES / "table_fedasmu.py", ["--methods", "fedavk"], "no strategy 'fedavk'"),
         (STUDIES / "plan_tdma.py", ["nowhere"], "nowhere"),

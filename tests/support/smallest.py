@@ -24,6 +24,7 @@ SMALLEST_BENCHMARKS = {
     "evil_edges.py": ["--seconds", "0.5", "--attack", "offers"],
     "fleet.py": ["--edges", "2"],
     "profile_circle.py": ["--quick"],
+    "over_machines.py": ["--tiny"],
     "profile_virtual.py": ["--updates", "2"],
     "protocol.py": ["--case", "2x0.25", "--rounds", "3"],
     "strategies.py": ["--size", "1000", "--repeats", "2"],

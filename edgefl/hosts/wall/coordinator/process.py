@@ -195,6 +195,7 @@ class CoordinatorProcess:
         pace = {
             "speed": self.job.experiment.chosen_speed,
             "speed_auto": self.job.speed_auto,
+            "began_unix_s": self.clock.began_unix_s,
         }
         return self.run.end(
             "wall", self.logic.now, wall_s, summary, pace, self.logic.hosts.section()
