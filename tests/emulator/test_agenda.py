@@ -101,9 +101,11 @@ def test_wall_time_is_monotonic_time_times_speed() -> None:
     assert clock.real_s_until(8_000_000_000) == pytest.approx(2.0)
     with pytest.raises(RuntimeError, match="started"):
         clock.wait_until(1)
-    before = time.monotonic_ns()
+    assert clock.began_unix_s is None
+    before, before_unix_s = time.monotonic_ns(), time.time()
     clock.start()
     after = time.monotonic_ns()
+    assert before_unix_s <= clock.began_unix_s <= time.time()
     stamp = after + 1_000_000
     assert 4_000_000 <= clock.at_monotonic(stamp) <= 4_000_000 + 4 * (after - before)
     assert clock.at_monotonic(stamp + 250) - clock.at_monotonic(stamp) == 1000
