@@ -133,3 +133,4 @@ def test_a_broadcast_is_one_transfer(name: str, runs: dict[str, tuple[Path, Path
     for directory in runs[name]:
         down: list[dict[str, Any]] = transfers(directory, direction="down")
         assert {row["edge"] for row in down} == {"*"} and 8 <= len(down) <= 10
+        assert not (directory / "measured.csv").exists()  # of native links alone

@@ -164,8 +164,11 @@ class Flow:
         return first, self.released
 
     def arrived(self, body_bytes: int, at_ns: int) -> None:
-        """Note that the receiver had ``body_bytes`` in total at ``at_ns``, on a native link."""
-        if not self.shaped and len(self.stamps) < MAX_PAIRS:
+        """Note that the receiver had ``body_bytes`` in total at ``at_ns``, on a native link.
+
+        A known model is unshaped, too, but its link may be an emulated one.
+        """
+        if not self.shaped and not self.known and len(self.stamps) < MAX_PAIRS:
             self.stamps.append((body_bytes, at_ns))
 
     def ahead(self, network: Network, body_bytes: int, at_ns: int, tolerance_ns: int) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from transport_rig import AHEAD_NS, MS, Rig
 
 from edgefl.hosts.wall.coordinator.session import Answered
 from edgefl.hosts.wall.coordinator.stretches import LEAST_NS, MOST_STRETCHES, stretches
-from edgefl.hosts.wall.coordinator.thread_messages import Measured
-from edgefl.protocol.messages import Arrived, Trained
+from edgefl.hosts.wall.coordinator.thread_messages import CarryAll, Measured
+from edgefl.protocol.messages import Arrived, Assignment, Trained
+from edgefl.protocol.transfers import Outgoing
 from emulator.units import NS_PER_S
 
 
@@ -89,6 +91,16 @@ def test_an_emulated_link_is_not_measured() -> None:
     rig.answers(up, NS_PER_S)
     rig.arrived("a", down)
     rig.transport.answered(Answered("a", 5, 7))
+    assert rig.heard(Measured) == [] and not rig.pacer.flows
+
+
+def test_a_model_that_all_edges_know_is_not_measured() -> None:
+    """It costs no emulated time and is not shaped, but its link is an emulated one."""
+    rig = Rig()
+    first = Outgoing(0, Assignment(1, 0, {"weights": np.zeros(10_000, np.float32)}))
+    rig.downlink.carry_all(CarryAll(rig.clock.ns, [("a", first)], ()))
+    rig.until(90 * MS)
+    rig.says("a", Arrived(first.number, [[0, AHEAD_NS], [40_000, AHEAD_NS + 80 * MS]]))
     assert rig.heard(Measured) == [] and not rig.pacer.flows
 
 
