@@ -76,7 +76,7 @@ def table(found: NativeProfile) -> Table:
         "latency\nms",
         "jitter\nms",
         "samples\n/s",
-        "not in model\n% of a task",
+        "other time\n% of a task",
     ):
         shown.add_column(heading, justify="right", no_wrap=True)
     for edge in found.experiment.edges.ids():

@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from emulator_rows import as_child, end
-from table import Row, arguments, host_line, load, report, run, say
+from table import TIMES, Row, arguments, host_line, load, report, run, say
 
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning
@@ -230,7 +230,10 @@ def published_s(directory: Path) -> dict[int, float]:
 
 
 def of_links(strategy: str, profile: runs.NativeProfile) -> list[Row]:
-    """How far the measured links are from what the kernel was told."""
+    """How far the measured links are from what the kernel was told, and how even devices were.
+
+    One number holds no speed that varies, as it does where other work shares the machine.
+    """
     from emulator.units import parse_duration, parse_rate
 
     beyond, late, shares = [], [], []
@@ -241,7 +244,9 @@ def of_links(strategy: str, profile: runs.NativeProfile) -> list[Row]:
             beyond.append(100 * abs(link.rates[way].bit_s - told_bit_s) / told_bit_s)
         late.append(1e3 * link.latency_s - parse_duration(latency) / 1e6)
         shares.append(100 * (link.rest.share or 0.0))
+    most_uneven = max((each.p95 / each.p5 for each in profile.devices.values()), default=None)
     return [
+        Row(f"{strategy}: speed of a device, 95th / 5th percentile", most_uneven, TIMES),
         Row(f"{strategy}: goodput against the kernel's rate, median", median(beyond), "%"),
         Row(f"{strategy}: goodput against the kernel's rate, worst", max(beyond), "%"),
         Row(f"{strategy}: latency beyond the kernel's, median", median(late), "ms"),
@@ -260,7 +265,7 @@ def compared(
     ]
     what = f"{strategy}, --match {match.value}: time to a version"
     worst = max(percent, key=abs, default=None)
-    middle = abs(median(percent)) if percent else None
+    middle = median(map(abs, percent)) if percent else None
     return [
         Row(f"{what}, versions compared", len(percent)),
         Row(f"{what}, median difference", middle, "%", GOAL if match is Match.time else None),
