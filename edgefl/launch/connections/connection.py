@@ -6,6 +6,7 @@ import asyncio
 import os
 import shlex
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,9 +15,13 @@ from typing import Protocol
 
 from edgefl.errors import printable
 from edgefl.launch.host import Host
+from edgefl.launch.outbox import LineSplitter
 
 BLOCK_BYTES = 1 << 18
 LONGEST_LINE_BYTES = 1 << 20
+MOST_OUTPUT_BYTES = 1 << 24  # of a command; a host must not fill this machine's memory
+MOST_ERRORS_BYTES = 1 << 16  # the end of its stderr that is kept, without the ends of lines
+STALL_S = 120.0  # a copy without any progress
 MOST_SAID = 300  # characters of a host's words in an error line
 MOST_SHOWN = 80  # and of a command
 NO_ENV: Mapping[str, str] = {}
@@ -159,7 +164,7 @@ class HostConnection(ABC):
             async with asyncio.timeout(timeout_s):
                 process = await self.start(argv)
                 with _killed_unless_ended(process):
-                    return await _communicate(process, _blocks(stdin))
+                    return await self._communicate(process, _blocks(stdin))
         except TimeoutError:
             words = shlex.join(argv)[:MOST_SHOWN]
             raise HostError(self.host.name, f"no end of {words} in {timeout_s:g} s") from None
@@ -173,13 +178,13 @@ class HostConnection(ABC):
     ) -> None:
         """Write a file on the host, atomically; folders are made.
 
-        ``sent`` is called with the bytes of each part that was sent. OSError if ``source`` cannot
-        be read.
+        ``sent`` is called with the bytes of each part that was sent. HostError if the host takes
+        nothing for STALL_S; OSError if ``source`` cannot be read.
         """
         size = len(source) if isinstance(source, bytes) else source.stat().st_size
         process = await self.start(["sh", "-c", PUT, "sh", target, f"{mode:o}", str(size)])
-        with _killed_unless_ended(process):
-            done = await _communicate(process, _blocks(source), sent)
+        with self._no_stall(target), _killed_unless_ended(process):
+            done = await self._communicate(process, _blocks(source), sent, STALL_S)
         if done.status:
             raise HostError(self.host.name, f"{target} cannot be written ({done.said()})")
 
@@ -188,18 +193,67 @@ class HostConnection(ABC):
         target.parent.mkdir(parents=True, exist_ok=True)
         process = await self.start(["cat", "--", source])
         process.stdin.close()
+        said = asyncio.create_task(last_lines(process))
         part = target.with_name(f"{target.name}.part{os.getpid()}")
         try:
-            with _killed_unless_ended(process), part.open("wb") as file:
-                said = asyncio.create_task(_all(process.err_lines()))
-                while block := await process.read():
+            with (
+                self._no_stall(source),
+                _killed_unless_ended(process),
+                part.open("wb") as file,
+            ):
+                while block := await asyncio.wait_for(process.read(), STALL_S):
                     file.write(block)
-                done = Done(await process.wait(), b"", await said)
-            if done.status:
-                raise HostError(self.host.name, f"{source} cannot be read ({done.said()})")
+                ends = asyncio.gather(process.wait(), said)
+                status, errors = await asyncio.wait_for(ends, STALL_S)
+            if status:
+                reason = Done(status, b"", errors).said()
+                raise HostError(self.host.name, f"{source} cannot be read ({reason})")
             part.replace(target)
         finally:
+            said.cancel()
             part.unlink(missing_ok=True)
+
+    async def _communicate(
+        self,
+        process: RemoteProcess,
+        blocks: Iterator[bytes],
+        sent: Callable[[int], None] = lambda size: None,
+        stall_s: float | None = None,
+    ) -> Done:
+        """Send ``blocks`` to the process, and wait for its end.
+
+        TimeoutError if one of these steps takes longer than ``stall_s``.
+        """
+        out = asyncio.create_task(self._output(process))
+        err = asyncio.create_task(last_lines(process))
+        try:
+            with suppress(BrokenPipeError):  # it may end before it has read everything
+                for block in blocks:
+                    async with asyncio.timeout(stall_s):
+                        await process.stdin.write(block)
+                    sent(len(block))
+            process.stdin.close()
+            async with asyncio.timeout(stall_s):
+                return Done(*await asyncio.gather(process.wait(), out, err))
+        finally:
+            out.cancel(), err.cancel()
+
+    async def _output(self, process: RemoteProcess) -> bytes:
+        found = bytearray()
+        while block := await process.read():
+            found += block
+            if len(found) > MOST_OUTPUT_BYTES:
+                limit = f"{MOST_OUTPUT_BYTES >> 20} MiB"
+                raise HostError(self.host.name, f"a command there printed more than {limit}")
+        return bytes(found)
+
+    @contextmanager
+    def _no_stall(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError:
+            reason = f"{path}: the copy made no progress for {STALL_S:g} s"
+            raise HostError(self.host.name, reason) from None
 
 
 def _blocks(source: Path | bytes) -> Iterator[bytes]:
@@ -212,51 +266,28 @@ def _blocks(source: Path | bytes) -> Iterator[bytes]:
             yield block
 
 
-async def _communicate(
-    process: RemoteProcess,
-    blocks: Iterator[bytes],
-    sent: Callable[[int], None] = lambda size: None,
-) -> Done:
-    """Send ``blocks`` to the process, and wait for its end."""
-    out = asyncio.create_task(_read(process))
-    err = asyncio.create_task(_all(process.err_lines()))
-    try:
-        with suppress(BrokenPipeError):  # it may end before it has read everything
-            for block in blocks:
-                await process.stdin.write(block)
-                sent(len(block))
-        process.stdin.close()
-        return Done(await process.wait(), await out, await err)
-    finally:
-        out.cancel(), err.cancel()
-
-
 async def lines_of(read: Callable[[], Awaitable[bytes]]) -> AsyncIterator[bytes]:
     """Yield lines without their ends, from a function that returns the next bytes.
 
     A line of more than LONGEST_LINE_BYTES is cut into several.
     """
-    rest = b""
+    splitter = LineSplitter(LONGEST_LINE_BYTES)
     while block := await read():
-        *whole, rest = (rest + block).split(b"\n")
-        for line in whole:
-            yield line.removesuffix(b"\r")
-        if len(rest) > LONGEST_LINE_BYTES:
-            yield rest
-            rest = b""
-    if rest:
-        yield rest
+        for line in splitter.split(block):
+            yield line
+    for line in splitter.rest():
+        yield line
 
 
-async def _read(process: RemoteProcess) -> bytes:
-    found = bytearray()
-    while block := await process.read():
-        found += block
-    return bytes(found)
-
-
-async def _all(lines: AsyncIterator[bytes]) -> bytes:
-    return b"\n".join([line async for line in lines])
+async def last_lines(process: RemoteProcess) -> bytes:
+    """Read stderr to its end; return its lines, or the end of them if they are many."""
+    kept, size = deque[bytes](), 0
+    async for line in process.err_lines():
+        kept.append(line[-MOST_ERRORS_BYTES:])
+        size += len(kept[-1])
+        while size > MOST_ERRORS_BYTES:
+            size -= len(kept.popleft())
+    return b"\n".join(kept)
 
 
 @contextmanager

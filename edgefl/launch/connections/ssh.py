@@ -25,6 +25,8 @@ from edgefl.launch.connections.connection import (
 from edgefl.launch.host import SSH_PORT, Host
 
 CONNECT_S, LOGIN_S = 10.0, 20.0
+START_S = 30.0  # for a command
+MOST_DIGITS = 10  # of a process id
 KEEPALIVE_S, KEEPALIVES = 5.0, 3  # a host that is silent for 15 s is lost
 GLOBAL_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
 KINDS = {"ssh-ed25519": "ED25519", "ssh-rsa": "RSA"}
@@ -148,11 +150,20 @@ class SSHConnection(HostConnection):
         self._signals: set[asyncio.Task[None]] = set()
 
     async def start(self, argv: Sequence[str], *, env: Mapping[str, str] = NO_ENV) -> SSHProcess:
-        process = await self._exec(command(argv, env))
-        pid = (await process.stdout.readline()).strip()  # what `command` makes the shell say first
-        if not pid.isdigit():
-            said = (pid or await process.stderr.read(MOST_SAID)).decode(errors="replace")
-            raise HostError(self.host.name, f"the shell there failed: {said or 'no output'}")
+        try:
+            async with asyncio.timeout(START_S):
+                process = await self._exec(command(argv, env))
+                # what `command` makes the shell say first
+                pid = (await process.stdout.readline()).strip()
+                known = pid.isdigit() and len(pid) <= MOST_DIGITS
+                said = b"" if known else pid or await process.stderr.read(MOST_SAID)
+        except TimeoutError:
+            raise HostError(self.host.name, f"its shell is silent for {START_S:g} s") from None
+        except (OSError, asyncssh.Error) as error:
+            raise HostError(self.host.name, f"lost the connection ({error})") from error
+        if not known:
+            text = said[:MOST_SAID].decode(errors="replace")
+            raise HostError(self.host.name, f"the shell there failed: {text or 'no output'}")
         return SSHProcess(self.host, process, partial(self._signal, int(pid)))
 
     async def close(self) -> None:

@@ -16,6 +16,7 @@ from ssh_hosts import Rig, refusal, ssh_hosts
 from edgefl.launch.connections import questions
 from edgefl.launch.connections.connection import (
     LONGEST_LINE_BYTES,
+    MOST_ERRORS_BYTES,
     HostConnection,
     HostError,
     UnknownHostKey,
@@ -123,6 +124,37 @@ def test_a_process_talks_in_lines_and_can_be_ended(host: Host) -> None:
             getattr(process, name)()
             assert await process.wait() == status
             assert await gone(child)
+
+    use(host, work)
+
+
+@pytest.mark.parametrize("host", KINDS, indirect=True)
+def test_a_host_that_prints_without_end_is_cut_off(host: Host) -> None:
+    async def work(connection: HostConnection) -> None:
+        with pytest.raises(HostError, match="a command there printed more than 16 MiB"):
+            await connection.run(["yes", "x" * 1000])
+        for script in ("head -c 1000000 /dev/zero; echo; echo end", "seq 100000; echo end"):
+            done = await connection.run(["sh", "-c", f"({script}) >&2"])
+            assert len(done.err) < 2 * MOST_ERRORS_BYTES and done.err.endswith(b"end")
+
+    use(host, work)
+
+
+@pytest.mark.parametrize("host", KINDS, indirect=True)
+def test_a_copy_that_stalls_is_given_up(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgefl.launch.connections.connection.STALL_S", 0.5)
+    os.mkfifo(tmp_path / "fifo")  # a reader waits for a writer
+
+    async def work(connection: HostConnection) -> None:
+        reason = "the copy made no progress for 0.5 s"
+        with pytest.raises(HostError, match=reason):
+            await connection.get(str(tmp_path / "fifo"), tmp_path / "copy")
+        assert not list(tmp_path.glob("copy*"))
+        monkeypatch.setattr("edgefl.launch.connections.connection.PUT", "exec sleep 1000")
+        with pytest.raises(HostError, match=reason):
+            await connection.put(bytes(1 << 23), str(tmp_path / "target"))
 
     use(host, work)
 
