@@ -47,7 +47,8 @@ from edgefl.launch.agent_messages import (
     from_line,
     to_line,
 )
-from edgefl.launch.outbox import LineSplitter, Outbox
+from edgefl.launch.connections.line_splitter import LineSplitter
+from edgefl.launch.outbox import Outbox
 from edgefl.launch.run_places import CODE, SOCKET, claimed, clear_stale
 from edgefl.launch.supervisor import (
     COORDINATOR_GRACE_S,

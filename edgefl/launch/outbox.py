@@ -1,4 +1,4 @@
-"""Lines to a reader that may be slow or away, and lines from chunks of bytes; no I/O."""
+"""Messages to a reader that may be slow or away; no I/O."""
 
 from __future__ import annotations
 
@@ -49,23 +49,3 @@ class Outbox:
     def rewind(self) -> None:
         """There is a new reader: the first message is sent again from its beginning."""
         self._begun = 0
-
-
-class LineSplitter:
-    """Lines from chunks of bytes. A line that is too long comes in parts."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self.most_bytes = most_bytes
-        self._rest = b""
-
-    def split(self, data: bytes) -> list[bytes]:
-        """Return the complete lines, without their ends."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > self.most_bytes:
-            lines, self._rest = [*lines, self._rest], b""
-        return [line.removesuffix(b"\r") for line in lines]
-
-    def rest(self) -> list[bytes]:
-        """Return the last line if it has no end."""
-        rest, self._rest = self._rest, b""
-        return [rest] if rest else []

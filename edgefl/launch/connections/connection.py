@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Protocol
 
 from edgefl.errors import printable
+from edgefl.launch.connections.line_splitter import LineSplitter
 from edgefl.launch.host import Host
-from edgefl.launch.outbox import LineSplitter
 
 BLOCK_BYTES = 1 << 18
 LONGEST_LINE_BYTES = 1 << 20

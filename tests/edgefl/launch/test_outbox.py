@@ -1,11 +1,11 @@
-"""Messages that wait for a slow reader, and lines from chunks of bytes."""
+"""Messages that wait for a slow reader."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefl.launch.outbox import LineSplitter, Outbox
+from edgefl.launch.outbox import Outbox
 
 
 def drained(outbox: Outbox, portion: int = 1000) -> bytes:
@@ -44,20 +44,3 @@ def test_a_new_reader_gets_the_interrupted_message_from_its_beginning() -> None:
     outbox.rewind()
     outbox.add(b"ready\n", first=True)
     assert drained(outbox) == b"ready\nfirst\nsecond\n"
-
-
-@given(
-    st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"").replace(b"\r", b""))),
-    st.integers(1, 9),
-)
-def test_lines_do_not_depend_on_the_chunks(lines: list[bytes], size: int) -> None:
-    data, splitter, found = b"".join(line + b"\n" for line in lines), LineSplitter(100), []
-    for start in range(0, len(data), size):
-        found += splitter.split(data[start : start + size])
-    assert found == lines and splitter.rest() == []
-
-
-def test_a_line_without_end_comes_in_parts() -> None:
-    splitter = LineSplitter(4)
-    assert splitter.split(b"ab\r\nabcdef") == [b"ab", b"abcdef"]
-    assert splitter.split(b"gh") == [] and splitter.rest() == [b"gh"]
