@@ -8,13 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import ssh_hosts
 from smallest import SOCKETS, assert_rows
 
 from emulator import BadValue, Lab
 
 pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("warm_python")]
-
-LABS = ("profile_circle.py",)  # those that need root and network namespaces
 
 
 def why_no_lab() -> str:
@@ -30,8 +29,12 @@ def why_no_lab() -> str:
         return str(error)
 
 
+# Those that need root, network namespaces or programs -> the reason why they cannot run here.
+NEEDS = {"profile_circle.py": why_no_lab, "broken_hosts.py": ssh_hosts.refusal}
+
+
 @pytest.mark.parametrize("name", sorted(SOCKETS))
 def test_a_benchmark_leaves_its_rows(name: str, tmp_path: Path) -> None:
-    if name in LABS and (why := why_no_lab()):
+    if name in NEEDS and (why := NEEDS[name]()):
         pytest.skip(why)
     assert_rows(name, tmp_path)

@@ -17,6 +17,7 @@ ROW = {"name", "value", "unit", "goal", "pass"}
 SMALLEST_BENCHMARKS = {
     "agreement.py": ["--quick"],
     "arm64.py": ["--check"],
+    "broken_hosts.py": ["--hosts", "2", "--edges", "1", "--fault", "sshd killed"],
     "data.py": ["--quick"],
     "edge.py": ["--versions", "2", "--turns", "1"],
     "emulator_accuracy.py": ["--tiny"],
@@ -34,6 +35,7 @@ SMALLEST_BENCHMARKS = {
 SOCKETS = {
     *(
         "agreement.py",
+        "broken_hosts.py",
         "edge.py",
         "emulator_accuracy.py",
         "emulator_lab.py",
