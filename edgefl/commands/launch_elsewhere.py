@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from edgefl.launch.remote_coordinator import RemoteCoordinator
 
 POLL_S = 0.25
+GIVE_UP_S = 10.0  # from the request to end, if the coordinator's host is not reached
 INTERRUPTED = 130
 REFUSED = 2
 
@@ -78,7 +80,8 @@ def refuse_faults(experiment: Experiment) -> None:
 
 def _followed(hosts: HostsThread, remote: RemoteCoordinator, logs: HostLogs) -> int | None:
     """Show the run until it ends; return the coordinator's status, None if its host is lost."""
-    stopping = False
+    stopping = asked = False
+    give_up_s = math.inf
     while True:
         try:
             for line in (*remote.printed(), *map(str, hosts.news())):
@@ -89,11 +92,22 @@ def _followed(hosts: HostsThread, remote: RemoteCoordinator, logs: HostLogs) -> 
             if hosts.all_gone and not stopping:
                 stopping = True
                 show.line("no edge left: the run ends")
+            # without a connection the request to end would be lost
+            asked = asked and remote.session.connected
+            if stopping and not asked and remote.session.connected:
+                asked, give_up_s = True, math.inf
                 hosts.call(remote.session.order(StopEdges()))
+            if stopping and not asked:
+                give_up_s = min(give_up_s, time.monotonic() + GIVE_UP_S)
+                if time.monotonic() >= give_up_s:
+                    show.line(
+                        f"{remote.place.host.name}: not reached, so the coordinator there goes on;"
+                        f" its results will be in {remote.results}"
+                    )
+                    return None
             time.sleep(POLL_S)
         except KeyboardInterrupt:
             if stopping:
                 raise
             stopping = True
             show.line("ending the run")
-            hosts.call(remote.session.order(StopEdges()))

@@ -179,7 +179,8 @@ class Agent:
                 self.address = order.address
                 self._act(self.supervisor.start(self.order.edges, self.order.restarts))
             case StartCoordinator():
-                self.words, self.supervisor.grace_s = order.words, COORDINATOR_GRACE_S
+                self.words = tuple(map(os.path.expanduser, order.words))  # "~/" at the start
+                self.supervisor.grace_s = COORDINATOR_GRACE_S
                 self._act(self.supervisor.start([COORDINATOR], 0))
                 self.supervisor.waits(COORDINATOR, False, now_s)
             case InjectFault():

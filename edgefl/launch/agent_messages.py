@@ -51,7 +51,7 @@ class StartEdges:
 class StartCoordinator:
     """Start ``edgefl coordinator`` with these words, in the folder of the user's code.
 
-    It counts as an edge of the name COORDINATOR.
+    It counts as an edge of the name COORDINATOR. ``~/`` at the start of a word is the home folder.
     """
 
     words: tuple[str, ...]

@@ -134,6 +134,11 @@ class HostSession:
         self._begun = order
         await self.order(order)
 
+    @property
+    def connected(self) -> bool:
+        """Whether its agent can be reached, as far as is known."""
+        return self._agent is not None
+
     async def order(self, message: Any) -> None:
         """Send an order. Without a connection, it is lost."""
         if self._agent is not None:

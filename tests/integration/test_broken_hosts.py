@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -122,6 +123,28 @@ def test_a_host_that_is_lost_before_the_run_ends_the_launch(
     assert "1 of 4 hosts cannot take part, so nothing was started" in launch.out
     assert not (tmp_path / "runs").exists()
     lost.start()
+
+
+def test_a_coordinator_whose_host_is_lost_does_not_hold_the_launch(
+    rig: Rig, tmp_path: Path, launches: list[BrokenLaunch]
+) -> None:
+    _, *others, host = rig.hosts
+    login = {"user": "root", "identity": str(rig.identity), "known_hosts": str(rig.known_hosts)}
+    place = {"via": "ssh", "host": host.address, "python": sys.executable, **login}
+    few = Rig(rig.number, rig.folder, others)
+    launch = BrokenLaunch(few, tmp_path, 1, coordinator=place)
+    launches.append(launch)
+    launch.start("stop.emulated_s=15")
+    says(launch, "s emulated")  # what the coordinator prints
+    host.stop(connections=True)
+    says(launch, f"{host.address}: lost the connection")
+    assert launch.end(number=signal.SIGINT) == 1
+    assert f"{host.address}: not reached, so the coordinator there goes on" in launch.out
+    # it ends by itself, and keeps its results
+    eventually(lambda: not host.processes("edgefl"), "the coordinator goes on")
+    assert list(host.home.glob(".edgefl/results/*/broken/fedasync/summary.json"))
+    assert not list(host.home.glob(".edgefl/launched/*"))
+    host.start()
 
 
 def another_version(folder: Path) -> Path:

@@ -48,7 +48,7 @@ def eventually(found: Callable[[], Found], what: str) -> Found:
 class BrokenLaunch:
     """One launch. All files of this machine are in ``folder``; ``edges``: how many on each host.
 
-    ``by_host``: further keys of the inventory by the index of a host.
+    ``by_host``: further keys of the inventory by the index of a host. ``coordinator``: its section.
     """
 
     rig: Rig
@@ -56,6 +56,7 @@ class BrokenLaunch:
     edges: int
     strategy: str = "fedasync"
     by_host: Mapping[int, Mapping[str, object]] = field(default_factory=dict)
+    coordinator: Mapping[str, object] | None = None
     process: subprocess.Popen[str] = field(init=False)
     tree: list[psutil.Process] = field(default_factory=list)  # what the launch has started here
 
@@ -73,7 +74,7 @@ class BrokenLaunch:
         env = {"PYTHONPATH": str(ROOT), "TMPDIR": str(self.folder / "there")}
         own = {index: {"python": sys.executable} for index in range(len(self.rig.hosts))}
         own = {index: keys | dict(self.by_host.get(index, {})) for index, keys in own.items()}
-        text = self.rig.inventory(edges=self.edges, env=env, by_host=own)
+        text = self.rig.inventory(self.coordinator, edges=self.edges, env=env, by_host=own)
         (self.folder / "lab.toml").write_text(text)
 
     def start(self, *words: str) -> None:
