@@ -161,13 +161,19 @@ class _Work:
         from edgefl.launch.installer import Installed, interpreter
 
         assert self.sync is not None
-        with_edges = {name: each for name, each in connections.items() if each.host.edges}
         self.sync.sent = progress.advance
-        pythons = {name: await interpreter(each) for name, each in with_edges.items()}
+        found: Results = {}
+        with_edges, pythons = {}, {}
+        for name, each in connections.items():
+            if each.host.edges:
+                try:
+                    pythons[name], with_edges[name] = await interpreter(each), each
+                except HostError as error:
+                    found[name] = error
+                    progress.end(name, "failed")
         for name, each in with_edges.items():
             progress.watcher(name).stage("sending data")
             progress.watcher(name).sending(self.sync.share_bytes(each.host))
-        found: Results = {}
         for name, data in (await self.sync.run(with_edges, pythons)).items():
             before = results[name]
             if isinstance(data, HostError) or isinstance(before, HostError):

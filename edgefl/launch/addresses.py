@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
-from typing import Any
 
 from edgefl.hosts.wall.keys import is_loopback
 from edgefl.launch.connections.connection import HostConnection, HostError
 from edgefl.launch.connections.local import LocalConnection
-from edgefl.launch.connections.netns import nearest_address
+from edgefl.launch.connections.own_addresses import addresses_of, nearest_address
 from edgefl.launch.inventory import CoordinatorPlace
 
 ANY = "0.0.0.0"
@@ -35,7 +33,7 @@ async def coordinator_address(
     near = nearest_address(theirs, ours)
     if near is not None:
         return near
-    for address in (each.partition("/")[0] for each in ours):
+    for address in (str(each.ip) for each in ours):
         done = await host.run(["ip", "route", "get", address])
         if done.status == 0:
             return address
@@ -43,19 +41,6 @@ async def coordinator_address(
         host.host.name,
         "no address found at which it reaches the coordinator: give coordinator.address",
     )
-
-
-async def addresses_of(connection: HostConnection) -> list[str]:
-    """The addresses of a host, of the form "10.0.0.1/24", without loopback."""
-    done = await connection.run(["ip", "-j", "-4", "address", "show", "scope", "global"])
-    if done.status:
-        raise HostError(connection.host.name, done.said())
-    interfaces: list[dict[str, Any]] = json.loads(done.out or b"[]")
-    return [
-        f"{each['local']}/{each['prefixlen']}"
-        for interface in interfaces
-        for each in interface.get("addr_info", ())
-    ]
 
 
 def listen_host(wanted: str, addresses: Iterable[str]) -> str:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field, TypeAdapter
 from rich.filesize import decimal
 
 from edgefl.launch.host import Host
@@ -25,11 +27,16 @@ LAYER = "edgefl_layer.pth"  # in site-packages: the packages of another environm
 LARGE = ("torch",)  # packages that a layer takes from below in another than the pinned version
 
 
+# Numbers that a host tells: larger ones are no answer, and would take memory to work with.
+VersionPart = Annotated[int, Field(ge=0, le=999)]
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What ``environment_probe`` tells about a Python on a host."""
 
-    python: tuple[int, int, int]
+    python: tuple[VersionPart, VersionPart, VersionPart]
     implementation: str
     machine: str
     system: str
@@ -39,7 +46,7 @@ class Facts:
     in_venv: bool
     stamp: str = ""
     made: str = ""
-    free_bytes: int = 0
+    free_bytes: Count = 0
     can_make_environments: bool = False
     packages: Mapping[str, str] = field(default_factory=dict)
     same_code: bool = False
@@ -52,17 +59,16 @@ class Facts:
         names = {each.name for each in fields(cls)}
         if not isinstance(found, dict) or not found.keys() <= names:
             raise ValueError("unexpected keys")
-        lists = {key: tuple(value) for key, value in found.items() if isinstance(value, list)}
-        return cls(**(found | lists))
+        return TypeAdapter(cls).validate_python(found)
 
     @property
     def target(self) -> Target:
         """What wheels must fit. ValueError if the C library is unknown."""
         name, version = self.libc
-        major, _, minor = version.partition(".")
-        if name != "glibc" or not (major.isdigit() and minor.isdigit()):
+        parts = re.fullmatch(r"(\d{1,3})\.(\d{1,3})", version, re.ASCII)
+        if name != "glibc" or parts is None:
             raise ValueError(f"expected a Linux with glibc, found {name or 'another C library'}")
-        return Target(self.machine, self.python[:2], (int(major), int(minor)))
+        return Target(self.machine, self.python[:2], (int(parts[1]), int(parts[2])))
 
 
 def refusal(facts: Facts, exists: bool) -> str | None:

@@ -149,9 +149,10 @@ class DataSync:
         try:
             told = json.loads(done.out)
         except ValueError:
-            told = {"error": done.said()}
-        if "digest" not in told:
-            return printable(str(told.get("error")), 200)
+            told = None
+        if not isinstance(told, dict) or "digest" not in told:
+            reason = told.get("error") if isinstance(told, dict) else done.said()
+            return printable(str(reason), 200)
         expected = self._digests.get(one.seed, {}).get(one.data.scale, told["digest"])
         if told["digest"] != expected:
             return f"its data in {host.data} differ from those here"

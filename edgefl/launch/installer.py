@@ -10,20 +10,21 @@ import asyncio
 import hashlib
 import inspect
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from edgefl.errors import UserError, printable
 from edgefl.launch import environment, environment_probe
-from edgefl.launch.connections.connection import HostConnection, HostError
+from edgefl.launch.connections.connection import HostConnection, HostError, last_lines
 from edgefl.launch.environment import Facts
 from edgefl.launch.own_wheel import OwnWheel
 from edgefl.launch.pins import pins, torch_index
 from edgefl.launch.wheelhouse import chosen, closure, ranges, unpacked_bytes
 
 PROBE_S, VENV_S, CHECK_S = 120.0, 300.0, 300.0
+PIP_S = 7200.0  # a slow path and a slow disk
 # What a base environment takes on a disk, if nothing of it is there yet, and pip's copies.
 BASE_BYTES, OWN_BYTES = 1_500_000_000, 100_000_000
 NO_SETTINGS = {"PIP_CONFIG_FILE": "/dev/null"}  # neither /etc/pip.conf nor the user's
@@ -138,7 +139,7 @@ class Installer:
             raise HostError(host.name, f"no Python: {done.said()}; name one with `python`")
         try:
             return Facts.parsed(done.out)
-        except (ValueError, TypeError) as error:
+        except ValueError as error:
             said = printable(done.said(), 120)
             raise HostError(host.name, f"{python} does not work as a Python ({said})") from error
 
@@ -253,19 +254,23 @@ class Installer:
         """Run ``pip install`` and show its lines. HostError with its last error."""
         command = [self._python, "-m", "pip", "install", *words]
         process = await self.connection.start(command, env=QUIET | dict(env))
-        said = asyncio.create_task(_texts(process.err_lines()))
+        said = asyncio.create_task(last_lines(process))
         try:
-            async for line in process.lines():
-                detail = pip_step(line.decode(errors="replace"))
-                if detail is not None:
-                    self.watcher.stage("installing", detail)
-            errors, status = await said, await process.wait()
-        except BaseException:
+            async with asyncio.timeout(PIP_S):
+                async for line in process.lines():
+                    detail = pip_step(line.decode(errors="replace"))
+                    if detail is not None:
+                        self.watcher.stage("installing", detail)
+                errors, status = (await said).decode(errors="replace"), await process.wait()
+        except TimeoutError:
+            reason = f"pip has not ended within {PIP_S / 60:g} min"
+            raise HostError(self.connection.host.name, reason) from None
+        finally:
             said.cancel()
-            process.kill()
-            raise
+            process.kill()  # if it has not ended
         if status:
-            reasons = [line for line in errors if line.startswith("ERROR")] or errors or [""]
+            lines = errors.splitlines() or [""]
+            reasons = [line for line in lines if line.startswith("ERROR")] or lines
             raise HostError(self.connection.host.name, f"pip failed: {printable(reasons[-1], 300)}")
 
     async def _verified(self) -> str:
@@ -273,11 +278,12 @@ class Installer:
         self.watcher.stage("trying it")
         host = self.connection.host
         done = await self.connection.run([self._python, "-c", VERIFY], timeout_s=CHECK_S)
-        if done.status:
+        words = done.out.decode(errors="replace").split()
+        if done.status or len(words) != 2:
             reason = CRASHES.get(done.status, done.said())
             raise HostError(host.name, f"{self._folder} was installed, but fails: {reason}")
-        version, torch = done.out.decode(errors="replace").split()[:2]
-        return f"edgefl {printable(version, 40)}, torch {printable(torch, 40)} in {self._folder}"
+        version, torch = (printable(word, 40) for word in words)
+        return f"edgefl {version}, torch {torch} in {self._folder}"
 
     async def _is_file(self, path: str) -> bool:
         return (await self.connection.run(["test", "-f", path])).status == 0
@@ -298,10 +304,6 @@ def pip_step(line: str) -> str | None:
         names = line.partition(": ")[2].split(", ")
         return f"{len(names)} packages" if len(names) > 1 else printable(names[0].strip(), 40)
     return None
-
-
-async def _texts(lines: AsyncIterator[bytes]) -> list[str]:
-    return [line.decode(errors="replace") async for line in lines]
 
 
 async def interpreter(connection: HostConnection) -> str:

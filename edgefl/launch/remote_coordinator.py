@@ -25,6 +25,7 @@ from edgefl.launch.run_places import results_folder
 
 NAME = "coordinator"  # of its log
 FETCH_S = 600.0
+MOST_UNREAD = 1000  # lines that wait to be shown; the log has all
 PACK = 'cd -- "$1" && tar -cf "$1.tar" .'
 
 
@@ -64,7 +65,11 @@ class RemoteCoordinator:
         with tempfile.TemporaryDirectory(prefix="edgefl-results-") as folder:
             packed = Path(folder) / "results.tar"
             await connection.get(archive, packed)
-            await asyncio.to_thread(_unpack, packed, Path(folder) / "runs", name, target)
+            try:
+                await asyncio.to_thread(_unpack, packed, Path(folder) / "runs", name, target)
+            except tarfile.TarError as error:
+                reason = f"its results are no valid archive ({error})"
+                raise HostError(self.place.host.name, reason) from error
         await connection.run(["rm", "-rf", "--", self.results, archive])
 
     def printed(self) -> list[str]:
@@ -85,18 +90,22 @@ class RemoteCoordinator:
         match message:
             case HostLine(_, text):
                 self.log(NAME, "", text)
-                self.lines.put(text)
+                self._show(text)
             case EdgeEnded(_, status, _, _):
                 self.status = status
             case SessionEvent(text):
                 self.log(NAME, "", text)
-                self.lines.put(f"{host.name}: {text}")
+                self._show(f"{host.name}: {text}")
                 self.failure = self.session.failed or ""
+
+    def _show(self, line: str) -> None:
+        if self.lines.qsize() < MOST_UNREAD:
+            self.lines.put(line)
 
 
 def _unpack(packed: Path, folder: Path, name: str, target: Path) -> None:
     """Unpack the archive of another machine: only files and folders, and only below ``target``."""
-    with tarfile.open(packed) as archive:
+    with tarfile.open(packed, "r:") as archive:  # uncompressed: it cannot grow
         archive.extractall(folder, filter="data")
     found = folder / name
     for path in sorted(found.rglob("*")):

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from pydantic import TypeAdapter
 from rich.filesize import decimal
 
 from edgefl import __version__
 from edgefl.config.experiment import Experiment
 from edgefl.config.groups import parts
 from edgefl.config.links import Links
-from edgefl.launch.environment import OLDEST
+from edgefl.launch.environment import OLDEST, Count, VersionPart
 from edgefl.launch.host import Host
 from edgefl.launch.installer import BASE_BYTES, OWN_BYTES
 from edgefl.launch.wheelhouse import MACHINES
@@ -39,11 +40,11 @@ class MachineFacts:
     machine: str
     bits: int
     libc: str
-    cores: int
-    memory_bytes: int | None
-    available_bytes: int | None
-    free_bytes: int
-    python: tuple[int, int, int]
+    cores: Count
+    memory_bytes: Count | None
+    available_bytes: Count | None
+    free_bytes: Count
+    python: tuple[VersionPart, VersionPart, VersionPart]
     implementation: str
     executable: str
     edgefl: str
@@ -55,7 +56,7 @@ class MachineFacts:
         """Check the probe's answer. ValueError if it is something else."""
         if not isinstance(found, dict) or found.keys() != {each.name for each in fields(cls)}:
             raise ValueError("unexpected keys")
-        return cls(**{**found, "python": tuple(found["python"])})
+        return TypeAdapter(cls).validate_python(found)
 
 
 @dataclass(frozen=True, slots=True)

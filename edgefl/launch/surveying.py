@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from edgefl.errors import printable
 from edgefl.launch import host_probe
 from edgefl.launch.connections.connection import (
@@ -19,7 +21,9 @@ from edgefl.launch.connections.connection import (
     HostConnection,
     HostError,
     RemoteProcess,
+    last_lines,
 )
+from edgefl.launch.environment import Count
 from edgefl.launch.inventory import CoordinatorPlace
 from edgefl.launch.survey import (
     ClockOffset,
@@ -33,6 +37,7 @@ from edgefl.launch.survey import (
     rate_bit_s,
 )
 
+MOMENTS = TypeAdapter(tuple[Count, Count])
 PINGS = 15
 FIRST_BYTES, MOST_BYTES = 1 << 16, 1 << 26
 LONG_ENOUGH_NS = 400_000_000  # of a transfer whose rate is taken
@@ -134,7 +139,12 @@ class ProbeChannel:
         for _ in range(PINGS):
             sent = time.time_ns()
             told = await self.ask("clock")
-            pings.append((sent, int(told["came_ns"]), int(told["goes_ns"]), time.time_ns()))
+            back = time.time_ns()
+            try:
+                come, gone = MOMENTS.validate_python((told.get("came_ns"), told.get("goes_ns")))
+            except ValueError as error:
+                raise HostError(self._name, "the probe does not tell its clock") from error
+            pings.append((sent, come, gone, back))
         return clock_of(pings)
 
     async def goodput(self, over: str, rtt_ns: int) -> Goodput:
@@ -270,8 +280,8 @@ class Surveyor:
 def _machine(name: str, told: dict[str, Any]) -> MachineFacts:
     try:
         return MachineFacts.parsed(told)
-    except (ValueError, TypeError) as error:
-        raise HostError(name, f"the probe's answer is no description ({error})") from error
+    except ValueError as error:
+        raise HostError(name, "the probe's answer does not describe a machine") from error
 
 
 @asynccontextmanager
@@ -320,11 +330,15 @@ async def _probe(connection: HostConnection) -> AsyncIterator[tuple[ProbeChannel
         process.kill()
         raise
     process.stdin.close()
-    await process.wait()
+    async with asyncio.timeout(ANSWER_S):
+        await process.wait()
 
 
 async def _said(process: RemoteProcess) -> str:
     """The last line of stderr of a process that does not do what it should."""
     process.kill()
-    lines = [line async for line in process.err_lines()]
-    return printable(lines[-1].decode(errors="replace"), 200) if lines else ""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ANSWER_S):
+            *_, last = (await last_lines(process)).splitlines() or [b""]
+            return printable(last.decode(errors="replace"), 200)
+    return ""

@@ -78,6 +78,22 @@ def test_a_coordinator_behind_a_router() -> None:
         found(place, ScriptedHost(None, "10.9.9.9/24"), server)
 
 
+@pytest.mark.parametrize(
+    "answer", [b"no JSON", b"7", b"[7]", b'[{"addr_info": [{"local": "x", "prefixlen": 3}]}]']
+)
+def test_a_host_that_answers_nonsense_is_an_error_of_that_host(
+    answer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run(*words: object, **options: object) -> Done:
+        return Done(0, answer, b"")
+
+    host = ScriptedHost(None)
+    monkeypatch.setattr(host, "run", run)
+    place = CoordinatorPlace(Host("server", via="netns"), None, 7700)
+    with pytest.raises(HostError, match="h: ip does not list its addresses as JSON"):
+        found(place, host, ScriptedHost(None, "10.0.1.7/24"))
+
+
 def test_a_coordinator_on_a_host_of_ssh_is_reached_by_its_name() -> None:
     place = CoordinatorPlace(Host("server-1", via="ssh"), None, 7700)
     assert found(place, ScriptedHost(None), ScriptedHost(None)) == "server-1"

@@ -108,6 +108,11 @@ def test_only_a_probes_answer_is_accepted() -> None:
     told = {"python": [3, 9, 1], "libc": ["glibc", "2.31"], "implementation": "cpython"}
     told |= {"machine": "x86_64", "system": "Linux", "bits": 64, "executable": "p", "in_venv": True}
     assert Facts.parsed(json.dumps(told).encode()).python == (3, 9, 1)
-    for wrong in (b"", b"[]", b'{"python": [3], "other": 1}', json.dumps({"bits": 64}).encode()):
-        with pytest.raises((ValueError, TypeError)):
-            Facts.parsed(wrong)
+    wrong = [b"", b"[]", b'{"python": [3], "other": 1}', json.dumps({"bits": 64}).encode()]
+    changes = ({"python": [3, 10**9, 1]}, {"free_bytes": "x"}, {"packages": ["torch"]})
+    wrong += [json.dumps(told | change).encode() for change in changes]
+    for answer in wrong:
+        with pytest.raises(ValueError):
+            Facts.parsed(answer)
+    # a list of all versions up to this one would fill the memory
+    assert "glibc" in str(refusal(replace(PI, libc=("glibc", "2.999999999")), exists=False))

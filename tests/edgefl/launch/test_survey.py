@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import asyncio
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from edgefl import __version__
+from edgefl.launch.connections.connection import HostError
 from edgefl.launch.host import Host
 from edgefl.launch.inventory import load_inventory
 from edgefl.launch.placement import load_placed
@@ -24,6 +26,7 @@ from edgefl.launch.survey import (
     pythons,
     rate_bit_s,
 )
+from edgefl.launch.surveying import ProbeChannel
 
 HOST = Host("pi", edges=("pi-1", "pi-2"))
 GOOD = MachineFacts(
@@ -160,3 +163,29 @@ def test_the_answer_of_a_probe_is_checked() -> None:
         MachineFacts.parsed({"system": "Linux"})
     with pytest.raises(ValueError, match="unexpected keys"):
         MachineFacts.parsed([])
+    told = asdict(GOOD)
+    assert MachineFacts.parsed(told | {"python": [3, 11, 2]}) == GOOD
+    for wrong in (
+        {"machine": 5},
+        {"free_bytes": "many"},
+        {"free_bytes": -1},
+        {"memory_bytes": 10**400},
+        {"python": [3, 11]},
+        {"python": [3, 10**9, 0]},
+    ):
+        with pytest.raises(ValueError, match="validation error"):
+            MachineFacts.parsed(told | wrong)
+
+
+@pytest.mark.parametrize(
+    "answer", [b"{}", b'{"came_ns": "x", "goes_ns": 1}', b'{"came_ns": 1e400, "goes_ns": 1}', b"7"]
+)
+def test_a_probe_that_answers_nonsense_is_an_error_of_its_host(answer: bytes) -> None:
+    async def read(most: int) -> bytes:
+        return answer + b"\n"
+
+    async def write(data: bytes) -> None:
+        return None
+
+    with pytest.raises(HostError, match=r"^pi: (the probe|expected an answer of the probe)"):
+        asyncio.run(ProbeChannel("pi", read, write).clock())

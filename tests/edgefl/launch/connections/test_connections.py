@@ -8,6 +8,7 @@ import pty
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from ipaddress import IPv4Interface
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,8 @@ from edgefl.launch.connections.connection import (
     UnknownHostKey,
     lines_of,
 )
-from edgefl.launch.connections.netns import nearest_address
 from edgefl.launch.connections.opening import open_connections
+from edgefl.launch.connections.own_addresses import nearest_address
 from edgefl.launch.connections.questions import accept_new_key, ask_on_terminal, refuse
 from edgefl.launch.connections.ssh import command
 from edgefl.launch.host import Host
@@ -375,9 +376,9 @@ def test_the_words_of_a_command_for_a_login_shell() -> None:
 
 
 def test_the_address_in_a_common_network() -> None:
-    ours = ["192.0.2.1/24", "10.0.0.254/24", "10.0.1.254/24"]
-    assert nearest_address(["10.0.1.7/24"], ours) == "10.0.1.254"
-    assert nearest_address(["172.16.0.1/16"], ours) is None
+    ours = [IPv4Interface(text) for text in ("192.0.2.1/24", "10.0.0.254/24", "10.0.1.254/24")]
+    assert nearest_address([IPv4Interface("10.0.1.7/24")], ours) == "10.0.1.254"
+    assert nearest_address([IPv4Interface("172.16.0.1/16")], ours) is None
 
 
 def test_lines_of_any_length() -> None:
