@@ -36,6 +36,7 @@ class Trace:
     """The data of one run directory.
 
     ``published_s`` (by version) and ``arrived_s`` are emulated times, ``real_s`` (by version) real.
+    ``updates``: of each update, its edge, the version when it arrives, and the one it started from.
     """
 
     published_s: dict[int, float]
@@ -44,6 +45,7 @@ class Trace:
     real_s: dict[int, float]
     weights: np.ndarray
     verdict: str
+    updates: list[tuple[str, int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +135,18 @@ def trace(directory: Path) -> Trace:
     ]
     with (directory / "metrics.csv").open(encoding="utf-8", newline="") as file:
         real_s = {int(row["version"]): float(row["wall_s"]) for row in csv.DictReader(file)}
+    arrived = [event for event in events if event.get("event") == "update_arrived"]
     verdict = orjson.loads((directory / "summary.json").read_bytes())["fidelity"]
     return Trace(
         {decision["version"]: at_s for at_s, decision in decided if decision["do"] == "publish"},
-        [event["t"] for event in events if event.get("event") == "update_arrived"],
+        [event["t"] for event in arrived],
         [decision["edges"] for _, decision in decided if decision["do"] == "assign"],
         real_s,
         load_file(directory / "model.safetensors")["weights"],
         ": ".join(
             [verdict["verdict"], *([", ".join(verdict["reasons"])] if verdict["reasons"] else [])]
         ),
+        [(event["edge"], event["version"], event["base_version"]) for event in arrived],
     )
 
 
@@ -163,10 +167,7 @@ def moments(wall: Trace, virtual: Trace, speed: float) -> list[Moments]:
 
 
 def rows_of(name: str, wall: Trace, virtual: Trace, found: list[Moments]) -> list[Row]:
-    unequal = sum(ours != theirs for ours, theirs in zip(wall.selections, virtual.selections))
     gap_s = min((after - before for before, after in pairwise(virtual.arrived_s)), default=None)
-    versions_apart = abs(len(wall.published_s) - len(virtual.published_s))
-    equal = np.array_equal(wall.weights, virtual.weights)
     return [
         Row(
             f"{name}: smallest gap between arrivals, virtual clock",
@@ -183,12 +184,26 @@ def rows_of(name: str, wall: Trace, virtual: Trace, found: list[Moments]) -> lis
             f"{name}: real against emulated moment of a version",
             [moment.real_percent for moment in found if moment.real_percent is not None],
         ),
-        Row(f"{name}: difference in the number of versions", versions_apart, "", "<= 1"),
-        Row(f"{name}: selections compared", min(len(wall.selections), len(virtual.selections))),
-        Row(f"{name}: selections that differ", unequal, "", "<= 0"),
-        Row(f"{name}: final weights", "bit-equal" if equal else "differ"),
+        *decision_rows(name, wall, virtual),
         Row(f"{name}: verdict of the run on the wall clock", wall.verdict),
     ]
+
+
+def decision_rows(name: str, one: Trace, other: Trace) -> list[Row]:
+    """Compare what two runs have decided. The last decisions of one may be missing in the other."""
+    versions_apart = abs(len(one.published_s) - len(other.published_s))
+    equal = np.array_equal(one.weights, other.weights)
+    rows = [Row(f"{name}: difference in the number of versions", versions_apart, "", "<= 1")]
+    for what, ours, theirs in (
+        ("selections", one.selections, other.selections),
+        ("updates (edge, version, staleness)", one.updates, other.updates),
+    ):
+        unequal = sum(our != their for our, their in zip(ours, theirs))
+        rows += [
+            Row(f"{name}: {what} compared", min(len(ours), len(theirs))),
+            Row(f"{name}: {what} that differ", unequal, "", "<= 0"),
+        ]
+    return [*rows, Row(f"{name}: final weights", "bit-equal" if equal else "differ")]
 
 
 def difference_rows(name: str, percent: list[float]) -> list[Row]:

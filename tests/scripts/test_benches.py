@@ -64,10 +64,22 @@ def test_the_file_holds_every_row(
 def test_versions_are_compared_in_both_ways(agreement: ModuleType) -> None:
     weights = np.zeros(3, np.float32)
     virtual = agreement.Trace(
-        {1: 2.0, 2: 4.0, 3: 6.0}, [1.0, 2.0, 2.015], [["a"], ["b"]], {}, weights, "faithful"
+        {1: 2.0, 2: 4.0, 3: 6.0},
+        [1.0, 2.0, 2.015],
+        [["a"], ["b"]],
+        {},
+        weights,
+        "faithful",
+        [("a", 0, 0), ("b", 1, 0), ("a", 2, 1)],
     )
     wall = agreement.Trace(
-        {1: 2.1, 2: 4.0}, [1.0, 2.1], [["a"], ["c"], ["a"]], {1: 1.05, 2: 2.01}, weights, "faithful"
+        {1: 2.1, 2: 4.0},
+        [1.0, 2.1],
+        [["a"], ["c"], ["a"]],
+        {1: 1.05, 2: 2.01},
+        weights,
+        "faithful",
+        [("a", 0, 0), ("b", 1, 1)],
     )
     found = agreement.moments(
         wall, virtual, speed=2.0
@@ -85,7 +97,9 @@ def test_versions_are_compared_in_both_ways(agreement: ModuleType) -> None:
     )
     assert rows["real against emulated moment of a version, worst"] == (pytest.approx(0.5), True)
     assert rows["difference in the number of versions"] == (1, True)
+    assert rows["selections compared"] == (2, None)
     assert rows["selections that differ"] == (1, False)
+    assert rows["updates (edge, version, staleness) that differ"] == (1, False)
     assert rows["final weights"] == ("bit-equal", None)
 
 

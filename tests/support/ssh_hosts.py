@@ -71,7 +71,7 @@ exec "$@"
 @cache
 def refusal() -> str:
     """The reason why hosts cannot be made here; '' if they can."""
-    missing = [name for name in ("ip", "sshd", "ssh-keygen", "mount") if tool(name) is None]
+    missing = [name for name in ("ip", "tc", "sshd", "ssh-keygen", "mount") if tool(name) is None]
     if missing:
         return f"not installed: {', '.join(missing)} (Debian: iproute2 openssh-server)"
     if os.geteuid() != 0:
@@ -176,6 +176,12 @@ class SSHHost:
     def restore(self) -> None:
         """Put its cable back in."""
         execute("ip", "link", "set", "dev", self.link, "up")
+
+    def limit(self, rate_mbit_s: float) -> None:
+        """Set the rate of its cable, in both directions."""
+        for where, device in (([], self.link), (["-n", self.name], "eth0")):
+            shape = f"root tbf rate {rate_mbit_s}mbit burst 64kb latency 50ms".split()
+            execute("tc", *where, "qdisc", "replace", "dev", device, *shape)
 
 
 @dataclass(frozen=True)
@@ -286,9 +292,7 @@ def _join(host: SSHHost, rig: Rig, rate_mbit_s: float | None) -> None:
         execute(*inside, "link", "set", "dev", device, "up")
     execute(*inside, "route", "add", "default", "via", rig.address)
     if rate_mbit_s is not None:
-        for where, device in (([], host.link), (["-n", host.name], "eth0")):
-            shape = f"root tbf rate {rate_mbit_s}mbit burst 64kb latency 50ms".split()
-            execute("tc", *where, "qdisc", "add", "dev", device, *shape)
+        host.limit(rate_mbit_s)
 
 
 def _furnish(host: SSHHost, rig: Rig) -> None:
