@@ -11,6 +11,7 @@ import orjson
 import pytest
 from paths import BENCHMARKS, ROOT
 
+from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.loading.file import load
@@ -25,6 +26,11 @@ def common(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def agreement(common: ModuleType) -> ModuleType:
     return importlib.import_module("agreement")
+
+
+@pytest.fixture
+def machines(common: ModuleType) -> ModuleType:
+    return importlib.import_module("machines")
 
 
 @pytest.mark.parametrize(
@@ -101,6 +107,53 @@ def test_versions_are_compared_in_both_ways(agreement: ModuleType) -> None:
     assert rows["selections that differ"] == (1, False)
     assert rows["updates (edge, version, staleness) that differ"] == (1, False)
     assert rows["final weights"] == ("bit-equal", None)
+
+
+def test_a_launch_is_compared_with_a_run_on_one_machine(
+    agreement: ModuleType, machines: ModuleType
+) -> None:
+    weights = np.zeros(3, np.float32)
+    here = agreement.Trace(
+        {1: 2.0, 2: 4.0},
+        [1.0, 2.0, 4.0],
+        [["a"], ["b"]],
+        {1: 2.001, 2: 4.0},
+        weights,
+        "faithful",
+        [("a", 0, 0), ("b", 0, 0), ("a", 1, 1)],
+    )
+    launched = agreement.Trace(
+        {1: 2.0, 2: 4.0},
+        [1.0, 2.003, 4.03],
+        [["a"], ["b"]],
+        {1: 2.0, 2: 4.007},
+        weights + 1,
+        "strained: late",
+        [("a", 0, 0), ("b", 0, 0), ("a", 1, 0)],
+    )
+    rows = {
+        row.name.removeprefix("x: "): (row.value, row.passed)
+        for row in machines.rows_of("x", launched, here)
+    }
+    assert rows["the launch is faithful (strained: late)"] == (0, False)
+    assert rows["the run here is faithful (faithful)"] == (1, True)
+    assert rows["selections that differ"] == (0, True)
+    assert rows["updates (edge, version, staleness) that differ"] == (1, False)
+    assert rows["final weights"] == ("differ", None)
+    name = "emulated moment of an update: difference"
+    assert rows[f"{name}, median"] == (pytest.approx(3.0), True)
+    assert rows[f"{name}, worst"] == (pytest.approx(30.0), False)
+    name = "real moment of a version: difference"
+    assert rows[f"{name}, median"] == (pytest.approx(4.0), True)
+    assert rows[f"{name}, worst"] == (pytest.approx(7.0), True)
+
+
+def test_a_launch_on_native_machines_is_not_compared(machines: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "lab.toml").write_text(
+        "[defaults]\nvia = 'local'\nedges = 8\n[[hosts]]\nhost = 'pi'\nlinks = 'native'\n"
+    )
+    with pytest.raises(UserError, match=r"lab.toml: expected emulated links and devices"):
+        machines.compared(tmp_path / "lab.toml", ROOT / "configs" / "agreement.toml", [], tmp_path)
 
 
 def test_arrivals_of_the_agreement_config_keep_their_distance(

@@ -24,6 +24,7 @@ SMALLEST_BENCHMARKS = {
     "emulator_lab.py": ["--tiny"],
     "evil_edges.py": ["--seconds", "0.5", "--attack", "offers"],
     "fleet.py": ["--edges", "2"],
+    "machines.py": ["--quick"],
     "profile_circle.py": ["--quick"],
     "over_machines.py": ["--tiny"],
     "profile_virtual.py": ["--updates", "2"],
