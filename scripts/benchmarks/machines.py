@@ -18,6 +18,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -106,7 +107,9 @@ def namespaces(folder: Path, experiment: Experiment) -> Iterator[Path]:
     import ssh_hosts
 
     names = experiment.edges.ids()
-    shares = [list(names[index::HOSTS]) for index in range(HOSTS)]
+    # In this order, because an edge's position decides its data and its device.
+    bounds = [len(names) * index // HOSTS for index in range(HOSTS + 1)]
+    shares = [names[first:end] for first, end in pairwise(bounds)]
     rate_mbit_s = FASTER * max(experiment.links.up_mbit_s, experiment.links.down_mbit_s)
     with ssh_hosts.ssh_hosts(HOSTS, rate_mbit_s=rate_mbit_s) as rig:
         text = rig.inventory(

@@ -25,8 +25,8 @@ SMALLEST_BENCHMARKS = {
     "evil_edges.py": ["--seconds", "0.5", "--attack", "offers"],
     "fleet.py": ["--edges", "2"],
     "machines.py": ["--quick"],
-    "profile_circle.py": ["--quick"],
     "over_machines.py": ["--tiny"],
+    "profile_circle.py": ["--quick"],
     "profile_virtual.py": ["--updates", "2"],
     "protocol.py": ["--case", "2x0.25", "--rounds", "3"],
     "strategies.py": ["--size", "1000", "--repeats", "2"],
@@ -34,16 +34,9 @@ SMALLEST_BENCHMARKS = {
     "virtual.py": ["--quick", "--turns", "1"],
 }
 SOCKETS = {
-    *(
-        "agreement.py",
-        "broken_hosts.py",
-        "edge.py",
-        "emulator_accuracy.py",
-        "emulator_lab.py",
-        "evil_edges.py",
-        "fleet.py",
-    ),
-    *("profile_circle.py", "protocol.py", "tdma_shapes.py"),
+    *("agreement.py", "broken_hosts.py", "edge.py", "emulator_accuracy.py", "emulator_lab.py"),
+    *("evil_edges.py", "fleet.py", "machines.py", "profile_circle.py", "protocol.py"),
+    "tdma_shapes.py",
 }
 
 
