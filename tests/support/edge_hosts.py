@@ -52,6 +52,7 @@ class Script:
         self.said: list[Any] = []
         self.waits: list[float] = []
         self.number = self.hung_up = 0
+        self.cut: list[bool] = []  # whether the connection has closed, at each look
 
     def open(self, context: Any, keys: Any, address: str) -> Script:
         return self
@@ -70,6 +71,9 @@ class Script:
 
     def turned_away(self) -> None:
         return None
+
+    def cut_off(self) -> bool:
+        return self.cut.pop(0) if self.cut else False
 
     def close(self) -> None:
         return None

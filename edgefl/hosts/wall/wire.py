@@ -48,6 +48,7 @@ TURNED_AWAY: dict[int, str] = {
 }
 KEYS_FOR_NOTHING = "it has no keys (omit --keys here, or start it with --keys)"
 HUNG_UP = int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
+ENDS = (HUNG_UP, int(zmq.EVENT_HANDSHAKE_SUCCEEDED), int(zmq.EVENT_DISCONNECTED))
 
 
 class Wire:
@@ -217,7 +218,9 @@ class Dealer(Wire):
         self._keyed = keys is not None
         # connections that the other side accepted and then closed, counted by ``turned_away``
         self.hung_up = 0
-        self._monitor = self.socket.get_monitor_socket(sum(TURNED_AWAY) + HUNG_UP)
+        self._refusal: str | None = None
+        self._accepted = self._cut_off = False
+        self._monitor = self.socket.get_monitor_socket(sum(TURNED_AWAY) + sum(ENDS))
         if keys is not None:
             secure_edge(self.socket, keys)
         try:
@@ -232,14 +235,27 @@ class Dealer(Wire):
 
         libzmq does not retry after such a refusal.
         """
-        while self._monitor.poll(0):
+        self._look()
+        return self._refusal
+
+    def cut_off(self) -> bool:
+        """Whether a connection has closed that was accepted: what was sent on it may be lost.
+
+        libzmq connects again, but it sends nothing twice.
+        """
+        self._look()
+        return self._cut_off
+
+    def _look(self) -> None:
+        while self._refusal is None and self._monitor.poll(0):
             event = recv_monitor_message(self._monitor)["event"]
             self.hung_up += event == HUNG_UP
+            self._cut_off |= event == zmq.EVENT_DISCONNECTED and self._accepted
+            self._accepted = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
             if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and self._keyed:
-                return KEYS_FOR_NOTHING
-            if event in TURNED_AWAY:
-                return TURNED_AWAY[event]
-        return None
+                self._refusal = KEYS_FOR_NOTHING
+            else:
+                self._refusal = TURNED_AWAY.get(event)
 
     def close(self, linger_ms: int = 0) -> None:
         self.socket.disable_monitor()

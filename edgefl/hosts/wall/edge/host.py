@@ -143,6 +143,8 @@ class EdgeHost:
             self._work_done(woken)
             if self._listen():
                 reached_s = time.monotonic()
+            if not self.link.greeted and self.link.dealer.cut_off():
+                self._connect()  # a coordinator that has just ended got the Hello
             self._heartbeat(now_s)
             silence_s = self.setup.silence_ns / NS_PER_S
             if time.monotonic() - self.link.heard_s > silence_s:

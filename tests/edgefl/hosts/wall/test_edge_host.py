@@ -94,6 +94,16 @@ def test_the_first_join_may_be_waited_for_longer_than_a_coordinator_that_was_the
     assert 1060 < script.clock.s < 1070
 
 
+def test_a_hello_that_a_closed_connection_took_along_is_repeated_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = Script(None, (SETUP, 7), (Welcome(), 7), (RunFinished("versions", False), 7))
+    script.cut = [True, False]
+    script.host(monkeypatch).run()
+    assert [type(message) for message in script.said][:3] == [Hello, Hello, Join]
+    assert script.clock.s - 1000 < 2, "without waiting for a silence of 5 s"
+
+
 def test_keys_are_only_spoken_of_where_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Script().host(monkeypatch)
     host.keys = EdgeKeys(b"", b"", b"")

@@ -284,7 +284,24 @@ def test_an_edge_is_told_what_is_wrong_with_its_keys(
     wire.router(keys.load_server(folder))
     edge = Dealer(wire.context, wrong, f"tcp://127.0.0.1:{wire.port}")
     assert until_told(edge, lambda said: edge.hung_up >= 2) is None
+    assert not edge.cut_off(), "it was not accepted"
     edge.close()
+
+
+@pytest.mark.processes
+@pytest.mark.alone
+def test_an_edge_is_told_that_an_accepted_connection_has_closed(folder: Path, wire: Wire) -> None:
+    server = keys.load_server(folder)
+    router = wire.router(server)
+    doorman = keys.Doorman(wire.context, server)
+    doorman.start()
+    edge = Dealer(wire.context, keys.load_edge(folder, "e000"), f"tcp://127.0.0.1:{wire.port}")
+    edge.send(b"hello")
+    assert router.poll(PASSING_MS) and not edge.cut_off()
+    router.close()
+    assert until_told(edge, lambda said: edge.cut_off()) is None
+    edge.close()
+    doorman.stop()
 
 
 @pytest.mark.processes
