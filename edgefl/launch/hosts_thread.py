@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -26,6 +25,7 @@ from edgefl.launch.host_session import HostSession, SessionEvent
 from edgefl.launch.installer import interpreter
 from edgefl.launch.inventory import Inventory
 from edgefl.launch.launch_plan import FileToSend
+from edgefl.launch.outbox import Unread
 from edgefl.launch.remote_coordinator import RemoteCoordinator
 
 Answer = TypeVar("Answer")
@@ -56,7 +56,7 @@ class EdgesLeft:
 
     left: set[str] = field(default_factory=set)
 
-    def take(self, host: Host, message: Any) -> None:
+    def take(self, message: Any) -> None:
         match message:
             case EdgeStarted(edge, _):
                 self.left.add(edge)
@@ -82,7 +82,7 @@ class HostsThread:
         self.connections: dict[str, HostConnection] = {}
         self.lost: dict[str, str] = {}  # host -> why it takes no part
         self.told: set[str] = set()  # lost hosts that the user knows of
-        self.reports: SimpleQueue[HostNews] = SimpleQueue()
+        self.reports = Unread[HostNews]()  # the logs have all
         self.edges = EdgesLeft({edge for host in hosts for edge in host.edges})
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="hosts", daemon=True)
@@ -212,15 +212,15 @@ class HostsThread:
 
     def news(self) -> list[HostNews]:
         """Return what has happened since the last call."""
-        found = []
-        with suppress(Empty):
-            while True:
-                found.append(self.reports.get_nowait())
-        return found
+        return self.reports.take()
 
     def _take(self, host: Host, message: Any) -> None:
         """Called in this thread with each message of an agent."""
-        self.edges.take(host, message)
+        about = getattr(message, "edge", "")
+        if about and about not in host.edges:
+            self.log(host.name, "", f"left out: a message about {about!r}, which is no edge of it")
+            return
+        self.edges.take(message)
         match message:
             case HostLine(edge, text):
                 self.log(host.name, edge, text)
@@ -254,10 +254,15 @@ class HostsThread:
                     sessions = [*self.sessions.values()]
                     if self.coordinator is not None:
                         sessions.append(self.coordinator.session)
-                    await asyncio.gather(*(session.end(at_once) for session in sessions))
+                    # also a bug in one of them must not leave the others' processes behind
+                    ends = await asyncio.gather(
+                        *(session.end(at_once) for session in sessions), return_exceptions=True
+                    )
                     # those whose agent was not started yet; the others are closed already
                     unused = [*self.connections.values(), self._to_coordinator]
                     await asyncio.gather(*(each.close() for each in unused if each is not None))
+                    for failure in filter(None, ends):
+                        raise failure
 
         self.call(of_all(), watch)
 

@@ -3,8 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Generic, TypeVar
 
 MOST_PENDING = 1 << 20  # bytes of lines that may be dropped
+MOST_UNREAD = 1000
+Item = TypeVar("Item")
+
+
+class Unread(Generic[Item]):
+    """The last MOST_UNREAD items for another thread: a host must not fill this machine's memory."""
+
+    def __init__(self) -> None:
+        self._items: deque[Item] = deque(maxlen=MOST_UNREAD)
+
+    def put(self, item: Item) -> None:
+        self._items.append(item)
+
+    def take(self) -> list[Item]:
+        """Return the items since the last call; for one reader."""
+        return [self._items.popleft() for _ in range(len(self._items))]
 
 
 class Outbox:

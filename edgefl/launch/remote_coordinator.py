@@ -12,7 +12,6 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any
 
 from edgefl.launch.agent_messages import EdgeEnded, HostLine
@@ -21,11 +20,11 @@ from edgefl.launch.host import Host
 from edgefl.launch.host_session import HostSession, SessionEvent
 from edgefl.launch.inventory import CoordinatorPlace
 from edgefl.launch.launch_plan import FileToSend
+from edgefl.launch.outbox import Unread
 from edgefl.launch.run_places import results_folder
 
 NAME = "coordinator"  # of its log
 FETCH_S = 600.0
-MOST_UNREAD = 1000  # lines that wait to be shown; the log has all
 PACK = 'cd -- "$1" && tar -cf "$1.tar" .'
 
 
@@ -40,7 +39,7 @@ class RemoteCoordinator:
         self.results = results_folder(place.host.folder, run)
         self.status: int | None = None  # of the command there, once it has ended
         self.failure = ""  # why its host is lost
-        self.lines: SimpleQueue[str] = SimpleQueue()  # what it prints
+        self.lines = Unread[str]()  # what it prints; the log has all
 
     async def begin(
         self, connection: HostConnection, interpreter: str, files: Sequence[FileToSend]
@@ -74,12 +73,7 @@ class RemoteCoordinator:
 
     def printed(self) -> list[str]:
         """Return the lines that it has printed since the last call."""
-        found = []
-        while True:
-            try:
-                found.append(self.lines.get_nowait())
-            except Empty:
-                return found
+        return self.lines.take()
 
     def _connection(self) -> HostConnection:
         if self.session.connection is None:
@@ -90,17 +84,13 @@ class RemoteCoordinator:
         match message:
             case HostLine(_, text):
                 self.log(NAME, "", text)
-                self._show(text)
+                self.lines.put(text)
             case EdgeEnded(_, status, _, _):
                 self.status = status
             case SessionEvent(text):
                 self.log(NAME, "", text)
-                self._show(f"{host.name}: {text}")
+                self.lines.put(f"{host.name}: {text}")
                 self.failure = self.session.failed or ""
-
-    def _show(self, line: str) -> None:
-        if self.lines.qsize() < MOST_UNREAD:
-            self.lines.put(line)
 
 
 def _unpack(packed: Path, folder: Path, name: str, target: Path) -> None:
