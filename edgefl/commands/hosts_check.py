@@ -18,6 +18,7 @@ from rich.text import Text
 
 from edgefl.commands import show
 from edgefl.commands.configs import ConfigOrNone
+from edgefl.commands.inventories import AcceptKeys, InventoryPath
 from edgefl.errors import printable
 
 if TYPE_CHECKING:
@@ -36,18 +37,13 @@ LEFT = ("host", "system", "fits")
 
 
 def check(
-    inventory: Annotated[
-        Path, typer.Argument(metavar="INVENTORY", help="The hosts of a run (TOML).")
-    ],
+    inventory: InventoryPath,
     config: ConfigOrNone = None,
     overrides: Annotated[
         list[str] | None,
         typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config, as for edgefl run."),
     ] = None,
-    accept_new_host_keys: Annotated[
-        bool,
-        typer.Option("--accept-new-host-keys", help="Accept the ssh keys of hosts not known yet."),
-    ] = False,
+    accept_new_host_keys: AcceptKeys = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print everything that was found out, as JSON.")
     ] = False,

@@ -20,6 +20,7 @@ from rich.filesize import decimal
 from edgefl.commands import show
 from edgefl.commands.configs import ConfigOrNone
 from edgefl.commands.hosts_progress import HostsProgress
+from edgefl.commands.inventories import AcceptKeys, InventoryPath
 from edgefl.errors import UserError
 
 if TYPE_CHECKING:
@@ -44,9 +45,7 @@ class Platform(StrEnum):
 
 
 def install(
-    inventory: Annotated[
-        Path, typer.Argument(metavar="INVENTORY", help="The hosts of a run (TOML).")
-    ],
+    inventory: InventoryPath,
     config: ConfigOrNone = None,
     wheels: Annotated[
         Path | None,
@@ -56,10 +55,7 @@ def install(
             help="Take all packages from this wheelhouse; the hosts need no internet.",
         ),
     ] = None,
-    accept_new_host_keys: Annotated[
-        bool,
-        typer.Option("--accept-new-host-keys", help="Accept the ssh keys of hosts not known yet."),
-    ] = False,
+    accept_new_host_keys: AcceptKeys = False,
 ) -> None:
     """Install this edgefl on all hosts, and with a CONFIG also send their shares of its data."""
     from edgefl.launch.connections.questions import asker

@@ -6,7 +6,6 @@ import secrets
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,22 +15,18 @@ from edgefl.commands import show
 from edgefl.commands import wall as on_wall
 from edgefl.commands.conclude import conclude
 from edgefl.commands.configs import Config
+from edgefl.commands.inventories import AcceptKeys, InventoryPath
+from edgefl.commands.launch_task import Launch
 from edgefl.commands.require import Require, requirements
 from edgefl.commands.run import Out, Overrides, finish, warn
 from edgefl.errors import UserError, printable
-from edgefl.loading.file import base_of
 
 if TYPE_CHECKING:
-    from edgefl.config.experiment import Experiment
     from edgefl.launch.host_logs import HostLogs
     from edgefl.launch.hosts_thread import HostsThread
-    from edgefl.launch.inventory import Inventory
 
 KEYS_SUFFIX = ".keys"  # of the folder next to the inventory
 
-InventoryPath = Annotated[
-    Path, typer.Argument(metavar="INVENTORY", help="The hosts (TOML): docs/how-to/several-machines")
-]
 Keys = Annotated[
     Path | None,
     typer.Option(
@@ -57,29 +52,6 @@ Restarts = Annotated[
 Partial = Annotated[
     bool, typer.Option("--partial", help="Start without the hosts that cannot take part.")
 ]
-AcceptKeys = Annotated[
-    bool,
-    typer.Option("--accept-new-host-keys", help="Accept the ssh keys of hosts not known yet."),
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """What is launched: the checked input of the command."""
-
-    inventory: Inventory
-    experiment: Experiment
-    config: Path
-    folder: Path
-    keys: Path
-    sync: bool
-    restarts: int
-    partial: bool
-    accept: bool
-
-    @property
-    def base(self) -> Path:
-        return base_of(self.config)
 
 
 def launch(
@@ -125,7 +97,7 @@ def launch(
     if dry_run:
         from edgefl.commands.launch_preview import preview
 
-        preview(task, code_of(task), traces_of(task), overrides or ())
+        preview(task, overrides or ())
         return
     to_the_end = _launched(task)
     finish(conclude(experiment, task.folder), demands, True, to_the_end)
@@ -193,8 +165,8 @@ def _prepare(task: Launch, hosts: HostsThread) -> dict[str, str]:
         (task.keys / ".gitignore").write_text("*\n", encoding="ascii")
         show.line(f"{task.keys}: made keys for {len(made)} edges")
     addresses = hosts.addresses()
-    code = code_files(code_of(task))
-    traces = code_files(traces_of(task))
+    code = code_files(task.code())
+    traces = code_files(task.traces())
     hosts.begin((*coordinator_files(task.keys), *code, *traces))
     _check(task, hosts)
     hosts.send({host.name: (*key_files(task.keys, host.edges), *code) for host in hosts.hosts})
@@ -212,26 +184,6 @@ def _prepare(task: Launch, hosts: HostsThread) -> dict[str, str]:
     _check(task, hosts)
     show.line(f"{len(hosts.hosts) - len(hosts.lost)} hosts are ready")
     return addresses
-
-
-def code_of(task: Launch) -> dict[str, Path]:
-    """The files of the user's code, by name."""
-    from edgefl.loading.names import own_names
-
-    folders = (task.base, Path.cwd())
-    return {
-        name: next(path for path in paths if path.is_file())
-        for name in own_names(task.experiment)
-        if (place := name.rpartition(":")[0]).endswith(".py")
-        and (paths := [folder / Path(place).expanduser() for folder in folders])
-    }
-
-
-def traces_of(task: Launch) -> dict[str, Path]:
-    """The files with traces of links, which only the coordinator reads."""
-    from edgefl.config.groups import traces
-
-    return {name: task.base / Path(name).expanduser() for name in traces(task.experiment)}
 
 
 def _check(task: Launch, hosts: HostsThread) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -31,16 +30,14 @@ from edgefl.launch.upper_bounds import upper_bounds
 from edgefl.results.pace import clock
 
 if TYPE_CHECKING:
-    from edgefl.commands.launch import Launch
+    from edgefl.commands.launch_task import Launch
 
 MB = 1e6
 
 
-def preview(
-    task: Launch, code: Mapping[str, Path], traces: Mapping[str, Path], overrides: Sequence[str]
-) -> None:
+def preview(task: Launch, overrides: Sequence[str]) -> None:
     """Print what the launch would do."""
-    experiment, place = task.experiment, task.inventory.coordinator
+    experiment, place, own = task.experiment, task.inventory.coordinator, code_files(task.code())
     port = listen_port(task.inventory, experiment)
     where = "here" if place.host.via == "local" else f"on {place.host.name} ({place.host.via})"
     show.line(
@@ -50,13 +47,12 @@ def preview(
     show.line(_keys(task))
     if place.host.via != "local":
         folder = run_folder(place.host.folder, run_name(experiment.name, "TOKEN-coordinator"))
-        files = [*coordinator_files(task.keys), *code_files(code), *code_files(traces)]
+        files = [*coordinator_files(task.keys), *own, *code_files(task.traces())]
         for file in files:
             show.line(f"  copy {file.source} -> {folder}/{file.target}")
     data = DataSync(experiment, task.base) if task.sync else None
     if data is not None:
         data.load()
-    own = code_files(code)
     for host in task.inventory.hosts:
         for line in host_lines(task, host, own, data):
             show.line(line)

@@ -1,0 +1,50 @@
+"""What ``edgefl launch`` is asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgefl.loading.file import base_of
+
+if TYPE_CHECKING:
+    from edgefl.config.experiment import Experiment
+    from edgefl.launch.inventory import Inventory
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What is launched: the checked input of the command."""
+
+    inventory: Inventory
+    experiment: Experiment
+    config: Path
+    folder: Path
+    keys: Path
+    sync: bool
+    restarts: int
+    partial: bool
+    accept: bool
+
+    @property
+    def base(self) -> Path:
+        return base_of(self.config)
+
+    def code(self) -> dict[str, Path]:
+        """The files of the user's code, by name."""
+        from edgefl.loading.names import own_names
+
+        folders = (self.base, Path.cwd())
+        return {
+            name: next(path for path in paths if path.is_file())
+            for name in own_names(self.experiment)
+            if (place := name.rpartition(":")[0]).endswith(".py")
+            and (paths := [folder / Path(place).expanduser() for folder in folders])
+        }
+
+    def traces(self) -> dict[str, Path]:
+        """The files with traces of links, which only the coordinator reads."""
+        from edgefl.config.groups import traces
+
+        return {name: self.base / Path(name).expanduser() for name in traces(self.experiment)}
