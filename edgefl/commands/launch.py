@@ -106,11 +106,13 @@ def launch(
 def _launched(task: Launch) -> bool:
     """Run the experiment; False after Ctrl-C."""
     from edgefl.hosts.setup.run_folder import RunFolder
+    from edgefl.hosts.wall.keys import missing
     from edgefl.launch.host_logs import HostLogs
     from edgefl.launch.hosts_thread import HostsThread
     from edgefl.launch.launch_plan import run_name
 
     experiment = task.experiment
+    missing(task.keys, experiment.edges.ids())  # what is wrong with the keys is told first
     RunFolder(task.folder, [each.name for each in experiment.strategies]).refuse_if_in_use()
     began_s = time.monotonic()
     logs = HostLogs(lambda: time.monotonic() - began_s)

@@ -13,7 +13,7 @@ from edgefl.commands.check import data_lines, estimate, table
 from edgefl.config.experiment import Experiment
 from edgefl.config.groups import parts
 from edgefl.hosts.setup.learning import Learning, learning
-from edgefl.hosts.wall.keys import load_server
+from edgefl.hosts.wall.keys import missing
 from edgefl.launch.host import Host
 from edgefl.launch.host_data import DataSync, own_data
 from edgefl.launch.host_session import MODULE
@@ -62,11 +62,9 @@ def preview(task: Launch, overrides: Sequence[str]) -> None:
 
 
 def _keys(task: Launch) -> str:
-    edges = task.experiment.edges.ids()
+    new = missing(task.keys, task.experiment.edges.ids())
     if not task.keys.is_dir():
-        return f"keys: {len(edges)} edges would get new ones, in {task.keys}"
-    listed = set(load_server(task.keys).allowed.values())
-    new = [edge for edge in edges if edge not in listed]
+        return f"keys: {len(new)} edges would get new ones, in {task.keys}"
     return f"keys: those in {task.keys}" + (f"; new for {', '.join(new)}" if new else "")
 
 

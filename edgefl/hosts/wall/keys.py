@@ -67,10 +67,7 @@ def new(folder: Path, edge_ids: Sequence[str]) -> None:
     if twice:
         raise UserError(f"edge id {twice[0]!r} is given twice")
     folder = folder.absolute()
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UserError(
-            f"{folder}: exists already; keys are never overwritten: expected a new directory"
-        )
+    _must_be_new(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
@@ -85,29 +82,48 @@ def new(folder: Path, edge_ids: Sequence[str]) -> None:
         shutil.rmtree(draft, ignore_errors=True)
 
 
+def _must_be_new(folder: Path) -> None:
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UserError(
+            f"{folder}: exists already; keys are never overwritten: expected a new directory"
+        )
+
+
+def missing(folder: Path, edge_ids: Sequence[str]) -> list[str]:
+    """Return those of these edges that have no keys in ``folder``: all if it is new or empty.
+
+    UserError if the folder has something else, or lacks the secret key of an edge.
+    """
+    if not folder.is_dir() or not any(folder.iterdir()):
+        _must_be_new(folder)
+        return list(edge_ids)
+    listed = set(load_server(folder).allowed.values())
+    for edge in edge_ids:
+        if edge in listed:
+            load_edge(folder, edge)
+    return [edge for edge in edge_ids if edge not in listed]
+
+
 def complete(folder: Path, edge_ids: Sequence[str]) -> list[str]:
     """Make keys in ``folder`` for those of these edges that have none; return their ids.
 
     A missing folder is made, with keys of a coordinator. Keys that exist stay as they are.
-    UserError if the folder has something else, or lacks the secret key of an edge.
+    UserError as for ``missing``.
     """
+    lacking = missing(folder, edge_ids)
     if not folder.is_dir() or not any(folder.iterdir()):
         new(folder, edge_ids)
-        return list(edge_ids)
+        return lacking
     listed = {edge: key.decode() for key, edge in load_server(folder).allowed.items()}
-    missing = [edge for edge in edge_ids if edge not in listed]
-    for edge in edge_ids:
-        if edge in listed:
-            load_edge(folder, edge)
     try:
-        added = {edge: _write_pair(folder / "edges" / edge) for edge in missing}
+        added = {edge: _write_pair(folder / "edges" / edge) for edge in lacking}
         if added:
             _replace(folder / "allowed.json", listed | added)
     except OSError as error:
         raise UserError(
             f"{error.filename or folder}: cannot be written ({error.strerror})"
         ) from error
-    return missing
+    return lacking
 
 
 def _replace(path: Path, listed: dict[str, str]) -> None:
