@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -24,6 +24,12 @@ def printable(text: str, most: int = MOST_SHOWN) -> str:
         for each in line
     )
     return shown if len(shown) <= most else shown[: most - 3] + "..."
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Return "a, b and 3 more": the first ``most`` names, and how many others there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 class UserError(Exception):

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edgefl.commands import show
-from edgefl.errors import printable
+from edgefl.errors import listed, printable
 from edgefl.profile.repeat import Match
 
 if TYPE_CHECKING:
@@ -112,17 +112,13 @@ def warnings(found: NativeProfile, match: Match) -> list[str]:
     said = []
     if uneven:
         said.append(
-            f"the speed of devices varied, which one number cannot hold: {_some(uneven)};"
-            " [devices.throttling] or [devices.bursts] may describe it"
+            "the speed of devices varied, which one number cannot hold:"
+            f" {listed(uneven, MOST_NAMED)}; [devices.throttling] or [devices.bursts] may describe"
+            " it"
         )
     if far:
         said.append(
-            f"a part of each task is in neither rate nor latency: {_some(far)}; the repeated run"
-            " will be that much faster; --match time puts it into the rates"
+            f"a part of each task is in neither rate nor latency: {listed(far, MOST_NAMED)}; the"
+            " repeated run will be that much faster; --match time puts it into the rates"
         )
     return said
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

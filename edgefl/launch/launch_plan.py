@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from edgefl.config.experiment import Experiment
-from edgefl.errors import UserError
+from edgefl.errors import UserError, listed
 from edgefl.launch.agent_messages import PrepareEdges
 from edgefl.launch.host import Host
 from edgefl.launch.inventory import Inventory
@@ -56,7 +56,7 @@ def refuse_code(inventory: Inventory, names: Sequence[str]) -> None:
         code = ", ".join(map(repr, dict.fromkeys(names)))
         raise UserError(
             f"{inventory.path}: the config names {code}, which is your own code: set allow_code ="
-            f" true for {_listed(closed)}, if their edges may run it"
+            f" true for {listed(closed)}, if their edges may run it"
         )
 
 
@@ -104,8 +104,3 @@ def listen_port(inventory: Inventory, experiment: Experiment) -> int:
 def run_name(experiment: str, token: str) -> str:
     """The name of the run's folder on hosts. ``token`` makes it unique."""
     return f"{re.sub(r'[^A-Za-z0-9_-]', '-', experiment)[:40]}-{token}"
-
-
-def _listed(names: Sequence[str], most: int = 4) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

@@ -11,12 +11,10 @@ from typing import Any
 from edgefl.config.errors import Source, validated
 from edgefl.config.experiment import Experiment
 from edgefl.config.links import Group
-from edgefl.errors import UserError, nearest
+from edgefl.errors import UserError, listed, nearest
 from edgefl.launch.host import Host
 from edgefl.launch.inventory import NATIVE, Inventory
 from edgefl.loading.file import load
-
-MOST_NAMED = 3  # hosts or edges that an error line lists
 
 
 def load_placed(inventory: Inventory, config: Path, overrides: Sequence[str] = ()) -> Experiment:
@@ -59,8 +57,9 @@ def _ids(inventory: Inventory, experiment: Experiment, hosts: dict[str, Host]) -
         )
     missing = [edge for edge in wanted if edge not in hosts]
     if missing:
+        names = listed([*map(repr, missing)])
         raise UserError(
-            f"{inventory.path}: no host has {_listed(missing)} of the config's edges.names; give"
+            f"{inventory.path}: no host has {names} of the config's edges.names; give"
             " names to a host, or remove edges.names"
         )
     return list(wanted)
@@ -135,8 +134,3 @@ def _free(name: str, taken: Sequence[str]) -> str:
         number += 1
         free = f"{name[:28]}-{number}"
     return free
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(map(repr, names[:MOST_NAMED])) + more

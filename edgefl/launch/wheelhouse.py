@@ -16,7 +16,7 @@ from email.parser import HeaderParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgefl.errors import UserError, needs, printable
+from edgefl.errors import UserError, listed, needs, printable
 from edgefl.launch.pins import pins, torch_index
 
 if TYPE_CHECKING:
@@ -121,9 +121,8 @@ def chosen(folder: Path, target: Target) -> Find:
         best = {str(each): _best(there, each, target) for each in packages}
         missing = [name for name, path in best.items() if path is None]
         if missing:
-            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
             raise UserError(
-                f"{folder}: no wheel of {', '.join(missing[:3])}{more} for {target}"
+                f"{folder}: no wheel of {listed(missing)} for {target}"
                 f"{_others(there)}: `edgefl hosts wheels {folder} --platform {target.machine}"
                 f" --python {target.python[0]}.{target.python[1]}` gets what is missing"
             )

@@ -20,12 +20,12 @@ from rich.table import Table
 from rich.text import Text
 
 from edgefl.config.experiment import Stop
+from edgefl.errors import listed
 from edgefl.results.pace import Pace, Point, clock
 from edgefl.results.progress import RATE_WINDOW_S, STATES, EdgeStatus, Progress
 from edgefl.results.rundirs import title
 from edgefl.results.tail import TableTail, Tail, parse_events
 
-SHOWN_HOSTS = 3
 COLOURS = {
     "lost": "red",
     "sending": "cyan",
@@ -176,8 +176,7 @@ def _hosts(progress: Progress) -> list[str]:
 def _troubles(progress: Progress) -> list[str]:
     """Return a line about the hosts whose processors are slowed down now, or none."""
     slow = [f"{host.name} ({host.trouble})" for host in progress.hosts.values() if host.trouble]
-    more = f" and {len(slow) - SHOWN_HOSTS} more" if len(slow) > SHOWN_HOSTS else ""
-    return [f"slowed down: {', '.join(slow[:SHOWN_HOSTS])}{more}"] if slow else []
+    return [f"slowed down: {listed(slow)}"] if slow else []
 
 
 def _table(progress: Progress, height: int) -> RenderableType:
