@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from edgefl.launch.survey import Demand, Survey
 
 UNFIT_STATUS = 3
+INSTALL = "`edgefl hosts install`"  # in a problem that this command solves
+UNLIMITED = 1000  # columns
 PIPE_WIDTH = 160  # columns of the table where nothing says how many there are
-HEADINGS = (
-    *("host", "system", "cores", "memory", "disk", "Python", "edgefl", "torch"),
-    *("clock", "RTT", "up", "down", "samples/s", "fits"),
-)
+MACHINE = ("system", "cores", "memory", "disk", "Python", "edgefl", "torch")
+NETWORK = ("clock", "RTT", "up", "down", "samples/s")
+HEADINGS = ("host", *MACHINE, *NETWORK, "fits")
 LEFT = ("host", "system", "fits")
 
 
@@ -67,13 +68,13 @@ def check(
     if as_json:
         print(json.dumps([each.to_json() for each in surveys], indent=2))
     else:
-        console = Console()
-        wide = console if console.is_terminal else Console(width=PIPE_WIDTH)
-        wide.print(table(surveys))
+        print_tables(surveys)
         for each in surveys:
             for problem in each.problems:
                 show.line(f"{each.host}: {problem}")
     if any(each.problems for each in surveys):
+        if not as_json and any(INSTALL in each for one in surveys for each in one.problems):
+            show.hint(f"edgefl hosts install {inventory}")
         raise typer.Exit(UNFIT_STATUS)
     if not as_json:
         show.hint(f"edgefl launch {inventory} {config or 'CONFIG'}")
@@ -104,18 +105,32 @@ async def survey(inventory: Inventory, demands: Mapping[str, Demand], ask: Ask) 
         await asyncio.gather(*(each.close() for each in opened))
 
 
-def table(surveys: Sequence[Survey]) -> Table:
-    """A table with a row per host."""
-    shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    for heading in HEADINGS:
-        shown.add_column(heading, justify="left" if heading in LEFT else "right")
-    for each in surveys:
-        shown.add_row(*(Text(printable(cell, 60)) for cell in cells(each)))
-    shown.caption = (
-        "clock: of the host, compared with this one; up and down: measured goodput, seen from the"
-        " host; samples/s: as emulator calibrate"
+def print_tables(surveys: Sequence[Survey]) -> None:
+    """Print a row per host; two tables where the terminal is too narrow for one."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PIPE_WIDTH)
+    whole = table(surveys, HEADINGS)
+    if console.measure(whole, options=Console(width=UNLIMITED).options).maximum <= console.width:
+        console.print(whole)
+    else:
+        console.print(table(surveys, ("host", *MACHINE, "fits")))
+        console.print()
+        console.print(table(surveys, ("host", *NETWORK)))
+    show.line(
+        "clock: of the host, compared with this one; up, down: measured goodput, seen from the host"
     )
-    shown.caption_justify = "left"
+
+
+def table(surveys: Sequence[Survey], headings: Sequence[str]) -> Table:
+    """A table with a row per host, and some of the columns."""
+    shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for heading in headings:
+        left = heading in LEFT
+        shown.add_column(heading, justify="left" if left else "right", no_wrap=heading != "system")
+    for each in surveys:
+        row = dict(zip(HEADINGS, cells(each)))
+        shown.add_row(*(Text(printable(row[heading], 60)) for heading in headings))
     return shown
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from edgefl.launch.connections.connection import HostConnection, HostError
     from edgefl.launch.connections.opening import Ask
     from edgefl.launch.host import Host
-    from edgefl.launch.host_data import DataSync, HostData
+    from edgefl.launch.host_data import DataSync
     from edgefl.launch.installer import Installed
     from edgefl.launch.own_wheel import OwnWheel
 
@@ -175,17 +175,10 @@ class _Work:
             if isinstance(data, HostError) or isinstance(before, HostError):
                 found[name] = data if isinstance(data, HostError) else before
             else:
-                text = f"{before.text}; {_data_text(data, connections[name].host)}"
+                text = f"{before.text}; {data.text(connections[name].host)}"
                 found[name] = Installed(before.changed or data.sent_bytes > 0, text)
             progress.end(name, "failed" if isinstance(data, HostError) else "done")
         return found
-
-
-def _data_text(data: HostData, host: Host) -> str:
-    if data.shards is None:
-        return data.reason
-    sent = f"shares sent ({decimal(data.sent_bytes)})" if data.sent_bytes else "shares are there"
-    return sent if host.data is None else f"{sent}, because: {data.reason}"
 
 
 def wheels(

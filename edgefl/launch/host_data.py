@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rich.filesize import decimal
+
 from edgefl.config.experiment import Experiment
 from edgefl.data import edge_data, shards
 from edgefl.data.edge_data import EdgeData
@@ -41,6 +43,14 @@ class HostData:
     reason: str
     size_bytes: int = 0
     sent_bytes: int = 0
+
+    def text(self, host: Host) -> str:
+        """Say in words what was done."""
+        if self.shards is None:
+            return self.reason
+        size = decimal(self.sent_bytes)
+        sent = f"shares sent ({size})" if self.sent_bytes else "shares are there"
+        return sent if host.data is None else f"{sent}, because: {self.reason}"
 
     def options(self, host: Host) -> list[str]:
         """Return the options of ``edgefl edge`` on the host."""

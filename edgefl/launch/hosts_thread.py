@@ -31,7 +31,6 @@ from edgefl.launch.remote_coordinator import RemoteCoordinator
 Answer = TypeVar("Answer")
 LONGEST_END_S = 60.0
 WATCH_S = 0.25
-MB = 1e6
 WANTED = ("stopped", "fault:")  # ends of an edge that are no failure
 
 
@@ -153,8 +152,7 @@ class HostsThread:
                 self.lose(name, found.reason)
                 continue
             shards[name] = found.shards
-            sent = f"{found.sent_bytes / MB:.3g} MB sent" if found.sent_bytes else "nothing to send"
-            say(f"{name}: {sent} ({found.reason})")
+            say(f"{name}: {found.text(ready[name].host)}")
         return shards
 
     def lose(self, name: str, reason: str) -> None:

@@ -212,6 +212,7 @@ def load_inventory(path: Path) -> Inventory:
     """Read an inventory. UserError, in one line, for the first problem; nothing is contacted."""
     tables, source = _read(path), Source(str(path), near=_near)
     check_numbers(tables, source)
+    _check_hosts(tables, source)
     file = validated(InventoryFile, tables, source)
     hosts: list[Host] = []
     for index, entry in enumerate(tables["hosts"]):
@@ -234,6 +235,16 @@ def load_inventory(path: Path) -> Inventory:
         ),
         tuple(hosts),
     )
+
+
+def _check_hosts(tables: Mapping[str, Any], source: Source) -> None:
+    """Say in plain words what is wrong with files that have no array of hosts."""
+    hosts = tables.get("hosts")
+    if hosts is None and "strategies" in tables:
+        raise source.error((), "is the config of an experiment, expected an inventory of hosts")
+    if hosts is None or isinstance(hosts, dict):
+        wrong = "[hosts]" if hosts is not None else "none"
+        raise source.error(("hosts",), f"expected a table [[hosts]] for each host, found {wrong}")
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -101,6 +101,8 @@ def _checked(
     placed: Callable[[Experiment], Experiment] = lambda experiment: experiment,
 ) -> Experiment:
     check_numbers(raw, source)
+    if "hosts" in raw and "strategies" not in raw:
+        raise source.error((), "is an inventory of hosts, expected the config of an experiment")
     experiment = placed(validated(Experiment, raw, source))
     config_names.check(experiment, source, base)
     return experiment

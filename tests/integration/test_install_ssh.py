@@ -12,7 +12,7 @@ import pytest
 import ssh_hosts
 from paths import ROOT
 from ssh_hosts import Rig
-from tiny_wheels import write_wheel
+from tiny_wheels import python_with_torch, write_wheel
 
 pytestmark = [
     pytest.mark.processes,
@@ -26,16 +26,6 @@ def rig() -> Iterator[Rig]:
     disks, machines = {SMALL_DISK: 1 << 19}, {OTHER_PROCESSOR: "i686"}
     with ssh_hosts.ssh_hosts(4, disk_bytes=disks, machines=machines) as made:
         yield made
-
-
-def python_with_torch(folder: Path) -> str:
-    """A Python with all packages of the tests, but without edgefl."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    site = next(folder.glob("lib/python*/site-packages"))
-    ours = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
-    # Python does not read the .pth files in there, one of which names the checkout.
-    (site / "packages_of_the_tests.pth").write_text("\n".join(ours))
-    return str(folder / "bin" / "python")
 
 
 def install(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

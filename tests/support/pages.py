@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from paths import ROOT
 
 GENERATED = ROOT / "docs" / "reference" / "generated"
+# A test of its own walks through this page, because it needs root and other hosts.
+WALKED = ROOT / "docs" / "tutorials" / "two-pis-and-a-laptop.md"
 PAGES = [
     ROOT / "README.md",
     *sorted(path for path in (ROOT / "docs").rglob("*.md") if GENERATED not in path.parents),
@@ -23,13 +26,15 @@ def all_text() -> str:
     return "\n".join(map(text, PAGES))
 
 
-def blocks(language: str) -> list[str]:
+def blocks(language: str, pages: Sequence[Path] = PAGES) -> list[str]:
     """Return the fenced blocks of a language, page by page."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", all_text(), flags=re.MULTILINE | re.DOTALL)
+    whole = "\n".join(map(text, pages))
+    return re.findall(rf"^```{language}\n(.*?)^```$", whole, flags=re.MULTILINE | re.DOTALL)
 
 
-def command_lines(program: str) -> list[list[str]]:
+def command_lines(program: str, pages: Sequence[Path] = PAGES) -> list[list[str]]:
     """Return the arguments of each line that starts with ``program``, every line once."""
-    lines = [line for block in blocks("sh") for line in block.replace("\\\n", " ").splitlines()]
+    shown = blocks("sh", pages)
+    lines = [line for block in shown for line in block.replace("\\\n", " ").splitlines()]
     found = [shlex.split(line, comments=True) for line in lines if line.startswith(f"{program} ")]
     return [list(words) for words in dict.fromkeys(tuple(each[1:]) for each in found)]

@@ -55,7 +55,7 @@ MaxSessions 100
 IN_ITS_HOME = """
 home=$1 mine=$2; shift 2
 mount --make-rprivate /
-[ -z "$DISK" ] || mount -t tmpfs -o "size=$DISK" rig "$home"
+[ -z "$DISK" ] || mount -t tmpfs -o "size=$DISK,mode=755,uid=$OWNER" rig "$home"
 while [ "$1" != -- ]; do
     mkdir -p "$home/${1#"$mine"/}"
     mount --rbind "$1" "$home/${1#"$mine"/}"
@@ -63,9 +63,13 @@ while [ "$1" != -- ]; do
 done
 shift
 mount --rbind "$home" "$mine"
+for file in passwd shadow; do
+    [ ! -e "$home/../$file" ] || mount --bind "$home/../$file" "/etc/$file"
+done
 cd /
 exec "$@"
 """
+USER_ID = 4711  # of a host's user who is not root
 
 
 @cache
@@ -98,6 +102,7 @@ class SSHHost:
     """One host: a namespace, its address, and its files in ``folder``.
 
     ``disk_bytes``: size of its home. ``machine``: what ``uname -m`` says there, such as "i686".
+    ``user``: who logs in; all users of a host have the same home.
     """
 
     name: str
@@ -106,11 +111,16 @@ class SSHHost:
     folder: Path
     disk_bytes: int | None = None
     machine: str | None = None
+    user: str = "root"
     server: subprocess.Popen[bytes] | None = None
 
     @property
     def home(self) -> Path:
         return self.folder / "home"
+
+    @property
+    def user_id(self) -> int:
+        return 0 if self.user == "root" else USER_ID
 
     @property
     def log(self) -> str:
@@ -133,7 +143,7 @@ class SSHHost:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=os.environ | {"DISK": str(self.disk_bytes or "")},
+                env=os.environ | {"DISK": str(self.disk_bytes or ""), "OWNER": str(self.user_id)},
                 start_new_session=True,
             )
         wait_for(self._listens)
@@ -220,7 +230,7 @@ class Rig:
 
         ``defaults``: keys of [defaults]; ``by_host``: further keys by the index of a host.
         """
-        login = {"user": "root", "identity": str(self.identity)}
+        login = {"user": self.hosts[0].user, "identity": str(self.identity)}
         tables = {"defaults": login | {"known_hosts": str(self.known_hosts)} | defaults}
         if coordinator is not None:
             tables["coordinator"] = dict(coordinator)
@@ -248,17 +258,18 @@ def ssh_hosts(
     rate_mbit_s: float | None = None,
     disk_bytes: Mapping[int, int] | None = None,
     machines: Mapping[int, str] | None = None,
+    user: str = "root",
 ) -> Iterator[Rig]:
     """Make ``count`` hosts with ssh servers; at the end, remove everything.
 
     ``rate_mbit_s``: rate of each host's cable in both directions. ``disk_bytes`` and ``machines``:
-    by the index of a host, see ``SSHHost``.
+    by the index of a host, see ``SSHHost``. ``user``: who may log in to all hosts.
     """
     with _claimed() as number, ExitStack() as stack:
         rig = Rig(number, Path(tempfile.gettempdir()) / f"{PREFIX}{number}")
         stack.callback(_end_servers, rig)
         stack.callback(remove, number)
-        rig.folder.mkdir(mode=0o700)
+        rig.folder.mkdir(mode=0o711)  # another user's ssh server reads below it
         Path("/run/sshd").mkdir(exist_ok=True)  # as the package's service does
         make_key(rig.identity)
         execute("ip", "link", "add", rig.bridge, "type", "bridge")
@@ -272,6 +283,7 @@ def ssh_hosts(
                 rig.folder / f"host{index + 1}",
                 (disk_bytes or {}).get(index),
                 (machines or {}).get(index),
+                user,
             )
             rig.hosts.append(host)
             _join(host, rig, rate_mbit_s)
@@ -298,9 +310,16 @@ def _join(host: SSHHost, rig: Rig, rate_mbit_s: float | None) -> None:
 def _furnish(host: SSHHost, rig: Rig) -> None:
     """Make its files: a home, a host key, who may log in."""
     host.home.mkdir(parents=True)
+    os.chown(host.home, host.user_id, host.user_id)
     make_key(host.folder / "host_key")
     shutil.copy(f"{rig.identity}.pub", host.folder / "authorized_keys")
     password = Path("/etc/shadow").read_text().partition("root:")[2].partition(":")[0]
+    if host.user_id:
+        mine = pwd.getpwuid(0).pw_dir
+        account = f"{host.user}:x:{host.user_id}:{host.user_id}::{mine}:/bin/sh\n"
+        for file, line in (("passwd", account), ("shadow", f"{host.user}:*:19000:0:99999:7:::\n")):
+            (host.folder / file).write_text(Path("/etc", file).read_text() + line)
+        (host.folder / "shadow").chmod(0o600)
     config = CONFIG.format(
         port=SSH_PORT,
         address=host.address,

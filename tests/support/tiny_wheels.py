@@ -1,7 +1,9 @@
-"""Wheels of a few bytes, for tests of what is chosen, sent and installed."""
+"""Wheels of a few bytes and a Python with torch, for tests of installations."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,3 +33,13 @@ def write_wheel(
         rows = [f"{entry},," for entry in archive.namelist()]
         archive.writestr(f"{about}/RECORD", "\n".join([*rows, f"{about}/RECORD,,", ""]))
     return path
+
+
+def python_with_torch(folder: Path) -> str:
+    """A Python with all packages of the tests, but without edgefl."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    site = next(folder.glob("lib/python*/site-packages"))
+    ours = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    # Python does not read the .pth files in there, one of which names the checkout.
+    (site / "packages_of_the_tests.pth").write_text("\n".join(ours))
+    return str(folder / "bin" / "python")

@@ -25,6 +25,8 @@ STALL_S = 120.0  # a copy without any progress
 MOST_SAID = 300  # characters of a host's words in an error line
 MOST_SHOWN = 80  # and of a command
 NO_ENV: Mapping[str, str] = {}
+# Commands start in the home folder. A checkout there, ~/edgefl, must not hide an installed edgefl.
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 # $1: target, $2: mode, $3: bytes. `cat` also ends if the connection breaks, so the size is checked.
 # Parts that a killed copy of the same file has left are removed.
 PUT = """

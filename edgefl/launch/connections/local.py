@@ -14,6 +14,7 @@ from pathlib import Path
 from edgefl.launch.connections.connection import (
     BLOCK_BYTES,
     NO_ENV,
+    SAFE_PATH,
     HostConnection,
     HostError,
     lines_of,
@@ -47,7 +48,7 @@ class LocalConnection(HostConnection):
                 stdout=PIPE,
                 stderr=PIPE,
                 limit=BLOCK_BYTES,
-                env=os.environ | extra,
+                env=os.environ | SAFE_PATH | extra,
                 cwd=Path.home(),
                 start_new_session=True,
             )

@@ -17,6 +17,7 @@ from edgefl.launch.connections.connection import (
     BLOCK_BYTES,
     MOST_SAID,
     NO_ENV,
+    SAFE_PATH,
     HostConnection,
     HostError,
     UnknownHostKey,
@@ -152,7 +153,7 @@ class SSHConnection(HostConnection):
     async def start(self, argv: Sequence[str], *, env: Mapping[str, str] = NO_ENV) -> SSHProcess:
         try:
             async with asyncio.timeout(START_S):
-                process = await self._exec(command(argv, env))
+                process = await self._exec(command(argv, SAFE_PATH | dict(env)))
                 # what `command` makes the shell say first
                 pid = (await process.stdout.readline()).strip()
                 known = pid.isdigit() and len(pid) <= MOST_DIGITS

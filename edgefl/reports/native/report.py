@@ -37,7 +37,10 @@ class NativeReport(Family):
         if not found:
             return []
         edge_table.write_csv(found, folder / self.FILES[0])
-        return [f"native links and devices by edge: {folder / self.FILES[0]}"]
+        return [
+            f"native links and devices by edge: {folder / self.FILES[0]}",
+            f"the same with emulated ones: edgefl profile {directories[0]}",
+        ]
 
 
 FAMILY = NativeReport()

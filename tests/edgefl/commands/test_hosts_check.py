@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,8 @@ from ssh_hosts import Rig, refusal, ssh_hosts
 from typer.testing import CliRunner
 
 from edgefl.cli import app
-from edgefl.commands.hosts_check import clock_text, rate_text
+from edgefl.commands.hosts_check import clock_text, print_tables, rate_text
+from edgefl.launch.survey import ClockOffset, Goodput, MachineFacts, Survey
 from edgefl.launch.surveying import READ_PROGRAM, program
 
 pytestmark = pytest.mark.processes
@@ -149,12 +151,46 @@ def test_the_probe_runs_on_the_python_that_a_host_has(python: Path, tmp_path: Pa
     assert json.loads(took) == {} and rest == [bytes(3)]
 
 
+def test_the_next_command_installs_what_a_host_lacks(tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
+    text = f'[[hosts]]\nhost = "a"\nvia = "local"\npython = "{bare}/bin/python"\n'
+    inventory = written(tmp_path, text + f'folder = "{tmp_path}"\nenv.PYTHONPATH = ""\n')
+    done = edgefl("hosts", "check", inventory)
+    assert done.returncode == 3 and "a: no edgefl: `edgefl hosts install`\n" in done.stdout
+    assert done.stdout.splitlines()[-1] == f"next: edgefl hosts install {inventory}"
+
+
 def test_what_is_no_python_is_told(tmp_path: Path) -> None:
     text = '[[hosts]]\nhost = "{}"\nvia = "local"\npython = "{}"\n'
     inventory = written(tmp_path, text.format("a", "/bin/cat") + text.format("b", "/no/python"))
     first, second = json.loads(edgefl("hosts", "check", inventory, "--json").stdout)
     assert "/bin/cat does not work as a Python 3" in first["problems"][0]
     assert first["reachable"] and "no Python /no/python" in second["problems"]
+
+
+@pytest.mark.parametrize("columns", [80, 120, 200])
+def test_the_table_fits_a_terminal(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    board = "Raspberry Pi 4 Model B Rev 1.4"
+    machine = MachineFacts(
+        *("Linux", "BCM2835", board, "aarch64", 64, "glibc", 4, 3_900_000_000, 3_000_000_000),
+        *(25_300_000_000, (3, 11, 2), "cpython", "/usr/bin/python3", "0.1.0", "2.9.1+cpu", False),
+    )
+    clock, path = ClockOffset(-12_000, 450_000, 900_000), Goodput("tcp", 94.1e6, 94.2e6)
+    found = [
+        Survey("pi-1", True, machine, clock, path, 1800.0),
+        Survey("pi-2", problems=["cannot be reached at port 22"]),
+    ]
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes this for a terminal
+    print_tables(found)
+    out = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    tables = out.partition("clock: ")[0]
+    assert max(map(len, tables.splitlines())) <= columns and "…" not in tables
+    assert all(text in tables for text in ("aarch64", "94.1 Mbit/s", "2.9.1+cpu", "1800"))
+    assert tables.count("pi-2") == (1 if columns == 200 else 2)
 
 
 def test_the_texts_of_a_row() -> None:

@@ -259,6 +259,7 @@ WHOLE = "stop.versions = 1\n"
             "a = 1\nb ~ 2",
             "is not valid TOML: Expected '=' after a key in a key/value pair (at line 2, column 3)",
         ),
+        ("[[hosts]]", "is an inventory of hosts, expected the config of an experiment"),
         ("a = 1\na = 2\n", "is not valid TOML: Cannot overwrite a value (at line 2, column 6)"),
         (
             WHOLE + f"task = '{'x' * 70}'\nseed = '{'x' * 70}'",

@@ -103,7 +103,9 @@ A = '[[hosts]]\nhost = "a"\n'
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("", "hosts: missing"),
+        ("", "hosts: expected a table [[hosts]] for each host, found none"),
+        ("[hosts]\nhost = 'a'", "hosts: expected a table [[hosts]] for each host, found [hosts]"),
+        ("[[strategies]]", "is the config of an experiment, expected an inventory of hosts"),
         ("hosts = []", "hosts: expected at least one"),
         ("hosts = 3", "hosts: expected an array, found 3"),
         ("[[hosts]]\nvia = 'ssh'", "hosts[0].host: missing"),

@@ -107,6 +107,15 @@ def test_a_command_its_input_output_and_status(host: Host) -> None:
 
 
 @pytest.mark.parametrize("host", KINDS, indirect=True)
+def test_a_folder_at_home_hides_no_package_of_the_same_name(host: Host) -> None:
+    async def work(connection: HostConnection) -> None:
+        done = await connection.run([sys.executable, "-c", "import sys; print(sys.path[0])"])
+        assert done.out.strip() not in (b"", str(Path.home()).encode()), done.err
+
+    use(host, work)
+
+
+@pytest.mark.parametrize("host", KINDS, indirect=True)
 def test_a_process_talks_in_lines_and_can_be_ended(host: Host) -> None:
     async def work(connection: HostConnection) -> None:
         script = 'echo $$ >&2; while read line; do echo "$A $line"; done; exit 5'
