@@ -99,13 +99,12 @@ def main() -> None:
     parser.add_argument("--only", choices=[plan.name for plan in PLANS], help="one of the configs")
     chosen, host = parser.parse_args(), host_line()
     root = os.geteuid() == 0
-    plans = [
-        plan for plan in (TINY_PLANS if chosen.tiny else PLANS) if chosen.only in (None, plan.name)
-    ]
+    every = TINY_PLANS if chosen.tiny else PLANS
+    plans = [plan for plan in every if chosen.only in (None, plan.name)]
     study = Study(chosen.out, root and not chosen.local)
     if not chosen.judge:
         study.folder.mkdir(parents=True, exist_ok=True)
-        facts = facts_of(host, study, plans)
+        facts = facts_of(host, study, every)
         (study.folder / FACTS).write_bytes(orjson.dumps(asdict(facts)))
         for plan in plans:
             study.do(plan, watched=root and plan.name == SLOTS)
