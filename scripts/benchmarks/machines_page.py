@@ -20,6 +20,10 @@ PIECE_COLUMNS = (
     *("scheme", "where", "", "pieces", "outside", "in guard", "first, ms", "last, ms"),
     "median to the end, ms",
 )
+AGREEMENT_COLUMNS = (
+    *("scheme", "where", "selections that differ", "moment, median %", "worst %"),
+    "last model",
+)
 FOREWORD = """\
 # Two schemes over machines
 
@@ -70,6 +74,11 @@ travelled.
 - **first, last**: least time from the begin of a slot to a piece, and from a piece to the end of
   its slot.
 """
+AGREEMENT = """\
+What machines change: selections of edges, moments of versions and the last model, against the
+virtual clock.
+
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +94,19 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
+class Agreement:
+    """A run in real time against the virtual clock.
+
+    ``moment_percent``: (median, worst) difference of the emulated moments of versions.
+    """
+
+    selections: int  # compared
+    differ: int
+    moment_percent: tuple[float | None, float | None]
+    bit_equal: bool  # the last model
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """What one run shows: ``staleness`` is (mean, median), None where nothing was measured."""
 
@@ -93,7 +115,7 @@ class Result:
     place: str
     summary: Mapping[str, Any]
     staleness: tuple[float | None, float | None]
-    apart_percent: float | None
+    agreement: Agreement | None  # not of the virtual clock itself
     answers: Answers | None
     up: Pieces | None
     down: Pieces | None
@@ -118,7 +140,7 @@ def page(facts: Facts, results: Sequence[Result]) -> str:
     parts = [foreword(facts, results)]
     found = [each for each in results if each.plan == REQUESTS]
     if found:
-        parts += [DOWNLINK, outcomes(found), requests(found), reading(found)]
+        parts += [DOWNLINK, outcomes(found), requests(found), agreements(found)]
     found = [each for each in results if each.plan == SLOTS]
     if found:
         work_ms = 80
@@ -126,7 +148,7 @@ def page(facts: Facts, results: Sequence[Result]) -> str:
             CHANNEL.format(piece=PIECE_BYTES, work=work_ms),
             outcomes(found),
             pieces(found),
-            reading(found),
+            agreements(found),
         ]
     return "\n".join([*parts, verdicts(results)])
 
@@ -159,7 +181,7 @@ def edges_of(facts: Facts, plan: str) -> str:
 
 # ------------------------------------------------------------------ tables
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table in Markdown, and an empty line."""
+    """A table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(map(text, line))} |\n" for line in lines)
 
@@ -226,28 +248,34 @@ def _pieces(found: Pieces) -> Iterator[object]:
     yield found.median_ms
 
 
-# ------------------------------------------------------------------ sentences
-def reading(results: Sequence[Result]) -> str:
-    """What machines change: the hosts against loopback, and both against the virtual clock."""
-    by = {(each.method, each.place): each for each in results}
-    lines = []
-    for method in dict.fromkeys(each.method for each in results):
-        loopback, hosts = by[method, LOOPBACK], by[method, HOSTS]
-        apart = [each.apart_percent for each in (loopback, hosts)]
-        means = [each.staleness[0] for each in (loopback, hosts)]
-        lines.append(
-            f"- `{method}`: {hosts.summary['versions']} versions on hosts,"
-            f" {loopback.summary['versions']} on loopback; mean staleness {text(means[1])} and"
-            f" {text(means[0])}. A version's emulated moment is {text(apart[1])} % (hosts) and"
-            f" {text(apart[0])} % (loopback) from that under the virtual clock, in the median.\n"
-        )
-    return "**What machines change.**\n\n" + "".join(lines)
+def agreements(results: Iterable[Result]) -> str:
+    """What machines change: hosts and loopback against the virtual clock."""
+    rows = (
+        [
+            *each.begin,
+            f"{each.agreement.differ} of {each.agreement.selections}",
+            *each.agreement.moment_percent,
+            "bit-equal" if each.agreement.bit_equal else "differs",
+        ]
+        for each in results
+        if each.agreement is not None
+    )
+    return AGREEMENT + table(AGREEMENT_COLUMNS, rows)
 
 
 def verdicts(results: Sequence[Result]) -> str:
     real = [each for each in results if each.place != VIRTUAL]
     rows = [[*each.begin, *_verdict(each.summary["fidelity"])] for each in real]
-    head = ("scheme", "where", "verdict", "transfers", "late by, p99, ms", "trainings", "overran")
+    head = (
+        "scheme",
+        "where",
+        "verdict",
+        "transfers",
+        "late, p99, ms",
+        "most, ms",
+        "trainings",
+        "overran",
+    )
     reasons = [
         f"- `{each.method}`, {each.where}: {reason}\n"
         for each in real
@@ -261,5 +289,6 @@ def verdicts(results: Sequence[Result]) -> str:
 
 
 def _verdict(found: Mapping[str, Any]) -> Iterator[object]:
-    yield from (found["verdict"], found["transfers"], found["transfer_lag_ms"]["p99"])
+    lag_ms = found["transfer_lag_ms"]
+    yield from (found["verdict"], found["transfers"], lag_ms["p99"], lag_ms["max"])
     yield from (found["tasks"], found["compute_overruns"])
