@@ -155,3 +155,36 @@ def test_other_packets_are_left_out(watch: ModuleType) -> None:
     assert watch.parsed(headers(5001, 7700, 0), 7700, 0) is None  # an acknowledgement
     assert watch.parsed(headers(5001, 7701, 9), 7700, 0) is None
     assert watch.parsed(headers(5001, 7700, 9)[:30], 7700, 0) is None
+
+
+# ------------------------------------------------------------------ the page
+def test_the_page_has_all_runs_and_the_reasons_of_strained_ones(judge: ModuleType) -> None:
+    pages = importlib.import_module("machines_page")
+    lag = {"p50": 0.0, "p99": 8.0, "max": 9.0}
+    fidelity = {"transfers": 7, "transfer_lag_ms": lag, "tasks": 3, "compute_overruns": 1}
+    summary = {
+        "versions": 12,
+        "final_accuracy": 0.5,
+        "target_accuracy": 0.7,
+        "time_to_target_s": None,
+        "emulated_s": 40.0,
+        "speed": 0.5,
+        "fidelity": fidelity | {"verdict": "strained", "reasons": ["host busy"]},
+    }
+    results = [
+        pages.Result(
+            *("tdma", "idfl-s3", place, summary, (2.0, 2.0), None, None),
+            *(judge.Pieces(100, 1, 2, -3.0, 0.5, 70.0, 4), None, 0),
+        )
+        for place in ("virtual", "loopback", "hosts")
+    ]
+    facts = pages.Facts(
+        "2 cores; load", True, {"tdma": 4}, {"tdma": 300.0}, {"tdma": 12}, {"tdma": None}
+    )
+    lines = pages.page(facts, results).splitlines()
+    assert "| `idfl-s3` | hosts | 12 | 2 | 2 | 0.5 |  |" in lines
+    assert "| `idfl-s3` | hosts | up | 100 | 1 | 2 | 0.5 | -3 | 70 |" in lines
+    assert "| `idfl-s3` | loopback | strained | 7 | 8 | 9 | 3 | 1 |" in lines
+    assert "- `idfl-s3`, hosts: host busy" in lines
+    assert not any("virtual" in line and "strained" in line for line in lines)
+    assert any("TDMA: 0.5 emulated seconds per second" in line for line in lines)

@@ -25,7 +25,7 @@ SMALLEST_BENCHMARKS = {
     "evil_edges.py": ["--seconds", "0.5", "--attack", "offers"],
     "fleet.py": ["--edges", "2"],
     "machines.py": ["--quick"],
-    "over_machines.py": ["--tiny"],
+    "over_machines.py": ["--tiny", "--page", "page.md"],
     "profile_circle.py": ["--quick"],
     "profile_virtual.py": ["--updates", "2"],
     "protocol.py": ["--case", "2x0.25", "--rounds", "3"],
