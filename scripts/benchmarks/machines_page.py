@@ -48,8 +48,8 @@ LOCAL = "The hosts are local work folders of this machine, with CURVE keys and s
 DOWNLINK = """\
 ## Requests over the idle downlink
 
-`configs/fedasmu/wallclock.toml`. `fedasmu` and `fedssmu` ask during training, `fedasmu-0` is
-`fedasmu` without requests and with fixed weights.
+`configs/fedasmu/wallclock.toml`. `fedasmu` and, in rounds, `fedssmu` ask during training.
+`fedasmu-0` and `fedavg` are the same without requests and without learned weights.
 
 - **idle**: fresher models whose edge's downlink carried nothing else from their offer to their
   end.

@@ -47,8 +47,8 @@ PLANS = (
     Plan(
         REQUESTS,
         CONFIGS / "fedasmu" / "wallclock.toml",
-        ("fedasmu", "fedasmu-0", "fedssmu"),
-        {"stop": {"emulated_s": 70.0}},
+        ("fedasmu", "fedasmu-0", "fedssmu", "fedavg"),
+        {"stop": {"emulated_s": 90.0}},
     ),
     Plan(
         SLOTS,
