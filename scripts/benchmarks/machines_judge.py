@@ -20,7 +20,7 @@ from edgefl.protocol.messages import DROPPED, FRESH, TASK
 PIECE_BYTES = 600  # a smaller packet is a note, a heartbeat or an acknowledgement, not a piece
 BROADCAST = "*"  # in slots.csv
 MS_PER_S, NS_PER_S = 1e3, 1e9
-EXACT_S = 1e-9  # times in files have nine decimals
+EXACT_S, EXACT_DIGITS = 1e-9, 6  # times in files have nine decimals; digits of ms
 Row = Mapping[str, str]
 Moment = tuple[float, float]  # begin and end in emulated s
 
@@ -63,7 +63,7 @@ def answers(links: Iterable[Row]) -> Answers:
             for row, rows in tasks
         ),
         len(tasks),
-        MS_PER_S * (max(took_s) - min(took_s)) if took_s else None,
+        round(MS_PER_S * (max(took_s) - min(took_s)), EXACT_DIGITS) if took_s else None,
     )
 
 

@@ -10,7 +10,7 @@ from machines_judge import PIECE_BYTES, Answers, Pieces
 from machines_lab import FASTER, HOSTS, LOOPBACK, VIRTUAL
 
 REQUESTS, SLOTS = "fedasmu", "tdma"  # the two studies
-WORDS = {REQUESTS: "dissemination", SLOTS: "TDMA"}
+WORDS = {REQUESTS: "Dissemination", SLOTS: "TDMA"}
 WHERE = {VIRTUAL: "virtual clock", LOOPBACK: "loopback", HOSTS: "hosts"}
 REQUEST_COLUMNS = (
     *("scheme", "where", "asked", "newer", "sent", "idle", "too late", "merged", "wait, ms"),
@@ -37,8 +37,9 @@ this page from the files of the runs.
 
 - **Machine.** {machine}. All hosts share it.
 - **Edges.** {edges}.
-- **Speed.** {speeds}. `speed = "auto"` chose it for the run on loopback; the hosts got the same.
-- **Lengths.** {lengths}.
+- **Speed**, emulated seconds per second. {speeds}. `speed = "auto"` chose it for the run on
+  loopback; the hosts got the same.
+- **Length** of each run, emulated seconds. {lengths}.
 """
 LAB = """\
 The hosts are network namespaces ([`emulator lab`](../how-to/lab.md)) on one switch, with CURVE
@@ -69,14 +70,15 @@ travelled.
 
 - **outside**: pieces that did not pass between the begin and the end of a slot of their edge
   (down: of a broadcast).
-- **in guard**: pieces that passed after the {work} ms of the slot in which the emulated channel
+- **in guard**: pieces that passed after the 80 ms of the slot in which the emulated channel
   carries bytes.
 - **first, last**: least time from the begin of a slot to a piece, and from a piece to the end of
   its slot.
 """
 AGREEMENT = """\
-What machines change: selections of edges, moments of versions and the last model, against the
-virtual clock.
+**What machines change**, against the virtual clock: {equal} of {runs} runs in real time end with
+the same model, bit for bit. Moments are emulated ones. They are exact as long as bytes and
+trainings are in time, which the verdict judges.
 
 """
 
@@ -143,9 +145,8 @@ def page(facts: Facts, results: Sequence[Result]) -> str:
         parts += [DOWNLINK, outcomes(found), requests(found), agreements(found)]
     found = [each for each in results if each.plan == SLOTS]
     if found:
-        work_ms = 80
         parts += [
-            CHANNEL.format(piece=PIECE_BYTES, work=work_ms),
+            CHANNEL.format(piece=PIECE_BYTES),
             outcomes(found),
             pieces(found),
             agreements(found),
@@ -158,13 +159,9 @@ def foreword(facts: Facts, results: Sequence[Result]) -> str:
     rates = ", ".join(f"{WORDS[plan]} {facts.link_mbit_s[plan]:g} Mbit/s" for plan in first)
     kind = LAB.format(faster=FASTER, rates=rates) if facts.in_lab else LOCAL
     edges = "; ".join(f"{WORDS[plan]}: {edges_of(facts, plan)}" for plan in first)
-    speeds = "; ".join(
-        f"{WORDS[plan]}: {each.summary['speed']:g} emulated seconds per second"
-        for plan, each in first.items()
-    )
+    speeds = "; ".join(f"{WORDS[plan]}: {each.summary['speed']:g}" for plan, each in first.items())
     lengths = "; ".join(
-        f"{WORDS[plan]}: {each.summary['emulated_s']:g} emulated seconds per scheme"
-        for plan, each in first.items()
+        f"{WORDS[plan]}: {each.summary['emulated_s']:g}" for plan, each in first.items()
     )
     hosts = " and ".join(dict.fromkeys(str(facts.hosts[plan]) for plan in first))
     machine = facts.host.partition("; load")[0]
@@ -250,7 +247,7 @@ def _pieces(found: Pieces) -> Iterator[object]:
 
 def agreements(results: Iterable[Result]) -> str:
     """What machines change: hosts and loopback against the virtual clock."""
-    rows = (
+    rows = [
         [
             *each.begin,
             f"{each.agreement.differ} of {each.agreement.selections}",
@@ -259,8 +256,9 @@ def agreements(results: Iterable[Result]) -> str:
         ]
         for each in results
         if each.agreement is not None
-    )
-    return AGREEMENT + table(AGREEMENT_COLUMNS, rows)
+    ]
+    equal = sum(each.agreement is not None and each.agreement.bit_equal for each in results)
+    return AGREEMENT.format(equal=equal, runs=len(rows)) + table(AGREEMENT_COLUMNS, rows)
 
 
 def verdicts(results: Sequence[Result]) -> str:
