@@ -144,6 +144,7 @@ def test_a_coordinator_whose_host_is_lost_does_not_hold_the_launch(
     eventually(lambda: not host.processes("edgefl"), "the coordinator goes on")
     assert list(host.home.glob(".edgefl/results/*/broken/fedasync/summary.json"))
     assert not list(host.home.glob(".edgefl/launched/*"))
+    shutil.rmtree(host.home / ".edgefl" / "results")  # the next test looks for what is left
     host.start()
 
 
