@@ -35,8 +35,8 @@ SMALLEST_BENCHMARKS = {
 }
 SOCKETS = {
     *("agreement.py", "broken_hosts.py", "edge.py", "emulator_accuracy.py", "emulator_lab.py"),
-    *("evil_edges.py", "fleet.py", "machines.py", "profile_circle.py", "protocol.py"),
-    "tdma_shapes.py",
+    *("evil_edges.py", "fleet.py", "machines.py", "over_machines.py", "profile_circle.py"),
+    *("protocol.py", "tdma_shapes.py"),
 }
 
 
