@@ -66,6 +66,10 @@ class Trial:
         """Wait until each of these edges has sent an update from now on."""
         self.launch.runs(edges, len(self.launch.rows()))
 
+    def loses(self) -> None:
+        """Wait until all edges of the host that broke are lost."""
+        eventually(lambda: set(self.launch.lost(self.own)) == self.own, "its edges are not lost")
+
     def says(self, text: str) -> None:
         eventually(lambda: re.search(text, self.launch.out), f"it does not say {text!r}")
 
@@ -88,6 +92,7 @@ def cut(seconds: float, trial: Trial) -> None:
 
 def cut_for_good(trial: Trial) -> None:
     trial.host.cut()
+    trial.loses()
     trial.go_on(trial.others)
 
 
@@ -99,12 +104,13 @@ def stop_server(connections: bool, trial: Trial) -> None:
     trial.go_on(trial.own | trial.others)
     trial.host.start()
     if connections:
-        trial.says("reached again")
+        trial.says("reached again;")
 
 
 def kill_agent(trial: Trial) -> None:
     os.kill(agent(trial.host), signal.SIGKILL)
     trial.says("its agent died")
+    trial.loses()
     trial.go_on(trial.others)
 
 
