@@ -43,7 +43,10 @@ MISTAKES = {
         "[[hosts]]\nhost = 'pi-1'\nidentity = 'keys/id_ed25519'\n",
         "lab.toml: hosts[0].identity: no file keys/id_ed25519",
     ),
-    "no hosts": ("[defaults]\nuser = 'pi'\n", "lab.toml: hosts: missing"),
+    "no hosts": (
+        "[defaults]\nuser = 'pi'\n",
+        "lab.toml: hosts: expected a table [[hosts]] for each host, found none",
+    ),
 }
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+from agents import lives
 from processes import PATIENCE_S, start, wait_for
 
 LOCAL = """
@@ -44,12 +45,16 @@ def agents(folder: Path) -> list[psutil.Process]:
         words = process.info["cmdline"] or []
         if "edgefl.launch.agent" in words and words[-1].startswith(str(folder)):
             found.append(process)
-    return [each for each in found if each.parent() is None or not _is_edge(each)]
+    return [each for each in found if not _is_edge(each)]
 
 
 def _is_edge(process: psutil.Process) -> bool:
-    parent = process.parent()
-    return parent is not None and parent.cmdline() == process.cmdline()
+    """Whether it is a fork of an agent; also for a process that has just ended."""
+    try:
+        parent = process.parent()
+        return parent is not None and parent.cmdline() == process.cmdline()
+    except psutil.NoSuchProcess:  # or a zombie
+        return not lives(process.pid)
 
 
 def agent(folder: Path, host: str) -> psutil.Process:
