@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import psutil
 import typer
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -27,6 +26,7 @@ from edgefl.errors import UserError
 from edgefl.loading.file import base_of, load
 from edgefl.loading.names import strategy_warnings
 from edgefl.results.pace import clock
+from edgefl.results.plain_table import plain_table
 
 if TYPE_CHECKING:
     from edgefl.hosts.process_messages import FleetReady
@@ -197,7 +197,7 @@ def _share(experiment: Experiment, emulated_s: float, versions: int, updates: in
 
 def table(found: Sequence[Estimate], speed: float, seeds: int) -> Table:
     """A table with a row per strategy, and a note on the method."""
-    shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    shown = plain_table(gap=1)
     for heading in ("estimate", "emul. s", "on the wall clock", "versions", "updates", "MB up"):
         shown.add_column(heading, justify="left" if heading == "estimate" else "right")
     shown.add_column("MB down", justify="right")
@@ -214,7 +214,7 @@ def table(found: Sequence[Estimate], speed: float, seeds: int) -> Table:
             f"{each.bytes_down * whole / MB:.3g}",
         )
     shown.caption = "one seed; from a run under the virtual clock without training"
-    shown.caption_justify = "left"
+    shown.caption_style = "table.caption"
     return shown
 
 

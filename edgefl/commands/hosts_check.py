@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
@@ -20,6 +19,7 @@ from edgefl.commands import show
 from edgefl.commands.configs import ConfigOrNone
 from edgefl.commands.inventories import AcceptKeys, InventoryPath
 from edgefl.errors import printable
+from edgefl.results.plain_table import plain_table
 
 if TYPE_CHECKING:
     from edgefl.config.experiment import Experiment
@@ -124,7 +124,7 @@ def print_tables(surveys: Sequence[Survey]) -> None:
 
 def table(surveys: Sequence[Survey], headings: Sequence[str]) -> Table:
     """A table with a row per host, and some of the columns."""
-    shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    shown = plain_table(gap=1)
     for heading in headings:
         left = heading in LEFT
         shown.add_column(heading, justify="left" if left else "right", no_wrap=heading != "system")

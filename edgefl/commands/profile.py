@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -15,6 +14,7 @@ from rich.text import Text
 from edgefl.commands import show
 from edgefl.errors import listed, printable
 from edgefl.profile.repeat import Match
+from edgefl.results.plain_table import plain_table
 
 if TYPE_CHECKING:
     from edgefl.profile.runs import NativeProfile
@@ -68,7 +68,7 @@ def profile(run: Run, out: Out = None, match: Matched = Match.time) -> None:
 
 def table(found: NativeProfile) -> Table:
     """Return a line for each edge with a native link or device."""
-    shown = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
+    shown = plain_table()
     shown.add_column("edge\n", overflow="fold")
     for heading in (
         "up\nMbit/s",

@@ -18,6 +18,7 @@ SILENCE_S = 60.0  # without a message from the launcher, the connection counts a
 ORPHAN_S = 30.0  # an edge without a coordinator may wait this long if the launcher is gone
 OVER, REFUSED, UNREACHABLE, NO_PROCESS = 0, 2, 4, 5  # exit statuses of an edge's process
 NO_ANSWER = {UNREACHABLE: "no answer from the coordinator", NO_PROCESS: "could not be started"}
+STOPPED = "stopped"  # an end that the launcher asked for
 FOR_GOOD = {OVER: "the run is over", REFUSED: "refused"}  # no reason to start it again
 
 
@@ -107,7 +108,7 @@ class Supervisor:
 
     def _end_all(self, signal: str) -> list[Action]:
         for life in self.lives.values():
-            life.due_s, life.asked = None, life.asked or "stopped"
+            life.due_s, life.asked = None, life.asked or STOPPED
         return [SignalEdge(edge, signal) for edge, life in self.lives.items() if life.runs]
 
     # ------------------------------------------------------------------ the connection
@@ -144,8 +145,9 @@ class Supervisor:
         """An edge's process has ended. ``status``: as ``os.waitstatus_to_exitcode`` gives it."""
         life = self.lives[edge]
         life.runs, life.waits_s = False, None
-        if life.asked:
-            why, life.asked = life.asked, ""
+        asked, life.asked = life.asked, ""
+        if asked and not (asked == STOPPED and status == OVER):  # else it was over before
+            why = asked
         elif status in FOR_GOOD:
             why = FOR_GOOD[status]
         else:

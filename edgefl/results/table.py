@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from edgefl.results.compare import UNFINISHED, Row, byte_unit, schemes
+from edgefl.results.plain_table import plain_table
 from edgefl.results.spread import of_rows, verdict
 from edgefl.results.summary import INTERRUPTED
 
@@ -48,9 +48,7 @@ def table(rows: Sequence[Row], width: int = 80) -> Table:
             else []
         ),
     ]
-    shown = Table(
-        box=box.SIMPLE_HEAD, padding=0, show_edge=False, caption_justify="left", caption_style=""
-    )
+    shown = plain_table()
     shown.caption = Text("\n").join(notes) if notes else None
     widths = {heading: _width(heading, cells) for heading, cells in columns.items()}
     widths[NAME] = max(NARROWEST_NAME, min(widths[NAME], width - _total(widths) + widths[NAME]))

@@ -131,7 +131,7 @@ def lab_namespace(host: str, lab: str | None = None) -> str | None:
 
 
 def free_name(wanted: str) -> str:
-    """``wanted``, or with a number behind it if a lab of this name runs."""
+    """Return ``wanted``, followed by a number if a lab with this name runs."""
     taken = {lab.name for lab in running()}
     number, name = 1, wanted
     while name in taken:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import tempfile
+from argparse import ArgumentParser
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -66,8 +67,8 @@ class Moments:
         return None if self.real_s is None else 100 * abs(self.real_s - self.wall_s) / self.wall_s
 
 
-def main() -> None:
-    parser = arguments(__doc__)
+def add_config(parser: ArgumentParser) -> None:
+    """Add the option for the experiment."""
     parser.add_argument(
         "--config",
         type=Path,
@@ -75,6 +76,11 @@ def main() -> None:
         metavar="FILE",
         help="experiment (default: configs/agreement.toml)",
     )
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    add_config(parser)
     parser.add_argument(
         "--verbose", action="store_true", help="also print all times of every version"
     )

@@ -24,7 +24,7 @@ from statistics import median
 
 import orjson
 import psutil
-from agreement import CONFIG, Trace, decision_rows, run_wall, trace
+from agreement import Trace, add_config, decision_rows, run_wall, trace
 from table import Row, arguments, host_line, load, report, run, say
 
 from edgefl.config.experiment import Experiment
@@ -77,13 +77,7 @@ def _parsed() -> Namespace:
         metavar="INVENTORY",
         help="hosts with edgefl (default: four network namespaces with ssh servers)",
     )
-    parser.add_argument(
-        "--config",
-        type=Path,
-        default=CONFIG,
-        metavar="FILE",
-        help="experiment (default: configs/agreement.toml)",
-    )
+    add_config(parser)
     parser.add_argument(
         "--quick",
         action="store_true",

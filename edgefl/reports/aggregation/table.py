@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from edgefl.results import rundirs
 from edgefl.results.compare import write_table
+from edgefl.results.plain_table import plain_table
 from edgefl.results.spread import spread
 
 FILE = "aggregation.csv"
@@ -82,14 +82,7 @@ def table(found: Sequence[AggregationRow]) -> Table:
     schemes: dict[str, list[AggregationRow]] = {}
     for each in found:
         schemes.setdefault(each.name, []).append(each)
-    shown = Table(
-        title="Aggregation",
-        title_justify="left",
-        title_style="",
-        box=box.SIMPLE_HEAD,
-        padding=0,
-        show_edge=False,
-    )
+    shown = plain_table("Aggregation")
     shown.add_column("strategy\n", overflow="fold", min_width=min(12, max(map(len, schemes))))
     columns = _columns(schemes)
     for heading in columns:

@@ -10,13 +10,13 @@ from statistics import fmean
 from typing import Any
 
 import orjson
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from edgefl.reports.dissemination.section import negligible
 from edgefl.results import rundirs
 from edgefl.results.compare import byte_unit, write_table
+from edgefl.results.plain_table import plain_table
 
 FILE = "dissemination.csv"
 STALENESS = ("staleness_before", "staleness_after")
@@ -129,20 +129,9 @@ def table(costs: Sequence[Cost]) -> Table:
         for name, runs in schemes.items()
         if _refresh_points(runs)
     ]
-    shown = Table(
-        title="Dissemination",
-        title_justify="left",
-        title_style="",
-        box=box.SIMPLE_HEAD,
-        padding=0,
-        show_edge=False,
-        caption_justify="left",
-    )
-    shown.caption, shown.caption_style = (
-        Text("\n").join(
-            [*(Text(note, style="yellow") for note in notes), *map(Text, late), *points]
-        ),
-        "",
+    shown = plain_table("Dissemination")
+    shown.caption = Text("\n").join(
+        [*(Text(note, style="yellow") for note in notes), *map(Text, late), *points]
     )
     columns = _columns(schemes)
     shown.add_column("strategy\n", overflow="fold", min_width=min(12, max(map(len, schemes))))

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -14,6 +13,7 @@ from edgefl.errors import printable
 from edgefl.results import rundirs
 from edgefl.results.compare import write_table
 from edgefl.results.measured import measured, numbers
+from edgefl.results.plain_table import plain_table
 
 SERIES = ("up_mbit_s", "down_mbit_s", "rtt_ms", "idle_rtt_ms", "samples_per_s")
 SPREAD = ("median", "p5", "p95", "count")
@@ -69,16 +69,7 @@ def write_csv(found: Sequence[EdgeRow], path: Path) -> None:
 
 def table(found: Sequence[EdgeRow]) -> Table:
     """Return a table for 80 columns: goodput with its slow end, round trips with their long end."""
-    shown = Table(
-        title="Native links and devices (medians)",
-        title_justify="left",
-        title_style="",
-        box=box.SIMPLE_HEAD,
-        padding=0,
-        show_edge=False,
-        caption_justify="left",
-        caption_style="",
-    )
+    shown = plain_table("Native links and devices (medians)")
     for heading in LEFT:
         shown.add_column(heading, overflow="fold")
     for heading in SHOWN:

@@ -64,6 +64,12 @@ def test_the_agent_stays_while_its_launcher_may_give_orders() -> None:
     assert one.stop(2.0) == [] and one.over
 
 
+def test_an_edge_that_ends_by_itself_while_it_is_asked_to_was_not_stopped() -> None:
+    one = running("a")
+    one.stop(5.0)
+    assert one.exited("a", OVER, 5.1) == ended("a", OVER, "the run is over")
+
+
 def test_stop_asks_and_then_kills() -> None:
     one = running("a", "b")
     assert one.stop(5.0) == [SignalEdge("a", "end"), SignalEdge("b", "end")]
