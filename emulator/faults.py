@@ -10,8 +10,9 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -87,14 +88,71 @@ def poisson_faults(
     """
     if mean_ns < 1:
         raise BadValue(f"mean time between faults {mean_ns} ns: expected 1 ns or more")
-    end_ns = 0
-    while True:
-        at_ns = end_ns + _exponential(rng, mean_ns)
-        length_ns = _exponential(rng, for_ns) if random_length else for_ns
-        end_ns = at_ns + length_ns
-        if end_ns >= FOREVER:
-            return
-        yield from single_fault(at_ns, target, kind, length_ns, factor)
+    return PoissonFaults(rng, target, kind, mean_ns, for_ns, factor, random_length)
+
+
+@dataclass(slots=True)
+class PoissonFaults:
+    """The iterator of ``poisson_faults``: plain data, so that a run can be saved and continued."""
+
+    rng: np.random.Generator
+    target: str
+    kind: str
+    mean_ns: int
+    for_ns: int
+    factor: float
+    random_length: bool
+    _end_ns: int = 0
+    _drawn: list[Fault] = field(default_factory=list)  # not yet returned, the last one first
+
+    def __iter__(self) -> PoissonFaults:
+        return self
+
+    def __next__(self) -> Fault:
+        if not self._drawn:
+            if self._end_ns >= FOREVER:
+                raise StopIteration
+            at_ns = self._end_ns + _exponential(self.rng, self.mean_ns)
+            length_ns = _exponential(self.rng, self.for_ns) if self.random_length else self.for_ns
+            self._end_ns = at_ns + length_ns
+            if self._end_ns >= FOREVER:
+                raise StopIteration
+            self._drawn = single_fault(at_ns, self.target, self.kind, length_ns, self.factor)[::-1]
+        return self._drawn.pop()
+
+
+class InOrder:
+    """The faults of several ``sources``, merged by time and drawn only as far as needed.
+
+    Each source is in order of time. Faults at the same ns keep the order of the sources.
+    """
+
+    def __init__(self, *sources: Iterable[Fault]) -> None:
+        self._sources = [
+            deque(source) if isinstance(source, Sequence) else iter(source) for source in sources
+        ]
+        self._heads: list[tuple[int, int, Fault]] = []  # a heap: moment, source, its next fault
+        for index in range(len(self._sources)):
+            self._draw(index)
+
+    def __iter__(self) -> InOrder:
+        return self
+
+    def __next__(self) -> Fault:
+        if not self._heads:
+            raise StopIteration
+        _, index, fault = heapq.heappop(self._heads)
+        self._draw(index)
+        return fault
+
+    def _draw(self, index: int) -> None:
+        source = self._sources[index]
+        if isinstance(source, deque):
+            fault = source.popleft() if source else None
+        else:
+            fault = next(source, None)
+        if fault is not None:
+            heapq.heappush(self._heads, (fault.at_ns, index, fault))
 
 
 def _exponential(rng: np.random.Generator, mean_ns: int) -> int:
@@ -102,13 +160,10 @@ def _exponential(rng: np.random.Generator, mean_ns: int) -> int:
 
 
 class Schedule:
-    """Faults of several sources, merged by time and drawn only as far as needed.
-
-    Each source is in order of time. Faults at the same ns keep the order of the sources.
-    """
+    """Faults of several sources, as merged by ``InOrder``."""
 
     def __init__(self, *sources: Iterable[Fault]) -> None:
-        self._faults = heapq.merge(*sources, key=lambda fault: fault.at_ns)
+        self._faults = InOrder(*sources)
         self._next = next(self._faults, None)
 
     def next_due(self) -> int:
@@ -132,7 +187,7 @@ class Timeline:
 
     def __init__(self, faults: Iterable[Fault]) -> None:
         self.finite = isinstance(faults, Sequence)
-        self._faults = iter(faults)
+        self._faults = faults if isinstance(faults, InOrder) else InOrder(faults)
         self._next = next(self._faults, None)
         self._on: list[tuple[int, int, Fault]] = []  # a heap by end
         self._begun = 0

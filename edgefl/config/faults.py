@@ -5,7 +5,6 @@ The moments are the same in every process and on both clocks.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -21,6 +20,7 @@ from emulator.faults import (
     LASTING,
     SLOWING,
     Fault,
+    InOrder,
     Outages,
     Schedule,
     Slowed,
@@ -167,7 +167,7 @@ def _timeline(
         return Timeline(
             sorted((fault for source in sources for fault in source), key=lambda fault: fault.at_ns)
         )
-    return Timeline(heapq.merge(*sources, key=lambda fault: fault.at_ns))
+    return Timeline(InOrder(*sources))
 
 
 def _sources(

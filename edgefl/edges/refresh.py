@@ -6,7 +6,6 @@ This is ``on_request = "train_on"``, our own variant.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic
 
@@ -16,17 +15,26 @@ from emulator.compute import Device
 
 @dataclass(slots=True, eq=False)
 class ConcurrentRefresh(Generic[CourseT]):
-    """The rest of a run after its request. The answer does not change when it ends.
+    """The rest of a run after its request at ``asked_ns``. The answer does not change its end.
 
     ``kept``: the run at the moment of the request. A fresher model is merged at the first step
     boundary at or after its arrival, if at least one step follows. So a model that arrives at
-    ``until_ns`` or later is too late. ``done_ns(step)``: when that step is done.
+    ``until_ns`` or later is too late. ``work``: as in ``LocalRule``.
     """
 
     kept: CourseT
-    done_ns: Callable[[int], int]
-    until_ns: int
-    end_ns: int
+    device: Device
+    work: float
+    asked_ns: int
+    until_ns: int = 0
+    end_ns: int = 0
+
+    def done_ns(self, step: int) -> int:
+        """When that step is done."""
+        samples = self.kept.samples_until(step)
+        duration_ns = self.device.duration_ns(samples * self.work, self.asked_ns)
+        assert duration_ns is not None
+        return self.asked_ns + duration_ns
 
     def step_at(self, arrived_ns: int) -> int:
         """Steps done when a model that arrives at ``arrived_ns`` (< ``until_ns``) is merged."""
@@ -44,13 +52,9 @@ def concurrent_refresh(
 
     None for a native device: the times of its steps are not known in advance.
     """
-
-    def done_ns(step: int) -> int:
-        duration_ns = device.duration_ns(kept.samples_until(step) * work, now)
-        assert duration_ns is not None
-        return now + duration_ns
-
     if device.duration_ns(0, now) is None:
         return None
-    last_ns, end_ns = done_ns(kept.steps - 1), done_ns(kept.steps)
-    return ConcurrentRefresh(kept, done_ns, min(last_ns + 1, end_ns), end_ns)
+    rest = ConcurrentRefresh(kept, device, work, now)
+    last_ns, rest.end_ns = rest.done_ns(kept.steps - 1), rest.done_ns(kept.steps)
+    rest.until_ns = min(last_ns + 1, rest.end_ns)
+    return rest

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from enum import Enum
+from functools import partial
 
 from emulator.faults import Fault
 
@@ -29,7 +30,7 @@ class FaultLives:
     """
 
     def __init__(self, edges: Collection[str], revives: bool) -> None:
-        self.edges, self.revives = edges, revives
+        self.edges, self.revives = tuple(edges), revives
         self.down: set[str] = set()
         self._lives: defaultdict[str, int] = defaultdict(int)  # deaths and returns so far
         self._frozen_until: dict[str, int] = {}
@@ -69,8 +70,11 @@ class FaultLives:
 
     def in_this_life(self, edge: str, call: Callable[[str, int], None]) -> Callable[[int], None]:
         """``call(edge, now)`` for an agenda; it does nothing once the edge dies or comes back."""
-        life = self._lives[edge]
-        return lambda now: call(edge, now) if self._lives[edge] == life else None
+        return partial(self._in_life, edge, self._lives[edge], call)
+
+    def _in_life(self, edge: str, life: int, call: Callable[[str, int], None], now: int) -> None:
+        if self._lives[edge] == life:
+            call(edge, now)
 
     def take(self, kind: str, edge: str) -> bool:
         """Whether the edge's next update gets this fault. The first call clears the mark."""

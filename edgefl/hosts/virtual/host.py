@@ -216,7 +216,7 @@ class VirtualHost:
         for transfer in self._take_ended(edge, message):
             self.network.cancel(transfer, now)
         delay_ns = self.latency_ns[edge] if pays_latency(message) else 0
-        self.agenda.add(now + delay_ns, lambda at: self._hear(edge, message, at))
+        self.agenda.add(now + delay_ns, partial(self._hear, edge, message))
 
     def _take_ended(self, edge: str, note: ToEdge) -> list[Transfer]:
         """Forget the offers and transfers that ``note`` ends.
@@ -251,9 +251,9 @@ class VirtualHost:
         if isinstance(message, FreshRequest):
             closes_ns = self._answers.closes_ns(message)
             if closes_ns is not None:
-                self.agenda.add(closes_ns, lambda at: self._too_late(edge, message.task, at))
+                self.agenda.add(closes_ns, partial(self._too_late, edge, message.task))
         delay_ns = self.latency_ns[edge] if pays_latency(message) else 0
-        self.agenda.add(now + delay_ns, lambda at: self.tell(edge, message, at))
+        self.agenda.add(now + delay_ns, partial(self.tell, edge, message))
 
     def _carry(
         self,
@@ -336,7 +336,7 @@ class VirtualHost:
             self._open[actor] = job, due_ns  # the answer decides from which model to train
         else:
             self.pool.start(job, due_ns)
-        self.agenda.add(due_ns, lambda at: self._end(actor, job, at))
+        self.agenda.add(due_ns, partial(self._end, actor, job))
 
     def _end(self, actor: str, job: Any, now: int) -> None:
         if isinstance(job, Train) and self._training.get(actor) is not job:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import gc
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from edgefl.config.faults import revives, schedule
+from edgefl.edges.edge import Edge
+from edgefl.edges.local_run import TrainingPlan
 from edgefl.hosts.fault_lives import FaultLives
 from edgefl.hosts.processes import keep_freed_memory
 from edgefl.hosts.setup.learning import Learning
@@ -52,13 +55,30 @@ class DelayedInterrupt:
         self.asked = True
 
 
+@dataclass(frozen=True, slots=True)
+class DeferredEdges:
+    """Makes the edges of the strategy at ``index``: their training is only described."""
+
+    learned: Learning
+    index: int
+    plan: TrainingPlan
+    samples: Mapping[str, int]
+
+    def describer(self, edge: str) -> Describer:
+        return Describer(self.index, edge, self.plan, self.samples[edge])
+
+    def all(self) -> dict[str, Edge]:
+        return self.learned.edges(self.index, trainer=self.describer)
+
+    def fresh(self, edge: str) -> Edge:
+        """An edge that has just started."""
+        return self.learned.edges(self.index, [edge], self.describer)[edge]
+
+
 def _host(learned: Learning, index: int, run: OpenRun, pool: Engine) -> VirtualHost:
-    experiment, plan, samples = learned.experiment, learned.plan, learned.samples
-
-    def describer(edge: str) -> Describer:
-        return Describer(index, edge, plan, samples[edge])
-
-    edges = learned.edges(index, trainer=describer)
+    experiment, samples = learned.experiment, learned.samples
+    made = DeferredEdges(learned, index, learned.plan, samples)
+    edges = made.all()
     host = VirtualHost(
         run.coordinator,
         edges,
@@ -71,7 +91,7 @@ def _host(learned: Learning, index: int, run: OpenRun, pool: Engine) -> VirtualH
             host,
             schedule(experiment.faults, list(edges), Streams(experiment.seed)),
             FaultLives(edges, revives(experiment.faults)),
-            fresh=lambda edge: learned.edges(index, [edge], describer)[edge],
+            fresh=made.fresh,
             liveness_ns=to_ns(experiment.network.liveness_s * experiment.chosen_speed),
             samples=samples,
         )
