@@ -28,6 +28,7 @@ from edgefl.commands import (
 from edgefl.commands import list as listings
 from edgefl.commands.option_errors import explained
 from edgefl.errors import Bug, UserError, printable
+from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
 from edgefl.hosts.processes import ended_like_ctrl_c
 from emulator.errors import BadValue
 
@@ -42,7 +43,7 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             print("edgefl: interrupted", file=sys.stderr)
-            raise typer.Exit(run.INTERRUPTED_STATUS) from None
+            raise typer.Exit(INTERRUPTED) from None
 
 
 app = typer.Typer(
@@ -85,15 +86,16 @@ app.add_typer(hosts.app, name="hosts")
 def main() -> None:
     """Run the command in sys.argv.
 
-    Bad input: one line on stderr, exit status 2. A bug: all that is known, exit status 1.
+    Bad input: one line on stderr, exit status 2 or what the error says. A bug: all that is known,
+    exit status 1.
     """
     try:
         with ended_like_ctrl_c():
             status = app(args=sys.argv[1:] or ["--help"], prog_name="edgefl", standalone_mode=False)
     except typer.Abort:
-        sys.exit(run.INTERRUPTED_STATUS)
+        sys.exit(INTERRUPTED)
     except (UserError, BadValue) as error:
-        _refuse(str(error))
+        _refuse(str(error), getattr(error, "status", BAD_INPUT))
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
@@ -102,14 +104,14 @@ def main() -> None:
         _refuse(f"{what} cannot be written ({error.strerror})")
     except Bug as bug:
         print(f"{bug.tell()}\nedgefl: {bug.blame()}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(FAILED)
     except Exception as error:
         if not hasattr(
             error, "format_message"
         ):  # of click's errors, for bad words on the command line; typer does not export the class
             raise
         _refuse(explained(error, sys.argv[1:]))
-    sys.exit(status if isinstance(status, int) else 0)
+    sys.exit(status if isinstance(status, int) else OVER)
 
 
 def _flush_or_give_up() -> None:
@@ -120,10 +122,10 @@ def _flush_or_give_up() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _refuse(message: str) -> None:
+def _refuse(message: str, status: int = BAD_INPUT) -> None:
     if message:  # empty if a group of commands without a command has printed its help
         print(f"edgefl: {printable(' '.join(message.split()))}", file=sys.stderr)
-    sys.exit(2)
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
+from edgefl.exit_status import BAD_INPUT
+
 MOST_SHOWN = 4000  # characters of one line on a terminal
 
 
@@ -35,12 +37,13 @@ def listed(names: Sequence[str], most: int = 3) -> str:
 class UserError(Exception):
     """Bad input from the user: one line with its place, what was expected, and what is near.
 
-    The command line ends with status 2. The message may quote text from elsewhere, so it is made
+    The command line ends with ``status``. The message may quote text from elsewhere, so it is made
     ``printable``.
     """
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, status: int = BAD_INPUT) -> None:
         super().__init__(printable(message))
+        self.status = status
 
 
 def nearest(name: str, valid: Iterable[str], most: int = 1) -> str:

@@ -13,7 +13,8 @@ from edgefl.commands import show
 from edgefl.commands.configs import located
 from edgefl.config.experiment import EDGE_ID, PATTERNS
 from edgefl.errors import UserError
-from edgefl.protocol.errors import Refused
+from edgefl.exit_status import NO_ANSWER, REFUSED
+from edgefl.protocol.errors import Refused, Unreachable
 
 if TYPE_CHECKING:
     from edgefl.hosts.wall.keys import EdgeKeys
@@ -95,8 +96,8 @@ def edge(
 ) -> None:
     """Join a run as one edge: train and send updates until the coordinator ends the run.
 
-    Exit status 0: the run is over, or a signal ended this edge. 2: it was refused, or no
-    coordinator answered.
+    Exit status 0: the run is over, or a signal ended this edge. 2: bad input. 75: no coordinator
+    answered. 77: the coordinator refused this edge.
     """
     if data is not None and shards is not None:
         raise UserError("edge: expected --data or --shards, found both")
@@ -119,7 +120,8 @@ def edge(
             show.line(f"{name}: looking for a coordinator on the local network")
         member.forever() if forever else member.one_run()
     except Refused as refusal:
-        raise UserError(f"{name}: {refusal}") from None
+        status = NO_ANSWER if isinstance(refusal, Unreachable) else REFUSED
+        raise UserError(f"{name}: {refusal}", status) from None
     except KeyboardInterrupt:
         show.line(f"{name}: leaving")
     show.hint("the coordinator has the results: edgefl compare DIR")

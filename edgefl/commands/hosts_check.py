@@ -19,6 +19,7 @@ from edgefl.commands import show
 from edgefl.commands.configs import ConfigOrNone
 from edgefl.commands.inventories import AcceptKeys, InventoryPath
 from edgefl.errors import printable
+from edgefl.exit_status import NOT_MET
 from edgefl.results.plain_table import plain_table
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from edgefl.launch.inventory import Inventory
     from edgefl.launch.survey import Demand, Survey
 
-UNFIT_STATUS = 3
 INSTALL = "`edgefl hosts install`"  # in a problem that this command solves
 UNLIMITED = 1000  # columns
 PIPE_WIDTH = 160  # columns of the table where nothing says how many there are
@@ -75,7 +75,7 @@ def check(
     if any(each.problems for each in surveys):
         if not as_json and any(INSTALL in each for one in surveys for each in one.problems):
             show.hint(f"edgefl hosts install {inventory}")
-        raise typer.Exit(UNFIT_STATUS)
+        raise typer.Exit(NOT_MET)
     if not as_json:
         show.hint(f"edgefl launch {inventory} {config or 'CONFIG'}")
 

@@ -22,6 +22,7 @@ from edgefl.commands.configs import ConfigOrNone
 from edgefl.commands.hosts_progress import HostsProgress
 from edgefl.commands.inventories import AcceptKeys, InventoryPath
 from edgefl.errors import UserError
+from edgefl.exit_status import FAILED
 
 if TYPE_CHECKING:
     from edgefl.launch.connections.connection import HostConnection, HostError
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from edgefl.launch.installer import Installed
     from edgefl.launch.own_wheel import OwnWheel
 
-FAILED_STATUS = 1
 PYTHON = r"3\.(\d+)"
 OLDEST_MINOR = 11
 Results = dict[str, "Installed | HostError"]
@@ -78,7 +78,7 @@ def install(
         results = asyncio.run(work.run(asker(accept_new_host_keys)))
     show.rows(list(_texts(results).items()))
     if len(_failed(results)):
-        raise typer.Exit(FAILED_STATUS)
+        raise typer.Exit(FAILED)
     show.hint(f"edgefl hosts check {inventory}, or edgefl launch {inventory} CONFIG")
 
 

@@ -13,6 +13,7 @@ import typer
 from edgefl.commands import show
 from edgefl.config.faults import PROCESS_KINDS
 from edgefl.errors import UserError
+from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
 from edgefl.hosts.setup.run_folder import RunFolder
 from edgefl.hosts.setup.rundir import clear
 from edgefl.launch.agent_messages import StopEdges
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 POLL_S = 0.25
 GIVE_UP_S = 10.0  # from the request to end, if the coordinator's host is not reached
-INTERRUPTED = 130
-REFUSED = 2
 
 
 def run_elsewhere(
@@ -57,16 +56,16 @@ def run_elsewhere(
                 {host: f"tcp://{address}:{port}" for host, address in addresses.items()}
             )
             status = _followed(hosts, remote, logs)
-            if status not in (REFUSED, None):
+            if status not in (BAD_INPUT, None):
                 hosts.call(remote.fetch(experiment.name, folder))
         except HostError as error:
             raise UserError(f"coordinator: {error}") from None
     finally:
         claim.undo()
         claim.release()
-    if status in (0, INTERRUPTED):
-        return status == 0
-    raise typer.Exit(1 if status is None else status)
+    if status in (OVER, INTERRUPTED):
+        return status == OVER
+    raise typer.Exit(FAILED if status is None else status)
 
 
 def refuse_faults(experiment: Experiment) -> None:

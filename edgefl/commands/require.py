@@ -13,7 +13,6 @@ from edgefl.errors import UserError, nearest
 if TYPE_CHECKING:
     from edgefl.results.compare import Row
 
-STATUS = 3
 FAITHFUL, ACCURACY = "faithful", "accuracy"
 
 Require = Annotated[

@@ -17,11 +17,12 @@ from edgefl.commands import virtual as on_virtual
 from edgefl.commands import wall as on_wall
 from edgefl.commands.conclude import conclude
 from edgefl.commands.configs import Config, ConfigOrNone, listing
-from edgefl.commands.require import STATUS, Require, Requirement, requirements, unmet
+from edgefl.commands.require import Require, Requirement, requirements, unmet
 from edgefl.commands.virtual import EngineName, Power
 from edgefl.config.experiment import Experiment
 from edgefl.config.groups import warnings
 from edgefl.errors import UserError, printable
+from edgefl.exit_status import FAILED, INTERRUPTED, NOT_MET
 from edgefl.loading.file import base_of, load
 from edgefl.loading.names import strategy_warnings
 
@@ -46,9 +47,6 @@ RayAddress = Annotated[
         help="With --engine ray: a running cluster. Default: a new one.",
     ),
 ]
-
-
-INTERRUPTED_STATUS = 130  # 128 + SIGINT
 
 
 class Clock(StrEnum):
@@ -165,25 +163,25 @@ def coordinator(
     if table or demands:
         finish(conclude(experiment, folder), demands, True, to_the_end)
     elif not to_the_end:
-        raise typer.Exit(INTERRUPTED_STATUS)
+        raise typer.Exit(INTERRUPTED)
 
 
 def finish(
     rows: Sequence[Row], demands: Sequence[Requirement], whole: bool, to_the_end: bool
 ) -> None:
-    """Exit with status 1 if something failed, with that of shells after Ctrl-C, or with STATUS if
-    a run misses a demand.
+    """Exit with status 1 if something failed, with INTERRUPTED after Ctrl-C, or with NOT_MET if a
+    run misses a demand.
 
     ``whole``: no run died. A run that ended by itself without a new model has failed.
     """
     made = all(row.versions or row.finished == "interrupted" for row in rows)
     if not (made and whole and to_the_end):
-        raise typer.Exit(1 if to_the_end else INTERRUPTED_STATUS)
+        raise typer.Exit(FAILED if to_the_end else INTERRUPTED)
     missed = unmet(demands, rows)
     for sentence in missed:
         print(f"edgefl: {printable(sentence)}", file=sys.stderr)
     if missed:
-        raise typer.Exit(STATUS)
+        raise typer.Exit(NOT_MET)
 
 
 def _power(clock: Clock, workers: int, engine: EngineName, ray_address: str | None) -> Power:

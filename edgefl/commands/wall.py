@@ -17,6 +17,7 @@ from edgefl.commands import show
 from edgefl.commands.progress import PLAIN_EVERY_S
 from edgefl.config.experiment import Experiment
 from edgefl.errors import printable
+from edgefl.exit_status import FAILED
 from edgefl.loading.file import base_of
 from edgefl.results.live import LiveView
 from edgefl.results.rundirs import seed_name
@@ -90,7 +91,7 @@ def run_seeds(
         return False  # Ctrl-C between two seeds
     except ProcessDied as death:
         print(f"edgefl: {death}; the files so far are in {folder}", file=sys.stderr)
-        raise typer.Exit(1) from None
+        raise typer.Exit(FAILED) from None
     finally:
         screen.close()
         claim.release()

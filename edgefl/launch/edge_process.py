@@ -14,6 +14,7 @@ from threading import Thread
 
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError, printable
+from edgefl.exit_status import NO_ANSWER, OVER, REFUSED
 from edgefl.hosts.ipc import decode
 from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.wall.edge.host import MOST_TEXT, EdgeHost, EdgeSide
@@ -22,7 +23,6 @@ from edgefl.hosts.wall.edge.side import SideBuilder
 from edgefl.hosts.wall.edge.worker import OwnMachine
 from edgefl.hosts.wall.keys import EdgeKeys, load_edge
 from edgefl.launch.agent_messages import EdgeWaits, PrepareEdges, to_line
-from edgefl.launch.supervisor import OVER, REFUSED, UNREACHABLE
 from edgefl.protocol.errors import Refused, Unreachable
 from edgefl.protocol.messages import Setup
 
@@ -66,10 +66,13 @@ def run_edge(name: str, address: str, order: PrepareEdges, learned: Learning | N
         return _all_runs(name, address, _builder(order, name, learned), _keys(order, name))
     except Unreachable as silence:
         _say(f"{address}: {silence}")
-        return UNREACHABLE
-    except (Refused, UserError) as refusal:
+        return NO_ANSWER
+    except Refused as refusal:
         _say(f"refused: {refusal}")
         return REFUSED
+    except UserError as error:
+        _say(f"cannot take part: {error}")
+        return error.status
 
 
 def _all_runs(name: str, address: str, builder: SideBuilder, keys: EdgeKeys | None) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from edgefl.exit_status import BAD_INPUT, NO_ANSWER, NOT_STARTED, OVER, REFUSED
 from edgefl.hosts.process_messages import InjectFault
 from edgefl.launch.agent_messages import EdgeEnded, EdgeStarted
 
@@ -16,10 +17,10 @@ GRACE_S = 5.0  # from the request to end until the edge is killed
 COORDINATOR_GRACE_S = 120.0  # it evaluates its last models and writes its files
 SILENCE_S = 60.0  # without a message from the launcher, the connection counts as lost
 ORPHAN_S = 30.0  # an edge without a coordinator may wait this long if the launcher is gone
-OVER, REFUSED, UNREACHABLE, NO_PROCESS = 0, 2, 4, 5  # exit statuses of an edge's process
-NO_ANSWER = {UNREACHABLE: "no answer from the coordinator", NO_PROCESS: "could not be started"}
+DEATHS = {NO_ANSWER: "no answer from the coordinator", NOT_STARTED: "could not be started"}
 STOPPED = "stopped"  # an end that the launcher asked for
-FOR_GOOD = {OVER: "the run is over", REFUSED: "refused"}  # no reason to start it again
+# no reason to start it again
+FOR_GOOD = {OVER: "the run is over", REFUSED: "refused", BAD_INPUT: "cannot take part"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ class Supervisor:
 
     def not_spawned(self, edge: str, now_s: float) -> list[Action]:
         """The system has refused the process."""
-        return self.exited(edge, NO_PROCESS, now_s)
+        return self.exited(edge, NOT_STARTED, now_s)
 
     def waits(self, edge: str, waits: bool, now_s: float) -> None:
         """An edge looks for the coordinator, or has found it."""
@@ -194,6 +195,6 @@ class Supervisor:
 
 
 def _death(status: int) -> str:
-    if status in NO_ANSWER:
-        return NO_ANSWER[status]
+    if status in DEATHS:
+        return DEATHS[status]
     return f"killed by signal {-status}" if status < 0 else f"died with exit status {status}"

@@ -16,7 +16,7 @@ EMULATOR = (
     " fidelity profile_table profiles calibrate proxy kernel lab pytest_plugin commands cli"
 )
 EDGEFL = (
-    "errors by_name streams vectors vector_terms vector_store jobs catalog protocol"
+    "exit_status errors by_name streams vectors vector_terms vector_store jobs catalog protocol"
     " strategies.base actor"
     " strategies.dissemination strategies config record.files data models edges record"
     " coordinator results reports loading profile hosts.fault_lives hosts.ipc"

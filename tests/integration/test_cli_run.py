@@ -20,6 +20,7 @@ from processes import SMALL, happened, start, wait_for
 from terminals import Terminals, end, family, gone
 
 from edgefl import cli
+from edgefl.exit_status import REFUSED
 from edgefl.hosts.setup.replay_run import replay_run
 
 pytestmark = pytest.mark.alone
@@ -303,7 +304,10 @@ def test_two_strategies_with_the_same_remote_edges_and_keys(
     }
     for reason, edge in turned_away.items():
         status, _, err = end(edge)
-        assert (status, err.partition(f"127.0.0.1:{terminals.port}: ")[2]) == (2, f"{reason}\n")
+        assert (status, err.partition(f"127.0.0.1:{terminals.port}: ")[2]) == (
+            REFUSED,
+            f"{reason}\n",
+        )
     edges = [first, terminals.edge("e001", *keys, "--config", "two.toml")]
     status, out, err = end(terminals.coordinator)
     assert (status, err) == (0, "") and "next: edgefl compare" in out

@@ -15,6 +15,8 @@ from paths import ROOT
 from processes import SMALL, start
 from terminals import end
 
+from edgefl.exit_status import BAD_INPUT, NO_ANSWER, REFUSED
+
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
 UNIT = ROOT / "scripts" / "edgefl-edge@.service"
@@ -67,6 +69,22 @@ def test_the_unit_is_hardened(unit: Path) -> None:
 def test_it_never_gives_up() -> None:
     found = [values(key) for key in ("Restart", "RestartSec", "StartLimitIntervalSec")]
     assert found == [["always"], ["5"], ["0"]]
+
+
+def test_only_bad_input_ends_it_for_good(
+    tmp_path: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    assert (values("RestartPreventExitStatus"), values("SuccessExitStatus")) == (
+        ["INVALIDARGUMENT"],
+        ["TEMPFAIL"],
+    )
+    listed = analyze("exit-status", "INVALIDARGUMENT", "TEMPFAIL", "NOPERM").stdout
+    known = {words[0]: int(words[1]) for words in map(str.split, listed.splitlines()[1:])}
+    assert known == {"INVALIDARGUMENT": BAD_INPUT, "TEMPFAIL": NO_ANSWER, "NOPERM": REFUSED}
+    words = [word.replace("%i", "pi-1") for word in shlex.split(values("ExecStart")[0])[1:-1]]
+    address = ["--connect", "tcp://127.0.0.1:1"]
+    status, _, err = end(start(started, *words, *address, "--keys", str(tmp_path / "none")))
+    assert status == BAD_INPUT and "no such key file" in err
 
 
 def test_its_command_line_joins_runs_until_systemd_stops_it(

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from edgefl.exit_status import BAD_INPUT, NO_ANSWER, OVER, REFUSED
 from edgefl.hosts.process_messages import InjectFault
 from edgefl.launch.agent_messages import EdgeEnded, EdgeStarted
 from edgefl.launch.supervisor import (
     GRACE_S,
     ORPHAN_S,
-    OVER,
-    REFUSED,
     SILENCE_S,
-    UNREACHABLE,
     SignalEdge,
     SpawnEdge,
     Supervisor,
@@ -49,7 +47,10 @@ def test_an_edge_that_dies_is_started_again_with_longer_and_longer_pauses() -> N
     assert one.tick(100.0) == []
 
 
-@pytest.mark.parametrize(("status", "why"), [(OVER, "the run is over"), (REFUSED, "refused")])
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [(OVER, "the run is over"), (REFUSED, "refused"), (BAD_INPUT, "cannot take part")],
+)
 def test_an_edge_that_has_ended_for_good_stays_so(status: int, why: str) -> None:
     one = running("a", "b")
     assert one.exited("a", status, 1.0) == ended("a", status, why)
@@ -104,7 +105,7 @@ def test_edges_go_on_without_a_connection_and_the_agent_stays_with_them() -> Non
 def test_without_a_connection_no_edge_is_started_again() -> None:
     one = running("a")
     one.disconnected(10.0)
-    assert one.exited("a", UNREACHABLE, 80.0) == ended("a", 4, "no answer from the coordinator")
+    assert one.exited("a", NO_ANSWER, 80.0) == ended("a", 75, "no answer from the coordinator")
     assert one.over
 
 
@@ -165,5 +166,5 @@ def test_faults_of_the_config_cost_no_restart() -> None:
 def test_a_process_that_the_system_refuses_is_tried_again() -> None:
     one = Supervisor()
     one.start(["a"], 1)
-    assert one.not_spawned("a", 1.0) == ended("a", 5, "could not be started", 1.0)
+    assert one.not_spawned("a", 1.0) == ended("a", 71, "could not be started", 1.0)
     assert one.tick(2.0) == [SpawnEdge("a")]
