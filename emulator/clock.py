@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import time
+from collections.abc import Callable
 
 from emulator.errors import BadValue
 from emulator.units import NS_PER_S
@@ -13,25 +14,30 @@ _PR_SET_TIMERSLACK = 29
 
 
 class WallClock:
-    """Emulated time that runs ``speed`` times as fast as CLOCK_MONOTONIC after ``start``."""
+    """Emulated time that runs ``speed`` times as fast as CLOCK_MONOTONIC after ``start``.
 
-    def __init__(self, speed: float = 1.0) -> None:
+    ``monotonic_ns`` reads that clock.
+    """
+
+    def __init__(
+        self, speed: float = 1.0, monotonic_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
         if not 0 < speed < float("inf"):
             raise BadValue(
                 f"speed {speed}: expected a number above 0 (emulated seconds per real second)"
             )
-        self.speed = speed
+        self.speed, self.monotonic_ns = speed, monotonic_ns
         self._origin_ns: int | None = None
         self.began_unix_s: float | None = None
         """Unix time of emulated 0, to line up with what other programs have recorded."""
 
     def start(self) -> None:
         """Set emulated time 0 to now."""
-        self._origin_ns, self.began_unix_s = time.monotonic_ns(), time.time_ns() / NS_PER_S
+        self._origin_ns, self.began_unix_s = self.monotonic_ns(), time.time_ns() / NS_PER_S
 
     def now(self) -> int:
         """Emulated ns since ``start``; 0 before it."""
-        return self.at_monotonic(time.monotonic_ns())
+        return self.at_monotonic(self.monotonic_ns())
 
     def at_monotonic(self, monotonic_ns: int) -> int:
         """Convert a CLOCK_MONOTONIC time, from any process of this machine, to emulated ns.
@@ -44,7 +50,7 @@ class WallClock:
 
     def real_s_until(self, t_ns: int) -> float:
         """Real seconds from now to the emulated moment ``t_ns``; negative if it has passed."""
-        now_ns = time.monotonic_ns()
+        now_ns = self.monotonic_ns()
         origin_ns = now_ns if self._origin_ns is None else self._origin_ns
         return (t_ns / self.speed + (origin_ns - now_ns)) / NS_PER_S
 

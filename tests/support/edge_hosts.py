@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from processes import EchoTrainer
 
 from edgefl.edges.edge import Edge
-from edgefl.hosts.wall.edge import host as edge_host
 from edgefl.hosts.wall.edge.host import EdgeHost, EdgeSide
 from edgefl.hosts.wall.edge.worker import OwnMachine
+from edgefl.hosts.wall.system import System
 from edgefl.protocol.codec import decode, encode
 from edgefl.protocol.messages import Setup
 from edgefl.strategies.base.local_rule import LocalRule
@@ -22,22 +21,25 @@ NS_PER_S = 1_000_000_000
 SETUP = Setup('{"seed": 1}', "fedavg")
 
 
-class Clock:
-    """Replacement of ``time`` that advances only by waiting and sleeping."""
+class Clock(System):
+    """A machine whose time advances only by waiting and sleeping. ``dealer``: its socket."""
 
-    def __init__(self) -> None:
-        self.s = 1000.0
+    def __init__(self, dealer: Any = None) -> None:
+        self.s, self.given = 1000.0, dealer
         self.slept: list[float] = []
 
-    def monotonic(self) -> float:
+    def monotonic_s(self) -> float:
         return self.s
 
     def monotonic_ns(self) -> int:
         return int(self.s * NS_PER_S)
 
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.s += seconds
+    def sleep(self, pause_s: float) -> None:
+        self.slept.append(pause_s)
+        self.s += pause_s
+
+    def dealer(self, context: Any, keys: Any, address: str) -> Any:
+        return self.given
 
 
 class Script:
@@ -48,14 +50,11 @@ class Script:
 
     def __init__(self, *words: tuple[Any, int] | None) -> None:
         self.words = list(words)
-        self.clock = Clock()
+        self.clock = Clock(self)
         self.said: list[Any] = []
         self.waits: list[float] = []
         self.number = self.hung_up = 0
         self.cut: list[bool] = []  # whether the connection has closed, at each look
-
-    def open(self, context: Any, keys: Any, address: str) -> Script:
-        return self
 
     def wait(self, other_fd: int, timeout_s: float) -> None:
         self.waits.append(timeout_s)
@@ -78,10 +77,9 @@ class Script:
     def close(self) -> None:
         return None
 
-    def host(self, monkeypatch: pytest.MonkeyPatch) -> EdgeHost:
-        monkeypatch.setattr(edge_host, "Dealer", self.open)
-        monkeypatch.setattr(edge_host, "time", self.clock)
-        return EdgeHost("e000", "tcp://192.0.2.1:1", None, lambda setup: side(), OwnMachine())
+    def host(self) -> EdgeHost:
+        address = "tcp://192.0.2.1:1"
+        return EdgeHost("e000", address, None, lambda setup: side(), OwnMachine(), self.clock)
 
 
 def side(trainer: Any = None) -> EdgeSide:

@@ -88,7 +88,8 @@ class Watch(Thread):
         at_start: Callable[[], object] = bool,
     ) -> None:
         super().__init__(name="connections", daemon=True)
-        self.by_fd, self.most_bytes, self.endless = router.by_fd, most_bytes, endless
+        self.router, self.by_fd = router, router.by_fd
+        self.most_bytes, self.endless = most_bytes, endless
         self.at_start = at_start  # called in this thread
         self.counts: Counter[str] = Counter()
         self._handshakes = 0  # under way
@@ -114,6 +115,7 @@ class Watch(Thread):
 
     def stop(self) -> dict[str, int]:
         """End the thread. Returns how many connections there were, and counts by kind of fault."""
+        self.router.socket.disable_monitor()  # before the reader ends, or libzmq would wait
         self._over.set()
         self.join()
         if self._handshakes > 0:

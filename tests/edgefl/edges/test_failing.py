@@ -219,14 +219,12 @@ def test_a_device_is_free_for_the_next_task_after_a_failure() -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_failure_is_told_again_in_a_new_session(
-    monkeypatch: pytest.MonkeyPatch, known: bool
-) -> None:
+def test_a_failure_is_told_again_in_a_new_session(known: bool) -> None:
     """It is repeated until it is acknowledged: it may have been lost in the former session."""
     built = side()
     built.edge.failed = {3: TaskFailed(3, "step 1 of 1: ValueError", "Traceback")} if known else {}
     script = Script((SETUP, 7), (Welcome(), 7), (RunFinished("versions", False), 7))
-    host = script.host(monkeypatch)
+    host = script.host()
     host.build = lambda setup: built
     host._failed = {3: Stamped(5, encode_note(TaskFailed(3, "step 1 of 1: ValueError", "")))}
     host.run()

@@ -360,11 +360,10 @@ class AskingTrainer(EchoTrainer):
 
 @pytest.mark.parametrize("asking", [True, False])
 def test_an_open_request_is_repeated_in_a_new_session(
-    monkeypatch: pytest.MonkeyPatch, asking: bool
+    asking: bool,
 ) -> None:
-    host = (script := Script((SETUP, 7), (Welcome(), 7), (RunFinished("versions", False), 7))).host(
-        monkeypatch
-    )
+    script = Script((SETUP, 7), (Welcome(), 7), (RunFinished("versions", False), 7))
+    host = script.host()
     built = side(AskingTrainer() if asking else None)
     built.edge.receive(Assignment(1, 0, {"weights": vector(1, 2, 3)}), 0)
     assert built.edge.asking == asking
@@ -378,12 +377,12 @@ def test_an_open_request_is_repeated_in_a_new_session(
     ("late", "left"), [([(Stamped(9, encode_note(TooLate(1))), 7)], []), ([], [3])]
 )
 def test_what_came_of_a_download_that_is_too_late_is_forgotten(
-    monkeypatch: pytest.MonkeyPatch, late: list[Any], left: list[int]
+    late: list[Any], left: list[int]
 ) -> None:
     offer = Outgoing(3, Fresh(1, 4, {"weights": vector(1, 2, 3)})).offer(0)
     script = Script(
         (SETUP, 7), (Welcome(), 7), (offer, 7), *late, (RunFinished("versions", False), 7)
     )
-    host = script.host(monkeypatch)
+    host = script.host()
     host.run()
     assert list(host.transfers.downloads) == left

@@ -6,7 +6,6 @@ numpy releases the GIL, so computing here does not delay pacing.
 from __future__ import annotations
 
 import queue
-import time
 import weakref
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -21,6 +20,7 @@ from edgefl.errors import Bug, UserError
 from edgefl.hosts.wall.coordinator import thread_messages as messages
 from edgefl.hosts.wall.coordinator.jobs import Jobs
 from edgefl.hosts.wall.mailbox import Mailbox
+from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.jobs import Evaluate
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.host_reports import HostFacts
@@ -57,6 +57,7 @@ class Logic(Thread):
         begun: Callable[[], None],
         jobs: Jobs | None = None,
         at_start: Callable[[], Any] = lambda: None,
+        system: System = OWN_SYSTEM,
     ) -> None:
         super().__init__(name="logic", daemon=True)
         self.coordinator, self.record, self.said, self.fidelity, self.evaluate, self.begun = (
@@ -69,7 +70,7 @@ class Logic(Thread):
         )
         self.jobs = jobs  # None: there is no job worker
         self.at_start = at_start  # called in this thread
-        self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.system, self.inbox = system, system.inbox()
         self.hosts = HostTable()
         self.now = 0
         self.error: BaseException | None = None
@@ -101,9 +102,9 @@ class Logic(Thread):
                 return
 
     def _next(self) -> None:
-        if time.monotonic() - self._flushed_s > FLUSH_S:
+        if self.system.monotonic_s() - self._flushed_s > FLUSH_S:
             self.record.flush()
-            self._flushed_s = time.monotonic()
+            self._flushed_s = self.system.monotonic_s()
         try:
             item = self.inbox.get(timeout=FLUSH_S)
         except queue.Empty:
@@ -111,11 +112,11 @@ class Logic(Thread):
         self._item(item)
 
     def _item(self, item: Any) -> None:
-        started = time.perf_counter_ns()
+        started = self.system.monotonic_ns()
         outputs = self._handle(item)
         self._carry_out(outputs)
         if not isinstance(item, (messages.Carried, messages.Evaluated, messages.HostSaid)):
-            self.fidelity.handle(time.perf_counter_ns() - started)
+            self.fidelity.handle(self.system.monotonic_ns() - started)
         due = min(
             self.coordinator.next_due(),
             FOREVER if self.jobs is None or self.ended else self.jobs.next_due(),

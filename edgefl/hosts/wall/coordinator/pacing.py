@@ -5,7 +5,6 @@ Nothing slow may run here.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +36,7 @@ from edgefl.hosts.wall.coordinator.thread_messages import (
 )
 from edgefl.hosts.wall.coordinator.transport import Transport
 from edgefl.hosts.wall.mailbox import Mailbox
+from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.hosts.wall.wire import MOST_FRAMES, Router
 from edgefl.protocol.codec import encode, encode_note
 from edgefl.protocol.errors import LimitExceeded, WireError
@@ -74,13 +74,14 @@ class Pacing:
         tell: Callable[[Any], None],
         join_timeout_s: float,
         more: bool,
+        system: System = OWN_SYSTEM,
     ) -> None:
         self.router, self.sessions, self.clock = router, sessions, clock
-        self.said, self.tell, self.more = said, tell, more
+        self.said, self.tell, self.more, self.system = said, tell, more, system
         self.agenda: Agenda[Any] = Agenda()
         self.alarms: Agenda[WakeAt] = Agenda()  # of the coordinator: last at each moment
         self.transport: Transport
-        self.join_by_s = time.monotonic() + join_timeout_s
+        self.join_by_s = self.system.monotonic_s() + join_timeout_s
         self.waiting: dict[str, int] = {}  # edges that joined before the start -> samples
         # edges whose session ended because they sent nothing -> since when (ns)
         self.silent: dict[str, int] = {}
@@ -101,7 +102,7 @@ class Pacing:
                 self._start_if_ready()
             for routing in self.router.take_full():
                 self._outcomes(self.sessions.deaf(routing))
-            self._tick(time.monotonic_ns(), drained)
+            self._tick(self.system.monotonic_ns(), drained)
 
     def send(self, edge: str, message: Any, body: Any = None) -> None:
         """Send to an edge if it is connected; otherwise its next session repeats what matters."""
@@ -121,7 +122,7 @@ class Pacing:
             self.router.forget_others(self.sessions.peers())
 
     def _timeout_s(self) -> float:
-        until_s = (self.sessions.next_tick() - time.monotonic_ns()) / NS_PER_S
+        until_s = (self.sessions.next_tick() - self.system.monotonic_ns()) / NS_PER_S
         if self.started:
             pieces_ns = self.transport.pacer.next_due()
             due = min(self.agenda.next_due(), self.alarms.next_due(), pieces_ns)
@@ -136,16 +137,16 @@ class Pacing:
         Returns when the turn begins, and whether the logic thread has sent a request.
         """
         timeout_s = self._timeout_s()
-        now = time.monotonic_ns()
+        now = self.system.monotonic_ns()
         gaps.sleeps(now, now + round(timeout_s * NS_PER_S))
         woken = self.router.wait(self.said.fd, timeout_s)
         rest_s = self._gathering_s(began_ns)
         if rest_s > 0:
-            now = time.monotonic_ns()
+            now = self.system.monotonic_ns()
             gaps.wakes(now)
             gaps.sleeps(now, now + round(rest_s * NS_PER_S))
-            time.sleep(rest_s)
-        now = time.monotonic_ns()
+            self.system.sleep(rest_s)
+        now = self.system.monotonic_ns()
         gaps.wakes(now)
         return now, woken
 
@@ -169,10 +170,10 @@ class Pacing:
         if not self.started or self.transport.pacer.shaped_flows < MANY_FLOWS:
             return 0.0
         grain_s = self.transport.pacer.pace.grain_ns / self.clock.speed / NS_PER_S
-        return min(grain_s - (time.monotonic_ns() - began_ns) / NS_PER_S, self._timeout_s())
+        return min(grain_s - (self.system.monotonic_ns() - began_ns) / NS_PER_S, self._timeout_s())
 
     def _start_if_ready(self) -> None:
-        late = time.monotonic() > self.join_by_s
+        late = self.system.monotonic_s() > self.join_by_s
         complete = len(self.waiting) == len(self.sessions.expected.edges)
         if not (late or complete) or self.over:
             return
@@ -266,7 +267,7 @@ class Pacing:
         """Handle received messages; False if there may be more."""
         count = 0
         for routing, user, frames in self.router.receive(MOST_MESSAGES):
-            now, count = time.monotonic_ns(), count + 1
+            now, count = self.system.monotonic_ns(), count + 1
             if not 1 <= len(frames) <= MOST_FRAMES:
                 error = LimitExceeded(f"{len(frames)} frames in a message, at most {MOST_FRAMES}")
                 self._outcomes(self.sessions.wire_error(routing, error))
@@ -298,7 +299,7 @@ class Pacing:
 
     def _record(self, fact: str, values: dict[str, Any]) -> None:
         """Record a fact about an edge, at most MOST_RECORDS times per second."""
-        if self._records.count((fact, values["edge"]), time.monotonic_ns()) <= MOST_RECORDS:
+        if self._records.count((fact, values["edge"]), self.system.monotonic_ns()) <= MOST_RECORDS:
             self.tell(Noticed(self.clock.now(), fact, values))
 
     def _reply(self, routing: bytes, number: int, message: Any, body: Any = None) -> None:
@@ -326,7 +327,7 @@ class Pacing:
             and (join.tasks or join.held)
             and not all(self.transport.native(edge))
         ):
-            away_s = (time.monotonic_ns() - since_ns) / NS_PER_S
+            away_s = (self.system.monotonic_ns() - since_ns) / NS_PER_S
             self.transport.pacer.fidelity.strain(
                 f"no message from edge {edge} for {away_s:.1f} s, then it came back"
             )
@@ -337,7 +338,7 @@ class Pacing:
         self.waiting.pop(gone.edge, None)
         self.transport.training.overdue(gone.edge, now)
         if gone.reason == SILENT and gone.edge not in self.excused:
-            self.silent[gone.edge] = time.monotonic_ns() - self.sessions.expected.liveness_ns
+            self.silent[gone.edge] = self.system.monotonic_ns() - self.sessions.expected.liveness_ns
         self._record("session_ended", {"edge": gone.edge, "reason": gone.reason})
         if self.started:
             self.transport.gone(gone.edge, now)

@@ -5,12 +5,12 @@ When the edge joins, an unshaped payload is sent there and back.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from edgefl.hosts.setup.network import usual_bit_s
 from edgefl.hosts.wall.coordinator.session import Session
+from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.protocol.messages import Ping, Pong
 from emulator.fidelity import Fidelity
 from emulator.links.network import Network
@@ -36,17 +36,23 @@ class Probes:
     """
 
     def __init__(
-        self, network: Network, speed: float, fidelity: Fidelity, send: Callable[..., None]
+        self,
+        network: Network,
+        speed: float,
+        fidelity: Fidelity,
+        send: Callable[..., None],
+        system: System = OWN_SYSTEM,
     ) -> None:
         self.network, self.speed, self.fidelity, self.send = network, speed, fidelity, send
+        self.system = system
         self.of_edge: dict[str, Probe] = {}
         self._began_s = 0.0
 
     def begin(self, edge: str) -> None:
         """Send a short ping for the round-trip time, then the payload."""
-        self._began_s = time.monotonic()
+        self._began_s = self.system.monotonic_s()
         self.of_edge[edge] = Probe()
-        self.send(edge, Ping(time.monotonic_ns()))
+        self.send(edge, Ping(self.system.monotonic_ns()))
         self._again(edge)
 
     def done(self, patience_s: float) -> bool:
@@ -55,7 +61,7 @@ class Probes:
         """
         return (
             all(probe.done for probe in self.of_edge.values())
-            or time.monotonic() - self._began_s > patience_s
+            or self.system.monotonic_s() - self._began_s > patience_s
         )
 
     def came(self, session: Session, pong: Pong, size: int) -> None:
@@ -63,7 +69,7 @@ class Probes:
         probe = self.of_edge.get(session.edge)
         if probe is None or probe.done or size != PROBE_BYTES:
             return
-        taken_ns = max(time.monotonic_ns() - pong.sent_ns - session.rtt_ns, 1)
+        taken_ns = max(self.system.monotonic_ns() - pong.sent_ns - session.rtt_ns, 1)
         probe.best_bit_s = max(probe.best_bit_s, 2 * 8 * size * NS_PER_S // taken_ns)
         needed = self._needed_bit_s(session.edge)
         if needed is None or probe.best_bit_s >= needed or probe.tries >= TRIES:
@@ -82,7 +88,7 @@ class Probes:
 
     def _again(self, edge: str) -> None:
         self.of_edge[edge].tries += 1
-        self.send(edge, Ping(time.monotonic_ns()), bytes(PROBE_BYTES))
+        self.send(edge, Ping(self.system.monotonic_ns()), bytes(PROBE_BYTES))
 
     def _needed_bit_s(self, edge: str) -> int | None:
         """The faster of the edge's two emulated links, in real bit/s; None if they are native."""

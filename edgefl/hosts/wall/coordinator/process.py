@@ -55,8 +55,7 @@ from edgefl.hosts.wall.coordinator.session import Expected
 from edgefl.hosts.wall.coordinator.sessions import WHOLE_RUN, Sessions
 from edgefl.hosts.wall.coordinator.thread_messages import Endless, Interrupt
 from edgefl.hosts.wall.coordinator.transport import Transport
-from edgefl.hosts.wall.mailbox import Mailbox
-from edgefl.hosts.wall.wire import Router
+from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.loading.file import shared_digest, to_json
 from edgefl.protocol.messages import Setup
 from edgefl.protocol.transfers import most_body
@@ -101,8 +100,9 @@ class CoordinatorProcess:
         control: Channel,
         evaluations: Channel | None,
         jobs: Channel | None = None,
+        system: System = OWN_SYSTEM,
     ) -> None:
-        self.job, self.control = job, control
+        self.job, self.control, self.system = job, control, system
         experiment = job.experiment
         layout = Layout.from_json(orjson.loads((job.scratch / "layout.json").read_bytes()))
         weights = aligned_copy(load_file(job.scratch / "initial.safetensors")["weights"])
@@ -113,17 +113,15 @@ class CoordinatorProcess:
         self.doorman = curve.Doorman(self.context, job.keys) if job.keys is not None else None
         if self.doorman is not None:
             self.doorman.start()
-        self.router, self.said = Router(self.context, job.keys), Mailbox()
+        self.router, self.said = system.router(self.context, job.keys), system.mailbox()
         self.watch = self._watch(weights.nbytes)
         self.port = self.router.bind(experiment.network.host, experiment.network.port)
         self.run = OpenRun(
             experiment, job.index, job.directory, job.base, weights, layout, shares(job.scratch)
         )
         self.fidelity = fidelity(experiment)
-        self.clock = WallClock(experiment.chosen_speed)
-        self.sessions = Sessions(
-            expected(job, layout), incarnation=int.from_bytes(os.urandom(4), "big") + 1
-        )
+        self.clock = WallClock(experiment.chosen_speed, system.monotonic_ns)
+        self.sessions = Sessions(expected(job, layout), incarnation=system.random_bits(32) + 1)
         if self.doorman is not None:
             self.doorman.shut_out = self.sessions.quarantined.edges
         evaluator = None if evaluations is None else Evaluator(evaluations, job.scratch)
@@ -137,6 +135,7 @@ class CoordinatorProcess:
             self.run.start_wall,
             self.jobs,
             at_start=lambda: self._ask(LOGIC_PRIORITY),
+            system=system,
         )
         for worker in (evaluator, self.jobs):
             if worker is not None:
@@ -154,12 +153,11 @@ class CoordinatorProcess:
         for reason in self.job.strains:
             self.fidelity.strain(reason)
         self.run.begin("wall", self.fidelity)
-        self.watch.start()
+        self.system.start(self.watch)
         self.control.send(Listening(self.port))
-        Thread(target=self._obey, name="control", daemon=True).start()
-        self.logic.start()
+        self.system.start(Thread(target=self._obey, name="control", daemon=True))
+        self.system.start(self.logic)
         self.pacing.run()
-        self.router.socket.disable_monitor()  # before its reader ends, or libzmq would wait
         self.strangers = self.watch.stop()
         self.router.close(GOODBYE_MS)
         return self._end()
@@ -175,7 +173,7 @@ class CoordinatorProcess:
                 f"no edge has joined within {self.job.experiment.network.join_timeout_s:g} s"
                 " (network.join_timeout_s)"
             )
-        self.logic.join()
+        self.system.join(self.logic)
         wall_s = self.run.wall_s
         self.logic.settle(SETTLE_S)
         if self.doorman is not None:
@@ -214,11 +212,11 @@ class CoordinatorProcess:
             self.fidelity.strain(reason)
 
     def _watch(self, model_bytes: int) -> Watch:
-        return Watch(
+        return self.system.watch(
             self.router,
             most_body(model_bytes),
             lambda fd: self.said.put(Endless(fd)),
-            at_start=lambda: self._ask(LOGIC_PRIORITY),
+            lambda: self._ask(LOGIC_PRIORITY),
         )
 
     def _ask(self, level: int) -> str:
@@ -274,8 +272,9 @@ class CoordinatorProcess:
             self.logic.inbox.put,
             section.join_timeout_s,
             self.job.more,
+            self.system,
         )
-        probes = Probes(links, experiment.chosen_speed, self.fidelity, pacing.send)
+        probes = Probes(links, experiment.chosen_speed, self.fidelity, pacing.send, self.system)
         context = TransferContext(
             Pacer(links, pace, self.fidelity),
             self.clock,

@@ -5,9 +5,7 @@ It has no emulated clock.
 
 from __future__ import annotations
 
-import random
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +20,7 @@ from edgefl.hosts.wall.edge.reporter import Reporter
 from edgefl.hosts.wall.edge.transfers import EdgeTransfers
 from edgefl.hosts.wall.edge.worker import ThreadDied, TrainingThread, TrainOrder, Turns
 from edgefl.hosts.wall.keys import EdgeKeys
-from edgefl.hosts.wall.mailbox import Mailbox
+from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.hosts.wall.wire import Dealer
 from edgefl.protocol.codec import decode, decode_note, encode, encode_note
 from edgefl.protocol.errors import Refused, Unreachable, WireError
@@ -98,11 +96,12 @@ class EdgeHost:
         keys: EdgeKeys | None,
         build: Callable[[Setup], EdgeSide],
         turns: Turns,
+        system: System = OWN_SYSTEM,
     ) -> None:
         self.name, self.address, self.keys = name, address, keys
-        self.build, self.turns = build, turns
+        self.build, self.turns, self.system = build, turns, system
         self.context = zmq.Context()
-        self.results = Mailbox()
+        self.results = system.mailbox()
         self.side: EdgeSide | None = None
         self.setup = BEFORE_SETUP
         self.incarnation = 0  # of the coordinator that ``side`` was built for
@@ -135,19 +134,19 @@ class EdgeHost:
             self.context.destroy(linger=0)
 
     def _until_finished(self, first_patience_s: float) -> RunFinished:
-        reached_s = time.monotonic()
+        reached_s = self.system.monotonic_s()
         self._connect()
         while self.finished is None:
-            now_s = time.monotonic()
+            now_s = self.system.monotonic_s()
             woken = self.link.dealer.wait(self.results.fd, self.setup.heartbeat_ns / NS_PER_S / 2)
             self._work_done(woken)
             if self._listen():
-                reached_s = time.monotonic()
+                reached_s = self.system.monotonic_s()
             if not self.link.greeted and self.link.dealer.cut_off():
                 self._connect()  # a coordinator that has just ended got the Hello
             self._heartbeat(now_s)
             silence_s = self.setup.silence_ns / NS_PER_S
-            if time.monotonic() - self.link.heard_s > silence_s:
+            if self.system.monotonic_s() - self.link.heard_s > silence_s:
                 self._try_again(
                     reached_s,
                     first_patience_s if self.side is None else max(PATIENCE_S, 3 * silence_s),
@@ -158,7 +157,7 @@ class EdgeHost:
         reason = self.link.dealer.turned_away()
         if reason is not None:
             raise Refused(reason)
-        if time.monotonic() - reached_s > patience_s:
+        if self.system.monotonic_s() - reached_s > patience_s:
             raise Unreachable(f"no answer for {patience_s:g} s: {self._likely()}")
         if self.link.dealer.hung_up >= HANG_UPS and not self._warned:
             # only a warning: a tunnel does this, too, while nothing listens at its other end
@@ -182,10 +181,8 @@ class EdgeHost:
         """Open a new socket and session. Unfinished transfers continue in it."""
         if hasattr(self, "link"):
             self.link.dealer.close()
-        number = random.SystemRandom().getrandbits(60)
-        self.link = SessionLink(
-            Dealer(self.context, self.keys, self.address), number, time.monotonic()
-        )
+        dealer = self.system.dealer(self.context, self.keys, self.address)
+        self.link = SessionLink(dealer, self.system.random_bits(60), self.system.monotonic_s())
         self._send(Hello(self.name, PROTOCOL, edgefl.__version__))
 
     def _say(self, text: str) -> None:
@@ -196,7 +193,7 @@ class EdgeHost:
     def _heartbeat(self, now_s: float) -> None:
         if self.link.joined and now_s - self.link.pinged_s > self.setup.heartbeat_ns / NS_PER_S:
             self.link.pinged_s = now_s
-            self._send(Pong(0, time.monotonic_ns()))
+            self._send(Pong(0, self.system.monotonic_ns()))
         if self.link.joined:
             for message in self.reporter.due(self.link.number):
                 self._send(message)
@@ -216,7 +213,7 @@ class EdgeHost:
         """Handle all waiting frames. Returns True if there were any."""
         heard, link = False, self.link
         for frames in link.dealer.receive():
-            heard, link.heard_s = True, time.monotonic()
+            heard, link.heard_s = True, self.system.monotonic_s()
             try:
                 message, incarnation, number = decode(frames[0].buffer)
                 if number == link.number:
@@ -230,7 +227,7 @@ class EdgeHost:
 
     def _back_off(self, reason: str) -> None:
         self._say(f"{printable(reason, MOST_TEXT)}; a new session begins")
-        time.sleep(self._pause_s)
+        self.system.sleep(self._pause_s)
         self._pause_s = min(2 * self._pause_s, BACK_OFF_S[1])
         self._connect()
 
@@ -249,11 +246,11 @@ class EdgeHost:
         self._check_turn(message)
         match message:
             case Ping():
-                self._send(Pong(message.sent_ns, time.monotonic_ns()), body)
+                self._send(Pong(message.sent_ns, self.system.monotonic_ns()), body)
             case Piece() if body is not None:
-                self._answer(self.transfers.piece(message, body, time.monotonic_ns()))
+                self._answer(self.transfers.piece(message, body, self.system.monotonic_ns()))
             case Offer():
-                self._answer(self.transfers.offered(message, time.monotonic_ns()))
+                self._answer(self.transfers.offered(message, self.system.monotonic_ns()))
             case Credit():
                 for piece, view in self.transfers.credit(message):
                     self._send(piece, view)
@@ -289,10 +286,14 @@ class EdgeHost:
                 self.link.incarnation,
             )
             self.transfers = EdgeTransfers(self.side.most_bytes)
-            self.worker = TrainingThread(self.side.edge, self.turns, self.side.speed, self.results)
-            self.worker.start()
+            self.worker = TrainingThread(
+                self.side.edge, self.turns, self.side.speed, self.results, self.system
+            )
+            self.system.start(self.worker)
             self.reporter.begin(self.incarnation, setup.report_ns)
-            self.link.heard_s = time.monotonic()  # this thread did not listen during ``build``
+            self.link.heard_s = (
+                self.system.monotonic_s()
+            )  # this thread did not listen during ``build``
         elif (setup, self.link.incarnation) != (self.setup, self.incarnation):
             # this edge's tasks and transfers belong to the other run
             self.finished = RunFinished("another run has taken its place", more=True)

@@ -6,10 +6,8 @@ long.
 
 from __future__ import annotations
 
-import queue
 import socket
 import struct
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Thread
@@ -18,6 +16,7 @@ from typing import Any, Protocol, cast
 from edgefl.edges.edge import Edge
 from edgefl.edges.trainer_like import SlicedTrainer
 from edgefl.hosts.wall.mailbox import Mailbox
+from edgefl.hosts.wall.system import OWN_SYSTEM, Inbox, System
 from edgefl.jobs import Train
 from edgefl.protocol.messages import Trained
 from emulator.units import FOREVER
@@ -92,12 +91,20 @@ class ThreadDied:
 class TrainingThread(Thread):
     """Runs orders one after the other, and drops orders whose run the edge has given up."""
 
-    def __init__(self, edge: Edge, turns: Turns, speed: float, results: Mailbox) -> None:
+    def __init__(
+        self,
+        edge: Edge,
+        turns: Turns,
+        speed: float,
+        results: Mailbox,
+        system: System = OWN_SYSTEM,
+    ) -> None:
         super().__init__(name="training", daemon=True)
         self.edge, self.turns, self.speed, self.results = edge, turns, speed, results
         # on this host every edge's trainer trains in slices
         self.trainer = cast(SlicedTrainer[Any], edge.trainer)
-        self.orders: queue.SimpleQueue[TrainOrder | None] = queue.SimpleQueue()
+        self.system = system
+        self.orders: Inbox = system.inbox()  # of TrainOrder, or None: end
         self.ended = False
 
     def end(self) -> None:
@@ -107,7 +114,7 @@ class TrainingThread(Thread):
         """
         self.ended = True
         self.orders.put(None)
-        self.join(END_PATIENCE_S)
+        self.system.join(self, END_PATIENCE_S)
 
     def run(self) -> None:
         try:
@@ -120,14 +127,14 @@ class TrainingThread(Thread):
         finished, spent_ns, before = False, 0, order.job.run.samples
         while not finished and not self.ended and order.job.run is self.edge.run:
             self.turns.take(FOREVER if order.due_ns is None else order.due_ns)
-            began = time.monotonic_ns()  # waiting for a turn does not count
+            began = self.system.monotonic_ns()  # waiting for a turn does not count
             finished = self.trainer.advance(
                 order.job.run,
                 self.edge.rule,
                 order.job.until_step,
-                self._slice_over(time.monotonic() + SLICE_S),
+                self._slice_over(self.system.monotonic_s() + SLICE_S),
             )
-            spent_ns += time.monotonic_ns() - began
+            spent_ns += self.system.monotonic_ns() - began
             self.turns.give()
         if order.due_ns is not None:
             self.results.put(Result(order, order.due_ns))
@@ -138,4 +145,4 @@ class TrainingThread(Thread):
         self.results.put(Result(order, order.start_ns + int(spent_ns * self.speed), trained))
 
     def _slice_over(self, end_s: float) -> Callable[[], bool]:
-        return lambda: self.ended or time.monotonic() >= end_s
+        return lambda: self.ended or self.system.monotonic_s() >= end_s

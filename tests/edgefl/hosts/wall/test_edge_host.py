@@ -16,7 +16,6 @@ from edge_hosts import NS_PER_S, SETUP, Clock, Script, side
 from processes import Coordinator, EchoRun, EchoTrainer, happened, wait_for
 
 from edgefl.edges.edge import Edge
-from edgefl.hosts.wall.edge import worker as edge_worker
 from edgefl.hosts.wall.edge.host import EdgeHost
 from edgefl.hosts.wall.edge.worker import OwnMachine, TrainingThread, TrainOrder
 from edgefl.hosts.wall.keys import EdgeKeys
@@ -46,11 +45,9 @@ AWAY = Refuse("this session has ended", final=False)
     [(Setup('{"seed": 1}', "fedasync"), 7), (SETUP, 8)],
     ids=["another strategy", "the same, restarted"],
 )
-def test_what_was_built_for_another_run_does_not_join_this_one(
-    monkeypatch: pytest.MonkeyPatch, again: tuple[Setup, int]
-) -> None:
+def test_what_was_built_for_another_run_does_not_join_this_one(again: tuple[Setup, int]) -> None:
     script = Script((SETUP, 7), (Welcome(), 7), (AWAY, again[1]), again)
-    finished = script.host(monkeypatch).run()
+    finished = script.host().run()
     assert finished == RunFinished("another run has taken its place", more=True)
     assert [type(message) for message in script.said if not isinstance(message, Pong)] == [
         Hello,
@@ -59,7 +56,7 @@ def test_what_was_built_for_another_run_does_not_join_this_one(
     ]
 
 
-def test_a_broken_session_of_the_same_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_session_of_the_same_run_goes_on() -> None:
     script = Script(
         (SETUP, 7),
         (Welcome(), 7),
@@ -68,7 +65,7 @@ def test_a_broken_session_of_the_same_run_goes_on(monkeypatch: pytest.MonkeyPatc
         (Welcome(), 7),
         (RunFinished("versions", False), 7),
     )
-    assert script.host(monkeypatch).run() == RunFinished("versions", more=False)
+    assert script.host().run() == RunFinished("versions", more=False)
     assert [type(message) for message in script.said if not isinstance(message, Pong)] == [
         Hello,
         Join,
@@ -78,34 +75,30 @@ def test_a_broken_session_of_the_same_run_goes_on(monkeypatch: pytest.MonkeyPatc
 
 
 # ------------------------------------------------------------------ patience
-def test_the_first_join_may_be_waited_for_longer_than_a_coordinator_that_was_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_first_join_may_be_waited_for_longer_than_a_coordinator_that_was_there() -> None:
     script = Script()
     with pytest.raises(Unreachable, match=r"^no answer for 900 s: does a coordinator .* there\?$"):
-        script.host(monkeypatch).run(900.0)
+        script.host().run(900.0)
     assert 1900 < script.clock.s < 1910
     script = Script((SETUP, 7))
     ended = (
         "^no answer for 60 s: the coordinator has ended without a message, or the network .* down$"
     )
     with pytest.raises(Unreachable, match=ended):
-        script.host(monkeypatch).run(900.0)
+        script.host().run(900.0)
     assert 1060 < script.clock.s < 1070
 
 
-def test_a_hello_that_a_closed_connection_took_along_is_repeated_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_hello_that_a_closed_connection_took_along_is_repeated_at_once() -> None:
     script = Script(None, (SETUP, 7), (Welcome(), 7), (RunFinished("versions", False), 7))
     script.cut = [True, False]
-    script.host(monkeypatch).run()
+    script.host().run()
     assert [type(message) for message in script.said][:3] == [Hello, Hello, Join]
     assert script.clock.s - 1000 < 2, "without waiting for a silence of 5 s"
 
 
-def test_keys_are_only_spoken_of_where_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    host = Script().host(monkeypatch)
+def test_keys_are_only_spoken_of_where_there_are_some() -> None:
+    host = Script().host()
     host.keys = EdgeKeys(b"", b"", b"")
     with pytest.raises(Unreachable, match="listen there, and is coordinator.key its key?"):
         host.run()
@@ -121,7 +114,7 @@ def test_connections_that_are_dropped_again_and_again_are_told_once(
     script = Script()
     script.hung_up = hung_up
     with pytest.raises(Unreachable, match="no answer for 60 s"):
-        script.host(monkeypatch).run()
+        script.host().run()
     assert (
         capsys.readouterr().err.count(
             "e000: tcp://192.0.2.1:1 accepts connections and closes them: is it the coordinator?"
@@ -130,31 +123,29 @@ def test_connections_that_are_dropped_again_and_again_are_told_once(
     )
 
 
-def test_the_coordinator_says_how_often_and_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_coordinator_says_how_often_and_how_long() -> None:
     script = Script(
         (Setup("{}", "fedavg", 10 * NS_PER_S, 40 * NS_PER_S), 7),
         (Welcome(), 7),
         *[None] * 18,
         (RunFinished("versions", False), 7),
     )
-    script.host(monkeypatch).run()
+    script.host().run()
     assert script.waits[:2] == [0.25, 5.0] and set(script.waits[1:]) == {5.0}
     assert sum(isinstance(message, Hello) for message in script.said) == 3, (
         "90 s of silence: two new sessions"
     )
     script = Script((SETUP, 7), (Welcome(), 7), *[None] * 19, (RunFinished("versions", False), 7))
-    script.host(monkeypatch).run()
+    script.host().run()
     assert (
         set(script.waits) == {0.25}
         and sum(isinstance(message, Hello) for message in script.said) == 1
     )
 
 
-def test_refused_for_ever_it_asks_ever_more_slowly_but_not_beyond_two_seconds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_refused_for_ever_it_asks_ever_more_slowly_but_not_beyond_two_seconds() -> None:
     script = Script(*[(AWAY, 7)] * 1100, (SETUP, 7), (RunFinished("versions", False), 7))
-    assert script.host(monkeypatch).run().reason == "versions"
+    assert script.host().run().reason == "versions"
     assert (
         script.clock.slept[:8] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
         and len(script.clock.slept) == 1100
@@ -162,11 +153,8 @@ def test_refused_for_ever_it_asks_ever_more_slowly_but_not_beyond_two_seconds(
 
 
 # ------------------------------------------------------------------ native compute time
-def test_a_native_device_reports_its_samples_and_its_time_without_waiting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_native_device_reports_its_samples_and_its_time_without_waiting() -> None:
     clock, slices = Clock(), iter([False, False, True])
-    monkeypatch.setattr(edge_worker, "time", clock)
 
     class Busy(OwnMachine):
         def take(self, due_ns: int) -> None:
@@ -182,7 +170,7 @@ def test_a_native_device_reports_its_samples_and_its_time_without_waiting(
     edge.rule.work = 1.5
     task = Assignment(4, 0, {"weights": np.zeros(3, np.float32)})
     edge.run = EchoRun(task.vectors["weights"], task=task)
-    worker = TrainingThread(edge, Busy(), 2.0, results)
+    worker = TrainingThread(edge, Busy(), 2.0, results, clock)
     worker.orders.put(TrainOrder(Train(edge.run, 3), 5 * NS_PER_S, None))
     worker.orders.put(None)
     worker.run()

@@ -57,8 +57,8 @@ WEIGHTS = np.arange(3, dtype=np.float32)
 class Words(Script):
     """A script whose messages may have a body: (message, incarnation, body)."""
 
-    def host(self, monkeypatch: pytest.MonkeyPatch) -> EdgeHost:
-        host = super().host(monkeypatch)
+    def host(self) -> EdgeHost:
+        host = super().host()
         host.build = lambda setup: side(linear_trainer(TrainingPlan(1, 2, 0.1)))
         return host
 
@@ -140,10 +140,10 @@ MESSAGES: dict[str, list[Any]] = {
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("kind", MESSAGES)
 def test_no_message_in_any_state_is_more_than_a_line_to_an_edge(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: str, state: str
+    capsys: pytest.CaptureFixture[str], kind: str, state: str
 ) -> None:
     script = Words(*STATES[state], *MESSAGES[kind], (END, 7))
-    assert script.host(monkeypatch).run() == END
+    assert script.host().run() == END
     lines = capsys.readouterr().err.split("\n")[:-1]
     assert all(line.startswith("e000: ") and line.isprintable() for line in lines)
     assert all(line.endswith("; a new session begins") for line in lines)
@@ -151,9 +151,9 @@ def test_no_message_in_any_state_is_more_than_a_line_to_an_edge(
 
 @pytest.mark.parametrize("message", [Offer(1, "task", b"", 0, "", 0), Credit(1, 0, 9)])
 def test_a_transfer_before_the_setup_is_a_protocol_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], message: Any
+    capsys: pytest.CaptureFixture[str], message: Any
 ) -> None:
-    Words((message, 7), (END, 7)).host(monkeypatch).run()
+    Words((message, 7), (END, 7)).host().run()
     kind = type(message).__name__
     assert capsys.readouterr().err == (
         f"e000: protocol error: {kind} from the coordinator in place of Setup; a new session"
@@ -161,9 +161,9 @@ def test_a_transfer_before_the_setup_is_a_protocol_error(
     )
 
 
-def test_a_refusal_cannot_write_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_cannot_write_on_the_terminal() -> None:
     with pytest.raises(Refused) as refused:
-        Words((Refuse(ESC + "x" * 1000, final=True), 7)).host(monkeypatch).run()
+        Words((Refuse(ESC + "x" * 1000, final=True), 7)).host().run()
     text = str(refused.value)
     assert text.isprintable() and text.startswith(
         "\\x1b[2J\\x1b]0;owned\\x07\\u202egpj\\x9b31m sec"

@@ -16,7 +16,6 @@ import pytest
 from session_story import EXPECTED
 
 from edgefl.hosts.ipc import Channel
-from edgefl.hosts.wall.coordinator import pacing as pacing_file
 from edgefl.hosts.wall.coordinator.evaluator import Evaluator, serve
 from edgefl.hosts.wall.coordinator.gaps import Gaps
 from edgefl.hosts.wall.coordinator.pacing import Pacing
@@ -24,6 +23,7 @@ from edgefl.hosts.wall.coordinator.session import Entered, SessionEnded
 from edgefl.hosts.wall.coordinator.sessions import SILENT, Sessions
 from edgefl.hosts.wall.coordinator.thread_messages import Evaluated, Heard, Rang, WakeAt
 from edgefl.hosts.wall.mailbox import Mailbox
+from edgefl.hosts.wall.system import System
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import Join, Ready
 from emulator.agenda import Agenda
@@ -102,8 +102,8 @@ def test_a_diverged_model_has_scores_that_are_no_numbers(
     server.join(5)
 
 
-class Asleep:
-    """A router and a clock: each wait takes the time that the test sets, whatever was intended."""
+class Asleep(System):
+    """A router and a machine: each wait takes the time that the test sets."""
 
     def __init__(self, *waits_s: float) -> None:
         self.waits_s, self.asked_s = list(waits_s), []
@@ -112,19 +112,21 @@ class Asleep:
     def monotonic_ns(self) -> int:
         return round(self.now_s * 1e9)
 
+    def sleep(self, pause_s: float) -> None:
+        return None
+
     def wait(self, other_fd: int, timeout_s: float) -> bool:
         self.asked_s.append(timeout_s)
         self.now_s += self.waits_s.pop(0)
         return False
 
 
-def slept(monkeypatch: pytest.MonkeyPatch, *waits_s: float) -> tuple[Fidelity, list[float]]:
+def slept(*waits_s: float) -> tuple[Fidelity, list[float]]:
     """A pacing thread with only heartbeats, each half second, in the fourth second of its run."""
     host = Asleep(*waits_s)
-    monkeypatch.setattr(pacing_file.time, "monotonic_ns", host.monotonic_ns)
-    monkeypatch.setattr(pacing_file.time, "sleep", lambda seconds: None)
     sessions = Sessions(replace(EXPECTED, heartbeat_ns=500_000_000), 1)
-    pacing = Pacing(host, sessions, WallClock(2.0), Mailbox(), lambda item: None, 1.0, False)
+    clock = WallClock(2.0, host.monotonic_ns)
+    pacing = Pacing(host, sessions, clock, Mailbox(), lambda item: None, 1.0, False, host)
     pacing.transport = Completions([])
     pacing.transport.shaped_flows, pacing.transport.fidelity = 0, Fidelity()
     host.now_s -= 3.0
@@ -138,10 +140,8 @@ def slept(monkeypatch: pytest.MonkeyPatch, *waits_s: float) -> tuple[Fidelity, l
     return pacing.transport.fidelity, host.asked_s
 
 
-def test_a_pacing_thread_that_sleeps_as_intended_is_faithful(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    fidelity, asked_s = slept(monkeypatch, 0.5, 0.5, 0.1, 0.9)
+def test_a_pacing_thread_that_sleeps_as_intended_is_faithful() -> None:
+    fidelity, asked_s = slept(0.5, 0.5, 0.1, 0.9)
     assert fidelity.verdict == "faithful" and asked_s == pytest.approx([0.5, 0.5, 0.5, 0.4])
 
 
@@ -155,24 +155,24 @@ def test_a_pacing_thread_that_sleeps_as_intended_is_faithful(
     ],
 )
 def test_an_edge_that_was_silent_strains_a_run_on_emulated_links(
-    native: list[bool], tasks: list[int], reasons: list[str], monkeypatch: pytest.MonkeyPatch
+    native: list[bool], tasks: list[int], reasons: list[str]
 ) -> None:
-    now_s = 100.0
-    monkeypatch.setattr(pacing_file.time, "monotonic_ns", lambda: round(now_s * 1e9))
+    host = Asleep()
     sessions = Sessions(replace(EXPECTED, liveness_ns=4_000_000_000), 1)
-    pacing = Pacing(None, sessions, WallClock(1.0), Mailbox(), lambda item: None, 1.0, False)
+    clock = WallClock(1.0, host.monotonic_ns)
+    pacing = Pacing(None, sessions, clock, Mailbox(), lambda item: None, 1.0, False, host)
     pacing.transport = links = Completions([])
     links.fidelity, links.training, links.native = Fidelity(), links, lambda edge: native
     links.overdue = links.gone = links.entered = lambda *_: None
     pacing.router, pacing.started = SimpleNamespace(joined=lambda routing: None), True
     pacing.clock.start()
     pacing._gone(SessionEnded("a", SILENT))  # its last message came 4 s before
-    now_s += 2.5
+    host.now_s += 2.5
     join = Join("", "", "", 10, tasks, [])
     pacing._entered(Entered(SimpleNamespace(edge="a", routing=b"r"), join))
     assert links.fidelity.reasons() == reasons
 
 
-def test_a_pacing_thread_that_was_stopped_is_strained(monkeypatch: pytest.MonkeyPatch) -> None:
-    fidelity, _ = slept(monkeypatch, 0.5, 8.8, 0.5)
+def test_a_pacing_thread_that_was_stopped_is_strained() -> None:
+    fidelity, _ = slept(0.5, 8.8, 0.5)
     assert fidelity.reasons() == ["the coordinator stalled for 8.3 s, from emulated 8.0 s on"]

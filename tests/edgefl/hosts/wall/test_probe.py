@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import select
 from threading import Thread
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from edgefl.hosts.wall.coordinator import probe
 from edgefl.hosts.wall.coordinator.probe import PROBE_BYTES, TRIES, Probes
 from edgefl.hosts.wall.coordinator.session import Session
 from edgefl.hosts.wall.coordinator.thread_messages import WakeAt
 from edgefl.hosts.wall.mailbox import Mailbox
+from edgefl.hosts.wall.system import System
 from edgefl.protocol.messages import Ping, Pong
 from edgefl.strategies.base.decisions import Finish
 from emulator.capacity.constant import Constant
@@ -26,12 +25,11 @@ MS = 1_000_000
 S = 1_000 * MS
 
 
-class Rig:
+class Rig(System):
     """Probes of edge a with a clock of the test."""
 
     def __init__(
         self,
-        monkeypatch: pytest.MonkeyPatch,
         up: int | None = 1_000_000,
         down: int | None = 8_000_000,
         speed: float = 1.0,
@@ -41,19 +39,18 @@ class Rig:
         self.fidelity, network = Fidelity(), Network()
         for direction, rate in (("up", up), ("down", down)):
             network.add_link("a", direction, Link(rate and Constant(rate)))
-        monkeypatch.setattr(
-            probe,
-            "time",
-            SimpleNamespace(monotonic=lambda: self.now / S, monotonic_ns=lambda: self.now),
-        )
         self.probes = Probes(
             network,
             speed,
             self.fidelity,
             lambda edge, message, body=b"": self.sent.append((edge, message, len(body))),
+            self,
         )
         self.session = Session(b"a", "a", 1, 0)
         self.session.measured(2 * MS, 0)
+
+    def monotonic_ns(self) -> int:
+        return self.now
 
     def comes_back(self, taken_ns: int, size: int = PROBE_BYTES) -> None:
         """The payload of the last ping, ``taken_ns`` after it was sent."""
@@ -67,8 +64,8 @@ def rate_time(rate_bit_s: int) -> int:
     return 2 * 8 * PROBE_BYTES * S // rate_bit_s + 2 * MS
 
 
-def test_a_fast_path_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = Rig(monkeypatch)
+def test_a_fast_path_is_measured_once() -> None:
+    rig = Rig()
     rig.probes.begin("a")
     assert rig.sent == [
         ("a", Ping(50 * S), 0),
@@ -78,10 +75,8 @@ def test_a_fast_path_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rig.probes.done(2.0) and len(rig.sent) == 2 and rig.fidelity.reasons() == []
 
 
-def test_a_path_slower_than_its_link_is_named_after_some_tries(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rig = Rig(monkeypatch)
+def test_a_path_slower_than_its_link_is_named_after_some_tries() -> None:
+    rig = Rig()
     rig.probes.begin("a")
     for rate in (2_000_000, 4_000_000, 3_000_000):
         assert not rig.probes.done(2.0)
@@ -93,33 +88,31 @@ def test_a_path_slower_than_its_link_is_named_after_some_tries(
     )
 
 
-def test_one_good_try_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = Rig(monkeypatch)
+def test_one_good_try_is_enough() -> None:
+    rig = Rig()
     rig.probes.begin("a")
     rig.comes_back(rate_time(2_000_000))
     rig.comes_back(rate_time(8_000_000))
     assert rig.probes.done(2.0) and rig.fidelity.reasons() == []
 
 
-def test_at_a_higher_speed_the_path_must_be_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = Rig(monkeypatch, speed=4.0)
+def test_at_a_higher_speed_the_path_must_be_faster() -> None:
+    rig = Rig(speed=4.0)
     rig.probes.begin("a")
     for _ in range(TRIES):
         rig.comes_back(rate_time(16_000_000))
     assert "its emulated link 32000000 bit/s" in rig.fidelity.reasons()[0]
 
 
-def test_a_native_link_has_no_rate_to_reach(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = Rig(monkeypatch, up=None, down=None)
+def test_a_native_link_has_no_rate_to_reach() -> None:
+    rig = Rig(up=None, down=None)
     rig.probes.begin("a")
     rig.comes_back(5 * S)
     assert rig.probes.done(2.0) and rig.fidelity.reasons() == []
 
 
-def test_the_start_waits_only_so_long_after_the_last_edge_came(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rig = Rig(monkeypatch)
+def test_the_start_waits_only_so_long_after_the_last_edge_came() -> None:
+    rig = Rig()
     assert rig.probes.done(2.0)  # no edge
     rig.now += 60 * S
     rig.probes.begin("a")
@@ -129,8 +122,8 @@ def test_the_start_waits_only_so_long_after_the_last_edge_came(
 
 
 @pytest.mark.parametrize("size", [0, PROBE_BYTES - 1, PROBE_BYTES + 1])
-def test_another_payload_measures_nothing(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    rig = Rig(monkeypatch)
+def test_another_payload_measures_nothing(size: int) -> None:
+    rig = Rig()
     rig.probes.came(rig.session, Pong(1, 0), PROBE_BYTES)  # not requested
     rig.probes.begin("a")
     rig.comes_back(5 * S, size)
