@@ -15,6 +15,7 @@ from zlib import crc32
 import numpy as np
 import orjson
 
+from edgefl.disk import Disk, OwnDisk
 from edgefl.errors import UserError
 from edgefl.record.old_names import renamed
 from edgefl.record.row_file import RowFile
@@ -39,11 +40,12 @@ class JournalEntry:
 class Journal:
     """Writer of one run's journal in ``directory``."""
 
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+    def __init__(self, directory: Path, disk: Disk | None = None) -> None:
+        disk = disk or OwnDisk()
+        disk.make_folder(directory)
         # private, because updates reveal something about the training data
-        self._lines = RowFile(directory / LINES, private=True)
-        self._blobs = RowFile(directory / BLOBS, private=True)
+        self._lines = RowFile(directory / LINES, disk, private=True)
+        self._blobs = RowFile(directory / BLOBS, disk, private=True)
         self._offset = 0
 
     def write(self, now: int, event: Event, decisions: list[Decision]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ import numpy as np
 import orjson
 from safetensors.numpy import save
 
+from edgefl.disk import Disk, OwnDisk
+from edgefl.errors import UserError
 from edgefl.jobs import Evaluate
 from edgefl.protocol.host_reports import HostFacts, HostReport
 from edgefl.record import files
@@ -29,6 +31,8 @@ from edgefl.strategies.base.events import Event
 from emulator.links.network import Completion
 from emulator.units import seconds_text
 
+TABLES = (files.LINKS, files.METRICS, files.SLOTS, files.MEASURED, files.LABELS, files.HOSTS)
+
 
 class Record:
     """The files of one run in ``directory``.
@@ -38,21 +42,39 @@ class Record:
     """
 
     def __init__(
-        self, directory: Path, wall_s: Callable[[], float], journal: Journal | None
+        self,
+        directory: Path,
+        wall_s: Callable[[], float],
+        journal: Journal | None,
+        disk: Disk | None = None,
+        sizes: Mapping[str, int] | None = None,
     ) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        """``sizes``: go on with the files of a run as they were at that moment, see ``sizes()``.
+
+        Rows after it are dropped. Without it, the files begin empty. UserError if a file is shorter
+        than it was: then nothing is changed.
+        """
         self.directory, self.wall_s, self.journal = directory, wall_s, journal
+        self.disk = disk or OwnDisk()
+        for name, size_bytes in (sizes or {}).items():
+            _refuse_shorter(self.disk, directory / name, size_bytes)
+        self.disk.make_folder(directory)
         self._wall_at: dict[int, float] = {}
-        self._events = RowFile(directory / files.EVENTS)
-        self._tables: list[RowFile] = []
-        self._link_rows, self._metric_rows = (
-            self._table(files.LINKS, files.LINK_COLUMNS),
-            self._table(files.METRICS, files.METRIC_COLUMNS),
-        )
-        self._slot_rows: Any = None  # of slots.csv, created with the first slot
-        self._measured_rows: Any = None  # of measured.csv, created with the first row
-        self._label_rows: Any = None  # of labels.csv, created with the first row
-        self._host_rows: Any = None  # of hosts.csv, created with the first report
+        self._files: dict[str, RowFile] = {}
+        self._writers: dict[str, Any] = {}  # of the tables
+        for name in (files.EVENTS, *TABLES):
+            if sizes is None or name not in sizes:
+                self.disk.remove(directory / name)
+        self._events = self._open(files.EVENTS, sizes)
+        for name in TABLES:
+            if sizes is not None and name in sizes:
+                self._writers[name] = csv.writer(TextRows(self._open(name, sizes)))
+        self._table(files.LINKS, files.LINK_COLUMNS)
+        self._table(files.METRICS, files.METRIC_COLUMNS)
+
+    def sizes(self) -> dict[str, int]:
+        """The bytes of each file, rows that still are in memory included."""
+        return {name: file.size_bytes for name, file in self._files.items()}
 
     def event(self, now: int, event: Event, decisions: list[Decision], row: Row) -> None:
         """Write an event and its decisions into the journal, and ``row`` into events.jsonl."""
@@ -72,7 +94,7 @@ class Record:
         """Write a finished transfer into links.csv, and its slots into slots.csv."""
         transfer = completion.transfer
         moments = (completion.offered_ns, completion.due_ns, finished_ns)
-        self._link_rows.writerow(
+        self._table(files.LINKS, files.LINK_COLUMNS).writerow(
             [
                 transfer.edge,
                 transfer.direction,
@@ -85,10 +107,9 @@ class Record:
             self._slots(completion)
 
     def _slots(self, completion: Completion) -> None:
-        self._slot_rows = self._slot_rows or self._table(files.SLOTS, files.SLOT_COLUMNS)
         transfer = completion.transfer
         who = (transfer.edge, transfer.direction, transfer.kind)
-        self._slot_rows.writerows(
+        self._table(files.SLOTS, files.SLOT_COLUMNS).writerows(
             [seconds_text(begin_ns), seconds_text(end_ns), *who]
             for begin_ns, end_ns in completion.windows_ns
         )
@@ -97,20 +118,17 @@ class Record:
         self, what: str, edge: str, number: int | None, stretch: tuple[int, int, int]
     ) -> None:
         """Write a stretch (begin, end, amount) of a native link or device into measured.csv."""
-        self._measured_rows = self._measured_rows or self._table(
-            files.MEASURED, files.MEASURED_COLUMNS
-        )
         began_ns, ended_ns, amount = stretch
         moments = (seconds_text(began_ns), seconds_text(ended_ns))
-        self._measured_rows.writerow([what, edge, number, *moments, amount])
+        rows = self._table(files.MEASURED, files.MEASURED_COLUMNS)
+        rows.writerow([what, edge, number, *moments, amount])
 
     def host(self, now: int, edge: str, facts: HostFacts, report: HostReport) -> None:
         """Write an edge's report about its host into hosts.csv."""
-        self._host_rows = self._host_rows or self._table(files.HOSTS, files.HOST_COLUMNS)
         permille = (report.cpu_permille, report.edge_cpu_permille)
         cpu, edge_cpu = (None if each is None else each / 10 for each in permille)
         counted = (report.ran_us, report.waited_us)
-        self._host_rows.writerow(
+        self._table(files.HOSTS, files.HOST_COLUMNS).writerow(
             [
                 seconds_text(now),
                 edge,
@@ -141,10 +159,10 @@ class Record:
     ) -> None:
         """Write a finished evaluation into metrics.csv, and its labels into labels.csv."""
         version = (job.version, seconds_text(job.at_ns))
-        self._metric_rows.writerow(
+        self._table(files.METRICS, files.METRIC_COLUMNS).writerow(
             [
                 *version,
-                f"{self._wall_at.get(job.version, 0.0):.3f}",
+                f"{self._wall_at.pop(job.version, 0.0):.3f}",
                 "" if train_loss is None else f"{train_loss:.6f}",
                 f"{test_loss:.6f}",
                 f"{accuracy:.6f}",
@@ -153,10 +171,7 @@ class Record:
             ]
         )
         if by_label:
-            self._label_rows = self._label_rows or self._table(
-                files.LABELS, files.label_columns(len(by_label))
-            )
-            self._label_rows.writerow(
+            self._table(files.LABELS, files.label_columns(len(by_label))).writerow(
                 [*version, *("" if math.isnan(share) else f"{share:.6f}" for share in by_label)]
             )
 
@@ -164,7 +179,7 @@ class Record:
         """Hand all rows to the operating system, so that readers see them."""
         with ExitStack() as each:  # flush all, even if one of them fails
             each.callback(self.flush_fates)
-            for file in self._tables:
+            for file in self._files.values():
                 each.callback(file.flush)
 
     def flush_fates(self) -> None:
@@ -177,18 +192,41 @@ class Record:
             if self.journal is not None:
                 each.callback(self.journal.flush)
 
+    def sync(self) -> None:
+        """Return when all rows so far survive a loss of power.
+
+        Another thread may do this, after ``flush``.
+        """
+        for file in list(self._files.values()):
+            file.sync()
+
     def close(self, weights: np.ndarray) -> None:
         """Close all files, then write the last model into model.safetensors."""
         with ExitStack() as each:
-            for file in (self._events, *self._tables):
+            for file in self._files.values():
                 each.callback(file.close)
             if self.journal is not None:
                 each.callback(self.journal.close)
         model = save({"weights": np.ascontiguousarray(weights)})
-        write_whole(self.directory / files.MODEL, model)
+        write_whole(self.directory / files.MODEL, model, self.disk)
+
+    def _open(self, name: str, sizes: Mapping[str, int] | None) -> RowFile:
+        kept_bytes = 0 if sizes is None else sizes.get(name, 0)
+        self._files[name] = RowFile(self.directory / name, self.disk, kept_bytes)
+        return self._files[name]
 
     def _table(self, name: str, columns: tuple[str, ...]) -> Any:
-        self._tables.append(RowFile(self.directory / name))
-        rows = csv.writer(TextRows(self._tables[-1]))
-        rows.writerow(columns)
-        return rows
+        """The writer of a table, which is created with its first row."""
+        if name not in self._writers:
+            self._writers[name] = csv.writer(TextRows(self._open(name, None)))
+            self._writers[name].writerow(columns)
+        return self._writers[name]
+
+
+def _refuse_shorter(disk: Disk, path: Path, size_bytes: int) -> None:
+    found = disk.size(path) if disk.exists(path) else 0
+    if found < size_bytes:
+        raise UserError(
+            f"{path}: has {found} bytes, {size_bytes} were expected: rows are missing, so the run"
+            " cannot go on from here"
+        )

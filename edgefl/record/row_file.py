@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from edgefl.disk import Disk, DiskFile, OwnDisk
 from edgefl.errors import UserError
 
 KEPT_BYTES = 1 << 16  # rows are buffered up to this size
@@ -26,16 +26,22 @@ class RowFile:
     Later rows are dropped.
     """
 
-    def __init__(self, path: Path, private: bool = False) -> None:
-        """Create or empty the file; ``private``: only its owner may read it."""
-        mode = 0o600 if private else 0o666
+    def __init__(self, path: Path, disk: Disk, keep_bytes: int = 0, private: bool = False) -> None:
+        """Create the file, or keep ``keep_bytes`` of it; ``private``: only its owner may read it.
+
+        OSError if that is not possible.
+        """
         self.path = path
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-        if private:
-            os.fchmod(self._fd, mode)  # an existing file would keep its own mode
+        self._file: DiskFile | None = disk.append(path, keep_bytes, private)
         self._rows: list[bytes] = []  # buffered
-        self._waiting = self._size = 0  # bytes buffered, and bytes in the file
+        self._waiting = 0  # bytes buffered
+        self._size = min(keep_bytes, disk.size(path)) if keep_bytes else 0
         self._failed = False
+
+    @property
+    def size_bytes(self) -> int:
+        """The size that the file has after a flush."""
+        return self._size + self._waiting
 
     def write(self, row: bytes | memoryview) -> None:
         """Append ``row``; a large row is written at once and not copied."""
@@ -54,36 +60,44 @@ class RowFile:
             rows, self._rows, self._waiting = self._rows, [], 0
             self._append(rows)
 
+    def sync(self) -> None:
+        """Return when all flushed rows survive a loss of power. UserError if that fails."""
+        if self._file is not None:
+            try:
+                self._file.sync()
+            except OSError as error:
+                raise not_written(self.path, error) from error
+
     def close(self) -> None:
         try:
             self.flush()
         finally:
-            if self._fd >= 0:
-                os.close(self._fd)
-            self._fd = -1
+            if self._file is not None:
+                self._file.close()
+            self._file = None
 
     def _append(self, rows: Sequence[bytes | memoryview]) -> None:
-        if self._failed:
+        if self._failed or self._file is None:
             return
         data = memoryview(rows[0] if len(rows) == 1 else b"".join(rows))
         written = 0
         try:
             while written < len(data):
-                written += os.write(self._fd, data[written:])
+                written += self._file.write(data[written:])
         except OSError as error:
             self._failed = True
-            self._cut_back(rows, written)
+            self._cut_back(self._file, rows, written)
             raise not_written(self.path, error) from error
         self._size += written
 
-    def _cut_back(self, rows: Sequence[bytes | memoryview], written: int) -> None:
+    def _cut_back(self, file: DiskFile, rows: Sequence[bytes | memoryview], written: int) -> None:
         whole = 0
         for row in rows:
             if whole + len(row) > written:
                 break
             whole += len(row)
         with suppress(OSError):  # a device file cannot be truncated
-            os.ftruncate(self._fd, self._size + whole)
+            file.truncate(self._size + whole)
 
 
 class TextRows:
@@ -96,13 +110,9 @@ class TextRows:
         self.file.write(text.encode())
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes, disk: Disk | None = None) -> None:
     """Replace the file by ``data``; if that fails, leave it unchanged and raise UserError."""
-    part = path.with_name(f"{path.name}.part")
     try:
-        part.write_bytes(data)
-        part.replace(path)
+        (disk or OwnDisk()).replace(path, data)
     except OSError as error:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
         raise not_written(path, error) from error

@@ -16,8 +16,8 @@ EMULATOR = (
     " fidelity profile_table profiles calibrate proxy kernel lab pytest_plugin commands cli"
 )
 EDGEFL = (
-    "exit_status errors by_name streams vectors vector_terms vector_store jobs catalog protocol"
-    " strategies.base actor"
+    "exit_status errors disk by_name streams vectors vector_terms vector_store jobs catalog"
+    " protocol strategies.base actor"
     " strategies.dissemination strategies config record.files data models edges record"
     " coordinator results reports loading profile hosts.fault_lives hosts.ipc"
     " hosts.process_messages hosts.processes hosts.setup hosts.exchange hosts.wall.keys"

@@ -20,6 +20,7 @@ from safetensors.numpy import save
 from edgefl.config.experiment import Experiment
 from edgefl.config.groups import traces
 from edgefl.coordinator.coordinator import Coordinator
+from edgefl.disk import Disk, OwnDisk
 from edgefl.errors import UserError
 from edgefl.hosts.setup.limits import task_limits
 from edgefl.hosts.setup.plan import strategy
@@ -73,8 +74,10 @@ class OpenRun:
         weights: np.ndarray,
         layout: Layout,
         shares: Mapping[str, int] | None = None,
+        disk: Disk | None = None,
     ) -> None:
-        """``shares``: samples by edge, where the split is known."""
+        """``shares``: samples by edge, where the split is known. ``disk``: for all files."""
+        self.disk = disk or OwnDisk()
         self.experiment, self.entry, self.directory, self.base = (
             experiment,
             experiment.strategies[index],
@@ -85,14 +88,15 @@ class OpenRun:
         # before anything is written: it may raise UserError
         made = strategy(experiment, self.entry, base, weights, layout)
         with writable(directory, "made"):
-            directory.mkdir(parents=True, exist_ok=True)
+            self.disk.make_folder(directory)
         with writable(directory):
             for name in WRITTEN_LATE:
-                (directory / name).unlink(missing_ok=True)
+                self.disk.remove(directory / name)
             self.record = Record(
                 directory,
                 lambda: time.monotonic() - self._started_s,
                 self._journal(weights, layout),
+                self.disk,
             )
         limits = task_limits(experiment, self.entry, base, shares or {})
         self.coordinator = Coordinator(made, experiment, self.record, shares, limits)
@@ -115,9 +119,8 @@ class OpenRun:
         if self.coordinator.strategy.reconstructed:
             facts["reconstructed"] = True  # displays show this next to the name
         with writable(self.directory):
-            (self.directory / "config.toml").write_text(
-                dump(self.experiment, {"run": facts}), encoding="utf-8"
-            )
+            text = dump(self.experiment, {"run": facts})
+            self.disk.replace(self.directory / "config.toml", text.encode())
 
     def end(
         self,
@@ -152,6 +155,7 @@ class OpenRun:
             self.experiment.evaluation.target_accuracy,
             fidelity,
             hosts,
+            self.disk,
         )
 
     def _unlabelled(self) -> dict[str, Any]:
@@ -194,9 +198,10 @@ class OpenRun:
     def _journal(self, weights: np.ndarray, layout: Layout) -> Journal | None:
         if not self.experiment.record.payloads:
             return None
-        journal = Journal(self.directory / "journal")
-        write_whole(self.directory / "journal" / "initial.safetensors", save({"weights": weights}))
-        write_whole(self.directory / "journal" / "layout.json", orjson.dumps(layout.to_json()))
+        folder = self.directory / "journal"
+        journal = Journal(folder, self.disk)
+        write_whole(folder / "initial.safetensors", save({"weights": weights}), self.disk)
+        write_whole(folder / "layout.json", orjson.dumps(layout.to_json()), self.disk)
         return journal
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from edgefl.disk import Disk
 from edgefl.record.counters import Counters
 from edgefl.record.files import METRICS, SUMMARY
 from edgefl.record.row_file import write_whole
@@ -24,6 +25,7 @@ def write_summary(
     target_accuracy: float | None,
     fidelity: dict[str, Any],
     hosts: Sequence[Mapping[str, Any]] = (),
+    disk: Disk | None = None,
 ) -> dict[str, Any]:
     """Write and return the summary of a run whose other files are complete and closed.
 
@@ -39,5 +41,5 @@ def write_summary(
         **({"hosts": list(hosts)} if hosts else {}),
     }
     summary |= {"warnings": warnings(summary), "fidelity": fidelity}
-    write_whole(directory / SUMMARY, orjson.dumps(summary, option=orjson.OPT_INDENT_2))
+    write_whole(directory / SUMMARY, orjson.dumps(summary, option=orjson.OPT_INDENT_2), disk)
     return summary

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from builders import small_run
 
+from edgefl import disk as disks
+from edgefl.disk import OwnDisk
 from edgefl.errors import UserError
-from edgefl.record import row_file
 from edgefl.record.journal import read
 from edgefl.record.row_file import KEPT_BYTES, RowFile, write_whole
 from edgefl.results.tail import is_torn, read_csv, read_events
@@ -26,7 +27,7 @@ class Disk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, room: int) -> None:
         self.name, self.room, self.real = name, room, os.write
         self.refused = 0
-        monkeypatch.setattr(row_file.os, "write", self.write)
+        monkeypatch.setattr(disks.os, "write", self.write)
 
     def write(self, fd: int, data: Any) -> int:
         if os.path.basename(os.readlink(f"/proc/self/fd/{fd}")) != self.name:
@@ -48,7 +49,7 @@ def test_a_file_ends_with_a_whole_row(
 ) -> None:
     rows = [b"abc\n", b"defgh\n", b"i\n"]
     disk = Disk(monkeypatch, "rows", room)
-    file = RowFile(tmp_path / "rows")
+    file = RowFile(tmp_path / "rows", OwnDisk())
     for row in rows:
         file.write(row)
     if left is None:
@@ -67,7 +68,7 @@ def test_rows_before_a_refused_one_stay_from_flush_to_flush(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Disk(monkeypatch, "rows", KEPT_BYTES + 10)
-    file = RowFile(tmp_path / "rows", private=True)
+    file = RowFile(tmp_path / "rows", OwnDisk(), private=True)
     file.write(b"first\n")
     large = memoryview(bytes(KEPT_BYTES))
     file.write(large)
@@ -80,7 +81,7 @@ def test_rows_before_a_refused_one_stay_from_flush_to_flush(
 
 
 def test_a_device_that_cannot_be_cut_is_one_line_too() -> None:
-    file = RowFile(Path("/dev/full"))
+    file = RowFile(Path("/dev/full"), OwnDisk())
     file.write(b"row\n")
     with pytest.raises(UserError, match="/dev/full: cannot be written"):
         file.close()
@@ -90,13 +91,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_whole(tmp_path / "summary.json", b"{}")
-
-    def part(path: Path, data: bytes) -> None:
-        with path.open("wb") as file:
-            file.write(data[:2])
-        raise FULL
-
-    monkeypatch.setattr(Path, "write_bytes", part)
+    Disk(monkeypatch, "summary.json.part", 2)
     with pytest.raises(UserError, match="summary.json: cannot be written"):
         write_whole(tmp_path / "summary.json", b'{"a": 1}')
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
@@ -135,14 +130,7 @@ def test_a_run_on_a_full_disk_leaves_files_that_can_be_read(
 def test_a_file_that_is_written_whole_is_there_or_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    real = Path.write_bytes
-
-    def write_bytes(path: Path, data: bytes) -> int:
-        if path.name == f"{name}.part":
-            raise FULL
-        return real(path, data)
-
-    monkeypatch.setattr(Path, "write_bytes", write_bytes)
+    Disk(monkeypatch, f"{name}.part", 10)
     with pytest.raises(UserError, match=rf"{name}: cannot be written \(No space left"):
         small_run(tmp_path, stop={"versions": 2}, record={"payloads": True})
     assert not list(tmp_path.rglob(f"{name}*"))
