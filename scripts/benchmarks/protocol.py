@@ -37,7 +37,8 @@ from edgefl.errors import UserError
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import Listening, RunEnded, StartRun
 from edgefl.hosts.processes import ONE_THREAD, keep_freed_memory
-from edgefl.hosts.wall.edge.host import EdgeHost, EdgeSide
+from edgefl.hosts.wall.edge.host import EdgeHost
+from edgefl.hosts.wall.edge.work import EdgeSide
 from edgefl.hosts.wall.edge.worker import OwnMachine
 from edgefl.hosts.wall.keys import EdgeKeys
 from edgefl.loading.file import shared_digest

@@ -9,7 +9,8 @@ from typing import Any
 from processes import EchoTrainer
 
 from edgefl.edges.edge import Edge
-from edgefl.hosts.wall.edge.host import EdgeHost, EdgeSide
+from edgefl.hosts.wall.edge.host import EdgeHost
+from edgefl.hosts.wall.edge.work import EdgeSide
 from edgefl.hosts.wall.edge.worker import OwnMachine
 from edgefl.hosts.wall.system import System
 from edgefl.protocol.codec import decode, encode

@@ -226,8 +226,8 @@ def test_a_failure_is_told_again_in_a_new_session(known: bool) -> None:
     script = Script((SETUP, 7), (Welcome(), 7), (RunFinished("versions", False), 7))
     host = script.host()
     host.build = lambda setup: built
-    host._failed = {3: Stamped(5, encode_note(TaskFailed(3, "step 1 of 1: ValueError", "")))}
+    host.notes.failed = {3: Stamped(5, encode_note(TaskFailed(3, "step 1 of 1: ValueError", "")))}
     host.run()
-    assert (host._failed[3] in script.said) == known
+    assert (host.notes.failed[3] in script.said) == known
     joins = [message for message in script.said if isinstance(message, Join)]
     assert [join.tasks for join in joins] == [[3] if known else []]

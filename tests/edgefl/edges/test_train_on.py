@@ -368,9 +368,9 @@ def test_an_open_request_is_repeated_in_a_new_session(
     built.edge.receive(Assignment(1, 0, {"weights": vector(1, 2, 3)}), 0)
     assert built.edge.asking == asking
     host.build = lambda setup: built
-    host._asked = Stamped(5, encode_note(FreshRequest(1, 0, 2, 9)))
+    host.notes.asked = Stamped(5, encode_note(FreshRequest(1, 0, 2, 9)))
     host.run()
-    assert (host._asked in script.said) == asking
+    assert (host.notes.asked in script.said) == asking
 
 
 @pytest.mark.parametrize(
@@ -385,4 +385,4 @@ def test_what_came_of_a_download_that_is_too_late_is_forgotten(
     )
     host = script.host()
     host.run()
-    assert list(host.transfers.downloads) == left
+    assert list(host._work.transfers.downloads) == left

@@ -13,25 +13,21 @@ from typing import Any
 import zmq
 
 import edgefl
-from edgefl.actor import Output, Run, Send
-from edgefl.edges.edge import Edge
 from edgefl.errors import printable
+from edgefl.hosts.wall.edge.open_notes import OpenNotes
 from edgefl.hosts.wall.edge.reporter import Reporter
-from edgefl.hosts.wall.edge.transfers import EdgeTransfers
-from edgefl.hosts.wall.edge.worker import ThreadDied, TrainingThread, TrainOrder, Turns
+from edgefl.hosts.wall.edge.work import EdgeSide, EdgeWork
+from edgefl.hosts.wall.edge.worker import Turns
 from edgefl.hosts.wall.keys import EdgeKeys
 from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.hosts.wall.wire import Dealer
-from edgefl.protocol.codec import decode, decode_note, encode, encode_note
+from edgefl.protocol.codec import decode, decode_note, encode
 from edgefl.protocol.errors import Refused, Unreachable, WireError
 from edgefl.protocol.messages import (
     PROTOCOL,
-    Acknowledged,
-    CancelTask,
     Credit,
     Delivered,
     Hello,
-    Join,
     Offer,
     Piece,
     Ping,
@@ -40,12 +36,7 @@ from edgefl.protocol.messages import (
     RunFinished,
     Setup,
     Stamped,
-    TaskFailed,
-    TooLate,
-    Update,
-    UrgeTask,
     Welcome,
-    Working,
 )
 
 PATIENCE_S = 60.0
@@ -58,19 +49,6 @@ MOST_TEXT = 500  # characters of a line that may quote the coordinator
 SHORTEST_HEARTBEAT_NS, LONGEST_SILENCE_NS = 100_000, 86_400 * NS_PER_S
 ANYTIME = (Ping, Refuse, RunFinished)  # a coordinator may send these at any time
 BEFORE_SETUP = Setup("", "")  # its timers are used until the coordinator sends its own
-
-
-@dataclass(slots=True)
-class EdgeSide:
-    """What an edge has built for a run: its actor, and what its Join tells the coordinator."""
-
-    edge: Edge
-    config_digest: str
-    layout_digest: str
-    data_digest: str
-    samples: int
-    speed: float
-    most_bytes: int
 
 
 @dataclass(slots=True)
@@ -102,22 +80,16 @@ class EdgeHost:
         self.build, self.turns, self.system = build, turns, system
         self.context = zmq.Context()
         self.results = system.mailbox()
-        self.side: EdgeSide | None = None
+        self.work: EdgeWork | None = None  # once the coordinator has sent Setup
+        self.notes = OpenNotes()
         self.setup = BEFORE_SETUP
-        self.incarnation = 0  # of the coordinator that ``side`` was built for
-        self.worker: TrainingThread | None = None
+        self.incarnation = 0  # of the coordinator that ``work`` was built for
         self.reporter = Reporter(address)
-        self.transfers: EdgeTransfers
         self.finished: RunFinished | None = None
         self.link: SessionLink
         self._pause_s = BACK_OFF_S[0]
         self._warned = False
-        self._given_up = 0
-        self._beyond: str | None = None
-        self._failed_for = self._said = ""
-        # the latest request, and failures by task: a new session repeats those that are open
-        self._asked: Stamped | None = None
-        self._failed: dict[int, Stamped] = {}
+        self._said = ""
 
     def run(self, first_patience_s: float = PATIENCE_S) -> RunFinished:
         """Run until RunFinished.
@@ -128,8 +100,8 @@ class EdgeHost:
         try:
             return self._until_finished(first_patience_s)
         finally:
-            if self.worker is not None:
-                self.worker.end()
+            if self.work is not None:
+                self.work.end()
             self.reporter.end()
             self.context.destroy(linger=0)
 
@@ -139,7 +111,8 @@ class EdgeHost:
         while self.finished is None:
             now_s = self.system.monotonic_s()
             woken = self.link.dealer.wait(self.results.fd, self.setup.heartbeat_ns / NS_PER_S / 2)
-            self._work_done(woken)
+            if self.work is not None:
+                self.work.done(woken)
             if self._listen():
                 reached_s = self.system.monotonic_s()
             if not self.link.greeted and self.link.dealer.cut_off():
@@ -149,7 +122,7 @@ class EdgeHost:
             if self.system.monotonic_s() - self.link.heard_s > silence_s:
                 self._try_again(
                     reached_s,
-                    first_patience_s if self.side is None else max(PATIENCE_S, 3 * silence_s),
+                    first_patience_s if self.work is None else max(PATIENCE_S, 3 * silence_s),
                 )
         return self.finished
 
@@ -171,7 +144,7 @@ class EdgeHost:
 
     def _likely(self) -> str:
         """The likely reason why there is no answer."""
-        if self.side is not None:
+        if self.work is not None:
             return "the coordinator has ended without a message, or the network to it is down"
         keys = "" if self.keys is None else ", and is coordinator.key its key"
         return f"does a coordinator listen there{keys}?"
@@ -201,13 +174,14 @@ class EdgeHost:
     def _send(self, message: Any, body: Any = None) -> None:
         self.link.dealer.send(encode(message, self.link.incarnation, self.link.number), body)
 
-    def _tell(self, message: Any) -> None:
-        """Send a message of the actor if the session has joined.
+    def _tell(self, message: Any) -> bool:
+        """Send a message about the edge's work if the session has joined.
 
-        Otherwise ``_welcome`` repeats later what still matters.
+        Otherwise Welcome repeats later what still matters.
         """
         if self.link.joined:
             self._send(message)
+        return self.link.joined
 
     def _listen(self) -> bool:
         """Handle all waiting frames. Returns True if there were any."""
@@ -248,20 +222,21 @@ class EdgeHost:
             case Ping():
                 self._send(Pong(message.sent_ns, self.system.monotonic_ns()), body)
             case Piece() if body is not None:
-                self._answer(self.transfers.piece(message, body, self.system.monotonic_ns()))
+                self._answer(self._work.transfers.piece(message, body, self.system.monotonic_ns()))
             case Offer():
-                self._answer(self.transfers.offered(message, self.system.monotonic_ns()))
+                self._answer(self._work.transfers.offered(message, self.system.monotonic_ns()))
             case Credit():
-                for piece, view in self.transfers.credit(message):
+                for piece, view in self._work.transfers.credit(message):
                     self._send(piece, view)
             case Delivered():
-                self._act(self.transfers.delivered(message.transfer), message.at_ns)
+                self._act(self._work.transfers.delivered(message.transfer), message.at_ns)
             case Stamped():
                 self._act(decode_note(message.note), message.at_ns)
             case Setup():
                 self._join(message)
             case Welcome():
-                self._welcome()
+                self.link.joined = True
+                self._work.welcomed()
             case RunFinished():
                 self.finished = message
             case Refuse():
@@ -279,121 +254,35 @@ class EdgeHost:
             <= LONGEST_SILENCE_NS
         ):
             raise WireError("Setup with a heartbeat or a silence timeout that no run has")
-        if self.side is None:
-            self.side, self.setup, self.incarnation = (
-                self.build(setup),
-                setup,
-                self.link.incarnation,
-            )
-            self.transfers = EdgeTransfers(self.side.most_bytes)
-            self.worker = TrainingThread(
-                self.side.edge, self.turns, self.side.speed, self.results, self.system
-            )
-            self.system.start(self.worker)
-            self.reporter.begin(self.incarnation, setup.report_ns)
-            self.link.heard_s = (
-                self.system.monotonic_s()
-            )  # this thread did not listen during ``build``
+        if self.work is None:
+            self._build(setup)
         elif (setup, self.link.incarnation) != (self.setup, self.incarnation):
             # this edge's tasks and transfers belong to the other run
             self.finished = RunFinished("another run has taken its place", more=True)
             return
-        side, self.link.greeted = self.side, True
-        self.transfers.new_session()
-        tasks = sorted({*side.edge.open_tasks, *self.transfers.tasks})
-        self._send(
-            Join(
-                side.config_digest,
-                side.layout_digest,
-                side.data_digest,
-                side.samples,
-                tasks,
-                self.transfers.held,
-            )
+        self.link.greeted = True
+        self._send(self._work.join())
+
+    def _build(self, setup: Setup) -> None:
+        side = self.build(setup)
+        self.setup, self.incarnation = setup, self.link.incarnation
+        self.work = EdgeWork(
+            side, self.turns, self.results, self._tell, self._say, self.notes, self.system
         )
+        self.reporter.begin(self.incarnation, setup.report_ns)
+        # this thread did not listen during ``build``
+        self.link.heard_s = self.system.monotonic_s()
 
-    def _welcome(self) -> None:
-        self.link.joined = True
-        for outgoing, due_ns in self.transfers.unacknowledged(self._side.edge.unacknowledged):
-            self._send(outgoing.offer(due_ns))
-        if self._asked is not None and self._side.edge.asking:
-            self._send(self._asked)
-        for task in self._side.edge.failed:
-            self._send(self._failed[task])
-
-    # ------------------------------------------------------------------ the actor
     @property
-    def _side(self) -> EdgeSide:
-        assert self.side is not None, "only Setup is handled before this"
-        return self.side
+    def _work(self) -> EdgeWork:
+        assert self.work is not None, "only Setup is handled before this"
+        return self.work
 
     def _answer(self, arrived: Any) -> None:
         if arrived is not None:
             self._send(arrived)
 
     def _act(self, message: Any, at_ns: int) -> None:
-        if isinstance(message, Acknowledged):
-            self.transfers.acknowledged(message.task)
-        elif isinstance(message, (CancelTask, TooLate)):
-            self.transfers.cancelled(message.task)
         if message is not None:
             self._pause_s = BACK_OFF_S[0]
-            outputs = self._side.edge.receive(message, at_ns)
-            if isinstance(message, UrgeTask) and message.task not in self._side.edge.unacknowledged:
-                # a new update will replace the one that was offered
-                self.transfers.acknowledged(message.task)
-            self._carry_out(outputs, at_ns)
-
-    def _work_done(self, woken: bool) -> None:
-        for result in self.results.take(woken):
-            if isinstance(result, ThreadDied):
-                raise result.error
-            if result.trained is not None:
-                self._tell(result.trained)
-            self._carry_out(
-                self._side.edge.job_done(result.order.job, None, result.at_ns), result.at_ns
-            )
-
-    def _carry_out(self, outputs: list[Output], at_ns: int) -> None:
-        for output in outputs:
-            match output:
-                case Run():
-                    due = None if output.duration_ns is None else at_ns + output.duration_ns
-                    assert self.worker is not None and self._side.edge.task is not None
-                    if due is not None:
-                        self._tell(Working(self._side.edge.task.number, due))
-                    self.worker.orders.put(TrainOrder(output.job, at_ns, due))
-                case Send(message=Update() as update):
-                    self._offer(update, at_ns)
-                case Send(message=TaskFailed() as failed):
-                    self._task_failed(failed, at_ns)
-                case Send():
-                    self._asked = Stamped(at_ns, encode_note(output.message))
-                    self._tell(self._asked)
-
-    def _task_failed(self, failed: TaskFailed, at_ns: int) -> None:
-        open_tasks = self._side.edge.failed
-        self._failed = {task: note for task, note in self._failed.items() if task in open_tasks}
-        self._failed[failed.task] = Stamped(at_ns, encode_note(failed))
-        self._tell(self._failed[failed.task])
-        if failed.reason != self._failed_for:  # a repeated failure gets one line, no traceback
-            self._failed_for = failed.reason
-            print(f"{self.name}: {failed.trace}", file=sys.stderr)
-        print(
-            f"{self.name}: task {failed.task} failed: {failed.reason}", file=sys.stderr, flush=True
-        )
-
-    def _offer(self, update: Update, at_ns: int) -> None:
-        given_up = self._side.edge.given_up
-        if given_up > self._given_up:
-            self._given_up = given_up
-            self._say(
-                f"{given_up} updates dropped: the coordinator acknowledged none of the latest"
-            )
-        beyond = self._side.edge.beyond
-        if beyond != self._beyond:
-            self._beyond = beyond
-            self._say(
-                f"an update cannot be sent: {beyond}; the coordinator discards it (wrong length)"
-            )
-        self._tell(self.transfers.new(update, at_ns).offer(at_ns))
+            self._work.act(message, at_ns)

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from edgefl.errors import UserError, printable
-from edgefl.hosts.wall.edge.host import MOST_TEXT, PATIENCE_S, EdgeHost, EdgeSide
+from edgefl.hosts.wall.edge.host import MOST_TEXT, PATIENCE_S, EdgeHost
 from edgefl.hosts.wall.edge.side import SideBuilder
+from edgefl.hosts.wall.edge.work import EdgeSide
 from edgefl.hosts.wall.edge.worker import OwnMachine
 from edgefl.hosts.wall.keys import EdgeKeys
 from edgefl.protocol.errors import Refused, Unreachable

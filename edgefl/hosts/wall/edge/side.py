@@ -13,7 +13,7 @@ import orjson
 from edgefl.config.experiment import MOST_SPEED, Experiment
 from edgefl.errors import UserError, nearest
 from edgefl.hosts.setup.learning import Learning, learning
-from edgefl.hosts.wall.edge.host import EdgeSide
+from edgefl.hosts.wall.edge.work import EdgeSide
 from edgefl.loading.file import THEIRS, base_of, from_json, load, shared_digest
 from edgefl.protocol.messages import Setup
 from edgefl.protocol.transfers import most_body

@@ -1,0 +1,164 @@
+"""An edge's part in a run: its actor, its transfers and its training thread.
+
+It outlives sessions: a new session repeats what is open, also with a coordinator that was resumed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from edgefl.actor import Output, Run, Send
+from edgefl.edges.edge import Edge
+from edgefl.hosts.wall.edge.open_notes import OpenNotes
+from edgefl.hosts.wall.edge.transfers import EdgeTransfers
+from edgefl.hosts.wall.edge.worker import ThreadDied, TrainingThread, TrainOrder, Turns
+from edgefl.hosts.wall.mailbox import Mailbox
+from edgefl.hosts.wall.system import System
+from edgefl.protocol.codec import encode_note
+from edgefl.protocol.messages import (
+    Acknowledged,
+    CancelTask,
+    Join,
+    Stamped,
+    TaskFailed,
+    TooLate,
+    Trained,
+    Update,
+    UrgeTask,
+    Working,
+)
+
+
+@dataclass(slots=True)
+class EdgeSide:
+    """What an edge has built for a run: its actor, and what its Join tells the coordinator."""
+
+    edge: Edge[Any]
+    config_digest: str
+    layout_digest: str
+    data_digest: str
+    samples: int
+    speed: float
+    most_bytes: int
+
+
+class EdgeWork:
+    """An edge's part in a run.
+
+    ``tell(message)``: sends it and returns True, if the session has joined. ``say``: prints a line.
+    ``results``: where the training thread reports.
+    """
+
+    def __init__(
+        self,
+        side: EdgeSide,
+        turns: Turns,
+        results: Mailbox,
+        tell: Callable[[Any], bool],
+        say: Callable[[str], None],
+        notes: OpenNotes,
+        system: System,
+    ) -> None:
+        self.side, self.edge, self.results = side, side.edge, results
+        self.tell, self.say, self.notes = tell, say, notes
+        self.transfers = EdgeTransfers(side.most_bytes)
+        self.worker = TrainingThread(side.edge, turns, side.speed, results, system)
+        system.start(self.worker)
+        self._given_up = 0
+        self._beyond: str | None = None
+        self._failed_for = ""
+
+    def end(self) -> None:
+        """Stop training."""
+        self.worker.end()
+
+    # ------------------------------------------------------------------ sessions
+    def join(self) -> Join:
+        """The Join of a new session, which ends all credits of the former one."""
+        side, transfers = self.side, self.transfers
+        transfers.new_session()
+        return Join(
+            side.config_digest,
+            side.layout_digest,
+            side.data_digest,
+            side.samples,
+            sorted({*self.edge.open_tasks, *transfers.tasks}),
+            transfers.held,
+        )
+
+    def welcomed(self) -> None:
+        """The session has joined: tell again what is open."""
+        for outgoing, due_ns in self.transfers.unacknowledged(self.edge.unacknowledged):
+            self.tell(outgoing.offer(due_ns))
+        for note in self.notes.repeated(self.edge):
+            self.tell(note)
+
+    # ------------------------------------------------------------------ the actor
+    def act(self, message: Any, at_ns: int) -> None:
+        """Pass a message of the coordinator to the actor."""
+        if isinstance(message, Acknowledged):
+            self.transfers.acknowledged(message.task)
+        elif isinstance(message, (CancelTask, TooLate)):
+            self.transfers.cancelled(message.task)
+        outputs = self.edge.receive(message, at_ns)
+        if isinstance(message, UrgeTask) and message.task not in self.edge.unacknowledged:
+            # a new update will replace the one that was offered
+            self.transfers.acknowledged(message.task)
+        self._carry_out(outputs, at_ns)
+
+    def done(self, woken: bool) -> None:
+        """Handle what the training thread has reported. ``woken``: there may be something."""
+        for result in self.results.take(woken):
+            if isinstance(result, ThreadDied):
+                raise result.error
+            self._trained(result.trained)
+            outputs = self.edge.job_done(result.order.job, None, result.at_ns)
+            self._carry_out(outputs, result.at_ns)
+
+    def _trained(self, trained: Trained | None) -> None:
+        if trained is not None and not self.tell(trained):
+            self.notes.trained.append(trained)
+
+    def _carry_out(self, outputs: list[Output], at_ns: int) -> None:
+        for output in outputs:
+            match output:
+                case Run():
+                    due = None if output.duration_ns is None else at_ns + output.duration_ns
+                    assert self.edge.task is not None
+                    if due is not None:
+                        self.notes.working = Working(self.edge.task.number, due)
+                        self.tell(self.notes.working)
+                    self.worker.orders.put(TrainOrder(output.job, at_ns, due))
+                case Send(message=Update() as update):
+                    self._offer(update, at_ns)
+                case Send(message=TaskFailed() as failed):
+                    self._task_failed(failed, at_ns)
+                case Send():
+                    self.notes.asked = Stamped(at_ns, encode_note(output.message))
+                    self.tell(self.notes.asked)
+
+    def _task_failed(self, failed: TaskFailed, at_ns: int) -> None:
+        note = Stamped(at_ns, encode_note(failed))
+        self.notes.add_failed(failed.task, note, self.edge)
+        self.tell(note)
+        name = self.edge.name
+        if failed.reason != self._failed_for:  # a repeated failure gets one line, no traceback
+            self._failed_for = failed.reason
+            print(f"{name}: {failed.trace}", file=sys.stderr)
+        print(f"{name}: task {failed.task} failed: {failed.reason}", file=sys.stderr, flush=True)
+
+    def _offer(self, update: Update, at_ns: int) -> None:
+        given_up = self.edge.given_up
+        if given_up > self._given_up:
+            self._given_up = given_up
+            self.say(f"{given_up} updates dropped: the coordinator acknowledged none of the latest")
+        beyond = self.edge.beyond
+        if beyond != self._beyond:
+            self._beyond = beyond
+            self.say(
+                f"an update cannot be sent: {beyond}; the coordinator discards it (wrong length)"
+            )
+        self.tell(self.transfers.new(update, at_ns).offer(at_ns))
