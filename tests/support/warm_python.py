@@ -31,11 +31,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import orjson
-from paths import ROOT
+from paths import ROOT, SUPPORT
 
 from edgefl.hosts.processes import ONE_THREAD
 
 PACKAGE, SCRIPTS = "edgefl", ROOT / "scripts"
+WATCHED = SUPPORT / "watched_edgefl.py"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 MOST_BYTES, MOST_FILES = 1 << 20, 64
 HEAVY = ("matplotlib.backends.backend_agg", "sklearn.datasets", "torch._dynamo", "torch.optim")
@@ -75,7 +76,7 @@ def _ours(args: Any) -> list[str]:
         return list(args[2:])
     # a script that starts itself would find its old state there
     script = not Server.forked and Path(args[1]).is_relative_to(SCRIPTS)
-    return list(args[1:]) if script else []
+    return list(args[1:]) if script or Path(args[1]) == WATCHED else []
 
 
 def _may_fork() -> bool:
