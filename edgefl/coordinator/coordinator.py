@@ -14,6 +14,7 @@ from edgefl.coordinator.run_state import RunState
 from edgefl.coordinator.tasks import TASK_CLOSED, TASK_TIMED_OUT, OpenTask
 from edgefl.errors import Bug, UserError
 from edgefl.jobs import Evaluate, Job, Result, Scores
+from edgefl.protocol.codec import size_of
 from edgefl.protocol.messages import (
     Acknowledged,
     CancelTask,
@@ -24,6 +25,7 @@ from edgefl.protocol.messages import (
     TaskFailed,
     ToCoordinator,
     Update,
+    UrgeTask,
 )
 from edgefl.strategies.base import decisions as do
 from edgefl.strategies.base import events as ev
@@ -107,7 +109,11 @@ class Coordinator(RunState):
             for number in message.tasks
             if number not in self.tasks.open
         ]
+        self.tasks.knows(edge, message.tasks)
         task = self.tasks.by_edge.get(edge)
+        if edge in self.present:
+            self._believed(edge, message.samples, now)
+            return outputs + self._back(task, message, now)
         if task is not None and task.number in message.tasks:
             task.lost = False
             self.alarms.drop(f"close {task.number}")
@@ -117,6 +123,22 @@ class Coordinator(RunState):
         self.present.add(edge)
         samples = self._believed(edge, message.samples, now)
         return outputs + self._ask(ev.EdgeJoined(edge, samples), now)
+
+    def _back(self, task: OpenTask | None, message: Joined, now: int) -> list[Output]:
+        """An edge that was never lost joins again: the run was resumed.
+
+        This is no event for the strategy. The edge gets again what it does not have.
+        """
+        if task is None or task.message is None:
+            return []
+        if task.number not in message.tasks:
+            if task.ready:  # its grant was given, or is still to come: the time counts from then
+                self.deadlines.stop(task, now)
+            else:
+                self.deadlines.assigned(task, size_of(task.message), None, now)
+            return [Send(task.edge, task.message)]
+        urge = task.urged and not task.ready
+        return [Send(task.edge, UrgeTask(task.number))] if urge else []
 
     def _believed(self, edge: str, samples: int, now: int) -> int:
         believed = self.claims.joined(edge, samples)
@@ -150,6 +172,12 @@ class Coordinator(RunState):
         task = self.tasks.of(edge, number)
         if task is None:
             return self._settled(edge, number, now)
+        if task.ready:  # offered again after a resumption: a grant that was given holds
+            if task.granted is None:
+                return []
+            if task.granted.slots is None:
+                self.deadlines.granted(task, now)
+            return [task.granted]
         task.ready, task.size_bytes = True, message.size_bytes
         self.deadlines.stop(task, now)
         if self.strategy.schedules_uplink:
@@ -157,12 +185,20 @@ class Coordinator(RunState):
             return self._ask(ev.UpdateReady(edge, number), now)
         self.record.fact(now, "update_ready", edge=edge, task=number)
         self.deadlines.granted(task, now)
-        return [Grant(edge, number)]  # nothing schedules the uplink: grant at once
+        task.granted = Grant(edge, number)  # nothing schedules the uplink: grant at once
+        return [task.granted]
+
+    def damaged(self, edge: str, number: int) -> None:
+        """The update of this task arrived damaged. The edge offers it again, as if anew."""
+        task = self.tasks.of(edge, number)
+        if task is not None:
+            task.ready, task.waits, task.granted = False, False, None
 
     def _settled(self, edge: str, number: int, now: int) -> list[Output]:
         """Record and acknowledge an update of a task that is not open, so that the edge drops it.
 
-        It is a duplicate, or its task was closed before it arrived.
+        It is a duplicate, its task was closed before it arrived, or this run has never given such
+        a task.
         """
         late = self.tasks.late(edge, number)
         if late is not None:

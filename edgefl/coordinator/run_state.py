@@ -130,7 +130,9 @@ class RunState:
                     )
                 ]
             case do.Urge():
-                return [Send(decision.edge, UrgeTask(self.tasks.at_work(decision.edge).number))]
+                task = self.tasks.at_work(decision.edge)
+                task.urged = True
+                return [Send(decision.edge, UrgeTask(task.number))]
             case do.Cancel():
                 self._forget(self._held(decision), delivered=False)
                 return [Send(decision.edge, CancelTask(decision.task))]
@@ -166,7 +168,8 @@ class RunState:
         task.waits = False
         if slots is None:  # a strategy that grants slots watches them itself
             self.deadlines.granted(task, now)
-        return [Grant(task.edge, task.number, slots)]
+        task.granted = Grant(task.edge, task.number, slots)
+        return [task.granted]
 
     def _open(self, edge: str, assign: do.Assign, now: int) -> Assignment:
         busy = edge in self.tasks.by_edge

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from edgefl.protocol.messages import Assignment
+from edgefl.strategies.base.decisions import Grant
 from emulator.agenda import Agenda, Ticket
 from emulator.units import FOREVER
 
 TASK_CLOSED, TASK_TIMED_OUT = "task closed", "task timed out"  # why a late update is not used
+UNKNOWN_TASK = "unknown task"  # of a part of the run that was lost with the coordinator's journal
 # how many tasks closed without an update are remembered; a late update of an older task counts as
 # a duplicate
 MOST_CLOSED = 10_000
@@ -24,7 +26,8 @@ class OpenTask:
 
     ``base``: the model from which the edge started. ``lost``: its edge is not connected now.
     ``ready``: its update, of ``size_bytes``, was offered. ``waits``: that update waits for a grant
-    of the uplink. ``message``: the Assignment that was sent.
+    of the uplink. ``granted``: that grant, once it was given. ``urged``: the edge was told to end
+    its work early. ``message``: the Assignment that was sent.
 
     Deadline: ``phase`` and its limit ``limit_ns``, the remaining time ``left_ns``, and since when
     that time runs (``since_ns``; None: it is stopped).
@@ -37,6 +40,8 @@ class OpenTask:
     lost: bool = False
     ready: bool = False
     waits: bool = False
+    granted: Grant | None = None
+    urged: bool = False
     asked: bool = False  # training pauses until the answer to its request
     message: Assignment | None = field(default=None, repr=False)
     size_bytes: int = 0
@@ -59,8 +64,12 @@ class Tasks:
     # number -> edge, and why a late update is not used; the oldest first
     closed: OrderedDict[int, tuple[str, str]] = field(default_factory=OrderedDict)
     count: int = 0
+    # edge -> numbers that it knows and this run has not given yet; the edge gets none of them
+    foreign: dict[str, set[int]] = field(default_factory=dict)
 
     def add(self, edge: str, version: int, base: np.ndarray) -> OpenTask:
+        while self.count in self.foreign.get(edge, ()):
+            self.count += 1
         task = OpenTask(self.count, edge, version, base)
         self.count += 1
         self.open[task.number] = self.by_edge[edge] = task
@@ -70,6 +79,18 @@ class Tasks:
         """The open task ``number`` if it belongs to this edge; otherwise None."""
         task = self.open.get(number)
         return task if task is not None and task.edge == edge else None
+
+    def knows(self, edge: str, numbers: Collection[int]) -> None:
+        """An edge joins with these tasks.
+
+        It knows more of them than this run has given if the last part of the run's journal was
+        lost, after a loss of power.
+        """
+        ahead = {number for number in numbers if number >= self.count}
+        if ahead:
+            self.foreign[edge] = ahead
+        else:
+            self.foreign.pop(edge, None)
 
     def at_work(self, edge: str) -> OpenTask:
         """The open task of this edge. ValueError if it has none."""
@@ -90,10 +111,13 @@ class Tasks:
                 self.closed.popitem(last=False)
 
     def late(self, edge: str, number: int) -> str | None:
-        """Why the late update of a closed task is not used.
+        """Why the late update of a task that is not open is not used.
 
         None if the task is not remembered, or from the second call on: then it is a duplicate.
         """
+        if number in self.foreign.get(edge, ()):
+            self.foreign[edge].discard(number)
+            return UNKNOWN_TASK
         if self.closed.get(number, ("", ""))[0] != edge:
             return None
         return self.closed.pop(number)[1]

@@ -22,6 +22,7 @@ from edgefl.protocol.messages import (
     NothingNewer,
     Ready,
     Update,
+    UrgeTask,
 )
 from edgefl.record.counters import Counters
 from edgefl.record.record import Record
@@ -214,7 +215,7 @@ def output(out: Output) -> str:
                 f"{out.to} <- fresh {fresh.number} v{fresh.version}"
                 f" ({plain(fresh.vectors['weights'])})"
             )
-        case Send(message=Acknowledged() | NothingNewer() | CancelTask() as note):
+        case Send(message=Acknowledged() | NothingNewer() | CancelTask() | UrgeTask() as note):
             return f"{out.to} <- {type(note).__name__} {note.task}"
         case Grant():
             return f"grant {out.edge} {out.task}"

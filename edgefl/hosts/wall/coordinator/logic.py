@@ -22,6 +22,7 @@ from edgefl.hosts.wall.coordinator.jobs import Jobs
 from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.jobs import Evaluate
+from edgefl.protocol.codec import places
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.host_reports import HostFacts
 from edgefl.protocol.messages import Acknowledged, Assignment, Fresh, ToEdge
@@ -222,6 +223,7 @@ class Logic(Thread):
             message: Any = item.incoming.message()
             item.incoming.body = None  # free it: the message has aligned copies
         except WireError as error:
+            self.coordinator.damaged(item.edge, places(item.incoming.offer.meta)[0])
             self.said.put(messages.Reject(item.edge, str(error)))
             return []
         return self.coordinator.receive(item.edge, message, self.now)
