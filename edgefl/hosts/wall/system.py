@@ -1,4 +1,4 @@
-"""What the processes of a live run take from their machine: time, threads, queues and sockets.
+"""What the processes of a live run take from their machine: time, threads, sockets and a disk.
 
 They take it from one object, so that a simulated machine can stand in for the real one.
 """
@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import zmq
 
+from edgefl.disk import Disk, OwnDisk
 from edgefl.hosts.wall.connections import Watch
 from edgefl.hosts.wall.keys import EdgeKeys, ServerKeys
 from edgefl.hosts.wall.mailbox import Mailbox
@@ -32,7 +33,9 @@ class Inbox(Protocol):
 
 
 class System:
-    """The machine on which this process runs."""
+    """The machine on which this process runs. ``disk``: where a run is recorded."""
+
+    disk: Disk = OwnDisk()
 
     # ------------------------------------------------------------------ time
     def monotonic_ns(self) -> int:

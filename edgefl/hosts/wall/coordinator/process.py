@@ -116,9 +116,7 @@ class CoordinatorProcess:
         self.router, self.said = system.router(self.context, job.keys), system.mailbox()
         self.watch = self._watch(weights.nbytes)
         self.port = self.router.bind(experiment.network.host, experiment.network.port)
-        self.run = OpenRun(
-            experiment, job.index, job.directory, job.base, weights, layout, shares(job.scratch)
-        )
+        self.run = self._open_run(weights, layout)
         self.fidelity = fidelity(experiment)
         self.clock = WallClock(experiment.chosen_speed, system.monotonic_ns)
         self.sessions = Sessions(expected(job, layout), incarnation=system.random_bits(32) + 1)
@@ -143,6 +141,13 @@ class CoordinatorProcess:
         self.pacing = self._pacing(weights)
         if experiment.faults:
             self._inject_faults()
+
+    def _open_run(self, weights: np.ndarray, layout: Layout) -> OpenRun:
+        job = self.job
+        known, disk = shares(job.scratch), self.system.disk
+        return OpenRun(
+            job.experiment, job.index, job.directory, job.base, weights, layout, known, disk
+        )
 
     def main(self) -> dict[str, Any]:
         """Run until the end, and return the summary."""
