@@ -50,6 +50,11 @@ class Agenda(Generic[Item]):
         """The earliest moment; FOREVER if the queue is empty."""
         return self._heap[0][MOMENT] if self._heap else FOREVER
 
+    def pending(self) -> list[tuple[int, Item]]:
+        """All items as (moment, item), in the order in which they will be due."""
+        # moment and number differ in every two entries, so items are not compared
+        return [(entry[MOMENT], entry[ITEM]) for entry in sorted(self._heap) if entry[TO_COME]]
+
     def pop_due(self, now: int) -> list[tuple[int, Item]]:
         """Remove and return all items due at or before ``now``, as (moment, item) by time."""
         due = []

@@ -24,6 +24,13 @@ class Lowest:
         self._cycle: Cycle | None = None
         self._looked = False
 
+    def state(self) -> tuple[Capacity, ...]:
+        """What a checkpoint keeps: not the table, which may be large and is computed again."""
+        return self.parts
+
+    def restore(self, state: tuple[Capacity, ...]) -> None:
+        self.parts, self._cycle, self._looked = state, None, False
+
     def segment(self, t_ns: int) -> tuple[int, int]:
         cycle = self.cycle(t_ns)
         if cycle is not None and t_ns >= cycle.from_ns:

@@ -55,6 +55,14 @@ class Cycle:
         self._works: list[int] = [0, *accumulate(map(mul, self.rates_bit_s, lengths))]
         self.work = self._works.pop()  # of a whole period
 
+    def state(self) -> tuple[int, int, np.ndarray, np.ndarray]:
+        """What a checkpoint keeps: the constructor's arguments."""
+        starts, rates = (np.asarray(each, np.int64) for each in (self.starts_ns, self.rates_bit_s))
+        return self.from_ns, self.period_ns, starts, rates
+
+    def restore(self, state: tuple[int, int, np.ndarray, np.ndarray]) -> None:
+        self.__init__(*state)  # type: ignore[misc]  # as the constructor made it
+
     def moved(self, from_ns: int) -> Cycle:
         """Return the same cycle from another moment on; it shares the table."""
         moved = copy(self)

@@ -81,6 +81,13 @@ class Jitter:
             )
         self._blocks: dict[int, _Block] = {}
 
+    def state(self) -> tuple[int, int, str, int, int]:
+        """What a checkpoint keeps: not the blocks, which are drawn again."""
+        return (self.delay_ns, self.jitter_ns, self.distribution, self.seed, self.epoch_ns)
+
+    def restore(self, state: tuple[int, int, str, int, int]) -> None:
+        self.__init__(*state)  # type: ignore[misc]  # the constructor's own arguments
+
     def arrival(self, sent_ns: int) -> int:
         if sent_ns >= FOREVER:
             return FOREVER

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 from edgefl.config.experiment import Experiment, StrategyEntry
 from edgefl.config.faults import slowed
@@ -48,6 +49,13 @@ class EmulatedLimits:
         self._capacities: dict[tuple[str, str], Capacity | None] = {}
         self._nominal = devices(experiment, shares)
         self._devices: dict[str, Device] = {}
+
+    def state(self) -> dict[str, Any]:
+        """What depends on the run so far: a device may be hot, a trace may have begun."""
+        return {"capacities": self._capacities, "devices": self._devices}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._capacities, self._devices = state["capacities"], state["devices"]
 
     @property
     def total_ns(self) -> int | None:

@@ -10,6 +10,7 @@ import time
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,9 @@ from emulator.fidelity import Fidelity
 from emulator.units import NS_PER_S
 
 FLUSH_S = 0.5
+AT_THE_END = (files.SUMMARY, files.MODEL)
 WRITTEN_LATE = (  # or not at all, so an old file must be deleted
-    files.SUMMARY,
-    files.MODEL,
+    *AT_THE_END,
     f"journal/{LINES}",
     f"journal/{BLOBS}",
     files.SLOTS,
@@ -62,6 +63,14 @@ WRITTEN = (
 FIRST_BYTES = b'{"t":'  # of events.jsonl
 
 
+@dataclass(frozen=True, slots=True)
+class RunSoFar:
+    """How far the files of a run are that goes on: ``Record.sizes()``, and the wall seconds."""
+
+    sizes: Mapping[str, int]
+    wall_s: float
+
+
 class OpenRun:
     """One strategy's run directory with its record, and the coordinator that writes to it."""
 
@@ -75,8 +84,12 @@ class OpenRun:
         layout: Layout,
         shares: Mapping[str, int] | None = None,
         disk: Disk | None = None,
+        done: RunSoFar | None = None,
     ) -> None:
-        """``shares``: samples by edge, where the split is known. ``disk``: for all files."""
+        """``shares``: samples by edge, where the split is known. ``disk``: for all files.
+
+        ``done``: the run goes on there; what the files have beyond it is dropped.
+        """
         self.disk = disk or OwnDisk()
         self.experiment, self.entry, self.directory, self.base = (
             experiment,
@@ -84,19 +97,21 @@ class OpenRun:
             directory,
             base,
         )
-        self._started_s = self._flushed_s = time.monotonic()
+        self._flushed_s = time.monotonic()
+        self._started_s = self._flushed_s - (0.0 if done is None else done.wall_s)
         # before anything is written: it may raise UserError
         made = strategy(experiment, self.entry, base, weights, layout)
         with writable(directory, "made"):
             self.disk.make_folder(directory)
         with writable(directory):
-            for name in WRITTEN_LATE:
+            for name in WRITTEN_LATE if done is None else AT_THE_END:
                 self.disk.remove(directory / name)
             self.record = Record(
                 directory,
                 lambda: time.monotonic() - self._started_s,
                 self._journal(weights, layout),
                 self.disk,
+                None if done is None else done.sizes,
             )
         limits = task_limits(experiment, self.entry, base, shares or {})
         self.coordinator = Coordinator(made, experiment, self.record, shares, limits)

@@ -101,8 +101,15 @@ class VirtualHost:
 
         ``progress(now)`` is called after each step. Ctrl-C ends the run in order.
         """
+        self._play(partial(self._begin, samples), progress)
+
+    def go_on(self, progress: Callable[[int], None] | None = None) -> None:
+        """Continue a run that was saved after a step: as ``run``, from there on."""
+        self._play(self._start_jobs, progress)
+
+    def _play(self, begin: Callable[[], None], progress: Callable[[int], None] | None) -> None:
         try:
-            self._do(COORDINATOR, self.coordinator.start(dict(samples), 0), 0)
+            begin()
             while not self.ended:
                 self._step()
                 if progress is not None:
@@ -112,6 +119,25 @@ class VirtualHost:
                 self.pool.drop(job.run)
             self._finish("interrupted")
         self._record(wait=True)
+
+    def _begin(self, samples: Mapping[str, int]) -> None:
+        self._do(COORDINATOR, self.coordinator.start(dict(samples), 0), 0)
+
+    def _start_jobs(self) -> None:
+        """Start in the pool what was under way when the run was saved.
+
+        What a training had done is lost: it begins again, which changes no result.
+        """
+        for evaluation in self._evaluations:
+            self.pool.start(evaluation, self.clock.now())
+        for due_ns, call in self.agenda.pending():
+            if not isinstance(call, partial) or call.func != self._end:
+                continue
+            actor, job = call.args
+            unused = isinstance(job, Train) and self._training.get(actor) is not job
+            waits = actor in self._open and self._open[actor][0] is job
+            if not unused and not waits:
+                self.pool.start(job, due_ns)
 
     # ------------------------------------------------------------------ also called by faults
     def tell(self, edge: str, message: ToCoordinator | EdgeLost, now: int) -> None:

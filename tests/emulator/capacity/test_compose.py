@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from emulator.capacity import Capacity, service
 from emulator.capacity.compose import Gated, Lowest
 from emulator.capacity.constant import Constant
+from emulator.capacity.cycle import Cycle
 from emulator.capacity.outage import OnOff, Windows
 from emulator.capacity.service import Curve, bytes_served, served_at
 from emulator.capacity.slotted import Slotted
@@ -147,3 +148,28 @@ def test_a_process_gates_a_link() -> None:
 def test_nothing_is_no_capacity() -> None:
     with pytest.raises(BadValue, match="one or more"):
         Lowest()
+
+
+@settings(deadline=None)
+@given(st.lists(parts, min_size=1, max_size=3), moments, moments, st.integers(0, 50_000))
+def test_a_saved_capacity_serves_as_it_did(
+    of: list[Capacity], before: int, start: int, length: int
+) -> None:
+    for whole in (Lowest(*of), Gated(of[0], of[-1])):
+        whole.segment(before)  # this may compute the table, which is not saved
+        saved = object.__new__(type(whole))
+        saved.restore(whole.state())
+        assert bytes_served(saved, start, start + length) == bytes_served(
+            whole, start, start + length
+        )
+        assert vars(saved).keys() == vars(whole).keys()
+
+
+@settings(deadline=None)
+@given(traces, moments, moments)
+def test_a_saved_cycle_is_the_same(trace: Trace, begins: int, t: int) -> None:
+    cycle = trace.cycle(0).moved(begins)
+    saved = object.__new__(Cycle)
+    saved.restore(cycle.state())
+    assert all(getattr(saved, name) == getattr(cycle, name) for name in Cycle.__slots__)
+    assert saved.done(begins + t) == cycle.done(begins + t)

@@ -140,3 +140,13 @@ def test_a_transfer_over_a_jittery_link_meets_its_due_moment() -> None:
 def test_impossible_jitter_is_refused(arguments: tuple, words: str) -> None:
     with pytest.raises(BadValue, match=words):
         Jitter(*arguments)
+
+
+@settings(deadline=None)
+@given(jitters, moments, moments)
+def test_a_saved_jitter_goes_on_as_it_was(jitter: Jitter, before: int, after: int) -> None:
+    jitter.arrival(before)
+    saved: Jitter = object.__new__(Jitter)
+    saved.restore(jitter.state())
+    assert saved.arrival(after) == jitter.arrival(after)
+    assert vars(saved).keys() == vars(jitter).keys()
