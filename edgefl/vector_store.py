@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from tempfile import TemporaryFile, gettempdir
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,9 @@ class VectorStore:
     """
 
     def __init__(self, size: int, instead: str = "") -> None:
+        self._open(size, instead)
+
+    def _open(self, size: int, instead: str) -> None:
         self.size, self.instead = size, instead
         # every row has the alignment that vector operations need
         self._stride = -(-max(size, 1) * FLOAT // ALIGNMENT) * ALIGNMENT // FLOAT
@@ -34,6 +38,17 @@ class VectorStore:
     def __len__(self) -> int:
         """Number of stored vectors."""
         return len(self._number)
+
+    def state(self) -> dict[str, Any]:
+        """Return all vectors, as views, for a checkpoint."""
+        rows = {name: self.row(name) for name in self._number}
+        return {"size": self.size, "instead": self.instead, "rows": rows}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Store the vectors of ``state`` in a new file. UserError if the disk has no space."""
+        self._open(state["size"], state["instead"])
+        for name, row in state["rows"].items():
+            self.row(name)[:] = row
 
     def row(self, name: str) -> np.ndarray:
         """Return the vector of ``name`` as a writable view; zeros the first time.

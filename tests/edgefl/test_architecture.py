@@ -16,7 +16,8 @@ EMULATOR = (
     " fidelity profile_table profiles calibrate proxy kernel lab pytest_plugin commands cli"
 )
 EDGEFL = (
-    "exit_status errors disk by_name streams vectors vector_terms vector_store jobs catalog"
+    "exit_status errors disk by_name streams vectors vector_terms vector_store checkpoints"
+    " jobs catalog"
     " protocol strategies.base actor"
     " strategies.dissemination strategies config record.files data models edges record"
     " coordinator results reports loading profile hosts.fault_lives hosts.ipc"
@@ -46,6 +47,7 @@ SHARED_FILE_NAMES = {
     "calibrate",
     "catalog",
     "cli",
+    "codec",
     "device",
     "edge",
     "errors",

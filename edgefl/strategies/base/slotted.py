@@ -69,6 +69,7 @@ class Slotted(Strategy):
 
     Options = SlottedOptions
     schedules_uplink = schedules_slots = True
+    set_anew = (*Strategy.set_anew, "timetable")
     timetable: Timetable
 
     def __init__(self, *args: Any) -> None:

@@ -89,6 +89,8 @@ class Strategy:
     runs_jobs: ClassVar[bool] = False
     # options for the number of edges at work at the same time; the number of edges bounds them
     edges_at_work: ClassVar[tuple[str, ...]] = ()
+    # attributes that the program sets anew when a run is resumed: not a part of ``state``
+    set_anew: ClassVar[tuple[str, ...]] = ("layout", "options", "streams")
 
     def __init__(self, weights: np.ndarray, layout: Layout, options: Any, streams: Streams) -> None:
         self.weights = weights
@@ -131,6 +133,19 @@ class Strategy:
         is divided into frames.
         """
         return None
+
+    def state(self) -> dict[str, Any]:
+        """Return what a resumed run needs: all attributes but those ``set_anew``.
+
+        Values may be numbers, texts, vectors, containers, random generators, and objects of your
+        own classes; not open files or torch modules. Override it to leave out an attribute that
+        ``__init__`` makes anew, or to save it in another form; then ``restore`` must match.
+        """
+        return {name: value for name, value in vars(self).items() if name not in self.set_anew}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from what ``state`` returned. Called on a new strategy before any event."""
+        vars(self).update(state)
 
     @property
     def idle(self) -> list[str]:

@@ -1,0 +1,406 @@
+"""The codec: what it makes of each kind of object, and that sharing stays."""
+
+from __future__ import annotations
+
+import gc
+import math
+from array import array
+from collections import Counter, OrderedDict, defaultdict, deque
+from fractions import Fraction
+from functools import partial
+from itertools import count
+from pathlib import Path
+from threading import Lock
+from typing import Any
+from weakref import ref
+
+import numpy as np
+import orjson
+import pytest
+from checkpoint_graphs import (
+    OWN,
+    Access,
+    Color,
+    Guarded,
+    Latest,
+    MoreSlots,
+    Names,
+    Node,
+    Pair,
+    Plain,
+    Point,
+    Ring,
+    Settings,
+    Slots,
+    doubled,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgefl.checkpoints.codec import CannotDecode, Encoded, decode, encode
+from emulator.agenda import Agenda
+from emulator.quantiles import Quantiles
+
+
+def back(root: object, **externals: object) -> Any:
+    """Encode, write the tree as JSON, and decode."""
+    encoded = encode(root, externals, OWN)
+    tree = orjson.loads(orjson.dumps(encoded.tree))
+    return decode(Encoded(tree, encoded.arrays), externals, OWN)
+
+
+# ---------------------------------------------------------------------- values
+def test_the_tree_of_a_small_graph() -> None:
+    shared = [1, "two"]
+    found = encode({"a": shared, "b": (shared, None)})
+    assert found.tree == {
+        "format": 1,
+        "root": [0],
+        "objects": [
+            ["map", None, [], {"a": [1], "b": [2]}],
+            ["list", None, [1, "two"]],
+            ["tuple", None, [[1], None]],
+        ],
+        "buffers": {},
+    }
+    assert found.arrays == {} and found.array_bytes == 0
+
+
+def test_the_tree_of_an_object_and_an_array() -> None:
+    vector = np.arange(3, dtype=np.float32)
+    vector.flags.writeable = False
+    found = encode(Plain(at=vector, number=1 << 70), own=OWN)
+    assert found.tree["objects"] == [
+        ["object", "checkpoint_graphs:Plain", [], {"at": [1], "number": ["int", hex(1 << 70)]}],
+        ["ndarray", ["a0", "<f4", [3], None, 0, False], []],
+    ]
+    assert found.tree["buffers"] == {"a0": vector.ctypes.data % 64}
+    assert found.arrays["a0"] is vector  # it must not change, so it is not copied
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, True, 0, -(1 << 63), (1 << 64) + 1, -(1 << 200)),
+        *(0.1, -0.0, 5e-324, math.inf, -math.inf),
+        *("", "text\0\n\u2028é", "\ud800 alone"),
+        *(b"", b"\xff" * 5, b"\xff" * 5000, bytearray(b"ab")),
+        *((), (1, (2, "x")), [[], [1.5, None]]),
+        *({}, {"a": 1, "b": {"c": 2}}, {"\ud800": 1}),
+        {1: "int", (2, 3): "tuple", "4": "text", None: [], Point(1): "point"},
+        *(set(), {3, 1, 2}, {"a", 1, None}, frozenset({frozenset({1}), 2})),
+        {Point(1, (2, frozenset({Point(3)})))},
+        *(deque([1, 2], maxlen=2), deque([1]), Ring([1, 2], maxlen=3)),
+        *(OrderedDict(b=1, a=2), Latest(b=1, a=2), Counter(a=3, b=0)),
+        *(Fraction(-3, 7), Path("a/b")),
+        *(Color.GREEN, Access.READ | Access.RUN, Access.WRITE),
+        *(Point(1, [2]), Pair(1, Pair([], 2)), Settings(rate=2.5)),
+        *(np.float32(0.1), np.int64(-5), np.bool_(True), np.datetime64("2026-01-02")),
+        *(np.dtype(np.float32), array("Q", [1, 1 << 63])),
+        *(doubled, list, Plain.Inner),
+    ],
+    ids=repr,
+)
+def test_a_value_comes_back_equal(value: object) -> None:
+    for root in (value, [value], {"k": value}, (value,)):
+        found = back(root)
+        assert found == root and type(found) is type(root)
+    found = back([value])[0]
+    assert type(found) is type(value)
+    if not isinstance(value, (set, frozenset)):  # their order means nothing
+        assert repr(found) == repr(value)
+
+
+def test_the_order_of_a_dict_and_the_length_of_a_deque_stay() -> None:
+    assert list(back({"z": 1, "a": 2, "m": 3})) == ["z", "a", "m"]
+    assert list(back({3: 1, 1: 2, 2: 3})) == [3, 1, 2]
+    assert back(deque([1, 2], maxlen=5)).maxlen == 5
+    assert back(Ring([1], maxlen=4)).maxlen == 4
+
+
+def test_nan() -> None:
+    assert math.isnan(back([math.nan])[0])
+
+
+def test_a_counter_goes_on_counting() -> None:
+    numbers, steps = count(5), count(1, -3)
+    next(numbers), next(steps)
+    found = back((numbers, steps))
+    assert [next(found[0]), next(found[1])] == [6, -2]
+
+
+def test_a_default_dict_keeps_its_factory() -> None:
+    found = back(defaultdict(list, {1: [2]}))
+    found[3].append(4)
+    assert found == {1: [2], 3: [4]}
+    assert back(defaultdict(partial(doubled, 4)))["x"] == 8
+    assert back(defaultdict(None, {1: 2})).default_factory is None
+
+
+def test_objects_with_a_dict_and_slots() -> None:
+    found = back(Plain(a=1, b=[2]))
+    assert type(found) is Plain and vars(found) == {"a": 1, "b": [2]}
+    slots = back(Slots([1]))
+    assert slots.known == [1] and slots.private == 7 and not hasattr(slots, "never")
+    more = MoreSlots(2)
+    more.extra = 3
+    found = back(more)
+    assert (found.known, found.private, vars(found)) == (2, 7, {"extra": 3})
+    names = Names(a=1)
+    names.title = "t"
+    found = back(names)
+    assert type(found) is Names and found == {"a": 1} and found.title == "t"
+
+
+# ---------------------------------------------------------------------- sharing
+def test_shared_objects_stay_shared() -> None:
+    inner, vector = [1], np.zeros(3)
+    found = back({"a": inner, "b": [inner], "c": (inner, vector), "d": vector})
+    assert found["a"] is found["b"][0] is found["c"][0]
+    assert found["c"][1] is found["d"] and found["a"] is not inner
+
+
+def test_cycles() -> None:
+    around: list[Any] = []
+    around += [(around, 1), {"me": around}, {Point(1): around}]
+    found = back(around)
+    assert found[0][0] is found and found[1]["me"] is found and found[2][Point(1)] is found
+
+    node, other = Node("a"), Node("b")
+    node.others, other.others = [other, node], [node]
+    one = back({node: 1, other: 2})
+    first, second = one
+    assert first.others == [second, first] and second.others == [first] and one[first] == 1
+
+
+def test_a_hashed_object_in_a_cycle() -> None:
+    point = Point(1)
+    object.__setattr__(point, "on", partial(doubled, point))
+    found = back(point)
+    assert found.on.args[0] is found
+
+
+def test_a_deep_list() -> None:
+    deep: list[Any] = []
+    for _ in range(20_000):
+        deep = [deep]
+    found, depth = back(deep), 0
+    while found:
+        found, depth = found[0], depth + 1
+    assert depth == 20_000
+
+
+def test_methods_partials_and_functions() -> None:
+    owner = Plain()
+    owner.later = partial(owner.called, number=3)
+    owner.method = owner.called
+    found = back(owner)
+    assert found.later() == (found, 3) and found.method(4) == (found, 4)
+    assert back(partial(doubled, 8))() == 16
+
+
+def test_weak_references() -> None:
+    strong = Node("a")
+    found = back({"strong": strong, "weak": ref(strong)})
+    assert found["weak"]() is found["strong"]
+    gone = ref(Node("gone"))
+    gc.collect()
+    assert back([gone])[0]() is None
+    only = Node("nothing in the graph holds it")
+    found = back([ref(only)])
+    gc.collect()
+    assert found[0]() is None
+
+
+def test_externals_are_named_and_not_copied() -> None:
+    outside = Plain(lock=Lock())
+    found = encode({"a": outside, "call": outside.called}, {"host": outside}, OWN)
+    assert ["map", None, [], {"a": ["external", "host"], "call": [1]}] in found.tree["objects"]
+    other = Plain()
+    made: Any = decode(found, {"host": other}, OWN)
+    assert made["a"] is other and made["call"](1) == (other, 1)
+    with pytest.raises(CannotDecode, match="needs 'host', which this process does not have"):
+        decode(found, {}, OWN)
+
+
+def test_an_object_with_a_state_gets_it() -> None:
+    Guarded.restored.clear()
+    inner = Guarded("inner", [1])
+    outer = Guarded("outer", {"inner": inner})
+    found = back([outer, inner])
+    assert Guarded.restored == ["inner", "outer"]  # the inner one is complete when outer gets it
+    assert found[0].kept["inner"] is found[1] and found[1].kept == [1]
+    assert found[1].made is not inner.made
+
+
+def test_an_external_with_a_state_gets_it_back() -> None:
+    shared = np.ones(2)
+    old = Guarded("g", shared)
+    found = encode({"owner": old, "same": shared}, {"guard": old}, OWN)
+    new = Guarded("new", None)
+    made: Any = decode(found, {"guard": new}, OWN)
+    assert made["owner"] is new and new.name == "g" and new.kept is made["same"]
+
+
+# ---------------------------------------------------------------------- arrays
+@pytest.mark.parametrize(
+    "vector",
+    [
+        np.arange(6, dtype=np.float32).reshape(2, 3),
+        np.arange(6, dtype=np.float64).reshape(2, 3).T,
+        np.asfortranarray(np.arange(24, dtype=np.int16).reshape(2, 3, 4)),
+        np.arange(10)[::-2],
+        np.arange(10)[1:9:3],
+        np.broadcast_to(np.float32(2), (3, 2)),
+        np.zeros(0, np.float32),
+        np.zeros((2, 0, 3)),
+        np.array(5.0),
+        np.array([True, False]),
+        np.array(["a", "bc"]),
+        np.array([1, 2], ">i4"),
+        np.array([1 + 2j]),
+        np.array(["2026-01-02"], "M8[D]"),
+        np.array([math.nan, -0.0, math.inf]),
+    ],
+    ids=lambda vector: f"{vector.dtype} {vector.shape} {vector.strides}",
+)
+@pytest.mark.parametrize("writeable", [True, False])
+def test_an_array_comes_back_bit_by_bit(vector: np.ndarray, writeable: bool) -> None:
+    vector = vector.copy(order="K") if writeable else vector
+    vector.flags.writeable = writeable
+    found = back([vector])[0]
+    assert found.dtype == vector.dtype and found.shape == vector.shape
+    assert found.tobytes() == vector.tobytes() and found.flags.writeable == writeable
+    if vector.size:
+        assert found.strides == vector.strides
+        assert (found.ctypes.data - vector.ctypes.data) % 64 == 0
+        assert not np.shares_memory(found, vector)
+
+
+def test_views_stay_views() -> None:
+    whole = np.arange(10, dtype=np.float32)
+    parts = {"head": whole[:6], "tail": whole[4:], "odd": whole[1::2], "back": whole[7:2:-1]}
+    encoded = encode(parts)
+    assert len(encoded.arrays) == 1
+    found: Any = decode(encoded)
+    assert {name: list(part) for name, part in found.items()} == {
+        name: list(part) for name, part in parts.items()
+    }
+    found["head"][5] = 55.0
+    assert found["tail"][1] == 55.0 == found["odd"][2] == found["back"][2]
+    apart = encode([whole[:5], whole[5:]])  # neighbours share nothing
+    assert len(apart.arrays) == 2
+
+
+def test_an_array_that_may_change_is_copied_at_once() -> None:
+    vector = np.ones(3)
+    copied, live = encode([vector]), encode([vector], copy=False)
+    vector[:] = 5
+    assert copied.arrays["a0"].tolist() == [1, 1, 1] and live.arrays["a0"].tolist() == [5, 5, 5]
+
+
+def test_what_decode_makes_is_independent_of_its_input() -> None:
+    encoded = encode([np.ones(3)])
+    first: Any = decode(encoded)
+    first[0][:] = 7
+    second: Any = decode(encoded)
+    assert second[0].tolist() == [1, 1, 1]
+
+
+def test_an_array_of_many_objects_is_stored_once() -> None:
+    model = np.zeros(1000, np.float32)
+    model.flags.writeable = False
+    tasks = {number: Plain(base=model, parts=[model[:10]]) for number in range(10)}
+    assert encode(tasks, own=OWN).array_bytes == model.nbytes
+
+
+# ---------------------------------------------------------------------- generators
+@pytest.mark.parametrize("name", ["PCG64", "PCG64DXSM", "Philox", "SFC64", "MT19937"])
+def test_a_generator_goes_on(name: str) -> None:
+    bits = getattr(np.random, name)(np.random.SeedSequence(7, spawn_key=(1, 2)))
+    generator = np.random.Generator(bits)
+    generator.random(5), generator.integers(10, dtype=np.uint32)  # half a draw is left
+    generator.spawn(2)
+    shared = np.random.Generator(bits)
+    found, same = back([generator, shared])
+    assert found.bit_generator is same.bit_generator
+    assert found.spawn(1)[0].random() == generator.spawn(1)[0].random()
+    assert found.integers(1 << 20, size=3, dtype=np.uint32).tolist() == (
+        generator.integers(1 << 20, size=3, dtype=np.uint32).tolist()
+    )
+    assert found.normal(size=9).tolist() == generator.normal(size=9).tolist()
+
+
+# ---------------------------------------------------------------------- of the project
+def test_an_agenda_and_quantiles() -> None:
+    agenda: Agenda[str] = Agenda()
+    tickets = {name: agenda.add(at, name) for at, name in ((5, "b"), (3, "a"), (9, "c"))}
+    agenda.cancel(tickets["b"])
+    found, kept = back([agenda, tickets])
+    found.cancel(kept["c"])
+    assert found.pop_due(100) == [(3, "a")] and len(found) == 0
+    quantiles = Quantiles()
+    for value in (1, 1000, 10**15):
+        quantiles.add(value)
+    same = back(quantiles)
+    assert (same.count, same.max, same.percentile(50)) == (3, 10**15, quantiles.percentile(50))
+
+
+# ---------------------------------------------------------------------- properties
+KEYS = st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False)
+ATOMS = KEYS | st.binary(max_size=40) | st.fractions() | st.sampled_from(list(Color))
+GRAPHS = st.recursive(
+    ATOMS,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.lists(inner, max_size=4).map(tuple)
+        | st.lists(inner, max_size=4).map(deque)
+        | st.dictionaries(KEYS, inner, max_size=4)
+        | st.dictionaries(KEYS, inner, max_size=4).map(OrderedDict)
+        | st.builds(Point, st.integers(), inner)
+        | st.builds(Pair, inner, inner)
+    ),
+    max_leaves=25,
+)
+
+
+@given(GRAPHS)
+def test_any_tree_of_values_comes_back(value: object) -> None:
+    found = back(value)
+    assert found == value and repr(found) == repr(value)
+
+
+@given(st.sets(KEYS), st.frozensets(st.tuples(KEYS, KEYS)))
+def test_any_sets_come_back(one: set[object], other: frozenset[object]) -> None:
+    assert back([one, other]) == [one, other]
+
+
+@given(st.lists(st.lists(st.integers(0, 11), max_size=5), min_size=12, max_size=12))
+def test_any_graph_of_nodes_comes_back(arrows: list[list[int]]) -> None:
+    nodes = [Node(str(number)) for number in range(12)]
+    for node, targets in zip(nodes, arrows):
+        node.others = [nodes[target] for target in targets]
+    found = back(dict.fromkeys(nodes))
+    by_name = {node.name: node for node in found}
+    assert list(by_name) == [node.name for node in nodes]
+    assert [[other.name for other in by_name[node.name].others] for node in nodes] == [
+        [str(target) for target in targets] for targets in arrows
+    ]
+    assert all(other is by_name[other.name] for node in found for other in node.others)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 40), st.integers(0, 40), st.sampled_from([-3, -2, -1, 1, 2, 3])),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_any_views_of_one_array_come_back(cuts: list[tuple[int, int, int]]) -> None:
+    whole = np.arange(40, dtype=np.float32)
+    views = [whole[start:end:step] for start, end, step in cuts]
+    found = back(views)
+    for number, view in enumerate(views):
+        if view.size:
+            view[0] = found[number][0] = -1.0 - number
+        assert [each.tolist() for each in found] == [each.tolist() for each in views]
