@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import queue
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any, cast
@@ -15,6 +15,7 @@ import numpy as np
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import EvaluateSnapshot, SnapshotScores
 from edgefl.hosts.wall.coordinator.thread_messages import Evaluated, EvaluatorGone
+from edgefl.hosts.wall.system import OWN_SYSTEM, Inbox, System
 from edgefl.jobs import Evaluate, Scores
 from edgefl.vectors import aligned_copy
 
@@ -26,16 +27,16 @@ class Evaluator:
     Evaluation may lag behind: the channel holds some hundred orders, and ``submit`` never blocks.
     """
 
-    def __init__(self, channel: Channel, scratch: Path) -> None:
-        self.channel, self.scratch = channel, scratch
-        self._orders: queue.SimpleQueue[EvaluateSnapshot] = queue.SimpleQueue()
+    def __init__(self, channel: Channel, scratch: Path, system: System = OWN_SYSTEM) -> None:
+        self.channel, self.scratch, self.system = channel, scratch, system
+        self._orders: Inbox = system.inbox()  # of EvaluateSnapshot
         # files under evaluation; identifies late results for an earlier strategy's coordinator
         self._pending: set[str] = set()
 
     def listen(self, tell: Callable[[Any], None]) -> None:
         """Start the threads, which pass every result to ``tell``."""
-        Thread(target=self._listen, args=(tell,), name="evaluations", daemon=True).start()
-        Thread(target=self._send, name="snapshots", daemon=True).start()
+        for work in (partial(self._listen, tell), self._send):
+            self.system.start(Thread(target=work, name="evaluations", daemon=True))
 
     def submit(self, job: Evaluate) -> None:
         path = self.scratch / f"snapshot-{os.getpid()}-{job.version}.f32"

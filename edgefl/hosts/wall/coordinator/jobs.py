@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import queue
 import time
 import traceback
 from collections import Counter, defaultdict
@@ -23,6 +22,7 @@ from edgefl.hosts.process_messages import DoJob, JobFinished, JobRaised, WorkerD
 from edgefl.hosts.wall import array_file
 from edgefl.hosts.wall.coordinator.thread_messages import Worked
 from edgefl.hosts.wall.edge.worker import Turns
+from edgefl.hosts.wall.system import OWN_SYSTEM, Inbox, System
 from edgefl.jobs import Job, Result, of_plain, plain
 from edgefl.record.rows import snake
 from emulator.agenda import Agenda
@@ -50,10 +50,16 @@ class Jobs:
     """
 
     def __init__(
-        self, channel: Channel, scratch: Path, now: Callable[[], int], fidelity: Fidelity
+        self,
+        channel: Channel,
+        scratch: Path,
+        now: Callable[[], int],
+        fidelity: Fidelity,
+        system: System = OWN_SYSTEM,
     ) -> None:
         self.channel, self.scratch, self.now, self.fidelity = channel, scratch, now, fidelity
-        self._orders: queue.SimpleQueue[JobOrder] = queue.SimpleQueue()
+        self.system = system
+        self._orders: Inbox = system.inbox()  # of JobOrder
         self._held: Agenda[tuple[Job, Result | str]] = Agenda()  # results that are not due yet
         self._given = 0
         self._lag: defaultdict[str, Quantiles] = defaultdict(Quantiles)  # by sort of job
@@ -62,7 +68,7 @@ class Jobs:
 
     def listen(self, tell: Callable[[Any], None]) -> None:
         """Start the thread, which passes the outcome of each order to ``tell``."""
-        Thread(target=self._listen, args=(tell,), name="jobs", daemon=True).start()
+        self.system.start(Thread(target=self._listen, args=(tell,), name="jobs", daemon=True))
 
     def submit(self, job: Job, now: int, cost_ns: int) -> None:
         self._given += 1

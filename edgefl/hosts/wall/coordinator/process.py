@@ -122,8 +122,8 @@ class CoordinatorProcess:
         self.sessions = Sessions(expected(job, layout), incarnation=system.random_bits(32) + 1)
         if self.doorman is not None:
             self.doorman.shut_out = self.sessions.quarantined.edges
-        evaluator = None if evaluations is None else Evaluator(evaluations, job.scratch)
-        self.jobs = None if jobs is None else Jobs(jobs, job.scratch, self.clock.now, self.fidelity)
+        evaluator = None if evaluations is None else Evaluator(evaluations, job.scratch, system)
+        self.jobs = None if jobs is None else self._jobs(jobs)
         self.logic = Logic(
             self.run.coordinator,
             self.run.record,
@@ -141,6 +141,9 @@ class CoordinatorProcess:
         self.pacing = self._pacing(weights)
         if experiment.faults:
             self._inject_faults()
+
+    def _jobs(self, channel: Channel) -> Jobs:
+        return Jobs(channel, self.job.scratch, self.clock.now, self.fidelity, self.system)
 
     def _open_run(self, weights: np.ndarray, layout: Layout) -> OpenRun:
         job = self.job
