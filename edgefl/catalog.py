@@ -84,6 +84,25 @@ def load_dotted(name: str, base: Path | None = None) -> Any:
     return getattr(module, attribute)
 
 
+def source_of(name: str, base: Path | None = None) -> Path | None:
+    """Return the file of code that ``name`` leads to, without executing it; None if not found.
+
+    The packages that a module is in are imported.
+    """
+    place = name.rpartition(":")[0]
+    folders = [folder.resolve() for folder in (base, Path.cwd()) if folder is not None]
+    if place.endswith(".py"):
+        paths = [(folder / Path(place).expanduser()).resolve() for folder in folders]
+        return next((path for path in paths if path.is_file()), None)
+    with _importable(folders):
+        try:
+            spec = importlib.util.find_spec(place)
+        except Exception:  # the packages are the user's code
+            return None
+    origin = None if spec is None else spec.origin
+    return None if origin is None or not Path(origin).is_file() else Path(origin)
+
+
 def _from_package(name: str, dotted: str, folders: list[Path]) -> ModuleType:
     with _importable(folders):
         try:

@@ -264,6 +264,7 @@ def _run(task: Launch, hosts: HostsThread, addresses: Mapping[str, str], logs: H
         task.config,
         task.folder,
         _HostsScreen(hosts, logs),
+        task.origin.text(task.experiment),
         fleet=False,
         keys=task.keys,
         remote=_HostEdges(hosts, addresses, logs, task.folder),

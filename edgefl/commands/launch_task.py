@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgefl.hosts.setup.origin import LAUNCH, WALL, Origin
 from edgefl.loading.file import base_of
 
 if TYPE_CHECKING:
@@ -26,6 +27,18 @@ class Launch:
     restarts: int
     partial: bool
     accept: bool
+
+    @property
+    def origin(self) -> Origin:
+        """How this launch began, for experiment.toml."""
+        return Origin(
+            LAUNCH,
+            WALL,
+            self.base,
+            options=("--partial",) if self.partial else (),
+            inventory=self.inventory.path,
+            keys=self.keys,
+        )
 
     @property
     def base(self) -> Path:

@@ -23,6 +23,7 @@ from edgefl.config.experiment import Experiment
 from edgefl.config.groups import warnings
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED, INTERRUPTED, NOT_MET
+from edgefl.hosts.setup.origin import COORDINATOR, RUN, Origin
 from edgefl.loading.file import base_of, load
 from edgefl.loading.names import strategy_warnings
 
@@ -126,13 +127,16 @@ def run(
         raise UserError(f"network.host: {expected}, found {experiment.network.host!r}")
     warn(experiment, config)
     folder = out / experiment.name
-    whole = True
+    whole, options = True, _options(force=force)
+    text = Origin(RUN, clock.value, base_of(config), options).text(experiment)
     if clock is Clock.virtual:
-        runs = on_virtual.VirtualRuns(experiment, base_of(config), folder, power)
+        runs = on_virtual.VirtualRuns(experiment, base_of(config), folder, power, text)
         whole = runs.run()
         to_the_end = not runs.interrupted
     else:
-        to_the_end = on_wall.run_seeds(experiment, config, folder, fleet=True, force=force)
+        to_the_end = on_wall.run_seeds(
+            experiment, config, folder, text=text, fleet=True, force=force
+        )
     finish(conclude(experiment, folder), demands, whole, to_the_end)
 
 
@@ -155,15 +159,24 @@ def coordinator(
     show.warning(must_have_keys(experiment.network.host, secrets, insecure))
     warn(experiment, config)
     folder = out / experiment.name
+    options = _options(announce=announce, insecure=insecure)
+    origin = Origin(COORDINATOR, Clock.wall.value, base_of(config), options, keys=keys)
     with (
         on_wall.announced(experiment, keys is not None) if announce else nullcontext() as listening
     ):
         screen = on_wall.Screen(listening)
-        to_the_end = on_wall.run_seeds(experiment, config, folder, screen, fleet=False, keys=keys)
+        to_the_end = on_wall.run_seeds(
+            experiment, config, folder, screen, origin.text(experiment), fleet=False, keys=keys
+        )
     if table or demands:
         finish(conclude(experiment, folder), demands, True, to_the_end)
     elif not to_the_end:
         raise typer.Exit(INTERRUPTED)
+
+
+def _options(**given: bool) -> tuple[str, ...]:
+    """The switches that a resumption needs, too."""
+    return tuple(f"--{name}" for name, on in given.items() if on)
 
 
 def finish(

@@ -62,13 +62,16 @@ class VirtualRuns:
     So after Ctrl-C, all strategies have been run with each completed seed.
     """
 
-    def __init__(self, experiment: Experiment, base: Path, folder: Path, power: Power) -> None:
+    def __init__(
+        self, experiment: Experiment, base: Path, folder: Path, power: Power, text: str = ""
+    ) -> None:
+        """``text``: experiment.toml of the folder; "": none is written."""
         from edgefl.hosts.setup.learning import learning, with_seed
         from edgefl.hosts.setup.plan import refuse_native
         from edgefl.hosts.setup.run_folder import RunFolder
 
         refuse_native(experiment)
-        self.claim = RunFolder(folder, [entry.name for entry in experiment.strategies])
+        self.claim = RunFolder(folder, [entry.name for entry in experiment.strategies], text)
         self.claim.refuse_if_in_use()
         self.experiment, self.folder, self.power, self.lines = (
             experiment,
@@ -123,6 +126,7 @@ class VirtualRuns:
             show.line(line)
         self._begun = True
         kept = clear(self.folder, [entry.name for entry in self.experiment.strategies])
+        self.claim.begin()
         if kept:
             show.line(f"kept from earlier runs: {', '.join(kept)}")
 

@@ -53,11 +53,17 @@ def announced(experiment: Experiment, keyed: bool) -> Iterator[Listening]:
 
 
 def run_seeds(
-    experiment: Experiment, config: Path, folder: Path, screen: Screen | None = None, **where: Any
+    experiment: Experiment,
+    config: Path,
+    folder: Path,
+    screen: Screen | None = None,
+    text: str = "",
+    **where: Any,
 ) -> bool:
     """Run every seed, or those until Ctrl-C; False after a Ctrl-C.
 
-    ``where``: LaunchOptions. Exit with status 1 if a process dies that the run needs.
+    ``text``: experiment.toml of the folder; "": none is written. ``where``: LaunchOptions. Exit
+    with status 1 if a process dies that the run needs.
     """
     from edgefl.hosts.setup.run_folder import RunFolder
     from edgefl.hosts.wall.launcher import Interrupted, LaunchOptions, ProcessDied, WallRun
@@ -65,7 +71,7 @@ def run_seeds(
     seeds, headline = experiment.by_seed(), _headline(experiment)
     port = experiment.network.port
     screen = screen or Screen()
-    claim = RunFolder(folder, [entry.name for entry in experiment.strategies])
+    claim = RunFolder(folder, [entry.name for entry in experiment.strategies], text)
     claim.refuse_if_in_use()
     try:
         for number, one in enumerate(seeds):

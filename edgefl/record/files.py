@@ -5,7 +5,8 @@ from __future__ import annotations
 EVENTS, LINKS, METRICS, SLOTS = "events.jsonl", "links.csv", "metrics.csv", "slots.csv"
 MEASURED = "measured.csv"
 LABELS, EDGES, HOSTS = "labels.csv", "edges.csv", "hosts.csv"
-MODEL, SUMMARY = "model.safetensors", "summary.json"
+MODEL, SUMMARY, CONFIG = "model.safetensors", "summary.json", "config.toml"
+EXPERIMENT = "experiment.toml"  # in the folder of all runs of an experiment
 
 METRIC_COLUMNS = (
     "version",

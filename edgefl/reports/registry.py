@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import edgefl.reports
+from edgefl.record.files import EXPERIMENT
 from edgefl.reports.family import Family, pictures
 
 COMPARISON = ("comparison.csv", "comparison_seeds.csv", *pictures("accuracy"))
+ABOVE_RUNS = (EXPERIMENT, *COMPARISON)
 
 
 def families() -> dict[str, Family]:
@@ -41,6 +43,6 @@ def sections(run: Path, marks: Collection[str], emulated_s: float) -> dict[str, 
 def files() -> tuple[str, ...]:
     """Return the files that may be in an experiment's folder above its runs.
 
-    They are the comparison and the families' files.
+    They are the experiment, the comparison and the families' files.
     """
-    return COMPARISON + tuple(name for family in families().values() for name in family.FILES)
+    return ABOVE_RUNS + tuple(name for family in families().values() for name in family.FILES)

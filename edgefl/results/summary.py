@@ -11,6 +11,8 @@ from edgefl.record.counters import Counters
 
 CONVERGENCE_EVALUATIONS = 10
 INTERRUPTED = "interrupted"  # the end reason of a run that the user ended
+# end reasons of runs that did not reach their own end: these can be resumed
+BROKEN_OFF = (INTERRUPTED, "launcher gone", "no edge left")
 
 
 def outcome(

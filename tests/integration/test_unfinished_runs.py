@@ -33,7 +33,8 @@ def test_a_killed_run_is_kept_and_a_live_one_left_alone(
     left = (directory / "events.jsonl").read_bytes()
     again = start(started, *words, "stop.versions=1")
     status, out, err = end(again)
-    line = "runs/small held an unfinished run: moved to runs/small.1\n"
+    moved = "runs/small held an unfinished run: moved to runs/small.1"
+    line = f"{moved}; to go on with it: edgefl run --resume runs/small.1\n"
     assert status == 0 and line in out[: 200 + len(line)], (out, err)
     assert (folder / "runs" / "small.1" / "fedasync" / "events.jsonl").read_bytes() == left
     assert (directory / "summary.json").exists()

@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
 from edgefl.errors import UserError
+from edgefl.hosts.setup.origin import origin_of
 from edgefl.hosts.setup.rundir import unfinished, writable
+from edgefl.record.files import EXPERIMENT
+from edgefl.record.row_file import write_whole
+
+ENDS_S = 10.0  # patience with processes of a killed command, which end by themselves
+POLL_S = 0.1
 
 
 class RunFolder:
@@ -22,8 +29,11 @@ class RunFolder:
     that holds ``fd`` ends, for whatever reason.
     """
 
-    def __init__(self, folder: Path, names: Collection[str]) -> None:
-        self.folder, self.names = folder, names
+    def __init__(
+        self, folder: Path, names: Collection[str], text: str = "", resume: bool = False
+    ) -> None:
+        """``text``: experiment.toml; "": none is written. ``resume``: go on with the runs there."""
+        self.folder, self.names, self.text, self.resume = folder, names, text, resume
         self.fd: int | None = None
         self._made: list[Path] = []  # folders that ``claim`` has made, outer ones first
 
@@ -37,7 +47,10 @@ class RunFolder:
 
         UserError if another command writes to the folder, or if it cannot be written.
         """
-        told = []
+        told: list[str] = []
+        if self.resume:
+            self.fd = self._lock(ENDS_S)
+            return told
         with writable(self.folder, "made"):
             if self.folder.is_dir():
                 self.fd = self._lock()
@@ -49,21 +62,32 @@ class RunFolder:
                 self.fd = self._lock()
         return told
 
+    def begin(self) -> None:
+        """Write experiment.toml: from now on the runs can be resumed."""
+        if self.text and not self.resume:
+            write_whole(self.folder / EXPERIMENT, self.text.encode())
+
     def release(self) -> None:
         _unlock(self.fd)
         self.fd = None
 
     def undo(self) -> None:
-        """Remove the folders that ``claim`` has made, if they are empty."""
+        """Remove experiment.toml if there is no run, and empty folders that ``claim`` has made."""
+        with suppress(OSError):
+            if [path.name for path in self.folder.iterdir()] == [EXPERIMENT]:
+                (self.folder / EXPERIMENT).unlink()
         for folder in reversed(self._made):
             with suppress(OSError):
                 folder.rmdir()
 
-    def _lock(self) -> int | None:
+    def _lock(self, patience_s: float = 0.0) -> int | None:
         """Return the descriptor that holds the lock; None if the file system has no locks."""
-        fd = os.open(self.folder, os.O_RDONLY)
+        fd, until_s = os.open(self.folder, os.O_RDONLY), time.monotonic() + patience_s
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            while not _locked(fd):
+                if time.monotonic() >= until_s:
+                    raise BlockingIOError
+                time.sleep(POLL_S)
         except BlockingIOError:
             os.close(fd)
             raise UserError(
@@ -83,7 +107,12 @@ class RunFolder:
             if not os.path.lexists(path := place.with_name(f"{place.name}.{number}"))
         )
         place.rename(aside)
-        return f"{self.folder} held an unfinished run: moved to {self._told(aside)}"
+        told = self._told(aside)
+        moved = f"{self.folder} held an unfinished run: moved to {told}"
+        try:
+            return f"{moved}; to go on with it: {origin_of(told).resumed_by(told)}"
+        except (UserError, OSError):  # an older run, which cannot be resumed
+            return moved
 
     def _told(self, aside: Path) -> Path:
         """The path in the form that the user gave."""
@@ -94,6 +123,14 @@ class RunFolder:
         place = self.folder.resolve() if self.folder.is_symlink() else self.folder
         place.mkdir(parents=True, exist_ok=True)
         self._made = missing[::-1]
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _unlock(fd: int | None) -> None:

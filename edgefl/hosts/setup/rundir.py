@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from edgefl.errors import UserError
 from edgefl.hosts.setup.limits import task_limits
 from edgefl.hosts.setup.plan import strategy
 from edgefl.hosts.setup.summary import write_summary
-from edgefl.loading.file import dump
+from edgefl.loading.file import FACTS, dump
 from edgefl.loading.names import own_names
 from edgefl.record import files
 from edgefl.record.counters import Counters
@@ -52,7 +53,7 @@ WRITTEN_LATE = (  # or not at all, so an old file must be deleted
     "vocabulary.txt",
 )
 WRITTEN = (
-    "config.toml",
+    files.CONFIG,
     files.EVENTS,
     files.LINKS,
     files.METRICS,
@@ -120,22 +121,25 @@ class OpenRun:
         """Set emulated time 0 to now. Wall seconds count from here, without the joining phase."""
         self._started_s = time.monotonic()
 
-    def begin(self, clock: str, fidelity: Fidelity) -> None:
-        """Write config.toml: the experiment, and which code and host run it."""
+    def begin(
+        self, clock: str, fidelity: Fidelity, more: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        """Write config.toml: the experiment, which code and host run it, and ``more`` facts."""
         self.start_wall()
         facts: dict[str, Any] = {
             "strategy": self.entry.name,
             "clock": clock,
             "git_commit": git_commit(),
             "host": fidelity.host,
+            **more,
         }
         if self.base is not None and (own_names(self.experiment) or traces(self.experiment)):
             facts["base"] = str(self.base.resolve())  # the folder of that code or trace
         if self.coordinator.strategy.reconstructed:
             facts["reconstructed"] = True  # displays show this next to the name
         with writable(self.directory):
-            text = dump(self.experiment, {"run": facts})
-            self.disk.replace(self.directory / "config.toml", text.encode())
+            text = dump(self.experiment, {FACTS: facts})
+            self.disk.replace(self.directory / files.CONFIG, text.encode())
 
     def end(
         self,

@@ -116,7 +116,7 @@ def run_virtual(
     run = OpenRun(experiment, index, directory, learned.base, weights, layout, learned.samples)
     book = fidelity(experiment)
     host = _host(learned, index, run, pool)
-    run.begin("virtual", book)
+    run.begin("virtual", book, {"data_digest": learned.data_digest()})
     learned.keep_beside(directory)
 
     def after_step(now: int) -> None:

@@ -271,6 +271,7 @@ class WallRun:
             return
         names = [entry.name for entry in self.experiment.strategies]
         kept = clear(self.options.out, names, directory)
+        self.folder.begin()
         if kept:
             self.say(f"kept from earlier runs: {', '.join(kept)}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from broken_off import begin_folder
 from builders import experiment, layout, vector
 
 from edgefl.errors import UserError
@@ -48,6 +49,28 @@ def test_what_has_not_ended_is_moved_aside_whole(tmp_path: Path, within: str) ->
         aside = tmp_path / f"quick.{number}"
         assert told == f"{folder} held an unfinished run: moved to {aside}"
         assert files(aside) == there and not list(folder.iterdir())
+
+
+def test_the_message_says_how_to_go_on_with_it(tmp_path: Path) -> None:
+    folder = tmp_path / "quick"
+    begin_folder(folder, experiment())
+    begun(folder / "fedavg", ends=False)
+    (told,) = claimed(folder, "fedavg")
+    aside = tmp_path / "quick.1"
+    assert told.endswith(f"moved to {aside}; to go on with it: edgefl run --resume {aside}")
+
+
+def test_a_resumption_leaves_all_where_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "quick"
+    begin_folder(folder, experiment())
+    begun(folder / "fedavg", ends=False)
+    there = files(folder)
+    claim = RunFolder(folder, ["fedavg"], "other", resume=True)
+    assert claim.claim() == []
+    claim.begin()
+    claim.undo()
+    claim.release()
+    assert files(folder) == there and (folder / "experiment.toml").read_text() != "other"
 
 
 def test_what_has_ended_stays_for_the_rule_of_old(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ class CoordinatorProcess:
         }
         for reason in self.job.strains:
             self.fidelity.strain(reason)
-        self.run.begin("wall", self.fidelity)
+        self.run.begin("wall", self.fidelity, {"data_digest": self.job.data_digest})
         self.system.start(self.watch)
         self.control.send(Listening(self.port))
         self.system.start(Thread(target=self._obey, name="control", daemon=True))

@@ -1,0 +1,235 @@
+"""What a folder says about a resumption: the stage of each run, and every reason against it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broken_off import begin_folder, begin_run
+from builders import experiment
+
+from edgefl.config.experiment import Experiment
+from edgefl.errors import UserError
+from edgefl.hosts.setup.origin import COORDINATOR, LAUNCH, VIRTUAL, WALL, Origin, origin_of
+from edgefl.hosts.setup.resumption import (
+    RunStage,
+    check_data,
+    differences,
+    experiment_folder,
+    read_resumption,
+    run_stage,
+)
+from edgefl.hosts.setup.run_folder import RunFolder
+
+TWO = [{"strategy": "fedavg"}, {"strategy": "fedasync"}]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return Path("runs") / "quick"
+
+
+def of_seed(given: Experiment, seed: int) -> Experiment:
+    return given.model_copy(update={"seed": seed})
+
+
+def stages(path: Path) -> dict[str, str]:
+    return {run.name: run.stage.value for run in read_resumption(path).runs}
+
+
+# ---------------------------------------------------------------------- which runs are left
+def test_a_run_is_finished_broken_off_or_not_begun(folder: Path) -> None:
+    given = experiment(strategies=TWO, seeds=[3, 4])
+    begin_folder(folder, given)
+    begin_run(folder, of_seed(given, 3), 0, finished="versions")
+    begin_run(folder, of_seed(given, 3), 1)
+    found = read_resumption(folder)
+    assert [(run.name, run.seed, run.index, run.stage) for run in found.runs] == [
+        ("fedavg seed 3", 3, 0, RunStage.finished),
+        ("fedasync seed 3", 3, 1, RunStage.broken_off),
+        ("fedavg seed 4", 4, 0, RunStage.not_begun),
+        ("fedasync seed 4", 4, 1, RunStage.not_begun),
+    ]
+    assert found.told() == (
+        "runs/quick; going on: fedasync seed 3; finished before: fedavg seed 3; not begun yet:"
+        " fedavg seed 4, fedasync seed 4"
+    )
+    assert found.experiment == found.asked == given
+
+
+@pytest.mark.parametrize(
+    ("finished", "expected"),
+    [
+        ("versions", RunStage.finished),
+        ("emulated_s", RunStage.finished),
+        ("interrupted", RunStage.broken_off),
+        ("launcher gone", RunStage.broken_off),
+        ("no edge left", RunStage.broken_off),
+        ("", RunStage.broken_off),
+    ],
+)
+def test_ctrl_c_and_lost_processes_break_a_run_off(
+    folder: Path, finished: str, expected: RunStage
+) -> None:
+    assert run_stage(begin_run(folder, experiment(), finished=finished)) is expected
+
+
+def test_a_torn_summary_is_none_and_a_torn_config_no_run(folder: Path) -> None:
+    begin_folder(folder, experiment())
+    run = begin_run(folder, experiment())
+    (run / "summary.json").write_text('{"finished": "vers')
+    assert stages(folder) == {"fedavg": "broken off"}
+    (run / "config.toml").write_text('name = "ru')
+    assert stages(folder) == {"fedavg": "not begun"}
+
+
+def test_the_folder_of_a_strategy_or_a_seed_will_do(folder: Path) -> None:
+    given = experiment(seeds=[1, 2])
+    begin_folder(folder, given)
+    begin_run(folder, of_seed(given, 2))
+    for path in (folder, folder / "fedavg", folder / "fedavg" / "seed2"):
+        assert experiment_folder(path) == folder
+        assert read_resumption(path).folder == folder
+
+
+def test_the_chosen_speed_and_a_port_that_edges_know_stay(folder: Path) -> None:
+    auto = experiment(speed="auto")
+    begin_folder(folder, auto, Origin(COORDINATOR, WALL, folder.parent))
+    begin_run(folder, auto.model_copy(update={"speed": 0.25}), facts={"port": 7123})
+    found = read_resumption(folder)
+    assert (found.experiment.speed, found.experiment.network.port) == (0.25, 7123)
+    assert found.speed_auto and found.asked.speed == "auto"
+
+
+def test_edges_of_this_machine_know_no_port_after_a_crash(folder: Path) -> None:
+    begin_folder(folder, experiment())
+    begin_run(folder, experiment(), facts={"port": 7123})
+    assert read_resumption(folder).experiment.network.port == 0
+
+
+# ---------------------------------------------------------------------- what is no run
+def refused(path: Path | str) -> str:
+    with pytest.raises(UserError) as caught:
+        read_resumption(Path(path))
+    return str(caught.value)
+
+
+def test_a_folder_that_is_no_run_names_the_nearest(folder: Path) -> None:
+    begin_folder(folder, experiment())
+    begin_folder(folder.with_name("other"), experiment())
+    (folder.parent / "empty").mkdir()
+    Path("file.txt").touch()
+    near = "(nearest: runs/quick)"
+    assert refused("runs/quik") == f"--resume runs/quik: no such directory {near}"
+    assert refused("quik") == f"--resume quik: no such directory {near}"
+    kind = "expected the directory of an experiment, such as runs/NAME, or of one of its runs"
+    assert refused("runs").startswith(f"--resume runs: is no run: {kind} (there: ")
+    assert refused("runs/empty").startswith(f"--resume runs/empty: is no run: {kind} (there: ")
+    assert refused("file.txt").startswith("--resume file.txt: is no directory (there: ")
+
+
+def test_without_any_run_no_near_one_is_named(folder: Path) -> None:
+    assert refused("runs/quick") == "--resume runs/quick: no such directory"
+
+
+def test_runs_of_an_older_edgefl_cannot_be_resumed(folder: Path) -> None:
+    run = begin_run(folder, experiment())
+    said = "has no experiment.toml: its runs were begun by an edgefl that could not resume"
+    for path in (folder, run):
+        assert refused(path) == f"--resume {path}: {said}"
+
+
+@pytest.mark.parametrize("text", ["", "[run", "name = 1", "[run]\ncommand = 'run'"])
+def test_a_damaged_experiment_file_is_one_line(folder: Path, text: str) -> None:
+    begin_folder(folder, experiment())
+    (folder / "experiment.toml").write_text(text)
+    assert refused(folder).startswith("runs/quick/experiment.toml: is damaged (")
+
+
+# ---------------------------------------------------------------------- what has changed
+def test_another_version_of_edgefl_is_named(folder: Path) -> None:
+    origin = Origin("run", WALL, folder.parent, edgefl="0.0.9")
+    begin_folder(folder, experiment(), origin)
+    assert "was begun by edgefl 0.0.9, and this is edgefl" in refused(folder)
+
+
+def test_a_run_of_another_config_says_what_differs(folder: Path) -> None:
+    begin_folder(folder, experiment(training={"epochs": 2}))
+    begin_run(folder, experiment(seed=9, speed=0.5))
+    assert refused(folder) == (
+        "runs/quick/fedavg/config.toml: is of another config than experiment.toml above it:"
+        " training.epochs is 2, the run has 1"
+    )
+
+
+def test_changed_and_missing_code_is_named(folder: Path) -> None:
+    own = Path("mine.py")
+    own.write_text("from edgefl.strategies.fedasync import FedAsync as Mine\n")
+    given = experiment(strategies=[{"strategy": "mine.py:Mine"}])
+    begin_folder(folder, given, Origin("run", WALL, Path()))
+    assert stages(folder) == {"mine": "not begun"}
+    own.write_text(f"{own.read_text()}# another\n")
+    assert "mine.py has changed" in refused(folder)
+    own.unlink()
+    assert "mine.py" in refused(folder)  # the check of names comes first
+
+
+def test_a_changed_trace_is_named(folder: Path) -> None:
+    Path("up.csv").write_text("0,1000000\n10,2000000\n20,1000000\n")
+    given = experiment(links={"trace_up": "up.csv", "down_mbit_s": 1.0})
+    begin_folder(folder, given, Origin("run", WALL, Path()))
+    assert stages(folder) == {"fedavg": "not begun"}
+    Path("up.csv").write_text("0,1000000\n10,2000001\n20,1000000\n")
+    assert "up.csv has changed" in refused(folder)
+
+
+def test_other_data_are_refused(folder: Path) -> None:
+    run = begin_run(folder, experiment(), facts={"data_digest": "aa11"})
+    check_data(run, "aa11")
+    with pytest.raises(UserError, match=r"fedavg: the data have changed .* aa11, now bb22"):
+        check_data(run, "bb22")
+
+
+def test_a_folder_that_a_command_writes_to_is_left_alone(folder: Path) -> None:
+    begin_folder(folder, experiment())
+    live = RunFolder(folder, ["fedavg"], resume=True)
+    live.claim()
+    assert "runs/quick: another run writes to it" in refused(folder)
+    live.release()
+    assert stages(folder) == {"fedavg": "not begun"}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, []),
+        ({"seeds": [1, 2]}, ["seeds is [1, 2], the run has not given"]),
+        ({"strategies": TWO}, ["strategies[1].strategy is fedasync, the run has not given"]),
+        ({"training": {"momentum": 0.5}}, ["training.momentum is 0.5, the run has 0.0"]),
+    ],
+)
+def test_differences_name_the_key_and_both_values(change: Any, expected: list[str]) -> None:
+    now, then = (
+        given.model_dump(exclude_none=True) for given in (experiment(**change), experiment())
+    )
+    assert differences(now, then) == expected
+
+
+# ---------------------------------------------------------------------- experiment.toml
+def test_the_facts_come_back_as_they_were_written(folder: Path) -> None:
+    given = Origin(
+        LAUNCH, VIRTUAL, Path.cwd(), ("--partial",), Path.cwd() / "hosts.toml", Path.cwd(), "pi"
+    )
+    begin_folder(folder, experiment(), given)
+    assert origin_of(folder) == given
+    assert given.resumed_by(folder) == "edgefl launch hosts.toml --resume runs/quick --partial"
+
+
+def test_a_run_that_did_not_begin_leaves_no_experiment_file(folder: Path) -> None:
+    claim = RunFolder(folder, ["fedavg"], Origin("run", WALL, Path()).text(experiment()))
+    claim.claim()
+    claim.begin()
+    claim.undo()
+    assert not Path("runs").exists()
