@@ -76,7 +76,8 @@ class BufferTable:
                 groups.append([])
             groups[-1].append(span)
             end = max(end, span[1])
-        return groups
+        # in the order of the graph, so that names do not depend on addresses
+        return sorted(groups, key=lambda group: min(number for _, _, number in group))
 
     def _buffer(self, arrays: list[np.ndarray], low: int, high: int) -> np.ndarray:
         """The memory of overlapping arrays, as one contiguous array."""

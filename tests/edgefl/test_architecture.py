@@ -52,6 +52,7 @@ SHARED_FILE_NAMES = {
     "edge",
     "errors",
     "faults",
+    "files",
     "figures",
     "host",
     "jobs",
