@@ -24,7 +24,7 @@ EDGEFL = (
     " hosts.process_messages hosts.processes hosts.setup hosts.exchange hosts.wall.keys"
     " hosts.wall.connections"
     " hosts.wall.wire hosts.wall.discovery hosts.wall.array_file hosts.wall.mailbox"
-    " hosts.wall.system"
+    " hosts.wall.sleep_watch hosts.wall.system"
     " hosts.virtual.pool hosts.virtual"
     " hosts.wall.edge hosts.wall.coordinator hosts.wall.fleet hosts.wall.speed_check"
     " hosts.wall.remote_edges hosts.wall.launcher launch.host"

@@ -28,12 +28,16 @@ class Clock(System):
     def __init__(self, dealer: Any = None) -> None:
         self.s, self.given = 1000.0, dealer
         self.slept: list[float] = []
+        self.asleep_s = 0.0  # how long the machine has slept
 
     def monotonic_s(self) -> float:
         return self.s
 
     def monotonic_ns(self) -> int:
         return int(self.s * NS_PER_S)
+
+    def passed_ns(self) -> int:
+        return self.monotonic_ns() + round(self.asleep_s * NS_PER_S)
 
     def sleep(self, pause_s: float) -> None:
         self.slept.append(pause_s)

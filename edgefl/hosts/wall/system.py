@@ -5,8 +5,10 @@ They take it from one object, so that a simulated machine can stand in for the r
 
 from __future__ import annotations
 
+import ctypes
 import queue
 import random
+import sys
 import time
 from collections.abc import Callable
 from threading import Thread
@@ -33,13 +35,28 @@ class Inbox(Protocol):
 
 
 class System:
-    """The machine on which this process runs. ``disk``: where a run is recorded."""
+    """The machine on which this process runs, if it never sleeps.
+
+    ``disk``: where a run is recorded, and where an edge keeps its state.
+    """
 
     disk: Disk = OwnDisk()
 
     # ------------------------------------------------------------------ time
     def monotonic_ns(self) -> int:
         return time.monotonic_ns()
+
+    def passed_ns(self) -> int:
+        """A monotonic clock that goes on while the machine sleeps."""
+        return self.monotonic_ns()
+
+    def awake_ns(self) -> int:
+        """A monotonic clock that stands still while the machine sleeps."""
+        return self.monotonic_ns()
+
+    def sleep_reading(self) -> tuple[int, int, int]:
+        """The readings for ``SleepWatch.look``."""
+        return self.awake_ns(), self.passed_ns(), self.awake_ns()
 
     def monotonic_s(self) -> float:
         return self.monotonic_ns() / NS_PER_S
@@ -81,4 +98,31 @@ class System:
         return Watch(router, most_bytes, endless, at_start)
 
 
-OWN_SYSTEM = System()
+class OwnSystem(System):
+    """The machine on which this process runs; it may sleep.
+
+    ``monotonic_ns`` stands still in sleep on Linux and macOS, and goes on in Windows.
+    """
+
+    if sys.platform.startswith("linux"):
+
+        def passed_ns(self) -> int:
+            return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+    elif sys.platform == "darwin":
+
+        def passed_ns(self) -> int:
+            return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+
+        def awake_ns(self) -> int:
+            return time.clock_gettime_ns(time.CLOCK_UPTIME_RAW)
+
+    elif sys.platform == "win32":
+
+        def awake_ns(self) -> int:
+            ticks = ctypes.c_ulonglong()  # of 100 ns
+            ctypes.windll.kernel32.QueryUnbiasedInterruptTime(ctypes.byref(ticks))
+            return 100 * ticks.value
+
+
+OWN_SYSTEM = OwnSystem()

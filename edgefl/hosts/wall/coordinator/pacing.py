@@ -36,6 +36,7 @@ from edgefl.hosts.wall.coordinator.thread_messages import (
 )
 from edgefl.hosts.wall.coordinator.transport import Transport
 from edgefl.hosts.wall.mailbox import Mailbox
+from edgefl.hosts.wall.sleep_watch import SleepWatch
 from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.hosts.wall.wire import MOST_FRAMES, Router
 from edgefl.protocol.codec import encode, encode_note
@@ -87,6 +88,7 @@ class Pacing:
         self.silent: dict[str, int] = {}
         self.excused: set[str] = set()  # edges that are silent because of an injected freeze
         self.started = self.over = False
+        self.sleep_watch = SleepWatch()
         self._records = PerSecond()
 
     def run(self) -> None:
@@ -94,6 +96,7 @@ class Pacing:
         began_ns, gaps = 0, Gaps(self.sessions.expected.heartbeat_ns, self._stood_still)
         while not self.over:
             began_ns, woken = self._wait(began_ns, gaps)
+            self._look_for_sleep()
             drained = self._hear()
             self._obey(woken)
             if self.started:
@@ -150,8 +153,21 @@ class Pacing:
         gaps.wakes(now)
         return now, woken
 
+    def _look_for_sleep(self) -> None:
+        """If this host slept, emulated time stood still with it, but not the edges elsewhere."""
+        slept_ns = self.sleep_watch.look(*self.system.sleep_reading())
+        if not slept_ns:
+            return
+        self.sessions.host_slept(self.system.monotonic_ns())
+        self.tell(Noticed(self.clock.now(), "host_slept", {"s": slept_ns / NS_PER_S}))
+        if self.started:
+            self.transport.pacer.fidelity.strain(
+                f"the coordinator's host slept for {slept_ns / NS_PER_S:.0f} s"
+            )
+
     def _stood_still(self, began_ns: int, length_ns: int) -> None:
         """Record a gap of this thread; before the start, gaps do no harm."""
+        self.sessions.host_stood_still(length_ns, self.system.monotonic_ns())
         if self.started:
             at_ns = max(self.clock.at_monotonic(began_ns), 0)
             self.transport.pacer.fidelity.stall(at_ns, length_ns)

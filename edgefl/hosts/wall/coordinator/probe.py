@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from edgefl.hosts.setup.network import usual_bit_s
-from edgefl.hosts.wall.coordinator.session import Session
+from edgefl.hosts.wall.coordinator.session import UNKNOWN_RTT, Session
 from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.protocol.messages import Ping, Pong
 from emulator.fidelity import Fidelity
@@ -69,7 +69,8 @@ class Probes:
         probe = self.of_edge.get(session.edge)
         if probe is None or probe.done or size != PROBE_BYTES:
             return
-        taken_ns = max(self.system.monotonic_ns() - pong.sent_ns - session.rtt_ns, 1)
+        rtt_ns = 0 if session.rtt_ns == UNKNOWN_RTT else session.rtt_ns
+        taken_ns = max(self.system.monotonic_ns() - pong.sent_ns - rtt_ns, 1)
         probe.best_bit_s = max(probe.best_bit_s, 2 * 8 * size * NS_PER_S // taken_ns)
         needed = self._needed_bit_s(session.edge)
         if needed is None or probe.best_bit_s >= needed or probe.tries >= TRIES:

@@ -38,7 +38,8 @@ class Expected:
 class Session:
     """One edge's session. ``offset_ns``: the edge's clock minus the coordinator's.
 
-    It comes from the recent ping with the shortest round-trip time, ``rtt_ns``.
+    It comes from the recent ping with the shortest round-trip time, ``rtt_ns``. Pings before
+    ``clock_since_ns`` do not count.
     """
 
     routing: bytes
@@ -48,10 +49,26 @@ class Session:
     joined: bool = False
     rtt_ns: int = UNKNOWN_RTT
     offset_ns: int = 0
+    clock_since_ns: int = 0
     pings: deque[tuple[int, int]] = field(
         default_factory=lambda: deque(maxlen=RECENT_PINGS), repr=False
     )
     hearing: Hearing = field(default_factory=Hearing, repr=False)
+
+    def host_stood_still(self, length_ns: int, now: int) -> None:
+        """The coordinator could receive nothing for so long: this was no silence of the edge."""
+        self.heard_ns = min(self.heard_ns + length_ns, now)
+        self.hearing.pings.clear()
+
+    def host_slept(self, now: int) -> None:
+        """The coordinator's host slept: its clock stood still, the edge's did not.
+
+        Their difference is measured again, and the edge gets its whole patience.
+        """
+        self.heard_ns = self.clock_since_ns = now
+        self.rtt_ns, self.offset_ns = UNKNOWN_RTT, 0
+        self.pings.clear()
+        self.hearing.pings.clear()
 
     def measured(self, rtt_ns: int, offset_ns: int) -> None:
         self.pings.append((rtt_ns, offset_ns))

@@ -132,6 +132,17 @@ class Sessions:
                 outcomes.append(Reply(session.routing, session.number, Ping(now)))
         return outcomes
 
+    def host_slept(self, now: int) -> None:
+        """This host slept until ``now``: keep all sessions, and ping them at once."""
+        for session in self.by_routing.values():
+            session.host_slept(now)
+        self._pinged_ns = 0
+
+    def host_stood_still(self, length_ns: int, now: int) -> None:
+        """Nothing could be received for so long (ns): this does not count as edges' silence."""
+        for session in self.by_routing.values():
+            session.host_stood_still(length_ns, now)
+
     def peers(self) -> set[bytes]:
         """Routing ids of all connections that have a session, are muted, or will be closed."""
         return {*self.by_routing, *self.quarantined.connections()}
@@ -301,8 +312,8 @@ class Sessions:
         ]
 
     def _measure(self, session: Session, pong: Pong, now: int) -> list[SessionOutcome]:
-        if not 0 < pong.sent_ns <= now:
-            return []  # the edge's own heartbeat
+        if not max(session.clock_since_ns, 1) <= pong.sent_ns <= now:
+            return []  # the edge's own heartbeat, or an answer from before this host slept
         rtt_ns = now - pong.sent_ns
         session.measured(rtt_ns, pong.clock_ns - (pong.sent_ns + now) // 2)
         was_open = session.hearing.answered(pong.sent_ns)

@@ -1,6 +1,7 @@
 """An edge process: one thread for the socket, which stamps arrivals, and one for training.
 
-It has no emulated clock.
+It has no emulated clock. Its stamps are of a clock that goes on while the machine sleeps, so that
+one difference to the coordinator's clock holds before and after.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from edgefl.hosts.wall.edge.reporter import Reporter
 from edgefl.hosts.wall.edge.work import EdgeSide, EdgeWork
 from edgefl.hosts.wall.edge.worker import Turns
 from edgefl.hosts.wall.keys import EdgeKeys
+from edgefl.hosts.wall.sleep_watch import SleepWatch
 from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.hosts.wall.wire import Dealer
 from edgefl.protocol.codec import decode, decode_note, encode
@@ -85,6 +87,7 @@ class EdgeHost:
         self.setup = BEFORE_SETUP
         self.incarnation = 0  # of the coordinator that ``work`` was built for
         self.reporter = Reporter(address)
+        self.sleep_watch = SleepWatch()
         self.finished: RunFinished | None = None
         self.link: SessionLink
         self._pause_s = BACK_OFF_S[0]
@@ -110,7 +113,9 @@ class EdgeHost:
         self._connect()
         while self.finished is None:
             now_s = self.system.monotonic_s()
-            woken = self.link.dealer.wait(self.results.fd, self.setup.heartbeat_ns / NS_PER_S / 2)
+            timeout_s = self.setup.heartbeat_ns / NS_PER_S / 2
+            woken = self.link.dealer.wait(self.results.fd, timeout_s)
+            reached_s += self._stood_still_s(now_s + timeout_s)
             if self.work is not None:
                 self.work.done(woken)
             if self._listen():
@@ -125,6 +130,22 @@ class EdgeHost:
                     first_patience_s if self.work is None else max(PATIENCE_S, 3 * silence_s),
                 )
         return self.finished
+
+    def _stood_still_s(self, until_s: float) -> float:
+        """Begin a new session if this machine slept. ``until_s``: when the wait should have ended.
+
+        Returns the seconds of a long pause of this process: nothing could reach it then, so they do
+        not count as a silence of the coordinator.
+        """
+        late_s = self.system.monotonic_s() - until_s
+        paused_s = late_s if late_s > self.setup.silence_ns / NS_PER_S else 0.0
+        slept_ns = self.sleep_watch.look(*self.system.sleep_reading())
+        if slept_ns:
+            self._say(f"this machine slept for {slept_ns / NS_PER_S:.0f} s; a new session begins")
+            self._connect()
+        elif paused_s:
+            self._say(f"this process was stopped for {paused_s:.0f} s; a new session begins")
+        return paused_s
 
     def _try_again(self, reached_s: float, patience_s: float) -> None:
         reason = self.link.dealer.turned_away()
@@ -166,7 +187,7 @@ class EdgeHost:
     def _heartbeat(self, now_s: float) -> None:
         if self.link.joined and now_s - self.link.pinged_s > self.setup.heartbeat_ns / NS_PER_S:
             self.link.pinged_s = now_s
-            self._send(Pong(0, self.system.monotonic_ns()))
+            self._send(Pong(0, self.system.passed_ns()))
         if self.link.joined:
             for message in self.reporter.due(self.link.number):
                 self._send(message)
@@ -220,11 +241,11 @@ class EdgeHost:
         self._check_turn(message)
         match message:
             case Ping():
-                self._send(Pong(message.sent_ns, self.system.monotonic_ns()), body)
+                self._send(Pong(message.sent_ns, self.system.passed_ns()), body)
             case Piece() if body is not None:
-                self._answer(self._work.transfers.piece(message, body, self.system.monotonic_ns()))
+                self._answer(self._work.transfers.piece(message, body, self.system.passed_ns()))
             case Offer():
-                self._answer(self._work.transfers.offered(message, self.system.monotonic_ns()))
+                self._answer(self._work.transfers.offered(message, self.system.passed_ns()))
             case Credit():
                 for piece, view in self._work.transfers.credit(message):
                     self._send(piece, view)

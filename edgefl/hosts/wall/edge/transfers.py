@@ -51,7 +51,7 @@ class OfferedUpdate:
 class EdgeTransfers:
     """All transfers of an edge. It has no I/O: it gets frames and returns frames.
 
-    ``now_ns`` is the edge's own monotonic clock.
+    ``now_ns`` is the edge's own monotonic clock, which goes on while the machine sleeps.
     """
 
     def __init__(self, most_bytes: int) -> None:

@@ -26,6 +26,7 @@ from edgefl.protocol.messages import (
     Assignment,
     Hello,
     Join,
+    Ping,
     Pong,
     Refuse,
     RunFinished,
@@ -150,6 +151,55 @@ def test_refused_for_ever_it_asks_ever_more_slowly_but_not_beyond_two_seconds() 
         script.clock.slept[:8] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
         and len(script.clock.slept) == 1100
     )
+
+
+# ------------------------------------------------------------------ sleep and pauses
+class Pausing(Script):
+    """In its wait number ``at``, the machine sleeps or its process is stopped."""
+
+    at, slept_s, stopped_s = 0, 0.0, 0.0
+
+    def wait(self, other_fd: int, timeout_s: float) -> None:
+        super().wait(other_fd, timeout_s)
+        if len(self.waits) == self.at:
+            self.clock.asleep_s += self.slept_s
+            self.clock.s += self.stopped_s
+
+
+OVER = (RunFinished("versions", False), 7)
+
+
+@pytest.mark.parametrize("slept_s", [0.5, 2.0, 7200.0])
+def test_an_edge_whose_machine_slept_begins_a_new_session_at_once(
+    capsys: pytest.CaptureFixture[str], slept_s: float
+) -> None:
+    script = Pausing((SETUP, 7), (Welcome(), 7), None, (SETUP, 7), (Welcome(), 7), OVER)
+    script.at, script.slept_s = 3, slept_s
+    if slept_s < 1:  # too short to matter
+        script.words[3:5] = []
+    script.host().run()
+    assert sum(isinstance(message, Hello) for message in script.said) == (1 if slept_s < 1 else 2)
+    told = f"e000: this machine slept for {slept_s:.0f} s; a new session begins\n"
+    assert capsys.readouterr().err == ("" if slept_s < 1 else told)
+
+
+def test_its_stamps_count_the_sleep_so_that_one_difference_of_clocks_holds() -> None:
+    script = Pausing((SETUP, 7), (Welcome(), 7), (Ping(3), 7), (SETUP, 7), (Ping(4), 7), OVER)
+    script.at, script.slept_s = 4, 600.0
+    script.host().run()
+    first, second = [each for each in script.said if isinstance(each, Pong) and each.sent_ns]
+    assert 600 * NS_PER_S < second.clock_ns - first.clock_ns < 601 * NS_PER_S
+
+
+def test_a_pause_of_this_process_does_not_use_up_its_patience(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Nothing could reach it meanwhile: it looks for the coordinator again before it gives up."""
+    script = Pausing((SETUP, 7), (Welcome(), 7), None, (SETUP, 7), (Welcome(), 7), OVER)
+    script.at, script.stopped_s = 3, 100_000.0
+    assert script.host().run().reason == "versions"
+    said = "e000: this process was stopped for 100000 s; a new session begins\n"
+    assert capsys.readouterr().err == said
 
 
 # ------------------------------------------------------------------ native compute time

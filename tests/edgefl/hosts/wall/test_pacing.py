@@ -19,9 +19,9 @@ from edgefl.hosts.ipc import Channel
 from edgefl.hosts.wall.coordinator.evaluator import Evaluator, serve
 from edgefl.hosts.wall.coordinator.gaps import Gaps
 from edgefl.hosts.wall.coordinator.pacing import Pacing
-from edgefl.hosts.wall.coordinator.session import Entered, SessionEnded
+from edgefl.hosts.wall.coordinator.session import UNKNOWN_RTT, Entered, Session, SessionEnded
 from edgefl.hosts.wall.coordinator.sessions import SILENT, Sessions
-from edgefl.hosts.wall.coordinator.thread_messages import Evaluated, Heard, Rang, WakeAt
+from edgefl.hosts.wall.coordinator.thread_messages import Evaluated, Heard, Noticed, Rang, WakeAt
 from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.hosts.wall.system import System
 from edgefl.jobs import Evaluate
@@ -107,10 +107,13 @@ class Asleep(System):
 
     def __init__(self, *waits_s: float) -> None:
         self.waits_s, self.asked_s = list(waits_s), []
-        self.now_s = 1_000.0
+        self.now_s, self.asleep_s = 1_000.0, 0.0
 
     def monotonic_ns(self) -> int:
         return round(self.now_s * 1e9)
+
+    def passed_ns(self) -> int:
+        return round((self.now_s + self.asleep_s) * 1e9)
 
     def sleep(self, pause_s: float) -> None:
         return None
@@ -176,3 +179,27 @@ def test_an_edge_that_was_silent_strains_a_run_on_emulated_links(
 def test_a_pacing_thread_that_was_stopped_is_strained() -> None:
     fidelity, _ = slept(0.5, 8.8, 0.5)
     assert fidelity.reasons() == ["the coordinator stalled for 8.3 s, from emulated 8.0 s on"]
+
+
+def test_a_host_that_slept_keeps_its_sessions_and_strains_the_run() -> None:
+    host, told = Asleep(), []
+    sessions = Sessions(EXPECTED, 1)
+    clock = WallClock(1.0, host.monotonic_ns)
+    pacing = Pacing(host, sessions, clock, Mailbox(), told.append, 1.0, False, host)
+    pacing.transport = links = Completions([])
+    links.fidelity, pacing.started = Fidelity(), True
+    session = Session(b"r", "a", 5, host.monotonic_ns(), joined=True, rtt_ns=9, offset_ns=3)
+    sessions.by_routing[b"r"] = sessions.by_edge["a"] = session
+    pacing.clock.start()
+    pacing._look_for_sleep()
+    host.now_s += 1.0
+    pacing._look_for_sleep()
+    assert told == [] and links.fidelity.verdict == "faithful"
+    host.asleep_s += 732.0
+    pacing._look_for_sleep()
+    assert told == [Noticed(1_000_000_000, "host_slept", {"s": 732.0})]
+    assert links.fidelity.reasons() == ["the coordinator's host slept for 732 s"]
+    assert (sessions.by_edge, session.rtt_ns) == ({"a": session}, UNKNOWN_RTT)
+    assert session.heard_ns == host.monotonic_ns()
+    pacing._look_for_sleep()
+    assert len(told) == 1

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from session_story import HELLO, JOIN, RUN, SETUP, S, Story, refusal, told
+from session_story import EXPECTED, HELLO, JOIN, RUN, SETUP, S, Story, refusal, told
 
 from edgefl.hosts.wall.coordinator.quarantine import MOST_RECORDS
 from edgefl.hosts.wall.coordinator.session import (
@@ -497,6 +497,40 @@ def test_clocks_that_drift_apart_are_followed() -> None:
         story.now += S
         story.says("a", Pong(story.now - 2_000, story.now - 1_000 + 20_000 * second))
     assert (session.rtt_ns, session.offset_ns) == (2_000, 20_000)
+
+
+def test_after_a_sleep_of_this_host_all_sessions_stay_and_the_clocks_are_compared_again() -> None:
+    story = Story()
+    session = story.joins("a")[1].session
+    story.after(0.1)
+    sent, story.now = story.now, story.now + 8_000
+    story.says("a", Pong(sent, sent + 4_000 + 5 * S))
+    story.now += round(0.9 * EXPECTED.liveness_ns)  # nearly silent when the lid was closed
+    story.sessions.host_slept(story.now)  # for 600 s, which its own clock did not count
+    assert story.sessions.next_tick() <= story.now, "it pings at once"
+    (ping,) = [out.message for out in story.after(0.0) if isinstance(out, Reply)]
+    story.says("a", Pong(sent, sent + 4_000 + 5 * S))  # it was under way during the sleep
+    assert session.rtt_ns == UNKNOWN_RTT
+    story.now += 6_000
+    story.says("a", Pong(ping.sent_ns, ping.sent_ns + 3_000 + 605 * S))
+    assert (session.rtt_ns, session.offset_ns) == (6_000, 605 * S)
+    story.sessions.host_slept(story.now)
+    story.now += round(0.9 * EXPECTED.liveness_ns)
+    assert "pi-1" in story.sessions.by_edge and not [
+        out for out in story.after(0.0) if isinstance(out, SessionEnded)
+    ]
+
+
+def test_a_pause_of_this_process_is_no_silence_of_its_edges() -> None:
+    story = Story()
+    story.joins("a")
+    story.now += 10 * EXPECTED.liveness_ns
+    story.sessions.host_stood_still(10 * EXPECTED.liveness_ns, story.now)
+    assert not [out for out in story.after(0.0) if isinstance(out, SessionEnded)]
+    ended = [
+        out for out in story.after(1.1 * EXPECTED.liveness_ns / S) if isinstance(out, SessionEnded)
+    ]
+    assert [out.edge for out in ended] == ["pi-1"], "an edge that stays silent is lost as always"
 
 
 def test_only_the_answer_to_an_open_heartbeat_is_a_measured_round_trip() -> None:
