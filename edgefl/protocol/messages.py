@@ -28,7 +28,7 @@ import numpy as np
 from edgefl.protocol.field_limits import Count, Digest, Id, Limit, Offset, Text
 from edgefl.protocol.host_reports import HostFacts, HostReport
 
-PROTOCOL = 3
+PROTOCOL = 4
 # for the Setup frame, which has a whole config; the codec computes the limit of other headers
 MAX_HEADER_BYTES = 1 << 20
 MAX_PIECE_BYTES = 1 << 20
@@ -183,7 +183,8 @@ class Setup:
 
     ``heartbeat_ns``: interval of the edge's heartbeats. ``silence_ns``: time without a heartbeat of
     the coordinator after which the edge begins a new session. ``report_ns``: interval of the edge's
-    reports about its host; 0: none.
+    reports about its host; 0: none. ``run_id``: a random text of this run. A coordinator that was
+    resumed has the same one, so the edge goes on with its tasks.
     """
 
     config: Annotated[str, Limit(1 << 19)]
@@ -191,6 +192,7 @@ class Setup:
     heartbeat_ns: Count = 500_000_000
     silence_ns: Count = 5_000_000_000
     report_ns: Count = 0
+    run_id: Text = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import numpy as np
 
 from edgefl.hosts.wall.coordinator.flow import Flow, PiecePlan
@@ -38,7 +40,7 @@ class Rig:
                     edge, direction, Link(rate_bit_s and Constant(rate_bit_s), Latency(latency_ns))
                 )
         self.pacer = Pacer(self.network, PiecePlan(window_ns, PIECE_NS, grain_ns), self.fidelity)
-        self.now = 0
+        self.now, self.numbers = 0, count(1)
         self.sent: list[tuple[int, int, int, int]] = []  # (time, transfer, from, to)
         self.done: list[Flow] = []
 
@@ -52,7 +54,7 @@ class Rig:
     ) -> Flow:
         """Start a downlink transfer that was offered at ``at``; the host learns it now."""
         named = {str(n): np.zeros(elements, np.float32) for n in range(vectors)}
-        outgoing = Outgoing(self.pacer.next_number(), Assignment(1, 0, named), "digest")
+        outgoing = Outgoing(next(self.numbers), Assignment(1, 0, named), "digest")
         transfer = Transfer(outgoing.number, edge, "down", outgoing.size, outgoing.kind)
         return self.pacer.start(
             transfer, len(outgoing.meta), outgoing, rtt_ns, self.now if at is None else at, self.now

@@ -6,6 +6,7 @@ Lists replace the sockets.
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,7 @@ class Rig:
                 )
         self.pacer = Pacer(self.network, PiecePlan(50 * MS, 15 * MS), self.fidelity)
         self.sessions: dict[str, Session] = {}
+        self.numbers = count(1)  # of transfers
         self.sent: defaultdict[str, list[tuple[int, Any, int]]] = defaultdict(list)
         self.told: list[Any] = []
         probes = Probes(self.network, 1.0, self.fidelity, self.send)
@@ -132,7 +134,9 @@ class Rig:
     def carry(
         self, edge: str = "a", number: int = 1, kind: type = Assignment, elements: int = 10_000
     ) -> Outgoing:
-        outgoing = Outgoing(0, kind(number, 0, {"weights": np.zeros(elements, np.float32)}))
+        outgoing = Outgoing(
+            next(self.numbers), kind(number, 0, {"weights": np.zeros(elements, np.float32)})
+        )
         self.downlink.carry(edge, outgoing, self.clock.ns)
         return outgoing
 
@@ -157,10 +161,13 @@ class Rig:
         self.says(edge, outgoing.offer(due_ns))
         return outgoing
 
+    def grant(self, grant: Grant, now: int) -> None:
+        self.uplink.grant(grant, next(self.numbers), now)
+
     def granted(self, task: int = 1) -> Outgoing:
         """Return an offer of edge a that may be sent from now on."""
         outgoing = self.offer(task=task, due_ns=self.clock.ns)
-        self.uplink.grant(Grant("a", task), self.clock.ns)
+        self.grant(Grant("a", task), self.clock.ns)
         return outgoing
 
     def pays(self, edge: str = "a") -> list[tuple[int, int, int]]:

@@ -57,7 +57,7 @@ class Downlink:
             (self._transfer(edge, outgoing), outgoing, context.rtt_ns(edge))
             for edge, outgoing in wish.outgoings
         ]
-        context.pacer.broadcast(copies, wish.slots, wish.now, context.clock.now())
+        context.pacer.broadcast(copies, wish.slots, wish.number, wish.now, context.clock.now())
         for edge, outgoing in wish.outgoings:
             context.send(edge, outgoing.offer(wish.now))
             context.suspend_absent(edge, wish.now)
@@ -65,7 +65,6 @@ class Downlink:
     def _transfer(self, edge: str, outgoing: Outgoing) -> Transfer:
         if outgoing.kind == TASK:
             self.allowances.given(edge, outgoing.task)
-        outgoing.number = self.context.pacer.next_number()
         return Transfer(outgoing.number, edge, "down", outgoing.size, outgoing.kind)
 
     def end(self, edge: str, note: ToEdge, now: int) -> None:

@@ -78,6 +78,7 @@ class Logic(Thread):
         self.ended = False
         self._flushed_s = 0.0
         self._alarm = FOREVER
+        self._transfers = 0
         self._jobs: dict[int, Evaluate] = {}  # version -> evaluation under way
         # the model last sent, held weakly
         self._digested: tuple[Callable[[], np.ndarray | None], str] = (lambda: None, "")
@@ -238,11 +239,12 @@ class Logic(Thread):
                     note = cast(ToEdge, output.message)  # a coordinator sends only to edges
                     wishes.append(messages.Note(self.now, output.to, note))
                 case Grant():
-                    wishes.append(messages.Granted(self.now, output))
+                    wishes.append(messages.Granted(self.now, self._next_number(), output))
                 case Broadcast():
                     wishes.append(
                         messages.CarryAll(
                             self.now,
+                            self._next_number(),
                             [(send.to, self._outgoing(send.message)) for send in output.sends],
                             output.slots,
                         )
@@ -267,8 +269,13 @@ class Logic(Thread):
     def _outgoing(self, message: Any) -> Outgoing:
         """Make the outgoing transfer. A model that goes to many edges is digested once."""
         if len(message.vectors) != 1:
-            return Outgoing(0, message)
+            return Outgoing(self._next_number(), message)
         vector = next(iter(message.vectors.values()))
         if self._digested[0]() is not vector:
             self._digested = (weakref.ref(vector), body_digest([vector]))
-        return Outgoing(0, message, self._digested[1])
+        return Outgoing(self._next_number(), message, self._digested[1])
+
+    def _next_number(self) -> int:
+        """The number of the next transfer. The same after a resumption: edges know it."""
+        self._transfers += 1
+        return self._transfers

@@ -68,12 +68,7 @@ class Pacer:
         self.copies = Copies(network)
         self.shaped_flows = 0
         self._heap: list[tuple[int, int]] = []
-        self._transfers = 0
         self._host_now = 0  # the latest host time that a caller gave
-
-    def next_number(self) -> int:
-        self._transfers += 1
-        return self._transfers
 
     def start(
         self,
@@ -101,10 +96,11 @@ class Pacer:
         self,
         copies: list[tuple[Transfer, Outgoing, int]],
         slots: tuple[int, ...],
+        number: int,
         now: int,
         host_now: int,
     ) -> None:
-        """Start one transfer in ``slots`` for all ``copies``, each (transfer, side, rtt).
+        """Start transfer ``number`` in ``slots`` for all ``copies``, each (transfer, side, rtt).
 
         Without slots the copies count as delivered.
         """
@@ -114,7 +110,7 @@ class Pacer:
         ]
         if slots:
             sizes = [flow.transfer.size for flow in flows]
-            carrier = offer_broadcast(self.network, self.next_number(), sizes, slots, now)
+            carrier = offer_broadcast(self.network, number, sizes, slots, now)
             self.copies.under_way[carrier.number] = flows
         for flow in flows:
             if slots:

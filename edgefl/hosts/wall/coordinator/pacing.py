@@ -240,7 +240,7 @@ class Pacing:
                 case Carry():
                     self.transport.downlink.carry(wish.edge, wish.outgoing, wish.now)
                 case Granted():
-                    self.transport.uplink.grant(wish.grant, wish.now)
+                    self.transport.uplink.grant(wish.grant, wish.number, wish.now)
                 case CarryAll():
                     self.transport.downlink.carry_all(wish)
                 case Note():

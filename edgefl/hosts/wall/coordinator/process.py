@@ -119,7 +119,9 @@ class CoordinatorProcess:
         self.run = self._open_run(weights, layout)
         self.fidelity = fidelity(experiment)
         self.clock = WallClock(experiment.chosen_speed, system.monotonic_ns)
-        self.sessions = Sessions(expected(job, layout), incarnation=system.random_bits(32) + 1)
+        self.run_id = f"{system.random_bits(64):016x}"  # edges know the run by it
+        found = expected(job, layout, self.run_id)
+        self.sessions = Sessions(found, incarnation=system.random_bits(32) + 1)
         if self.doorman is not None:
             self.doorman.shut_out = self.sessions.quarantined.edges
         evaluator = None if evaluations is None else Evaluator(evaluations, job.scratch, system)
@@ -160,7 +162,8 @@ class CoordinatorProcess:
         }
         for reason in self.job.strains:
             self.fidelity.strain(reason)
-        self.run.begin("wall", self.fidelity, {"data_digest": self.job.data_digest})
+        facts = {"run_id": self.run_id, "port": self.port, "data_digest": self.job.data_digest}
+        self.run.begin("wall", self.fidelity, facts)
         self.system.start(self.watch)
         self.control.send(Listening(self.port))
         self.system.start(Thread(target=self._obey, name="control", daemon=True))
@@ -308,7 +311,7 @@ def shares(scratch: Path) -> dict[str, int]:
     return orjson.loads(path.read_bytes()) if path.exists() else {}
 
 
-def expected(job: CoordinatorTask, layout: Layout) -> Expected:
+def expected(job: CoordinatorTask, layout: Layout, run_id: str) -> Expected:
     experiment, entry = job.experiment, job.experiment.strategies[job.index]
     section = experiment.network
     return Expected(
@@ -323,6 +326,7 @@ def expected(job: CoordinatorTask, layout: Layout) -> Expected:
             to_ns(section.heartbeat_s),
             to_ns(SILENCE_SHARE * section.liveness_s),
             to_ns(section.report_s),
+            run_id,
         ),
         keyed=job.keys is not None,
         heartbeat_ns=to_ns(section.heartbeat_s),

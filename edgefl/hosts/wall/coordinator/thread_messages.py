@@ -143,18 +143,26 @@ class Carry:
 
 @dataclass(frozen=True, slots=True)
 class CarryAll:
-    """Start one broadcast to several edges in these slots; (): it counts as delivered already."""
+    """Start one broadcast to several edges in these slots; (): it counts as delivered already.
+
+    ``number``: of the transfer that is emulated.
+    """
 
     now: int
+    number: int
     outgoings: list[tuple[str, Outgoing]]
     slots: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """The offered update may use its uplink from ``now`` on, or in the granted slots."""
+    """The offered update may use its uplink from ``now`` on, or in the granted slots.
+
+    ``number``: of its transfer.
+    """
 
     now: int
+    number: int
     grant: Grant
 
 

@@ -65,13 +65,13 @@ class Uplink:
         self.waiting: defaultdict[str, dict[int, Waiting]] = defaultdict(dict)
 
     # ------------------------------------------------------------------ the logic thread's requests
-    def grant(self, grant: Grant, now: int) -> None:
-        """Start the upload of an offered update."""
+    def grant(self, grant: Grant, number: int, now: int) -> None:
+        """Start the upload of an offered update, as transfer ``number``."""
         edge = grant.edge
         for waiting in self.waiting[edge].values():
             if waiting.task == grant.task and waiting.flow is None:
                 offer = waiting.offer
-                meta, number = len(offer.meta), self.context.pacer.next_number()
+                meta = len(offer.meta)
                 transfer = Transfer(number, edge, "up", meta + offer.size, offer.kind)
                 incoming = Incoming(offer, self.most_bytes)
                 waiting.flow = self.context.start(transfer, meta, incoming, now, grant.slots)

@@ -6,6 +6,7 @@ One test sends an update that is really too large.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -43,8 +44,8 @@ AWAY = Refuse("this session has ended", final=False)
 # ------------------------------------------------------------------ another run at the same address
 @pytest.mark.parametrize(
     "again",
-    [(Setup('{"seed": 1}', "fedasync"), 7), (SETUP, 8)],
-    ids=["another strategy", "the same, restarted"],
+    [(Setup('{"seed": 1}', "fedasync"), 7), (replace(SETUP, run_id="b"), 8)],
+    ids=["another strategy", "the same, started anew"],
 )
 def test_what_was_built_for_another_run_does_not_join_this_one(again: tuple[Setup, int]) -> None:
     script = Script((SETUP, 7), (Welcome(), 7), (AWAY, again[1]), again)
@@ -57,14 +58,15 @@ def test_what_was_built_for_another_run_does_not_join_this_one(again: tuple[Setu
     ]
 
 
-def test_a_broken_session_of_the_same_run_goes_on() -> None:
+@pytest.mark.parametrize("then", [7, 8], ids=["a broken session", "a resumed coordinator"])
+def test_a_new_session_of_the_same_run_goes_on(then: int) -> None:
     script = Script(
         (SETUP, 7),
         (Welcome(), 7),
-        (AWAY, 7),
-        (SETUP, 7),
-        (Welcome(), 7),
-        (RunFinished("versions", False), 7),
+        (AWAY, then),
+        (SETUP, then),
+        (Welcome(), then),
+        (RunFinished("versions", False), then),
     )
     assert script.host().run() == RunFinished("versions", more=False)
     assert [type(message) for message in script.said if not isinstance(message, Pong)] == [

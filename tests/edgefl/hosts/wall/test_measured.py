@@ -97,8 +97,8 @@ def test_an_emulated_link_is_not_measured() -> None:
 def test_a_model_that_all_edges_know_is_not_measured() -> None:
     """It costs no emulated time and is not shaped, but its link is an emulated one."""
     rig = Rig()
-    first = Outgoing(0, Assignment(1, 0, {"weights": np.zeros(10_000, np.float32)}))
-    rig.downlink.carry_all(CarryAll(rig.clock.ns, [("a", first)], ()))
+    first = Outgoing(next(rig.numbers), Assignment(1, 0, {"weights": np.zeros(10_000, np.float32)}))
+    rig.downlink.carry_all(CarryAll(rig.clock.ns, next(rig.numbers), [("a", first)], ()))
     rig.until(90 * MS)
     rig.says("a", Arrived(first.number, [[0, AHEAD_NS], [40_000, AHEAD_NS + 80 * MS]]))
     assert rig.heard(Measured) == [] and not rig.pacer.flows

@@ -314,7 +314,7 @@ def test_other_edges_and_the_other_direction_do_not_wait() -> None:
     rig = Rig(edges="ab")
     flows = [rig.start(10_000, "a"), rig.start(10_000, "b")]
     offer = Outgoing(1, Update(1, 0, {"weights": np.zeros(10_000, np.float32)})).offer(0)
-    up = Transfer(rig.pacer.next_number(), "a", "up", len(offer.meta) + offer.size, "update")
+    up = Transfer(next(rig.numbers), "a", "up", len(offer.meta) + offer.size, "update")
     flows.append(rig.pacer.start(up, len(offer.meta), Incoming(offer, 1 << 20), 0, 0, 0))
     rig.step()
     assert [number for _, number, _, _ in rig.sent] == [1, 2, 3] and rig.now == 0

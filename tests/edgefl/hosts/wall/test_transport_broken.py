@@ -64,7 +64,7 @@ def test_an_upload_with_another_content_starts_at_byte_0(rig: Rig) -> None:
     assert (
         rig.told == [Heard(0, "a", Ready(1)), Heard(80 * MS, "a", Ready(1))] and not rig.pacer.flows
     )
-    rig.uplink.grant(Grant("a", 1), 80 * MS)
+    rig.grant(Grant("a", 1), 80 * MS)
     rig.until(80 * MS)
     assert rig.pays()[-1] == (80 * MS, 0, 7500)
     rig.upload(other, 0, 7500)
@@ -89,7 +89,7 @@ def test_a_permit_for_an_absent_edge_waits_for_it(rig: Rig) -> None:
     outgoing = rig.offer()
     rig.until(5 * MS)
     rig.breaks("a")
-    rig.uplink.grant(Grant("a", 1), 5 * MS)
+    rig.grant(Grant("a", 1), 5 * MS)
     rig.until(300 * MS)
     assert rig.pays() == []
     rig.joins("a", tasks=[1])
@@ -104,7 +104,7 @@ def test_a_permit_between_joining_and_offering_again_is_not_taken_back(rig: Rig)
     outgoing = rig.offer()
     rig.until(5 * MS)
     rig.breaks("a"), rig.joins("a", tasks=[1])
-    rig.uplink.grant(Grant("a", 1), 5 * MS)
+    rig.grant(Grant("a", 1), 5 * MS)
     rig.until(5 * MS)
     rig.says("a", outgoing.offer(0))  # sent before the credit came
     rig.upload(outgoing, 0, rig.pays()[-1][2])
@@ -122,7 +122,7 @@ def test_an_update_that_is_offered_again_after_it_came_is_ready_again(rig: Rig) 
     rig.says("a", outgoing.offer(0))
     rig.until(NS_PER_S)
     assert rig.told[-1] == Heard(NS_PER_S, "a", Ready(1))
-    rig.uplink.grant(Grant("a", 1), NS_PER_S)
+    rig.grant(Grant("a", 1), NS_PER_S)
     rig.until(NS_PER_S)
     assert rig.pays()[-1][:2] == (NS_PER_S, 0)
 
@@ -233,9 +233,8 @@ class BothEnds:
             self.down.append((message, body))
 
     def assign(self) -> None:
-        self.rig.downlink.carry(
-            "a", Outgoing(0, Assignment(1, 0, {"weights": self.weights})), self.rig.clock.ns
-        )
+        task = Assignment(1, 0, {"weights": self.weights})
+        self.rig.downlink.carry("a", Outgoing(next(self.rig.numbers), task), self.rig.clock.ns)
 
     def flow(self) -> None:
         """Deliver the frames on the wire to the other end."""
@@ -282,7 +281,7 @@ def test_both_ends_agree_through_any_number_of_broken_sessions(seed: int) -> Non
     while not rig.heard(Whole) and rig.clock.ns < 60 * NS_PER_S:
         rig.until(rig.clock.ns + int(ends.rng.integers(1, 12 * MS)))
         for ready in [item for item in rig.heard(Heard) if isinstance(item.message, Ready)]:
-            rig.uplink.grant(Grant("a", 1), ready.now)
+            rig.grant(Grant("a", 1), ready.now)
         if ends.rng.random() < 0.08:
             ends.breaks()
         else:

@@ -33,7 +33,7 @@ def test_an_update_waits_for_its_due_moment_and_comes_up_by_credits(rig: Rig) ->
     assert rig.told == []
     rig.until(200 * MS)
     assert rig.told == [Heard(200 * MS, "a", Ready(1))] and rig.pays() == []
-    rig.uplink.grant(Grant("a", 1), 200 * MS)
+    rig.grant(Grant("a", 1), 200 * MS)
     due = 200 * MS + take(outgoing.size)
     rig.answers(outgoing, due - 1)
     assert rig.pays()[0] == (200 * MS, 0, 7500) and rig.pays()[-1][2] == 40_000
@@ -52,7 +52,7 @@ def test_another_offer_of_a_task_takes_the_first_one_s_place(rig: Rig) -> None:
     outgoing = rig.offer(due_ns=200 * MS, number=6, value=2.0)
     assert list(rig.uplink.waiting["a"]) == [6]
     rig.until(200 * MS)
-    rig.uplink.grant(Grant("a", 1), 200 * MS)
+    rig.grant(Grant("a", 1), 200 * MS)
     rig.answers(outgoing, NS_PER_S)
     assert rig.heard(Heard) == [Heard(200 * MS, "a", Ready(1))]
     assert rig.heard(Whole)[0].incoming.message().vectors["weights"][0] == 2.0
@@ -71,7 +71,7 @@ def test_one_that_comes_late_stops_the_first_one_s_transfer(rig: Rig) -> None:
     rig.granted()
     outgoing = rig.offer(due_ns=0, number=6, value=2.0)
     rig.until(0)
-    rig.uplink.grant(Grant("a", 1), 0)
+    rig.grant(Grant("a", 1), 0)
     rig.answers(outgoing, NS_PER_S)
     assert len(rig.heard(Whole)) == 1 and not rig.pacer.flows and not rig.uploads
 
@@ -95,7 +95,7 @@ def test_an_update_whose_last_byte_is_late_counts_from_that_byte(rig: Rig) -> No
 def test_a_native_uplink_has_only_so_much_under_way() -> None:
     rig = Rig(rate=None)
     outgoing = rig.offer(elements=3_000_000)
-    rig.uplink.grant(Grant("a", 1), 0)
+    rig.grant(Grant("a", 1), 0)
     rig.until(5)
     window = rig.pays()[-1][2]
     assert window - NATIVE_PIECE_BYTES[1] < NATIVE_WINDOW <= window
@@ -200,7 +200,7 @@ def test_an_edge_has_only_so_many_offers(rig: Rig) -> None:
 
 def test_what_is_on_record_is_forgotten_and_frees_its_link(rig: Rig) -> None:
     first, second = rig.granted(1), rig.offer(task=2, number=6)
-    rig.uplink.grant(Grant("a", 2), 0)
+    rig.grant(Grant("a", 2), 0)
     rig.until(40 * MS)
     rig.transport.end("a", Acknowledged(1), 40 * MS)
     assert rig.uploads == {2: 6}
@@ -210,10 +210,10 @@ def test_what_is_on_record_is_forgotten_and_frees_its_link(rig: Rig) -> None:
 
 
 def test_a_grant_for_nothing_does_nothing(rig: Rig) -> None:
-    rig.uplink.grant(Grant("a", 1), 0)
+    rig.grant(Grant("a", 1), 0)
     rig.offer(due_ns=50)
-    rig.uplink.grant(Grant("a", 2), 0)
-    rig.uplink.grant(Grant("b", 1), 0)
+    rig.grant(Grant("a", 2), 0)
+    rig.grant(Grant("b", 1), 0)
     assert not rig.pacer.flows
 
 
