@@ -18,7 +18,8 @@ import psutil
 
 PREFIX = "edgeflpair"
 NAMESPACES = Path("/run/netns")
-FIRST, SECOND = "10.77.0.1", "10.77.0.2"
+FIRST, SECOND, THIRD = "10.77.0.1", "10.77.0.2", "10.77.0.3"
+UNUSED = "02:00:00:00:00:99"  # a hardware address that no machine has
 
 
 @cache
@@ -51,6 +52,31 @@ def namespace_pair() -> Iterator[tuple[str, str]]:
     finally:
         for name in (first, second):
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+def cut(name: str) -> None:
+    """Pull the cable out of this machine."""
+    _ip("-n", name, "link", "set", "cable", "down")
+
+
+def restore(name: str) -> None:
+    """Put the cable back in."""
+    _ip("-n", name, "link", "set", "cable", "up")
+
+
+def lose_what_leaves(name: str, to: str) -> None:
+    """Lose all packets from this machine to the address ``to``; those from there arrive."""
+    _ip(*f"-n {name} neighbour replace {to} lladdr {UNUSED} dev cable nud permanent".split())
+
+
+def lose_no_more(name: str, to: str) -> None:
+    _ip(*f"-n {name} neighbour delete {to} dev cable".split())
+
+
+def move(name: str, old: str, new: str) -> None:
+    """Give this machine another address, as a DHCP server may."""
+    _ip(*f"-n {name} address delete {old}/24 dev cable".split())
+    _ip(*f"-n {name} address add {new}/24 dev cable".split())
 
 
 def inside(name: str, *words: str) -> list[str]:
