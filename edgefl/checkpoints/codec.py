@@ -1,11 +1,11 @@
 """Encode a graph of objects as JSON and arrays, and decode it, without pickle.
 
 Objects stay shared as they were, also in cycles. What the codec knows: None, bool, int, float, str,
-bytes, bytearray, list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter,
-Fraction, paths, ``array.array``, ``itertools.count``, ``functools.partial``, weak references;
-numpy's arrays, values, dtypes, generators and seed sequences; enumerations; objects of allowed
-classes (edgefl, the emulator, the user's own strategies) with their attributes and slots, their
-bound methods; these classes and their functions by name.
+bytes, bytearray, range, list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict,
+Counter, Fraction, paths, ``array.array``, ``itertools.count``, ``functools.partial``, weak
+references; numpy's arrays, values, dtypes, generators and seed sequences; enumerations; objects of
+allowed classes (edgefl, the emulator, the user's own strategies) with their attributes and slots,
+their bound methods; these classes and their functions by name.
 
 - An object that defines ``state()`` and ``restore(state)`` is saved as its state. It is made
   without a call of ``__init__``, then gets the state.

@@ -246,6 +246,7 @@ SIMPLE: dict[str, Callable[..., Any]] = {
     "weak": _weak,
     "seed": _seed,
     "count": count,
+    "range": range,
     "generator": np.random.Generator,
 }
 

@@ -222,6 +222,9 @@ class Encoder:
         start, step = numbers.groups("1")
         return ["count", None, [self._value(int(each), (".", "")) for each in (start, step)]]
 
+    def _range(self, found: range) -> Entry:
+        return ["range", None, self._items((found.start, found.stop, found.step))]
+
     def _object(self, found: Any) -> Entry:
         kind: Any = type(found)
         info = class_info(kind, self._own)
@@ -274,6 +277,7 @@ MAKERS: dict[type, Callable[[Encoder, Any], Entry]] = {
     MethodType: Encoder._method,
     ref: Encoder._weak,
     count: Encoder._count,
+    range: Encoder._range,
 }
 
 

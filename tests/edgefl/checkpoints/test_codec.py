@@ -92,7 +92,7 @@ def test_the_tree_of_an_object_and_an_array() -> None:
         {Point(1, (2, frozenset({Point(3)})))},
         *(deque([1, 2], maxlen=2), deque([1]), Ring([1, 2], maxlen=3)),
         *(OrderedDict(b=1, a=2), Latest(b=1, a=2), Counter(a=3, b=0)),
-        *(Fraction(-3, 7), Path("a/b")),
+        *(range(2, 9, 3), range(1 << 70, 0, -1), Fraction(-3, 7), Path("a/b")),
         *(Color.GREEN, Access.READ | Access.RUN, Access.WRITE),
         *(Point(1, [2]), Pair(1, Pair([], 2)), Settings(rate=2.5)),
         *(np.float32(0.1), np.int64(-5), np.bool_(True), np.datetime64("2026-01-02")),
