@@ -7,6 +7,7 @@ in its place. All methods raise OSError as the system does.
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -53,6 +54,12 @@ class Disk(Protocol):
 
     def read(self, path: Path) -> bytes:
         """The content of a file; FileNotFoundError if it is missing."""
+
+    def view(self, path: Path) -> memoryview:
+        """The content of a file, of which only what is used is read; FileNotFoundError too.
+
+        The file must not be cut while the view is in use.
+        """
 
     def size(self, path: Path) -> int:
         """The size of a file in bytes; FileNotFoundError if it is missing."""
@@ -122,6 +129,12 @@ class OwnDisk:
     def read(self, path: Path) -> bytes:
         return path.read_bytes()
 
+    def view(self, path: Path) -> memoryview:
+        with path.open("rb") as file:
+            if not os.fstat(file.fileno()).st_size:
+                return memoryview(b"")  # an empty file cannot be mapped
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
     def size(self, path: Path) -> int:
         return path.stat().st_size
 
@@ -131,7 +144,7 @@ class OwnDisk:
     def names(self, folder: Path) -> list[str]:
         try:
             return sorted(os.listdir(folder))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def make_folder(self, folder: Path) -> None:
@@ -183,8 +196,9 @@ class PatientDisk:
 
     def __init__(self, disk: Disk, wait: WaitForRoom) -> None:
         self.disk, self.wait = disk, wait
-        self.read, self.size, self.exists, self.names = (
+        self.read, self.view, self.size, self.exists, self.names = (
             disk.read,
+            disk.view,
             disk.size,
             disk.exists,
             disk.names,

@@ -183,6 +183,11 @@ class RecordSection(Section):
 
     payloads: bool = False
     """Keep every array of the journal, so that `edgefl replay` can check the run."""
+    durability: Literal["off", "process", "power"] = "process"
+    """On the wall clock: what an acknowledged update survives. `"process"`: a crash of the
+    coordinator. `"power"`: a loss of power, too; the coordinator waits for the disk before it
+    answers. `"off"`: no journal is kept, and the run cannot be resumed.
+    """
 
 
 class FidelityLimits(Section):

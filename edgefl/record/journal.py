@@ -1,13 +1,16 @@
-"""The journal of a run: every event that the strategy got, its arrays and decision fingerprints.
+"""The journal of a run: what the coordinator was given, and what the strategy decided.
 
-``journal.jsonl`` holds one line per event, ``CRC JSON``. ``journal.bin`` holds the arrays one after
-another; the lines have their digests. A torn last line is ignored.
+On the wall clock an entry is an input of the coordinator, with the events that it caused. Under the
+virtual clock it is an event. Events have fingerprints of the strategy's decisions, so that a replay
+can check them. ``journal_reader`` describes the files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -17,102 +20,249 @@ import orjson
 
 from edgefl.disk import Disk, OwnDisk
 from edgefl.errors import UserError
-from edgefl.record.old_names import renamed
+from edgefl.record.journal_reader import (
+    BLOBS,
+    LINES,
+    JournalEntry,
+    Mark,
+    Position,
+    read,
+    segment_name,
+    segments,
+)
 from edgefl.record.row_file import RowFile
 from edgefl.record.rows import digest, event_row, fingerprint
 from edgefl.strategies.base.decisions import Decision
 from edgefl.strategies.base.events import Event, JobDone, UpdateArrived
-from edgefl.vectors import aligned_copy
 
-LINES, BLOBS = "journal.jsonl", "journal.bin"
-
-
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
-    """One line of the journal; ``arrays`` are aligned copies, ``now`` is in nanoseconds."""
-
-    now: int
-    row: dict[str, Any]
-    arrays: dict[str, np.ndarray]
-    decisions: list[dict[str, Any]]
+NOTHING: Mark = (0, 0)
 
 
 class Journal:
-    """Writer of one run's journal in ``directory``."""
+    """Writer of one run's journal in ``directory``.
 
-    def __init__(self, directory: Path, disk: Disk | None = None) -> None:
-        disk = disk or OwnDisk()
-        disk.make_folder(directory)
-        # private, because updates reveal something about the training data
-        self._lines = RowFile(directory / LINES, disk, private=True)
-        self._blobs = RowFile(directory / BLOBS, disk, private=True)
-        self._offset = 0
+    ``inputs``: entries are inputs, see ``input``; else events. ``payloads``: keep the arrays of
+    events and never drop a segment, so that the strategy can be replayed. ``power``: the caller
+    calls ``sync``, and entries say how many before them survive a loss of power.
 
+    One thread writes; another one may call ``sync``.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        disk: Disk | None = None,
+        *,
+        inputs: bool = False,
+        payloads: bool = True,
+        power: bool = False,
+        resumed: bool = False,
+        sizes: Mapping[str, int] | None = None,
+    ) -> None:
+        """``resumed``: there is a journal already; call ``replay`` before anything is written.
+
+        ``sizes``: go on with a journal of events as it was at that moment, see ``sizes()``.
+        """
+        self.directory, self.disk = directory, disk or OwnDisk()
+        self.inputs, self.payloads, self.power = inputs, payloads, power
+        self._events: list[dict[str, Any]] = []  # of the input that is being handled
+        self._closing: deque[tuple[RowFile, RowFile]] = deque()  # segments that need a last sync
+        self._digests = _Digests()
+        self._written = self._flushed = self._durable = NOTHING
+        self._new_names = False  # files whose names are not synced
+        if sizes is not None:
+            self._open(
+                Position(0, 0, *(sizes[f"{segment_name(0)}{end}"] for end in (LINES, BLOBS)))
+            )
+        elif not resumed:
+            self.disk.make_folder(directory)
+            for number in segments(directory, self.disk):
+                self._remove(number)
+            self._open(Position(0))
+
+    # ------------------------------------------------------------------ writing
     def write(self, now: int, event: Event, decisions: list[Decision]) -> None:
-        arrays = event.vectors if isinstance(event, (UpdateArrived, JobDone)) else {}
-        places = {name: self._put(array) for name, array in arrays.items()}
-        line = {
-            "now": now,
-            "event": event_row(event),
-            "arrays": places,
-            "decisions": [fingerprint(d) for d in decisions],
+        """Write an event; with ``inputs``, keep it for the entry of the input that caused it."""
+        vectors = event.vectors if isinstance(event, (UpdateArrived, JobDone)) else {}
+        row = {"now": now, "event": event_row(event)}
+        decided = [fingerprint(decision, self._digests) for decision in decisions]
+        if self.inputs:
+            self._events.append({**row, "arrays": vectors, "decisions": decided})
+        else:
+            places = {name: self._put(array) for name, array in vectors.items()}
+            self._entry({**row, "arrays": places, "decisions": decided})
+
+    def input(self, item: Any, arrays: Mapping[str, np.ndarray], wall_s: float) -> None:
+        """Write an input that was handled, with the events that it caused.
+
+        ``item``: a row of JSON. ``arrays``: the large parts of the input. ``wall_s``: seconds of
+        the run's own clock, for rows that need it in a replay.
+        """
+        known = {id(array): self._put(array) for array in arrays.values()}
+        events, self._events = self._events, []
+        for event in events:
+            vectors = event.pop("arrays")
+            if self.payloads:
+                event["arrays"] = {
+                    name: known.get(id(array)) or self._put(array)
+                    for name, array in vectors.items()
+                }
+        entry = {
+            "item": item,
+            "arrays": {name: known[id(array)] for name, array in arrays.items()},
+            "wall_s": wall_s,
+            "events": events,
         }
-        if places:
-            self._blobs.flush()  # the arrays must reach the system before the line that names them
-        text = orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY)
-        self._lines.write(b"%08x %b\n" % (crc32(text), text))
+        self._entry(entry | {"durable": self._durable} if self.power else entry)
 
     def flush(self) -> None:
         """Hand everything to the operating system, so that it survives a crash of this process."""
-        self._blobs.flush()
-        self._lines.flush()
+        with ExitStack() as each:  # flush the lines, too, if the arrays fail: they stay whole rows
+            each.callback(self._lines.flush)
+            each.callback(self._blobs.flush)
+        self._flushed = self._written
 
-    def close(self) -> None:
-        self._blobs.close()
-        self._lines.close()
+    def sync(self) -> None:
+        """Return when all that was flushed survives a loss of power. UserError if that fails.
 
-    def _put(self, array: np.ndarray) -> tuple[int, int, str]:
-        """Append the array as float32; return (byte offset, element count, digest)."""
-        data = np.ascontiguousarray(array, dtype=np.float32)
-        self._blobs.write(data.reshape(-1).view(np.uint8).data)
-        place = (self._offset, data.size, digest(data))
-        self._offset += data.nbytes
-        return place
+        The thread that writes may go on meanwhile.
+        """
+        # In this order: a segment that begins meanwhile has put the one before into _closing.
+        reached, current = self._flushed, self._files
+        while self._closing:
+            files = self._closing.popleft()
+            for file in files:
+                file.sync()
+                file.close()
+        if self._new_names:
+            self._new_names = False
+            self.disk.sync_folder(self.directory)
+        for file in current:
+            file.sync()
+        self._durable = reached
 
+    def close(self, keep: bool = True) -> None:
+        """Close the files. ``keep``: False: the run has ended, so no replay will need them.
 
-def read(directory: Path) -> Iterator[JournalEntry]:
-    """Yield the journal's entries up to the last whole line.
+        A journal with payloads stays.
+        """
+        for files in (*self._closing, self._files):
+            for file in files:
+                file.close()
+        if not keep and not self.payloads:
+            for number in segments(self.directory, self.disk):
+                self._remove(number)
 
-    UserError if there is no journal, or if a line or an array is damaged.
-    """
-    if not all((directory / name).exists() for name in (LINES, BLOBS)):
-        raise UserError(
-            f"{directory}: no journal here ({LINES} and {BLOBS}); a run keeps one with"
-            " record.payloads = true"
+    # ------------------------------------------------------------------ segments
+    def begin_segment(self) -> int:
+        """Begin the next segment between two entries, and return its number.
+
+        A checkpoint of this number holds the state at this moment.
+        """
+        self.flush()
+        if self.power:
+            self._closing.append(self._files)
+        else:
+            for file in self._files:
+                file.close()
+        self._open(Position(self._written[0] + 1))
+        return self._written[0]
+
+    def drop_before(self, segment: int) -> None:
+        """Drop the segments before this one, because checkpoints have made them needless."""
+        if not self.payloads:
+            for number in segments(self.directory, self.disk):
+                if number < segment:
+                    self._remove(number)
+
+    def sizes(self) -> dict[str, int]:
+        """The bytes of each file of a journal of events, entries still in memory included."""
+        return {file.path.name: file.size_bytes for file in self._files}
+
+    # ------------------------------------------------------------------ replay
+    def replay(
+        self, since: int = 0, say: Callable[[str], None] = lambda line: None
+    ) -> Iterator[JournalEntry]:
+        """Yield the entries from segment ``since`` on; then be ready to write after the last one.
+
+        The caller handles each entry, but writes nothing. UserError if the events that it caused
+        differ from the journal's, and as ``read`` does. ``say`` gets a line about a torn end.
+        """
+        end = Position(since)
+        if segments(self.directory, self.disk):
+            for entry in read(self.directory, self.disk, since, say):
+                yield entry
+                self._check(entry)
+                end = entry.end
+        for number in segments(self.directory, self.disk):
+            if number > end.segment:
+                self._remove(number)
+        self.disk.make_folder(self.directory)
+        self._open(end)
+
+    def _check(self, entry: JournalEntry) -> None:
+        events, self._events = self._events, []
+        for event in events:
+            del event["arrays"]
+        caused = [{k: v for k, v in row.items() if k != "arrays"} for row in entry.caused]
+        found = orjson.loads(_text(events))
+        if found != caused:
+            number = entry.end.entries
+            name = f"{segment_name(entry.end.segment)}{LINES}"
+            raise UserError(
+                f"{self.directory / name}: the input of line {number} decided {found} when it was"
+                f" repeated, the journal has {caused}"
+            )
+
+    # ------------------------------------------------------------------ files
+    def _open(self, end: Position) -> None:
+        path = self.directory / segment_name(end.segment)
+        # private, because updates reveal something about the training data
+        lines, blobs = (
+            RowFile(Path(f"{path}{ending}"), self.disk, keep_bytes, private=True)
+            for ending, keep_bytes in ((LINES, end.lines_bytes), (BLOBS, end.blobs_bytes))
         )
-    blobs = (
-        np.memmap(directory / BLOBS, dtype=np.uint8, mode="r")
-        if (directory / BLOBS).stat().st_size
-        else np.empty(0, np.uint8)
-    )
-    lines = (directory / LINES).read_bytes().split(b"\n")
-    for number, line in enumerate(lines, 1):
-        if not line:
-            continue
-        crc, _, text = line.partition(b" ")
-        if crc != b"%08x" % crc32(text):
-            if number == len(lines):
-                return  # torn by a crash
-            raise UserError(f"{directory / LINES}: line {number} is damaged (checksum differs)")
-        row = orjson.loads(text)
-        arrays = {}
-        for name, (at, size, expected) in row["arrays"].items():
-            found = blobs[at : at + 4 * size]
-            if found.size != 4 * size or digest(found) != expected:
-                raise UserError(
-                    f"{directory / BLOBS}: the array {name!r} of line {number} is damaged (digest"
-                    " differs)"
-                )
-            arrays[name] = aligned_copy(found.view(np.float32))
-        decisions = [renamed(decision) for decision in row["decisions"]]
-        yield JournalEntry(row["now"], renamed(row["event"]), arrays, decisions)
+        self._files = (blobs, lines)  # in the order in which they are synced
+        self._lines, self._blobs = lines, blobs
+        self._written = self._flushed = (end.segment, end.entries)
+        self._new_names = True
+
+    def _remove(self, number: int) -> None:
+        for ending in (BLOBS, LINES):
+            self.disk.remove(self.directory / f"{segment_name(number)}{ending}")
+
+    def _entry(self, row: dict[str, Any]) -> None:
+        if row["arrays"] or any(event.get("arrays") for event in row.get("events", ())):
+            self._blobs.flush()  # the arrays must reach the system before the line that names them
+        text = _text(row)
+        self._lines.write(b"%08x %b\n" % (crc32(text), text))
+        self._written = (self._written[0], self._written[1] + 1)
+
+    def _put(self, array: np.ndarray) -> list[Any]:
+        """Append the array; return its place: offset, elements, digest[, type, shape]."""
+        data = np.ascontiguousarray(array)
+        place = [self._blobs.size_bytes, data.size, self._digests(array)]
+        self._blobs.write(data.reshape(-1).view(np.uint8).data)
+        plain = array.dtype == np.float32 and array.ndim == 1
+        return place if plain else [*place, array.dtype.str, list(array.shape)]
+
+
+class _Digests:
+    """Digests of arrays. A model that is in several decisions is digested once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[np.ndarray], str]] = {}
+
+    def __call__(self, array: np.ndarray) -> str:
+        if array.flags.writeable:
+            return digest(array)  # its content may change
+        found = self._known.get(id(array))
+        if found is None or found[0]() is not array:
+            gone = id(array)
+            found = weakref.ref(array, lambda _: self._known.pop(gone, None)), digest(array)
+            self._known[gone] = found
+        return found[1]
+
+
+def _text(row: Any) -> bytes:
+    return orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY)

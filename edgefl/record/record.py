@@ -33,6 +33,15 @@ from emulator.units import seconds_text
 
 TABLES = (files.LINKS, files.METRICS, files.SLOTS, files.MEASURED, files.LABELS, files.HOSTS)
 
+JOURNAL = "journal/"  # the journal's folder
+
+
+def journal_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of the journal's files among those of a record."""
+    return {
+        name.removeprefix(JOURNAL): size for name, size in sizes.items() if name.startswith(JOURNAL)
+    }
+
 
 class Record:
     """The files of one run in ``directory``.
@@ -73,8 +82,14 @@ class Record:
         self._table(files.METRICS, files.METRIC_COLUMNS)
 
     def sizes(self) -> dict[str, int]:
-        """The bytes of each file, rows that still are in memory included."""
-        return {name: file.size_bytes for name, file in self._files.items()}
+        """The bytes of each file, rows that still are in memory included.
+
+        A journal of events is included; one of inputs is not, because it is replayed.
+        """
+        sizes = {name: file.size_bytes for name, file in self._files.items()}
+        if self.journal is not None and not self.journal.inputs:
+            sizes |= {f"{JOURNAL}{name}": size for name, size in self.journal.sizes().items()}
+        return sizes
 
     def event(self, now: int, event: Event, decisions: list[Decision], row: Row) -> None:
         """Write an event and its decisions into the journal, and ``row`` into events.jsonl."""
@@ -200,13 +215,16 @@ class Record:
         for file in list(self._files.values()):
             file.sync()
 
-    def close(self, weights: np.ndarray) -> None:
-        """Close all files, then write the last model into model.safetensors."""
+    def close(self, weights: np.ndarray, keep_journal: bool = True) -> None:
+        """Close all files, then write the last model into model.safetensors.
+
+        ``keep_journal``: see ``Journal.close``.
+        """
         with ExitStack() as each:
             for file in self._files.values():
                 each.callback(file.close)
             if self.journal is not None:
-                each.callback(self.journal.close)
+                each.callback(self.journal.close, keep_journal)
         model = save({"weights": np.ascontiguousarray(weights)})
         write_whole(self.directory / files.MODEL, model, self.disk)
 

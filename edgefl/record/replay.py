@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from itertools import count
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from edgefl.errors import UserError
-from edgefl.record.journal import JournalEntry, read
+from edgefl.record.journal_reader import JournalEvent, read
 from edgefl.record.rows import fingerprint, snake
 from edgefl.strategies.base import decisions as do
 from edgefl.strategies.base import events as ev
@@ -28,23 +29,26 @@ class Replay:
     version: int = 0
 
 
-def replay(directory: Path, strategy: Strategy) -> Replay:
+def replay(
+    directory: Path, strategy: Strategy, say: Callable[[str], None] = lambda line: None
+) -> Replay:
     """Give ``strategy`` the events of the journal in ``directory``.
 
-    UserError names the first event whose decisions differ from the journal.
+    ``say`` gets a line if the end of the journal is torn. UserError names the first event whose
+    decisions differ from the journal.
     """
     result = Replay(strategy.weights)
     strategy.weights.flags.writeable = False  # as in the run
     bases: dict[int, np.ndarray] = {}  # of the open tasks
     numbers = count()
-    for entry in read(directory):
+    for event in (event for entry in read(directory, say=say) for event in entry.events):
         result.events += 1
-        decisions = do.up_to_finish(strategy.handle(_event(entry, bases), entry.now))
+        decisions = do.up_to_finish(strategy.handle(_event(event, bases), event.now))
         found = _plain([fingerprint(decision) for decision in decisions])
-        if found != entry.decisions:
+        if found != event.decisions:
             raise UserError(
-                f"{directory}: event {result.events} ({entry.row['event']}) decided {found}, the"
-                f" journal has {entry.decisions}"
+                f"{directory}: event {result.events} ({event.row['event']}) decided {found}, the"
+                f" journal has {event.decisions}"
             )
         for decision in decisions:
             match decision:
@@ -58,18 +62,18 @@ def replay(directory: Path, strategy: Strategy) -> Replay:
     return result
 
 
-def _event(entry: JournalEntry, bases: dict[int, np.ndarray]) -> ev.Event:
+def _event(event: JournalEvent, bases: dict[int, np.ndarray]) -> ev.Event:
     """Return the event with its arrays; an update or a closing ends its task in ``bases``."""
-    kind = EVENTS[entry.row["event"]]
+    kind = EVENTS[event.row["event"]]
     values: dict[str, Any] = {
-        f.name: entry.row[f.name] for f in fields(kind) if f.name in entry.row
+        f.name: event.row[f.name] for f in fields(kind) if f.name in event.row
     }
     if kind in (ev.UpdateArrived, ev.TaskClosed):
         base = bases.pop(values["task"])
     if kind is ev.UpdateArrived:
         values |= {"base": base}
     if kind in (ev.UpdateArrived, ev.JobDone):
-        values |= {"vectors": entry.arrays}
+        values |= {"vectors": event.arrays}
     made: ev.Event = kind(**values)
     return made
 

@@ -6,7 +6,7 @@ The rows also appear in error reports about a strategy.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -111,10 +111,10 @@ def digest(array: np.ndarray) -> str:
     return xxhash.xxh3_128_hexdigest(np.ascontiguousarray(array).view(np.uint8).data)
 
 
-def fingerprint(decision: Decision) -> dict[str, Any]:
+def fingerprint(decision: Decision, digest: Callable[[np.ndarray], str] = digest) -> dict[str, Any]:
     """Return the decision with a digest in place of each array.
 
-    Equal fingerprints mean bit-equal decisions.
+    Equal fingerprints mean bit-equal decisions. ``digest``: of an array, maybe from a cache.
     """
     row = decision_row(decision)
     for name in ("vectors", "weights"):

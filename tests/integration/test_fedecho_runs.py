@@ -60,7 +60,7 @@ def test_the_same_bytes_with_one_worker_and_with_two_and_a_replay(tmp_path: Path
     summary = run_virtual(learned, 0, tmp_path / "1")
     with open_pool(learned, 2) as pool:
         run_virtual(learned, 0, tmp_path / "2", None, pool)
-    for name in ("events.jsonl", "model.safetensors", "journal/journal.jsonl", "links.csv"):
+    for name in ("events.jsonl", "model.safetensors", "journal/journal-000000.jsonl", "links.csv"):
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes(), name
     assert summary["versions"] == 6 and replay_run(tmp_path / "2").version == 6
     told = rounds(tmp_path / "1")

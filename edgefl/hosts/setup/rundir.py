@@ -27,40 +27,21 @@ from edgefl.errors import UserError
 from edgefl.hosts.setup.limits import task_limits
 from edgefl.hosts.setup.plan import strategy
 from edgefl.hosts.setup.summary import write_summary
+from edgefl.hosts.setup.written import AT_THE_END, LATE, written
 from edgefl.loading.file import FACTS, dump
 from edgefl.loading.names import own_names
 from edgefl.record import files
 from edgefl.record.counters import Counters
-from edgefl.record.journal import BLOBS, LINES, Journal
-from edgefl.record.record import Record
+from edgefl.record.journal import Journal
+from edgefl.record.record import Record, journal_sizes
 from edgefl.record.row_file import write_whole
 from edgefl.reports import registry
+from edgefl.results.summary import BROKEN_OFF
 from edgefl.vectors import Layout
 from emulator.fidelity import Fidelity
 from emulator.units import NS_PER_S
 
 FLUSH_S = 0.5
-AT_THE_END = (files.SUMMARY, files.MODEL)
-WRITTEN_LATE = (  # or not at all, so an old file must be deleted
-    *AT_THE_END,
-    f"journal/{LINES}",
-    f"journal/{BLOBS}",
-    files.SLOTS,
-    files.MEASURED,
-    files.LABELS,
-    files.EDGES,
-    files.HOSTS,
-    "vocabulary.txt",
-)
-WRITTEN = (
-    files.CONFIG,
-    files.EVENTS,
-    files.LINKS,
-    files.METRICS,
-    *WRITTEN_LATE,
-    "journal/initial.safetensors",
-    "journal/layout.json",
-)
 FIRST_BYTES = b'{"t":'  # of events.jsonl
 
 
@@ -86,8 +67,12 @@ class OpenRun:
         shares: Mapping[str, int] | None = None,
         disk: Disk | None = None,
         done: RunSoFar | None = None,
+        inputs: bool = False,
     ) -> None:
         """``shares``: samples by edge, where the split is known. ``disk``: for all files.
+
+        ``inputs``: keep a journal of the coordinator's inputs, if ``record.durability`` says so. If
+        the run goes on, the caller first calls the journal's ``replay``.
 
         ``done``: the run goes on there; what the files have beyond it is dropped.
         """
@@ -105,12 +90,13 @@ class OpenRun:
         with writable(directory, "made"):
             self.disk.make_folder(directory)
         with writable(directory):
-            for name in WRITTEN_LATE if done is None else AT_THE_END:
+            late = LATE if done is None else AT_THE_END
+            for name in written(directory, self.disk, late):
                 self.disk.remove(directory / name)
             self.record = Record(
                 directory,
                 lambda: time.monotonic() - self._started_s,
-                self._journal(weights, layout),
+                self._journal(weights, layout, inputs, done),
                 self.disk,
                 None if done is None else done.sizes,
             )
@@ -166,7 +152,8 @@ class OpenRun:
             **(pace or {}),
             **({} if self.experiment.unlabelled is None else {"unlabelled": self._unlabelled()}),
         }
-        self.record.close(self.coordinator.weights)
+        goes_on = self.coordinator.finished in BROKEN_OFF
+        self.record.close(self.coordinator.weights, keep_journal=goes_on)
         return write_summary(
             self.directory,
             head,
@@ -196,7 +183,7 @@ class OpenRun:
 
         The experiment's directory stays.
         """
-        _remove(self.directory, WRITTEN)
+        _remove(self.directory, written(self.directory, self.disk))
         with suppress(OSError):  # not empty, or missing
             self.directory.parent.rmdir()
 
@@ -214,13 +201,25 @@ class OpenRun:
             self._flushed_s = time.monotonic()
             self.record.flush()
 
-    def _journal(self, weights: np.ndarray, layout: Layout) -> Journal | None:
-        if not self.experiment.record.payloads:
+    def _journal(
+        self, weights: np.ndarray, layout: Layout, inputs: bool, done: RunSoFar | None
+    ) -> Journal | None:
+        section, folder = self.experiment.record, self.directory / "journal"
+        inputs = inputs and section.durability != "off"
+        if not section.payloads and not inputs:
             return None
-        folder = self.directory / "journal"
-        journal = Journal(folder, self.disk)
-        write_whole(folder / "initial.safetensors", save({"weights": weights}), self.disk)
-        write_whole(folder / "layout.json", orjson.dumps(layout.to_json()), self.disk)
+        journal = Journal(
+            folder,
+            self.disk,
+            inputs=inputs,
+            payloads=section.payloads,
+            power=section.durability == "power",
+            resumed=done is not None and inputs,
+            sizes=None if done is None or inputs else journal_sizes(done.sizes),
+        )
+        if section.payloads and done is None:
+            write_whole(folder / "initial.safetensors", save({"weights": weights}), self.disk)
+            write_whole(folder / "layout.json", orjson.dumps(layout.to_json()), self.disk)
         return journal
 
 
@@ -253,7 +252,7 @@ def clear(folder: Path, names: Collection[str], but: Path | None = None) -> list
         ]
         for directory in runs:
             if _scheme(folder, directory) in names:
-                _remove(directory, WRITTEN)
+                _remove(directory, written(directory, OwnDisk()))
                 if directory.parent != folder:
                     with suppress(OSError):  # not empty: other seeds, or the user's files
                         directory.parent.rmdir()
@@ -302,9 +301,8 @@ def _remove(directory: Path, names: Collection[str]) -> None:
     """Delete these files, and the folders that are then empty."""
     for name in names:
         (directory / name).unlink(missing_ok=True)
-    for folder in sorted(
-        {(directory / name).parent for name in names}, reverse=True
-    ):  # the inner ones first
+    folders = {directory, directory / "journal", *((directory / name).parent for name in names)}
+    for folder in sorted(folders, reverse=True):  # the inner ones first
         with suppress(OSError):  # not empty, or missing
             folder.rmdir()
 

@@ -172,7 +172,7 @@ def test_the_same_bytes_whoever_works_and_a_replay(tmp_path: Path) -> None:
     with open_pool(learned, 2) as pool:
         run_virtual(learned, 0, tmp_path / "pool", None, pool)
     assert marker.exists(), "a worker died in the middle of the job"
-    for name in ("events.jsonl", "model.safetensors", "journal/journal.jsonl"):
+    for name in ("events.jsonl", "model.safetensors", "journal/journal-000000.jsonl"):
         assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "pool" / name).read_bytes()
     assert replay_run(tmp_path / "pool").version == 8
 

@@ -15,7 +15,8 @@ from edgefl.errors import UserError
 from edgefl.loading import file as config_file
 from edgefl.loading.names import strategy_warnings
 from edgefl.protocol.messages import Update
-from edgefl.record.journal import LINES, Journal, read
+from edgefl.record.journal import Journal
+from edgefl.record.journal_reader import BLOBS, LINES, OLD, read, segment_name
 from edgefl.record.old_names import renamed
 from edgefl.record.replay import replay
 from edgefl.reports.dissemination import table
@@ -40,7 +41,10 @@ def old_run(tmp_path: Path) -> Path:
     desk.summary()
     events = tmp_path / "events.jsonl"
     events.write_text(events.read_text().replace('"refresh_point"', '"slot"'))
-    (tmp_path / "journal" / LINES).write_bytes(b"".join(_old(tmp_path / "journal" / LINES)))
+    old, new = (tmp_path / "journal" / name for name in (OLD, segment_name(0)))
+    Path(f"{old}{LINES}").write_bytes(b"".join(_old(Path(f"{new}{LINES}"))))
+    Path(f"{new}{BLOBS}").rename(f"{old}{BLOBS}")
+    Path(f"{new}{LINES}").unlink()
     return tmp_path
 
 
@@ -61,7 +65,7 @@ def test_events_of_old_are_read_with_todays_names(old_run: Path) -> None:
 
 
 def test_a_journal_of_old_replays(old_run: Path) -> None:
-    assert b'"slot"' in (old_run / "journal" / LINES).read_bytes()
+    assert b'"slot"' in (old_run / "journal" / f"{OLD}{LINES}").read_bytes()
     result = replay(old_run / "journal", make(FedASMU, **OPTIONS))
     assert result.version == 2 and result.events == len(list(read(old_run / "journal")))
 

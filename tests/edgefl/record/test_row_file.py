@@ -14,7 +14,7 @@ from builders import small_run
 from edgefl import disk as disks
 from edgefl.disk import OwnDisk
 from edgefl.errors import UserError
-from edgefl.record.journal import read
+from edgefl.record.journal_reader import read
 from edgefl.record.row_file import KEPT_BYTES, RowFile, write_whole
 from edgefl.results.tail import is_torn, read_csv, read_events
 
@@ -110,14 +110,15 @@ def cut(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, room: int) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["events.jsonl", "links.csv", "metrics.csv", "journal.jsonl", "journal.bin"]
+    "name",
+    ["events.jsonl", "links.csv", "metrics.csv", "journal-000000.jsonl", "journal-000000.bin"],
 )
 def test_a_run_on_a_full_disk_leaves_files_that_can_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     directory = cut(tmp_path, monkeypatch, name, 1000)
     assert not (directory / "summary.json").exists()
-    for table in ("events.jsonl", "links.csv", "metrics.csv", "journal/journal.jsonl"):
+    for table in ("events.jsonl", "links.csv", "metrics.csv", "journal/journal-000000.jsonl"):
         assert not is_torn(directory / table)
     assert read_events(directory / "events.jsonl")
     assert read_csv(directory / "links.csv") and read_csv(directory / "metrics.csv")

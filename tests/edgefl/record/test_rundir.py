@@ -41,7 +41,7 @@ def files(folder: Path) -> set[str]:
         "metrics.csv",
         "summary.json",
         "model.safetensors",
-        "journal/journal.bin",
+        "journal/journal-000000.bin",
     ],
 )
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path, name: str) -> None:

@@ -12,9 +12,10 @@ import pytest
 from builders import S, experiment, small_run
 from media import ALONE, SLOTS, ns, transfers
 
+from edgefl.disk import OwnDisk
 from edgefl.errors import UserError
 from edgefl.hosts.setup.network import network
-from edgefl.hosts.setup.rundir import WRITTEN
+from edgefl.hosts.setup.written import written
 from edgefl.results.tail import read_csv, read_events
 from emulator.tdma.channel import ChannelLink
 
@@ -51,7 +52,7 @@ def test_the_log_of_the_slots_shows_that_no_two_overlap(tmp_path: Path) -> None:
     assert {(row["edge"], row["direction"], row["due_ns"] // (100 * MS)) for row in whole} == {
         (edge, way, at // (100 * MS)) for at, _, edge, way in rows
     }
-    assert "slots.csv" in WRITTEN
+    assert "slots.csv" in written(directory, OwnDisk()), "so that a rerun removes it"
 
 
 def test_without_slots_there_is_no_log_of_them(tmp_path: Path) -> None:

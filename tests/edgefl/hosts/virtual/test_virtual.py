@@ -67,10 +67,12 @@ def test_another_seed_leaves_another_trace(tmp_path: Path) -> None:
 def test_a_second_run_in_the_same_place_leaves_nothing_of_the_first(tmp_path: Path) -> None:
     _, first = small_run(tmp_path, **ASYNC, record={"payloads": True})
     before = bytes_of(first)
-    assert (first / "journal" / "journal.bin").stat().st_size > 0
+    assert (first / "journal" / "journal-000000.bin").stat().st_size > 0
     summary, second = small_run(tmp_path, **ASYNC)
     assert second == first and bytes_of(second) == before and summary["finished"] == "versions"
-    assert not (first / "journal" / "journal.jsonl").exists(), "it would be replayed as this run's"
+    assert not (first / "journal" / "journal-000000.jsonl").exists(), (
+        "it would be replayed as this run's"
+    )
 
 
 def trace(directory: Path) -> str:

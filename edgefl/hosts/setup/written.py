@@ -1,0 +1,30 @@
+"""Which files a run has written into its directory, so that a rerun can remove them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+from edgefl.disk import Disk
+from edgefl.record import files
+
+# Regular expressions, like those that follow.
+AT_THE_END = (re.escape(files.SUMMARY), re.escape(files.MODEL))
+JOURNAL = r"journal/journal(-\d+)?\.(jsonl|bin)"
+# Files that not every run writes, or not at its start.
+LATE = (
+    *AT_THE_END,
+    JOURNAL,
+    r"journal/(initial\.safetensors|layout\.json)",
+    *map(re.escape, (files.SLOTS, files.MEASURED, files.LABELS, files.EDGES, files.HOSTS)),
+    r"vocabulary\.txt",
+)
+ALL = (*map(re.escape, (files.CONFIG, files.EVENTS, files.LINKS, files.METRICS)), *LATE)
+
+
+def written(directory: Path, disk: Disk, patterns: Collection[str] = ALL) -> list[str]:
+    """The names of the files in ``directory`` that a run writes; of all or of some sorts."""
+    names = [*disk.names(directory)]
+    names += [f"journal/{name}" for name in disk.names(directory / "journal")]
+    return [name for name in names if any(re.fullmatch(each, name) for each in patterns)]
