@@ -80,12 +80,16 @@ class ChaosRun:
     # ------------------------------------------------------------------ processes
     def start(self) -> None:
         """Start the coordinator and all edges, and wait for the first update."""
-        address = (f"network.host={self.host}", f"network.port={self.port}")
-        self._coordinate("coordinator", "chaos.toml", *address, *self.words)
+        self.begin()
         self.wait_until(lambda: [*(self.folder / "runs").glob("*/*/config.toml")], "it listens")
         for edge in self.names:
             self.start_edge(edge)
         self.wait_for_version(1)
+
+    def begin(self) -> None:
+        """Start the coordinator."""
+        address = (f"network.host={self.host}", f"network.port={self.port}")
+        self._coordinate("coordinator", "chaos.toml", *address, *self.words)
 
     def resume(self) -> None:
         """Resume the run after its coordinator has ended."""

@@ -18,6 +18,7 @@ SMALLEST_BENCHMARKS = {
     "agreement.py": ["--quick"],
     "arm64.py": ["--check"],
     "broken_hosts.py": ["--hosts", "2", "--edges", "1", "--fault", "sshd killed"],
+    "chaos.py": ["--case", "an edge killed every 2 s", "--edges", "3", "--versions", "12"],
     "data.py": ["--quick"],
     "edge.py": ["--versions", "2", "--turns", "1"],
     "emulator_accuracy.py": ["--tiny"],
@@ -34,8 +35,15 @@ SMALLEST_BENCHMARKS = {
     "virtual.py": ["--quick", "--turns", "1"],
 }
 SOCKETS = {
-    *("agreement.py", "broken_hosts.py", "edge.py", "emulator_accuracy.py", "emulator_lab.py"),
-    *("evil_edges.py", "fleet.py", "machines.py", "over_machines.py", "profile_circle.py"),
+    *("agreement.py", "broken_hosts.py", "chaos.py", "edge.py", "emulator_accuracy.py"),
+    *(
+        "emulator_lab.py",
+        "evil_edges.py",
+        "fleet.py",
+        "machines.py",
+        "over_machines.py",
+        "profile_circle.py",
+    ),
     *("protocol.py", "tdma_shapes.py"),
 }
 
