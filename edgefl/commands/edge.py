@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from edgefl.exit_status import NO_ANSWER, REFUSED
 from edgefl.protocol.errors import Refused, Unreachable
 
 if TYPE_CHECKING:
+    from edgefl.hosts.wall.edge.state_folder import StateFolder
     from edgefl.hosts.wall.keys import EdgeKeys
 
 Connect = Annotated[
@@ -78,6 +80,26 @@ Forever = Annotated[
         "--forever", help="Join run after run, and wait in between, until a signal ends this edge."
     ),
 ]
+Patience = Annotated[
+    float | None,
+    typer.Option(
+        "--patience",
+        metavar="SECONDS",
+        min=0,
+        help="How long to wait in a run for a coordinator that has stopped answering: it may be"
+        " resumed. Default: 600; with --forever and --connect without end.",
+        show_default=False,
+    ),
+]
+State = Annotated[
+    Path | None,
+    typer.Option(
+        "--state",
+        metavar="DIR",
+        help="Keep updates that are not acknowledged in DIR, and go on with them when this edge is"
+        " started again.",
+    ),
+]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Allow a network without keys.")]
 
 
@@ -92,6 +114,8 @@ def edge(
     data: DataFolder = None,
     shards: ShardsFolder = None,
     allow_task: AllowTask = None,
+    patience: Patience = None,
+    state: State = None,
     insecure: Insecure = False,
 ) -> None:
     """Join a run as one edge: train and send updates until the coordinator ends the run.
@@ -115,7 +139,11 @@ def edge(
         own = load_edge(keys, name) if keys else None
         find = _find(connect, discover, experiment, own, insecure)
         builder().own()  # a mistake in it ends this command now, not when a coordinator answers
-        member = Membership(name, own, find, builder, show.line)
+        member = Membership(name, own, find, builder, show.line, _claimed(state, name))
+        if patience is not None:
+            member.patience_s = patience
+        elif forever and connect:  # the next coordinator at this address is noticed in any case
+            member.patience_s = math.inf
         if discover:
             show.line(f"{name}: looking for a coordinator on the local network")
         member.forever() if forever else member.one_run()
@@ -125,6 +153,18 @@ def edge(
     except KeyboardInterrupt:
         show.line(f"{name}: leaving")
     show.hint("the coordinator has the results: edgefl compare DIR")
+
+
+def _claimed(folder: Path | None, name: str) -> StateFolder | None:
+    """The folder for the state of this edge, locked; UserError if that is impossible."""
+    from edgefl.hosts.wall.edge.state_folder import StateFolder
+    from edgefl.hosts.wall.system import OWN_SYSTEM
+
+    if folder is None:
+        return None
+    state = StateFolder(folder, name, OWN_SYSTEM.disk)
+    state.claim()
+    return state
 
 
 def _find(

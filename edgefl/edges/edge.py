@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic
 
@@ -102,6 +103,27 @@ class Edge(Generic[CourseT]):
         """
         at_hand = [self.task.number] if self.task else []
         return sorted({*self.unacknowledged, *self.failed, *at_hand})
+
+    def bring_back(
+        self,
+        updates: Mapping[int, tuple[Update, dict[str, np.ndarray]]],
+        memory: dict[str, np.ndarray],
+    ) -> None:
+        """Go on with what a former process of this edge has kept.
+
+        ``updates``: by task, each with what it adds to the memory once it is acknowledged.
+        """
+        self.memory = memory
+        for number, (update, learned) in updates.items():
+            self.unacknowledged[number], self._learned[number] = update, learned
+
+    def kept_update(self, task: int) -> Update | None:
+        """The update of a task, until it is acknowledged."""
+        return self.unacknowledged.get(task)
+
+    def learned(self, task: int) -> dict[str, np.ndarray]:
+        """What an update without acknowledgement will add to the memory."""
+        return self._learned[task]
 
     def receive(self, message: ToEdge, now: int) -> list[Output]:
         match message:

@@ -6,6 +6,7 @@ one difference to the coordinator's clock holds before and after.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ import edgefl
 from edgefl.errors import printable
 from edgefl.hosts.wall.edge.open_notes import OpenNotes
 from edgefl.hosts.wall.edge.reporter import Reporter
+from edgefl.hosts.wall.edge.state_folder import StateFolder
+from edgefl.hosts.wall.edge.state_keeper import StateKeeper
 from edgefl.hosts.wall.edge.work import EdgeSide, EdgeWork
 from edgefl.hosts.wall.edge.worker import Turns
 from edgefl.hosts.wall.keys import EdgeKeys
@@ -67,7 +70,10 @@ class SessionLink:
 
 
 class EdgeHost:
-    """One edge. ``build(setup)`` makes its EdgeSide once the coordinator has sent Setup."""
+    """One edge. ``build(setup)`` makes its EdgeSide once the coordinator has sent Setup.
+
+    ``state``: where it keeps what its next process needs; None: nowhere.
+    """
 
     def __init__(
         self,
@@ -77,15 +83,16 @@ class EdgeHost:
         build: Callable[[Setup], EdgeSide],
         turns: Turns,
         system: System = OWN_SYSTEM,
+        state: StateFolder | None = None,
     ) -> None:
         self.name, self.address, self.keys = name, address, keys
-        self.build, self.turns, self.system = build, turns, system
+        self.build, self.turns, self.system, self.state = build, turns, system, state
         self.context = zmq.Context()
         self.results = system.mailbox()
         self.work: EdgeWork | None = None  # once the coordinator has sent Setup
         self.notes = OpenNotes()
         self.setup = BEFORE_SETUP
-        self.incarnation = 0  # of the coordinator that ``work`` was built for
+        self.incarnation = 0  # of the coordinator that has sent the latest Setup
         self.reporter = Reporter(address)
         self.sleep_watch = SleepWatch()
         self.finished: RunFinished | None = None
@@ -94,21 +101,28 @@ class EdgeHost:
         self._warned = False
         self._said = ""
 
-    def run(self, first_patience_s: float = PATIENCE_S) -> RunFinished:
+    def run(
+        self, first_patience_s: float = PATIENCE_S, patience_s: float = PATIENCE_S
+    ) -> RunFinished:
         """Run until RunFinished.
 
         Refused if the coordinator refuses this edge. Unreachable if it does not answer; the first
-        answer may take ``first_patience_s``.
+        answer may take ``first_patience_s``. A coordinator that stops answering later has
+        ``patience_s``: it may be resumed.
         """
         try:
-            return self._until_finished(first_patience_s)
+            return self._until_finished(first_patience_s, patience_s)
+        except Refused:
+            if self.work is not None:
+                self.work.give_up()
+            raise
         finally:
             if self.work is not None:
-                self.work.end()
+                self.work.end(over=self.finished is not None)
             self.reporter.end()
             self.context.destroy(linger=0)
 
-    def _until_finished(self, first_patience_s: float) -> RunFinished:
+    def _until_finished(self, first_patience_s: float, patience_s: float) -> RunFinished:
         reached_s = self.system.monotonic_s()
         self._connect()
         while self.finished is None:
@@ -127,7 +141,7 @@ class EdgeHost:
             if self.system.monotonic_s() - self.link.heard_s > silence_s:
                 self._try_again(
                     reached_s,
-                    first_patience_s if self.work is None else max(PATIENCE_S, 3 * silence_s),
+                    first_patience_s if self.work is None else max(patience_s, 3 * silence_s),
                 )
         return self.finished
 
@@ -151,8 +165,12 @@ class EdgeHost:
         reason = self.link.dealer.turned_away()
         if reason is not None:
             raise Refused(reason)
-        if self.system.monotonic_s() - reached_s > patience_s:
+        away_s = self.system.monotonic_s() - reached_s
+        if away_s > patience_s:
             raise Unreachable(f"no answer for {patience_s:g} s: {self._likely()}")
+        if self.work is not None and away_s > self.setup.silence_ns / NS_PER_S:
+            most = "" if patience_s == math.inf else f" for {patience_s:g} s at most"
+            self._say(f"the coordinator does not answer; waiting{most}, it may be resumed")
         if self.link.dealer.hung_up >= HANG_UPS and not self._warned:
             # only a warning: a tunnel does this, too, while nothing listens at its other end
             self._warned = True
@@ -278,19 +296,25 @@ class EdgeHost:
         if self.work is None:
             self._build(setup)
         elif setup != self.setup:
-            # this edge's tasks and transfers belong to the other run
+            self.work.drop("another run has taken the place of this one")
             self.finished = RunFinished("another run has taken its place", more=True)
             return
+        elif self.incarnation != self.link.incarnation:
+            self.incarnation = self.link.incarnation
+            self._say("the coordinator was started again and the run goes on")
         self.link.greeted = True
         self._send(self._work.join())
 
     def _build(self, setup: Setup) -> None:
         side = self.build(setup)
         self.setup, self.incarnation = setup, self.link.incarnation
+        keeper = None
+        if self.state is not None:
+            keeper = StateKeeper(self.state, setup.run_id, self._say, self.system)
         self.work = EdgeWork(
-            side, self.turns, self.results, self._tell, self._say, self.notes, self.system
+            side, self.turns, self.results, self._tell, self._say, self.notes, self.system, keeper
         )
-        self.reporter.begin(self.incarnation, setup.report_ns)
+        self.reporter.begin(setup.run_id, setup.report_ns)
         # this thread did not listen during ``build``
         self.link.heard_s = self.system.monotonic_s()
 

@@ -9,6 +9,7 @@ from typing import NoReturn
 from edgefl.errors import UserError, printable
 from edgefl.hosts.wall.edge.host import MOST_TEXT, PATIENCE_S, EdgeHost
 from edgefl.hosts.wall.edge.side import SideBuilder
+from edgefl.hosts.wall.edge.state_folder import StateFolder
 from edgefl.hosts.wall.edge.work import EdgeSide
 from edgefl.hosts.wall.edge.worker import OwnMachine
 from edgefl.hosts.wall.keys import EdgeKeys
@@ -19,6 +20,7 @@ from edgefl.streams import Streams
 # seconds to wait between two strategies: the coordinator does its last evaluations before it
 # listens again
 BETWEEN_S = 900.0
+RESUMED_S = 600.0
 # of an edge that waits forever: how long it tries an address, and the bounds of the pauses between
 ATTEMPT_S, FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 1.0, 30.0
 MOST_LINES = 100
@@ -67,7 +69,8 @@ class News:
 class Membership:
     """Joins one edge to runs. ``find(patience_s)`` returns the coordinator's address.
 
-    ``builder`` makes a SideBuilder for a new run. ``say`` prints a line for the user.
+    ``builder`` makes a SideBuilder for a new run. ``say`` prints a line for the user. ``state``:
+    see EdgeHost.
     """
 
     def __init__(
@@ -77,8 +80,12 @@ class Membership:
         find: Callable[[float], str],
         builder: Callable[[], SideBuilder],
         say: Callable[[str], None],
+        state: StateFolder | None = None,
     ) -> None:
         self.name, self.keys, self.find, self.builder, self.say = name, keys, find, builder, say
+        self.state = state
+        # for a coordinator that has stopped answering in a run: it may be resumed
+        self.patience_s = RESUMED_S
         self.news = News(say)
         self.joined = False  # since the last ``one_run`` began, a coordinator's Setup was built
 
@@ -86,8 +93,8 @@ class Membership:
         """Take part in one run, with all its strategies.
 
         Refused if the coordinator refuses this edge, Unreachable if it does not answer for
-        ``patience_s``, or ``between_s`` between two strategies. UserError if this machine lacks
-        what the run needs.
+        ``patience_s``, for ``between_s`` between two strategies, or for ``self.patience_s`` in a
+        run. UserError if this machine lacks what the run needs.
         """
         self.joined = False
         address, builder = self.find(patience_s), self.builder()
@@ -100,9 +107,9 @@ class Membership:
 
         more = True
         while more:
-            host = EdgeHost(self.name, address, self.keys, build, OwnMachine())
+            host = EdgeHost(self.name, address, self.keys, build, OwnMachine(), state=self.state)
             try:
-                finished = host.run(patience_s)
+                finished = host.run(patience_s, self.patience_s)
             except Unreachable as silence:
                 raise Unreachable(f"{address}: {silence}") from None
             except Refused as refusal:

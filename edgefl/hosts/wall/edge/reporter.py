@@ -65,20 +65,20 @@ class Reporter(Thread):
         self._facts: HostFacts | None = None
         self._latest: deque[HostReport] = deque(maxlen=1)
         self._session: int | None = None  # that has the facts
-        self._incarnation = 0  # of the coordinator
+        self._run = ""  # its id
         self._ended = Event()
 
-    def begin(self, incarnation: int, period_ns: int) -> None:
-        """Begin to report to this run of the coordinator every ``period_ns``; 0: do not report."""
+    def begin(self, run: str, period_ns: int) -> None:
+        """Begin to report to the run with this id every ``period_ns``; 0: do not report."""
         if period_ns:
             self.period_s = max(period_ns / NS_PER_S, SHORTEST_REPORT_S)
-            self._incarnation = incarnation
+            self._run = run
             self.start()
 
     def run(self) -> None:
         machine = self.machine(self.address)
         self._facts = facts = machine.facts()
-        claim = HostClaim(f"{self.address} {self._incarnation} {facts.machine}")
+        claim = HostClaim(f"{self.address} {self._run} {facts.machine}")
         machine.report()  # begins to count
         pause_s = FIRST_REPORT_S
         while not self._ended.wait(pause_s):

@@ -108,6 +108,11 @@ class EdgeTransfers:
         self.uploads[outgoing.number] = OfferedUpdate(outgoing, due_ns)
         return outgoing
 
+    def bring_back(self, number: int, update: Update, due_ns: int) -> None:
+        """Prepare an update for its next offer, with the number of its first one."""
+        self._numbers = max(self._numbers, number)
+        self.uploads[number] = OfferedUpdate(Outgoing(number, update), due_ns)
+
     def credit(self, credit: Credit) -> Iterator[tuple[Piece, memoryview]]:
         """Yield the pieces that the credit allows."""
         upload = self.uploads.get(credit.transfer)

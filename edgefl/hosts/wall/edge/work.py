@@ -13,6 +13,8 @@ from typing import Any
 from edgefl.actor import Output, Run, Send
 from edgefl.edges.edge import Edge
 from edgefl.hosts.wall.edge.open_notes import OpenNotes
+from edgefl.hosts.wall.edge.state_folder import KeptState
+from edgefl.hosts.wall.edge.state_keeper import StateKeeper
 from edgefl.hosts.wall.edge.transfers import EdgeTransfers
 from edgefl.hosts.wall.edge.worker import ThreadDied, TrainingThread, TrainOrder, Turns
 from edgefl.hosts.wall.mailbox import Mailbox
@@ -49,7 +51,8 @@ class EdgeWork:
     """An edge's part in a run.
 
     ``tell(message)``: sends it and returns True, if the session has joined. ``say``: prints a line.
-    ``results``: where the training thread reports.
+    ``results``: where the training thread reports. ``keeper``: writes what the next process of this
+    edge needs, if this one dies.
     """
 
     def __init__(
@@ -61,19 +64,49 @@ class EdgeWork:
         say: Callable[[str], None],
         notes: OpenNotes,
         system: System,
+        keeper: StateKeeper | None = None,
     ) -> None:
         self.side, self.edge, self.results = side, side.edge, results
-        self.tell, self.say, self.notes = tell, say, notes
+        self.tell, self.say, self.notes, self.keeper = tell, say, notes, keeper
         self.transfers = EdgeTransfers(side.most_bytes)
+        if keeper is not None:
+            self._bring_back(keeper.take())
         self.worker = TrainingThread(side.edge, turns, side.speed, results, system)
         system.start(self.worker)
         self._given_up = 0
         self._beyond: str | None = None
         self._failed_for = ""
 
-    def end(self) -> None:
-        """Stop training."""
+    def _bring_back(self, kept: KeptState) -> None:
+        """Go on with what a former process of this edge has kept of the run."""
+        self.edge.bring_back(
+            {each.update.number: (each.update, each.learned) for each in kept.updates}, kept.memory
+        )
+        for each in kept.updates:
+            self.transfers.bring_back(each.transfer, each.update, each.due_ns)
+        if kept.updates:
+            tasks = ", ".join(str(each.update.number) for each in kept.updates)
+            self.say(f"offering kept updates again: of task {tasks}")
+        if kept.lost is not None:
+            self.say(f"the training for task {kept.lost} was lost when this edge ended")
+
+    def end(self, over: bool) -> None:
+        """Stop training. ``over``: the run is, so nothing of it is kept."""
         self.worker.end()
+        if self.keeper is not None:
+            self.keeper.end(over)
+
+    def drop(self, reason: str, kept: bool = False) -> None:
+        """Tell what this process gives up. ``kept``: the updates are on disk and stay there."""
+        updates, training = len(self.edge.unacknowledged), self.edge.task is not None
+        lost = [f"{updates} update{'s' * (updates != 1)}"] * bool(updates and not kept)
+        lost += ["the training under way"] * training
+        if lost:
+            self.say(f"{reason}: {' and '.join(lost)} dropped")
+
+    def give_up(self) -> None:
+        """No coordinator admits this edge any more."""
+        self.drop("this edge leaves the run", kept=self.keeper is not None)
 
     # ------------------------------------------------------------------ sessions
     def join(self) -> Join:
@@ -108,6 +141,7 @@ class EdgeWork:
             # a new update will replace the one that was offered
             self.transfers.acknowledged(message.task)
         self._carry_out(outputs, at_ns)
+        self._keep()
 
     def done(self, woken: bool) -> None:
         """Handle what the training thread has reported. ``woken``: there may be something."""
@@ -117,6 +151,11 @@ class EdgeWork:
             self._trained(result.trained)
             outputs = self.edge.job_done(result.order.job, None, result.at_ns)
             self._carry_out(outputs, result.at_ns)
+            self._keep()
+
+    def _keep(self) -> None:
+        if self.keeper is not None:
+            self.keeper.look(self.edge, self.transfers.uploads.values())
 
     def _trained(self, trained: Trained | None) -> None:
         if trained is not None and not self.tell(trained):

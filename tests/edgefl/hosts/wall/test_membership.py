@@ -77,11 +77,11 @@ class Hosts:
         self.patience: list[float] = []
         self.sends_setup = True
 
-    def __call__(self, name: str, address: str, keys: Any, build: Any, turns: Any) -> Hosts:
-        self.build = build
+    def __call__(self, *words: Any, state: Any) -> Hosts:
+        self.build = words[3]
         return self
 
-    def run(self, patience_s: float) -> RunFinished:
+    def run(self, patience_s: float, in_a_run_s: float) -> RunFinished:
         self.patience.append(patience_s)
         outcome = next(self.outcomes)
         if not isinstance(outcome, RunFinished):
