@@ -6,22 +6,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from builders import small_run
 from safetensors.numpy import load_file
 from sent_elements import DOWN, MODEL, MOST_HEADER, UP
+from state_relay import Relay, begun
 
 from edgefl.commands import list as listings
 from edgefl.hosts.setup.replay_run import replay_run
+from edgefl.record.replay import replay
 from edgefl.results import compare as results
 from edgefl.results import rundirs
 from edgefl.results.tail import read_csv, read_events
 from edgefl.strategies.base.catalog import load, strategy_names
+from edgefl.strategies.base.strategy import Strategy
 
 SMALL = {
     "clients_per_round": 2,
@@ -121,6 +124,19 @@ def test_it_replays_from_its_journal(
     """
     _, directory = recorded(name)
     assert replay_run(directory).version == 5
+
+
+@pytest.mark.parametrize("name", strategy_names())
+def test_it_goes_on_from_its_state_before_each_event(
+    name: str, recorded: Callable[[str], tuple[dict[str, Any], Path]], tmp_path: Path
+) -> None:
+    """Its journal is replayed by a new instance per event, which gets the state of the former."""
+    _, directory = recorded(name)
+    strategy = Relay(partial(begun, directory), tmp_path)
+    result = replay(directory / "journal", cast(Strategy, strategy))
+    kept = load_file(directory / "model.safetensors")["weights"]
+    assert strategy.instances == result.events + 1 and result.version == 5
+    assert result.weights.tobytes() == kept.tobytes() == strategy.weights.tobytes()
 
 
 def trained_s(directory: Path) -> list[float]:
