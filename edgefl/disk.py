@@ -16,8 +16,6 @@ from typing import Protocol, TypeVar
 
 PART = ".part"  # the end of the name of a file that is not whole yet
 FULL = (errno.ENOSPC, errno.EDQUOT)  # errors that end when there is room again
-# (file, error) -> whether to try again. It returns when there may be room.
-WaitForRoom = Callable[[Path, OSError], bool]
 Done = TypeVar("Done")
 
 
@@ -187,15 +185,24 @@ class OwnDisk:
             os.close(fd)
 
 
+class Room(Protocol):
+    """What is done while a disk is full."""
+
+    def wait(self, path: Path, error: OSError) -> bool:
+        """Return after a while, when there may be room. False: give up."""
+
+    def over(self, path: Path) -> None:
+        """The write that waited was done."""
+
+
 class PatientDisk:
     """A disk whose writes wait for room while it is full.
 
-    ``wait`` gets the file and the error. Once it returns False, the error is raised. Other errors
-    are raised at once.
+    Once ``room`` gives up, the error is raised. Other errors are raised at once.
     """
 
-    def __init__(self, disk: Disk, wait: WaitForRoom) -> None:
-        self.disk, self.wait = disk, wait
+    def __init__(self, disk: Disk, room: Room) -> None:
+        self.disk, self.room = disk, room
         self.read, self.view, self.size, self.exists, self.names = (
             disk.read,
             disk.view,
@@ -221,12 +228,18 @@ class PatientDisk:
         self._patient(to, lambda: self.disk.rename(path, to))
 
     def _patient(self, path: Path, work: Callable[[], Done]) -> Done:
+        waited = False
         while True:
             try:
-                return work()
+                done = work()
             except OSError as error:
-                if error.errno not in FULL or not self.wait(path, error):
+                if error.errno not in FULL or not self.room.wait(path, error):
                     raise
+                waited = True
+            else:
+                if waited:
+                    self.room.over(path)
+                return done
 
 
 class _PatientFile:

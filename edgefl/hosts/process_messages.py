@@ -5,7 +5,8 @@
     launcher    -> warm parent   PrepareFleet, StartWorkers, ForkEdges, InjectFault
                 <-               FleetReady | RunRefused, ProcessExited
     launcher    -> coordinator   StartRun, StopRun
-                <-               Listening, InjectFault, then RunEnded | RunRefused | BugFound
+                <-               Listening, InjectFault, ProgressLine,
+                                 then RunEnded | RunRefused | BugFound
     coordinator -> evaluator     EvaluateSnapshot
                 <-               SnapshotScores
     coordinator -> job worker    DoJob
@@ -52,6 +53,8 @@ class FirstStep:
 
 @message
 class ProgressLine:
+    """A line for the user, while the run goes on."""
+
     line: str
 
 

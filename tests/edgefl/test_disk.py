@@ -44,7 +44,10 @@ class Waits:
         self.disk, self.left, self.room = disk, refusals, room
         self.told: list[str] = []
 
-    def __call__(self, path: Path, error: OSError) -> bool:
+    def over(self, path: Path) -> None:
+        self.told.append(f"{path.name} done")
+
+    def wait(self, path: Path, error: OSError) -> bool:
         self.told.append(path.name)
         self.left -= 1
         if self.left < 0:
@@ -104,21 +107,22 @@ def test_a_write_waits_for_room_and_is_whole(tmp_path: Path, error: int) -> None
         file.write(row)
     file.close()
     assert (tmp_path / "rows").read_bytes() == b"abc\ndefgh\ni\n"
-    assert waits.told == ["rows"] * 3
+    assert waits.told == [*["rows"] * 3, "rows done"]
 
 
 def test_a_replacement_waits_too_and_leaves_nothing_partial_meanwhile(tmp_path: Path) -> None:
     small, path = SmallDisk(3), tmp_path / "state"
     OwnDisk().replace(path, b"old")
-    waits = Waits(small, refusals=2, room=100)
 
-    def wait(place: Path, error: OSError) -> bool:
-        assert sorted(each.name for each in tmp_path.iterdir()) == ["state"]
-        assert path.read_bytes() == b"old"
-        return waits(place, error)
+    class Looks(Waits):
+        def wait(self, place: Path, error: OSError) -> bool:
+            assert sorted(each.name for each in tmp_path.iterdir()) == ["state"]
+            assert path.read_bytes() == b"old"
+            return super().wait(place, error)
 
-    PatientDisk(small, wait).replace(path, b"newer")
-    assert path.read_bytes() == b"newer" and waits.told == ["state"] * 2
+    waits = Looks(small, refusals=2, room=100)
+    PatientDisk(small, waits).replace(path, b"newer")
+    assert path.read_bytes() == b"newer" and waits.told == ["state", "state", "state done"]
 
 
 def test_whoever_gives_up_gets_the_error_and_whole_rows(tmp_path: Path) -> None:

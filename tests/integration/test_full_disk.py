@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import orjson
 import psutil
 import pytest
-from processes import happened, start, wait_for
+from processes import PATIENCE_S, happened, start, wait_for
 from terminals import end
 
+from edgefl.hosts.setup.replay_run import replay_run
 from edgefl.results.tail import is_torn, read_csv, read_events
 
 pytestmark = pytest.mark.processes
@@ -36,6 +43,73 @@ def test_a_run_that_may_write_no_more_ends_with_a_line(
     for name in ("events.jsonl", "links.csv", "metrics.csv"):
         assert not is_torn(directory / name)
     assert read_events(directory / "events.jsonl") and read_csv(directory / "links.csv")
+
+
+@pytest.fixture
+def small_disk(folder: Path) -> Iterator[Path]:
+    """``runs`` on a file system of 4 MiB."""
+    runs = folder / "runs"
+    runs.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "edgefl-test", str(runs)]
+    if os.geteuid() or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("needs root, to mount a small file system")
+    yield runs
+    subprocess.run(["umount", "--lazy", str(runs)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Write a file until there is no room."""
+    path = disk / "filler"
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    assert not os.statvfs(disk).f_bavail
+    return path
+
+
+def lines_of(process: subprocess.Popen[str]) -> list[str]:
+    """The lines that the process prints, which come one after another."""
+    lines: list[str] = []
+    assert process.stdout is not None
+    Thread(target=lambda out: lines.extend(out), args=(process.stdout,), daemon=True).start()
+    return lines
+
+
+def test_a_run_waits_until_there_is_room_and_says_so(
+    folder: Path, started: list[subprocess.Popen[str]], small_disk: Path
+) -> None:
+    words = ("stop.versions=60", "speed=5", "--force", "record.payloads=true")
+    process = start(started, "run", "small.toml", *words)
+    lines, directory = lines_of(process), small_disk / "small" / "fedasync"
+    wait_for(lambda: happened(directory, event="update_arrived"))
+    filler = fill(small_disk)
+    wait_for(lambda: any("the run waits until there is room" in line for line in lines))
+    time.sleep(1)
+    assert process.poll() is None and not (directory / "summary.json").exists()
+    filler.unlink()
+    assert process.wait(PATIENCE_S) == 0
+    assert any(": there is room again after " in line for line in lines)
+    found = orjson.loads((directory / "summary.json").read_bytes())
+    assert (found["versions"], found["fidelity"]["verdict"]) == (60, "strained")
+    assert any("s for room on its disk" in reason for reason in found["fidelity"]["reasons"])
+    assert happened(directory, fact="disk_full")[0]["waited_s"] >= 1
+    assert replay_run(directory).version == 60, "nothing is missing or twice"
+
+
+def test_ctrl_c_ends_a_run_that_waits_for_room(
+    folder: Path, started: list[subprocess.Popen[str]], small_disk: Path
+) -> None:
+    process = start(started, "run", "small.toml", *LONG, "speed=5", "--force")
+    lines, directory = lines_of(process), small_disk / "small" / "fedasync"
+    wait_for(lambda: happened(directory, event="update_arrived"))
+    fill(small_disk)
+    wait_for(lambda: any("the run waits until there is room" in line for line in lines))
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE_S) == 2
+    assert process.stderr is not None
+    assert "(No space left on device): the run ends" in process.stderr.read().splitlines()[-1]
+    for name in ("events.jsonl", "links.csv", "metrics.csv"):
+        assert not is_torn(directory / name)
 
 
 def coordinator(process: subprocess.Popen[str], directory: Path) -> int:

@@ -28,6 +28,7 @@ from edgefl.hosts.process_messages import (
     Listening,
     PrepareFleet,
     ProcessExited,
+    ProgressLine,
     RunEnded,
     RunRefused,
     StartRun,
@@ -57,10 +58,7 @@ class Interrupted(Exception):
 
 
 class ProcessDied(Exception):
-    """A process that the run needs has ended: it was killed, or a bug ended it.
-
-    The process has printed the bug on stderr.
-    """
+    """A process that the run needs was killed, or a bug ended it, which it has printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +309,8 @@ class WallRun:
                 match _checked(control.receive(timeout_s=POLL_S)):
                     case InjectFault() as fault:
                         self._inject(fault, index)
+                    case ProgressLine(line):
+                        self.say(line)
                     case RunEnded(summary):
                         if failed is not None:
                             raise failed

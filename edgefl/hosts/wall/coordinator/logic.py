@@ -34,6 +34,7 @@ from emulator.fidelity import Fidelity
 from emulator.units import FOREVER
 
 FLUSH_S = 0.3
+DISK_FULL = "disk_full"  # a fact: the coordinator has waited for room on its disk
 STOPPED = "stopped by an error"  # one that the user can correct, such as a full disk
 MOST_EVALUATIONS = 100  # snapshots waiting for the evaluator
 NO_WEIGHTS = np.empty(0, np.float32)
@@ -178,7 +179,7 @@ class Logic(Thread):
             case messages.Measured():
                 self._measured(item)
             case messages.Noticed():
-                self._fact(item.fact, **item.values)
+                self._noticed(item)
             case messages.HostSaid():
                 self._host_said(item)
             case messages.Evaluated():
@@ -191,6 +192,13 @@ class Logic(Thread):
             case messages.Interrupt():
                 return self.coordinator.finish(item.reason, self.now)
         return []
+
+    def _noticed(self, item: messages.Noticed) -> None:
+        self._fact(item.fact, **item.values)
+        if item.fact == DISK_FULL and not self.ended:
+            self.fidelity.strain(
+                f"the coordinator waited {item.values['waited_s']:.1f} s for room on its disk"
+            )
 
     def _host_said(self, item: messages.HostSaid) -> None:
         if isinstance(item.message, HostFacts):

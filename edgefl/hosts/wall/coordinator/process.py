@@ -12,7 +12,6 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from safetensors.numpy import load_file
 import edgefl
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import revives, schedule
+from edgefl.disk import PatientDisk
 from edgefl.errors import Bug, UserError
 from edgefl.hosts.fault_lives import FaultLives
 from edgefl.hosts.ipc import Channel
@@ -34,7 +34,7 @@ from edgefl.hosts.process_messages import (
     RunRefused,
     StartRun,
 )
-from edgefl.hosts.processes import end_soon, keep_freed_memory
+from edgefl.hosts.processes import keep_freed_memory
 from edgefl.hosts.setup.network import latencies, network
 from edgefl.hosts.setup.plan import emulated_devices, fidelity
 from edgefl.hosts.setup.rundir import OpenRun
@@ -46,14 +46,15 @@ from edgefl.hosts.wall.coordinator.evaluator import Evaluator
 from edgefl.hosts.wall.coordinator.faults import WallFaults
 from edgefl.hosts.wall.coordinator.flow import PiecePlan
 from edgefl.hosts.wall.coordinator.jobs import Jobs
-from edgefl.hosts.wall.coordinator.logic import Logic
+from edgefl.hosts.wall.coordinator.launcher_end import LauncherEnd
+from edgefl.hosts.wall.coordinator.logic import DISK_FULL, Logic
 from edgefl.hosts.wall.coordinator.open_files import room_for_edges
 from edgefl.hosts.wall.coordinator.pacer import Pacer
 from edgefl.hosts.wall.coordinator.pacing import Pacing
 from edgefl.hosts.wall.coordinator.probe import Probes
 from edgefl.hosts.wall.coordinator.session import Expected
 from edgefl.hosts.wall.coordinator.sessions import WHOLE_RUN, Sessions
-from edgefl.hosts.wall.coordinator.thread_messages import Endless, Interrupt
+from edgefl.hosts.wall.coordinator.thread_messages import Endless, Noticed
 from edgefl.hosts.wall.coordinator.transport import Transport
 from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.loading.file import shared_digest, to_json
@@ -103,6 +104,7 @@ class CoordinatorProcess:
         system: System = OWN_SYSTEM,
     ) -> None:
         self.job, self.control, self.system = job, control, system
+        self.launcher = LauncherEnd(control, job.directory, system)
         experiment = job.experiment
         layout = Layout.from_json(orjson.loads((job.scratch / "layout.json").read_bytes()))
         weights = aligned_copy(load_file(job.scratch / "initial.safetensors")["weights"])
@@ -148,11 +150,15 @@ class CoordinatorProcess:
         return Jobs(channel, self.job.scratch, self.clock.now, self.fidelity, self.system)
 
     def _open_run(self, weights: np.ndarray, layout: Layout) -> OpenRun:
-        job = self.job
-        known, disk = shares(job.scratch), self.system.disk
+        job, known = self.job, shares(self.job.scratch)
+        disk = PatientDisk(self.system.disk, self.launcher.room(self._waited_for_room))
         return OpenRun(
             job.experiment, job.index, job.directory, job.base, weights, layout, known, disk
         )
+
+    def _waited_for_room(self, path: Path, waited_s: float) -> None:
+        values = {"file": path.name, "waited_s": round(waited_s, 3)}
+        self.logic.inbox.put(Noticed(self.clock.now(), DISK_FULL, values))
 
     def main(self) -> dict[str, Any]:
         """Run until the end, and return the summary."""
@@ -166,7 +172,7 @@ class CoordinatorProcess:
         self.run.begin("wall", self.fidelity, facts)
         self.system.start(self.watch)
         self.control.send(Listening(self.port))
-        self.system.start(Thread(target=self._obey, name="control", daemon=True))
+        self.launcher.obey(self.logic.inbox.put)
         self.system.start(self.logic)
         self.pacing.run()
         self.strangers = self.watch.stop()
@@ -237,24 +243,6 @@ class CoordinatorProcess:
         """
         wanted = self.job.experiment.network.realtime == "auto"
         return real_time_priority(level) if wanted else "normal"
-
-    def _obey(self) -> None:
-        """End the run when the launcher asks for it or dies.
-
-        If it dies, the process ends soon, even if a thread hangs.
-        """
-        try:
-            while True:
-                self.logic.inbox.put(Interrupt(self.control.receive().reason))
-        except (EOFError, OSError):
-            end_soon()
-            self.logic.inbox.put(Interrupt("launcher gone"))
-            with suppress(OSError):  # the terminal may have closed, too
-                print(
-                    f"edgefl: {self.job.directory}: the launcher has ended, so the run ends",
-                    file=sys.stderr,
-                    flush=True,
-                )
 
     def _inject_faults(self) -> None:
         experiment = self.job.experiment

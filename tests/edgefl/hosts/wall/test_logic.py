@@ -14,7 +14,7 @@ from host_reports import FACTS, REPORT
 from processes import happened
 
 from edgefl.hosts.setup.rundir import OpenRun
-from edgefl.hosts.wall.coordinator.logic import Logic
+from edgefl.hosts.wall.coordinator.logic import DISK_FULL, Logic
 from edgefl.hosts.wall.coordinator.thread_messages import (
     Begin,
     Heard,
@@ -89,6 +89,15 @@ def test_the_thread_asks_for_its_priority_itself(tmp_path: Path) -> None:
     logic.inbox.put(Interrupt("interrupted"))
     logic.run()
     assert asked == [1]
+
+
+def test_a_run_that_has_waited_for_room_on_its_disk_is_strained(tmp_path: Path) -> None:
+    waited = {"file": "events.jsonl", "waited_s": 12.25}
+    logic = ended(tmp_path, Noticed(7 * S, DISK_FULL, waited), Interrupt("interrupted"))
+    (row,) = happened(tmp_path, fact="disk_full")
+    assert (row["t"], row["waited_s"]) == (7.0, 12.25)
+    assert logic.fidelity.verdict == "strained"
+    assert logic.fidelity.reasons() == ["the coordinator waited 12.2 s for room on its disk"]
 
 
 # ------------------------------------------------------------------ reports about hosts
