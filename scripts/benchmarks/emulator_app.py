@@ -38,7 +38,7 @@ from emulator_rows import (
     priorities,
     wake_rows,
 )
-from protocol import JOINING_S, ended, experiment, fork_edge, listening, prepared
+from protocol import BARE, JOINING_S, ended, experiment, fork_edge, listening, prepared
 from reference import cpu_s, raw_rounds
 from table import TIMES, Row, say
 
@@ -241,7 +241,7 @@ def measure(cell: Cell, priority: bool = True, more: Mapping[str, Any] | None = 
         "latency_ms": cell.latency_ms,
     }
     config = Experiment.model_validate(
-        experiment(cell.links, cell.repeat, False, links).model_dump() | dict(more or {})
+        experiment(cell.links, cell.repeat, BARE, links).model_dump() | dict(more or {})
     )
     say(f"in-app: {cell.name}, {cell.repeat} rounds")
     with tempfile.TemporaryDirectory(prefix="bench-emulator-") as folder:

@@ -4,8 +4,10 @@ Real processes on loopback send the same bytes in both cases.
 
     python scripts/benchmarks/protocol.py [--json FILE] [--case 10x10]
 
-Edges are processes that return each model at once. A last part paces links while a strategy
-computes on 11 M parameters.
+Edges are processes that return each model at once. Each case runs without durable
+acknowledgements (record.durability = "off"), with "process" and with "power", without and with
+CURVE keys. A last part paces links while a strategy computes on 11 M parameters, again for each
+durability.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from edgefl.errors import UserError
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import Listening, RunEnded, StartRun
 from edgefl.hosts.processes import ONE_THREAD, keep_freed_memory
+from edgefl.hosts.wall import keys as curve
 from edgefl.hosts.wall.edge.host import EdgeHost
 from edgefl.hosts.wall.edge.work import EdgeSide
 from edgefl.hosts.wall.edge.worker import OwnMachine
@@ -70,6 +73,11 @@ CPU_GOALS = {
     "10x10": "<= 6.5",
     "2x45": "<= 2.1",
 }
+# "process" as a multiple of "off"
+DURABLE_GOALS = dict.fromkeys(CASES, "<= 2")
+LATENESS_GOAL = "<= 1.5"  # "process" and "power" as multiples of "off"
+TURNS = 3
+DURABILITIES = ("off", "process", "power")
 RAW_TIMES = 10  # times more rounds of raw ZeroMQ for a small model, because they are short
 SPARE_MB = 4.0  # memory above the expected peak
 MATHS = "maths"
@@ -98,7 +106,7 @@ class Echo:
         self.unacknowledged: dict[int, Update] = {}
         self.open_tasks: list[int] = []
         self.given_up, self.beyond, self.failed = 0, None, {}
-        self.run, self.trainer = None, None  # an Echo never has a job
+        self.run, self.trainer, self.task = None, None, None  # an Echo never has a job
 
     def receive(self, message: Any, now: int) -> list[Send]:
         if not isinstance(message, Assignment):
@@ -124,8 +132,24 @@ class Outcome:
     summary: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a run adds to the bare protocol. ``payloads``: keep every array for a replay."""
+
+    durability: str = "off"
+    keyed: bool = False
+    payloads: bool = False
+
+    def __str__(self) -> str:
+        added = [", payloads"] * self.payloads + [", keys"] * self.keyed
+        return f"durability {self.durability}{''.join(added)}"
+
+
+BARE = Setting()
+
+
 def experiment(
-    edges: int, rounds: int, journal: bool, links: dict[str, Any], strategy: str = "fedavg"
+    edges: int, rounds: int, setting: Setting, links: dict[str, Any], strategy: str = "fedavg"
 ) -> Experiment:
     return Experiment.model_validate(
         {
@@ -134,15 +158,20 @@ def experiment(
             "devices": {"kind": "native"},
             "stop": {"versions": rounds},
             "evaluation": {"every_versions": 0},
-            "record": {"payloads": journal},
+            "record": {"payloads": setting.payloads, "durability": setting.durability},
             "strategies": ({"strategy": strategy, "label": "bench", "clients_per_round": edges},),
         }
     )
 
 
-def run(edges: int, elements: int, config: Experiment, base: Path) -> Outcome:
+def run(elements: int, config: Experiment, base: Path, keyed: bool = False) -> Outcome:
     """Run a coordinator process and its echoing edges until the end."""
-    layout = prepared(base, elements)
+    layout, names = prepared(base, elements), config.edges.ids()
+    keys = base / "keys" if keyed else None
+    own: dict[str, EdgeKeys] = {}
+    if keys is not None:
+        curve.new(keys, names)
+        own = {name: curve.load_edge(keys, name) for name in names}
     control, theirs = Channel.pair()
     command = [
         sys.executable,
@@ -153,13 +182,12 @@ def run(edges: int, elements: int, config: Experiment, base: Path) -> Outcome:
     ]
     coordinator = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=os.environ | ONE_THREAD)
     theirs.close()
-    port = listening(control, config, base)
+    port = listening(control, config, base, keys)
     process, outcome = psutil.Process(coordinator.pid), Outcome()
-    names = config.edges.ids()
-    children = [fork_edge(name, port, config, layout) for name in names[:-1]]
+    children = [fork_edge(name, port, config, layout, keys=own.get(name)) for name in names[:-1]]
     time.sleep(JOINING_S)
     outcome.base_bytes, used_s = process.memory_info().rss, cpu_s(process)
-    children.append(fork_edge(names[-1], port, config, layout))
+    children.append(fork_edge(names[-1], port, config, layout, keys=own.get(names[-1])))
     while (message := control.receive(timeout_s=0.02)) is None:
         children = [pid for pid in children if still_runs(pid)]
         with process.oneshot():
@@ -263,12 +291,11 @@ def measure(case: str, some: int | None) -> list[Row]:
     edges, size_mb, usual = CASES[case]
     rounds = some or usual
     size, name = int(size_mb * MB), f"{case} MB"
-    say(f"{edges} edges, {size_mb} MB, {rounds} rounds: raw ZeroMQ, journal off, journal on")
+    say(f"{edges} edges, {size_mb} MB, {rounds} rounds: raw ZeroMQ, edgefl")
     times = rounds * RAW_TIMES if size < MB else rounds
     before = raw_rounds(edges, size, times)
-    ours = measured(edges, size // 4, rounds, journal=False)
+    ours = measured(edges, size // 4, rounds, BARE)
     after = raw_rounds(edges, size, times)  # before and after, because the machine's load changes
-    kept = measured(edges, size // 4, rounds, journal=True)
     raw = RawRounds((before.round_s + after.round_s) / 2, (before.cpu_s + after.cpu_s) / 2)
     ours_s, ours_cpu_s = median(ours.rounds_s), ours.cpu_s / len(ours.rounds_s)
     base = ours.base_bytes / MB
@@ -284,30 +311,64 @@ def measure(case: str, some: int | None) -> list[Row]:
             "MB",
             f"<= {base + 2 * edges * size_mb + SPARE_MB:.1f}",
         ),
-        Row(f"round {name}, journal on", 1e3 * median(kept.rounds_s), "ms"),
+        *settings(case, rounds, ours_s),
     ]
 
 
-def measured(edges: int, elements: int, rounds: int, journal: bool) -> Outcome:
+def settings(case: str, rounds: int, bare_s: float) -> list[Row]:
+    """Measure what durable acknowledgements, keys and payloads add. ``bare_s``: without them."""
+    edges, size_mb, _ = CASES[case]
+    say(f"{case} MB: durability, keys, payloads")
+    found = {BARE: bare_s}
+    every = [Setting(each, keyed) for keyed in (False, True) for each in DURABILITIES]
+    for setting in (*every[1:], Setting("process", payloads=True)):
+        outcome = measured(edges, int(size_mb * MB) // 4, rounds, setting)
+        found[setting] = median(outcome.rounds_s)
+    rows = []
+    for setting, round_s in found.items():
+        name, off = f"round {case} MB, {setting}", Setting("off", setting.keyed)
+        if setting != BARE:
+            rows.append(Row(name, 1e3 * round_s, "ms"))
+        if setting != off:
+            goal = DURABLE_GOALS[case] if setting.durability == "process" else None
+            goal = None if setting.payloads else goal
+            rows.append(Row(f"{name} / {off}", round_s / found[off], TIMES, goal))
+        elif setting.keyed:
+            rows.append(Row(f"{name} / {BARE}", round_s / bare_s, TIMES))
+    return rows
+
+
+def measured(edges: int, elements: int, rounds: int, setting: Setting) -> Outcome:
     """Measure one run over native links."""
+    config = experiment(edges, rounds, setting, {"kind": "native"})
     with tempfile.TemporaryDirectory(prefix="edgefl-bench-") as folder:
-        return run(
-            edges, elements, experiment(edges, rounds, journal, {"kind": "native"}), Path(folder)
-        )
+        return run(elements, config, Path(folder), setting.keyed)
 
 
-def pacing_beside_maths() -> Row:
-    """Measure how late pieces leave while the logic thread computes.
+def pacing_beside_maths() -> list[Row]:
+    """Measure how late pieces leave while the logic thread computes, for each durability.
 
     10 links at 10 Mbit/s, 0.25 MB, and six passes over 11 M floats per arrival.
     """
     say("pacing next to computation")
     links = {"kind": "emulated", "up_mbit_s": 10.0, "down_mbit_s": 10.0}
-    with tempfile.TemporaryDirectory(prefix="edgefl-bench-") as folder:
-        (Path(folder) / "maths.py").write_text(MATHS_STRATEGY)
-        outcome = run(10, 62_500, experiment(10, 8, False, links, "maths.py:Maths"), Path(folder))
-    lag = outcome.summary["fidelity"]["wake_lag_ms"]
-    return Row("lateness p99 of pieces next to computation", lag["p99"], "ms")
+    turns: dict[str, list[float]] = {each: [] for each in DURABILITIES}
+    for durability in DURABILITIES * TURNS:  # in turns, because the machine's load changes
+        config = experiment(10, 8, Setting(durability), links, "maths.py:Maths")
+        with tempfile.TemporaryDirectory(prefix="edgefl-bench-") as folder:
+            (Path(folder) / "maths.py").write_text(MATHS_STRATEGY)
+            outcome = run(62_500, config, Path(folder))
+        turns[durability].append(outcome.summary["fidelity"]["wake_lag_ms"]["p99"])
+    lateness = {durability: median(each) for durability, each in turns.items()}
+    name = "lateness p99 of pieces next to computation"
+    off = lateness["off"]
+    return [
+        *(Row(f"{name}, durability {each}", value, "ms") for each, value in lateness.items()),
+        *(
+            Row(f"{name}, durability {each} / off", lateness[each] / off, TIMES, LATENESS_GOAL)
+            for each in DURABILITIES[1:]
+        ),
+    ]
 
 
 def main() -> None:
@@ -325,7 +386,7 @@ def main() -> None:
     keep_freed_memory()  # as the warm parent does for its edges
     rows: list[Row] = []
     for case in chosen.case or [*CASES, MATHS]:
-        rows += [pacing_beside_maths()] if case == MATHS else measure(case, chosen.rounds)
+        rows += pacing_beside_maths() if case == MATHS else measure(case, chosen.rounds)
     report("Protocol cost", host, rows, chosen.json)
 
 
