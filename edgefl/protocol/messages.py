@@ -341,6 +341,10 @@ class RunFinished:
     more: bool
 
 
+# Reasons after which no other strategy follows. The run may be resumed.
+BROKEN_OFF_ENDS = ("interrupted", "launcher gone", "internal error", "stopped by an error")
+
+
 Bulk = Assignment | Fresh | Update
 ToEdge = Assignment | Fresh | NothingNewer | TooLate | CancelTask | UrgeTask | Acknowledged
 ToCoordinator = Update | Joined | Started | Ready | FreshRequest | TaskFailed

@@ -41,7 +41,7 @@ from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.hosts.wall.wire import MOST_FRAMES, Router
 from edgefl.protocol.codec import encode, encode_note
 from edgefl.protocol.errors import LimitExceeded, WireError
-from edgefl.protocol.messages import Joined, Stamped
+from edgefl.protocol.messages import BROKEN_OFF_ENDS, Joined, Stamped
 from edgefl.strategies.base.decisions import Finish
 from edgefl.strategies.base.events import EdgeLost
 from emulator.agenda import Agenda
@@ -51,12 +51,6 @@ from emulator.units import NS_PER_S
 MOST_MESSAGES = 500  # taken from the socket before due pieces are sent
 MANY_FLOWS = 16
 PROBE_PATIENCE_S = 2.0
-LAST = (
-    "interrupted",
-    "launcher gone",
-    "internal error",
-    "stopped by an error",
-)  # after these no other strategy follows
 
 
 class Pacing:
@@ -259,7 +253,7 @@ class Pacing:
                     self.transport.overdue(self.clock.now())
                     self._outcomes(
                         self.sessions.finish(
-                            wish.reason, more=self.more and wish.reason not in LAST
+                            wish.reason, more=self.more and wish.reason not in BROKEN_OFF_ENDS
                         )
                     )
                     self.over = True

@@ -29,6 +29,7 @@ from edgefl.hosts.wall.wire import Dealer
 from edgefl.protocol.codec import decode, decode_note, encode
 from edgefl.protocol.errors import Refused, Unreachable, WireError
 from edgefl.protocol.messages import (
+    BROKEN_OFF_ENDS,
     PROTOCOL,
     Credit,
     Delivered,
@@ -118,7 +119,7 @@ class EdgeHost:
             raise
         finally:
             if self.work is not None:
-                self.work.end(over=self.finished is not None)
+                self.work.end(over=self._is_over())
             self.reporter.end()
             self.context.destroy(linger=0)
 
@@ -180,6 +181,10 @@ class EdgeHost:
                 " Trying again"
             )
         self._connect()
+
+    def _is_over(self) -> bool:
+        """Whether the run is over for good: it was not broken off, and cannot be resumed."""
+        return self.finished is not None and self.finished.reason not in BROKEN_OFF_ENDS
 
     def _likely(self) -> str:
         """The likely reason why there is no answer."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from edgefl.protocol.messages import (
     Assignment,
     Join,
     Offer,
+    Refuse,
     RunFinished,
     Stamped,
     Update,
@@ -271,6 +273,25 @@ def run(script: Script, folder: StateFolder) -> EdgeHost:
     host.state = folder
     host.run()
     return host
+
+
+@pytest.mark.parametrize(("reason", "stays"), [("interrupted", True), ("versions", False)])
+def test_a_run_that_was_broken_off_may_be_resumed(
+    folder: StateFolder, reason: str, stays: bool
+) -> None:
+    folder.keep(SETUP.run_id, kept(3))
+    run(Script((SETUP, 7), (Welcome(), 7), (RunFinished(reason, False), 7)), folder)
+    assert names(folder) == (["update-3.safetensors"] if stays else [])
+
+
+def test_another_run_at_this_address_drops_what_is_kept(
+    folder: StateFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.keep(SETUP.run_id, kept(3))
+    other = replace(SETUP, run_id="another")
+    run(Script((SETUP, 7), (Welcome(), 7), (Refuse("ended", False), 8), (other, 8)), folder)
+    line = "e000: another run has taken the place of this one: 1 update dropped"
+    assert line in capsys.readouterr().err.splitlines() and names(folder) == []
 
 
 def test_a_new_process_offers_what_the_former_one_has_kept(
