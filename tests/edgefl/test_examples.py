@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from builders import EXAMPLES
+from safetensors.numpy import load_file
+from state_relay import Relay, begun
 
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.setup.replay_run import replay_run
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.loading.file import load
+from edgefl.record.replay import replay
+from edgefl.strategies.base.catalog import own_modules
+from edgefl.strategies.base.strategy import Strategy
 
 CONFIG = """
 name = "own"
@@ -67,6 +73,20 @@ def test_the_changed_formula_makes_another_model(elsewhere: Path) -> None:
     both = TASK + CONFIG + STRATEGY + PLAIN
     own, plain = (go(elsewhere, both, index)[1] for index in (0, 1))
     assert (own / "model.safetensors").read_bytes() != (plain / "model.safetensors").read_bytes()
+
+
+def test_an_own_strategy_with_a_state_of_its_own(elsewhere: Path, tmp_path: Path) -> None:
+    """my_state.py keeps a torch module: a new instance per event gets it as arrays."""
+    text = STRATEGY.replace("my_algo.py:MyAlgo", "my_state.py:Chooser")
+    _, directory = go(elsewhere, TASK + CONFIG + text)
+    own = own_modules(type(begun(directory)))
+    strategy = Relay(partial(begun, directory), tmp_path / "checkpoints", own)
+    result = replay(directory / "journal", cast(Strategy, strategy))
+    assert strategy.instances == result.events + 1 and result.version == 3
+    kept = load_file(directory / "model.safetensors")["weights"]
+    assert result.weights.tobytes() == kept.tobytes()
+    learned = [each.detach().abs().sum() for each in strategy.strategy.model.parameters()]
+    assert all(each > 0 for each in learned)
 
 
 def test_an_own_model_with_options(elsewhere: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from edgefl.catalog import FORMS, load_dotted
 from edgefl.errors import UserError, nearest
+from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.base.strategy import Strategy
 
 ROOM = Path(__file__).resolve().parents[1]
@@ -25,6 +26,19 @@ def strategy_names() -> list[str]:
 def file_stem(name: str) -> str:
     """Return the file name of a strategy, without its suffix."""
     return name.replace("-", "_")
+
+
+def own_modules(kind: type[Strategy]) -> tuple[str, ...]:
+    """Return the modules and packages of the user that define a strategy and its rule, sorted.
+
+    A class of a package stands for all modules of the package. () for the catalog's own strategies.
+    """
+    kinds = [
+        *(each for each in kind.__mro__ if issubclass(each, Strategy)),
+        *(each for each in kind.rule.__mro__ if issubclass(each, LocalRule)),
+    ]
+    found = {each.__module__.partition(".")[0] for each in kinds}
+    return tuple(sorted(found - {"edgefl"}))
 
 
 def load(name: str, base: Path | None = None) -> type[Strategy]:

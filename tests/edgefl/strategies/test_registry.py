@@ -37,3 +37,20 @@ def test_a_stray_helper_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert catalog.strategy_names() == ["some-helper"]
     with pytest.raises(TypeError, match=r"strategies/some_helper.py defines no strategy: expected"):
         catalog.load("some-helper")
+
+
+def test_modules_of_the_user_are_those_of_strategy_and_rule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    texts = {
+        "my_rules": "from edgefl.api import LocalRule\nclass Rule(LocalRule): pass\n",
+        "my_pkg.base": "from edgefl.strategies.fedavg import FedAvg\nclass Base(FedAvg): pass\n",
+        "my_pkg.algo": "from my_pkg.base import Base\nfrom my_rules import Rule\n"
+        "from collections import UserDict\nclass Algo(Base, UserDict): rule = Rule\n",
+    }
+    for name, text in texts.items():
+        module = ModuleType(name)
+        monkeypatch.setitem(sys.modules, name, module)
+        exec(text, module.__dict__)
+    assert catalog.own_modules(sys.modules["my_pkg.algo"].Algo) == ("my_pkg", "my_rules")
+    assert all(not catalog.own_modules(catalog.load(name)) for name in catalog.strategy_names())
