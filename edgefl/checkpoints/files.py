@@ -8,7 +8,7 @@ both files.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +66,11 @@ class Checkpoints:
         digest = xxhash.xxh3_128_hexdigest(body).encode()
         whole = HEAD + digest + MIDDLE + body + TAIL
         self._replace(self._path(number, "json"), lambda file: write_all(file, whole))
-        self._prune()
+        self._prune(self.numbers()[-self.keep :])
+
+    def clear(self) -> None:
+        """Remove all checkpoints."""
+        self._prune([])
 
     def numbers(self) -> list[int]:
         """The numbers of all checkpoints in the folder, the oldest first."""
@@ -135,9 +139,8 @@ class Checkpoints:
             raise ValueError(f"{path.name}: its digest differs")
         return Checkpoint(number, Encoded(found["tree"], arrays), found["meta"])
 
-    def _prune(self) -> None:
-        """Remove old checkpoints, and what a crash has left of others."""
-        kept = self.numbers()[-self.keep :]
+    def _prune(self, kept: Collection[int]) -> None:
+        """Remove the other checkpoints, and what a crash has left of them."""
         for name in self.disk.names(self.folder):
             found = NAME.fullmatch(name.removesuffix(PART))
             if found is not None and (name.endswith(PART) or int(found[1]) not in kept):

@@ -27,7 +27,7 @@ from edgefl.errors import UserError
 from edgefl.hosts.setup.limits import task_limits
 from edgefl.hosts.setup.plan import strategy
 from edgefl.hosts.setup.summary import write_summary
-from edgefl.hosts.setup.written import AT_THE_END, LATE, written
+from edgefl.hosts.setup.written import AT_THE_END, FOLDERS, LATE, written
 from edgefl.loading.file import FACTS, dump
 from edgefl.loading.names import own_names
 from edgefl.record import files
@@ -301,7 +301,8 @@ def _remove(directory: Path, names: Collection[str]) -> None:
     """Delete these files, and the folders that are then empty."""
     for name in names:
         (directory / name).unlink(missing_ok=True)
-    folders = {directory, directory / "journal", *((directory / name).parent for name in names)}
+    folders = {directory, *(directory / each for each in FOLDERS)}
+    folders |= {(directory / name).parent for name in names}
     for folder in sorted(folders, reverse=True):  # the inner ones first
         with suppress(OSError):  # not empty, or missing
             folder.rmdir()

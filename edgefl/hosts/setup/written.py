@@ -12,19 +12,22 @@ from edgefl.record import files
 # Regular expressions, like those that follow.
 AT_THE_END = (re.escape(files.SUMMARY), re.escape(files.MODEL))
 JOURNAL = r"journal/journal(-\d+)?\.(jsonl|bin)"
+CHECKPOINT = rf"{files.CHECKPOINTS}/checkpoint-\d+\.(json|safetensors)(\.part)?"
 # Files that not every run writes, or not at its start.
 LATE = (
     *AT_THE_END,
     JOURNAL,
+    CHECKPOINT,
     r"journal/(initial\.safetensors|layout\.json)",
     *map(re.escape, (files.SLOTS, files.MEASURED, files.LABELS, files.EDGES, files.HOSTS)),
     r"vocabulary\.txt",
 )
 ALL = (*map(re.escape, (files.CONFIG, files.EVENTS, files.LINKS, files.METRICS)), *LATE)
+FOLDERS = ("journal", files.CHECKPOINTS)
 
 
 def written(directory: Path, disk: Disk, patterns: Collection[str] = ALL) -> list[str]:
     """The names of the files in ``directory`` that a run writes; of all or of some sorts."""
     names = [*disk.names(directory)]
-    names += [f"journal/{name}" for name in disk.names(directory / "journal")]
+    names += [f"{each}/{name}" for each in FOLDERS for name in disk.names(directory / each)]
     return [name for name in names if any(re.fullmatch(each, name) for each in patterns)]

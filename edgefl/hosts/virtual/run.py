@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,14 @@ from edgefl.hosts.virtual.faults import VirtualFaults
 from edgefl.hosts.virtual.host import VirtualHost
 from edgefl.hosts.virtual.pool.deferred_run import Describer
 from edgefl.hosts.virtual.pool.engine import Engine, InProcessEngine
+from edgefl.hosts.virtual.saved_run import SavedRun, Saving
+from edgefl.results.summary import BROKEN_OFF
 from edgefl.streams import Streams
+from emulator.fidelity import Fidelity
 from emulator.units import to_ns
 
 Progress = Callable[[int, OpenRun], None]
+Play = Callable[[Callable[[int], None]], None]  # gets what is called after each step
 
 
 class DelayedInterrupt:
@@ -98,41 +103,67 @@ def _host(learned: Learning, index: int, run: OpenRun, pool: Engine) -> VirtualH
     return host
 
 
+def _opened(
+    learned: Learning, index: int, saved: SavedRun, pool: Engine, book: Fidelity
+) -> tuple[OpenRun, VirtualHost, Play]:
+    """Open the run: at its beginning, or at the checkpoint that ``saved`` has found."""
+    weights, layout, samples = learned.initial_weights(), learned.layout, learned.samples
+    directory, done = saved.directory, saved.so_far
+    run = OpenRun(
+        learned.experiment, index, directory, learned.base, weights, layout, samples, done=done
+    )
+    saved.use(learned, index, run, pool)
+    if done is not None:
+        host = saved.load()
+        return run, host, host.go_on
+    host = _host(learned, index, run, pool)
+    run.begin("virtual", book, {"data_digest": learned.data_digest()})
+    learned.keep_beside(directory)
+    return run, host, partial(host.run, samples)
+
+
 def run_virtual(
     learned: Learning,
     index: int,
     directory: Path,
     progress: Progress | None = None,
     pool: Engine | None = None,
+    resume: bool = False,
+    saving: Saving | None = None,
 ) -> dict[str, Any]:
     """Run strategy ``index``, and return the summary.
 
     ``progress(now_ns, run)`` is called after every step. ``pool`` None: train in this process.
+    ``resume``: go on with the run in ``directory`` at its newest checkpoint; it begins anew if it
+    has none. ``saving``: when checkpoints are written.
     """
     experiment, pool = learned.experiment, pool or InProcessEngine(learned)
     refuse_native(experiment)
     keep_freed_memory()
-    weights, layout = learned.initial_weights(), learned.layout
-    run = OpenRun(experiment, index, directory, learned.base, weights, layout, learned.samples)
-    book = fidelity(experiment)
-    host = _host(learned, index, run, pool)
-    run.begin("virtual", book, {"data_digest": learned.data_digest()})
-    learned.keep_beside(directory)
+    book, saved = fidelity(experiment), SavedRun(directory, saving or Saving())
+    if resume:
+        saved.find()
+    run, host, play = _opened(learned, index, saved, pool, book)
 
     def after_step(now: int) -> None:
         run.flush_now_and_then()
         if progress is not None:
             progress(now, run)
         if interrupt.asked:
+            saved.save(host)
             raise KeyboardInterrupt
+        saved.now_and_then(host)
 
     try:
         # objects that exist now stay: the garbage collector need not visit them again
         gc.freeze()
         with DelayedInterrupt() as interrupt:
-            host.run(learned.samples, after_step)
+            play(after_step)
     finally:
         gc.unfreeze()
         pool.clear()  # tasks that are not done at the end
         run.record.flush()  # if a bug ends the run here, the user can read what led to it
-    return run.end("virtual", host.clock.now(), run.wall_s, book.summary())
+    summary = run.end("virtual", host.clock.now(), run.wall_s, book.summary())
+    if summary["finished"] not in BROKEN_OFF:
+        saved.clear()
+    return summary

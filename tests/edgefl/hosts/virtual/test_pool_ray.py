@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kills import files_of, killed_run, some, whole_run
 from pools import RUNS, bytes_with, learned_of
 
 from edgefl.errors import UserError
@@ -56,3 +57,12 @@ def test_an_address_without_a_cluster_is_named_at_once() -> None:
                 open_pool(learned_of(), 2, "ray", address),
             ):
                 pass
+
+
+def test_a_killed_run_goes_on_with_ray(tmp_path: Path, cluster: Any) -> None:
+    learned = learned_of(**RUNS["rich"])
+    steps = whole_run(learned, tmp_path / "whole")
+    with open_pool(learned, 1, "ray", cluster.address) as pool:
+        said = killed_run(learned, tmp_path / "broken", some(range(9, steps)), 7, pool)
+    assert said == []
+    assert files_of(tmp_path / "broken") == files_of(tmp_path / "whole")
