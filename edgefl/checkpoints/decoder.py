@@ -207,7 +207,7 @@ class Decoder:
 
     def _fill_ordered(self, made: Any, entry: Entry) -> None:
         if entry[0] in ("list", "deque"):
-            GROWING[entry[0]].extend(made, self._values(entry[2]))  # type: ignore[attr-defined]
+            GROWING[entry[0]].extend(made, self._values(entry[2]))  # type: ignore[attr-defined]  # all of GROWING have it
 
     def _fill_hashed(self, made: Any, entry: Entry) -> None:
         """Fill what compares its parts; they are complete."""

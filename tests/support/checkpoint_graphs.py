@@ -90,7 +90,7 @@ class Settings(BaseModel):
 class Guarded:
     """Has a state of its own: it keeps ``kept`` and makes ``made`` anew."""
 
-    restored: list[str] = []  # names, in the order of restore  # noqa: RUF012
+    restored: list[str] = []  # names, in the order of restore  # noqa: RUF012  # shared on purpose
 
     def __init__(self, name: str, kept: Any) -> None:
         self.name, self.kept, self.made = name, kept, object()

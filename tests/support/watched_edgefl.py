@@ -75,9 +75,9 @@ class Witness:
                 yield one, view
 
         Edge.receive = watched_receive  # type: ignore[method-assign]  # that is the point
-        EdgeTransfers.new_session = watched_session  # type: ignore[method-assign]
-        EdgeTransfers.piece = watched_piece  # type: ignore[method-assign]
-        EdgeTransfers.credit = watched_credit  # type: ignore[method-assign]
+        EdgeTransfers.new_session = watched_session  # type: ignore[method-assign]  # that is the point
+        EdgeTransfers.piece = watched_piece  # type: ignore[method-assign]  # that is the point
+        EdgeTransfers.credit = watched_credit  # type: ignore[method-assign]  # that is the point
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ class Watching(FedAvg):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.log = open("/dev/null", "w")  # noqa: SIM115
+        self.log = open("/dev/null", "w")  # noqa: SIM115  # it stays open
 
 
 class Leaving(Watching):
