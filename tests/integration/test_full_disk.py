@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
 import orjson
 import psutil
 import pytest
+import small_disk as disks
 from processes import PATIENCE_S, happened, start, wait_for
 from terminals import end
 
@@ -48,23 +47,10 @@ def test_a_run_that_may_write_no_more_ends_with_a_line(
 @pytest.fixture
 def small_disk(folder: Path) -> Iterator[Path]:
     """``runs`` on a file system of 4 MiB."""
-    runs = folder / "runs"
-    runs.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "edgefl-test", str(runs)]
-    if os.geteuid() or subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("needs root, to mount a small file system")
-    yield runs
-    subprocess.run(["umount", "--lazy", str(runs)], check=True)
-
-
-def fill(disk: Path) -> Path:
-    """Write a file until there is no room."""
-    path = disk / "filler"
-    with path.open("wb", buffering=0) as file, suppress(OSError):
-        while True:
-            file.write(bytes(4096))
-    assert not os.statvfs(disk).f_bavail
-    return path
+    if disks.refusal():
+        pytest.skip(disks.refusal())
+    with disks.small_disk(folder / "runs", 4 << 20) as runs:
+        yield runs
 
 
 def lines_of(process: subprocess.Popen[str]) -> list[str]:
@@ -82,7 +68,7 @@ def test_a_run_waits_until_there_is_room_and_says_so(
     process = start(started, "run", "small.toml", *words)
     lines, directory = lines_of(process), small_disk / "small" / "fedasync"
     wait_for(lambda: happened(directory, event="update_arrived"))
-    filler = fill(small_disk)
+    filler = disks.fill(small_disk)
     wait_for(lambda: any("the run waits until there is room" in line for line in lines))
     time.sleep(1)
     assert process.poll() is None and not (directory / "summary.json").exists()
@@ -102,7 +88,7 @@ def test_ctrl_c_ends_a_run_that_waits_for_room(
     process = start(started, "run", "small.toml", *LONG, "speed=5", "--force")
     lines, directory = lines_of(process), small_disk / "small" / "fedasync"
     wait_for(lambda: happened(directory, event="update_arrived"))
-    fill(small_disk)
+    disks.fill(small_disk)
     wait_for(lambda: any("the run waits until there is room" in line for line in lines))
     process.send_signal(signal.SIGINT)
     assert process.wait(PATIENCE_S) == 2
