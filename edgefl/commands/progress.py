@@ -80,11 +80,15 @@ class ProgressLines:
             self._live.start()
         self._live.update(Text(lines), refresh=True)
 
+    def say(self, text: str) -> None:
+        """Print ``text`` permanently, above the lines of the active runs."""
+        self.close()
+        show.line(text)
+
     def end(self, name: str, text: str) -> None:
         """End the line of the run ``name`` and print ``text`` permanently."""
         self._lines.pop(name, None)
-        self.close()
-        show.line(text)
+        self.say(text)
 
     def close(self) -> None:
         if self._live is not None:

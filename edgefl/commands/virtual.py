@@ -138,6 +138,7 @@ class VirtualRuns:
         """
         from edgefl.hosts.virtual.parallel_runs import ParallelRuns
         from edgefl.hosts.virtual.run import run_virtual
+        from edgefl.hosts.virtual.saved_run import Saving
 
         def work(number: int, report: Any, begun: Any) -> dict[str, Any]:
             job, tick = jobs[number], self.lines.ticker(self.experiment.stop, report)
@@ -146,12 +147,15 @@ class VirtualRuns:
                 begun()
                 tick(now_ns, run)
 
-            return run_virtual(job.learned, job.index, job.directory, after_step)
+            saving = Saving(say=partial(report, lasting=True))
+            return run_virtual(job.learned, job.index, job.directory, after_step, saving=saving)
 
-        def heard(number: int, line: str) -> None:
-            self.lines.show(
-                jobs[number].name, f"{line}, {runs.busy} of {runs.workers} workers busy"
-            )
+        def heard(number: int, line: str, lasting: bool) -> None:
+            busy = f"{runs.busy} of {runs.workers} workers busy"
+            if lasting:
+                self.lines.say(line)
+            else:
+                self.lines.show(jobs[number].name, f"{line}, {busy}")
 
         def ended(number: int, summary: dict[str, Any] | None) -> None:
             name = jobs[number].name
@@ -197,11 +201,13 @@ class VirtualRuns:
 
     def _in_order(self, jobs: list[VirtualRun], pool: Engine) -> bool:
         from edgefl.hosts.virtual.run import run_virtual
+        from edgefl.hosts.virtual.saved_run import Saving
 
         self._begin()
         for job in jobs:
             tick = self.lines.ticker(self.experiment.stop, partial(self.lines.show, job.name), pool)
-            summary = run_virtual(job.learned, job.index, job.directory, tick, pool)
+            saving = Saving(say=self.lines.say)
+            summary = run_virtual(job.learned, job.index, job.directory, tick, pool, saving=saving)
             self.lines.end(job.name, one_line(summary, job.name))
             self.interrupted = summary["finished"] == INTERRUPTED
             if self.interrupted:

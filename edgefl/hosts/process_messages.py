@@ -11,7 +11,8 @@
                 <-               SnapshotScores
     coordinator -> job worker    DoJob
                 <-               JobFinished | JobRaised; WorkerDied comes from the warm parent
-    parallel runs <- forked run  FirstStep, ProgressLine, then RunEnded | RunRefused | BugFound
+    parallel runs <- forked run  FirstStep, ProgressLine, LastingLine,
+                                 then RunEnded | RunRefused | BugFound
 """
 
 from __future__ import annotations
@@ -54,6 +55,13 @@ class FirstStep:
 @message
 class ProgressLine:
     """A line for the user, while the run goes on."""
+
+    line: str
+
+
+@message
+class LastingLine:
+    """A line for the user that no line of progress replaces."""
 
     line: str
 

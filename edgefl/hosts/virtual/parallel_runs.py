@@ -15,13 +15,14 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from edgefl.errors import Bug, UserError
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import (
     BugFound,
     FirstStep,
+    LastingLine,
     ProgressLine,
     RunEnded,
     RunRefused,
@@ -31,7 +32,11 @@ from edgefl.hosts.virtual.run import DelayedInterrupt
 from emulator.errors import BadValue
 
 POLL_S = 0.25
-Report = Callable[[str], None]
+
+
+class LineReport(Protocol):
+    def __call__(self, line: str, lasting: bool = False) -> None:
+        """Show a line of progress, or one that stays."""
 
 
 @dataclass(slots=True)
@@ -50,17 +55,17 @@ class RunsOutcome:
 class ParallelRuns:
     """Runs jobs in forked processes, at most ``workers`` at a time.
 
-    ``work(job, report, begun)`` runs in the fork and returns a summary. It calls ``report(line)``
-    with a line of progress, and ``begun()`` after its first step: from then on the job cannot be
-    refused. The parent calls ``heard(job, line)`` for each line and ``ended(job, summary)`` at the
-    end (None: the job died).
+    ``work(job, report, begun)`` runs in the fork and returns a summary. It calls ``report`` with
+    lines for the user, and ``begun()`` after its first step: from then on the job cannot be
+    refused. The parent calls ``heard(job, line, lasting)`` for each line and ``ended(job,
+    summary)`` at the end (None: the job died).
     """
 
     def __init__(
         self,
         workers: int,
-        work: Callable[[int, Report, Callable[[], None]], dict[str, Any]],
-        heard: Callable[[int, str], None],
+        work: Callable[[int, LineReport, Callable[[], None]], dict[str, Any]],
+        heard: Callable[[int, str, bool], None],
         ended: Callable[[int, dict[str, Any] | None], None],
     ) -> None:
         self.workers, self.work, self.heard, self.ended = workers, work, heard, ended
@@ -146,8 +151,11 @@ class ParallelRuns:
                 told = True
                 channel.send(FirstStep())
 
+        def report(line: str, lasting: bool = False) -> None:
+            channel.send(LastingLine(line) if lasting else ProgressLine(line))
+
         try:
-            summary = self.work(job, lambda line: channel.send(ProgressLine(line)), begun)
+            summary = self.work(job, report, begun)
             channel.send(RunEnded(summary))
         except (UserError, BadValue) as error:
             channel.send(RunRefused(str(error)))
@@ -181,8 +189,8 @@ class ParallelRuns:
         match message:
             case FirstStep():
                 self._begun.add(job)
-            case ProgressLine():
-                self.heard(job, message.line)
+            case ProgressLine() | LastingLine():
+                self.heard(job, message.line, isinstance(message, LastingLine))
             case RunRefused():
                 self._refused[job] = message.reason
             case BugFound():

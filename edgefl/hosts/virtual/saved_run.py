@@ -23,7 +23,7 @@ from edgefl.hosts.virtual.host import VirtualHost
 from edgefl.hosts.virtual.pool.engine import Engine
 from edgefl.record.files import CHECKPOINTS
 from edgefl.results.rundirs import title
-from edgefl.strategies.base.strategy import Strategy
+from edgefl.strategies.base.catalog import own_modules
 
 EVERY_S = 300.0  # wall time from the end of a checkpoint to the next one
 MOST_SHARE = 0.05  # of the wall time for checkpoints; if one takes long, the next one is later
@@ -74,7 +74,7 @@ class SavedRun:
     def use(self, learned: Learning, index: int, run: OpenRun, pool: Engine) -> None:
         """Set what this process has built, which checkpoints only name."""
         self.run, strategy = run, run.coordinator.strategy
-        self._own = own_modules(strategy)
+        self._own = own_modules(type(strategy))
         self._externals: dict[str, object] = {
             "strategy": strategy,
             "options": strategy.options,
@@ -152,10 +152,3 @@ class SavedRun:
 
     def _say(self, line: str) -> None:
         self.saving.say(f"{title(self.directory)}: {line}")
-
-
-def own_modules(strategy: Strategy) -> tuple[str, ...]:
-    """The modules of the user's own classes from which a strategy and its local rule are made."""
-    kinds = (*type(strategy).__mro__, *type(strategy).rule.__mro__)
-    modules = {kind.__module__ for kind in kinds} - {"builtins"}
-    return tuple(sorted(each for each in modules if not each.startswith("edgefl.")))
