@@ -33,6 +33,7 @@ from edgefl.hosts.processes import ended_like_ctrl_c
 from emulator.errors import BadValue
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_TEMPORARY = "No usable temporary directory"  # of tempfile: no folder that it knows takes a file
 
 
 class Commands(TyperGroup):
@@ -97,10 +98,11 @@ def main() -> None:
     except (UserError, BadValue) as error:
         _refuse(str(error), getattr(error, "status", BAD_INPUT))
     except OSError as error:
-        if error.errno not in NO_ROOM:
+        if error.errno not in NO_ROOM and NO_TEMPORARY not in str(error):
             raise
         _flush_or_give_up()
-        what = error.filename or "a result, or what is printed,"
+        printed = "a result, or what is printed,"
+        what = error.filename or ("a temporary file" if NO_TEMPORARY in str(error) else printed)
         _refuse(f"{what} cannot be written ({error.strerror})")
     except Bug as bug:
         print(f"{bug.tell()}\nedgefl: {bug.blame()}", file=sys.stderr)

@@ -78,6 +78,23 @@ def needs(extra: str, what: str) -> Iterator[None]:
         ) from error
 
 
+TEMPORARY = "; $TMPDIR may name another folder for temporary files"
+
+
+@contextmanager
+def written(place: Path | str, instead: str = "") -> Iterator[None]:
+    """Wrap the writing of temporary files, a cache or other files; UserError if it fails.
+
+    The disk may be full. ``instead``: the end of the line, with what the user can do.
+    """
+    try:
+        yield
+    except OSError as error:  # numpy's have no ``strerror``
+        raise UserError(
+            f"{place} cannot be written ({error.strerror or error}){instead}"
+        ) from error
+
+
 @contextmanager
 def undamaged(path: Path) -> Iterator[None]:
     """Wrap the reading of a file of a run; UserError if its content is invalid."""

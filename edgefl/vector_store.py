@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefl.errors import UserError
+from edgefl.errors import TEMPORARY, UserError, written
 from edgefl.vectors import ALIGNMENT
 
 FLOAT = np.dtype(np.float32).itemsize
@@ -31,7 +31,8 @@ class VectorStore:
         # every row has the alignment that vector operations need
         self._stride = -(-max(size, 1) * FLOAT // ALIGNMENT) * ALIGNMENT // FLOAT
         # a file without a name is always removed, even after a crash
-        self._file = TemporaryFile(prefix="edgefl-")  # noqa: SIM115  # open as long as this object exists
+        with written("a temporary file", TEMPORARY):
+            self._file = TemporaryFile(prefix="edgefl-")  # noqa: SIM115  # open as long as this object exists
         self._rows: np.ndarray = np.empty((0, self._stride), np.float32)
         self._number: dict[str, int] = {}
 

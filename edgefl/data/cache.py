@@ -21,7 +21,7 @@ from filelock import FileLock
 from edgefl.data.dataset import Dataset
 from edgefl.data.paths import CACHE_VARIABLE, cache_dir
 from edgefl.data.words import FILE
-from edgefl.errors import UserError
+from edgefl.errors import UserError, written
 
 FORMAT = 3  # increase it when a parser gives another result for the same files
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
@@ -39,22 +39,24 @@ def cached(
     """
     root = cache_dir(os.environ)
     entry = root / f"{name}-{_key(sources, options)}"
-    try:
+    instead = f"; ${CACHE_VARIABLE} may name another place"
+    with written(f"{root}: the cache of parsed data sets", instead):
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / f"{entry.name}.lock"):
             if not entry.exists():
                 _fill(entry, parse)
-    except OSError as error:
-        raise UserError(
-            f"{root}: the cache of parsed data sets cannot be written ({error.strerror});"
-            f" ${CACHE_VARIABLE} may name another place"
-        ) from error
     return _opened(entry)
 
 
 def large(folder: Path, array: str, shape: tuple[int, ...], dtype: type) -> np.ndarray:
     """Return a new array of the entry in ``folder``, on disk and not in memory."""
-    return np.lib.format.open_memmap(folder / f"{array}.npy", mode="w+", dtype=dtype, shape=shape)
+    path = folder / f"{array}.npy"
+    found = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+    if hasattr(os, "posix_fallocate"):
+        # without this, writing into a hole of the file on a full disk would kill the process
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return found
 
 
 def _key(sources: Sequence[Path], options: str) -> str:

@@ -115,11 +115,11 @@ def in_order(counts: Mapping[str, int]) -> dict[str, np.ndarray]:
 
 def _save(path: Path, x: np.ndarray, y: np.ndarray, about: Mapping[str, Any]) -> Path:
     said = {ABOUT: orjson.dumps(dict(about) | {"content": _content(x, y)}).decode()}
-    save_file(
-        {"x": np.ascontiguousarray(x), "y": np.ascontiguousarray(y, dtype=np.int64)},
-        path,
-        metadata=said,
-    )
+    arrays = {"x": np.ascontiguousarray(x), "y": np.ascontiguousarray(y, dtype=np.int64)}
+    try:
+        save_file(arrays, path, metadata=said)
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path}: cannot be written ({error})") from error
     return path
 
 

@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
@@ -27,7 +27,7 @@ from socket import AF_UNIX, SOCK_STREAM, socket
 from typing import Any
 
 import edgefl
-from edgefl.errors import UserError, printable
+from edgefl.errors import UserError, printable, written
 from edgefl.hosts.ipc import encode
 from edgefl.hosts.process_messages import InjectFault
 from edgefl.hosts.processes import close_all_but, fork
@@ -94,7 +94,8 @@ class Agent:
         self.source, self.sink = 0, 1
         self.orders = LineSplitter(MOST_LINE)
         self.listener = socket(AF_UNIX, SOCK_STREAM)
-        self.listener.bind(SOCKET)  # a relative path, because the length of paths is limited
+        with written(f"{os.getcwd()}:"):
+            self.listener.bind(SOCKET)  # a relative path, because the length of paths is limited
         self.listener.listen(1)
         self.listener.setblocking(False)
         self.selector.register(self.listener, EVENT_READ, self._attach)
@@ -356,14 +357,17 @@ def serve(folder: Path, forks: bool) -> int:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     cleared = clear_stale(folder.parent)
-    with claimed(folder):
-        os.chdir(folder)
+    with ExitStack() as stack:
+        with written(f"{folder}:"):
+            stack.enter_context(claimed(folder))
+            os.chdir(folder)
         try:
             if forks:
                 import edgefl.launch.edge_process  # noqa: F401  # loads torch once, for all edges
             agent = Agent(forks)
-            os.mkdir(CODE)
-            os.chdir(CODE)  # there edges look for the user's files
+            with written(f"{folder}:"):
+                os.mkdir(CODE)
+                os.chdir(CODE)  # there edges look for the user's files
             signal.signal(signal.SIGTERM, lambda *_: agent.end_by_signal())
             for name in cleared:
                 agent.outbox.add(to_line(HostLine("", f"removed what {name} had left here")))
@@ -380,7 +384,13 @@ def main() -> int:
     parser.add_argument("--attach", action="store_true")
     parser.add_argument("--separate", action="store_true")
     said = parser.parse_args()
-    return attach(said.folder) if said.attach else serve(said.folder, FORKS and not said.separate)
+    if said.attach:
+        return attach(said.folder)
+    try:
+        return serve(said.folder, FORKS and not said.separate)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return error.status
 
 
 if __name__ == "__main__":

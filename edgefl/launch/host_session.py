@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgefl import __version__
+from edgefl.exit_status import BAD_INPUT
 from edgefl.hosts.processes import ONE_THREAD
 from edgefl.hosts.wall.edge.machine import HOST_NAME
 from edgefl.launch.agent_messages import (
@@ -182,6 +183,8 @@ class HostSession:
         said = f" ({self._last_words})" if self._last_words else ""
         if not self._pid and status in NO_PROGRAM:
             return f"no Python{said}: name one with `python` or `venv` in the inventory"
+        if not self._pid and status == BAD_INPUT and said:
+            return self._last_words
         if not self._pid:
             return f"its agent did not start{said}: edgefl hosts install puts edgefl there"
         return f"its agent died with exit status {status}{said}, and its edges with it"

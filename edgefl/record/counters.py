@@ -33,6 +33,7 @@ class Counters:
     training_failed: Counter[str] = field(default_factory=Counter)  # tasks, by edge
     first_failure: str = ""  # the reason of the first failed training
     timed_out: Counter[str] = field(default_factory=Counter)  # tasks, by edge
+    skipped: Counter[str] = field(default_factory=Counter)  # evaluations, by reason
     jobs_failed: Counter[str] = field(default_factory=Counter)  # by reason
     missing: list[str] = field(default_factory=list)  # edges that had not joined at the start
     capped: Counter[str] = field(default_factory=Counter)  # implausible numbers, by edge
@@ -74,6 +75,7 @@ class Counters:
             "training_failed": dict(sorted(self.training_failed.items())) or None,
             "training_failed_first": self.first_failure or None,
             "tasks_timed_out": dict(sorted(self.timed_out.items())) or None,
+            "evaluations_skipped": dict(sorted(self.skipped.items())) or None,
             "jobs_failed": dict(sorted(self.jobs_failed.items())) or None,
             "edges_missing": self.missing or None,
             "edges_lost": sorted(self.lost) or None,
@@ -132,6 +134,8 @@ class Counters:
                 self.capped[row["edge"]] += 1
             case "task_timed_out":
                 self.timed_out[row["edge"]] += 1
+            case "evaluation_skipped":
+                self.skipped["no room" if "error" in row else "too many under way"] += 1
             case "training_failed":
                 self.training_failed[row["edge"]] += 1
                 self.first_failure = self.first_failure or row["reason"]

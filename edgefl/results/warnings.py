@@ -99,6 +99,17 @@ def jobs_failed(facts: Facts) -> str | None:
     return f"failed server jobs: {failed}" if failed else None
 
 
+def evaluations_skipped(facts: Facts) -> str | None:
+    """Warn about models without a score."""
+    skipped: Mapping[str, int] = facts.get("evaluations_skipped", {})
+    if not skipped:
+        return None
+    count = sum(skipped.values())
+    return (
+        f"{count} evaluation{'s were' if count > 1 else ' was'} skipped: {most_frequent(skipped)}"
+    )
+
+
 def edges_missing(facts: Facts) -> str | None:
     missing = facts.get("edges_missing")
     return f"started without {_edges(missing)}" if missing else None
@@ -126,6 +137,7 @@ WARNINGS: tuple[Callable[[Facts], str | None], ...] = (
     timed_out,
     diverged,
     jobs_failed,
+    evaluations_skipped,
     edges_missing,
     edges_lost,
     numbers_capped,

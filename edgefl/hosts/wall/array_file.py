@@ -43,7 +43,7 @@ def _put(file: BinaryIO, value: Any) -> Any:
     if not isinstance(value, np.ndarray):
         return value
     place = [file.tell(), value.dtype.str, list(value.shape)]
-    value.tofile(file)
+    file.write(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
     return {PLACE: place}
 
 

@@ -5,6 +5,7 @@ for one state of its sources.
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -119,6 +120,30 @@ def test_a_cache_that_cannot_be_written_is_named(
         match=r"source/cache: the cache of parsed data sets cannot be written .*\$EDGEFL_CACHE",
     ):
         load(own, [])
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_cache_without_room_is_named_and_nothing_stays(own: Path, mapped: bool) -> None:
+    """Also where the parser writes into a mapped file, which would kill the process on a full disk.
+
+    A limit of file size replaces a full disk: the system refuses to write in the same way.
+    """
+
+    def parse(place: Path) -> Dataset:
+        shape = (100_000, 1, 1, 1)
+        x = cache.large(place, "train_x", shape, np.uint8) if mapped else np.zeros(shape, np.uint8)
+        return Dataset(x, np.zeros(len(x), np.int64), x[:1], Y[:1], 2, (1.0,), (4.0,))
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        with pytest.raises(
+            UserError, match=r"cache: the cache .* cannot be written .*EDGEFL_CACHE"
+        ):
+            cache.cached("tiny", [own / "source"], "", parse)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [path.suffix for path in (own / "cache").iterdir()] == [".lock"]
 
 
 def test_where_the_cache_is() -> None:

@@ -89,6 +89,10 @@ def facts(**values: Any) -> dict[str, Any]:
             {"training_failed": {"a": 4, "b": 1}, "training_failed_first": "step 1 of 2: x"},
             ["training failed in 5 tasks of 2 edges (a, b), first: step 1 of 2: x"],
         ),
+        (
+            {"evaluations_skipped": {"no room": 3, "too many under way": 1}},
+            ["4 evaluations were skipped: no room (3 times; 1 other reason)"],
+        ),
         ({"tasks_timed_out": {"a": 4, "b": 1}}, ["5 tasks of 2 edges (a, b) timed out"]),
     ],
 )

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from edgefl.errors import TEMPORARY, written
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import EvaluateSnapshot, SnapshotScores
 from edgefl.hosts.wall.coordinator.thread_messages import Evaluated, EvaluatorGone
@@ -39,8 +40,10 @@ class Evaluator:
             self.system.start(Thread(target=work, name="evaluations", daemon=True))
 
     def submit(self, job: Evaluate) -> None:
+        """Order an evaluation. UserError if there is no room for the snapshot."""
         path = self.scratch / f"snapshot-{os.getpid()}-{job.version}.f32"
-        job.weights.tofile(path)
+        with written(f"{path}:", TEMPORARY):
+            path.write_bytes(job.weights.data)
         self._pending.add(str(path))
         self._orders.put(EvaluateSnapshot(job.version, job.at_ns, str(path)))
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from edgefl.errors import Bug, UserError
+from edgefl.errors import TEMPORARY, Bug, UserError, written
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import DoJob, JobFinished, JobRaised, WorkerDied
 from edgefl.hosts.wall import array_file
@@ -202,4 +202,9 @@ def _reply(job: Job, learned: Any, order: str, path: Path) -> JobFinished | JobR
     except Exception:
         return JobRaised(order, traceback.format_exc(), users=False)
     real_s = time.perf_counter() - began
-    return JobFinished(order, str(path), array_file.put(path, result), real_s)
+    try:
+        with written(f"{path}:", TEMPORARY):
+            return JobFinished(order, str(path), array_file.put(path, result), real_s)
+    except UserError as error:
+        path.unlink(missing_ok=True)
+        return JobRaised(order, f"the result of a job: {error}", users=True)

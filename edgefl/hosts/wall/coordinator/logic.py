@@ -142,7 +142,7 @@ class Logic(Thread):
             return
         try:
             self.evaluate(job)
-        except OSError as error:
+        except UserError as error:
             self._fact("evaluation_skipped", of_version=job.version, error=str(error))
             return
         self._jobs[job.version] = replace(job, weights=NO_WEIGHTS)

@@ -21,11 +21,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import orjson
 from safetensors.numpy import save
 
 from edgefl.config.experiment import Experiment
-from edgefl.errors import UserError
+from edgefl.errors import TEMPORARY, UserError, written
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import (
     SHARES,
@@ -54,7 +55,6 @@ from edgefl.hosts.wall.edge.worker import TURN, WANT, SharedTurns
 from edgefl.hosts.wall.fleet.turnstile import Turnstile
 from edgefl.protocol.errors import Refused
 from edgefl.protocol.messages import Assignment
-from edgefl.record.row_file import write_whole
 from edgefl.strategies.base.local_rule import LocalRule
 from emulator.host import cores
 
@@ -251,6 +251,15 @@ class Warm:
                 self.jobs.send(WorkerDied(status))  # the coordinator sends the job again
 
 
+def _write_scratch(scratch: Path, learned: Learning, weights: np.ndarray) -> None:
+    """Write what the coordinator's process reads. UserError if there is no room."""
+    with written(f"{scratch}:", TEMPORARY):
+        (scratch / "initial.safetensors").write_bytes(save({"weights": weights}))
+        (scratch / "layout.json").write_bytes(orjson.dumps(learned.layout.to_json()))
+        (scratch / SHARES).write_bytes(orjson.dumps(learned.samples))
+        learned.keep_beside(scratch)
+
+
 def calibrate(learned: Learning) -> float | None:
     """Measure how many samples per second one core of this host trains.
 
@@ -297,15 +306,11 @@ def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
     except UserError as error:
         control.send(RunRefused(str(error)))
         return
-    scratch = Path(task.scratch)
     try:
-        write_whole(scratch / "initial.safetensors", save({"weights": weights}))
-        write_whole(scratch / "layout.json", orjson.dumps(learned.layout.to_json()))
+        _write_scratch(Path(task.scratch), learned, weights)
     except UserError as error:
         control.send(RunRefused(str(error)))
         return
-    (scratch / SHARES).write_bytes(orjson.dumps(learned.samples))
-    learned.keep_beside(scratch)
     rate = calibrate(learned) if task.calibrate else None
     if task.fleet and experiment.network.report_s:
         share_memory()  # forked edges report about this host
