@@ -63,7 +63,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "with requests": of("fedasmu", period_s=1.0, clients_per_trigger=3),
     "with jobs": of("fedecho", LABELLED, buffer_size=3, concurrency=5, predict_s=0.5),
     "one's own": of("../examples/my_scaffold.py:Scaffold"),
-    "one's own state": of("../examples/my_state.py:Chooser", clients_per_round=2),
+    "one's own state": of("../examples/my_state.py:Chooser", clients_per_round=5),
     "one's own, which merges": of("../support/pool_strategies.py:Rich", concurrency=3),
 }
 AROUND: dict[str, dict[str, Any]] = {
