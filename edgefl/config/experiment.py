@@ -188,6 +188,10 @@ class RecordSection(Section):
     coordinator. `"power"`: a loss of power, too; the coordinator waits for the disk before it
     answers. `"off"`: no journal is kept, and the run cannot be resumed.
     """
+    keep: Annotated[int, Field(ge=1)] | Literal["all"] = "all"
+    """A table (`events.jsonl`, `links.csv`, ...) goes on in a new file when it has 64 MiB, and its
+    rows so far are compressed. So many of these parts stay; older ones are deleted.
+    """
 
 
 class FidelityLimits(Section):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,21 +18,28 @@ import orjson
 from safetensors.numpy import save
 
 from edgefl.disk import Disk, OwnDisk
-from edgefl.errors import UserError
 from edgefl.jobs import Evaluate
 from edgefl.protocol.host_reports import HostFacts, HostReport
 from edgefl.record import files
 from edgefl.record.host_table import celsius, throttling
 from edgefl.record.journal import Journal
-from edgefl.record.row_file import RowFile, TextRows, write_whole
+from edgefl.record.rotated_file import RotatedFile, Rotation, refuse_shorter, remove_all
+from edgefl.record.row_file import TextRows, write_whole
 from edgefl.record.rows import Row
 from edgefl.strategies.base.decisions import Decision
 from edgefl.strategies.base.events import Event
 from emulator.links.network import Completion
 from emulator.units import seconds_text
 
-TABLES = (files.LINKS, files.METRICS, files.SLOTS, files.MEASURED, files.LABELS, files.HOSTS)
-
+TABLES: dict[str, tuple[str, ...]] = {
+    files.LINKS: files.LINK_COLUMNS,
+    files.METRICS: files.METRIC_COLUMNS,
+    files.SLOTS: files.SLOT_COLUMNS,
+    files.MEASURED: files.MEASURED_COLUMNS,
+    files.LABELS: (),  # as many as the data set has labels
+    files.HOSTS: files.HOST_COLUMNS,
+}
+ALWAYS = (files.LINKS, files.METRICS)  # the others are made with their first row
 JOURNAL = "journal/"  # the journal's folder
 
 
@@ -57,39 +64,46 @@ class Record:
         journal: Journal | None,
         disk: Disk | None = None,
         sizes: Mapping[str, int] | None = None,
+        rotation: Rotation | None = None,
     ) -> None:
         """``sizes``: go on with the files of a run as they were at that moment, see ``sizes()``.
 
         Rows after it are dropped. Without it, the files begin empty. UserError if a file is shorter
-        than it was: then nothing is changed.
+        than it was: then nothing is changed. ``rotation``: when a file goes on in a new one.
         """
         self.directory, self.wall_s, self.journal = directory, wall_s, journal
         self.disk = disk or OwnDisk()
-        for name, size_bytes in (sizes or {}).items():
-            _refuse_shorter(self.disk, directory / name, size_bytes)
+        self.rotation = rotation or Rotation()
+        self._sizes = sizes or {}  # of files that are not open yet
+        for name in (files.EVENTS, *TABLES):
+            refuse_shorter(directory / name, self.disk, self._sizes)
         self.disk.make_folder(directory)
         self._wall_at: dict[int, float] = {}
-        self._files: dict[str, RowFile] = {}
+        self._files: dict[str, RotatedFile] = {}
         self._writers: dict[str, Any] = {}  # of the tables
-        for name in (files.EVENTS, *TABLES):
-            if sizes is None or name not in sizes:
-                self.disk.remove(directory / name)
-        self._events = self._open(files.EVENTS, sizes)
+        self._events = self._open(files.EVENTS)
         for name in TABLES:
-            if sizes is not None and name in sizes:
-                self._writers[name] = csv.writer(TextRows(self._open(name, sizes)))
-        self._table(files.LINKS, files.LINK_COLUMNS)
-        self._table(files.METRICS, files.METRIC_COLUMNS)
+            if name in ALWAYS or name in self._sizes:
+                self._table(name)
+            else:
+                remove_all(directory / name, self.disk)
 
     def sizes(self) -> dict[str, int]:
         """The bytes of each file, rows that still are in memory included.
 
         A journal of events is included; one of inputs is not, because it is replayed.
         """
-        sizes = {name: file.size_bytes for name, file in self._files.items()}
+        sizes: dict[str, int] = {}
+        for file in self._files.values():
+            sizes |= file.sizes()
         if self.journal is not None and not self.journal.inputs:
             sizes |= {f"{JOURNAL}{name}": size for name, size in self.journal.sizes().items()}
         return sizes
+
+    def parts_deleted(self) -> dict[str, int]:
+        """How many old parts of each file were deleted; only files with some."""
+        counts = {name: file.deleted() for name, file in self._files.items()}
+        return {name: count for name, count in counts.items() if count}
 
     def event(self, now: int, event: Event, decisions: list[Decision], row: Row) -> None:
         """Write an event and its decisions into the journal, and ``row`` into events.jsonl."""
@@ -109,7 +123,7 @@ class Record:
         """Write a finished transfer into links.csv, and its slots into slots.csv."""
         transfer = completion.transfer
         moments = (completion.offered_ns, completion.due_ns, finished_ns)
-        self._table(files.LINKS, files.LINK_COLUMNS).writerow(
+        self._table(files.LINKS).writerow(
             [
                 transfer.edge,
                 transfer.direction,
@@ -124,7 +138,7 @@ class Record:
     def _slots(self, completion: Completion) -> None:
         transfer = completion.transfer
         who = (transfer.edge, transfer.direction, transfer.kind)
-        self._table(files.SLOTS, files.SLOT_COLUMNS).writerows(
+        self._table(files.SLOTS).writerows(
             [seconds_text(begin_ns), seconds_text(end_ns), *who]
             for begin_ns, end_ns in completion.windows_ns
         )
@@ -135,7 +149,7 @@ class Record:
         """Write a stretch (begin, end, amount) of a native link or device into measured.csv."""
         began_ns, ended_ns, amount = stretch
         moments = (seconds_text(began_ns), seconds_text(ended_ns))
-        rows = self._table(files.MEASURED, files.MEASURED_COLUMNS)
+        rows = self._table(files.MEASURED)
         rows.writerow([what, edge, number, *moments, amount])
 
     def host(self, now: int, edge: str, facts: HostFacts, report: HostReport) -> None:
@@ -143,7 +157,7 @@ class Record:
         permille = (report.cpu_permille, report.edge_cpu_permille)
         cpu, edge_cpu = (None if each is None else each / 10 for each in permille)
         counted = (report.ran_us, report.waited_us)
-        self._table(files.HOSTS, files.HOST_COLUMNS).writerow(
+        self._table(files.HOSTS).writerow(
             [
                 seconds_text(now),
                 edge,
@@ -174,7 +188,7 @@ class Record:
     ) -> None:
         """Write a finished evaluation into metrics.csv, and its labels into labels.csv."""
         version = (job.version, seconds_text(job.at_ns))
-        self._table(files.METRICS, files.METRIC_COLUMNS).writerow(
+        self._table(files.METRICS).writerow(
             [
                 *version,
                 f"{self._wall_at.pop(job.version, 0.0):.3f}",
@@ -214,6 +228,7 @@ class Record:
         """
         for file in list(self._files.values()):
             file.sync()
+        self.disk.sync_folder(self.directory)
 
     def close(self, weights: np.ndarray, keep_journal: bool = True) -> None:
         """Close all files, then write the last model into model.safetensors.
@@ -228,23 +243,16 @@ class Record:
         model = save({"weights": np.ascontiguousarray(weights)})
         write_whole(self.directory / files.MODEL, model, self.disk)
 
-    def _open(self, name: str, sizes: Mapping[str, int] | None) -> RowFile:
-        kept_bytes = 0 if sizes is None else sizes.get(name, 0)
-        self._files[name] = RowFile(self.directory / name, self.disk, kept_bytes)
-        return self._files[name]
+    def _open(self, name: str, columns: Sequence[str] = ()) -> RotatedFile:
+        head = f"{','.join(columns)}\r\n".encode() if columns else None
+        head = b"" if name == files.EVENTS else head
+        file = RotatedFile(self.directory / name, self.disk, self.rotation, self._sizes, head)
+        self._files[name] = file
+        return file
 
-    def _table(self, name: str, columns: tuple[str, ...]) -> Any:
+    def _table(self, name: str, columns: Sequence[str] = ()) -> Any:
         """The writer of a table, which is created with its first row."""
         if name not in self._writers:
-            self._writers[name] = csv.writer(TextRows(self._open(name, None)))
-            self._writers[name].writerow(columns)
+            file = self._open(name, columns or TABLES[name])
+            self._writers[name] = csv.writer(TextRows(file))
         return self._writers[name]
-
-
-def _refuse_shorter(disk: Disk, path: Path, size_bytes: int) -> None:
-    found = disk.size(path) if disk.exists(path) else 0
-    if found < size_bytes:
-        raise UserError(
-            f"{path}: has {found} bytes, {size_bytes} were expected: rows are missing, so the run"
-            " cannot go on from here"
-        )

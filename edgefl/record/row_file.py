@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from edgefl.disk import Disk, DiskFile, OwnDisk
 from edgefl.errors import UserError
@@ -100,10 +101,15 @@ class RowFile:
             file.truncate(self._size + whole)
 
 
+class TakesRows(Protocol):
+    def write(self, row: bytes) -> None:
+        """Append a row."""
+
+
 class TextRows:
     """Adapter from ``csv.writer``, which writes each row in one call, to a RowFile."""
 
-    def __init__(self, file: RowFile) -> None:
+    def __init__(self, file: TakesRows) -> None:
         self.file = file
 
     def write(self, text: str) -> None:

@@ -41,6 +41,15 @@ def discarded(facts: Facts) -> str | None:
     return f"{share} updates were discarded: {most_frequent(by_reason)}"
 
 
+def rows_deleted(facts: Facts) -> str | None:
+    """Warn if ``record.keep`` has deleted rows that tables and figures are made from."""
+    deleted: Mapping[str, int] = facts.get("parts_deleted", {})
+    if not deleted:
+        return None
+    names = ", ".join(f"{count} of {name}" for name, count in deleted.items())
+    return f"old parts were deleted (record.keep): {names}; what is made from their rows is partial"
+
+
 def training_failed(facts: Facts) -> str | None:
     """Warn about tasks whose training raised an exception."""
     by_edge: Mapping[str, int] = facts.get("training_failed", {})
@@ -141,6 +150,7 @@ WARNINGS: tuple[Callable[[Facts], str | None], ...] = (
     edges_missing,
     edges_lost,
     numbers_capped,
+    rows_deleted,
 )
 
 

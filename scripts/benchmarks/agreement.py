@@ -25,6 +25,7 @@ from table import Row, arguments, host_line, load, report, run, say
 from edgefl.config.experiment import Experiment
 from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load as load_config
+from edgefl.results.tail import read_events
 
 CONFIG = Path(__file__).resolve().parents[2] / "configs" / "agreement.toml"
 MEDIAN_GOAL, WORST_GOAL = "<= 1", "<= 3"  # percent
@@ -135,7 +136,7 @@ def run_virtual(experiment: Experiment, out: Path, base: Path) -> None:
 
 # ------------------------------------------------------------------ their files
 def trace(directory: Path) -> Trace:
-    events = [orjson.loads(line) for line in (directory / "events.jsonl").read_bytes().splitlines()]
+    events = read_events(directory / "events.jsonl")
     decided = [
         (event["t"], decision) for event in events for decision in event.get("decisions", [])
     ]

@@ -33,7 +33,9 @@ from edgefl.loading.names import own_names
 from edgefl.record import files
 from edgefl.record.counters import Counters
 from edgefl.record.journal import Journal
+from edgefl.record.parts import parts
 from edgefl.record.record import Record, journal_sizes
+from edgefl.record.rotated_file import Later, Rotation, at_once
 from edgefl.record.row_file import write_whole
 from edgefl.reports import registry
 from edgefl.results.summary import BROKEN_OFF
@@ -68,11 +70,13 @@ class OpenRun:
         disk: Disk | None = None,
         done: RunSoFar | None = None,
         inputs: bool = False,
+        later: Later = at_once,
     ) -> None:
         """``shares``: samples by edge, where the split is known. ``disk``: for all files.
 
         ``inputs``: keep a journal of the coordinator's inputs, if ``record.durability`` says so. If
-        the run goes on, the caller first calls the journal's ``replay``.
+        the run goes on, the caller first calls the journal's ``replay``. ``later``: see
+        ``Rotation``.
 
         ``done``: the run goes on there; what the files have beyond it is dropped.
         """
@@ -90,7 +94,7 @@ class OpenRun:
         with writable(directory, "made"):
             self.disk.make_folder(directory)
         with writable(directory):
-            late = LATE if done is None else AT_THE_END
+            keep, late = experiment.record.keep, LATE if done is None else AT_THE_END
             for name in written(directory, self.disk, late):
                 self.disk.remove(directory / name)
             self.record = Record(
@@ -99,6 +103,7 @@ class OpenRun:
                 self._journal(weights, layout, inputs, done),
                 self.disk,
                 None if done is None else done.sizes,
+                Rotation(keep=None if keep == "all" else keep, later=later),
             )
         limits = task_limits(experiment, self.entry, base, shares or {})
         self.coordinator = Coordinator(made, experiment, self.record, shares, limits)
@@ -150,6 +155,7 @@ class OpenRun:
             "emulated_s": emulated_ns / NS_PER_S,
             "wall_s": round(wall_s, 3),
             **(pace or {}),
+            **({"parts_deleted": deleted} if (deleted := self.record.parts_deleted()) else {}),
             **({} if self.experiment.unlabelled is None else {"unlabelled": self._unlabelled()}),
         }
         goes_on = self.coordinator.finished in BROKEN_OFF
@@ -264,7 +270,8 @@ def clear(folder: Path, names: Collection[str], but: Path | None = None) -> list
 def unfinished(folder: Path, names: Collection[str]) -> bool:
     """Whether ``folder`` holds a run of these strategies that has begun but has no summary."""
     return any(
-        (run / files.EVENTS).stat().st_size and not (run / files.SUMMARY).exists()
+        (parts(run / files.EVENTS) or (run / files.EVENTS).stat().st_size)
+        and not (run / files.SUMMARY).exists()
         for name in names
         for run in _ours(folder / name)
     )

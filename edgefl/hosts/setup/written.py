@@ -8,16 +8,20 @@ from pathlib import Path
 
 from edgefl.disk import Disk
 from edgefl.record import files
+from edgefl.record.record import TABLES as TABLE_COLUMNS
 
 # Regular expressions, like those that follow.
 AT_THE_END = (re.escape(files.SUMMARY), re.escape(files.MODEL))
 JOURNAL = r"journal/journal(-\d+)?\.(jsonl|bin)"
 CHECKPOINT = rf"{files.CHECKPOINTS}/checkpoint-\d+\.(json|safetensors)(\.part)?"
+TABLES = "|".join(path.partition(".")[0] for path in (files.EVENTS, *TABLE_COLUMNS))
+PART = rf"({TABLES})-\d{{6,}}\.(jsonl|csv)(\.gz)?(\.part)?"
 # Files that not every run writes, or not at its start.
 LATE = (
     *AT_THE_END,
     JOURNAL,
     CHECKPOINT,
+    PART,
     r"journal/(initial\.safetensors|layout\.json)",
     *map(re.escape, (files.SLOTS, files.MEASURED, files.LABELS, files.EDGES, files.HOSTS)),
     r"vocabulary\.txt",

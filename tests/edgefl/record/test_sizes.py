@@ -10,6 +10,7 @@ import pytest
 from edgefl.errors import UserError
 from edgefl.jobs import Evaluate
 from edgefl.record.record import Record
+from edgefl.record.rotated_file import Rotation
 from edgefl.vectors import aligned_copy
 from emulator.links.transfer import Completion, Transfer
 
@@ -58,6 +59,32 @@ def test_going_on_gives_the_bytes_of_an_unbroken_record(tmp_path: Path) -> None:
         rows(second, moment, 9)
         second.close(MODEL)
         assert contents(broken) == contents(whole)
+
+
+def rotated(folder: Path, part_bytes: int, sizes: dict[str, int] | None = None) -> Record:
+    return Record(folder, lambda: 1.5, None, sizes=sizes, rotation=Rotation(part_bytes))
+
+
+@pytest.mark.parametrize("part_bytes", [1, 150, 400])
+def test_going_on_gives_the_same_parts_too(tmp_path: Path, part_bytes: int) -> None:
+    """Also if files have become parts since the moment from which the record goes on."""
+    whole = rotated(tmp_path / "whole", part_bytes)
+    rows(whole, 1, 9)
+    whole.close(MODEL)
+    expected = contents(tmp_path / "whole")
+    assert len([name for name in expected if name.startswith("links-")]) >= 1
+    for moment in range(1, 9):
+        for later in (moment, moment + 1, 9):
+            broken = tmp_path / "broken"
+            first = rotated(broken, part_bytes)
+            rows(first, 1, moment)
+            sizes = first.sizes()
+            rows(first, moment, later)
+            first.flush()
+            second = rotated(broken, part_bytes, sizes)
+            rows(second, moment, 9)
+            second.close(MODEL)
+            assert contents(broken) == expected
 
 
 def test_a_file_that_is_shorter_than_it_should_be_is_told(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ from edgefl.hosts.wall.coordinator.evaluator import Evaluator
 from edgefl.hosts.wall.coordinator.faults import WallFaults
 from edgefl.hosts.wall.coordinator.flow import PiecePlan
 from edgefl.hosts.wall.coordinator.jobs import Jobs
+from edgefl.hosts.wall.coordinator.later import LaterThread
 from edgefl.hosts.wall.coordinator.launcher_end import LauncherEnd
 from edgefl.hosts.wall.coordinator.logic import DISK_FULL, Logic
 from edgefl.hosts.wall.coordinator.open_files import room_for_edges
@@ -151,9 +152,18 @@ class CoordinatorProcess:
 
     def _open_run(self, weights: np.ndarray, layout: Layout) -> OpenRun:
         job, known = self.job, shares(self.job.scratch)
+        self.background = LaterThread(self.system)
         disk = PatientDisk(self.system.disk, self.launcher.room(self._waited_for_room))
         return OpenRun(
-            job.experiment, job.index, job.directory, job.base, weights, layout, known, disk
+            job.experiment,
+            job.index,
+            job.directory,
+            job.base,
+            weights,
+            layout,
+            known,
+            disk,
+            later=self.background,
         )
 
     def _waited_for_room(self, path: Path, waited_s: float) -> None:
@@ -193,6 +203,7 @@ class CoordinatorProcess:
         self.system.join(self.logic)
         wall_s = self.run.wall_s
         self.logic.settle(SETTLE_S)
+        self.background.stop()
         if self.doorman is not None:
             self.doorman.stop()
         counts = {

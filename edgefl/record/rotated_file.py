@@ -1,0 +1,146 @@
+"""A table that goes on in a new file when it has grown; the rows before are packed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from edgefl.disk import Disk
+from edgefl.errors import UserError
+from edgefl.record.parts import PACKED, pack, part_number, part_path, parts, unpacked
+from edgefl.record.row_file import RowFile, not_written
+
+PART_BYTES = 1 << 26  # of rows in a part
+
+
+Later = Callable[[Callable[[], None]], None]
+
+
+def at_once(work: Callable[[], None]) -> None:
+    work()
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """When a table goes on in a new file, and which parts stay.
+
+    ``keep``: so many parts of each table; None: all. ``later``: calls what it gets, one after the
+    other, maybe in another thread.
+    """
+
+    part_bytes: int = PART_BYTES
+    keep: int | None = None
+    later: Later = at_once
+
+
+class RotatedFile:
+    """A RowFile with parts. ``head``: begins each of them; None: the first row of the file does."""
+
+    def __init__(
+        self,
+        path: Path,
+        disk: Disk,
+        rotation: Rotation,
+        sizes: Mapping[str, int] | None = None,
+        head: bytes | None = b"",
+    ) -> None:
+        """``sizes``: go on as the file and its parts were, see ``sizes``; else begin anew."""
+        self.path, self.disk, self.rotation = path, disk, rotation
+        known = sizes or {}
+        numbers = [number for name in known if (number := part_number(path, name)) is not None]
+        self.part = max(numbers, default=0)
+        keep_bytes = known.get(path.name, 0)
+        self._undo_rotations(keep_bytes)
+        self.head = disk.read(path).partition(b"\n")[0] + b"\n" if head is None else head
+        self._file = RowFile(path, disk, keep_bytes)
+        if not keep_bytes:
+            self._file.write(self.head)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size that the latest part has after a flush."""
+        return self._file.size_bytes
+
+    def sizes(self) -> dict[str, int]:
+        """The bytes of the latest part by its name, and the name of the last one before it."""
+        before = {part_path(self.path, self.part).name: 0} if self.part else {}
+        return {self.path.name: self.size_bytes, **before}
+
+    def deleted(self) -> int:
+        """How many parts ``keep`` has removed."""
+        keep = self.rotation.keep
+        return 0 if keep is None else max(self.part - keep, 0)
+
+    def write(self, row: bytes) -> None:
+        if self.size_bytes + len(row) > self.rotation.part_bytes and self.size_bytes > len(
+            self.head
+        ):
+            self._rotate()
+        self._file.write(row)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _rotate(self) -> None:
+        self.close()
+        self.part += 1
+        part = part_path(self.path, self.part)
+        try:
+            self.disk.rename(self.path, part)
+            self._file = RowFile(self.path, self.disk)
+        except OSError as error:
+            raise not_written(self.path, error) from error
+        self._file.write(self.head)
+        last = 0 if self.rotation.keep is None else self.part - self.rotation.keep
+        self.rotation.later(partial(self._pack, part, last))
+
+    def _pack(self, part: Path, last: int) -> None:
+        """Pack a part, and remove those up to number ``last``."""
+        with suppress(OSError):  # it stays unpacked, and can be read all the same
+            for number, path in parts(self.path, self.disk).items():
+                if number <= last:
+                    self.disk.remove(path)
+            pack(part, self.disk)
+
+    def _undo_rotations(self, keep_bytes: int) -> None:
+        """Make the rows that are to stay the latest part, and remove later parts."""
+        found = parts(self.path, self.disk)
+        if self.part + 1 in found:
+            rows = unpacked(found[self.part + 1], self.disk)[:keep_bytes]
+            self.disk.replace(self.path, rows)
+        for number, path in found.items():
+            if number > self.part:
+                self.disk.remove(path)
+                self.disk.remove(path.with_name(path.name.removesuffix(PACKED)))
+            elif path.suffix != PACKED:
+                self.rotation.later(partial(self._pack, path, 0))
+
+
+def remove_all(path: Path, disk: Disk) -> None:
+    """Remove a table and its parts, if there are any."""
+    for part in (path, *parts(path, disk).values()):
+        disk.remove(part)
+        disk.remove(part.with_name(part.name.removesuffix(PACKED)))
+
+
+def refuse_shorter(path: Path, disk: Disk, sizes: Mapping[str, int]) -> None:
+    """UserError if the latest part of ``sizes`` has lost rows since."""
+    if path.name not in sizes:
+        return
+    numbers = [number for name in sizes if (number := part_number(path, name)) is not None]
+    found = parts(path, disk).get(max(numbers, default=0) + 1)
+    rows = len(unpacked(found, disk)) if found else disk.size(path) if disk.exists(path) else 0
+    if rows < sizes[path.name]:
+        raise UserError(
+            f"{path}: has {rows} bytes, {sizes[path.name]} were expected: rows are missing, so the"
+            " run cannot go on from here"
+        )

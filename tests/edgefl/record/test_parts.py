@@ -1,0 +1,180 @@
+"""Tables that have grown: their parts are packed, pruned, and read as one file."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from builders import small_run
+
+from edgefl.disk import OwnDisk
+from edgefl.errors import UserError
+from edgefl.hosts.setup import rundir
+from edgefl.hosts.setup.rundir import clear, unfinished
+from edgefl.record.parts import parts, unpacked
+from edgefl.record.rotated_file import RotatedFile, Rotation
+from edgefl.results import tail as tails
+from edgefl.results.compare import load
+from edgefl.results.live import LiveView
+from edgefl.results.tail import TableTail, Tail, read_csv, read_events
+from edgefl.results.warnings import rows_deleted
+
+Works = list[Callable[[], None]]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def grown(path: Path, count: int, rotation: Rotation, head: bytes = b"") -> RotatedFile:
+    """A table with rows of ten bytes, numbered from 0 on."""
+    file = RotatedFile(path, OwnDisk(), rotation, head=head)
+    for number in range(count):
+        file.write(b"row %05d\n" % number)
+    return file
+
+
+# ------------------------------------------------------------------ writing
+def test_rows_are_packed_into_parts_and_none_is_split(tmp_path: Path) -> None:
+    file = grown(tmp_path / "rows.csv", 7, Rotation(part_bytes=35), head=b"name\n")
+    file.close()
+    assert names(tmp_path) == ["rows-000001.csv.gz", "rows-000002.csv.gz", "rows.csv"]
+    first, second = parts(tmp_path / "rows.csv").values()
+    assert gzip.decompress(first.read_bytes()) == b"name\nrow 00000\nrow 00001\nrow 00002\n"
+    assert unpacked(second) == b"name\nrow 00003\nrow 00004\nrow 00005\n"
+    assert (tmp_path / "rows.csv").read_bytes() == b"name\nrow 00006\n"
+
+
+def test_a_row_that_is_larger_than_a_part_has_one_of_its_own(tmp_path: Path) -> None:
+    file = RotatedFile(tmp_path / "rows.csv", OwnDisk(), Rotation(part_bytes=4))
+    for row in (b"long row\n", b"short\n"):
+        file.write(row)
+    file.close()
+    assert names(tmp_path) == ["rows-000001.csv.gz", "rows.csv"]
+
+
+def test_as_many_parts_stay_as_the_user_wants_and_the_others_are_counted(tmp_path: Path) -> None:
+    file = grown(tmp_path / "rows.csv", 8, Rotation(part_bytes=10, keep=2))
+    file.close()
+    assert names(tmp_path) == ["rows-000006.csv.gz", "rows-000007.csv.gz", "rows.csv"]
+    assert file.deleted() == 5
+    assert rows_deleted({"parts_deleted": {"rows.csv": 5}}) == (
+        "old parts were deleted (record.keep): 5 of rows.csv; what is made from their rows is"
+        " partial"
+    )
+
+
+def test_a_part_that_was_not_packed_before_a_crash_is_packed_by_the_next_record(
+    tmp_path: Path,
+) -> None:
+    works: Works = []
+    file = grown(tmp_path / "rows.csv", 3, Rotation(10, later=works.append))
+    file.flush()
+    sizes = file.sizes()
+    assert names(tmp_path) == ["rows-000001.csv", "rows-000002.csv", "rows.csv"]
+    assert Tail(tmp_path / "rows.csv").read_new() == ["row 00000", "row 00001", "row 00002"]
+    (tmp_path / "rows-000001.csv.gz.part").write_bytes(b"half")
+    RotatedFile(tmp_path / "rows.csv", OwnDisk(), Rotation(10), sizes).close()
+    assert {"rows-000001.csv.gz", "rows-000002.csv.gz", "rows.csv"} == set(names(tmp_path))
+
+
+# ------------------------------------------------------------------ reading
+def test_a_reader_follows_a_table_through_its_parts(tmp_path: Path) -> None:
+    path, works = tmp_path / "rows.csv", list[Callable[[], None]]()
+    tail, seen = Tail(path), list[str]()
+    file = RotatedFile(path, OwnDisk(), Rotation(25, later=works.append), head=b"")
+    for number in range(40):
+        file.write(b"row %05d\n" % number)
+        if number % 3 == 0:
+            file.flush()
+        if number % 7 == 0:
+            seen += tail.read_new()
+        if number % 5 == 0 and works:
+            works.pop(0)()
+    file.close()
+    seen += tail.read_new()
+    assert seen == [f"row {number:05d}" for number in range(40)]
+    assert Tail(path).read_new() == seen and tail.read_new() == []
+
+
+def test_a_table_that_becomes_a_part_while_it_is_read_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rows.csv"
+    file = grown(path, 2, Rotation(25))
+    file.flush()
+    real, calls = parts, list[int]()
+
+    def looked(place: Path) -> dict[int, Path]:
+        found = real(place)
+        calls.append(1)
+        if len(calls) == 1:  # between the look and the reading
+            file.write(b"row 00002\n")
+            file.flush()
+        return found
+
+    monkeypatch.setattr(tails, "parts", looked)
+    assert Tail(path).read_new() == ["row 00000", "row 00001", "row 00002"]
+    assert len(calls) == 4, "it has looked again"
+
+
+def test_a_table_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    grown(path, 5, Rotation(20)).close()
+    tail = Tail(path)
+    assert len(tail.read_new()) == 5
+    grown(path, 1, Rotation(20)).close()
+    assert tail.read_new() == ["row 00000"] and names(tmp_path) == ["rows.csv"]
+
+
+def test_columns_are_no_rows_in_any_part(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    file = grown(path, 6, Rotation(25), head=b"name\n")
+    live, first = TableTail(path), list[dict[str, str]]()
+    file.flush()
+    first += live.read_new()
+    assert [row["name"] for row in first] == [f"row {number:05d}" for number in range(6)]
+    assert read_csv(path) == first
+    file.close()
+
+
+def test_a_damaged_part_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    grown(path, 4, Rotation(20)).close()
+    (tmp_path / "rows-000001.csv.gz").write_bytes(b"\x1f\x8brubbish")
+    with pytest.raises(UserError, match=r"rows-000001.csv.gz: is damaged"):
+        read_csv(path)
+
+
+# ------------------------------------------------------------------ a run
+def test_a_run_with_parts_has_the_same_rows_summary_and_display(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summary, plain = small_run(tmp_path / "plain", stop={"versions": 20})
+    monkeypatch.setattr(rundir, "Rotation", partial(Rotation, 900))
+    other, packed = small_run(tmp_path / "packed", stop={"versions": 20})
+    assert len(parts(packed / "events.jsonl")) > 3 and len(parts(packed / "links.csv")) > 1
+    assert read_events(packed / "events.jsonl") == read_events(plain / "events.jsonl")
+    assert read_csv(packed / "links.csv") == read_csv(plain / "links.csv")
+    assert {**other, "wall_s": 0} == {**summary, "wall_s": 0}
+    views = [LiveView(folder).plain() for folder in (packed, plain)]
+    assert views[0] == views[1]
+    (packed / "summary.json").unlink()
+    (row,) = load(packed)
+    assert row.verdict == "unfinished" and unfinished(tmp_path / "packed", ["fedavg"])
+    clear(tmp_path / "packed", ["fedavg"])
+    assert not packed.exists(), "a rerun removes all parts"
+
+
+def test_a_run_that_keeps_one_part_says_what_it_has_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rundir, "Rotation", partial(Rotation, 900))
+    summary, directory = small_run(tmp_path, stop={"versions": 20}, record={"keep": 1})
+    (number,) = parts(directory / "events.jsonl")
+    assert number > 3 and summary["parts_deleted"]["events.jsonl"] == number - 1
+    assert f"{number - 1} of events.jsonl" in summary["warnings"][-1]
+    assert summary["updates_received"] > len(read_events(directory / "events.jsonl"))
