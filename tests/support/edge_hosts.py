@@ -48,12 +48,13 @@ class Clock(System):
 
 
 class Script:
-    """Replacement of ``Dealer``: each read of the socket returns the next (message, incarnation).
+    """Replacement of ``Dealer``: each read of the socket returns the next (message, incarnation),
+    or (message, incarnation, body).
 
     It does not depend on what the edge sent. None: no message.
     """
 
-    def __init__(self, *words: tuple[Any, int] | None) -> None:
+    def __init__(self, *words: tuple[Any, ...] | None) -> None:
         self.words = list(words)
         self.clock = Clock(self)
         self.said: list[Any] = []
@@ -67,7 +68,9 @@ class Script:
 
     def receive(self) -> Iterator[list[Any]]:
         if self.words and (word := self.words.pop(0)) is not None:
-            yield [SimpleNamespace(buffer=encode(*word, self.number))]
+            message, incarnation, *body = word
+            frames = [encode(message, incarnation, self.number), *body]
+            yield [SimpleNamespace(buffer=memoryview(frame)) for frame in frames]
 
     def send(self, header: bytes, body: Any = None) -> None:
         message, _, self.number = decode(header)
