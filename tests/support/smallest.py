@@ -19,6 +19,7 @@ SMALLEST_BENCHMARKS = {
     "arm64.py": ["--check"],
     "broken_hosts.py": ["--hosts", "2", "--edges", "1", "--fault", "sshd killed"],
     "chaos.py": ["--case", "an edge killed every 2 s", "--edges", "3", "--versions", "12"],
+    "checkpoints.py": ["--quick"],
     "data.py": ["--quick"],
     "edge.py": ["--versions", "2", "--turns", "1"],
     "emulator_accuracy.py": ["--tiny"],
