@@ -24,6 +24,7 @@ from edgefl.errors import UserError, nearest, own_place
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+OWN_FILE = "edgefl_own_"  # how the name of a module begins that is a user's file
 FORMS = "'package.module:attribute' or 'path/to/file.py:attribute'"
 
 
@@ -132,7 +133,7 @@ def _from_file(name: str, place: str, folders: list[Path]) -> ModuleType:
         siblings = [file.name for file in candidates[0].parent.glob("*.py")]
         tried = " or ".join(str(candidate) for candidate in candidates)
         raise UserError(f"{name!r}: no file {tried}{nearest(Path(place).name, siblings)}")
-    unique = f"edgefl_own_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}_{path.stem}"
+    unique = f"{OWN_FILE}{hashlib.sha256(str(path).encode()).hexdigest()[:12]}_{path.stem}"
     return sys.modules.get(unique) or _executed(name, unique, path)
 
 

@@ -16,6 +16,7 @@ from types import FunctionType
 from typing import Any
 
 from edgefl.checkpoints.encoded import CannotDecode
+from edgefl.errors import listed
 
 ROOTS = ("edgefl", "emulator")  # their modules are imported if a checkpoint names them
 STANDARD: dict[str, type] = {
@@ -75,4 +76,4 @@ def _find(name: str, own: Collection[str]) -> Any:
 
 
 def _where(own: Collection[str]) -> str:
-    return ", ".join((*ROOTS, *own))
+    return listed((*ROOTS, *own), 4)

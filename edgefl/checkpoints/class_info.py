@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from edgefl.checkpoints.allowed import is_allowed, name_of
+from edgefl.errors import listed
 
 # Built-in containers, subclasses of which can be saved; the more special ones first.
 CONTAINERS: tuple[type, ...] = (
@@ -77,7 +78,7 @@ def _refused(kind: type, own: tuple[str, ...]) -> str:
     if not is_allowed(kind.__module__, own):
         return (
             f"an object of {kind.__module__}.{kind.__qualname__}, which is no class of"
-            f" {', '.join(('edgefl', 'the emulator', *own))}"
+            f" {listed(('edgefl', 'the emulator', *own), 4)}"
         )
     if "<locals>" in kind.__qualname__:
         return f"an object of {kind.__qualname__}, a class that a function defines"

@@ -22,6 +22,7 @@ from edgefl.checkpoints.allowed import STANDARD, is_allowed, name_of
 from edgefl.checkpoints.buffers import BufferTable, refused
 from edgefl.checkpoints.class_info import ClassInfo, class_info, has_state
 from edgefl.checkpoints.encoded import FORMAT, CannotEncode, Encoded
+from edgefl.errors import listed
 
 LONG_BYTES = 1024  # longer ones are stored as arrays
 SMALL_INT = 1 << 63  # JSON holds these as they are
@@ -253,7 +254,7 @@ class Encoder:
         raise CannotEncode(f"{_path(reversed(labels))}: cannot save {what}")
 
     def _places(self) -> str:
-        return ", ".join(("edgefl", "the emulator", *self._own))
+        return listed(("edgefl", "the emulator", *self._own), 4)
 
 
 MAKERS: dict[type, Callable[[Encoder, Any], Entry]] = {

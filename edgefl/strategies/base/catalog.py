@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
 
-from edgefl.catalog import FORMS, load_dotted
+from edgefl.catalog import FORMS, OWN_FILE, load_dotted
 from edgefl.errors import UserError, nearest
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.base.strategy import Strategy
@@ -31,14 +32,23 @@ def file_stem(name: str) -> str:
 def own_modules(kind: type[Strategy]) -> tuple[str, ...]:
     """Return the modules and packages of the user that define a strategy and its rule, sorted.
 
-    A class of a package stands for all modules of the package. () for the catalog's own strategies.
+    A package stands for all its modules, and a file for the modules next to it that are loaded.
+    () for the catalog's own strategies.
     """
     kinds = [
         *(each for each in kind.__mro__ if issubclass(each, Strategy)),
         *(each for each in kind.rule.__mro__ if issubclass(each, LocalRule)),
     ]
-    found = {each.__module__.partition(".")[0] for each in kinds}
-    return tuple(sorted(found - {"edgefl"}))
+    found = {each.__module__.partition(".")[0] for each in kinds} - {"edgefl"}
+    folders = {_folder(name) for name in found if name.startswith(OWN_FILE)}
+    found |= {name for name in tuple(sys.modules) if "." not in name and _folder(name) in folders}
+    return tuple(sorted(found))
+
+
+def _folder(module: str) -> Path | None:
+    """The folder of a module's file; None if it has no file or is a package."""
+    file = Path(getattr(sys.modules[module], "__file__", None) or "__init__.py")
+    return None if file.stem == "__init__" else file.parent
 
 
 def load(name: str, base: Path | None = None) -> type[Strategy]:
