@@ -18,12 +18,13 @@ import orjson
 from safetensors.numpy import save
 
 from edgefl.disk import Disk, OwnDisk
+from edgefl.errors import UserError
 from edgefl.jobs import Evaluate
 from edgefl.protocol.host_reports import HostFacts, HostReport
 from edgefl.record import files
 from edgefl.record.host_table import celsius, throttling
 from edgefl.record.journal import Journal
-from edgefl.record.rotated_file import RotatedFile, Rotation, refuse_shorter, remove_all
+from edgefl.record.rotated_file import RotatedFile, Rotation, lost_rows, remove_all
 from edgefl.record.row_file import TextRows, write_whole
 from edgefl.record.rows import Row
 from edgefl.strategies.base.decisions import Decision
@@ -75,8 +76,8 @@ class Record:
         self.disk = disk or OwnDisk()
         self.rotation = rotation or Rotation()
         self._sizes = sizes or {}  # of files that are not open yet
-        for name in (files.EVENTS, *TABLES):
-            refuse_shorter(directory / name, self.disk, self._sizes)
+        if lost := lost_rows(directory, self.disk, self._sizes):
+            raise UserError(f"{lost}, so the run cannot go on from here")
         self.disk.make_folder(directory)
         self._wall_at: dict[int, float] = {}
         self._files: dict[str, RotatedFile] = {}

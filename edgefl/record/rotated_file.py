@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from edgefl.disk import Disk
-from edgefl.errors import UserError
 from edgefl.record.parts import PACKED, pack, part_number, part_path, parts, unpacked
 from edgefl.record.row_file import RowFile, not_written
 
@@ -132,15 +131,18 @@ def remove_all(path: Path, disk: Disk) -> None:
         disk.remove(part.with_name(part.name.removesuffix(PACKED)))
 
 
-def refuse_shorter(path: Path, disk: Disk, sizes: Mapping[str, int]) -> None:
-    """UserError if the latest part of ``sizes`` has lost rows since."""
-    if path.name not in sizes:
-        return
-    numbers = [number for name in sizes if (number := part_number(path, name)) is not None]
-    found = parts(path, disk).get(max(numbers, default=0) + 1)
-    rows = len(unpacked(found, disk)) if found else disk.size(path) if disk.exists(path) else 0
-    if rows < sizes[path.name]:
-        raise UserError(
-            f"{path}: has {rows} bytes, {sizes[path.name]} were expected: rows are missing, so the"
-            " run cannot go on from here"
-        )
+def lost_rows(directory: Path, disk: Disk, sizes: Mapping[str, int]) -> str:
+    """Say which file has lost rows that it had at ``sizes``; "": none."""
+    for name, size_bytes in sizes.items():
+        if any(part_number(directory / table, name) is not None for table in sizes):
+            continue  # a part is not written any more
+        path = directory / name
+        numbers = [number for each in sizes if (number := part_number(path, each)) is not None]
+        later = parts(path, disk).get(max(numbers, default=0) + 1)
+        if later is not None:  # the rows are in a part now
+            found_bytes = len(unpacked(later, disk))
+        else:
+            found_bytes = disk.size(path) if disk.exists(path) else 0
+        if found_bytes < size_bytes:
+            return f"{path}: has {found_bytes} bytes, {size_bytes} were expected"
+    return ""

@@ -82,6 +82,24 @@ def test_a_run_waits_until_there_is_room_and_says_so(
     assert replay_run(directory).version == 60, "nothing is missing or twice"
 
 
+def test_a_run_under_the_virtual_clock_waits_too_and_writes_the_same_bytes(
+    folder: Path, started: list[subprocess.Popen[str]], small_disk: Path
+) -> None:
+    words = ("small.toml", "--clock", "virtual", "stop.versions=1000")
+    process = start(started, "run", *words)
+    lines, directory = lines_of(process), small_disk / "small" / "fedasync"
+    wait_for(lambda: happened(directory, event="update_arrived"))
+    filler = disks.fill(small_disk)
+    wait_for(lambda: any("the run waits until there is room" in line for line in lines))
+    filler.unlink()
+    assert process.wait(PATIENCE_S) == 0
+    assert any(": there is room again after " in line for line in lines)
+    assert end(start(started, "run", *words, "--out", "unbroken"))[0] == 0
+    for name in ("events.jsonl", "links.csv", "model.safetensors"):
+        whole = folder / "unbroken" / "small" / "fedasync" / name
+        assert (directory / name).read_bytes() == whole.read_bytes()
+
+
 def test_ctrl_c_ends_a_run_that_waits_for_room(
     folder: Path, started: list[subprocess.Popen[str]], small_disk: Path
 ) -> None:

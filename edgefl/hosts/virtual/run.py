@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from edgefl.config.faults import revives, schedule
+from edgefl.disk import Disk, OwnDisk, PatientDisk
 from edgefl.edges.edge import Edge
 from edgefl.edges.local_run import TrainingPlan
 from edgefl.hosts.fault_lives import FaultLives
 from edgefl.hosts.processes import keep_freed_memory
+from edgefl.hosts.room import WaitForRoom
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.setup.network import latencies, network
 from edgefl.hosts.setup.plan import fidelity, refuse_native
@@ -104,13 +107,13 @@ def _host(learned: Learning, index: int, run: OpenRun, pool: Engine) -> VirtualH
 
 
 def _opened(
-    learned: Learning, index: int, saved: SavedRun, pool: Engine, book: Fidelity
+    learned: Learning, index: int, saved: SavedRun, pool: Engine, book: Fidelity, disk: Disk
 ) -> tuple[OpenRun, VirtualHost, Play]:
     """Open the run: at its beginning, or at the checkpoint that ``saved`` has found."""
     weights, layout, samples = learned.initial_weights(), learned.layout, learned.samples
     directory, done = saved.directory, saved.so_far
     run = OpenRun(
-        learned.experiment, index, directory, learned.base, weights, layout, samples, done=done
+        learned.experiment, index, directory, learned.base, weights, layout, samples, disk, done
     )
     saved.use(learned, index, run, pool)
     if done is not None:
@@ -143,7 +146,10 @@ def run_virtual(
     book, saved = fidelity(experiment), SavedRun(directory, saving or Saving())
     if resume:
         saved.find()
-    run, host, play = _opened(learned, index, saved, pool, book)
+    interrupt, say = DelayedInterrupt(), saved.saving.say
+    room = WaitForRoom(say, time.monotonic, time.sleep, lambda: interrupt.asked)
+    disk = PatientDisk(OwnDisk(), room)
+    run, host, play = _opened(learned, index, saved, pool, book, disk)
 
     def after_step(now: int) -> None:
         run.flush_now_and_then()
@@ -157,7 +163,7 @@ def run_virtual(
     try:
         # objects that exist now stay: the garbage collector need not visit them again
         gc.freeze()
-        with DelayedInterrupt() as interrupt:
+        with interrupt:
             play(after_step)
     finally:
         gc.unfreeze()

@@ -22,6 +22,7 @@ from edgefl.hosts.setup.rundir import OpenRun, RunSoFar
 from edgefl.hosts.virtual.host import VirtualHost
 from edgefl.hosts.virtual.pool.engine import Engine
 from edgefl.record.files import CHECKPOINTS
+from edgefl.record.rotated_file import lost_rows
 from edgefl.results.rundirs import title
 from edgefl.strategies.base.catalog import own_modules
 
@@ -56,8 +57,8 @@ class SavedRun:
     def find(self) -> None:
         """Look for the newest checkpoint, to go on from there."""
         self.found = self.files.latest(self.saving.say)
-        while self.found is not None and (short := self._too_short(self.found)):
-            self._say(f"checkpoint {self.found.number} cannot be used: rows of {short} are missing")
+        while self.found is not None and (lost := self._lost_rows(self.found)):
+            self._say(f"checkpoint {self.found.number} cannot be used: {lost}")
             self.found = self.files.latest(self.saving.say, before=self.found.number)
         if self.found is None:
             self._say("has no checkpoint: it begins anew")
@@ -141,14 +142,8 @@ class SavedRun:
         with suppress(OSError):  # not empty, or missing
             self.files.folder.rmdir()
 
-    def _too_short(self, found: Checkpoint) -> str:
-        """The name of a file that has lost rows since the checkpoint, or ""."""
-        disk = self.files.disk
-        for name, size_bytes in found.meta["sizes"].items():
-            path = self.directory / name
-            if not disk.exists(path) or disk.size(path) < size_bytes:
-                return str(name)
-        return ""
+    def _lost_rows(self, found: Checkpoint) -> str:
+        return lost_rows(self.directory, self.files.disk, found.meta["sizes"])
 
     def _say(self, line: str) -> None:
         self.saving.say(f"{title(self.directory)}: {line}")

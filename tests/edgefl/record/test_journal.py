@@ -148,7 +148,7 @@ def test_what_a_crash_has_torn_at_any_byte_is_cut_off_and_the_journal_goes_on(
     lines, blobs = ((tmp_path / "whole" / f"{FIRST}{end}").read_bytes() for end in (LINES, BLOBS))
     (_, before_blobs), (last_lines, last_blobs) = ends[-2:]
     last_two = ends[-3][0]
-    cuts = [(at, last_blobs) for at in (*range(0, last_two, 9), *range(last_two, last_lines))]
+    cuts = [(at, last_blobs) for at in (*range(0, last_two, 37), *range(last_two, last_lines))]
     cuts += [(last_lines, at) for at in range(before_blobs, last_blobs)]
     for cut_lines, cut_blobs in cuts:
         folder = tmp_path / "torn"

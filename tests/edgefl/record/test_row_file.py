@@ -1,4 +1,6 @@
-"""A full disk: each file of a run is readable up to the last whole row, and one line says so."""
+"""A disk that takes no more: each file of a run is readable up to the last whole row, and one line
+says so.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from edgefl.record.journal_reader import read
 from edgefl.record.row_file import KEPT_BYTES, RowFile, write_whole
 from edgefl.results.tail import is_torn, read_csv, read_events
 
-FULL = OSError(errno.ENOSPC, "No space left on device")
+# unlike on a full disk, a run does not wait until this is over
+TOO_LARGE = OSError(errno.EFBIG, "File too large")
 
 
 class Disk:
@@ -34,7 +37,7 @@ class Disk:
             return self.real(fd, data)
         if not self.room:
             self.refused += 1
-            raise FULL
+            raise TOO_LARGE
         written = self.real(fd, data[: self.room])  # the last write may be partial
         self.room -= written
         return written
@@ -55,7 +58,7 @@ def test_a_file_ends_with_a_whole_row(
     if left is None:
         file.flush()
     else:
-        with pytest.raises(UserError, match=r"rows: cannot be written \(No space left on device\)"):
+        with pytest.raises(UserError, match=r"rows: cannot be written \(File too large\)"):
             file.flush()
     file.write(b"later\n")
     if left is not None:
@@ -132,6 +135,6 @@ def test_a_file_that_is_written_whole_is_there_or_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     Disk(monkeypatch, f"{name}.part", 10)
-    with pytest.raises(UserError, match=rf"{name}: cannot be written \(No space left"):
+    with pytest.raises(UserError, match=rf"{name}: cannot be written \(File too large"):
         small_run(tmp_path, stop={"versions": 2}, record={"payloads": True})
     assert not list(tmp_path.rglob(f"{name}*"))
