@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from edgefl.commands import show
+from edgefl.commands.resume import go_on
 from edgefl.config.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ def conclude(experiment: Experiment, folder: Path) -> list[Row]:
         show.table(console, family.table(schemes))
         for line in family.leave(schemes, folder):
             show.line(line)
-    show.hint(
-        f"edgefl compare {folder}, or look into {rundirs.runs_of(schemes[0])[0] / 'summary.json'}"
-    )
+    summary = rundirs.runs_of(schemes[0])[0] / "summary.json"
+    show.hint(go_on(folder, experiment) or f"edgefl compare {folder}, or look into {summary}")
     return rows

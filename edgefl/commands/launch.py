@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial as partial_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,16 +15,22 @@ import typer
 from edgefl.commands import show
 from edgefl.commands import wall as on_wall
 from edgefl.commands.conclude import conclude
-from edgefl.commands.configs import Config
+from edgefl.commands.configs import ConfigOrNone
 from edgefl.commands.inventories import AcceptKeys, InventoryPath
 from edgefl.commands.launch_task import Launch
 from edgefl.commands.require import Require, requirements
-from edgefl.commands.run import Out, Overrides, finish, warn
+from edgefl.commands.resume import Resume, hint_after_ctrl_c, resumed
+from edgefl.commands.run import Out, Overrides, finish
+from edgefl.commands.run_task import RESULTS, RunTask
 from edgefl.errors import UserError, printable
+from edgefl.hosts.setup.origin import LAUNCH, WALL
+from edgefl.record.files import EXPERIMENT
+from edgefl.record.row_file import write_whole
 
 if TYPE_CHECKING:
     from edgefl.launch.host_logs import HostLogs
     from edgefl.launch.hosts_thread import HostsThread
+    from edgefl.launch.inventory import Inventory
 
 KEYS_SUFFIX = ".keys"  # of the folder next to the inventory
 
@@ -56,9 +63,10 @@ Partial = Annotated[
 
 def launch(
     inventory: InventoryPath,
-    config: Config,
+    config: ConfigOrNone = None,
     overrides: Overrides = None,
-    out: Out = Path("runs"),
+    out: Out = None,
+    resume: Resume = None,
     keys: Keys = None,
     sync: Sync = True,
     dry_run: DryRun = False,
@@ -73,34 +81,66 @@ def launch(
     from edgefl.commands.launch_elsewhere import refuse_faults
     from edgefl.launch.inventory import load_inventory
     from edgefl.launch.launch_plan import refuse_code
-    from edgefl.launch.placement import load_placed
     from edgefl.loading.names import own_names
 
     demands = requirements(require or ())
-    found = load_inventory(inventory)
-    experiment = load_placed(found, config, overrides or ())
-    refuse_code(found, own_names(experiment))
-    if found.coordinator.host.via != "local":
-        refuse_faults(experiment)
-    warn(experiment, config)
+    hosts = load_inventory(inventory)
+    given = _given(hosts, config, overrides or (), out, resume)
+    refuse_code(hosts, own_names(given.experiment))
+    if hosts.coordinator.host.via != "local":
+        refuse_faults(given.experiment)
+    given.tell()
     task = Launch(
-        found,
-        experiment,
-        config,
-        out / experiment.name,
-        keys or inventory.with_suffix(KEYS_SUFFIX),
+        hosts,
+        given.experiment,
+        given.config,
+        given.folder,
+        keys or _keys_of(given) or inventory.with_suffix(KEYS_SUFFIX),
         sync,
         restarts,
         partial,
         accept_new_host_keys,
+        given.found,
     )
     if dry_run:
         from edgefl.commands.launch_preview import preview
 
         preview(task, overrides or ())
         return
-    to_the_end = _launched(task)
-    finish(conclude(experiment, task.folder), demands, True, to_the_end)
+    with hint_after_ctrl_c(task.folder, task.experiment):
+        to_the_end = _launched(task)
+    finish(conclude(task.experiment, task.folder), demands, True, to_the_end)
+
+
+def _given(
+    inventory: Inventory,
+    config: Path | None,
+    overrides: Sequence[str],
+    out: Path | None,
+    resume: Path | None,
+) -> RunTask:
+    """Read the experiment: a new one with the edges of ``inventory``, or what is resumed."""
+    from edgefl.launch.placement import check_placed, load_placed, place
+
+    if resume is not None:
+        found = resumed(
+            resume, LAUNCH, (config, overrides), out=out, placed=partial_of(place, inventory)
+        )
+        if inventory.coordinator.host.via != "local":
+            raise UserError(
+                f"{inventory.path}: the coordinator is on {inventory.coordinator.host.name}, and"
+                f" the runs in {found.folder} were begun on this machine: expected no [coordinator]"
+            )
+        check_placed(inventory, found.asked)
+        return RunTask.resumed(found)
+    if config is None:
+        raise UserError("CONFIG: missing: an experiment file (edgefl configs lists some)")
+    experiment = load_placed(inventory, config, overrides)
+    return RunTask(experiment, config, (out or RESULTS) / experiment.name, WALL)
+
+
+def _keys_of(given: RunTask) -> Path | None:
+    return None if given.found is None else given.found.keys()
 
 
 def _launched(task: Launch) -> bool:
@@ -117,11 +157,12 @@ def _launched(task: Launch) -> bool:
     began_s = time.monotonic()
     logs = HostLogs(lambda: time.monotonic() - began_s)
     run = run_name(experiment.name, secrets.token_hex(4))
-    hosts = HostsThread(task.inventory, run, logs.add)
+    former = "" if task.found is None else task.found.origin.launched
+    hosts = HostsThread(task.inventory, run, logs.add, former)
     at_once = True
     try:
         addresses = _prepare(task, hosts)
-        to_the_end = _run(task, hosts, addresses, logs)
+        to_the_end = _run(task, hosts, addresses, logs, run)
         at_once = False
         return to_the_end
     except UserError:
@@ -245,7 +286,9 @@ class _HostsScreen(on_wall.Screen):
         super().watch(index, directory, port)
 
 
-def _run(task: Launch, hosts: HostsThread, addresses: Mapping[str, str], logs: HostLogs) -> bool:
+def _run(
+    task: Launch, hosts: HostsThread, addresses: Mapping[str, str], logs: HostLogs, run: str
+) -> bool:
     """Run the coordinator; False after Ctrl-C."""
     from edgefl.launch.addresses import ANY, listen_host
     from edgefl.launch.launch_plan import listen_port
@@ -258,13 +301,18 @@ def _run(task: Launch, hosts: HostsThread, addresses: Mapping[str, str], logs: H
     if remote is not None:
         from edgefl.commands.launch_elsewhere import run_elsewhere
 
-        return run_elsewhere(experiment, task.folder, hosts, remote, addresses, logs)
+        text = task.text(run, remote.results)
+        return run_elsewhere(experiment, task.folder, text, hosts, remote, addresses, logs)
+    resume = task.found is not None
+    if resume:  # the next resumption ends the edges of this one
+        write_whole(task.folder / EXPERIMENT, task.text(run).encode())
     return on_wall.run_seeds(
         experiment,
         task.config,
         task.folder,
         _HostsScreen(hosts, logs),
-        task.origin.text(task.experiment),
+        task.text(run),
+        resume,
         fleet=False,
         keys=task.keys,
         remote=_HostEdges(hosts, addresses, logs, task.folder),

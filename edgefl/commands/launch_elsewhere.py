@@ -33,6 +33,7 @@ GIVE_UP_S = 10.0  # from the request to end, if the coordinator's host is not re
 def run_elsewhere(
     experiment: Experiment,
     folder: Path,
+    text: str,
     hosts: HostsThread,
     remote: RemoteCoordinator,
     addresses: Mapping[str, str],
@@ -40,14 +41,16 @@ def run_elsewhere(
 ) -> bool:
     """Start the coordinator and the edges, show what it prints, and fetch the results.
 
+    ``text``: experiment.toml of this launch.
     False after Ctrl-C. Exit with the coordinator's status if it failed.
     """
     names = [entry.name for entry in experiment.strategies]
-    claim = RunFolder(folder, names)
+    claim = RunFolder(folder, names, text)
     for line in claim.claim():
         show.line(line)
     try:
         clear(folder, names)
+        claim.begin()
         logs.open(folder)
         try:
             hosts.call(remote.start(dump(experiment, {})))
@@ -58,6 +61,7 @@ def run_elsewhere(
             status = _followed(hosts, remote, logs)
             if status not in (BAD_INPUT, None):
                 hosts.call(remote.fetch(experiment.name, folder))
+                claim.begin()  # it has fetched that of the coordinator there
         except HostError as error:
             raise UserError(f"coordinator: {error}") from None
     finally:

@@ -58,7 +58,8 @@ def preview(task: Launch, overrides: Sequence[str]) -> None:
             show.line(line)
     _duration(experiment, task)
     words = ["edgefl", "launch", str(task.inventory.path), str(task.config), *overrides]
-    show.hint(shlex.join(words))
+    again = shlex.join(words) if task.found is None else task.found.command
+    show.hint(again)
 
 
 def _keys(task: Launch) -> str:

@@ -11,6 +11,7 @@ from edgefl.loading.file import base_of
 
 if TYPE_CHECKING:
     from edgefl.config.experiment import Experiment
+    from edgefl.hosts.setup.resumption import Resumption
     from edgefl.launch.inventory import Inventory
 
 
@@ -27,18 +28,25 @@ class Launch:
     restarts: int
     partial: bool
     accept: bool
+    found: Resumption | None = None  # what is resumed, if anything
 
-    @property
-    def origin(self) -> Origin:
-        """How this launch began, for experiment.toml."""
-        return Origin(
+    def text(self, run: str, results: str = "") -> str:
+        """Return experiment.toml. ``run``: the name of the launch's folders on its hosts.
+
+        ``results``: of a coordinator on another host, the folder there.
+        """
+        place = self.inventory.coordinator.host.name
+        origin = Origin(
             LAUNCH,
             WALL,
             self.base,
             options=("--partial",) if self.partial else (),
             inventory=self.inventory.path,
             keys=self.keys,
+            place=f"{place} ({results})" if results else "",
+            launched=run,
         )
+        return origin.text(self.experiment if self.found is None else self.found.asked)
 
     @property
     def base(self) -> Path:

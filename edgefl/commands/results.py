@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from edgefl.commands import show
+from edgefl.commands.resume import go_on_of
 from edgefl.errors import UserError, needs
 from edgefl.reports.registry import families
 
@@ -34,7 +35,8 @@ def compare(runs: Runs) -> None:
     console.print(table(rows, console.width))
     for family in FAMILIES:
         show.table(console, family.table(runs))
-    show.hint(f"edgefl plot {' '.join(map(str, runs))}")
+    again = go_on_of(runs[0]) if len(runs) == 1 else ""
+    show.hint(again or f"edgefl plot {' '.join(map(str, runs))}")
 
 
 FAMILIES = families().values()

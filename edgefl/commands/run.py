@@ -16,16 +16,15 @@ from edgefl.commands import show
 from edgefl.commands import virtual as on_virtual
 from edgefl.commands import wall as on_wall
 from edgefl.commands.conclude import conclude
-from edgefl.commands.configs import Config, ConfigOrNone, listing
+from edgefl.commands.configs import ConfigOrNone, listing
 from edgefl.commands.require import Require, Requirement, requirements, unmet
+from edgefl.commands.resume import Resume, hint_after_ctrl_c, resumed
+from edgefl.commands.run_task import RunTask
 from edgefl.commands.virtual import EngineName, Power
-from edgefl.config.experiment import Experiment
-from edgefl.config.groups import warnings
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED, INTERRUPTED, NOT_MET
-from edgefl.hosts.setup.origin import COORDINATOR, RUN, Origin
-from edgefl.loading.file import base_of, load
-from edgefl.loading.names import strategy_warnings
+from edgefl.hosts.setup.origin import COORDINATOR, RUN, VIRTUAL, WALL, Origin
+from edgefl.loading.file import base_of
 
 if TYPE_CHECKING:
     from edgefl.results.compare import Row
@@ -35,9 +34,12 @@ Overrides = Annotated[
     typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config: stop.emulated_s=10"),
 ]
 Out = Annotated[
-    Path,
+    Path | None,
     typer.Option(
-        "--out", metavar="DIR", help="Results are written to DIR/<name of the experiment>/."
+        "--out",
+        metavar="DIR",
+        help="Results are written to DIR/<name of the experiment>/.",
+        show_default="runs",
     ),
 ]
 RayAddress = Annotated[
@@ -51,15 +53,16 @@ RayAddress = Annotated[
 
 
 class Clock(StrEnum):
-    wall = "wall"
-    virtual = "virtual"
+    wall = WALL
+    virtual = VIRTUAL
 
 
 ClockName = Annotated[
-    Clock,
+    Clock | None,
     typer.Option(
         "--clock",
         help="wall: real sockets in real time; virtual: the same strategies, as fast as possible.",
+        show_default="wall",
     ),
 ]
 Force = Annotated[
@@ -99,8 +102,9 @@ ShowTable = Annotated[
 def run(
     config: ConfigOrNone = None,
     overrides: Overrides = None,
-    clock: ClockName = Clock.wall,
-    out: Out = Path("runs"),
+    clock: ClockName = None,
+    out: Out = None,
+    resume: Resume = None,
     force: Force = False,
     workers: Workers = 1,
     engine: Engine = EngineName.local,
@@ -111,39 +115,46 @@ def run(
 
     Without CONFIG: list the experiments that come with edgefl.
     """
-    if config is None:
+    if config is None and resume is None:
         listing()
         raise UserError("CONFIG: missing: an experiment file, one of these or your own")
-    demands = requirements(require or ())
-    from edgefl.hosts.wall.keys import is_loopback
-
-    experiment = load(config, overrides or ())
-    power = _power(clock, workers, engine, ray_address)
-    if clock is Clock.wall and not is_loopback(experiment.network.host):
-        expected = (
-            "edgefl run uses only this machine (for edges elsewhere: edgefl coordinator): expected"
-            " 127.0.0.1"
-        )
-        raise UserError(f"network.host: {expected}, found {experiment.network.host!r}")
-    warn(experiment, config)
-    folder = out / experiment.name
-    whole, options = True, _options(force=force)
-    text = Origin(RUN, clock.value, base_of(config), options).text(experiment)
-    if clock is Clock.virtual:
-        runs = on_virtual.VirtualRuns(experiment, base_of(config), folder, power, text)
-        whole = runs.run()
-        to_the_end = not runs.interrupted
+    demands, options = requirements(require or ()), _options(force=force)
+    given = None if clock is None else clock.value
+    if resume is not None:
+        task = RunTask.resumed(resumed(resume, RUN, (config, overrides or ()), given, out))
     else:
-        to_the_end = on_wall.run_seeds(
-            experiment, config, folder, text=text, fleet=True, force=force
-        )
-    finish(conclude(experiment, folder), demands, whole, to_the_end)
+        assert config is not None
+        origin = Origin(RUN, given or WALL, base_of(config), options)
+        task = RunTask.new(config, overrides or (), out, origin)
+    power = _power(task.clock, workers, engine, ray_address)
+    _only_here(task)
+    task.tell()
+    whole = True
+    with hint_after_ctrl_c(task.folder, task.experiment):
+        if task.clock == VIRTUAL:
+            runs = on_virtual.VirtualRuns(
+                task.experiment, base_of(task.config), task.folder, power, task.text, task.resume
+            )
+            whole = runs.run()
+            to_the_end = not runs.interrupted
+        else:
+            to_the_end = on_wall.run_seeds(
+                task.experiment,
+                task.config,
+                task.folder,
+                text=task.text,
+                resume=task.resume,
+                fleet=True,
+                force=force,
+            )
+    finish(conclude(task.experiment, task.folder), demands, whole, to_the_end)
 
 
 def coordinator(
-    config: Config,
+    config: ConfigOrNone = None,
     overrides: Overrides = None,
-    out: Out = Path("runs"),
+    out: Out = None,
+    resume: Resume = None,
     keys: Keys = None,
     announce: Announce = False,
     insecure: Insecure = False,
@@ -154,22 +165,36 @@ def coordinator(
     from edgefl.hosts.wall.keys import load_server, must_have_keys
 
     demands = requirements(require or ())
-    experiment = load(config, overrides or ())
+    options = _options(announce=announce, insecure=insecure)
+    if resume is not None:
+        found = resumed(resume, COORDINATOR, (config, overrides or ()), out=out)
+        task, keys = RunTask.resumed(found), keys or found.keys()
+    elif config is not None:
+        origin = Origin(COORDINATOR, WALL, base_of(config), options, keys=keys)
+        task = RunTask.new(config, overrides or (), out, origin)
+    else:
+        raise UserError("CONFIG: missing: an experiment file (edgefl configs lists some)")
+    experiment = task.experiment
     secrets = load_server(keys) if keys else None
     show.warning(must_have_keys(experiment.network.host, secrets, insecure))
-    warn(experiment, config)
-    folder = out / experiment.name
-    options = _options(announce=announce, insecure=insecure)
-    origin = Origin(COORDINATOR, Clock.wall.value, base_of(config), options, keys=keys)
+    task.tell()
     with (
-        on_wall.announced(experiment, keys is not None) if announce else nullcontext() as listening
+        on_wall.announced(experiment, keys is not None) if announce else nullcontext() as listening,
+        hint_after_ctrl_c(task.folder, experiment),
     ):
         screen = on_wall.Screen(listening)
         to_the_end = on_wall.run_seeds(
-            experiment, config, folder, screen, origin.text(experiment), fleet=False, keys=keys
+            experiment,
+            task.config,
+            task.folder,
+            screen,
+            task.text,
+            task.resume,
+            fleet=False,
+            keys=keys,
         )
     if table or demands:
-        finish(conclude(experiment, folder), demands, True, to_the_end)
+        finish(conclude(experiment, task.folder), demands, True, to_the_end)
     elif not to_the_end:
         raise typer.Exit(INTERRUPTED)
 
@@ -197,11 +222,21 @@ def finish(
         raise typer.Exit(NOT_MET)
 
 
-def _power(clock: Clock, workers: int, engine: EngineName, ray_address: str | None) -> Power:
+def _only_here(task: RunTask) -> None:
+    """Raise UserError for edges elsewhere."""
+    from edgefl.hosts.wall.keys import is_loopback
+
+    host = task.experiment.network.host
+    if task.clock == WALL and not is_loopback(host):
+        raise UserError(
+            "network.host: edgefl run uses only this machine (for edges elsewhere: edgefl"
+            f" coordinator): expected 127.0.0.1, found {host!r}"
+        )
+
+
+def _power(clock: str, workers: int, engine: EngineName, ray_address: str | None) -> Power:
     """Return the workers to use; UserError for options that would have no effect."""
-    if clock is Clock.wall and (
-        workers > 1 or engine is not EngineName.local or ray_address is not None
-    ):
+    if clock == WALL and (workers > 1 or engine is not EngineName.local or ray_address is not None):
         raise UserError(
             "--workers, --engine and --ray-address are for --clock virtual; on the wall clock every"
             " edge is its own process"
@@ -215,10 +250,3 @@ def _power(clock: Clock, workers: int, engine: EngineName, ray_address: str | No
     ):
         raise UserError(f"--ray-address {ray_address}: expected auto or HOST:PORT")
     return Power(workers, engine, ray_address)
-
-
-def warn(experiment: Experiment, config: Path) -> None:
-    """Print warnings about the config before the run begins."""
-    base = base_of(config)
-    for warning in (*warnings(experiment, base), *strategy_warnings(experiment, base)):
-        show.warning(warning)

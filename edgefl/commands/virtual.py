@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 from edgefl.commands import show
 from edgefl.commands.progress import ProgressLines
 from edgefl.config.experiment import Experiment
-from edgefl.results.rundirs import seed_name, title
+from edgefl.results.rundirs import title
 from edgefl.results.summary import INTERRUPTED, one_line
 
 if TYPE_CHECKING:
     from edgefl.hosts.setup.learning import Learning
+    from edgefl.hosts.virtual.parallel_runs import RunsOutcome
     from edgefl.hosts.virtual.pool.engine import Engine
 
 
@@ -45,15 +46,42 @@ class Power:
 
 @dataclass(frozen=True, slots=True)
 class VirtualRun:
-    """One strategy with one seed."""
+    """One strategy with one seed. ``resume``: it was broken off and goes on."""
 
     learned: Learning
     index: int
     directory: Path
+    resume: bool = False
 
     @property
     def name(self) -> str:
         return title(self.directory)
+
+
+def _jobs(experiment: Experiment, base: Path, folder: Path, resume: bool) -> list[VirtualRun]:
+    """The runs to do, seed by seed: all, or those that are not finished.
+
+    UserError if a run that goes on had other data.
+    """
+    from edgefl.hosts.setup.learning import learning, with_seed
+    from edgefl.hosts.setup.resumption import RunStage, check_data, runs_in
+
+    runs = [
+        run
+        for run in runs_in(folder, experiment)
+        if not (resume and run.stage is RunStage.finished)
+    ]
+    learned: dict[int, Learning] = {}
+    seeds = {one.seed: one for one in experiment.by_seed()}
+    for run in runs:
+        first = next(iter(learned.values()), None)
+        if run.seed not in learned:
+            one = seeds[run.seed]
+            learned[run.seed] = learning(one, base) if first is None else with_seed(first, one)
+    goes_on = [run for run in runs if resume and run.stage is RunStage.broken_off]
+    for run in goes_on:
+        check_data(run.directory, learned[run.seed].data_digest())
+    return [VirtualRun(learned[run.seed], run.index, run.directory, run in goes_on) for run in runs]
 
 
 class VirtualRuns:
@@ -63,15 +91,24 @@ class VirtualRuns:
     """
 
     def __init__(
-        self, experiment: Experiment, base: Path, folder: Path, power: Power, text: str = ""
+        self,
+        experiment: Experiment,
+        base: Path,
+        folder: Path,
+        power: Power,
+        text: str = "",
+        resume: bool = False,
     ) -> None:
-        """``text``: experiment.toml of the folder; "": none is written."""
-        from edgefl.hosts.setup.learning import learning, with_seed
+        """``text``: experiment.toml of the folder; "": none is written.
+
+        ``resume``: finished runs in the folder stay, and broken ones go on.
+        """
         from edgefl.hosts.setup.plan import refuse_native
         from edgefl.hosts.setup.run_folder import RunFolder
 
         refuse_native(experiment)
-        self.claim = RunFolder(folder, [entry.name for entry in experiment.strategies], text)
+        names = [entry.name for entry in experiment.strategies]
+        self.claim = RunFolder(folder, names, text, resume)
         self.claim.refuse_if_in_use()
         self.experiment, self.folder, self.power, self.lines = (
             experiment,
@@ -79,16 +116,7 @@ class VirtualRuns:
             power,
             ProgressLines(),
         )
-        seeds = experiment.by_seed()
-        first = learning(seeds[0], base)
-        learned = [first, *(with_seed(first, one) for one in seeds[1:])]
-        self.jobs = [
-            VirtualRun(
-                each, index, folder / entry.name / seed_name(each.experiment.seed, len(seeds) > 1)
-            )
-            for each in learned
-            for index, entry in enumerate(experiment.strategies)
-        ]
+        self.jobs = _jobs(experiment, base, folder, resume)
         self._begun = False
         self.interrupted = False
 
@@ -125,6 +153,8 @@ class VirtualRuns:
         for line in self.claim.claim():
             show.line(line)
         self._begun = True
+        if self.claim.resume:
+            return
         kept = clear(self.folder, [entry.name for entry in self.experiment.strategies])
         self.claim.begin()
         if kept:
@@ -148,7 +178,8 @@ class VirtualRuns:
                 tick(now_ns, run)
 
             saving = Saving(say=partial(report, lasting=True))
-            return run_virtual(job.learned, job.index, job.directory, after_step, saving=saving)
+            given = (job.learned, job.index, job.directory, after_step, None, job.resume, saving)
+            return run_virtual(*given)
 
         def heard(number: int, line: str, lasting: bool) -> None:
             busy = f"{runs.busy} of {runs.workers} workers busy"
@@ -164,13 +195,7 @@ class VirtualRuns:
         self._begin()
         runs = ParallelRuns(self.power.workers, work, heard, ended)
         outcome = runs.run(len(jobs))
-        for number, status in outcome.died.items():
-            lies = f"its files are in {jobs[number].directory}"
-            blamed = f": {outcome.blamed[number]}" if number in outcome.blamed else ""
-            print(
-                f"edgefl: {jobs[number].name} died (exit status {status}); {lies}{blamed}",
-                file=sys.stderr,
-            )
+        self._tell_deaths(jobs, outcome)
         self.interrupted = outcome.interrupted
         bug = any(status > 0 for status in outcome.died.values())
         left = [
@@ -181,6 +206,15 @@ class VirtualRuns:
         if bug and left:
             print(f"edgefl: not run because of this: {', '.join(left)}", file=sys.stderr)
         return not outcome.died, not (bug or outcome.interrupted)
+
+    def _tell_deaths(self, jobs: list[VirtualRun], outcome: RunsOutcome) -> None:
+        for number, status in outcome.died.items():
+            lies = f"its files are in {jobs[number].directory}"
+            blamed = f": {outcome.blamed[number]}" if number in outcome.blamed else ""
+            print(
+                f"edgefl: {jobs[number].name} died (exit status {status}); {lies}{blamed}",
+                file=sys.stderr,
+            )
 
     # ------------------------------------------------------------------ all workers for one run
     def _one_by_one(self, jobs: list[VirtualRun]) -> None:
@@ -207,7 +241,9 @@ class VirtualRuns:
         for job in jobs:
             tick = self.lines.ticker(self.experiment.stop, partial(self.lines.show, job.name), pool)
             saving = Saving(say=self.lines.say)
-            summary = run_virtual(job.learned, job.index, job.directory, tick, pool, saving=saving)
+            summary = run_virtual(
+                job.learned, job.index, job.directory, tick, pool, job.resume, saving
+            )
             self.lines.end(job.name, one_line(summary, job.name))
             self.interrupted = summary["finished"] == INTERRUPTED
             if self.interrupted:

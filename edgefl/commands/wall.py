@@ -16,7 +16,7 @@ from rich.live import Live
 from edgefl.commands import show
 from edgefl.commands.progress import PLAIN_EVERY_S
 from edgefl.config.experiment import Experiment
-from edgefl.errors import printable
+from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED
 from edgefl.loading.file import base_of
 from edgefl.results.live import LiveView
@@ -58,36 +58,39 @@ def run_seeds(
     folder: Path,
     screen: Screen | None = None,
     text: str = "",
+    resume: bool = False,
     **where: Any,
 ) -> bool:
     """Run every seed, or those until Ctrl-C; False after a Ctrl-C.
 
-    ``text``: experiment.toml of the folder; "": none is written. ``where``: LaunchOptions. Exit
-    with status 1 if a process dies that the run needs.
+    ``text``: experiment.toml; "": none is written. ``resume``: finished runs in the folder stay,
+    and broken ones go on. ``where``: LaunchOptions. Exit with status 1 if a needed process dies.
     """
     from edgefl.hosts.setup.run_folder import RunFolder
-    from edgefl.hosts.wall.launcher import Interrupted, LaunchOptions, ProcessDied, WallRun
+    from edgefl.hosts.wall.launcher import Interrupted, LaunchOptions, WallRun
 
-    seeds, headline = experiment.by_seed(), _headline(experiment)
-    port = experiment.network.port
-    screen = screen or Screen()
-    claim = RunFolder(folder, [entry.name for entry in experiment.strategies], text)
+    seeds = _unfinished(experiment, folder) if resume else experiment.by_seed()
+    several = len(experiment.by_seed()) > 1
+    port, screen = experiment.network.port, screen or Screen()
+    claim = RunFolder(folder, [entry.name for entry in experiment.strategies], text, resume)
     claim.refuse_if_in_use()
     try:
-        for number, one in enumerate(seeds):
-            within = seed_name(one.seed, len(seeds) > 1)
-            order: dict[str, Any] = {
-                "within": within,
-                "first": number == 0,
-                "more": number + 1 < len(seeds),
-                "headline": headline if number == 0 else "",
-                "folder": claim,
-            }
-            options = LaunchOptions(folder, base_of(config), **order, **where)
-            launcher = WallRun(_on_port(one, port), options, screen.say)
-            screen.launcher = launcher
-            launcher.run(screen.watch)
-            port = launcher.port  # edges elsewhere connect to the same port again
+        with _deaths_told(folder, experiment):
+            for number, one in enumerate(seeds):
+                options = LaunchOptions(
+                    folder,
+                    base_of(config),
+                    within=seed_name(one.seed, several),
+                    first=number == 0,
+                    more=number + 1 < len(seeds),
+                    headline="" if number else _headline(experiment),
+                    folder=claim,
+                    **where,
+                )
+                launcher = WallRun(_on_port(one, port), options, screen.say)
+                screen.launcher = launcher
+                launcher.run(screen.watch)
+                port = launcher.port  # edges elsewhere connect to the same port again
         return True
     except Interrupted:
         return False
@@ -95,12 +98,26 @@ def run_seeds(
         if number == 0:
             raise
         return False  # Ctrl-C between two seeds
-    except ProcessDied as death:
-        print(f"edgefl: {death}; the files so far are in {folder}", file=sys.stderr)
-        raise typer.Exit(FAILED) from None
     finally:
         screen.close()
         claim.release()
+
+
+@contextmanager
+def _deaths_told(folder: Path, experiment: Experiment) -> Iterator[None]:
+    """Exit with status 1 if a process dies that the run needs, and say how to go on."""
+    from edgefl.hosts.wall.launcher import ProcessDied
+
+    try:
+        yield
+    except ProcessDied as death:
+        print(f"edgefl: {death}; the files so far are in {folder}", file=sys.stderr)
+        raise typer.Exit(FAILED) from None
+
+
+def _unfinished(experiment: Experiment, folder: Path) -> list[Experiment]:
+    """The experiment for each seed that has a run left to do."""
+    raise UserError(f"{folder}: runs on the wall clock cannot go on yet")
 
 
 def _on_port(experiment: Experiment, port: int) -> Experiment:

@@ -49,6 +49,16 @@ NO_PROGRAM = (126, 127)  # exit statuses of a shell: it cannot be run here, or i
 
 # $1: process id. Another process may have got it meanwhile.
 KILL = 'grep -aq edgefl.launch.agent "/proc/$1/cmdline" && kill -9 "$1"'
+# $1: Python, $2: module of the agent, $3: folder of an earlier launch. An agent that does not
+# answer has died, and its edges with it.
+END_FORMER = """
+[ -d "$3" ] || exit 0
+"$1" -m "$2" "$3" --attach >/dev/null 2>&1 || exit 0
+n=0
+while [ -d "$3" ] && [ "$n" -lt 100 ]; do sleep 0.1; n=$((n + 1)); done
+[ ! -d "$3" ]
+"""
+FORMER_S = 60.0  # the agent needs a Python with edgefl to be spoken with
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +71,12 @@ class SessionEvent:
 class HostSession:
     """One host. ``tell`` is called with every message of its agent, and with SessionEvent."""
 
-    def __init__(self, host: Host, run: str, tell: Callable[[Host, Any], None]) -> None:
+    def __init__(
+        self, host: Host, run: str, tell: Callable[[Host, Any], None], former: str = ""
+    ) -> None:
+        """``former``: the name of an earlier launch of the run, whose edges end first."""
         self.host, self.folder = host, run_folder(host.folder, run)
+        self.former = run_folder(host.folder, former) if former else ""
         self._tell = tell
         self.connection: HostConnection | None = None
         self.failed: str | None = None  # why this host takes no part any more
@@ -83,6 +97,8 @@ class HostSession:
         HostError if that fails, or if it has another version of edgefl.
         """
         self.connection, self.interpreter = connection, interpreter
+        if self.former:
+            await self._end_former()
         ready = self._await(AgentReady)
         await self._start_agent()
         self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._greet())]
@@ -92,6 +108,23 @@ class HostSession:
                 self.host.name,
                 f"it has edgefl {answer.version}, expected {__version__}: edgefl hosts install",
             )
+
+    async def _end_former(self) -> None:
+        """End the edges that an earlier launch has left: its process was killed.
+
+        They would go on with the run next to the new ones.
+        """
+        assert self.connection is not None
+        words = [self.interpreter, MODULE, self.former]
+        order = to_line(KillEdges())
+        done = await self.connection.run(
+            ["sh", "-c", END_FORMER, "sh", *words],
+            stdin=order,
+            env=dict(self.host.env),
+            timeout_s=FORMER_S,
+        )
+        if done.status:
+            raise HostError(self.host.name, "the edges of the earlier launch have not ended yet")
 
     async def send(self, files: Sequence[FileToSend], sent: Callable[[int], None]) -> None:
         """Copy files into the run's folder. HostError if one cannot be written."""

@@ -70,11 +70,16 @@ class HostsThread:
     """
 
     def __init__(
-        self, inventory: Inventory, run: str, log: Callable[[str, str, str], None]
+        self,
+        inventory: Inventory,
+        run: str,
+        log: Callable[[str, str, str], None],
+        former: str = "",
     ) -> None:
+        """``former``: the name of an earlier launch of the run, whose edges end first."""
         hosts, place = inventory.hosts, inventory.coordinator
         self.hosts, self.place, self.log = list(hosts), place, log
-        self.sessions = {host.name: HostSession(host, run, self._take) for host in hosts}
+        self.sessions = {host.name: HostSession(host, run, self._take, former) for host in hosts}
         # None: the coordinator runs in this process
         self.coordinator = None if place.host.via == "local" else RemoteCoordinator(place, run, log)
         self._to_coordinator: HostConnection | None = None

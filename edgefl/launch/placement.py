@@ -10,6 +10,7 @@ from typing import Any
 
 from edgefl.config.errors import Source, validated
 from edgefl.config.experiment import Experiment
+from edgefl.config.groups import parts
 from edgefl.config.links import Group
 from edgefl.errors import UserError, listed, nearest
 from edgefl.launch.host import Host
@@ -40,6 +41,20 @@ def place(inventory: Inventory, experiment: Experiment) -> Experiment:
         "groups": groups,
     }
     return validated(Experiment, table, Source(str(inventory.path)))
+
+
+def check_placed(inventory: Inventory, experiment: Experiment) -> None:
+    """Raise UserError unless ``inventory`` has the edges of a run, with its links and devices."""
+    now, then = (
+        {edge: (part.links, part.devices) for part in parts(each) for edge in part.ids}
+        for each in (place(inventory, experiment), experiment)
+    )
+    other = [edge for edge in then if now[edge] != then[edge]]
+    if other:
+        raise UserError(
+            f"{inventory.path}: gives {listed(other)} other links or devices than the run has:"
+            " expected the inventory with which it began"
+        )
 
 
 def _ids(inventory: Inventory, experiment: Experiment, hosts: dict[str, Host]) -> list[str]:

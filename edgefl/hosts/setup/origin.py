@@ -34,7 +34,8 @@ class Origin:
     ``command``: of RUN, COORDINATOR, LAUNCH. ``clock``: WALL or VIRTUAL. ``base``: the folder of
     the user's code and traces. ``options``: words of the command line that a resumption needs, too.
     ``inventory``: of a launch. ``keys``: the folder of CURVE keys. ``place``: the host of a
-    coordinator elsewhere, and the folder of its results there. ``digests``: of the files of the
+    coordinator elsewhere, and the folder of its results there. ``launched``: the name of the
+    launch's folders on its hosts. ``digests``: of the files of the
     user's code and traces, by name.
     """
 
@@ -45,6 +46,7 @@ class Origin:
     inventory: Path | None = None
     keys: Path | None = None
     place: str = ""
+    launched: str = ""
     digests: Mapping[str, str] = field(default_factory=dict)
     edgefl: str = __version__
 
@@ -65,6 +67,7 @@ class Origin:
             "inventory": _whole(self.inventory),
             "keys": _whole(self.keys),
             "place": self.place or None,
+            "launched": self.launched or None,
             "edgefl": self.edgefl,
             "digests": dict(self.digests or digests(experiment, self.base)),
         }
@@ -84,6 +87,7 @@ def origin_of(folder: Path) -> Origin:
             inventory=_path(facts.get("inventory")),
             keys=_path(facts.get("keys")),
             place=str(facts.get("place", "")),
+            launched=str(facts.get("launched", "")),
             digests={str(name): str(digest) for name, digest in facts["digests"].items()},
             edgefl=str(facts["edgefl"]),
         )

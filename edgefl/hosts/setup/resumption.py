@@ -73,22 +73,37 @@ class Resumption:
     def file(self) -> Path:
         return self.folder / EXPERIMENT
 
+    @property
+    def command(self) -> str:
+        """What the user types to resume it."""
+        return self.origin.resumed_by(self.folder)
+
     def of(self, stage: RunStage) -> list[RunPart]:
         return [run for run in self.runs if run.stage is stage]
 
+    def keys(self) -> Path | None:
+        """The folder of the run's keys; None if it has none. UserError if it is not there now."""
+        keys = self.origin.keys
+        if keys is not None and not keys.is_dir():
+            raise UserError(
+                f"{self.folder}: its keys were in {keys}, which is no directory now: expected"
+                " --keys DIR"
+            )
+        return keys
+
     def told(self) -> str:
-        """Say what is done, in one line: "fedavg goes on; finished before: ...; to do: ..."."""
+        """Say in one line what is done and what was done before."""
         parts = {
-            "going on": self.of(RunStage.broken_off),
-            "finished before": self.of(RunStage.finished),
-            "not begun yet": self.of(RunStage.not_begun),
+            "going on with": self.of(RunStage.broken_off),
+            "finished before:": self.of(RunStage.finished),
+            "still to run:": self.of(RunStage.not_begun),
         }
         said = [
-            f"{word}: {listed([run.name for run in runs], MOST_NAMED)}"
+            f"{word} {listed([run.name for run in runs], MOST_NAMED)}"
             for word, runs in parts.items()
             if runs
         ]
-        return "; ".join([f"{self.folder}", *said])
+        return f"resuming {self.folder}: {'; '.join(said)}"
 
 
 def run_stage(directory: Path) -> RunStage:
@@ -100,7 +115,8 @@ def run_stage(directory: Path) -> RunStage:
         reason = None
     if reason is not None and reason not in BROKEN_OFF:
         return RunStage.finished
-    return RunStage.broken_off if (directory / CONFIG).exists() else RunStage.not_begun
+    # config.toml is the first file: a run without a whole one was killed before it began
+    return RunStage.broken_off if read_config(directory) else RunStage.not_begun
 
 
 # ---------------------------------------------------------------------- reading a folder
@@ -120,16 +136,22 @@ def read_resumption(given: Path) -> Resumption:
     experiment = load(folder / EXPERIMENT)
     RunFolder(folder, [], resume=True).refuse_if_in_use()
     _check_digests(folder, experiment, origin)
-    several = len(experiment.by_seed()) > 1
-    runs = tuple(
-        _part(index, one.seed, folder / entry.name / seed_name(one.seed, several))
-        for one in experiment.by_seed()
-        for index, entry in enumerate(experiment.strategies)
-    )
+    runs = runs_in(folder, experiment)
     for run in runs:
         _check_same(experiment, run)
     chosen, speed_auto = _chosen(experiment, origin, runs)
     return Resumption(folder, experiment, chosen, origin, runs, speed_auto)
+
+
+def runs_in(folder: Path, experiment: Experiment) -> tuple[RunPart, ...]:
+    """Return the runs of the experiment, in the order in which they are done."""
+    several = len(experiment.by_seed()) > 1
+    return tuple(
+        RunPart(index, one.seed, directory, run_stage(directory), read_config(directory))
+        for one in experiment.by_seed()
+        for index, entry in enumerate(experiment.strategies)
+        for directory in [folder / entry.name / seed_name(one.seed, several)]
+    )
 
 
 def experiment_folder(given: Path) -> Path:
@@ -173,13 +195,6 @@ def _near(given: Path) -> str:
 def _resumable_in(place: Path) -> Iterator[Path]:
     if place.is_dir():
         yield from (child for child in sorted(place.iterdir()) if (child / EXPERIMENT).is_file())
-
-
-def _part(index: int, seed: int, directory: Path) -> RunPart:
-    stage, config = run_stage(directory), read_config(directory)
-    if stage is RunStage.broken_off and not config:
-        stage = RunStage.not_begun  # killed while config.toml was written: the first file
-    return RunPart(index, seed, directory, stage, config)
 
 
 def _chosen(

@@ -12,11 +12,11 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
+from edgefl.disk import OwnDisk
 from edgefl.errors import UserError
 from edgefl.hosts.setup.origin import origin_of
 from edgefl.hosts.setup.rundir import unfinished, writable
 from edgefl.record.files import EXPERIMENT
-from edgefl.record.row_file import write_whole
 
 ENDS_S = 10.0  # patience with processes of a killed command, which end by themselves
 POLL_S = 0.1
@@ -64,8 +64,14 @@ class RunFolder:
 
     def begin(self) -> None:
         """Write experiment.toml: from now on the runs can be resumed."""
-        if self.text and not self.resume:
-            write_whole(self.folder / EXPERIMENT, self.text.encode())
+        if self.resume or not self.text:
+            return
+        with writable(self.folder):
+            if not self.folder.exists():  # the removal of earlier runs has left it empty
+                self.release()
+                self._make()
+                self.fd = self._lock()
+            OwnDisk().replace(self.folder / EXPERIMENT, self.text.encode())
 
     def release(self) -> None:
         _unlock(self.fd)

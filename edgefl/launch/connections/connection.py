@@ -159,12 +159,17 @@ class HostConnection(ABC):
         """End the connection. Processes that it started get the end of their stdin."""
 
     async def run(
-        self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30.0
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        env: Mapping[str, str] = NO_ENV,
+        timeout_s: float = 30.0,
     ) -> Done:
         """Run a command to its end. HostError if it takes longer than ``timeout_s``."""
         try:
             async with asyncio.timeout(timeout_s):
-                process = await self.start(argv)
+                process = await self.start(argv, env=env)
                 with _killed_unless_ended(process):
                     return await self._communicate(process, _blocks(stdin))
         except TimeoutError:

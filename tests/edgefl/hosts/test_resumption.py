@@ -53,8 +53,8 @@ def test_a_run_is_finished_broken_off_or_not_begun(folder: Path) -> None:
         ("fedasync seed 4", 4, 1, RunStage.not_begun),
     ]
     assert found.told() == (
-        "runs/quick; going on: fedasync seed 3; finished before: fedavg seed 3; not begun yet:"
-        " fedavg seed 4, fedasync seed 4"
+        "resuming runs/quick: going on with fedasync seed 3; finished before: fedavg seed 3; still"
+        " to run: fedavg seed 4, fedasync seed 4"
     )
     assert found.experiment == found.asked == given
 

@@ -73,6 +73,19 @@ def test_a_resumption_leaves_all_where_it_is(tmp_path: Path) -> None:
     assert files(folder) == there and (folder / "experiment.toml").read_text() != "other"
 
 
+def test_a_new_run_in_an_emptied_folder_keeps_the_lock(tmp_path: Path) -> None:
+    folder = tmp_path / "quick"
+    begun(folder / "fedavg", ends=True)
+    claim = RunFolder(folder, ["fedavg"], "text")
+    claim.claim()
+    clear(folder, ["fedavg"])
+    claim.begin()
+    assert (folder / "experiment.toml").read_text() == "text"
+    with pytest.raises(UserError, match="another run writes to it"):
+        RunFolder(folder, ["fedavg"]).refuse_if_in_use()
+    claim.release()
+
+
 def test_what_has_ended_stays_for_the_rule_of_old(tmp_path: Path) -> None:
     begun(tmp_path / "quick" / "fedavg", ends=True)
     assert claimed(tmp_path / "quick", "fedavg") == []
