@@ -104,12 +104,15 @@ class Coordinator(RunState):
 
     # ------------------------------------------------------------------ events
     def _joined(self, edge: str, message: Joined, now: int) -> list[Output]:
+        self.tasks.knows(edge, message.tasks)
         outputs: list[Output] = [
-            Send(edge, CancelTask(number))
+            Send(
+                edge,
+                Acknowledged(number) if self.tasks.settled(edge, number) else CancelTask(number),
+            )
             for number in message.tasks
             if number not in self.tasks.open
         ]
-        self.tasks.knows(edge, message.tasks)
         task = self.tasks.by_edge.get(edge)
         if edge in self.present:
             self._believed(edge, message.samples, now)

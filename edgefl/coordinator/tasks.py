@@ -110,6 +110,15 @@ class Tasks:
             if len(self.closed) > MOST_CLOSED:
                 self.closed.popitem(last=False)
 
+    def settled(self, edge: str, number: int) -> bool:
+        """Whether this task has ended with its update, so that only an acknowledgement was lost.
+
+        A cancellation would make the edge forget what it has learned in this task.
+        """
+        return not (
+            number in self.open or number in self.closed or number in self.foreign.get(edge, ())
+        )
+
     def late(self, edge: str, number: int) -> str | None:
         """Why the late update of a task that is not open is not used.
 

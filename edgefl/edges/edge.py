@@ -140,6 +140,9 @@ class Edge(Generic[CourseT]):
                 return self._cut_short(message.task, now, now)
             case CancelTask():
                 self.failed.pop(message.task, None)
+                # its offer is void, too: nothing would ever acknowledge it
+                self.unacknowledged.pop(message.task, None)
+                self._learned.pop(message.task, None)
                 if self.task is not None and self.task.number == message.task:
                     self._phases.move(PhaseEvent.CANCELLED)
                     self.task = self.run = self.latest = self.refresh = None

@@ -48,11 +48,18 @@ def test_an_edge_without_its_task_gets_the_same_task_again(rounds: Desk) -> None
     assert not [row for row in rounds.events() if row.get("event") == "task_closed"]
 
 
-def test_a_task_that_is_closed_is_cancelled(rounds: Desk) -> None:
+def test_a_task_that_was_delivered_is_acknowledged_again(rounds: Desk) -> None:
+    """A cancellation would make the edge forget what it has learned in this task."""
     rounds.update("a", 0, 3, 0, 0)
-    assert rounds.hear("a", Joined(1, [0]), now=2 * S) == ["a <- CancelTask 0"]
+    assert rounds.hear("a", Joined(1, [0]), now=2 * S) == [f"a {ACK} 0"]
     assert rounds.ready("a", 0) == [f"a {ACK} 0"]
     assert [fact["task"] for fact in rounds.facts("duplicate")] == [0]
+
+
+def test_a_task_that_is_closed_is_cancelled(rounds: Desk) -> None:
+    rounds.hear("a", EdgeLost("a"), now=2 * S)
+    assert "a <- task 3 v0 (0 0 0)" not in rounds.hear("a", Joined(1, []), now=3 * S)
+    assert "a <- CancelTask 0" in rounds.hear("a", Joined(1, [0]), now=4 * S)
 
 
 def test_an_offer_after_the_resumption_gets_the_same_grant(rounds: Desk) -> None:

@@ -210,6 +210,16 @@ def test_a_task_that_is_called_off_is_dropped() -> None:
     assert device.task(1) == ["train to 6 in 6 s"]
 
 
+def test_an_update_whose_task_is_called_off_is_dropped() -> None:
+    """Its offer is void: nothing would ever acknowledge it."""
+    device = Device()
+    device.task()
+    device.train()
+    device.hear(CancelTask(0))
+    assert device.edge.unacknowledged == {} and device.edge.open_tasks == []
+    assert device.hear(Acknowledged(0)) == [] and device.edge.memory == {}, "it was not used"
+
+
 def test_called_off_while_it_waits_for_an_answer() -> None:
     device = Device(checkpoint=4)
     device.task()

@@ -136,6 +136,8 @@ class EdgeWork:
             self.transfers.acknowledged(message.task)
         elif isinstance(message, (CancelTask, TooLate)):
             self.transfers.cancelled(message.task)
+            if isinstance(message, CancelTask):
+                self.transfers.acknowledged(message.task)
         outputs = self.edge.receive(message, at_ns)
         if isinstance(message, UrgeTask) and message.task not in self.edge.unacknowledged:
             # a new update will replace the one that was offered
