@@ -1,0 +1,177 @@
+"""Search for faults: play thousands of runs on a simulated machine, and break things in each.
+
+The real coordinator and edges run in it, see docs/explanation/fault-search.md. A story that breaks
+an invariant is shrunk to the shortest one, and printed with the command that plays it again.
+
+    python scripts/fault_search.py --runs 2000 --seed 1
+    python scripts/fault_search.py --story 1000003
+    python scripts/fault_search.py --mutate double_apply --runs 200
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+SCRIPTS = Path(__file__).resolve().parent
+sys.path[:0] = [str(SCRIPTS), str(SCRIPTS.parent), str(SCRIPTS.parent / "tests" / "support")]
+
+from search.mutations import MUTATIONS, mutated  # noqa: E402 - after the path is set
+from search.run import Outcome, Run  # noqa: E402
+from search.scenario import World  # noqa: E402
+from search.shrink import shrunk  # noqa: E402
+from search.story import Story  # noqa: E402
+
+from edgefl.errors import nearest  # noqa: E402
+
+CHUNK = 25  # runs that a process gets at a time
+AGAIN_EVERY = 20  # one of so many runs is played twice: its trace must be the same
+STEP = 1_000_000  # between the first seeds of two searches
+world: World | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A seed whose run went wrong."""
+
+    seed: int
+    broken: str
+
+
+def played(story: Story, verbose: bool = False) -> Outcome:
+    """Play a story in this process."""
+    global world
+    if world is None:
+        shared = Path("/dev/shm")
+        folder = tempfile.mkdtemp(prefix="search-", dir=shared if shared.is_dir() else None)
+        world = World(Path(folder))
+    return Run(world, story, verbose).play()
+
+
+def chunk(mutation: str | None, seeds: range) -> tuple[int, int, list[Found]]:
+    """Play these seeds. Returns how many, their events, and those that went wrong."""
+    found, events = [], 0
+    with mutated(mutation):
+        for seed in seeds:
+            outcome = played(Story.of(seed))
+            events += outcome.events
+            broken = outcome.broken
+            if broken is None and seed % AGAIN_EVERY == 0:
+                again = played(Story.of(seed))
+                if again.trace != outcome.trace:
+                    broken = "the same seed has two traces"
+            if broken is not None:
+                found.append(Found(seed, broken))
+                if mutation is not None:
+                    break
+    return len(seeds), events, found
+
+
+def chunks(first: int, runs: int) -> Iterator[range]:
+    for begin in range(first, first + runs, CHUNK):
+        yield range(begin, min(begin + CHUNK, first + runs))
+
+
+def search(first: int, runs: int, mutation: str | None, processes: int) -> list[Found]:
+    """Play ``runs`` seeds from ``first`` on. With a mutation, stop at the first that goes wrong."""
+    began_s, done, events, found = time.monotonic(), 0, 0, []
+    with ProcessPoolExecutor(processes) as pool:
+        for count, some, wrong in pool.map(partial(chunk, mutation), chunks(first, runs)):
+            done, events, found = done + count, events + some, found + wrong
+            for each in wrong:
+                print(f"seed {each.seed}: {each.broken}", flush=True)
+            if found and mutation is not None:
+                pool.shutdown(cancel_futures=True)
+                break
+            if sys.stderr.isatty():
+                print(f"\r{done} runs, {len(found)} broken ", end="", file=sys.stderr, flush=True)
+    passed_s = time.monotonic() - began_s
+    print(
+        f"{done} runs, {events} events, {passed_s:.0f} s: {len(found)} broken",
+        flush=True,
+    )
+    return found
+
+
+def tell(seed: int, mutation: str | None) -> None:
+    """Shrink a failing seed and print its story."""
+    with mutated(mutation):
+        story, runs = shrunk(Story.of(seed), lambda each: played(each).broken)
+        outcome = played(story)
+    print(f"\nThe shortest story of seed {seed} ({runs} runs):")
+    for line in story.tell():
+        print(f"  {line}")
+    print("its last events:")
+    for line in outcome.told[-15:]:
+        print(f"  {line}")
+    print(f"broken: {outcome.broken}")
+    print(f"play it again:\n  {command(story.to_json(), mutation)}")
+    print(f"whole:\n  {command(str(seed), mutation)}", flush=True)
+
+
+def command(story: str, mutation: str | None) -> str:
+    more = "" if mutation is None else f" --mutate {mutation}"
+    quoted = f"'{story}'" if story.startswith("{") else story
+    return f"python scripts/fault_search.py --story {quoted}{more}"
+
+
+def replay(text: str, mutation: str | None) -> int:
+    """Play one story, and print all that happens. Returns the exit status."""
+    try:
+        story = Story.of(int(text)) if text.isdecimal() else Story.from_json(text)
+    except (ValueError, TypeError, KeyError) as error:
+        print(f"--story: expected a seed, or a story as it was printed ({error})", file=sys.stderr)
+        return 2
+    for line in story.tell():
+        print(line)
+    with mutated(mutation):
+        outcome = played(story, verbose=True)
+    print(f"trace {outcome.trace}")
+    print(f"broken: {outcome.broken}" if outcome.broken else "nothing is broken")
+    return 1 if outcome.broken else 0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=200, metavar="N", help="runs to play")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of the search")
+    parser.add_argument("--mutate", metavar="NAME", help=f"one of {', '.join(MUTATIONS)}")
+    parser.add_argument("--story", metavar="SEED", help="play one story, and tell all of it")
+    cores = os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count()
+    parser.add_argument("--processes", type=int, default=min(cores or 1, 8), metavar="N")
+    return parser.parse_args()
+
+
+def main() -> int:
+    given = arguments()
+    if given.mutate is not None and given.mutate not in MUTATIONS:
+        hint = nearest(given.mutate, MUTATIONS)
+        print(f"--mutate {given.mutate}: no such mutation{hint}", file=sys.stderr)
+        return 2
+    if given.runs < 1 or given.seed < 0 or given.processes < 1:
+        print("--runs, --seed and --processes: expected 1 or more", file=sys.stderr)
+        return 2
+    if given.story is not None:
+        return replay(given.story, given.mutate)
+    first = given.seed * STEP
+    found = search(first, given.runs, given.mutate, given.processes)
+    if found:
+        first_broken = min(each.seed for each in found)
+        if given.mutate is not None:
+            print(f"{given.mutate}: found by run {first_broken - first + 1}")
+        tell(first_broken, given.mutate)
+    elif given.mutate is not None:
+        print(f"{given.mutate}: not found in {given.runs} runs")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+"""What must hold in every run, whatever strikes it. Checked after every event and at the end."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from exactly_once import ExactlyOnce
+
+from edgefl.edges.edge import MOST_UNACKNOWLEDGED
+from edgefl.protocol.codec import decode, decode_note, places, says
+from edgefl.protocol.messages import TASK, Acknowledged, Offer, Stamped
+from emulator.units import FOREVER
+from search.machine import NS_PER_S
+from search.scenario import EDGES, EVENTS_FILE, rows_of
+from search.story import Fault, Story
+
+LATE_NS = 2 * NS_PER_S  # by how much an alarm may be late on a host that is not disturbed
+UNHEARD_NS = 5 * NS_PER_S  # so long after all faults of an edge it knows its update's fate
+SETTLED_NS = 5 * NS_PER_S  # so long after a disturbance of the coordinator's host
+GAP_S = 1.2  # a pacing thread that stood still for so long must say so
+SLOW = ("slow", "late", "busy")  # kinds whose count is in ms
+FEW = 16  # entries of tables that are not of an offer, a task or an edge
+EVERY = 4  # the tables are looked at after each of so many events
+
+
+class Broken(Exception):
+    """An invariant does not hold."""
+
+
+class Invariants:
+    """Observes one run: rows of the record, messages to edges, and the coordinator's tables."""
+
+    def __init__(self, run: Any, story: Story) -> None:
+        self.run, self.story = run, story
+        self.record = ExactlyOnce()
+        self.rows = 0
+        self.acknowledged: dict[tuple[str, int], int] = {}  # (edge, task) -> moment
+        self.given: dict[int, tuple[str, int, str]] = {}  # task -> edge, version, digest
+        self.must_strain: list[str] = []  # gaps of the pacing thread that were injected
+        self._calm_ns = 0  # from then on the coordinator's host is undisturbed
+        self._struck_ns: dict[str, int] = {}  # edge -> when its latest fault ends
+        self._kept: dict[tuple[str, int], int] = {}  # (edge, task) not acknowledged -> since when
+        run.network.seen = self._sent
+
+    # ------------------------------------------------------------------ disturbances
+    def disturb(self, until_ns: int) -> None:
+        """The coordinator's host is disturbed until then: nothing is late before it has settled."""
+        self._calm_ns = max(self._calm_ns, until_ns + SETTLED_NS)
+
+    def froze(self, for_s: float) -> None:
+        """The coordinator's process stands still from now on, for so long."""
+        self.disturb(self.run.sim.now_ns + round(for_s * NS_PER_S))
+        coordinator = self.run.coordinator
+        if coordinator is None or not coordinator.pacing.started:
+            return
+        if for_s > GAP_S and coordinator.run.coordinator.finished is None:
+            self.must_strain.append(f"at {self.run.sim.now_ns / NS_PER_S:.3f} s for {for_s:g} s")
+
+    def waited(self, process: Any) -> None:
+        """There is room on the disk again, for which this process of the coordinator waited."""
+        coordinator = self.run.coordinator
+        if coordinator is None or not process.alive or not coordinator.pacing.started:
+            return
+        if coordinator.run.coordinator.finished is None:
+            self.must_strain.append("the disk was full")
+
+    def strikes(self, fault: Fault) -> None:
+        lasts_s = fault.for_s + (fault.count / 1000 if fault.kind in SLOW else 0.0)
+        end_ns = self.run.sim.now_ns + round(lasts_s * NS_PER_S)
+        self._struck_ns[fault.target] = max(self._struck_ns.get(fault.target, 0), end_ns)
+
+    # ------------------------------------------------------------------ the record
+    def recorded_by(self, process: Any) -> None:
+        """Observe the record of this coordinator's process: its rows follow those on the disk."""
+        ledger = process.run.coordinator.record
+        ledger.recorder = _Observed(ledger.recorder, self)
+        self.record = ExactlyOnce()
+        self.rows = 0
+        self._calm_ns = max(self._calm_ns, self.run.sim.now_ns + SETTLED_NS)
+
+    def row(self, row: Any) -> None:
+        if not self.rows:  # files were cut back before the first row was written
+            file = self.run.disk.files.get(EVENTS_FILE)
+            for before in rows_of(bytes(file.data) if file else b""):
+                self.record.take(before)
+        self.rows += 1
+        self.record.take(row)
+        if self.record.faults:
+            raise Broken(self.record.faults[0])
+
+    # ------------------------------------------------------------------ what edges learn
+    def _sent(self, edge: str, frames: tuple[bytes, ...]) -> None:
+        """A message leaves the coordinator: what it says must stay true."""
+        if says(frames[0], Stamped):
+            note = decode_note(decode(frames[0])[0].note)
+            if isinstance(note, Acknowledged):
+                self.run.sim.tell("acknowledged", edge, note.task)
+                self.acknowledged[edge, note.task] = self.run.sim.now_ns
+                self._check_fate(edge, note.task)
+        elif says(frames[0], Offer):
+            offer = decode(frames[0])[0]
+            if offer.kind == TASK:
+                task, version = places(offer.meta)[:2]
+                self._check_given(task, (edge, version, offer.digest))
+
+    def _check_fate(self, edge: str, task: int) -> None:
+        before = len(self.record.faults)
+        self.record.acknowledged(edge, task)
+        if len(self.record.faults) > before:
+            raise Broken(self.record.faults[-1])
+
+    def _check_given(self, task: int, what: tuple[str, int, str]) -> None:
+        if self.story.loses_power:
+            return
+        known = self.given.setdefault(task, what)
+        if known != what:
+            raise Broken(f"task {task} was {known}, and after a restart it is {what}")
+
+    # ------------------------------------------------------------------ tables
+    def check(self) -> None:
+        """After an event. Broken."""
+        sim, process = self.run.sim, self.run.processes["coordinator"]
+        coordinator = self.run.coordinator
+        if coordinator is None or not process.alive or sim.events % EVERY:
+            return
+        actor, pacing = coordinator.run.coordinator, coordinator.pacing
+        if actor.finished or not pacing.started:
+            return
+        self._check_tasks(actor, pacing.clock.now() if sim.now_ns > self._calm_ns else 0)
+        self._check_agenda(pacing)
+        self._check_sizes(actor, coordinator)
+        self._check_kept()
+
+    def _check_tasks(self, actor: Any, now: int) -> None:
+        """Each open task has an alarm that ends it, and no alarm is late."""
+        for task in actor.tasks.open.values():
+            names = actor.alarms.at
+            if task.lost and f"close {task.number}" not in names:
+                raise Broken(f"task {task.number}: its edge is lost, and no alarm closes it")
+            runs = task.since_ns is not None and task.left_ns < FOREVER
+            if runs and f"deadline {task.number}" not in names:
+                raise Broken(f"task {task.number}: its time runs, without a deadline")
+        due_ns = actor.next_due()
+        if due_ns < now - LATE_NS:
+            late_s = (now - due_ns) / NS_PER_S
+            raise Broken(f"an alarm is late by {late_s:.1f} s: {sorted(actor.alarms.at)[:5]}")
+
+    def _check_agenda(self, pacing: Any) -> None:
+        """Each entry of the pacing thread's agenda belongs to an open offer, request or note."""
+        if not len(pacing.agenda):
+            return
+        transport = pacing.transport
+        held = {
+            id(waiting.ready)
+            for offers in transport.uplink.waiting.values()
+            for waiting in offers.values()
+        }
+        held |= {id(ticket) for note in transport.notes.values() for ticket in note.tickets}
+        for entry in pacing.agenda._heap:
+            if entry[3] and isinstance(entry[2], (partial, tuple)) and id(entry) not in held:
+                raise Broken(f"an entry of the agenda outlives its offer: {entry[2]}")
+
+    def _check_sizes(self, actor: Any, coordinator: Any) -> None:
+        """All tables are bounded by the number of edges and of open tasks."""
+        pacing, edges = coordinator.pacing, len(EDGES)
+        transport = pacing.transport
+        sizes = {
+            "open tasks": (len(actor.tasks.open), edges),
+            "alarms": (len(actor.alarms.at), 2 * len(actor.tasks.open) + FEW),
+            "agenda": (len(pacing.agenda), 8 * edges + FEW),
+            "alarms of the pacing thread": (len(pacing.alarms), 512),
+            "notes": (len(transport.notes), 2 * edges),
+            "offers": (sum(map(len, transport.uplink.waiting.values())), 8 * edges),
+            "flows": (len(transport.pacer.flows), 4 * edges + FEW),
+            "sessions": (len(coordinator.sessions.by_routing), 3 * edges + FEW),
+            "joined sessions": (len(coordinator.sessions.by_edge), edges),
+        }
+        for name, (size, most) in sizes.items():
+            if size > most:
+                raise Broken(f"{name}: {size}, at most {most} expected")
+
+    def _check_kept(self) -> None:
+        """An edge soon learns the fate of its update."""
+        now_ns = self.run.sim.now_ns
+        kept: dict[tuple[str, int], int] = {}
+        for name, host in self.run.hosts.items():
+            updates = host.work.edge.unacknowledged if host.work is not None else ()
+            if len(updates) > MOST_UNACKNOWLEDGED:
+                raise Broken(f"edge {name} keeps {len(updates)} updates")
+            for task in updates if host.link.joined else ():
+                if self.record.tasks[task].end:
+                    kept[name, task] = self._kept.get((name, task), now_ns)
+        self._kept = kept
+        for (name, task), since_ns in kept.items():
+            since_ns = max(since_ns, self._calm_ns, self._struck_ns.get(name, 0))
+            if now_ns - since_ns > UNHEARD_NS:
+                raise Broken(f"edge {name}: the update of task {task} is not acknowledged")
+
+    # ------------------------------------------------------------------ the end
+    def check_end(self) -> None:
+        """After the run. Broken."""
+        summary = self.run.summary
+        if summary is None:
+            raise Broken("the run does not end")
+        if summary["finished"] != "versions":
+            raise Broken(f"the run ends by {summary['finished']!r}")
+        found = ExactlyOnce()
+        for row in rows_of(bytes(self.run.disk.files[EVENTS_FILE].data)):
+            found.take(row)
+        if not self.story.loses_power:
+            for edge, task in self.acknowledged:
+                found.acknowledged(edge, task)
+        if found.faults:
+            raise Broken(f"in the record: {found.faults[0]}")
+        for name, value in (
+            ("versions", found.version),
+            ("updates_received", found.arrived),
+            ("updates_applied", len(found.applied)),
+        ):
+            if summary[name] != value:
+                raise Broken(f"summary: {name} is {summary[name]}, the record has {value}")
+        if self.must_strain and summary["fidelity"]["verdict"] != "strained":
+            raise Broken(f"it does not strain the run: {self.must_strain[0]}")
+
+
+class _Observed:
+    """A recorder whose rows are checked as they are written."""
+
+    def __init__(self, recorder: Any, invariants: Invariants) -> None:
+        self._recorder, self._invariants = recorder, invariants
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._recorder, name)
+
+    def event(self, now: int, event: Any, decisions: Any, row: Any) -> None:
+        self._invariants.row({"t": now / NS_PER_S, **row})
+        self._recorder.event(now, event, decisions, row)
+
+    def fact(self, now: int, row: Any) -> None:
+        self._invariants.row({"t": now / NS_PER_S, **row})
+        self._recorder.fact(now, row)

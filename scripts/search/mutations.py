@@ -1,0 +1,127 @@
+"""Mistakes on purpose: each changes one rule of the program. The search has to find all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from edgefl.actor import Send
+from edgefl.coordinator.coordinator import Coordinator
+from edgefl.coordinator.tasks import OpenTask, Tasks
+from edgefl.hosts.wall.coordinator.sessions import Sessions
+from edgefl.hosts.wall.coordinator.uplink import Uplink
+from edgefl.protocol.messages import Acknowledged
+
+Change = tuple[type, str, Callable[..., Any]]  # class, name of its method, replacement
+
+
+def double_apply() -> list[Change]:
+    """A task that has ended is found again: its update is applied twice if it arrives twice."""
+    of, remove = Tasks.of, Tasks.remove
+
+    def found(self: Tasks, edge: str, number: int) -> OpenTask | None:
+        ended = _ended.get(id(self), {}).get(number)
+        return of(self, edge, number) or (ended if ended and ended.edge == edge else None)
+
+    def removed(self: Tasks, task: OpenTask, delivered: bool, late: str) -> None:
+        _ended.setdefault(id(self), {})[task.number] = task
+        if task.number in self.open:
+            remove(self, task, delivered, late)
+
+    _ended: dict[int, dict[int, OpenTask]] = {}
+    return [(Tasks, "of", found), (Tasks, "remove", removed)]
+
+
+def lost_acknowledgement() -> list[Change]:
+    """An acknowledgement is not repeated: if it is lost, the edge keeps its update for ever."""
+
+    def silent(method: Callable[..., Any]) -> Callable[..., Any]:
+        def changed(self: Coordinator, *arguments: Any) -> list[Any]:
+            outputs = method(self, *arguments)
+            return [each for each in outputs if not _acknowledges(each)]
+
+        return changed
+
+    methods = ("_settled", "_joined")
+    return [(Coordinator, name, silent(getattr(Coordinator, name))) for name in methods]
+
+
+def _acknowledges(output: Any) -> bool:
+    return isinstance(output, Send) and isinstance(output.message, Acknowledged)
+
+
+def version_jump() -> list[Change]:
+    """A lost edge counts as a version."""
+    lost = Coordinator._lost
+
+    def jumping(self: Coordinator, edge: str, now: int) -> list[Any]:
+        if edge in self.present:
+            self.version += 1
+        return lost(self, edge, now)
+
+    return [(Coordinator, "_lost", jumping)]
+
+
+def task_never_closed() -> list[Change]:
+    """No alarm closes the task of an edge that is lost."""
+    lost = Coordinator._lost
+
+    def patient(self: Coordinator, edge: str, now: int) -> list[Any]:
+        outputs = lost(self, edge, now)
+        task = self.tasks.by_edge.get(edge)
+        if task is not None:
+            self.alarms.drop(f"close {task.number}")
+        return outputs
+
+    return [(Coordinator, "_lost", patient)]
+
+
+def agenda_outlives_offers() -> list[Change]:
+    """An offer that is forgotten leaves its entry in the agenda."""
+    forget = Uplink._forget
+
+    def forgetful(self: Uplink, edge: str, offers: list[Any]) -> None:
+        for waiting in offers:
+            waiting.ready = None
+        forget(self, edge, offers)
+
+    return [(Uplink, "_forget", forgetful)]
+
+
+def late_hello() -> list[Change]:
+    """A Hello ends another session of its edge that has not joined, for ever: it may be late."""
+    replace = Sessions._replace
+
+    def final(self: Sessions, session: Any, reason: str, final: bool) -> list[Any]:
+        return replace(self, session, reason, True)
+
+    return [(Sessions, "_replace", final)]
+
+
+MUTATIONS: dict[str, Callable[[], list[Change]]] = {
+    each.__name__: each
+    for each in (
+        double_apply,
+        lost_acknowledgement,
+        version_jump,
+        task_never_closed,
+        agenda_outlives_offers,
+        late_hello,
+    )
+}
+
+
+@contextmanager
+def mutated(name: str | None) -> Iterator[None]:
+    """Run the program with this mutation; None: as it is."""
+    changes = MUTATIONS[name]() if name is not None else []
+    patches = [patch.object(*change) for change in changes]
+    for each in patches:
+        each.start()
+    try:
+        yield
+    finally:
+        for each in patches:
+            each.stop()

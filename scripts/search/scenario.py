@@ -1,0 +1,148 @@
+"""What runs in the simulation: experiments of several schemes, and both sides built as in a run."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from safetensors.numpy import save_file
+
+from edgefl.config.experiment import Experiment
+from edgefl.hosts.setup import rundir
+from edgefl.hosts.setup.learning import Learning, learning
+from edgefl.hosts.wall.coordinator.process import CoordinatorTask
+from edgefl.hosts.wall.edge.side import side
+from edgefl.hosts.wall.edge.work import EdgeSide
+from edgefl.protocol.messages import Setup
+from edgefl.record import files
+
+FOLDER = Path(__file__).resolve().parent  # its task.py is the experiments' own code
+EDGES = ("e0", "e1", "e2", "e3")
+PORT = 5000
+RUN = Path("/simulated/run")  # a folder of the simulated disk
+EVENTS_FILE = RUN / files.EVENTS
+SEED = 7
+VERSIONS = 12
+
+SLOTS: dict[str, Any] = {
+    "medium": {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 20.0, "rate_mbit_s": 0.5}
+}
+SERVER: dict[str, Any] = {"unlabelled": {"size": 16}}
+ECHO = {"distil_learning_rate": 0.01, "distil_batch_size": 8, "predict_s": 0.2, "distil_s": 1.0}
+# the strategies' entries, and what else their experiments need
+SCHEMES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "fedavg": ({"clients_per_round": 3}, {}),
+    "fedprox": ({"clients_per_round": 4}, {}),
+    "fedasync": ({"concurrency": 4}, {}),
+    "fedbuff": ({"concurrency": 3, "buffer_size": 2}, {}),
+    "fedasmu": ({"clients_per_trigger": 2, "period_s": 1.0}, {}),
+    "wkafl": ({}, {}),
+    "port": ({}, {}),
+    "idfl": ({"per_round": 1, "alpha": 1}, SLOTS),
+    "tdma-fl": ({"per_round": 2}, SLOTS),
+    "fedecho": ({"concurrency": 3, "buffer_size": 2, **ECHO}, SERVER),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What the run itself is, without its faults.
+
+    ``pace``: how fast devices and links are, as a factor. ``bounded``: tasks have one limit in all
+    (``network.task_timeout_s``).
+    """
+
+    scheme: str
+    durability: str
+    pace: float = 1.0
+    bounded: bool = False
+
+
+def random_scenario(rng: np.random.Generator) -> Scenario:
+    """Draw a scenario."""
+    return Scenario(
+        str(rng.choice(sorted(SCHEMES))),
+        str(rng.choice(["process", "power"])),
+        float(rng.choice([0.5, 1.0, 2.0])),
+        bool(rng.random() < 0.2),
+    )
+
+
+@functools.cache
+def experiment(scenario: Scenario) -> Experiment:
+    """The scenario's experiment."""
+    entry, more = SCHEMES[scenario.scheme]
+    rate = scenario.pace
+    sections: dict[str, Any] = {
+        "name": "search",
+        "seed": SEED,
+        "task": "task.py:build",
+        "edges": {"names": list(EDGES)},
+        "training": {"batch_size": 10},
+        "devices": {"samples_per_s": 60.0 * rate, "slowest_ratio": 3.0},
+        "links": {"up_mbit_s": 0.1 * rate, "down_mbit_s": 0.2 * rate, "latency_ms": 10.0},
+        "stop": {"versions": VERSIONS, "emulated_s": 600.0},
+        "evaluation": {"every_versions": 3, "train_samples": 0},
+        "network": {
+            "port": PORT,
+            "realtime": "off",
+            "report_s": 0.0,
+            "grace_s": 5.0,
+            "join_timeout_s": 20.0,
+            "liveness_s": 3.0,
+            **({"task_timeout_s": 30.0} if scenario.bounded else {}),
+        },
+        "record": {"durability": scenario.durability},
+        "strategies": [{"strategy": scenario.scheme, **entry}],
+    }
+    if more is SLOTS:
+        del sections["links"]
+    return Experiment.model_validate(sections | more)
+
+
+class World:
+    """Data and model, loaded once in this process for all runs; and the files of w_0."""
+
+    def __init__(self, scratch: Path) -> None:
+        self.scratch = scratch
+        self._learned: dict[bool, Learning] = {}
+        rundir.git_commit = lambda folder=None: "simulated"  # it would start a process each time
+
+    def learned(self, scenario: Scenario) -> Learning:
+        """The data and the model, for this scenario's experiment."""
+        found, server = experiment(scenario), "unlabelled" in SCHEMES[scenario.scheme][1]
+        if server not in self._learned:
+            self._learned[server] = made = learning(found, FOLDER)
+            layout = orjson.dumps(made.layout.to_json())
+            (self.scratch / "layout.json").write_bytes(layout)
+            save_file({"weights": made.initial_weights()}, self.scratch / "initial.safetensors")
+        return replace(self._learned[server], experiment=found, _chosen={})
+
+    def coordinator_task(self, scenario: Scenario) -> CoordinatorTask:
+        learned = self.learned(scenario)
+        return CoordinatorTask(
+            experiment(scenario),
+            index=0,
+            directory=RUN,
+            base=FOLDER,
+            scratch=self.scratch,
+            data_digest=learned.data_digest(),
+            keys=None,
+            more=False,
+            strains=(),
+            speed_auto=False,
+        )
+
+    def edge_side(self, scenario: Scenario, edge: str, setup: Setup) -> EdgeSide:
+        learned = self.learned(scenario)
+        return side(learned, edge, 0, learned.data_digest(), setup)
+
+
+def rows_of(text: bytes) -> list[Mapping[str, Any]]:
+    """The whole lines of an events.jsonl."""
+    return [orjson.loads(line) for line in text.split(b"\n")[:-1]]

@@ -1,0 +1,121 @@
+"""The simulated machine as the program under test sees it."""
+
+from __future__ import annotations
+
+import queue
+from collections import deque
+from collections.abc import Callable
+from threading import Thread
+from typing import Any
+
+from edgefl.hosts.wall.system import System
+from search.disk import ProcessDisk, SimulatedDisk
+from search.machine import NS_PER_S, Process, SimulatedThread, running
+from search.network import SimulatedDealer, SimulatedNetwork, SimulatedRouter
+
+
+class SimulatedSystem(System):
+    """What one process takes from its machine."""
+
+    def __init__(self, process: Process, network: SimulatedNetwork, disk: SimulatedDisk) -> None:
+        self.process, self.network = process, network
+        self.disk = ProcessDisk(disk, process)
+        self._threads: dict[Thread, SimulatedThread] = {}
+
+    # ------------------------------------------------------------------ time
+    def monotonic_ns(self) -> int:
+        return self.process.monotonic_ns()
+
+    def passed_ns(self) -> int:
+        return self.process.monotonic_ns() + self.process.slept_ns
+
+    def sleep(self, pause_s: float) -> None:
+        self.process.call("sleep")
+        until_ns = self.process.sim.now_ns + round(pause_s * NS_PER_S)
+        running(self.process).block(until_ns)
+
+    # ------------------------------------------------------------------ threads
+    def start(self, thread: Thread) -> None:
+        self._threads[thread] = self.process.start(thread.run, thread.name)
+
+    def join(self, thread: Thread, timeout_s: float | None = None) -> None:
+        timeout_ns = None if timeout_s is None else round(timeout_s * NS_PER_S)
+        running(self.process).join(self._threads[thread], timeout_ns)
+
+    def inbox(self) -> SimulatedInbox:
+        return SimulatedInbox(self.process)
+
+    def mailbox(self) -> SimulatedMailbox:
+        return SimulatedMailbox()
+
+    # ------------------------------------------------------------------ sockets
+    def random_bits(self, bits: int) -> int:
+        return self.process.sim.draw(1 << min(bits, 62))
+
+    def router(self, context: Any, keys: Any) -> SimulatedRouter:
+        return SimulatedRouter(self.network, self.process)
+
+    def dealer(self, context: Any, keys: Any, address: str) -> SimulatedDealer:
+        return SimulatedDealer(self.network, self.process, address)
+
+    def watch(
+        self, router: Any, most_bytes: int, endless: Callable[[int], None], at_start: Any
+    ) -> NoWatch:
+        return NoWatch()
+
+
+class NoWatch(Thread):
+    """No peer of the simulation sends a message without an end: there is nothing to watch."""
+
+    def run(self) -> None:
+        return None
+
+    def stop(self) -> dict[str, int]:
+        return {}
+
+
+class SimulatedInbox:
+    """A queue between threads of one process. Each item that is taken is one event."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self._items: deque[Any] = deque()
+        self._waiting: SimulatedThread | None = None
+
+    def put(self, item: Any) -> None:
+        self._items.append(item)
+        if self._waiting is not None:
+            self._waiting.wake()
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        thread, sim = running(self.process), self.process.sim
+        self.process.call("take from a queue")
+        until_ns = None if timeout is None else sim.now_ns + round(timeout * NS_PER_S)
+        if self._items:
+            thread.block(sim.now_ns)
+        while not self._items:
+            if not block or (until_ns is not None and sim.now_ns >= until_ns):
+                raise queue.Empty
+            self._waiting = thread
+            thread.block(until_ns)
+            self._waiting = None
+        return self._items.popleft()
+
+
+class SimulatedMailbox:
+    """A queue for a thread that also waits for a socket."""
+
+    def __init__(self) -> None:
+        self.items: deque[Any] = deque()
+        self.waiting: SimulatedThread | None = None
+        self.fd = self  # what the reader waits for
+
+    def put(self, *items: Any) -> None:
+        self.items.extend(items)
+        if self.waiting is not None:
+            self.waiting.wake()
+
+    def take(self, woken: bool = True) -> list[Any]:
+        taken = list(self.items)
+        self.items.clear()
+        return taken

@@ -1,0 +1,104 @@
+"""The search for faults: it finds each mutation, and nothing without one. Stories, shrinking."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import fault_search
+import pytest
+from paths import ROOT
+from search.mutations import MUTATIONS, mutated
+from search.scenario import SCHEMES, Scenario
+from search.shrink import kind_of, shrunk
+from search.story import KINDS, Fault, Story
+from smallest import ran
+
+SCRIPT = ROOT / "scripts" / "fault_search.py"
+MOST_RUNS = 150  # in which a mutation has to be found
+FIRST = 1_000_000
+
+
+def test_runs_without_a_mutation_break_nothing() -> None:
+    _, events, found = fault_search.chunk(None, range(FIRST, FIRST + 25))
+    assert found == [] and events > 40_000
+
+
+@pytest.mark.parametrize("name", sorted(MUTATIONS))
+def test_a_mutation_is_found(name: str) -> None:
+    runs, _, found = fault_search.chunk(name, range(FIRST, FIRST + MOST_RUNS))
+    assert found, f"not in {runs} runs"
+
+
+@pytest.mark.parametrize("scheme", sorted(SCHEMES))
+def test_a_scheme_runs_to_its_end_without_faults(scheme: str) -> None:
+    outcome = fault_search.played(Story(5, Scenario(scheme, "power"), ()))
+    assert outcome.broken is None and outcome.events > 500
+
+
+def test_the_same_seed_gives_the_same_story_and_the_same_trace() -> None:
+    assert Story.of(17) == Story.of(17) != Story.of(18)
+    one, other, again = (fault_search.played(Story.of(seed)) for seed in (17, 18, 17))
+    assert one.trace == again.trace != other.trace
+
+
+def test_a_story_survives_json_and_every_kind_of_fault_is_drawn() -> None:
+    stories = [Story.of(seed) for seed in range(300)]
+    assert all(Story.from_json(story.to_json()) == story for story in stories)
+    kinds = {fault.kind for story in stories for fault in story.faults}
+    assert kinds >= KINDS.keys() - {"crash"}
+    assert any(fault.target == "coordinator" for story in stories for fault in story.faults)
+
+
+def test_a_story_is_shrunk_to_what_matters() -> None:
+    """A stand-in for a run: it breaks if e1 is cut off for more than 2 s."""
+    faults = [Fault("freeze", 1.234, "e0", 3.0), Fault("cut", 5.678, "e1", 7.123, 4711, "up")]
+    story = Story(3, Scenario("fedavg", "power", 2.0, bounded=True), (*faults, faults[0]))
+
+    def broken(story: Story) -> str | None:
+        cuts = [fault for fault in story.faults if fault.kind == "cut" and fault.for_s > 2.0]
+        return f"the update of task {len(story.faults)} is lost" if cuts else None
+
+    shortest, runs = shrunk(story, broken)
+    assert shortest.faults == (Fault("cut", 6.0, "e1", 7.0, 0, "up"),)
+    assert shortest.scenario == Scenario("fedavg", "power") and runs < 30
+    assert shrunk(replace(story, faults=()), broken) == (replace(story, faults=()), 1)
+    assert kind_of("task 7 of e1: late") == kind_of("task 12 of e0: late") != kind_of("task lost")
+
+
+def test_a_mutation_is_taken_back() -> None:
+    for name in MUTATIONS:
+        changes = MUTATIONS[name]()
+        before = [getattr(owner, method) for owner, method, _ in changes]
+        with mutated(name):
+            assert [getattr(owner, method) for owner, method, _ in changes] != before
+        assert [getattr(owner, method) for owner, method, _ in changes] == before
+
+
+@pytest.mark.processes
+def test_the_script_tells_the_shortest_story_and_the_command_that_plays_it(tmp_path: Path) -> None:
+    done = ran(SCRIPT, ["--runs", "50", "--mutate", "version_jump", "--processes", "2"], tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "version_jump: found by run" in done.stdout and "The shortest story" in done.stdout
+    command = next(line for line in done.stdout.splitlines() if "--story '{" in line)
+    assert command.strip().startswith("python scripts/fault_search.py --story '")
+    told = command.split("'")[1]
+    again = ran(SCRIPT, ["--story", told, "--mutate", "version_jump"], tmp_path)
+    assert again.returncode == 1 and "broken: " in again.stdout
+    healthy = ran(SCRIPT, ["--story", told], tmp_path)
+    assert healthy.returncode == 0 and "nothing is broken" in healthy.stdout
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--mutate", "double_aply"], "nearest: 'double_apply'"),
+        (["--runs", "0"], "expected 1 or more"),
+        (["--story", "x"], "expected a seed, or a story as it was printed"),
+    ],
+)
+def test_wrong_input_is_one_line(words: list[str], expected: str, tmp_path: Path) -> None:
+    done = ran(SCRIPT, words, tmp_path)
+    assert done.returncode == 2 and expected in done.stderr
+    assert len(done.stderr.splitlines()) == 1
