@@ -101,6 +101,11 @@ class Record:
             sizes |= {f"{JOURNAL}{name}": size for name, size in self.journal.sizes().items()}
         return sizes
 
+    def hold(self, sizes: Mapping[str, int] | None) -> None:
+        """Delete no part that a run needs to go on at ``sizes``; None: the run is over."""
+        for file in self._files.values():
+            file.hold(sizes)
+
     def parts_deleted(self) -> dict[str, int]:
         """How many old parts of each file were deleted; only files with some."""
         counts = {name: file.deleted() for name, file in self._files.items()}

@@ -49,8 +49,8 @@ class RotatedFile:
         """``sizes``: go on as the file and its parts were, see ``sizes``; else begin anew."""
         self.path, self.disk, self.rotation = path, disk, rotation
         known = sizes or {}
-        numbers = [number for name in known if (number := part_number(path, name)) is not None]
-        self.part = max(numbers, default=0)
+        self.part = last_part(path, known)
+        self._held: int | None = None  # a run may go on after this part
         keep_bytes = known.get(path.name, 0)
         self._undo_rotations(keep_bytes)
         self.head = disk.read(path).partition(b"\n")[0] + b"\n" if head is None else head
@@ -68,10 +68,17 @@ class RotatedFile:
         before = {part_path(self.path, self.part).name: 0} if self.part else {}
         return {self.path.name: self.size_bytes, **before}
 
+    def hold(self, sizes: Mapping[str, int] | None) -> None:
+        """Keep the parts that a run needs to go on at ``sizes``; None: none is needed any more."""
+        self._held = None if sizes is None else last_part(self.path, sizes)
+        self.rotation.later(partial(self._remove, self.deleted()))
+
     def deleted(self) -> int:
         """How many parts ``keep`` has removed."""
-        keep = self.rotation.keep
-        return 0 if keep is None else max(self.part - keep, 0)
+        if self.rotation.keep is None:
+            return 0
+        surplus = max(self.part - self.rotation.keep, 0)
+        return surplus if self._held is None else min(surplus, self._held)
 
     def write(self, row: bytes) -> None:
         if self.size_bytes + len(row) > self.rotation.part_bytes and self.size_bytes > len(
@@ -99,16 +106,19 @@ class RotatedFile:
         except OSError as error:
             raise not_written(self.path, error) from error
         self._file.write(self.head)
-        last = 0 if self.rotation.keep is None else self.part - self.rotation.keep
-        self.rotation.later(partial(self._pack, part, last))
+        self.rotation.later(partial(self._pack, part, self.deleted()))
 
     def _pack(self, part: Path, last: int) -> None:
         """Pack a part, and remove those up to number ``last``."""
         with suppress(OSError):  # it stays unpacked, and can be read all the same
+            self._remove(last)
+            pack(part, self.disk)
+
+    def _remove(self, last: int) -> None:
+        with suppress(OSError):  # the next call removes it
             for number, path in parts(self.path, self.disk).items():
                 if number <= last:
                     self.disk.remove(path)
-            pack(part, self.disk)
 
     def _undo_rotations(self, keep_bytes: int) -> None:
         """Make the rows that are to stay the latest part, and remove later parts."""
@@ -124,6 +134,12 @@ class RotatedFile:
                 self.rotation.later(partial(self._pack, path, 0))
 
 
+def last_part(path: Path, sizes: Mapping[str, int]) -> int:
+    """The number of the last part of ``path`` that ``sizes`` name; 0: it has no part."""
+    numbers = [number for name in sizes if (number := part_number(path, name)) is not None]
+    return max(numbers, default=0)
+
+
 def remove_all(path: Path, disk: Disk) -> None:
     """Remove a table and its parts, if there are any."""
     for part in (path, *parts(path, disk).values()):
@@ -137,8 +153,10 @@ def lost_rows(directory: Path, disk: Disk, sizes: Mapping[str, int]) -> str:
         if any(part_number(directory / table, name) is not None for table in sizes):
             continue  # a part is not written any more
         path = directory / name
-        numbers = [number for each in sizes if (number := part_number(path, each)) is not None]
-        later = parts(path, disk).get(max(numbers, default=0) + 1)
+        last, found = last_part(path, sizes), parts(path, disk)
+        later = found.get(last + 1)
+        if later is None and max(found, default=0) > last:
+            return f"{part_path(path, last + 1)}: was deleted"
         if later is not None:  # the rows are in a part now
             found_bytes = len(unpacked(later, disk))
         else:

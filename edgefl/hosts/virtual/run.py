@@ -148,8 +148,7 @@ def run_virtual(
         saved.find()
     interrupt, say = DelayedInterrupt(), saved.saving.say
     room = WaitForRoom(say, time.monotonic, time.sleep, lambda: interrupt.asked)
-    disk = PatientDisk(OwnDisk(), room)
-    run, host, play = _opened(learned, index, saved, pool, book, disk)
+    run, host, play = _opened(learned, index, saved, pool, book, PatientDisk(OwnDisk(), room))
 
     def after_step(now: int) -> None:
         run.flush_now_and_then()
@@ -169,7 +168,10 @@ def run_virtual(
         gc.unfreeze()
         pool.clear()  # tasks that are not done at the end
         run.record.flush()  # if a bug ends the run here, the user can read what led to it
+    goes_on = host.coordinator.finished in BROKEN_OFF
+    if not goes_on:
+        run.record.hold(None)
     summary = run.end("virtual", host.clock.now(), run.wall_s, book.summary())
-    if summary["finished"] not in BROKEN_OFF:
+    if not goes_on:
         saved.clear()
     return summary

@@ -8,6 +8,7 @@ it. A run that goes on from a checkpoint writes the same bytes as an unbroken on
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -49,6 +50,7 @@ class SavedRun:
         self.directory, self.saving = directory, saving
         self.files = Checkpoints(OwnDisk(), directory / CHECKPOINTS)
         self.found: Checkpoint | None = None
+        self._sizes: deque[dict[str, int]] = deque(maxlen=self.files.keep)
         self._number = 0
         self._steps = 0
         self._possible = True
@@ -99,6 +101,7 @@ class SavedRun:
                 f"{self.files.folder}: checkpoint {self.found.number} {reason}"
             ) from reason
         assert isinstance(host, VirtualHost)
+        self._hold(self.found.meta["sizes"])
         self.run.coordinator, self.found = host.coordinator, None  # its arrays are not needed
         return host
 
@@ -129,12 +132,18 @@ class SavedRun:
             return
         self.run.record.flush()  # a checkpoint counts only rows that are in the files
         self._number += 1
-        meta = {"sizes": self.run.record.sizes(), "wall_s": self.run.wall_s}
+        meta = {"sizes": (sizes := self.run.record.sizes()), "wall_s": self.run.wall_s}
         try:
             self.files.write(self._number, encoded, meta)
+            self._hold(sizes)
         except OSError as error:  # the run goes on, and the checkpoint before is still there
             place = error.filename or self.files.folder
             self._say(f"{place}: no checkpoint was written ({error.strerror})")
+
+    def _hold(self, sizes: dict[str, int]) -> None:
+        """Keep the parts of tables that the checkpoints need which are kept, too."""
+        self._sizes.append(sizes)
+        self.run.record.hold(self._sizes[0])
 
     def clear(self) -> None:
         """Remove all checkpoints: the run has come to its end."""

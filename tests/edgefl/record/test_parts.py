@@ -15,7 +15,7 @@ from edgefl.errors import UserError
 from edgefl.hosts.setup import rundir
 from edgefl.hosts.setup.rundir import clear, unfinished
 from edgefl.record.parts import parts, unpacked
-from edgefl.record.rotated_file import RotatedFile, Rotation
+from edgefl.record.rotated_file import RotatedFile, Rotation, lost_rows
 from edgefl.results import tail as tails
 from edgefl.results.compare import load
 from edgefl.results.live import LiveView
@@ -65,6 +65,37 @@ def test_as_many_parts_stay_as_the_user_wants_and_the_others_are_counted(tmp_pat
         "old parts were deleted (record.keep): 5 of rows.csv; what is made from their rows is"
         " partial"
     )
+
+
+def test_parts_that_a_checkpoint_needs_stay(tmp_path: Path) -> None:
+    path, rotation = tmp_path / "rows.csv", Rotation(part_bytes=20, keep=1)
+    file = grown(path, 5, rotation)
+    file.flush()
+    sizes = file.sizes()  # rows 0 to 3 in two parts, and row 4
+    file.hold(sizes)
+    for number in range(5, 10):
+        file.write(b"row %05d\n" % number)
+    file.close()
+    assert names(tmp_path) == [*(f"rows-00000{number}.csv.gz" for number in (3, 4)), "rows.csv"]
+    assert file.deleted() == 2 and not lost_rows(tmp_path, OwnDisk(), sizes)
+    file = RotatedFile(path, OwnDisk(), rotation, sizes)
+    assert path.read_bytes() == b"row 00004\n" and names(tmp_path) == ["rows.csv"]
+    for number in range(5, 10):
+        file.write(b"row %05d\n" % number)
+    file.hold(None)
+    file.close()
+    assert names(tmp_path) == ["rows-000004.csv.gz", "rows.csv"] and file.deleted() == 3
+
+
+def test_rows_in_a_part_that_was_deleted_are_lost(tmp_path: Path) -> None:
+    """The rows of the latest part are others, and must not be taken for them."""
+    file = grown(tmp_path / "rows.csv", 1, Rotation(part_bytes=20, keep=1))
+    sizes = file.sizes()
+    for number in range(1, 6):
+        file.write(b"row %05d\n" % number)
+    file.close()
+    assert names(tmp_path) == ["rows-000002.csv.gz", "rows.csv"]
+    assert "rows-000001.csv: was deleted" in lost_rows(tmp_path, OwnDisk(), sizes)
 
 
 def test_a_part_that_was_not_packed_before_a_crash_is_packed_by_the_next_record(

@@ -63,6 +63,6 @@ def test_a_killed_run_goes_on_with_ray(tmp_path: Path, cluster: Any) -> None:
     learned = learned_of(**RUNS["rich"])
     steps = whole_run(learned, tmp_path / "whole")
     with open_pool(learned, 1, "ray", cluster.address) as pool:
-        said = killed_run(learned, tmp_path / "broken", some(range(9, steps)), 7, pool)
+        said = killed_run(learned, tmp_path / "broken", some(range(9, steps), 3), 7, pool)
     assert said == []
     assert files_of(tmp_path / "broken") == files_of(tmp_path / "whole")

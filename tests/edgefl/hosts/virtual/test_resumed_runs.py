@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ from kills import KILLS, files_of, killed_run, some, whole_run
 from pools import FAULTS, RUNS, SPREAD, learned_of
 
 from edgefl.edges.phase import ASKING
+from edgefl.hosts.setup import rundir
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual.host import VirtualHost
 from edgefl.hosts.virtual.pool.engine import open_pool
+from edgefl.record.parts import parts
+from edgefl.record.rotated_file import Rotation
 
 FEW = 7  # steps between two checkpoints: rows of up to so many steps are written after the last
 EDGES: dict[str, Any] = SPREAD | {
@@ -162,3 +166,13 @@ def test_two_workers_train_again_what_was_lost(tmp_path: Path, case: str) -> Non
     steps = whole_run(learned, tmp_path / "whole")
     with open_pool(learned, 2) as pool:
         check_same(learned, tmp_path, FEW, some(range(FEW + 2, steps)), pool=pool)
+
+
+def test_tables_in_parts_of_which_few_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two checkpoints more parts are filled than stay."""
+    monkeypatch.setattr(rundir, "Rotation", partial(Rotation, 700))
+    learned = learned_of(**STRATEGIES["asynchronous"] | {"record": {"keep": 1}})
+    steps = whole_run(learned, tmp_path / "whole")
+    check_same(learned, tmp_path, FEW, some(range(FEW + 2, steps)))
+    (number,) = parts(tmp_path / "whole" / "events.jsonl")
+    assert number > FEW, "the other parts were deleted"
