@@ -37,20 +37,21 @@ class ProgressLines:
         every_s, clock = self.every_s, time.monotonic
         pace, due_s = Pace(stop, clock()), clock() + every_s
 
+        began = False
+
         def tick(now_ns: int, run: Any) -> None:
-            nonlocal due_s
+            nonlocal due_s, began
             wall_s = clock()
-            if wall_s < due_s:
+            if wall_s < due_s and began:
+                return
+            counted = run.coordinator.version, run.counters.updates_accepted
+            point = Point(wall_s, now_ns / NS_PER_S, *counted)
+            if not began:
+                began = True
+                pace.start(point)
                 return
             due_s = wall_s + every_s
-            pace.take(
-                Point(
-                    wall_s,
-                    now_ns / NS_PER_S,
-                    run.coordinator.version,
-                    run.counters.updates_accepted,
-                )
-            )
+            pace.take(point)
             crowd = (
                 f", {pool.busy} of {pool.workers} workers busy"
                 if pool is not None and pool.workers > 1

@@ -52,6 +52,8 @@ class Row:
     verdict: str
     reasons: str
     warnings: str = ""  # all of them in one line
+    resumptions: int = 0
+    outage_s: float = 0.0  # wall seconds between a break and the resumption, all together
 
     @property
     def mark(self) -> str:
@@ -108,6 +110,8 @@ def load_run(run: Path, name: str) -> Row:
         verdict=fidelity.get("verdict", UNFINISHED),
         reasons="; ".join(fidelity.get("reasons", ())),
         warnings="; ".join(facts.get("warnings", ())),
+        resumptions=len(outages := facts.get("resumed", ())),
+        outage_s=sum(each["outage_s"] for each in outages),
         **numbers,
         **counts,
     )
@@ -180,13 +184,15 @@ def _unfinished(run: Path) -> dict[str, Any]:
     reason = "no complete summary.json: the run crashed or still runs; values so far" + (
         f" (torn last line in {', '.join(torn)})" if torn else ""
     )
-    counted = summary.counters(read_events(run / "events.jsonl"), links)
+    events = read_events(run / "events.jsonl")
+    counted = summary.counters(events, links)
     return {
         "seed": config.get("seed"),
         **summary.outcome(
             metrics, summary.number(config.get("evaluation", {}).get("target_accuracy"))
         ),
         **counted,
+        "resumed": [each for each in events if each.get("fact") == "resumed"],
         "warnings": warnings(counted),
         "fidelity": {"verdict": UNFINISHED, "reasons": [reason]},
     }

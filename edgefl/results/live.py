@@ -91,11 +91,14 @@ class LiveView:
             self._step(self.pace, clock_s)
 
     def _step(self, pace: Pace, clock_s: float) -> None:
-        """Add a point to the pace, which begins at the run's first event."""
-        if not self._began:
-            self._began, self.pace = True, (pace := Pace(pace.stop, clock_s))
+        """Add a point to the pace, which begins with the first rows that are read."""
         found = self.progress
-        pace.take(Point(clock_s, found.now_s, found.version, found.counters.updates_applied))
+        point = Point(clock_s, found.now_s, found.version, found.counters.updates_applied)
+        if self._began:
+            pace.take(point)
+        else:
+            self._began = True
+            pace.start(point)
 
     def plain(self, clock_s: float = 0.0) -> str:
         """Read new rows and return one line of text, for output that is not a terminal."""
@@ -146,6 +149,7 @@ def _facts(progress: Progress) -> list[str]:
     if progress.evaluated not in (None, progress.version):
         accuracy += f" (of version {progress.evaluated})"
     facts = [
+        *([f"resumed after {progress.outage_s:.1f} s"] if progress.outage_s is not None else []),
         f"{progress.now_s:.1f} s emulated",
         f"version {progress.version}",
         f"accuracy {accuracy}",

@@ -27,6 +27,10 @@ class Pace:
         self.stop = stop
         self._points: deque[Point] = deque([Point(started_s, 0.0, 0, 0)])
 
+    def start(self, point: Point) -> None:
+        """Begin here: what a resumed run did before says nothing about its pace now."""
+        self._points = deque([point])
+
     def take(self, point: Point) -> None:
         """Add a point and drop those older than the window, except the latest of them."""
         self._points.append(point)

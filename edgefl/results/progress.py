@@ -64,6 +64,7 @@ class Progress:
     evaluated: int | None = None  # the version of ``accuracy``; evaluation may be behind the run
     wire_errors: int = 0
     finished: str | None = None  # the reason, after the run's end
+    outage_s: float | None = None  # before the latest resumption
     _evaluated_s: float = -1.0
     _transfers: deque[tuple[float, str, str, int]] = field(default_factory=deque)
 
@@ -175,6 +176,8 @@ class Progress:
             self._set(event["edge"], "awaited", None)
         elif fact == "wire_error":
             self.wire_errors += 1
+        elif fact == "resumed":
+            self.outage_s, self.finished = number(event.get("outage_s")), None
         elif fact == "finished":
             self.finished = str(event.get("reason", ""))
 

@@ -60,13 +60,15 @@ def one_line(summary: Mapping[str, Any], name: str) -> str:
     accuracy = (
         "" if summary["final_accuracy"] is None else f", accuracy {summary['final_accuracy']:.4f}"
     )
+    resumed = len(summary.get("resumed", ()))
     times = f"{summary['emulated_s']:.1f} emulated s in {summary['wall_s']:.1f} s"
     besides = "".join(f"; {warning}" for warning in summary["warnings"])
     verdict, finished = summary["fidelity"]["verdict"], summary["finished"]
     end = (
         f"interrupted ({verdict} so far)" if finished == INTERRUPTED else f"{verdict} ({finished})"
     )
-    return f"{name}: {summary['versions']} versions, {times}{accuracy}, {end}{besides}"
+    again = f", resumed {'once' if resumed == 1 else f'{resumed} times'}" if resumed else ""
+    return f"{name}: {summary['versions']} versions, {times}{accuracy}{again}, {end}{besides}"
 
 
 def evaluations(metrics_rows: Iterable[Mapping[str, Any]]) -> list[tuple[float, float]]:

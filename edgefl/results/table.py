@@ -139,10 +139,18 @@ def _notes(rows: Sequence[Row], found: dict[str, list[Row]]) -> list[Text]:
             )
         if row.warnings:
             notes.append(Text.assemble((f"{name}: warning: ", "yellow"), row.warnings))
+        if row.resumptions:
+            notes.append(Text(f"{name}: {_outages(row)}", style="dim"))
         if row.mark == INTERRUPTED:
             after = f"{name}: interrupted after {_seconds(row.emulated_s or 0.0)} emulated s"
             notes.append(Text(after + "; the mean still includes it" * several, style="red"))
     return notes
+
+
+def _outages(row: Row) -> str:
+    """Return "resumed 2 times, after 35.1 s in all, which are no emulated time"."""
+    times, last = ("once", "") if row.resumptions == 1 else (f"{row.resumptions} times", " in all")
+    return f"resumed {times}, after {row.outage_s:.1f} s{last}, which are no emulated time"
 
 
 def _cell(runs: Sequence[Row], quantity: str, form: Callable[[float], str]) -> str:

@@ -78,6 +78,14 @@ class Run:
         updates_accepted = 7
 
 
+class First:
+    class coordinator:
+        version = 0
+
+    class counters:
+        updates_accepted = 0
+
+
 class Pool:
     busy, workers = 1, 2
 
@@ -94,12 +102,22 @@ def test_most_steps_only_look_at_the_clock(clock: list[float]) -> None:
     tick = progress.ProgressLines().ticker(Stop(emulated_s=4.0), said.append, Pool())
     for step in range(1001):
         clock[0] = 1000.0 + step / 100
-        tick(step * 4_000_000, Run())
+        tick(step * 4_000_000, Run() if step else First())
     assert len(said) == 2  # 10 s; no terminal here
     assert (
         said[0]
         == "2.0 of 4 s emulated, version 3, 7 updates (1.4/s), 0:00:05 left, 1 of 2 workers busy"
     )
+
+
+def test_the_pace_of_a_resumed_run_begins_where_it_goes_on(clock: list[float]) -> None:
+    """What it did before took none of the time since."""
+    said: list[str] = []
+    tick = progress.ProgressLines().ticker(Stop(emulated_s=100.0), said.append)
+    for second in range(6):
+        clock[0] = 1000.0 + second
+        tick((80 + second) * 1_000_000_000, Run())
+    assert said == ["85.0 of 100 s emulated, version 3, 7 updates (0.0/s), 0:00:15 left"]
 
 
 def test_on_a_terminal_every_run_has_one_line_in_place(
