@@ -210,7 +210,7 @@ class Agent:
             except BlockingIOError:
                 return
             except OSError:
-                self._lost()
+                self.sink = -1  # its last orders may still be unread; then comes the end of input
 
     # ------------------------------------------------------------------ the edges
     def _act(self, actions: list[Action]) -> None:
