@@ -73,6 +73,7 @@ class EdgeWork:
             self._bring_back(keeper.take())
         self.worker = TrainingThread(side.edge, turns, side.speed, results, system)
         system.start(self.worker)
+        self._again: set[int] = set()  # tasks whose update was offered again in this session
         self._given_up = 0
         self._beyond: str | None = None
         self._failed_for = ""
@@ -124,6 +125,7 @@ class EdgeWork:
 
     def welcomed(self) -> None:
         """The session has joined: tell again what is open."""
+        self._again = set(self.edge.unacknowledged)
         for outgoing, due_ns in self.transfers.unacknowledged(self.edge.unacknowledged):
             self.tell(outgoing.offer(due_ns))
         for note in self.notes.repeated(self.edge):
@@ -138,12 +140,21 @@ class EdgeWork:
             self.transfers.cancelled(message.task)
             if isinstance(message, CancelTask):
                 self.transfers.acknowledged(message.task)
+                self._not_wanted(message.task)
         outputs = self.edge.receive(message, at_ns)
         if isinstance(message, UrgeTask) and message.task not in self.edge.unacknowledged:
             # a new update will replace the one that was offered
             self.transfers.acknowledged(message.task)
         self._carry_out(outputs, at_ns)
         self._keep()
+
+    def _not_wanted(self, task: int) -> None:
+        """Tell that an update is dropped which this session has offered again."""
+        if task in self._again & self.edge.unacknowledged.keys():
+            self.say(
+                f"the update of task {task} is dropped: its task was closed meanwhile, or the"
+                " resumed run does not know it"
+            )
 
     def done(self, woken: bool) -> None:
         """Handle what the training thread has reported. ``woken``: there may be something."""

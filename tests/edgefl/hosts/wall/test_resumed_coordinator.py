@@ -16,6 +16,7 @@ from edgefl.protocol.messages import (
     Acknowledged,
     Arrived,
     Assignment,
+    CancelTask,
     Delivered,
     FreshRequest,
     Join,
@@ -34,6 +35,7 @@ from edgefl.protocol.transfers import Outgoing
 
 OLD, NEW = 7, 8  # incarnations
 GONE = [(Refuse("this session has ended", False), NEW), (SETUP, NEW), (Welcome(), NEW)]
+AGAIN = [(Refuse("ended", False), NEW), (SETUP, NEW), (Welcome(), NEW)]
 OVER = (RunFinished("versions", False), NEW)
 MODEL = Outgoing(5, Assignment(4, 2, {"weights": np.arange(3, dtype=np.float32)}))
 
@@ -101,27 +103,39 @@ def test_the_training_under_way_goes_on_and_is_told_again() -> None:
     assert first == second and (first.task, of(Join, script)[1].tasks) == (4, [4])
 
 
-def test_an_update_is_offered_again_until_the_resumed_one_has_it() -> None:
+def with_an_update() -> tuple[Script, EdgeHost]:
+    """An edge that has offered the update of task 4, due at 30."""
     script = Script()
     host = script.host()
-    built = side()
-    host.build = lambda setup: built
+    built, original = side(), host._build
     update = Update(4, 2, {"weights": np.zeros(3, np.float32)}, {})
     built.edge.unacknowledged[4] = update
-
-    def offered() -> None:
-        host._work.transfers.new(update, 30)
-
-    original = host._build
+    built.edge._learned[4] = {}
 
     def build(setup: Any) -> None:
         original(setup)
-        offered()
+        host._work.transfers.new(update, 30)
 
-    host._build = build
+    host.build, host._build = lambda setup: built, build
+    return script, host
+
+
+def test_an_update_that_the_resumed_run_does_not_know_is_dropped_and_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    script, host = with_an_update()
+    cancelled = (Stamped(40, encode_note(CancelTask(4))), NEW)
+    talked(*GONE, cancelled, *AGAIN, host=host, script=script)
+    assert [join.tasks for join in of(Join, script)] == [[4], [4], []]
+    assert len(of(Offer, script)) == 2
+    line = "e000: the update of task 4 is dropped: its task was closed meanwhile, or the resumed"
+    assert [each.startswith(line) for each in capsys.readouterr().err.splitlines()].count(True) == 1
+
+
+def test_an_update_is_offered_again_until_the_resumed_one_has_it() -> None:
+    script, host = with_an_update()
     acknowledged = (Stamped(40, encode_note(Acknowledged(4))), NEW)
-    again = [(Refuse("ended", False), NEW), (SETUP, NEW), (Welcome(), NEW)]
-    talked(*GONE, acknowledged, *again, host=host, script=script)
+    talked(*GONE, acknowledged, *AGAIN, host=host, script=script)
     first, second = of(Offer, script)
     assert first == second and (first.transfer, first.due_ns) == (1, 30)
     assert [join.tasks for join in of(Join, script)] == [[4], [4], []]
