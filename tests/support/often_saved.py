@@ -1,0 +1,32 @@
+"""Run `edgefl WORDS` in this process; runs under the virtual clock are saved every ten steps.
+
+A step takes at least a millisecond, so that a run lasts long enough to be killed.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from edgefl.cli import main
+from edgefl.hosts.virtual import saved_run
+from edgefl.hosts.virtual.saved_run import SavedRun, Saving
+
+STEP_S = 0.001
+
+
+class OftenSaved(SavedRun):
+    def __init__(self, directory: Any, saving: Saving) -> None:
+        super().__init__(directory, Saving(every_steps=10, say=saving.say))
+
+    def now_and_then(self, host: Any) -> None:
+        time.sleep(STEP_S)
+        super().now_and_then(host)
+
+
+if __name__ == "__main__":
+    from edgefl.hosts.virtual import run
+
+    assert run.SavedRun is saved_run.SavedRun
+    run.SavedRun = OftenSaved  # type: ignore[misc]
+    main()
