@@ -90,7 +90,7 @@ def replay(
     """
     from edgefl.hosts.setup.replay_run import replay_run
 
-    result = replay_run(run)
+    result = replay_run(run, show.line)
     show.line(
         f"{run}: {result.events} events, the same decisions, {result.version} versions, bit-equal"
         " weights"

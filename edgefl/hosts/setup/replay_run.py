@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,11 @@ from edgefl.record.replay import Replay, replay
 from edgefl.vectors import Layout, aligned_copy
 
 
-def replay_run(run: Path) -> Replay:
-    """Replay the run. UserError if a file is missing, a decision differs, or the last weights
-    differ from model.safetensors.
+def replay_run(run: Path, say: Callable[[str], None] = lambda line: None) -> Replay:
+    """Replay the run.
+
+    ``say`` gets a line if the end of its journal is torn. UserError if a file is missing, a
+    decision differs, or the last weights differ from model.safetensors.
     """
     journal = run / "journal"
     for path in (run / "config.toml", journal / "initial.safetensors", journal / "layout.json"):
@@ -36,7 +39,7 @@ def replay_run(run: Path) -> Replay:
         layout = Layout.from_json(orjson.loads((journal / "layout.json").read_bytes()))
     weights = _weights(journal / "initial.safetensors")
     base = Path(facts["base"]) if "base" in facts else None
-    result = replay(journal, strategy(experiment, entry, base, weights, layout))
+    result = replay(journal, strategy(experiment, entry, base, weights, layout), say)
     assert result.weights is not None
     kept = run / "model.safetensors"
     if kept.exists() and not np.array_equal(

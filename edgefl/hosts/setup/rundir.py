@@ -160,6 +160,8 @@ class OpenRun:
         }
         goes_on = self.coordinator.finished in BROKEN_OFF
         self.record.close(self.coordinator.weights, keep_journal=goes_on)
+        with suppress(OSError):  # not empty, or missing
+            (self.directory / "journal").rmdir()
         return write_summary(
             self.directory,
             head,

@@ -137,6 +137,15 @@ def test_a_torn_last_line_is_ignored(run: Path) -> None:
     assert again(run, strategy="fedavg").version == 4, "the newline is missing"
 
 
+def test_a_torn_last_line_is_said(run: Path) -> None:
+    lines, told = lines_of(run), list[str]()
+    (run / "journal" / LINES).write_bytes(b"".join(lines)[:-5])
+    (run / "model.safetensors").unlink()  # the run was killed
+    assert replay_run(run, told.append).version == 4
+    (line,) = told
+    assert f"line {len(lines)} is torn; it was written when the run broke off" in line
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
