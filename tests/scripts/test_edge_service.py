@@ -40,6 +40,12 @@ def unit(tmp_path: Path) -> Path:
     return copy
 
 
+def command_line(folder: Path) -> list[str]:
+    """The words of the command for the instance pi-1, with ``folder`` in place of /var/lib."""
+    words = shlex.split(values("ExecStart")[0])[1:-1]
+    return [word.replace("%i", "pi-1").replace("/var/lib", str(folder)) for word in words]
+
+
 def analyze(*words: str) -> subprocess.CompletedProcess[str]:
     if ANALYZE is None:
         pytest.skip("not installed: systemd-analyze (Debian: systemd)")
@@ -81,7 +87,7 @@ def test_only_bad_input_ends_it_for_good(
     listed = analyze("exit-status", "INVALIDARGUMENT", "TEMPFAIL", "NOPERM").stdout
     known = {words[0]: int(words[1]) for words in map(str.split, listed.splitlines()[1:])}
     assert known == {"INVALIDARGUMENT": BAD_INPUT, "TEMPFAIL": NO_ANSWER, "NOPERM": REFUSED}
-    words = [word.replace("%i", "pi-1") for word in shlex.split(values("ExecStart")[0])[1:-1]]
+    words = command_line(tmp_path)
     address = ["--connect", "tcp://127.0.0.1:1"]
     status, _, err = end(start(started, *words, *address, "--keys", str(tmp_path / "none")))
     assert status == BAD_INPUT and "no such key file" in err
@@ -102,13 +108,14 @@ def test_its_command_line_joins_runs_until_systemd_stops_it(
         *("coordinator", "small.toml", f"network.port={port}", 'edges.names=["pi-1"]'),
         "strategies=[{strategy='fedavg'}]",
     )
-    edge = start(started, *[word.replace("%i", "pi-1") for word in words[1:-1]], *options)
+    edge = start(started, *command_line(tmp_path), *options)
     status, out, err = end(coordinator)
     assert (status, err) == (0, ""), out
     assert edge.poll() is None
     edge.send_signal(signal.SIGTERM)
     status, out, err = end(edge)
     assert (status, err) == (0, "") and "pi-1: fedavg: the run is over" in out
+    assert [each.name for each in (tmp_path / "edgefl/state/pi-1").iterdir()] == ["in-use.lock"]
     # the default without a file in /etc/edgefl
     [default] = [value for value in values("Environment") if "EDGEFL_EDGE" in value]
     assert shlex.split(default)[0].partition("=")[2] == "--discover --keys /var/lib/edgefl/keys"

@@ -5,7 +5,6 @@ Only one command writes at a time, and an earlier unfinished run is kept.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Collection
@@ -132,6 +131,8 @@ class RunFolder:
 
 
 def _locked(fd: int) -> bool:
+    import fcntl  # the command line imports this file in Windows, too, where only edges run
+
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
